@@ -22,7 +22,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 STRUCT_FIELDS = 20
 
-TESTS = re.compile(r"(^|/)(tests?|benches|fuzz)/|(^|_)(tests?|testing)(_\w+)?\.rs$")
+TESTS = re.compile(r"(^|/)(tests?|benches|fuzz)/|(^|[/_])(tests?|testing)(_\w+)?\.rs$")
 FUNCTION = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const )?(?:async )?(?:unsafe )?fn (\w+)")
 STRUCT = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?struct (\w+)[^;({]*\{$")
 FIELD = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:r#)?\w+: ")
@@ -85,7 +85,7 @@ def main(arguments):
         print(f"{item}: {size} {unit}, {listed.get(item, limit)} at most")
     print(f"sizes: {len(found)} large items, {len(listed)} listed")
     if grown:
-        print("FAILED: sizes: split it; if it is better whole, run .ci/structure/sizes.py --accept and say why in the commit")
+        print("FAILED: sizes: split it; if it is better whole, say why in .ci/structure/whole.md and run .ci/structure/sizes.py --accept")
     return bool(grown)
 
 

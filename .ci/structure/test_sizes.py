@@ -18,6 +18,12 @@ class Sizes(unittest.TestCase):
         self.assertEqual(sizes.large("a.rs", "\n" * 399 + "mod tests {\n" + "\n" * 100), {})
         self.assertEqual(sizes.large("a.rs", "\n" * 401 + "mod tests {\n"), {"a.rs": 401})
 
+    def test_files_of_tests_are_left_out(self):
+        for name in ("a/tests/b.rs", "a/tests.rs", "a/b_tests.rs", "a/test_client.rs", "a/testing.rs", "a/benches/b.rs"):
+            self.assertTrue(sizes.TESTS.search(name), name)
+        for name in ("a/attests.rs", "a/latest.rs", "a/contests/b.rs"):
+            self.assertFalse(sizes.TESTS.search(name), name)
+
     def test_a_struct_counts_its_fields(self):
         fields = "    /// One: a comment.\n    pub field: u8,\n" * 21
         self.assertEqual(sizes.large("a.rs", f"pub struct Many {{\n{fields}}}\n"), {"a.rs struct Many": 21})

@@ -1,4 +1,8 @@
-"""Reads a fleet, and refuses what the model cannot reckon with."""
+"""Reads a fleet file (TOML, such as fleets/million-sessions.toml) into a dict for model.py, and refuses numbers without a meaning.
+
+In [[traffic]], `durable` says that a message is stored, `kept_s` for how long on average, and `online_share` is the part of
+its first deliveries that finds the subscriber connected.
+"""
 
 import pathlib
 import tomllib

@@ -13,7 +13,6 @@ pub(crate) struct Histogram {
     total: u64,
 }
 
-/// Latencies in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Percentiles {
     pub(crate) p50_ns: u64,

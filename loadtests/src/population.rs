@@ -13,20 +13,23 @@ use crate::publisher::{Publisher, WINDOW_MAX};
 use crate::settings::Settings;
 use crate::tally::Tally;
 
-/// Sessions numbered from 0, in groups that share a filter without wildcards.
+/// Sessions numbered from 0, whose filters have no wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Population {
     /// Makes this run's names differ from those of other runs on the same broker.
     pub(crate) run: u32,
     pub(crate) sessions: u32,
+    /// Sessions that share a filter.
     pub(crate) group: u32,
 }
 
-/// Each filter has a connection that publishes to it.
+/// Publishes to the sessions at QoS 1, on one connection for each filter.
 pub(crate) struct Filling<'a> {
     pub(crate) population: Population,
     pub(crate) settings: &'a Settings,
+    /// Unacknowledged messages of a publisher, at most.
     pub(crate) window: u32,
+    /// Messages of each publisher.
     pub(crate) messages: u32,
     pub(crate) send_seconds: f64,
 }

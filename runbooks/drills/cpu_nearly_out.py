@@ -17,7 +17,7 @@ def run(drill):
     until(lambda: "CpuNearlyOut" not in drill.observe.alerts(), "CpuNearlyOut fires before the fault")
     drill.calm()
     drill.say("FAULT another program computes without a pause")
-    # The exporter is on the same CPU, and an unanswered scrape would end the alert: it goes first.
+    # nice: the node exporter shares this CPU and must keep answering, because an unanswered scrape would end the alert.
     hog = drill.keep(Part("hog", drill.folder / "hog.log", [*machine.enter, "nice", "-n", "19", "sh", "-c", "while :; do :; done"]))
     drill.until_value(USED, lambda values: values and values[0] > 0.9)
     drill.fires("CpuNearlyOut")

@@ -72,7 +72,7 @@ fn a_folder_of_something_else_is_left_alone() {
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
 }
 
-/// The journal of a store of a hundred keys that was closed.
+/// The journal of a closed store of a hundred keys, about 1 kB each.
 fn journal_of_a_hundred(folder: &tempfile::TempDir) -> PathBuf {
     let store = open(folder).unwrap();
     for number in 0..100 {
@@ -89,6 +89,7 @@ fn a_damaged_journal_is_reported() {
     damage(&journal, 20_500);
     let message = message(&folder);
     assert!(message.contains("is corrupted"), "{message}");
+    // The same damage again repairs the byte.
     damage(&journal, 20_500);
     assert!(get(&open(&folder).unwrap().database(), "k99").unwrap().is_some());
 }
@@ -98,6 +99,7 @@ fn a_journal_without_its_end_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let journal = journal_of_a_hundred(&folder);
     fs::File::options().write(true).open(journal).unwrap().set_len(50_000).unwrap();
+    // Forty-odd commits are left; the file `watermark` shows that more were acknowledged.
     let refused = message(&folder);
     assert!(refused.contains(": commits up to 100 were acknowledged and only those up to 4"), "{refused}");
     assert_eq!(message(&folder), refused);

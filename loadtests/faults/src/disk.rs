@@ -1,4 +1,5 @@
-//! The folder of a program under test, and the part of it that survives a simulated loss of power.
+//! The folder of a program under test, and the part of it that survives a simulated loss of power. The layer (`LD_PRELOAD`) logs writes
+//! and syncs; a loss of power replays the log on the durable copy and puts the result in the place of the folder.
 
 use std::{
     ffi::{OsStr, OsString},

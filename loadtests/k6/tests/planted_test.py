@@ -19,7 +19,9 @@ import run  # noqa: E402
 
 PUBLISH = 3
 SECONDS_MAX = 60
-# The threshold that each fault must cross, and what is done to the broker's packets. The numbers are of PUBLISH packets.
+# Number of the PUBLISH on each connection at which the fault is planted.
+FAULT_AT = 50
+# The threshold that each fault must cross.
 FAULTS = {
     "nothing": None,
     "a lost message": "mqtt_messages_lost",
@@ -80,12 +82,12 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
 
     def break_packet(self, state, packet):
-        """State begins with the number of PUBLISH packets, then what is held back."""
+        """The packets to send for one packet of the broker. `state`: the number of PUBLISH packets, then a packet that is held back."""
         if packet[0] >> 4 != PUBLISH:
             return [packet]
         state[:] = state or [0]
         state[0] += 1
-        if state[0] != 50:
+        if state[0] != FAULT_AT:
             held, state[1:] = state[1:], []
             return [packet, *held]
         match self.fault:
@@ -104,7 +106,7 @@ class Proxy:
 
 
 def crossed(port, fault):
-    """Runs a small fan-out at QoS 0 through the fault, and returns the exit code and k6's last words."""
+    """Runs a small fan-out at QoS 0 through the fault, and returns k6's exit code and its stderr."""
     proxy = Proxy(port, fault)
     environment = {
         **os.environ, "MQTT_URL": f"mqtt://127.0.0.1:{proxy.port}", "LOAD_SECONDS": "1.5", "LOAD_RECEIVERS": "10",

@@ -28,7 +28,6 @@ impl Answer {
     }
 }
 
-/// `None` when the server does not answer.
 pub(super) fn get(to: SocketAddr, path: &str) -> Option<Answer> {
     request(to, &format!("GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n"))
 }

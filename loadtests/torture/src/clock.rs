@@ -11,7 +11,7 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// For another process's port, because the kernel has no event for it.
+/// Sleeps between two attempts to reach a port of another process.
 #[expect(clippy::disallowed_methods, reason = "a port that is not open yet has no event to wait on")]
 pub(crate) fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));

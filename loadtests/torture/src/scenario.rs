@@ -89,7 +89,6 @@ impl Cast<'_> {
         let slow = || Habit { ack_delay_ms: 0..60, pause_ms: 50..400, ..Habit::new(600..3_000, 0..400) };
         let habits = [steady(), flappy(), rare(), slow()];
 
-        // Subscribers to all data, one for each habit.
         for (at, habit) in habits.iter().enumerate() {
             self.subscriber(&format!("all-{at}"), vec![early("data/#", 2)], habit.clone());
         }

@@ -35,7 +35,6 @@ pub fn is_broker_name(text: &str) -> bool {
 /// only rows in the store.
 pub(crate) struct Brokers {
     known: RwLock<Known>,
-    /// Estimated memory of the filters of all brokers, bytes.
     filter_bytes: Arc<AtomicU64>,
     queues: Arc<Budget>,
     queue_bytes_per_broker_max: u64,
@@ -78,7 +77,6 @@ impl Brokers {
         self.read().by_id.get(&id).cloned()
     }
 
-    /// All brokers, in order of names.
     pub(crate) fn all(&self) -> Vec<Arc<Broker>> {
         let mut all: Vec<_> = self.read().by_name.values().cloned().collect();
         all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -203,7 +201,6 @@ impl Broker {
         self.router.snapshot()
     }
 
-    /// Removes the retained message of a topic; whether there was one.
     pub(crate) fn remove_retained(&self, topic: &str) -> bool {
         let _gate = self.retained_gate();
         self.remove_from_retained(topic)

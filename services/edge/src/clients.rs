@@ -29,10 +29,10 @@ pub enum Question {
         limit: usize,
     },
     One(Box<str>),
-    /// Also closes the client's connection.
+    /// One client, whose connection is closed then.
     Kick(Box<str>),
-    /// The same, and trace it from now on. Another pod reports to the asking pod under `number`, until
-    /// [`Question::EndTrace`] or unless it is asked again.
+    /// One client, and trace it from now on. Other pods report to the asking pod under `number`, until
+    /// [`Question::EndTrace`], or until the asking pod stops repeating the question.
     Trace {
         client_id: Box<str>,
         number: u64,
@@ -50,7 +50,7 @@ pub struct ConnectedClient {
     pub address: Option<String>,
     /// `3.1`, `3.1.1` or `5.0`.
     pub protocol: String,
-    /// The credential that authenticated it.
+    /// The method that authenticated the client, such as `password` or `token:` and the name of the issuer.
     pub method: String,
     /// Time of the CONNECT, in unix milliseconds, to the second.
     pub connected_at_ms: u64,
@@ -69,16 +69,14 @@ pub struct ConnectedClient {
     /// Time of its last packet, in unix milliseconds, to the second. Pods of older builds say 0.
     #[serde(default)]
     pub last_packet_at_ms: u64,
-    /// Messages from the client on this connection.
+    /// Messages from the client on this connection; all bytes are with topics and properties.
     #[serde(default)]
     pub messages_in: u64,
-    /// Bytes of these messages with topics and properties.
     #[serde(default)]
     pub bytes_in: u64,
     /// Messages to the client on this connection.
     #[serde(default)]
     pub messages_out: u64,
-    /// Bytes of these messages with topics and properties.
     #[serde(default)]
     pub bytes_out: u64,
     /// The first [`FILTERS_MAX`] subscriptions in order of filters, and at most 64 KiB of them; empty in a page. `subscriptions` counts
@@ -94,7 +92,6 @@ pub struct ClientFilter {
     pub no_local: bool,
     pub retain_as_published: bool,
     pub retain_handling: u8,
-    /// Subscription identifier; 0: none.
     pub identifier: u32,
 }
 
@@ -229,7 +226,7 @@ mod tests {
         assert_eq!(Answer::merged(parts.clone(), 9), answer(&["a", "b", "c", "d"], Some("d")));
         assert_eq!(Answer::merged(parts, 2), answer(&["a", "b"], Some("b")));
         assert_eq!(Answer::merged([answer(&["a"], None), answer(&[], None)], 1), answer(&["a"], None));
-        // Those who were to come have gone meanwhile; who comes after them is not left out.
+        // The clients before "c" of the first answer have gone meanwhile; the page ends at "c" all the same.
         assert_eq!(
             Answer::merged([answer(&[], Some("c")), answer(&["b", "x"], None)], 9),
             answer(&["b"], Some("c"))

@@ -14,7 +14,6 @@ pub(crate) struct Clock {
     unix_start_us: u32,
 }
 
-/// Milliseconds since the process started.
 pub(crate) type Millis = u64;
 
 impl Clock {

@@ -91,7 +91,6 @@ impl Config {
     }
 }
 
-/// Authentication and authorization by files.
 #[derive(Clone, Debug)]
 pub struct Authentication {
     pub allow_anonymous: bool,

@@ -19,7 +19,6 @@ pub(crate) struct Run {
     pub(crate) amount: Amount,
     /// `None`: the publisher is on another pod.
     pub(crate) from: Option<ConnectionId>,
-    /// As in [`Message::received_us`].
     pub(crate) received_us: u32,
 }
 

@@ -29,7 +29,6 @@ pub(crate) struct Adopted {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp,
-    /// A PROXY protocol header comes first.
     Proxy,
     /// After a PROXY protocol header: the first byte decides between MQTT and a WebSocket handshake.
     Either,

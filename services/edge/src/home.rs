@@ -227,7 +227,6 @@ pub(crate) struct Loads {
 struct Load {
     /// Part of the last second that was spent in turns, per cent.
     busy: AtomicU8,
-    /// Brokers at home there that have not spread.
     homes: Arc<AtomicUsize>,
 }
 

@@ -37,7 +37,6 @@ pub(crate) struct Incidents {
 
 struct Row {
     incident: IncidentRecord,
-    /// The last write, unix milliseconds.
     written_at: Option<u64>,
 }
 

@@ -56,14 +56,12 @@ pub struct EdgeLimits {
     pub refusal_spread_ms: u16,
     /// A connection that sends no CONNECT must not hold a socket.
     pub connect_timeout_s: u16,
-    /// Maximum Packet Size of CONNACK.
     pub packet_size_max: u32,
     /// The server buffers a CONNECT before it knows the client; the largest will and password fit.
     pub connect_size_max: u32,
     /// A 5.0 client that asks for a longer keep alive, or for none, gets this one in CONNACK.
     pub keep_alive_max_s: u16,
     pub client_id_bytes_max: u16,
-    /// Receive Maximum of CONNACK.
     pub receive_maximum: u16,
     /// The server keeps to this limit whatever the client allows, because a 3.x client cannot name a limit; it bounds the
     /// retransmissions after a reconnect.

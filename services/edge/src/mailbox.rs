@@ -69,8 +69,9 @@ pub(crate) enum Mail {
     Opened(Arc<str>, Option<bool>),
     /// The session of a connection with its first page; `None`: it is unavailable now.
     Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<Attached>, Option<Page>)>),
+    /// No session for this connection: the session of its client id belongs to another user.
     OfAnotherUser(ConnectionId, (Arc<Broker>, Arc<str>)),
-    /// The same, but the broker's stored sessions or wills are at a limit.
+    /// No session for this connection: the broker's stored sessions or wills are at a limit.
     OverLimit(ConnectionId, (Arc<Broker>, Arc<str>), Limit),
     /// The subscriptions that are durable; `None` for each that is not.
     Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
@@ -109,6 +110,7 @@ pub(crate) enum Mail {
 }
 
 impl Mail {
+    /// Bytes that count for the limit of the receiving mailbox: over it publishers pause, and copies from other pods are dropped.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Run(run) => run.bytes.len(),

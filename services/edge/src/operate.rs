@@ -164,7 +164,6 @@ impl Edge {
         let broker = &self.process.open(broker)?;
         let was_there = broker.remove_retained(topic);
         if let Some(store) = &self.process.store {
-            // No stream keeps a message of QoS 0.
             let qos = QoS::AtMostOnce;
             let message = Message::new(topic.into(), qos, true, Properties::EMPTY, b"", 0);
             let publish = Publish {

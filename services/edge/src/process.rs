@@ -52,11 +52,11 @@ pub(crate) struct Process {
     pub(crate) notices: Notices,
     /// Peers of the gateway port.
     pub(crate) gateways: RecentPeers,
-    /// Peers that asked for the health of this process.
     pub(crate) health_checks: RecentPeers,
     pub(crate) authenticator: Authenticator,
     /// Authenticates clients of managed brokers; set with a store.
     pub(crate) authentication: Option<AuthenticationService>,
+    /// Held so that their threads run as long as the process.
     pub(crate) _reporters: Option<Reporters>,
     /// Persistent state; without a store, state ends with the process.
     pub(crate) store: Option<Store>,
@@ -65,7 +65,6 @@ pub(crate) struct Process {
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) counters: Box<[CoreCounters]>,
     pub(crate) loudest: Loudest,
-    /// The last turn of each core, milliseconds.
     pub(crate) turned_at: Box<[AtomicU64]>,
     /// Odd while the core is inside a turn. After changing a router, wait until this is even: the core's next turn sees the
     /// change.
@@ -74,9 +73,11 @@ pub(crate) struct Process {
     pub(crate) turn_times: Box<[Histogram]>,
     pub(crate) delivery_times: Box<[Histogram]>,
     pub(crate) connect_steps: Box<[ConnectSteps]>,
+    /// Most work of one turn since the start, by core, in units of `core::work`.
     pub(crate) work_max: Box<[AtomicU64]>,
     pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
+    /// Hashes client ids to the loops that own them; the keys are this process's own.
     pub(crate) owners: foldhash::fast::RandomState,
 }
 
@@ -195,7 +196,6 @@ impl Process {
         out
     }
 
-    /// Writes the metrics of the busiest brokers, and of all others together.
     fn write_broker_metrics(&self, out: &mut String) {
         let gauges = [
             metrics::gauge("millrace_subscriptions", "Subscriptions of all sessions."),

@@ -14,7 +14,6 @@ pub struct RecentPeers(Mutex<HashMap<IpAddr, RecentPeer>>);
 pub struct RecentPeer {
     pub accepted: u64,
     pub refused: u64,
-    /// Unix milliseconds.
     pub last_at_ms: u64,
 }
 

@@ -362,7 +362,6 @@ fn open_files_max() -> Option<u64> {
     rlimit::Resource::NOFILE.get_soft().ok()
 }
 
-/// A part of the open files, which leaves room for connections of other addresses.
 fn connections_per_address(open_files_max: Option<u64>) -> u32 {
     let share = open_files_max.map(|files| (files / limits::FILES_PER_ADDRESS_DIVISOR).max(1));
     let share = share.and_then(|share| u32::try_from(share).ok()).unwrap_or(u32::MAX);

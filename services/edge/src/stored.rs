@@ -9,7 +9,6 @@ use crate::encoding::record;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedMessage {
-    /// 0 to 2.
     pub qos: u8,
     /// Unix milliseconds, in whole seconds; `None` when it never expires.
     pub expires_at_ms: Option<u64>,
@@ -59,7 +58,6 @@ fn named(property: Property<'_>) -> (String, Vec<u8>) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionOptions {
-    /// Highest QoS, 0 to 2.
     pub qos: u8,
     pub no_local: bool,
     pub retain_as_published: bool,

@@ -1,4 +1,7 @@
-//! The state of the connection to NATS, and explanations of its errors.
+//! The state of the connection to NATS, and explanations of its errors for the operator.
+//!
+//! The explanations search for parts of the texts of async-nats, rustls and the server. A text that a new version changes gets
+//! the general advice, beside the error itself.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -13,6 +16,7 @@ pub struct Health {
     pub reconnects: u64,
     /// Round-trip time to the server, measured every few seconds.
     pub rtt: Option<Duration>,
+    /// Other pods that are alive.
     pub pods: usize,
     /// The problem and what to do about it.
     pub problem: Option<String>,

@@ -1,25 +1,29 @@
+//! Limits the memory of messages that sessions hold without a store: one [`Budget`] per broker, within one for all brokers. A
+//! message counts once, in the budget of its first holder, so all holders of a message must share a budget.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::Message;
 
-/// Memory of a message beside topic, properties and payload, bytes.
+/// Estimated memory of a message beside topic, properties and payload, bytes.
 const MESSAGE_BYTES: u64 = 128;
 /// Beyond the budget, a session can still hold this many messages if each is small: a session that hoards must not cost the other
 /// sessions of its broker every message.
 const SPARED_MESSAGES_MAX: usize = 16;
 const SPARED_BYTES_MAX: u64 = 4 * 1024;
 
-/// Bytes of messages that sessions hold, queued or unacknowledged. A message counts once, however many sessions hold it.
+/// Bytes of messages that are queued or unacknowledged.
 #[derive(Debug)]
 pub struct Budget {
     used: AtomicU64,
     max: u64,
+    /// The budget of all brokers together, which counts the same bytes.
     of_all: Option<Arc<Self>>,
 }
 
 impl Budget {
-    /// Memory per held message and session, bytes.
+    /// Estimated memory per held message and session, bytes.
     pub const HOLDER_BYTES: u64 = 96;
 
     pub fn new(max: u64, of_all: Option<Arc<Self>>) -> Self {

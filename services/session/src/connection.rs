@@ -36,8 +36,7 @@ pub struct Connection {
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
     receive_maximum: u16,
-    /// Incomplete QoS 1 and 2 messages of the client on this connection, which count against the server's Receive Maximum. QoS 2
-    /// messages of an earlier connection do not count.
+    /// The client's incomplete QoS 1 and 2 messages of this connection alone, which the server's Receive Maximum limits.
     uncompleted: u16,
     topic_alias_max: u16,
     packet_size_max: u32,
@@ -68,6 +67,7 @@ impl Connection {
         Self::default()
     }
 
+    /// The version to decode the next packet with; `None` before the CONNECT, which names it.
     pub fn decoding_version(&self) -> Option<Version> {
         (self.phase != Phase::Silent).then_some(self.version)
     }
@@ -137,6 +137,7 @@ impl Connection {
         self.aliases.get_or_insert_default().outbound(topic, self.topic_alias_max)
     }
 
+    /// Takes back an alias of a PUBLISH that is not sent, so that the client never learns it.
     pub(crate) fn unset_alias(&mut self, topic: &Arc<str>) {
         if let Some(aliases) = &mut self.aliases {
             aliases.unset(topic);
@@ -264,8 +265,8 @@ impl Connection {
         SessionEffect::Close(Closing { reason, what })
     }
 
-    /// Answers undecodable bytes. `first` and `body` are of the frame, if it was complete, because an undecodable CONNECT may
-    /// still show its version.
+    /// Answers undecodable bytes. `frame` is the first byte and the body, if the frame was complete: an undecodable CONNECT may still
+    /// show its version.
     //= [MQTT-4.13.1-1] v5
     pub fn undecodable(
         &mut self,
@@ -377,7 +378,6 @@ impl Connection {
         SubscribeOptions { no_local, retain_as_published: true, ..options }
     }
 
-    /// A 5.0 client gets a non-empty `what` as reason string if it fits.
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-6] v5
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-5] v3.1.1
     pub fn subscribed(&self, id: PacketId, reasons: &[ReasonCode], what: &str, out: &mut impl Out) {

@@ -21,7 +21,6 @@ pub struct SessionSettings {
     pub client_id_bytes_max: u16,
     pub queue_messages_max: u32,
     pub queue_bytes_max: u64,
-    /// The only supported method of enhanced authentication.
     pub authentication_method: Option<&'static str>,
 }
 

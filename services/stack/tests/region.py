@@ -19,7 +19,7 @@ from checks import HOST, equal  # noqa: E402
 from stage import Process, get  # noqa: E402
 
 SCRIPT = ROOT / "services/stack/stack.sh"
-# A slow machine with much else to do may need so long for anything; and stack.sh for a part, so for all of it longer.
+# On a busy machine each step may take this long. stack.sh starts its parts one after another, so the whole stack takes longer.
 SECONDS_MAX = 60
 START_SECONDS_MAX = 150
 PODS = [1, 2, 3]
@@ -44,7 +44,7 @@ def is_listening(port):
 
 
 def free_ports():
-    """A number that leads to free ports when it is added to all; below those that the system gives to clients."""
+    """A number for STACK_PORTS_UP: all ports of the stack are free when it is added, and below those that the system gives to clients."""
     while True:
         up = random.randrange(10_000, 22_500)
         ports = [first + more for first in PORTS.values() for more in range(3)] + list(PORTS_OF_ONE.values())
@@ -65,6 +65,7 @@ class Stack(Process):
         self.folder = folder
         self.up = free_ports()
         self.settings = {"STACK_DIR": str(folder / "stack"), "STACK_CERTIFICATES": str(folder / "certs")}
+        # A killed part is started again after a second, and old data is removed.
         self.settings |= {"STACK_PORTS_UP": str(self.up), "STACK_AGAIN_S": "1", "STACK_KEEP": ""} | settings
         super().__init__(folder / log, [SCRIPT, "run"], **self.settings)
 
@@ -130,7 +131,7 @@ class Stack(Process):
             return str(error)
 
     def hears_others(self):
-        """Every pod hears the two others."""
+        """Waits until every pod reports the two others."""
         healths = lambda: [self.health(number) for number in PODS]
         until(lambda: all("with 2 other pods" in health for health in healths()), lambda: f"pods: {healths()}")
 
@@ -183,7 +184,7 @@ class Client(paho.Client):
         return sock
 
     def connected(self):
-        """Waits for it, and says whether there was a session."""
+        """Waits for the CONNACK, and says whether there was a session."""
         failed, has_session = self.connects.get(timeout=SECONDS_MAX)
         equal(failed, False, "CONNACK")
         return has_session
@@ -199,7 +200,7 @@ class Client(paho.Client):
             equal(self.done.get(timeout=SECONDS_MAX), "published")
 
     def gets(self, *payloads):
-        """These, in this order, but for some that come twice."""
+        """Takes these messages in this order, and skips repetitions of earlier ones: QoS 1 may deliver twice."""
         for payload in payloads:
             while (got := self.messages.get(timeout=SECONDS_MAX)) != payload:
                 equal(payloads.index(got) < payloads.index(payload), True, f"{got} instead of {payload}")

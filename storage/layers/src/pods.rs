@@ -118,7 +118,6 @@ pub fn clear_marker(tx: &Transaction, pod: &[u8]) -> LayerResult<()> {
     Ok(tx.clear_range(markers(pod).children())?)
 }
 
-/// Stores the notice for a pod that it has lost a session.
 pub fn notify_lost(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) -> LayerResult<()> {
     let key = notices(pod).uint(session.broker).bytes(session.client);
     Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)

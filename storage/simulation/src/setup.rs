@@ -15,7 +15,7 @@ use crate::{
 /// A session that outlives every run; the expiry is in seconds.
 pub(crate) const STAYS: Connect = Connect { clean: false, expiry_s: 3_600_000, will_s: None };
 
-/// Makes the state; after a failure the caller repeats it.
+/// Can be repeated after a failure.
 pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) -> LayerResult<()> {
     let maker = Pod::new(HOLDER.into(), database, world, history, None);
     let mut brokers = Vec::new();
@@ -28,30 +28,31 @@ pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) 
         history.groups.all.clear();
         history.wide.clear();
     }
+    // A pod knows the brokers that the history had when the pod was made.
     let holder = Pod::new(HOLDER.into(), database, world, history, None);
     for broker in brokers {
         let audit = holder.attach(broker, AUDIT, STAYS).await?;
         holder.subscribe_to(audit, "#").await?;
-        let keeper = holder.attach(broker, GROUP_MEMBER, STAYS).await?;
+        let member = holder.attach(broker, GROUP_MEMBER, STAYS).await?;
         for group in GROUPS {
-            let keeper = holder.mine(broker, GROUP_MEMBER).unwrap_or_else(|| keeper.clone());
-            holder.subscribe_to(keeper, group).await?;
+            let member = holder.mine(broker, GROUP_MEMBER).unwrap_or_else(|| member.clone());
+            holder.subscribe_to(member, group).await?;
         }
         note(&holder, broker).await?;
     }
     Ok(())
 }
 
-/// Widens the stream of the session that sees everything, and records the groups.
+/// Divides the audit session's stream into two partitions, and records the groups.
 async fn note(holder: &Pod, broker: u64) -> LayerResult<()> {
     let Some(audit) = holder.mine(broker, AUDIT) else { return Ok(()) };
     let all = audit.subscriptions["#"].stream;
     holder.read(async |tx| streams::set_partitions(tx, broker, all, 2).await).await?;
-    let Some(keeper) = holder.mine(broker, GROUP_MEMBER) else { return Ok(()) };
+    let Some(member) = holder.mine(broker, GROUP_MEMBER) else { return Ok(()) };
     let mut history = holder.history.borrow_mut();
     history.wide.push((broker, all));
-    for subscribed in keeper.subscriptions.values() {
-        let since = history.tenure(keeper.attempt).complete_from[subscribed];
+    for subscribed in member.subscriptions.values() {
+        let since = history.tenure(member.attempt).complete_from[subscribed];
         let filter = subscribed.filter.splitn(3, '/').nth(2).unwrap_or_default().into();
         history.groups.all.push(Group { broker, stream: subscribed.stream, filter, since });
     }

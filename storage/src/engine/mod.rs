@@ -1,4 +1,5 @@
-//! The engines, each of which implements [`crate::Engine`].
+//! The engines, each of which implements [`crate::Engine`]. `embedded` and `memory` share transactions, conflicts and group commit in
+//! `local`; the other modules are parts of several engines.
 
 pub(crate) mod embedded;
 #[cfg(feature = "foundationdb")]

@@ -52,6 +52,7 @@ pub(crate) fn files(folder: &Path, part: &str) -> Vec<PathBuf> {
     found
 }
 
+/// Flips bits of one byte. A second call repairs it.
 pub(crate) fn damage(path: &Path, offset: u64) {
     let file = fs::File::options().read(true).write(true).open(path).unwrap();
     let mut byte = [0];

@@ -1,4 +1,5 @@
-//! Attacks by connections that come and go, and by connections that do not speak MQTT.
+//! Attacks by connections that come and go, and by connections that do not speak MQTT. An attack that is
+//! `short()` also belongs to the quick run of CI.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -130,6 +130,7 @@ impl Client {
 
     fn read(&mut self, stage: &mut Stage) {
         let Some(link) = &mut self.link else { return };
+        // Without a running server, a paused client reads what the killed one has sent.
         let paused = stage.now_ms < link.paused_until_ms && !stage.up.is_empty();
         if !link.readable || paused {
             return;

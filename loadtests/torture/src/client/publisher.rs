@@ -10,7 +10,6 @@ use crate::packet::{self, Ack, Packet, Publish};
 use crate::stage::{Phase, Stage};
 use millrace_torture::history::{Event, MessageId, MessageKind, PublishAnswer};
 
-/// Time between two bursts, ms.
 const BURST_EVERY_MS: Range<u64> = 20..150;
 const STAYS_MS: Range<u64> = 400..4_000;
 const AWAY_MS: Range<u64> = 0..250;

@@ -31,7 +31,8 @@ pub struct BrokerAccess {
 }
 
 impl BrokerAccess {
-    /// Also returns the invalid records, named in front of the field; they authenticate nobody.
+    /// Also returns the invalid records, named in front of the field; they authenticate nobody. The control plane stores
+    /// no more issuers and authorities than are taken here.
     ///
     /// # Errors
     /// The broker's own rules are invalid, so every client must be refused.
@@ -89,7 +90,6 @@ impl BrokerAccess {
             return Err(AccessRefusal::Expired);
         }
         if identity.method == Method::ConnectToken {
-            // The rules of a connect token replace all others.
             let permissions = Permissions::new(identity.rules.clone());
             return Ok(Grant { permissions, until_ms: identity.until_ms });
         }

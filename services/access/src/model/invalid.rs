@@ -59,13 +59,13 @@ impl Findings {
         self.text(field, name, NAME_BYTES_MAX);
     }
 
-    /// Checks only the length.
     pub(crate) fn bytes(&mut self, field: &str, text: &str, bytes_max: usize) {
         if text.len() > bytes_max {
             self.add(field, format!("longer than {bytes_max} bytes"));
         }
     }
 
+    /// Checks length and label; the parsers of `x509` and `jwt` check the content.
     pub(crate) fn pem(&mut self, field: &str, pem: &str, label: &str) {
         if pem.len() > PEM_BYTES_MAX {
             self.add(field, format!("longer than {PEM_BYTES_MAX} bytes"));
@@ -134,7 +134,6 @@ pub fn is_invisible(letter: char) -> bool {
         | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
-/// Whether the host of a URL has no port, or one that a service can have.
 fn has_possible_port(host: &str) -> bool {
     match host.rsplit_once(':') {
         Some((_, port)) if !port.ends_with(']') => port.parse::<u16>().is_ok_and(|port| port > 0),

@@ -48,6 +48,7 @@ pub enum JwtAlgorithm {
 pub enum JwtKey {
     Secret {
         secret: HiddenText,
+        /// `secret` is base64 of the key's bytes; otherwise its text is the key.
         #[serde(default)]
         base64: bool,
     },
@@ -163,7 +164,7 @@ impl Default for JwtIssuer {
     }
 }
 
-/// An invalid key: an empty secret, which is shorter than validation allows.
+/// An empty PEM, which validation refuses: a record without a key is invalid.
 impl Default for JwtKey {
     fn default() -> Self {
         Self::Pem { pem: String::new() }

@@ -46,7 +46,6 @@ pub struct ClientLimits {
     pub packet_bytes: Option<u64>,
 }
 
-/// Pairs each limit of two sets with its name.
 macro_rules! pairs {
     ($one:expr, $other:expr, $of:ident: $($name:ident),+) => {
         [$((concat!(stringify!($of), ".", stringify!($name)), &mut $one.$of.$name, $other.$of.$name)),+]

@@ -59,6 +59,7 @@ pub struct Webhook {
     pub name: String,
     pub url: String,
     pub events: Vec<WebhookEvent>,
+    /// Topic filters of the messages that become events; only for [`WebhookEvent::Message`].
     pub filters: Vec<String>,
     /// Signs the body with HMAC-SHA-256; `None` signs nothing.
     pub signing_key: Option<HiddenText>,
@@ -121,7 +122,7 @@ impl Webhook {
             findings.add("filters", format!("more than {RULES_MAX}"));
         }
         for (number, filter) in self.filters.iter().enumerate().take(RULES_MAX) {
-            if !is_of_topics(filter) {
+            if !is_plain_filter(filter) {
                 findings.add(
                     format_args!("filters[{number}]"),
                     "is no topic filter, or one of shared subscriptions or of $SYS",
@@ -141,7 +142,8 @@ impl Webhook {
     }
 }
 
-fn is_of_topics(filter: &str) -> bool {
+/// A filter of the tenant's own topics: not `$SYS`, whose topics carry the other events, and no shared subscription.
+fn is_plain_filter(filter: &str) -> bool {
     let is_right = Filter::parse(filter).is_some_and(|parsed| parsed.share.is_none());
     is_right && !filter.starts_with("$SYS/") && filter != "$SYS" && !filter.starts_with("$share")
 }

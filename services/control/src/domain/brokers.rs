@@ -94,7 +94,6 @@ const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
 const NAME_LETTERS: usize = 12;
 
 impl Control {
-    /// Brokers of an organisation, in order of names.
     pub async fn brokers(
         &self,
         caller: &Caller,

@@ -18,6 +18,7 @@ pub(super) fn difference<T: Serialize>(before: Option<&T>, after: Option<&T>) ->
     Ok(json!({ "before": changed(&before, &after), "after": changed(&after, &before) }))
 }
 
+/// The details of an audit entry, with the fields `before` and `after` of a [`difference`].
 pub(super) fn with(mut details: Value, difference: Value) -> Value {
     if let (Some(details), Value::Object(difference)) = (details.as_object_mut(), difference) {
         details.extend(difference);

@@ -1,5 +1,5 @@
-//! Erases the data of deleted brokers in transactions of bounded size. A server that stops in between continues at its
-//! next start; several servers may erase at the same time.
+//! Erases the data of deleted brokers in transactions of bounded size, after their usage has moved to the ledger. The sweep calls
+//! it. A server that stops in between continues at its next start; several servers may erase at the same time.
 
 use millrace_layers::{BrokerId, catalog};
 

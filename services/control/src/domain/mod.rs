@@ -256,6 +256,7 @@ impl Control {
         Ok(uuid::Builder::from_unix_timestamp_millis(self.now_ms(), &random).into_uuid())
     }
 
+    /// Runs a transaction that needs no audit entry.
     async fn look<T, F, Body>(&self, mut body: F) -> Result<T>
     where
         F: FnMut(Transaction) -> Body,

@@ -8,7 +8,6 @@ use unicode_security::general_security_profile::IdentifierType;
 use unicode_security::mixed_script::is_potential_mixed_script_confusable_char as is_look_alike;
 use unicode_security::{RestrictionLevel, RestrictionLevelDetection as _, skeleton};
 
-/// Joins symbols to one picture.
 const ZERO_WIDTH_JOINER: char = '\u{200D}';
 /// Variation selector: shows the symbol before it as a picture.
 const AS_PICTURE: char = '\u{FE0F}';

@@ -176,7 +176,6 @@ impl Control {
         .await
     }
 
-    /// The tenants that have published the most messages in this month.
     pub async fn loudest(&self, count: usize) -> Result<Loudest> {
         let from_ms = month::of(self.now_ms()).from_ms;
         let (mut items, mut after) = (Vec::new(), None);

@@ -236,7 +236,6 @@ impl Control {
         self.mail_passkey(user, &name, false).await
     }
 
-    /// Mails the owner of an account that a passkey was added or removed, where the server sends mail.
     async fn mail_passkey(&self, user: Uuid, name: &str, is_new: bool) -> Result<()> {
         let Some(post) = self.post() else { return Ok(()) };
         if let Some((email, has_factor)) = self.address_and_factor(user).await? {

@@ -35,7 +35,6 @@ pub struct Plan {
     pub is_public: bool,
 }
 
-/// A plan as it is stored.
 #[derive(Clone, Serialize, Deserialize)]
 struct PlanRecord {
     #[serde(flatten)]
@@ -86,7 +85,6 @@ pub struct PlanChoice {
 }
 
 impl Control {
-    /// In order of names.
     pub async fn plans(&self) -> Result<Vec<Plan>> {
         self.look(|tx| async move {
             let page = accounts::plans().page::<Plan>(&tx, None, PLANS_MAX, Read::Snapshot).await?;
@@ -215,7 +213,6 @@ impl Control {
         .await
     }
 
-    /// Assigns a plan to a tenant, or removes the assignment.
     pub async fn choose_plan(&self, id: Uuid, input: &PlanChoice, address: Option<IpAddr>) -> Result<Tenant> {
         self.change(operator::operator(address), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;

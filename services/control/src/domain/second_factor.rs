@@ -268,7 +268,6 @@ impl Control {
         Ok(())
     }
 
-    /// Mails the owner of an account that its second factor was turned on or off, where the server sends mail.
     async fn mail_second_factor(&self, user: Uuid, is_on: bool) -> Result<()> {
         let Some(post) = self.post() else { return Ok(()) };
         if let Some((email, has_factor)) = self.address_and_factor(user).await? {
@@ -277,7 +276,6 @@ impl Control {
         Ok(())
     }
 
-    /// The address for mails to a person, and whether a second factor is in force.
     pub(super) async fn address_and_factor(&self, user: Uuid) -> Result<Option<(String, bool)>> {
         self.look(|tx| async move {
             let email = shown(&tx, user).await?.and_then(|user| user.email);

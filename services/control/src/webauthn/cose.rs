@@ -99,7 +99,6 @@ pub(super) fn authenticator_data_of(attestation_object: &[u8]) -> Option<Vec<u8>
     }
 }
 
-/// The bytes behind a map.
 pub(super) fn skip_map(bytes: &[u8]) -> Option<&[u8]> {
     map(bytes).map(|(_, rest)| rest)
 }

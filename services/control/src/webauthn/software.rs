@@ -60,7 +60,6 @@ pub(crate) struct Authenticator {
     pub(crate) more: String,
     /// Overrides the `type` of the client data.
     pub(crate) kind: Option<&'static str>,
-    /// Bytes behind the credential.
     pub(crate) behind: Vec<u8>,
 }
 
@@ -152,7 +151,6 @@ impl Authenticator {
         [&head[..], &[0; 16], &length, &self.id, &self.cose_key(), &self.behind].concat()
     }
 
-    /// Client data and attestation object for a challenge in Base64.
     pub(crate) fn register(&self, challenge: &str) -> (Vec<u8>, Vec<u8>) {
         (self.client_data("webauthn.create", challenge), attestation(&self.registered_data()))
     }
@@ -191,7 +189,6 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The first bytes of a CBOR item: its kind, and a number or length.
 pub(crate) fn item(kind: u8, number: u64) -> Vec<u8> {
     let kind = kind << 5;
     match number {

@@ -74,7 +74,6 @@ fn ready(broker: &str, records: Records) -> BrokerAccess {
     match BrokerAccess::new(records) {
         Ok((access, wrong)) => {
             for invalid in wrong {
-                // The tenant's problem, not this server's.
                 tracing::warn!(broker, %invalid, "a stored record is invalid and authenticates nobody");
             }
             access

@@ -236,7 +236,6 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
     }
 }
 
-/// `None` when the client waits elsewhere or has its result.
 fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<CredentialLookup> {
     if applicant.password.as_deref().is_some_and(connect_token::is_likely) {
         let outcome = connect_token::enter(shared, &applicant);

@@ -43,7 +43,6 @@ struct State {
     brokers: HashMap<u64, Service>,
 }
 
-/// A request in progress.
 struct PendingCall {
     tenant: Arc<str>,
     /// The clients that wait for the response besides the first.
@@ -138,7 +137,6 @@ async fn run(
     let warns = state.answered(broker.id, matches!(answer, WebhookAnswer::Failed(_)), shared.now_s());
     drop(state);
     if warns {
-        // The tenant's problem, not this server's.
         tracing::warn!(broker = &*broker.name, reason = result, "a webhook that authenticates clients fails");
     }
     for candidate in std::iter::once(first).chain(waited) {

@@ -18,9 +18,7 @@ const FILTER_BYTES: usize = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PacketDirection {
-    /// From the client.
     In,
-    /// To the client.
     Out,
     /// A decision of the server.
     #[default]
@@ -31,7 +29,6 @@ pub enum PacketDirection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientTraceEvent {
-    /// Unix milliseconds.
     pub at_ms: u64,
     pub direction: PacketDirection,
     /// Name of the packet in capitals; for a decision of the server `refused`, `dropped` or `closed`.

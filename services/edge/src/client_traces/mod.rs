@@ -25,7 +25,6 @@ pub(crate) use scanner::Scanner;
 const EVENTS_PER_SECOND: u32 = 500;
 /// A SUBSCRIBE and its answer name many filters, so events alone do not bound what a trace costs.
 const BYTES_PER_SECOND: usize = 256 * 1024;
-/// Traces of one client id on one pod.
 const TRACES_PER_CLIENT_MAX: usize = 4;
 /// Traces on one pod, with those of other pods.
 const TRACES_MAX: usize = 1_000;
@@ -34,7 +33,6 @@ const LEASE_MS: u64 = 30_000;
 const OWN_LEASE_MS: u64 = 120_000;
 const PRUNED_EVERY_MS: u64 = 1_000;
 
-/// A line of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceReport {
     /// Events that were left out before this one.
@@ -85,7 +83,6 @@ pub(crate) struct Tap {
     rate: Mutex<Rate>,
     left_out: AtomicU64,
     heard: Mutex<HashMap<PodId, Heard>>,
-    /// Unix milliseconds.
     until_ms: AtomicU64,
     is_over: AtomicBool,
 }

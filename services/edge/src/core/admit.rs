@@ -161,7 +161,6 @@ impl Core {
         }
     }
 
-    /// Returns true if the CONNECT was refused.
     pub(super) fn refuse_unadmitted(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) -> bool {
         let id = self.id_of(slot);
         let Some((_, Some(refusal))) = self.connects.verdict.take_if(|(of, _)| *of == id) else {

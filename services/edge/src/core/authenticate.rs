@@ -1,4 +1,6 @@
-//! From a CONNECT to an accepted client.
+//! From a CONNECT to an accepted client: [`Core::connect_at`] finds the broker and the loop that serves the client,
+//! [`Core::connect`] checks the credentials, and [`Core::admit`] bans, will and rate; then `attach` takes over. A step that
+//! waits (for the store, another loop, or a password check) leaves the request with its connection and goes on from there.
 
 use std::sync::Arc;
 
@@ -94,7 +96,7 @@ impl Core {
 
     /// The name of the broker that a client means. The server name says it: `acme` for `acme.mqtt.example`. Without a
     /// server name, or with one of a single part such as `localhost`, the user name may say it: `acme/pump` is the
-    /// user `pump` of the broker `acme`, if `acme` exists. Otherwise the client means the default broker.
+    /// user `pump` of the broker `acme`, if `acme` exists.
     fn meant<'a, 'u: 'a>(&'a self, slot: u32, user: Option<&'u str>) -> &'a str {
         let is_there =
             |name: &&str| is_broker_name(name) && !matches!(self.is_absent(name), Some(Absent::Unknown));

@@ -21,15 +21,11 @@ pub(super) struct Barriers {
     last: u64,
 }
 
-/// A barrier for sessions that catch up: wait until every core has ended the turn it was in, then until all jobs
-/// submitted by then are committed.
 pub(super) struct Barrier {
     number: u64,
     broker: u64,
-    /// The cores that were inside a turn, with the number of that turn.
     turns: Turns,
     sessions: Vec<Target>,
-    /// The commit marker was submitted to the store.
     marked: bool,
 }
 

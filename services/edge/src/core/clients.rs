@@ -227,7 +227,6 @@ impl Core {
         page.asked.answer(Some(Answer { clients: clients.collect(), next }));
     }
 
-    /// The client of a session; `None` when it is not connected.
     fn shown(&self, session: u32) -> Option<ConnectedClient> {
         let local = self.sessions.get(session as usize).filter(|local| local.connection != NONE)?;
         let connection = &self.connections[local.connection as usize];

@@ -94,7 +94,6 @@ impl Core {
         self.end(slot, ended, true);
     }
 
-    /// Refuses a CONNECT while the server drains, and returns true.
     pub(super) fn refuse_draining(&mut self, slot: u32, broker: &Broker) -> bool {
         if self.process.drain.get().is_none() {
             return false;

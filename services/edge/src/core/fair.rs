@@ -12,7 +12,6 @@ use slab::Slab;
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     queues: Slab<Own<T>>,
-    /// Keys of `queues` by broker.
     of: HashMap<u64, usize, foldhash::fast::FixedState>,
     /// Keys of `queues`, the next one first.
     order: VecDeque<usize>,

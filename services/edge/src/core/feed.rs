@@ -15,7 +15,6 @@ pub(super) enum Feed {
 pub(super) struct ReadState {
     /// The session has got everything up to here.
     pub(super) through: Position,
-    /// A page was requested and has not arrived.
     pub(super) asked: bool,
     /// The last page reached the end of the streams.
     pub(super) at_end: bool,

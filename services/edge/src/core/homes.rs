@@ -37,7 +37,6 @@ pub(super) struct Began {
     spent: u64,
 }
 
-/// This loop as a home of client ids.
 #[derive(Debug, Default)]
 pub(super) struct Homes {
     claims: HomeClaims,

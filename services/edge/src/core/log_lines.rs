@@ -46,11 +46,12 @@ impl Core {
             broker = &*local.broker.name,
             client_id = &**local.session.client_id(),
             user = shown_user(connection),
-            // The system forgets the address of a connection that was reset.
+            // `None` after a reset: the system has forgotten the address.
             address = connection.address().map(tracing::field::display),
             protocol = version(connection.protocol.version()),
             reason = reason(ended),
             reason_code,
+            // Until the session is detached, `term` is when the connection began.
             duration_s = self.now.saturating_sub(local.term),
             "client disconnected"
         );

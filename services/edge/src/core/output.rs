@@ -150,7 +150,6 @@ impl Core {
         self.connections[slot as usize].outbound.is_some()
     }
 
-    /// The socket of the connection accepts no more for now.
     pub(super) fn note_busy(&mut self, slot: u32) {
         self.output.busy.insert(slot);
     }

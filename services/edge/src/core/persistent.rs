@@ -183,7 +183,6 @@ impl PersistentSession {
         self.subscribing == 0 && place > *through && since.is_none_or(|since| place > since)
     }
 
-    /// Whether a following session has read up to `place`.
     pub(super) fn has_read(&self, place: Position) -> bool {
         matches!(&self.feed, Feed::Reading(reading) if place <= reading.through)
     }

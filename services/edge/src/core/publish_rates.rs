@@ -103,7 +103,6 @@ impl Core {
         at.saturating_add(bytes.max(size))
     }
 
-    /// A publisher over its rate is not read until the rate has paid for what it sent.
     pub(super) fn charge(&mut self, slot: u32, messages: usize, bytes: usize) {
         let (id, now) = (self.id_of(slot), nanos(self.now_ms));
         let session = self.connections[slot as usize].session;

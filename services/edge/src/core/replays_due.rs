@@ -124,7 +124,6 @@ pub(super) fn is_due(stored: &StoredSubscription) -> bool {
     stored.options.bits & REPLAY_DUE != 0
 }
 
-/// Topics whose retained messages are in flight.
 pub(super) fn topics_of(in_flight: &[(PacketId, InFlight)]) -> Topics {
     let topic = |in_flight: &InFlight| match in_flight {
         InFlight::Published(entry) | InFlight::Unsent(entry)

@@ -459,7 +459,6 @@ pub(super) fn subscription_of(stored: StoredOptions) -> ClientSubscription {
         qos: QoS::from_bits(bits & 3).unwrap_or_default(),
         no_local: bits & 4 != 0,
         retain_as_published: bits & 8 != 0,
-        // It matters only for the SUBSCRIBE itself.
         ..SubscribeOptions::default()
     };
     ClientSubscription { options, identifier }

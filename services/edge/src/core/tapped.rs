@@ -187,7 +187,6 @@ impl Core {
         }
     }
 
-    /// A message of the client was not taken.
     pub(super) fn trace_refused_publish(&mut self, slot: u32, topic: &str, reason: ReasonCode, what: &str) {
         let Some((tapped, now_ms)) = self.tapped(slot) else { return };
         if !tapped.has_room(now_ms) {

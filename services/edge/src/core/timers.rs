@@ -8,14 +8,22 @@ use millrace_session::Seconds;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// The CONNECT is overdue, the keep alive has passed, or a closing connection has lingered.
-    Connection { slot: u32, generation: u32 },
+    Connection {
+        slot: u32,
+        generation: u32,
+    },
     /// The time to read the answers is over.
-    Answers { slot: u32, generation: u32 },
+    Answers {
+        slot: u32,
+        generation: u32,
+    },
     /// The will or the end of a session without connection.
-    Session { slot: u32, generation: u32 },
+    Session {
+        slot: u32,
+        generation: u32,
+    },
     /// Accepting failed; try again.
     Accept,
-    /// The `$SYS` topics are to be updated.
     Sys,
     /// Sessions look for messages of other pods.
     LookAround,

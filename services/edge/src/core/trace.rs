@@ -34,7 +34,6 @@ fn low(micros: u64) -> u32 {
 /// Which messages and clients of this loop are traced, and when the present read was.
 pub(super) struct Tracing {
     pub(super) sampler: Sampler,
-    /// Connections whose client is traced.
     pub(super) tapped: HashMap<u32, Box<Tapped>, foldhash::fast::FixedState>,
     /// When the bytes being processed were read, microseconds. Kept only where messages are traced.
     read_us: u64,

@@ -43,7 +43,6 @@ pub(super) const COPY: u64 = 2;
 pub(super) const SINGLE_COPY: u64 = 5;
 /// Visiting a node in the tree of retained messages or of filters.
 pub(super) const NODE: u64 = NODE_WORK;
-/// Bytes that are copied for one unit.
 pub(super) const COPIED_BYTES: usize = 512;
 /// Bytes that are checked for one unit: properties, topic filters, and headers of WebSocket frames, each as short as it can be.
 pub(super) const CHECKED_BYTES: usize = 16;
@@ -134,7 +133,6 @@ pub(super) struct Unfinished {
     pub(super) replays: Replays,
     pub(super) scans: Scans,
     pub(super) slices: Slices,
-    /// Expired deadlines.
     pub(super) due: VecDeque<Due>,
     pub(super) filter_changes: FilterChanges,
 }

@@ -29,7 +29,6 @@ pub(crate) struct Announced {
     pub(crate) digest: Option<Digest>,
     /// Filters that were added while a digest is being built.
     coming: Option<Vec<Code>>,
-    /// The router's generation at the build.
     generation: u64,
     /// Number of filters at the build; if they did not fit, number of subscriptions.
     size: usize,

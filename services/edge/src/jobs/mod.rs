@@ -40,6 +40,7 @@ pub(crate) enum Write {
     Attach(Box<Attach>),
     Subscribe(Box<Subscribe>),
     Unsubscribe(Box<Unsubscribe>),
+    /// Reserves, releases or forgets packet ids of QoS 1 and 2.
     Ids(Box<Ids>),
     Checkpoint(Box<Checkpoint>),
     Detach(Box<Detach>),
@@ -47,8 +48,7 @@ pub(crate) enum Write {
     Purge(Box<Purge>),
     /// The webhooks of a broker have changed: create and remove their queues.
     Webhooks(Arc<Broker>),
-    /// Writes nothing. The publisher has received `count` refusals with this [`Ack::ends_with`]. `None`: the connection has ended,
-    /// and with it all its refusals, because the publisher sends the messages again on its next connection.
+    /// Writes nothing. The publisher has received `count` refusals with this [`Ack::ends_with`]; `None`: its connection ended.
     Confirmed {
         publisher: PublisherKey,
         connection: Option<ConnectionId>,
@@ -80,7 +80,6 @@ pub(crate) struct Ack {
     /// Receivers get the message only after its commit. The publisher's next messages wait for that commit, so that
     /// they do not overtake the message.
     pub(crate) in_order: bool,
-    /// Number of the publisher, see [`crate::encoding::record::publisher`].
     pub(crate) publisher: u64,
     /// The writer refuses the publisher's later messages until this refusal is confirmed.
     pub(crate) holds_back: bool,
@@ -153,7 +152,6 @@ impl Publish {
     }
 }
 
-/// A CONNECT of a session that is, or will be, in the store.
 pub(crate) struct Attach {
     pub(crate) broker: Arc<Broker>,
     pub(crate) client: Arc<str>,
@@ -180,6 +178,7 @@ pub(crate) struct Attached {
     pub(crate) expiry_s: u32,
     pub(crate) present: bool,
     pub(crate) subscriptions: Vec<StoredSubscription>,
+    /// The stored form of `in_flight`, until the first page is read with its messages.
     pub(crate) rows: Vec<(PacketId, Row)>,
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
     /// QoS 2 packet ids that the client has in use.
@@ -346,7 +345,7 @@ pub(crate) fn open_places<'e>(open: impl Iterator<Item = &'e Entry>) -> Vec<Posi
 /// A stream of the store: the broker's id, and the stream's id within the broker.
 pub(crate) type StreamKey = (u64, StreamId);
 
-/// Messages of shared subscriptions that members have acknowledged, or left without an acknowledgement.
+/// Messages of shared subscriptions that members have acknowledged or given back, and streams that got a member.
 #[derive(Default)]
 pub(crate) struct SharedMessages {
     pub(crate) settled: Vec<(StreamKey, Position)>,
@@ -451,8 +450,10 @@ pub(crate) enum Reader {
     Connection(ConnectionId, Box<Attached>),
 }
 
+/// A message, the number of its publisher, and the indices in [`Read::sources`] of the streams that have it.
 pub(crate) type PageEntry = (Arc<Message>, u64, Vec<usize>);
 
+/// All streams were read up to `through`; at most `missed` messages were trimmed before they were read.
 #[derive(Default)]
 pub(crate) struct Page {
     pub(crate) entries: Vec<PageEntry>,
@@ -488,7 +489,6 @@ impl Job {
         }
     }
 
-    /// The broker; `None`: the job has only its id, or no broker.
     pub(crate) fn broker(&self) -> Option<&Arc<Broker>> {
         match &self.write {
             Write::Publish(publish) => Some(&publish.routes.broker),

@@ -29,7 +29,6 @@ pub(crate) struct ConnectTimes {
     pub(crate) step_us: u64,
 }
 
-/// The times of one event loop.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectSteps([Histogram; STEPS.len()]);
 

@@ -6,7 +6,6 @@ use millrace_layers::metering::LATENCY_BOUNDS_US as BOUNDS_US;
 
 use super::Count;
 
-/// Only one thread adds to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Histogram {

@@ -95,7 +95,6 @@ impl Quota {
         }
     }
 
-    /// The same; `None` when queues are not limited.
     pub(crate) fn queue_settings(&self, process: &SessionSettings) -> Option<SessionSettings> {
         self.limits_queues.load(Ordering::Relaxed).then(|| self.settings(process))
     }

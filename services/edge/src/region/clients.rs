@@ -29,7 +29,6 @@ impl Inquiries {
     }
 }
 
-/// A report as pods send it.
 #[derive(Serialize, Deserialize)]
 struct PodReport {
     #[serde(flatten)]

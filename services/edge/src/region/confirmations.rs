@@ -16,7 +16,6 @@ use crate::mailbox::Mail;
 /// delay, persistent sessions poll the store, see [`Region::is_in_doubt`].
 const WAIT_MS: Millis = 100;
 
-/// Mail that waits for confirmations, by broker.
 #[derive(Default)]
 pub(super) struct AwaitingMail(Mutex<HashMap<u64, Vec<Waiting>>>);
 

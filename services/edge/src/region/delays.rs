@@ -21,6 +21,7 @@ pub(super) struct Delays {
 }
 
 impl Delays {
+    /// The digest thread calls it every [`EVERY_MS`].
     pub(super) fn measure_next(&self) {
         self.is_due.store(true, Ordering::Relaxed);
     }

@@ -16,10 +16,13 @@ const TICK: Duration = Duration::from_millis(100);
 const LOOK_MS: Millis = 1_000;
 
 pub(super) enum Task {
-    /// Rebuild the digest of a broker.
     Make(u64),
     /// Send a pod the digest of a broker; the pod has the one with the number `known`.
-    Tell { broker: u64, pod: PodId, known: u64 },
+    Tell {
+        broker: u64,
+        pod: PodId,
+        known: u64,
+    },
 }
 
 /// The queue is short: at most one task per broker, and one per second for each pod that has the broker.

@@ -1,5 +1,5 @@
-//! Turns notices of other pods into mail for the event loops. All of it runs on the fabric's thread, which must never
-//! block.
+//! Turns notices of other pods into mail for the event loops, on the fabric's thread, which must never block. A notice may be
+//! lost: then persistent sessions look into the store, and pods ask each other anew for digests and members of groups.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -53,7 +53,6 @@ impl Coming {
     }
 }
 
-/// Holds the region weakly, because the region owns the fabric.
 pub(super) struct FabricSink(pub(super) Weak<Region>);
 
 impl Sink for FabricSink {
@@ -305,7 +304,6 @@ impl Region {
 
     fn trace_arrival(&self, broker: &Broker, message: &Message, traced: Option<Traced>) {
         if let (Some(Traced { trace, sent_ns }), Some(tracer)) = (traced, &self.tracer) {
-            // The clocks of two machines differ, and a message cannot arrive before it was sent.
             let came_ns = self.clock.unix_ns(self.clock.micros()).max(sent_ns);
             tracer.step_ns(
                 &trace,
@@ -362,6 +360,7 @@ impl Region {
         }
     }
 
+    /// Asks pods for their members of shared subscriptions.
     fn ask(&self, broker: u64, whom: To) {
         if let Some(fabric) = self.fabric.get() {
             PodNotice::AskMembers { broker }.send(fabric, whom);
@@ -369,10 +368,9 @@ impl Region {
     }
 }
 
-/// Mail per core, collected while a batch is decoded.
+/// Mail per core with its bytes, collected while a batch is decoded.
 struct Cores<'r> {
     region: &'r Region,
-    /// Each with its bytes.
     mail: Vec<(Vec<Mail>, usize)>,
 }
 

@@ -45,19 +45,16 @@ impl Joins {
         state.waiting.entry(broker).or_default().push((core, name));
     }
 
-    /// Blocks until all brokers are done, but not longer than `at_most`.
     pub(super) fn wait(&self, brokers: &[u64], at_most: Duration) {
         let is_open = |state: &mut State| brokers.iter().any(|broker| !state.done.contains(broker));
         drop(self.changed.wait_timeout_while(self.lock(), at_most, is_open));
     }
 
-    /// Makes [`Self::wait_for_pods`] check its condition again.
     pub(super) fn pod_came(&self) {
         let _state = self.lock();
         self.changed.notify_all();
     }
 
-    /// Blocks until the pods are connected, but not longer than `at_most`.
     pub(super) fn wait_for_pods(&self, at_most: Duration, are_there: impl Fn() -> bool) {
         drop(self.changed.wait_timeout_while(self.lock(), at_most, |_| !are_there()));
     }

@@ -76,7 +76,6 @@ impl Writer {
     }
 }
 
-/// Gives up after [`PATIENCE`].
 fn soon<T>(asked: impl Future<Output = Result<T, LayerError>>) -> Result<T, LayerError> {
     let away = || Err(StoreError::Unavailable("it does not answer".into()).into());
     block_on_for(pin!(asked), PATIENCE).unwrap_or_else(away)

@@ -213,7 +213,6 @@ impl Task {
     }
 }
 
-/// The counts between two readings, for the history.
 fn counted(now: &Reading, old: &Reading) -> Point {
     let mut point = Point {
         // A connection may have ended just before the last reading assumed.

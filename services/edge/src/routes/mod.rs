@@ -33,7 +33,6 @@ pub(crate) struct Routes {
     pub(crate) cores: Box<[(u16, Range<usize>)]>,
     /// For each of `cores`, the progress of its receivers with the last messages.
     progress: Box<[ReceiverProgress]>,
-    /// Other pods that may have connected subscribers.
     pub(crate) copies: Targets,
     /// Other pods that may have persistent sessions or members of shared subscriptions, which read the message from the
     /// store.
@@ -54,7 +53,6 @@ impl ReceiverProgress {
 }
 
 impl Routes {
-    /// The receivers in the current snapshot of the router.
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
         let stored = broker.streams.matches(&topic);
         let snapshot = broker.router.snapshot();
@@ -133,7 +131,6 @@ impl Routes {
         sum(|progress| &progress.behind) * 2 > sum(|progress| &progress.moving)
     }
 
-    /// Estimated memory, bytes.
     pub(crate) fn size(&self) -> usize {
         let receivers = size_of_val(&*self.matched.receivers);
         let identifiers: usize = (self.matched.receivers.iter())

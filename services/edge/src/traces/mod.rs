@@ -32,7 +32,6 @@ pub enum TraceStep {
     Decode,
     /// Rules and limits.
     Authorise,
-    /// The receivers of the topic are looked up.
     Match,
     /// The message waits for the thread that writes to the store.
     Append,
@@ -75,9 +74,7 @@ pub struct MessageSpan {
     pub start_ns: u64,
     pub end_ns: u64,
     pub broker: Box<str>,
-    /// The topic, cut off at 256 bytes.
     pub topic: Box<str>,
-    /// As published.
     pub qos: QoS,
     /// Receivers of a delivery, messages of a commit, else 1.
     pub count: u64,

@@ -1,4 +1,5 @@
-//! Samples the messages of one event loop.
+//! Samples the messages of one event loop. The loop counts every message by [`Sampler::pass`]; while [`Sampler::is_due`], the next
+//! message is the sample, and [`Sampler::chosen`] says whether it is traced.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,6 @@ pub(crate) struct Sampler {
     left: u64,
     ratio: f64,
     random: u64,
-    /// Traces per second.
     max: u32,
     second: Seconds,
     followed: u32,

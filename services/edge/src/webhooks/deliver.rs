@@ -61,7 +61,6 @@ fn array(events: &[Bytes]) -> Bytes {
     body.into()
 }
 
-/// `random` is between 0 and 1.
 pub(super) fn outcome(
     work: &Work,
     events: &[Bytes],

@@ -64,7 +64,6 @@ pub(crate) struct Webhooks {
     counters: Arc<Counters>,
 }
 
-/// Written by the thread alone.
 #[derive(Debug, Default)]
 struct Counters {
     accepted: Count,

@@ -47,7 +47,6 @@ enum Turned {
     Over,
 }
 
-/// Name of the webhook's broker, and the organisation that owns it.
 struct Owner {
     broker: String,
     tenant: String,
@@ -252,7 +251,6 @@ impl Worker {
             match self.deliver(hook, &webhook, &owner, &work).await {
                 Ok(Outcome::Failed { .. }) => {}
                 Ok(_) => continue,
-                // Another pod has the lease now.
                 Err(LayerError::Fenced { .. }) => return Turned::Until(again),
                 Err(error) => {
                     tracing::warn!(%error, "the result of a delivery cannot be stored; its events are delivered again");

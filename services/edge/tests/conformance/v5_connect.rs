@@ -23,7 +23,7 @@ fn raw_connect(version: u8, flags: u8, properties: &[u8], payload: &[u8]) -> Vec
     bytes
 }
 
-/// Lets in ann with the password "secret" and nobody else.
+/// Admits ann with the password "secret" and nobody else.
 fn only_ann(config: &mut Config, file: &str) {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(file);
     let hash = chosen::hash(b"secret", &[7; 16]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A tenant's HTTP service.
+//! A tenant's HTTP service that the edge calls: for authentication, key sets and webhooks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::Server;
 use millrace_storage::Database;
 
-/// What it was asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) head: String,
@@ -23,7 +23,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// `answer` says the bytes that are sent.
+    /// `answer` returns the bytes of the whole response.
     pub(crate) fn start(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -37,7 +37,7 @@ impl Service {
         Self { address, asked }
     }
 
-    /// One that answers nobody until what it returns is dropped.
+    /// Answers no request until the returned sender is dropped, or once for each message that is sent.
     pub(crate) fn gated(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> (Self, SyncSender<()>) {
         let (open, gate): (_, Receiver<()>) = sync_channel(0);
         let gate = Mutex::new(gate);
@@ -52,7 +52,7 @@ impl Service {
         format!("http://{}/", self.address)
     }
 
-    /// How often it was asked.
+    /// The number of requests.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -93,7 +93,7 @@ pub(crate) fn edge(database: &Database) -> Server {
     Server::on(database, |config| config.outgoing.allow = vec!["127.0.0.0/8".parse().unwrap()])
 }
 
-/// Answers that mean nothing to anybody, with the reasons they are counted under, but for what the service means by them.
+/// Responses that no caller can use, each with the reason that the edge counts the failed call under.
 pub(crate) fn useless() -> Vec<(String, &'static str)> {
     let secret = Service::start(|_| panic!("a private address was asked"));
     let redirect = format!("HTTP/1.1 302 Found\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", secret.url());

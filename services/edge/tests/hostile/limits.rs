@@ -1,4 +1,4 @@
-//! Limits: what is at one is answered as the protocol says, counted, and everything below goes on.
+//! Limits: a client at a limit gets the protocol's answer, the refusal is counted, and clients below the limit go on.
 
 use std::net::TcpStream;
 
@@ -246,7 +246,7 @@ fn queued(server: &Server, len: usize) -> (Vec<u64>, u64) {
 #[test]
 fn a_queue_keeps_so_many_messages_and_counts_what_it_drops() {
     let server = Server::with(|config| config.limits.queue_messages_max = 4);
-    // In memory the newest do not come in; in the store the oldest go.
+    // In memory the newest are not queued; with a store ([`STORED`]) the oldest are trimmed.
     let kept = if STORED { vec![6, 7, 8, 9] } else { vec![0, 1, 2, 3] };
     assert_eq!(queued(&server, 8), (kept, 6));
 }

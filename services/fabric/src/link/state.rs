@@ -31,7 +31,6 @@ struct Inner {
     /// The probe in flight: its number, and when it was sent.
     echo: Option<(u64, Instant)>,
     echoes: u64,
-    /// `health` has changed since the last [`Link::take_changes`].
     health_changed: bool,
 }
 

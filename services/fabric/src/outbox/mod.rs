@@ -47,7 +47,9 @@ pub enum Dropped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     To(To),
+    /// Control messages to all pods: presence and joins.
     Control,
+    /// Control messages to one pod.
     ControlOf(PodId),
 }
 

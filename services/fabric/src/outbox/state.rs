@@ -1,4 +1,7 @@
-//! The state behind the outbox's lock.
+//! The state behind the outbox's lock: a stream for each receiver, the queue of finished frames, and the times of checks.
+//!
+//! A receiver without messages gets heartbeats, by which pods notice a lost last message. A probe asks the NATS server whether
+//! anybody listens; if nobody does, the stream is quiet, and its messages are numbered without being sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -131,6 +134,7 @@ impl State {
         Sent::Queued
     }
 
+    /// Numbers messages that no pod wants. False when the receiver is not known to be quiet: then they must be sent.
     pub(super) fn unwanted(&mut self, to: To, messages: u32) -> bool {
         match self.streams.get_mut(&to) {
             Some(stream) if stream.is_quiet => {

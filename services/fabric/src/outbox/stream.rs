@@ -25,7 +25,6 @@ pub(super) struct Stream {
     pub(super) is_scheduled: bool,
     /// The last probe sent before a pod joined: a reply to it, "nobody listens", is out of date.
     joined_at_probe: u64,
-    /// Messages in the open batch.
     open_count: u32,
     /// The number of the next batch's first message.
     next: u64,

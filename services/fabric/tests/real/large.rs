@@ -1,4 +1,5 @@
-//! Messages that are longer than NATS takes.
+//! Messages that are longer than NATS takes (1 MiB by default): the fabric sends them in parts of 256 KiB, up to 16 MiB. A message to
+//! a group is never split, because NATS could give each part to another pod.
 
 use millrace_fabric::{Dropped, Sent, To};
 
@@ -25,6 +26,7 @@ fn long_messages_come_whole_and_in_order_with_short_ones() {
         assert_eq!(seen.gaps, []);
         assert_eq!(seen.bytes, sizes.iter().sum::<usize>() + 8 * 8);
     });
+    // 10 MiB and 300,000 bytes in parts of 256 KiB.
     assert!(a.fabric.counters().parts_sent >= 40);
     assert_eq!(a.send(BROKER, 8, 17 * MIB), Sent::Dropped(Dropped::TooLarge));
     a.send_all(BROKER, 9..10, 10);

@@ -1,4 +1,7 @@
-"""mqtts and wss of the process alone: mosquitto's clients and paho-mqtt, certificates and files that are replaced under load."""
+"""mqtts and wss of the process alone: mosquitto's clients and paho-mqtt, certificates and files that are replaced under load.
+
+run.sh sets MILLRACE (the program), `here` (this folder) and `cache` (the compiled Go tests).
+"""
 
 import os
 import re
@@ -64,7 +67,7 @@ class Server:
         return str(self.folder / "certs/ca.crt")
 
     def certificate(self):
-        """The one that a client is shown now."""
+        """The certificate that a client is shown now."""
         return ssl.get_server_certificate((HOST, self.mqtts))
 
 

@@ -7,7 +7,6 @@ use millrace_mqtt::PacketId;
 
 use super::Outbox;
 
-/// Packet ids are 1 to 65,535.
 pub(super) const PACKET_IDS: usize = 65_535;
 
 /// The id `n` steps after `id`; 1 follows 65,535.

@@ -1,3 +1,5 @@
+//! Subscriptions and the filter index: which changes of a filter's subscribers disturb concurrent publishes, and which do not.
+
 mod model;
 
 use std::collections::BTreeSet;
@@ -16,6 +18,7 @@ use crate::{
     tuple::Key,
 };
 
+/// QoS 1, no other option.
 const NONE: StoredOptions = StoredOptions { bits: 1, identifier: 0 };
 
 async fn owned<'t>(tx: &'t Transaction, client: &'t str, epoch: u64) -> Owned<'t> {

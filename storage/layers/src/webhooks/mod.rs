@@ -86,6 +86,7 @@ fn dequeue(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<()> {
     Ok(tx.clear(key)?)
 }
 
+/// As `dequeue`, for a webhook that is off or deleted: an event that is queued meanwhile need not be delivered.
 pub fn remove_queued(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<()> {
     Ok(tx.clear(queued_key(webhook))?)
 }

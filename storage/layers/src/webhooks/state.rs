@@ -53,7 +53,6 @@ pub(super) struct Lease {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Unix milliseconds.
     pub at_ms: u64,
     /// HTTP status of the answer; `None` without an answer.
     pub status: Option<u16>,

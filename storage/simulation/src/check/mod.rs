@@ -17,7 +17,6 @@ const CHECKER: &str = "checker";
 /// Attempts of a step, because the cluster may still be recovering.
 const TRIES: u64 = 60;
 
-/// Checks everything, and adds violations to the history.
 pub(crate) async fn check(database: &Database, world: &World, history: &Shared) {
     let checker = Pod::new(CHECKER.into(), database, world, history, None);
     for try_number in 1.. {

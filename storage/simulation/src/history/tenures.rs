@@ -128,7 +128,6 @@ impl PodHistory {
         }
     }
 
-    /// The request had no effect.
     pub(crate) fn unchanged(&mut self, attempt: u64, filter: &str) {
         self.tenure(attempt).doubtful.remove(filter);
     }

@@ -27,8 +27,10 @@ const MERGE_EVERY: Duration = Duration::from_secs(1);
 /// old ones are unused.
 const TABLES: u8 = UNMERGED + 2;
 
+/// The writes that are accepted; the error is for the others.
 pub(super) enum Room {
     All,
+    /// Only transactions with [`crate::TransactionOption::Cleanup`].
     Cleanup(StoreError),
     None(StoreError),
 }

@@ -32,6 +32,7 @@ type client5 struct {
 	goodbyes chan *paho.Disconnect
 }
 
+// way5 is how a client connects. The guarded broker of run.sh has users and rules, the other one admits everybody.
 type way5 struct {
 	transport        string
 	durable, guarded bool
