@@ -109,6 +109,8 @@ check_boot() {
             || { cat "$work/boot.log"; fail "$test"; }
         grep '^Ran\|skipped' "$work/boot.log" | sed "s/^/$test: /"
     done
+    python3 -B "$here/folders_test.py" 2>"$work/boot.log" || { cat "$work/boot.log"; fail "a program that was taken over gets files of root"; }
+    grep '^Ran\|skipped' "$work/boot.log" | sed 's/^/folders_test.py: /'
 }
 
 # Checks who may connect to FoundationDB, and whom its clients take for a server.
