@@ -49,7 +49,7 @@ run "no_backup_is_removed_by_its_age_alone" {
   assert {
     condition = alltrue([
       for rule in aws_s3_bucket_lifecycle_configuration.this["backups"].rule :
-      alltrue([for it in rule.expiration : try(it.days, null) == null || it.days == 0])
+      alltrue([for it in rule.expiration : it.expired_object_delete_marker])
     ])
     error_message = "fdbbackup must remove old backups: a container has objects that are written once"
   }
@@ -60,9 +60,7 @@ run "nothing_of_a_deleted_object_stays_for_ever" {
   assert {
     condition = alltrue([for configuration in aws_s3_bucket_lifecycle_configuration.this :
       anytrue([for rule in configuration.rule : length(rule.noncurrent_version_expiration) == 1])
-      && anytrue([for rule in configuration.rule : anytrue([
-        for it in rule.expiration : try(it.expired_object_delete_marker, false) == true || try(it.days, 0) > 0
-      ])])
+      && anytrue([for rule in configuration.rule : length(rule.expiration) == 1])
     ])
     error_message = "old versions or markers of deleted objects stay in a bucket: each hour fdbbackup deletes more"
   }
