@@ -96,23 +96,50 @@ class Authorities(Folder):
     def setUp(self):
         super().setUp()
         unit = (ROOT / "terraform/modules/foundationdb/files/foundationdb.conf").read_text()
-        (command,) = [line.removeprefix("ExecStartPre=-") for line in unit.splitlines() if line.startswith("ExecStartPre=")]
-        command = as_nobody(command, "foundationdb").replace("/etc/foundationdb", str(self.theirs))
-        self.public = self.folder / "ca-certificates.crt"
-        self.public.write_text("public\n")
-        self.command = shlex.split(command.replace("/etc/ssl/certs/ca-certificates.crt", str(self.public)))
+        commands = [line.removeprefix("ExecStartPre=").removeprefix("-") for line in unit.splitlines() if line.startswith("ExecStartPre=")]
+        public = self.folder / "ca-certificates.crt"
+        public.write_text("public\n")
+        self.commands = [
+            shlex.split(
+                as_nobody(command, "foundationdb")
+                .replace("root:foundationdb", f"0:{NOBODY.pw_gid}")
+                .replace("/etc/foundationdb", str(self.theirs))
+                .replace("/etc/ssl/certs/ca-certificates.crt", str(public))
+            )
+            for command in commands
+        ]
 
-    def run_command(self):
+    def start(self):
+        """As systemd starts the database, on a machine that cloud-init has written."""
         (self.theirs / "tls").mkdir()
         (self.theirs / "tls/ca.crt").write_text("own\n")
-        return subprocess.run(self.command, capture_output=True, text=True)
+        (self.theirs / "foundationdb.conf").write_text("user = foundationdb\n")
+        cluster = self.theirs / "fdb.cluster"
+        cluster.write_text("old\n")
+        os.chown(cluster, NOBODY.pw_uid, NOBODY.pw_gid)
+        return [subprocess.run(command, capture_output=True, text=True).returncode for command in self.commands]
+
+    def as_database(self, command):
+        user = ["setpriv", f"--reuid={NOBODY.pw_uid}", f"--regid={NOBODY.pw_gid}", "--clear-groups"]
+        return subprocess.run([*user, "sh", "-c", command], cwd=self.theirs, capture_output=True).returncode
 
     def test_both_authorities_are_in_one_file(self):
-        self.assertEqual(self.run_command().returncode, 0)
+        self.assertEqual(self.start(), [0] * len(self.commands))
         self.assertEqual((self.theirs / "authorities.crt").read_text(), "own\npublic\n")
 
     def test_a_database_that_was_taken_over_gets_no_file_of_root_by_a_link(self):
-        self.assert_links_lead_nowhere(["authorities.crt"], self.run_command)
+        self.assert_links_lead_nowhere(["authorities.crt"], self.start)
+
+    def test_a_database_that_was_taken_over_does_not_choose_what_fdbmonitor_starts_as_root(self):
+        self.start()
+        for command in ["rm -f foundationdb.conf", "mv foundationdb.conf x", "echo x >y; mv -f y foundationdb.conf", "mv tls x"]:
+            self.assertNotEqual(self.as_database(command), 0, command)
+        self.assertEqual((self.theirs / "foundationdb.conf").read_text(), "user = foundationdb\n")
+
+    def test_the_database_writes_its_cluster_file_as_before(self):
+        self.start()
+        self.assertEqual(self.as_database("echo new >fdb.cluster.tmp && mv fdb.cluster.tmp fdb.cluster"), 0)
+        self.assertEqual((self.theirs / "fdb.cluster").read_text(), "new\n")
 
 
 if __name__ == "__main__":
