@@ -242,6 +242,7 @@ for kind in ["Deployment", "CronJob"]:
     assert 'FDB_TLS_VERIFY_PEERS, value: "Check.Valid=1,S.CN=foundationdb"' in kinds[kind], f"{kind}: the backup takes others for the cluster"
     assert "image: foundationdb/foundationdb:7.4.6" in kinds[kind], f"{kind}: another version than the cluster's"
 egress = kinds["NetworkPolicy"].split("  egress:")[1]
+assert re.search(r"ipBlock: { cidr: 0.0.0.0/0, except: \[169.254.0.0/16\] }", egress), "the backup's pods reach the node's metadata service"
 assert "port: 9000" in egress and "port: 4500" in egress and "port: 4222" not in egress, egress
 pathlib.Path(sys.argv[2]).write_text(textwrap.dedent(re.search(r"backup.sh: \|\n((?:    .*\n|\s*\n)+)", kinds["ConfigMap"] + "\n")[1]))
 PY

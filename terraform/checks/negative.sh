@@ -236,6 +236,10 @@ if [ -d "$root/terraform/chart" ]; then
     caught "pods that wait because another node is tainted" 'pods wait while a node is tainted' check chart
 
     fresh
+    sed -i 's/, except: \[169.254.0.0\/16\] }/ }/' "$copy/terraform/chart/templates/network.yaml"
+    caught "a backup that reaches the keys of its node" "the backup's pods reach the node's metadata service" check chart
+
+    fresh
     sed -i 's/^  connectionsMax: 100000$/&\n  connectsPerSecondMax: 2000/' "$copy/terraform/chart/values.yaml"
     caught "a value that has no effect" 'no effect: gateway.connectsPerSecondMax' check chart
 
