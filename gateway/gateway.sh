@@ -31,8 +31,8 @@ set -euo pipefail
 # Most connected clients; Envoy closes any further connection at once. A client needs two open
 # files.
 : "${GATEWAY_CONNECTIONS_MAX:=100000}"
-# Heap of Envoy, bytes. Above 95 % of it Envoy refuses new clients; README.md has the memory of a
-# client.
+# Heap of Envoy, bytes; three quarters of the machine's memory at most. Above 95 % of it Envoy refuses
+# new clients; README.md has the memory of a client.
 : "${GATEWAY_HEAP_BYTES_MAX:=4294967296}"
 # Percent of the pods' average load. When a pod has more, new clients of its server names go to
 # other pods.
@@ -96,6 +96,16 @@ resources:
 YAML
 }
 
+# A heap larger than the memory never refuses anybody: the kernel kills Envoy, and all clients come
+# back.
+limit_heap() {
+    local most
+    most=$(awk '/^MemTotal:/ { printf "%d", $2 * 768 }' /proc/meminfo)
+    [ "$GATEWAY_HEAP_BYTES_MAX" -gt "$most" ] || return 0
+    echo "gateway: the heap is $most bytes, three quarters of the memory, not $GATEWAY_HEAP_BYTES_MAX" >&2
+    GATEWAY_HEAP_BYTES_MAX=$most
+}
+
 # The template names the variables in lower case, except for two.
 render() {
     local text name
@@ -136,8 +146,12 @@ drain() {
 }
 
 run() {
+    # systemd gives a socket, which has no path that Envoy could open: cat passes on what comes
+    # through a pipe.
+    [ ! -S /dev/stdout ] || exec > >(exec cat)
     mkdir -p "$GATEWAY_DIR"
     certificate
+    limit_heap
     render
     # shellcheck disable=SC2086 # a list
     [ -z "$GATEWAY_PODS" ] || pods $GATEWAY_PODS

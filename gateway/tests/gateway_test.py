@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from checks import HOST, SECONDS_MAX, equal, run
 from stage import GATEWAY, Client, Gateway, Pod, Stage, until
 
 SUITE = "gateway"
+ROTATE = GATEWAY.parent.parent / "terraform/modules/gateway/files/gateway-log.sh"
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 CONNECT = b"\x10\x11\0\4MQTT\4\2\0\0\0\5proxy"
 
@@ -420,6 +422,54 @@ def access_log(stage):
     equal(any(line["tls_failure"] for line in lines), True, "the handshakes that failed")
 
 
+def log_names(path):
+    return [json.loads(line)["server_name"] for line in path.read_text().splitlines()]
+
+
+def rotated_log(stage):
+    """As a timer of Terraform's machines does it: a line for each connection would fill the disk."""
+    log = stage.gateway.folder / "access.log"
+    stage.gateway.start()
+    Client(stage, "acme.local.test").close()
+    stage.gateway.has_clients(0)
+    rotate = lambda size: subprocess.run(
+        [ROTATE, log, str(size), "2"], env={**os.environ, "GATEWAY_ADMIN_PORT": stage.gateway.settings["ADMIN_PORT"]}, check=True
+    )
+    rotate(1 << 30)
+    equal(log.with_suffix(".log.1").exists(), False, "a small log goes on")
+    for _ in range(3):
+        rotate(0)
+        until(log.exists, "Envoy has not opened a new log")
+    Client(stage, "other.local.test").close()
+    stage.gateway.has_clients(0)
+    equal(stage.gateway.stop(), 0, "exit code")
+    equal("other.local.test" in log_names(log), True, "the line of a connection after the rotation")
+    equal(sorted(path.name for path in log.parent.glob("access.log*")), ["access.log", "access.log.1", "access.log.2"], "files")
+
+
+def journal(stage):
+    """systemd gives a socket as standard output, which cannot be opened by its path."""
+    ours, its = socket.socketpair()
+    folder = stage.folder / "journal"
+    with its:
+        gateway = Gateway(folder, stage.certificates, stage.pods, stdout=its, ACCESS_LOG="/dev/stdout")
+        stage.keep(gateway)
+    Client(stage, "logged.local.test", port=gateway.mqtts).close()
+    gateway.has_clients(0)
+    equal(gateway.stop(), 0, "exit code")
+    lines = to_close(ours).decode().splitlines()
+    equal("logged.local.test" in [json.loads(line)["server_name"] for line in lines], True, lines)
+
+
+def heap(stage):
+    """Envoy refuses new clients near the end of its heap. It must do so before the kernel kills it."""
+    gateway = stage.keep(Gateway(stage.folder / "heap", stage.certificates, stage.pods, HEAP_BYTES_MAX=1 << 60))
+    found = int(re.search(r"max_heap_size_bytes: (\d+)", (gateway.folder / "envoy.yaml").read_text())[1])
+    equal(found < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8, True, f"{found} bytes")
+    equal("three quarters of the memory" in gateway.text(), True, gateway.text())
+    equal(gateway.stop(), 0, "exit code")
+
+
 def wrong_settings(stage):
     for flags, settings, said in [
         (["pods", "edge-1:1884"], {}, '"edge-1:1884" is no pod: IP:PORT/HEALTH_PORT is allowed'),
@@ -475,6 +525,9 @@ with Stage() as stage:
             ("a second gateway chooses the same pods, keeps its limit, and drains", lambda: second_gateway(stage)),
             ("the status port shows what it should and no more", lambda: status(stage)),
             ("access log", lambda: access_log(stage)),
+            ("a large access log gives way to a new one", lambda: rotated_log(stage)),
+            ("the access log reaches the journal", lambda: journal(stage)),
+            ("the heap fits into the memory", lambda: heap(stage)),
             ("settings that are not allowed", lambda: wrong_settings(stage)),
             ("no errors in the logs", lambda: no_errors(stage)),
         ],

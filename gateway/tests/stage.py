@@ -45,11 +45,11 @@ def get(url):
 class Process:
     """A program whose output goes into a file. It is killed with the stage."""
 
-    def __init__(self, log, command, **environment):
+    def __init__(self, log, command, stdout=None, **environment):
         self.log = log
         with open(log, "ab") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, env={**os.environ, **environment}, start_new_session=True
+                command, stdout=stdout or output, stderr=output, env={**os.environ, **environment}, start_new_session=True
             )
 
     def text(self):
@@ -124,8 +124,8 @@ class Pod(Process):
 class Gateway(Process):
     """The gateway as an operator runs it."""
 
-    def __init__(self, folder, certificates, pods, **settings):
-        self.folder = folder
+    def __init__(self, folder, certificates, pods, stdout=None, **settings):
+        self.folder, self.stdout = folder, stdout
         folder.mkdir(exist_ok=True)
         names = ["MQTTS_PORT", "WSS_PORT", "STATUS_PORT", "ADMIN_PORT"]
         self.settings = {name: str(free_port()) for name in names}
@@ -135,7 +135,7 @@ class Gateway(Process):
         self.start()
 
     def start(self):
-        super().__init__(self.folder / "envoy.log", [GATEWAY, "run"], **self.environment())
+        super().__init__(self.folder / "envoy.log", [GATEWAY, "run"], self.stdout, **self.environment())
         self.mqtts, self.wss = int(self.settings["MQTTS_PORT"]), int(self.settings["WSS_PORT"])
         until(lambda: self.status("/ready")[0] == 200, f"not ready: {self.text()[-500:]}")
         self.has_pods(len(self.settings["PODS"].split()))

@@ -13,6 +13,8 @@ kubernetes=1.36.3
 schemas=$target/deploy/kubernetes-$kubernetes
 cluster_file=millrace:millrace@10.0.0.1:4500:tls
 cluster=(--set "foundationdb.external.clusterFile=$cluster_file")
+# shellcheck disable=SC1091 # beside this one
+source "$here/strangers.sh"
 
 fail() {
     echo "FAILED: $1" >&2
@@ -53,7 +55,11 @@ page() {
         echo "$cluster_file" >fdb.cluster
         touch ca.crt
         # shellcheck disable=SC2317 # the page calls these three
-        kubectl() { [ "$3 ${4:-}" != "create secret" ] || echo "$6" >>secrets; }
+        kubectl() {
+            [ "$3 ${4:-}" = "create secret" ] || return 0
+            echo "$6" >>secrets
+            printf '%s\n' "${@:7}" | sed "s/--from-file=//; s/--\(cert\|key\)=.*/tls.\1/; s/tls.cert/tls.crt/; s/^/$6 /" >>keys
+        }
         # shellcheck disable=SC2317
         helm() { cp secrets "secrets-$3" && printf '%s\n' "${@:6}" >>"$3"; }
         # shellcheck disable=SC2317
@@ -79,9 +85,114 @@ for name in ["install", "upgrade"]:
     keys[name] = re.findall(r"MILLRACE_SECRET_KEY_FILE, value: (\S+)", text)
     missing = set(re.findall(r"secretName: ([\w-]+)", text)) - set((work / "page" / f"secrets-{name}").read_text().split())
     assert not missing, f"helm {name} comes before the page has made the secrets: {', '.join(missing)}"
+# A volume names its keys, so that a pod waits for a secret that lacks one, and its events say which.
+made = {tuple(line.split()) for line in (work / "page" / "keys").read_text().splitlines()}
+volumes = re.findall(r"secret: {([^\n]*)", (work / "upgrade.yaml").read_text())
+assert len(volumes) > 10, "the form of secrets' volumes has changed"
+for volume in volumes:
+    secret = re.search(r"secretName: ([\w-]+)", volume)[1]
+    items = re.findall(r'"key":"([^"]+)"', volume)
+    if secret == "millrace-files":
+        continue
+    assert items, f"the volume of {secret} names no keys, so a pod starts without a file that it needs"
+    missing = [key for key in items if (secret, key) not in made]
+    assert not missing, f"pods wait for {', '.join(missing)} of {secret}, which the page does not put in"
+    if secret == "millrace-backup":
+        assert "authorities.crt" in items, "the volume of millrace-backup does not ask for authorities.crt"
 assert len(keys["install"]) == 2, "a region that the page installs has no secret key"
 assert keys["upgrade"] == keys["install"], "helm upgrade on the page has pods with and without the secret key run together"
 PY
+}
+
+# The rules that the chart makes, beside certificates of secrets.sh and of others.
+peers() {
+    local folder=$work/certificates
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<'{"nats_addresses": [], "domain": "mqtt.example.org"}' >/dev/null || fail "secrets.sh make"
+    strangers "$folder"
+    # met FILE VARIABLE: the certificates that the pods of a rendering take for the cluster's or the object storage's.
+    met() {
+        local rules
+        rules=$(grep -o "$2, value: \"[^\"]*" "$work/$1.yaml" | sed 's/.*"//' | sort -u)
+        [ -n "$rules" ] || { echo anybody; return 0; }
+        while read -r rule; do python3 -B "$here/peers.py" "$rule" "$folder"; done <<<"$rules" | sort -u | xargs
+    }
+    found=$(met upgrade FDB_TLS_VERIFY_PEERS)
+    [ "$found" = "foundationdb s3" ] || fail "the backup of the page's region takes for the cluster or S3: $found"
+    found=$(met upgrade MILLRACE_FDB_TLS_VERIFY)
+    [ "$found" = foundationdb ] || fail "the pods of the page's region take for the cluster: $found"
+    rm -rf "$folder"
+    local url='blobstore://@minio.storage.svc:9000/millrace?bucket=backups' names=Check.Valid=1,S.CN=foundationdb
+    # backup_rules VALUES...: the rules of the backup's programs.
+    backup_rules() {
+        render peers "${cluster[@]}" --set "foundationdb.backup.url=$url" "$@"
+        grep -o 'FDB_TLS_VERIFY_PEERS, value: "[^"]*' "$work/peers.yaml" | sed 's/.*"//' | sort -u
+    }
+    [ "$(backup_rules --set-literal "foundationdb.verifyPeers=$names")" = "$names|Check.Valid=1,S.subjectAltName=DNS:minio.storage.svc" ] \
+        || fail "the backup has other rules than the cluster's and the storage's name"
+    [ "$(backup_rules --set-literal "foundationdb.backup.verifyPeers=$names|Check.Valid=1,S.O=storage")" = "$names|Check.Valid=1,S.O=storage" ] \
+        || fail "foundationdb.backup.verifyPeers are not the rules of the backup"
+    [ "$(backup_rules --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500)" = "Check.Valid=1,S.subjectAltName=DNS:minio.storage.svc" ] \
+        || fail "the backup of a cluster without TLS has other rules than the storage's name"
+    backup_refused() { refused "$1" "$2" "${cluster[@]}" --set "foundationdb.backup.url=$url" "${@:3}"; }
+    backup_refused "a backup that takes each certificate of public authorities for the cluster" 'foundationdb.verifyPeers is empty'
+    backup_refused "the former default of foundationdb.backup.verifyPeers" 'takes every certificate of the authorities' \
+        --set foundationdb.backup.verifyPeers=Check.Valid=1
+    backup_refused "one rule of two that names nobody" 'takes every certificate of the authorities' \
+        --set-literal "foundationdb.backup.verifyPeers=$names|Check.Valid=1,R.CN=region"
+    backup_refused "a rule that turns off the others" 'turns off the verification' \
+        --set-literal "foundationdb.backup.verifyPeers=$names|Check.Valid=0,S.CN=other"
+    backup_refused "an address in a rule" 'compares no address such as 10.0.0.9' --set-literal "foundationdb.verifyPeers=$names" \
+        --set 'foundationdb.backup.url=blobstore://@10.0.0.9:9000/millrace?bucket=backups'
+    refused "a rule for the cluster that names nobody" 'takes every certificate of the authorities' "${cluster[@]}" --set foundationdb.verifyPeers=Check.Valid=1
+    refused "edge.settings.fdb_tls_verify beside foundationdb.verifyPeers" 'from foundationdb.verifyPeers' "${cluster[@]}" \
+        --set-literal "foundationdb.verifyPeers=$names" --set edge.settings.fdb_tls_verify=other
+    echo "rules for certificates: ok"
+}
+
+# Network policies must follow the settings about connections.
+network() {
+    render network "${cluster[@]}" --set nats.enabled=false --set 'nats.urls={tls://a.example.org:4333,tls://b.example.org}' \
+        --set control.settings.outgoing_http=true --set 'edge.settings.outgoing_allow={10.20.0.0/16,10.30.0.0/16}'
+    python3 - "$work/network.yaml" <<'PY' || fail "network policies"
+import re, sys
+
+documents = open(sys.argv[1]).read().split("\n---\n")
+egress = {name: next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d).split("  egress:")[1] for name in ["edge", "control"]}
+for name, policy in egress.items():
+    assert {"4333", "4222"} <= set(re.findall(r"port: (\d+)", policy)), f"{name} does not reach the ports of nats.urls"
+assert re.search(r"port: 80\b", egress["control"]) and not re.search(r"port: 80\b", egress["edge"]), "outgoing_http opens port 80 of its pods only"
+assert re.findall(r'cidr: "(10[^"]*)"', egress["edge"])[-2:] == ["10.20.0.0/16", "10.30.0.0/16"], "the edge does not reach outgoing_allow"
+assert "10.20.0.0/16" not in egress["control"], "the control plane reaches the edge's outgoing_allow"
+PY
+    echo "network policies follow the settings: ok"
+}
+
+# A server reads its configuration at its start, so another one must replace its pods.
+configurations() {
+    local copy=$work/copy name
+    # pods KIND FILE: the workload of these pods.
+    pods() { python3 -c 'import sys; print(*(d for d in open(sys.argv[2]).read().split("\n---\n") if f"\n  name: region-millrace-{sys.argv[1]}\n" in d and "\n  template:" in d))' "$1" "$work/$2.yaml"; }
+    rm -rf "$copy"
+    cp -rL "$chart" "$copy"
+    sed -i 's/^max_payload: 8MB$/max_payload: 4MB/' "$copy/files/nats.conf"
+    sed -i 's/tcp_backlog_size: 4096/tcp_backlog_size: 2048/' "$copy/files/envoy.yaml.tmpl"
+    render before "${cluster[@]}"
+    chart=$copy render after "${cluster[@]}"
+    for name in nats gateway; do
+        grep -q containers: <<<"$(pods "$name" before)" || fail "the form of the chart's documents has changed"
+        [ "$(pods "$name" before)" != "$(pods "$name" after)" ] || fail "$name goes on with its old configuration after an upgrade"
+    done
+    [ "$(pods edge before)" = "$(pods edge after)" ] || fail "a configuration of others replaces the edge's pods"
+    rm -rf "$copy"
+    echo "a new configuration replaces pods: ok"
+}
+
+# Each value must change what is rendered, or be refused.
+values() {
+    "$here/tools.sh" python
+    "$tools/deploy-python/bin/python" -B "$here/values.py" "$tools/helm" "$chart" "$kubernetes" "$cluster_file" || fail "a value of values.yaml has no effect"
 }
 
 # Values of a file have YAML's types: off is false there, and a number is a float.
@@ -128,9 +239,10 @@ assert set(kinds) == {"ConfigMap", "Deployment", "CronJob", "NetworkPolicy"}, f"
 for kind in ["Deployment", "CronJob"]:
     assert "secretName: backup-keys" in kinds[kind], f"{kind}: the agents and the job need the same credentials"
     assert re.search(r"FDB_TLS_CA_FILE, value: /etc/millrace/backup/authorities.crt", kinds[kind]), f"{kind}: the backup trusts no authority of the object storage"
-    assert 'FDB_TLS_VERIFY_PEERS, value: "Check.Valid=1"' in kinds[kind], f"{kind}: the backup has no rule for its peers"
+    assert 'FDB_TLS_VERIFY_PEERS, value: "Check.Valid=1,S.CN=foundationdb"' in kinds[kind], f"{kind}: the backup takes others for the cluster"
     assert "image: foundationdb/foundationdb:7.4.6" in kinds[kind], f"{kind}: another version than the cluster's"
 egress = kinds["NetworkPolicy"].split("  egress:")[1]
+assert re.search(r"ipBlock: { cidr: 0.0.0.0/0, except: \[169.254.0.0/16\] }", egress), "the backup's pods reach the node's metadata service"
 assert "port: 9000" in egress and "port: 4500" in egress and "port: 4222" not in egress, egress
 pathlib.Path(sys.argv[2]).write_text(textwrap.dedent(re.search(r"backup.sh: \|\n((?:    .*\n|\s*\n)+)", kinds["ConfigMap"] + "\n")[1]))
 PY
@@ -199,6 +311,13 @@ for name, pod in [("edge", edge), ("control", control)]:
     assert period > needed, f"a pod of {name} is killed after {period} s, while it stops for up to {needed} s"
     policies[name] = policy = next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d)
     assert "port: 4318" in policy.split("  egress:")[1], f"the network policy of {name} does not let it reach the collector"
+# A Deployment's new pods come beside the old ones, which must not count when they are spread.
+for document in documents:
+    if "\nkind: Deployment" in document and "DoNotSchedule" in document:
+        assert document.count('matchLabelKeys: ["pod-template-hash"]') == 2, f"an upgrade can leave all pods on one node: {document[:120]}"
+    # Otherwise a tainted node counts as one without pods, and no node takes a second pod.
+    spread = document.count("topologyKey: kubernetes.io/hostname")
+    assert document.count("nodeTaintsPolicy: Honor") == 2 * spread, f"pods wait while a node is tainted: {document[:120]}"
 # Targets with another job make alerts such as PodDown silent.
 monitors = [d for d in documents if re.search(r"\nkind: (Service|Pod)Monitor", d)]
 assert sorted(re.findall(r"targetLabel: job, replacement: (\w+)", "".join(monitors))) == ["envoy", "millrace"], "a monitor gives a job that no rule reads"
@@ -286,7 +405,7 @@ mkdir -p "$work"
     >"$work/lint.log" 2>&1 || { grep -v walk.go "$work/lint.log"; fail "helm lint"; }
 echo "helm lint: ok"
 
-render all "${cluster[@]}" --set foundationdb.backup.secretName=backup-keys \
+render all "${cluster[@]}" --set foundationdb.backup.secretName=backup-keys --set-literal foundationdb.verifyPeers=Check.Valid=1,S.CN=foundationdb \
     --set 'foundationdb.backup.url=blobstore://@minio.storage.svc:9000/millrace?bucket=backups&sc=0' --set telemetry.serviceMonitors=true --set telemetry.rules=true \
     --set telemetry.otlpEndpoint=http://collector.observability:4318 \
     --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' --set edge.settings.packet_size_max=65536 \
@@ -300,6 +419,9 @@ render operator --set foundationdb.mode=operator --set nats.enabled=false --set 
 ! grep -q 'name: region-millrace-backup$' "$work/operator.yaml" || fail "the chart makes a backup that nobody asked for"
 grep -q 'MILLRACE_GATEWAY_FROM, value: "10.244.0.0/16,10.245.0.0/16"' "$work/operator.yaml" || fail "the edge takes gateways of other networks"
 page
+peers
+network
+configurations
 # Values of a release of an older chart, which `helm upgrade --reuse-values` keeps.
 render older "${cluster[@]}" --set secretKey=null --set control.files=null --set control.proxies=null
 # Without an Ingress, a stranger behind a NodePort would choose its own address.
@@ -342,3 +464,4 @@ echo "NOTE: $foreign is not checked: its definition is not fetched"
 agreements || fail "the chart"
 rules
 envoy
+values

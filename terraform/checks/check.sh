@@ -16,6 +16,8 @@ work=$target/deploy/check
 mkdir -p "$work"
 # shellcheck disable=SC1091 # beside this one
 source "$here/moto.sh"
+# shellcheck disable=SC1091
+source "$here/strangers.sh"
 export TF_IN_AUTOMATION=1 TF_CLI_CONFIG_FILE=/dev/null
 
 fail() {
@@ -109,6 +111,8 @@ check_boot() {
             || { cat "$work/boot.log"; fail "$test"; }
         grep '^Ran\|skipped' "$work/boot.log" | sed "s/^/$test: /"
     done
+    python3 -B "$here/folders_test.py" 2>"$work/boot.log" || { cat "$work/boot.log"; fail "a program that was taken over gets files of root"; }
+    grep '^Ran\|skipped' "$work/boot.log" | sed 's/^/folders_test.py: /'
 }
 
 # Checks who may connect to FoundationDB, and whom its clients take for a server.
@@ -136,13 +140,7 @@ ONE-MACHINE.md fdb-tls-verify
 $module/millrace-status.service.tftpl FDB_TLS_VERIFY_PEERS
 FILES
     # The backup's programs trust public authorities, too, because they write to S3.
-    other() {
-        mkdir "$folder/$1"
-        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj "$2" -addext "subjectAltName=$3" \
-            -keyout "$folder/$1/tls.key" -out "$folder/$1/tls.crt" 2>/dev/null
-    }
-    other s3 '/CN=*.s3.eu-central-1.amazonaws.com' 'DNS:*.s3.eu-central-1.amazonaws.com,DNS:s3.eu-central-1.amazonaws.com'
-    other stranger /O=Millrace/CN=foundationdb DNS:foundationdb
+    strangers "$folder"
     while read -r file name; do
         found=$(met "$(rule "$file" "$name" | tail -1)")
         [ "$found" = "foundationdb s3" ] || fail "$file: a backup takes for FoundationDB or S3: $found"
@@ -261,7 +259,7 @@ check_chartpolicy() {
     rm -rf "$folder"
     mkdir -p "$folder"
     "$tools/helm" template region "$root/terraform/chart" --kube-version 1.36.3 --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500:tls \
-        --set telemetry.serviceMonitors=true --set secretKey.secretName=key --set control.files.secretName=files \
+        --set-literal foundationdb.verifyPeers=Check.Valid=1,S.CN=foundationdb --set telemetry.serviceMonitors=true --set secretKey.secretName=key --set control.files.secretName=files \
         --set 'foundationdb.backup.url=blobstore://@s3.eu-central-1.amazonaws.com/millrace?bucket=b&region=eu-central-1' \
         --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' >"$folder/all.yaml" 2>"$work/chartpolicy.log" \
         || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }

@@ -6,9 +6,11 @@
 2. The columns of both tables add up, and both pages come to the same sum.
 3. The machines of fleet.toml are those of the example.
 4. Both pages know how many of AWS's services are inside the network, and what each costs.
+5. The quota of virtual CPUs has room for the region, and for the spare machines of an upgrade of all groups at once.
 """
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -23,6 +25,9 @@ LINES = {"gateways": "gateway", "edge": "edge", "FoundationDB with disks": "stor
 MACHINES = {"gateway": "gateway", "edge": "edge", "store": "foundationdb", "fabric": "nats"}
 # An interface endpoint in three zones for a month, in eu-central-1.
 ENDPOINT_USD = 3 * 730 * 0.012
+PROCESSORS = {"small": 2, "medium": 2, "large": 2, "xlarge": 4, "2xlarge": 8}
+# Lines of README.md with machines, each with its machines that a group replaces, with a spare one first.
+IN_GROUPS = {"gateways": 1, "edge": 1, "FoundationDB": 0, "NATS": 0, "control, telemetry": 1}
 wrong = []
 
 
@@ -96,9 +101,28 @@ def endpoints():
         expect(f"{page}, the endpoint of Auto Scaling", found and int(found[1]), ENDPOINT_USD)
 
 
+def quota():
+    rows = {row[0]: row for row in table("terraform/README.md", "What it costs")}
+    text = " ".join((ROOT / "terraform/FIRST-DEVICE.md").read_text().split())
+    said = re.search(r"`small` has (\d+) virtual CPUs and needs (\d+) for an upgrade; `production` has (\d+) and needs (\d+)", text)
+    percent = int(re.search(r"max_healthy_percentage = (\d+)", (ROOT / "terraform/modules/group/main.tf").read_text())[1])
+    for column, example in enumerate(EXAMPLES):
+        running = spare = 0
+        for line, in_groups in IN_GROUPS.items():
+            for number, machines in enumerate(rows[line][1 + 2 * column].split(", ")):
+                count, kind = re.fullmatch(r"(?:(\d+) )?\w+\.(\w+)", machines).groups(default="1")
+                running += int(count) * PROCESSORS[kind]
+                if number < in_groups:
+                    spare += (math.ceil(int(count) * percent / 100) - int(count)) * PROCESSORS[kind]
+        expect(f"FIRST-DEVICE.md, {example}, virtual CPUs", int(said[1 + 2 * column]), running)
+        expect(f"FIRST-DEVICE.md, {example}, virtual CPUs for an upgrade", int(said[2 + 2 * column]), running + spare)
+    expect("FIRST-DEVICE.md, the quota of the command", figure(text.split("--desired-value ")[1]), int(said[2]))
+
+
 readme(first_device())
 machines()
 endpoints()
+quota()
 print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
 print(f"costs of the pages: {len(wrong)} wrong")
 sys.exit(1 if wrong else 0)

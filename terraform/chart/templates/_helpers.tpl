@@ -39,16 +39,28 @@ readOnlyRootFilesystem: true
 capabilities: { drop: [ALL] }
 {{- end }}
 
-{{/* Pods of one kind on different nodes and zones: (list $ "edge") */}}
+{{/*
+Pods of one kind on different nodes and zones: (list $ "edge"). With a third item, the label of a revision, only pods of the same
+revision count: a Deployment's new pods come beside the old ones, and would stand on one node when these have gone.
+*/}}
 {{- define "millrace.spread" -}}
 - maxSkew: 1
   topologyKey: topology.kubernetes.io/zone
   whenUnsatisfiable: ScheduleAnyway
+  nodeTaintsPolicy: Honor
   labelSelector: { matchLabels: {{ include "millrace.selector" . | fromYaml | toJson }} }
+  {{- with slice . 2 }}
+  matchLabelKeys: {{ toJson . }}
+  {{- end }}
 - maxSkew: 1
   topologyKey: kubernetes.io/hostname
   whenUnsatisfiable: DoNotSchedule
+  # By default a node whose taints keep these pods away, such as one of the control plane, counts as a node without pods.
+  nodeTaintsPolicy: Honor
   labelSelector: { matchLabels: {{ include "millrace.selector" . | fromYaml | toJson }} }
+  {{- with slice . 2 }}
+  matchLabelKeys: {{ toJson . }}
+  {{- end }}
 {{- end }}
 
 {{- define "millrace.natsUrls" -}}
@@ -62,6 +74,13 @@ capabilities: { drop: [ALL] }
 {{- else -}}
 {{- required "nats.urls is empty: name the servers, or set nats.enabled" (join "," .Values.nats.urls) -}}
 {{- end -}}
+{{- end }}
+
+{{/* Ports of nats.urls. */}}
+{{- define "millrace.natsPorts" -}}
+{{- $ports := list -}}
+{{- range .Values.nats.urls }}{{ $ports = append $ports (regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default "4222") }}{{ end -}}
+{{- uniq $ports | join "," -}}
 {{- end }}
 
 {{/* The config map with fdb.cluster. */}}
@@ -85,6 +104,9 @@ capabilities: { drop: [ALL] }
 - { name: MILLRACE_FDB_TLS_CERT, value: /etc/millrace/internal/tls.crt }
 - { name: MILLRACE_FDB_TLS_KEY, value: /etc/millrace/internal/tls.key }
 - { name: MILLRACE_FDB_TLS_CA, value: /etc/millrace/internal/ca.crt }
+{{- with .Values.foundationdb.verifyPeers }}
+- { name: MILLRACE_FDB_TLS_VERIFY, value: {{ include "millrace.peers" (list "foundationdb.verifyPeers" .) | quote }} }
+{{- end }}
 - { name: MILLRACE_NATS, value: {{ include "millrace.natsUrls" . | quote }} }
 - { name: MILLRACE_NATS_REGION, value: {{ include "millrace.name" . }} }
 - { name: MILLRACE_NATS_USER, value: pods }
@@ -131,7 +153,7 @@ a map of names as in millrace.toml. A variable of OWN is refused there, because 
     "region" "the name of the release" "nats_region" "the name of the release" "nats" "nats.urls"
     "endpoint_domain" "domain" "public_url" "domain" "server_reference" "domain"
     "http_proxies" "control.proxies" "gateway_from" "edge.gatewayFrom" "ws_origins" "edge.wsOrigins" "otlp_endpoint" "telemetry.otlpEndpoint"
-    "secret_key_file" "secretKey.secretName" "operator_token_file" "operatorToken.secretName" -}}
+    "fdb_tls_verify" "foundationdb.verifyPeers" "secret_key_file" "secretKey.secretName" "operator_token_file" "operatorToken.secretName" -}}
 {{- $taken := regexFindAll "MILLRACE_[A-Z0-9_]+" $own -1 | uniq -}}
 {{- $own }}
 {{- range $name, $value := (index $root.Values $kind).settings }}
@@ -178,16 +200,26 @@ off
 {{- end -}}
 {{- end }}
 
+{{/*
+A secret's volume with these keys, (list NAME KEY...). A pod waits for a key that is missing, and its events name the key. Other keys
+of the secret, such as an authority's, reach no pod.
+*/}}
+{{- define "millrace.secret" -}}
+{{- $items := list -}}
+{{- range rest . }}{{ $items = append $items (dict "key" . "path" .) }}{{ end -}}
+{ secretName: {{ first . }}, defaultMode: 0440, items: {{ toJson $items }} }
+{{- end }}
+
 {{- define "millrace.storeVolumes" -}}
 - name: internal
-  secret: { secretName: {{ .Values.internalTls.secretName }}, defaultMode: 0440 }
+  secret: {{ include "millrace.secret" (list .Values.internalTls.secretName "ca.crt" "tls.crt" "tls.key") }}
 - name: nats
-  secret: { secretName: {{ .Values.natsPassword.secretName }}, defaultMode: 0440 }
+  secret: {{ include "millrace.secret" (list .Values.natsPassword.secretName "nats-password") }}
 - name: operator
-  secret: { secretName: {{ .Values.operatorToken.secretName }}, defaultMode: 0440 }
+  secret: {{ include "millrace.secret" (list .Values.operatorToken.secretName "operator-token") }}
 {{- with (.Values.secretKey).secretName }}
 - name: secret-key
-  secret: { secretName: {{ . }}, defaultMode: 0440 }
+  secret: {{ include "millrace.secret" (list . "secret-key") }}
 {{- end }}
 - name: cluster-file
   configMap:
@@ -213,7 +245,53 @@ off
 {{/* Port of the object storage that takes the backup. */}}
 {{- define "millrace.backupPort" -}}
 {{- $url := urlParse .Values.foundationdb.backup.url -}}
-{{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "80" "443" (contains "sc=0" $url.query)) -}}
+{{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "80" "443" (eq (include "millrace.backupIsPlain" .) "true")) -}}
+{{- end }}
+
+{{/*
+FoundationDB's rules for certificates, (list NAME RULES): one between "|" must be met. A rule without a name takes every certificate
+of the authorities, and Check.Valid=0 in one rule turns off all of them.
+*/}}
+{{- define "millrace.peers" -}}
+{{- $name := index . 0 -}}
+{{- range $rule := splitList "|" (index . 1) -}}
+{{- if regexMatch "Check\\.[A-Za-z]+=0" $rule }}{{ fail (printf "%s: %q turns off the verification of certificates" $name $rule) }}{{ end -}}
+{{- if not (regexMatch "(^|,)((S|Subject)\\.)?(CN|O|OU|UID|DC|subjectAltName)[<>]?=." $rule) -}}
+{{- fail (printf "%s: the rule %q takes every certificate of the authorities; add a condition on the subject, such as S.CN=foundationdb" $name $rule) -}}
+{{- end -}}
+{{- end -}}
+{{- index . 1 -}}
+{{- end }}
+
+{{/* Whether the backup reaches the object storage without TLS. */}}
+{{- define "millrace.backupIsPlain" -}}
+{{- if regexMatch "(^|&)(sc|secure_connection)=0(&|$)" (urlParse .Values.foundationdb.backup.url).query }}true{{ end -}}
+{{- end }}
+
+{{/*
+Rules of the backup's programs, which verify cluster and object storage by one file of authorities. The storage's rule follows from
+the URL: its certificate must have the host's name. The cluster's names are in secrets, which a chart cannot read.
+*/}}
+{{- define "millrace.backupPeers" -}}
+{{- $foundationdb := .Values.foundationdb -}}
+{{- $rules := list -}}
+{{- if $foundationdb.backup.verifyPeers -}}
+{{- $rules = list $foundationdb.backup.verifyPeers -}}
+{{- else -}}
+{{- if $foundationdb.verifyPeers -}}
+{{- $rules = append $rules $foundationdb.verifyPeers -}}
+{{- else if or (eq $foundationdb.mode "operator") (contains ":tls" $foundationdb.external.clusterFile) -}}
+{{- fail "foundationdb.verifyPeers is empty: the backup's programs also trust the authorities of the object storage, so name the cluster's certificates, such as Check.Valid=1,R.CN=region,S.CN=foundationdb for Terraform's cluster" -}}
+{{- end -}}
+{{- if not (include "millrace.backupIsPlain" .) -}}
+{{- $host := regexReplaceAll ":[0-9]+$" (urlParse $foundationdb.backup.url).host "" -}}
+{{- if not (regexMatch "^[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*$" $host) -}}
+{{- fail (printf "foundationdb.backup.verifyPeers is empty: FoundationDB compares no address such as %s with a certificate, so give the rules for cluster and object storage" $host) -}}
+{{- end -}}
+{{- $rules = append $rules (printf "Check.Valid=1,S.subjectAltName=DNS:%s" $host) -}}
+{{- end -}}
+{{- end -}}
+{{- if $rules }}{{ include "millrace.peers" (list "foundationdb.backup.verifyPeers" (join "|" $rules)) }}{{ end -}}
 {{- end }}
 
 {{/* A pod with FoundationDB's backup programs: (list $ COMMAND RESTART_POLICY) */}}
@@ -239,7 +317,9 @@ containers:
   - { name: FDB_TLS_KEY_FILE, value: /etc/millrace/internal/tls.key }
   # FoundationDB's programs verify the cluster and the object storage by one file.
   - { name: FDB_TLS_CA_FILE, value: /etc/millrace/backup/authorities.crt }
-  - { name: FDB_TLS_VERIFY_PEERS, value: {{ $backup.verifyPeers | quote }} }
+  {{- with include "millrace.backupPeers" $root }}
+  - { name: FDB_TLS_VERIFY_PEERS, value: {{ . | quote }} }
+  {{- end }}
   resources: {{- toYaml $backup.resources | nindent 4 }}
   securityContext: {{- include "millrace.containerSecurity" $root | nindent 4 }}
   # fdbbackup writes its trace files to where it runs.
@@ -251,9 +331,9 @@ containers:
   - { name: state, mountPath: /var/lib/millrace }
 volumes:
 - name: internal
-  secret: { secretName: {{ $root.Values.internalTls.secretName }}, defaultMode: 0440 }
+  secret: {{ include "millrace.secret" (list $root.Values.internalTls.secretName "ca.crt" "tls.crt" "tls.key") }}
 - name: credentials
-  secret: { secretName: {{ $backup.secretName }}, defaultMode: 0440 }
+  secret: {{ include "millrace.secret" (list $backup.secretName "blob-credentials.json" "authorities.crt") }}
 - name: script
   configMap: { name: {{ include "millrace.name" $root }}-backup }
 - name: cluster-file

@@ -62,6 +62,17 @@ resource "aws_s3_bucket_lifecycle_configuration" "this" {
     noncurrent_version_expiration { noncurrent_days = 30 }
   }
 
+  # A deleted object leaves a marker, which stays behind its last version. A rule by age removes markers, too.
+  dynamic "rule" {
+    for_each = each.value.expire_days == null ? [1] : []
+    content {
+      id     = "markers of deleted objects"
+      status = "Enabled"
+      filter {}
+      expiration { expired_object_delete_marker = true }
+    }
+  }
+
   dynamic "rule" {
     for_each = each.value.expire_days == null ? [] : [each.value.expire_days]
     content {

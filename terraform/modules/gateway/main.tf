@@ -67,20 +67,19 @@ resource "aws_lb_listener" "this" {
 locals {
 
   environment = {
-    GATEWAY_DIR                     = "/run/millrace-gateway"
-    GATEWAY_CERTIFICATES            = "/etc/millrace/secrets"
-    GATEWAY_LISTEN                  = "0.0.0.0"
-    GATEWAY_MQTTS_PORT              = local.mqtts.inside
-    GATEWAY_WSS_PORT                = local.wss.inside
-    GATEWAY_STATUS_LISTEN           = "0.0.0.0"
-    GATEWAY_CONNECTIONS_MAX         = var.connections_max
-    GATEWAY_CONNECTS_PER_SECOND_MAX = var.connects_per_second_max
-    GATEWAY_HEAP_BYTES_MAX          = var.heap_gib * 1073741824
-    GATEWAY_NOTICE_S                = 25
-    GATEWAY_DRAIN_S                 = var.drain_s - 25 > 0 ? var.drain_s - 25 : var.drain_s
-    GATEWAY_ENVOY                   = "/usr/local/bin/envoy"
-    PODS_TAGS                       = "millrace-region=${var.name} millrace-role=edge"
-    PODS_PORTS                      = join(" ", var.ports)
+    GATEWAY_DIR             = "/run/millrace-gateway"
+    GATEWAY_CERTIFICATES    = "/etc/millrace/secrets"
+    GATEWAY_LISTEN          = "0.0.0.0"
+    GATEWAY_MQTTS_PORT      = local.mqtts.inside
+    GATEWAY_WSS_PORT        = local.wss.inside
+    GATEWAY_STATUS_LISTEN   = "0.0.0.0"
+    GATEWAY_CONNECTIONS_MAX = var.connections_max
+    GATEWAY_HEAP_BYTES_MAX  = var.heap_gib * 1073741824
+    GATEWAY_NOTICE_S        = 25
+    GATEWAY_DRAIN_S         = var.drain_s - 25 > 0 ? var.drain_s - 25 : var.drain_s
+    GATEWAY_ENVOY           = "/usr/local/bin/envoy"
+    PODS_TAGS               = "millrace-region=${var.name} millrace-role=edge"
+    PODS_PORTS              = join(" ", var.ports)
   }
 }
 
@@ -103,7 +102,7 @@ module "group" {
     statements = [{ sid = "FindPods", actions = ["ec2:DescribeInstances"], resources = ["*"] }]
     units = [
       "systemd-sysctl.service", "millrace-gateway-pods.service", "millrace-gateway.service",
-      "millrace-gateway-pods.timer", "millrace-gateway-certificate.timer",
+      "millrace-gateway-pods.timer", "millrace-gateway-certificate.timer", "millrace-gateway-log.timer",
     ]
     files = merge(
       {
@@ -111,6 +110,7 @@ module "group" {
         "/usr/local/lib/millrace/gateway.sh"      = { content = file("${local.source}/gateway.sh"), mode = "0755" }
         "/usr/local/lib/millrace/envoy.yaml.tmpl" = { content = file("${local.source}/envoy.yaml.tmpl") }
         "/usr/local/lib/millrace/gateway-pods.sh" = { content = file("${path.module}/files/gateway-pods.sh"), mode = "0755" }
+        "/usr/local/lib/millrace/gateway-log.sh"  = { content = file("${path.module}/files/gateway-log.sh"), mode = "0755" }
         "/etc/sysctl.d/60-millrace.conf"          = { content = file("${path.module}/../../templates/sysctl.conf") }
       },
       {

@@ -69,16 +69,10 @@ variable "connections_max" {
   description = "Devices on one gateway; further ones are refused there."
 }
 
-variable "connects_per_second_max" {
-  type        = number
-  default     = 2000
-  description = "New devices a second on each port of one gateway."
-}
-
 variable "heap_gib" {
   type        = number
   default     = 4
-  description = "Memory of Envoy; new devices are refused from 95 % on."
+  description = "Memory of Envoy, three quarters of the machine's at most; new devices are refused from 95 % on."
 }
 
 variable "drain_s" {

@@ -39,7 +39,11 @@ module "machine" {
       content = templatefile("${path.module}/files/millrace-status.service.tftpl", { nats_addresses = var.nats_addresses })
     }
     "/etc/systemd/system/prometheus.service" = {
-      content = templatefile("${path.module}/files/prometheus.service.tftpl", { retention = var.retention })
+      content = templatefile("${path.module}/files/prometheus.service.tftpl", {
+        retention = var.retention
+        # Prometheus stops on a full disk, so it removes the oldest measurements before.
+        size_gib = floor(var.disk_gib * 0.8)
+      })
     }
   })
 }

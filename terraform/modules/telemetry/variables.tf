@@ -81,7 +81,7 @@ variable "disk_gib" {
 variable "retention" {
   type        = string
   default     = "30d"
-  description = "How long measurements are kept."
+  description = "How long measurements are kept, while four fifths of the disk have room for them."
   validation {
     condition     = can(regex("^[0-9]+[dwy]$", var.retention))
     error_message = "retention is a number and d, w or y, such as 30d."

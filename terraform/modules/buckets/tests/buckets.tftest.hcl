@@ -48,8 +48,20 @@ run "no_backup_is_removed_by_its_age_alone" {
   command = plan
   assert {
     condition = alltrue([
-      for rule in aws_s3_bucket_lifecycle_configuration.this["backups"].rule : length(rule.expiration) == 0
+      for rule in aws_s3_bucket_lifecycle_configuration.this["backups"].rule :
+      alltrue([for it in rule.expiration : it.expired_object_delete_marker])
     ])
     error_message = "fdbbackup must remove old backups: a container has objects that are written once"
+  }
+}
+
+run "nothing_of_a_deleted_object_stays_for_ever" {
+  command = plan
+  assert {
+    condition = alltrue([for configuration in aws_s3_bucket_lifecycle_configuration.this :
+      anytrue([for rule in configuration.rule : length(rule.noncurrent_version_expiration) == 1])
+      && anytrue([for rule in configuration.rule : length(rule.expiration) == 1])
+    ])
+    error_message = "old versions or markers of deleted objects stay in a bucket: each hour fdbbackup deletes more"
   }
 }

@@ -3,7 +3,7 @@
 # health checks keep dead pods out.
 set -euo pipefail
 
-list=$GATEWAY_DIR/pods.list
+list=$RUNTIME_DIRECTORY/pods
 # shellcheck disable=SC2086 # a list of tags
 addresses=$(/usr/local/sbin/millrace-boot pods $PODS_TAGS)
 pods=()
@@ -14,8 +14,8 @@ if [ ${#pods[@]} = 0 ]; then
     echo "no edge machine runs; the list of pods stays as it is" >&2
     exit 1
 fi
-[ "${pods[*]}" != "$(cat "$list" 2>/dev/null)" ] || exit 0
-/usr/local/lib/millrace/gateway.sh pods "${pods[@]}"
-chown envoy: "$GATEWAY_DIR"/pods.yaml
+[ "${pods[*]}" != "$(cat "$list" 2>/dev/null)" ] || [ ! -e "$GATEWAY_DIR/pods.yaml" ] || exit 0
+# The folder is Envoy's: root would follow a link that stands in a file's place there.
+setpriv --reuid=envoy --regid=envoy --init-groups /usr/local/lib/millrace/gateway.sh pods "${pods[@]}"
 echo "${pods[*]}" >"$list"
 echo "pods: ${pods[*]}"

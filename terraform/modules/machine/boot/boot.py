@@ -11,6 +11,7 @@ boot.py backup-credentials FILE OWNER
 import json
 import os
 import pathlib
+import pwd
 import shutil
 import subprocess
 import sys
@@ -108,12 +109,17 @@ def serves(ready):
 
 
 def put(path, text, owner):
-    """Replaces a secret file as a whole: whoever reads it sees the old or the new one."""
+    """Replaces a secret file as a whole: whoever reads it sees the old or the new one.
+
+    The folder may belong to the owner, who could put a link in the file's place. So the file must be new, and is changed through
+    its descriptor.
+    """
+    user = pwd.getpwnam(owner)
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
-    new.touch(mode=0o400)
-    new.write_text(text)
-    shutil.chown(new, owner, owner)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w") as file:
+        file.write(text)
+        os.fchown(file.fileno(), user.pw_uid, user.pw_gid)
     new.rename(path)
 
 

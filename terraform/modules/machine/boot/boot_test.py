@@ -1,6 +1,7 @@
 """python3 terraform/modules/machine/boot/boot_test.py"""
 
 import http.server
+import os
 import pathlib
 import shutil
 import subprocess
@@ -53,12 +54,33 @@ class Disks(unittest.TestCase):
 
 
 class Secrets(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name, "tls.key")
+        chown = mock.patch.object(os, "fchown")
+        chown.start()
+        self.addCleanup(chown.stop)
+
     def test_a_secret_file_is_never_open_to_others(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(shutil, "chown"):
-            path = pathlib.Path(folder, "tls.key")
-            path.write_text("old")
-            boot.put(path, "new", "nobody")
-            self.assertEqual((path.read_text(), path.stat().st_mode & 0o777), ("new", 0o400))
+        self.path.write_text("old")
+        boot.put(self.path, "new", "nobody")
+        self.assertEqual((self.path.read_text(), self.path.stat().st_mode & 0o777), ("new", 0o400))
+
+    def test_the_owner_of_the_folder_gets_no_other_file_by_a_link(self):
+        """/etc/foundationdb belongs to the database's user, and root writes the backup's credentials there."""
+        other = self.path.with_name("shadow")
+        other.write_text("root's")
+        unlink = pathlib.Path.unlink
+
+        def plant(path, **arguments):
+            unlink(path, **arguments)
+            path.symlink_to(other)
+
+        with mock.patch.object(pathlib.Path, "unlink", plant), mock.patch.object(shutil, "chown") as chown:
+            with self.assertRaises(FileExistsError):
+                boot.put(self.path, "new", "nobody")
+        self.assertEqual((other.read_text(), chown.called), ("root's", False))
 
 
 class Retries(unittest.TestCase):

@@ -271,6 +271,10 @@ run "a_machine_without_its_disks_does_not_write_to_the_root_disk" {
     condition     = output.prometheus != "" && strcontains(file("../telemetry/files/prometheus.service.tftpl"), "RequiresMountsFor=/var/lib/prometheus\n")
     error_message = "Prometheus would fill the root disk"
   }
+  assert {
+    condition     = strcontains(module.telemetry.cloud_config, "--storage.tsdb.retention.size 80GB ")
+    error_message = "Prometheus would fill its own disk of 100 GiB, and stop"
+  }
 }
 
 run "a_protected_database_leaves_its_disks_as_snapshots" {
@@ -281,6 +285,20 @@ run "a_protected_database_leaves_its_disks_as_snapshots" {
   assert {
     condition     = alltrue([for disk in module.foundationdb.disks : disk.final_snapshot && disk.encrypted])
     error_message = "terraform destroy deletes the disks of the database"
+  }
+}
+
+run "the_gateways_script_reads_each_of_its_variables" {
+  command = plan
+  assert {
+    condition = length(setsubtract(
+      flatten(regexall("(?m)^(GATEWAY_[A-Z_]+)=", one([
+        for file in jsondecode(trimprefix(module.gateway.cloud_config, "#cloud-config\n")).write_files :
+        file.content if file.path == "/etc/millrace/gateway.env"
+      ]))),
+      flatten(regexall("(?m)^: \"[$]{(GATEWAY_[A-Z_]+):=", file("../../../gateway/gateway.sh"))),
+    )) == 0
+    error_message = "the gateway's machines set a variable that gateway.sh does not read"
   }
 }
 
