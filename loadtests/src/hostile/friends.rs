@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 
-use super::client::Client;
+use super::client::{Client, Packet};
 use super::packets::{self, Connect, PUBACK, PUBLISH, Publish};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
@@ -87,72 +87,98 @@ impl Friend {
 }
 
 fn round_trips(mut client: Client, topic: &str, qos: u8, done: &AtomicBool) -> Seen {
-    let mut seen = Seen::default();
-    // When each packet id or sequence number was sent; `None` once the message came back.
-    let mut sent: Vec<Option<u64>> = Vec::new();
-    let (mut unanswered, mut undelivered) = (0, 0usize);
+    let mut trips = RoundTrips::new(topic, qos);
     let mut due_ns = clock::now_ns();
     let mut drained_ns = None;
     loop {
         let now_ns = clock::now_ns();
         if done.load(Ordering::Relaxed) {
             let until_ns = *drained_ns.get_or_insert(now_ns + clock::seconds_ns(DRAIN_SECONDS));
-            if (unanswered == 0 && undelivered == 0) || now_ns > until_ns {
+            if (trips.unanswered == 0 && trips.undelivered == 0) || now_ns > until_ns {
                 break;
             }
         } else if now_ns >= due_ns {
             due_ns += EVERY_NS;
-            if unanswered < UNANSWERED_MAX {
-                let number = sent.len() as u32;
-                let packet_id = (number % 60_000 + 1) as u16;
-                let payload = number.to_le_bytes();
-                let publish = Publish { topic, payload: &payload, qos, packet_id, ..Publish::default() };
-                if !client.send(&publish.bytes()) {
-                    seen.cut = true;
-                    break;
-                }
-                sent.push(Some(now_ns));
-                unanswered += 1;
-                undelivered += 1;
+            if trips.unanswered < UNANSWERED_MAX && !trips.send(&mut client, now_ns) {
+                trips.seen.cut = true;
+                break;
             }
         }
         let until_ns = if drained_ns.is_some() { now_ns + EVERY_NS } else { due_ns };
         let Some(packet) = client.read(until_ns) else {
             if clock::now_ns() < until_ns {
-                seen.cut = true;
+                trips.seen.cut = true;
                 break;
             }
             continue;
         };
-        let newest = sent.len().saturating_sub(1);
-        let mut answered = |number: usize| {
-            if let Some(begun_ns) = sent.get_mut(number).and_then(Option::take) {
-                unanswered -= 1;
-                seen.waits.push(Wait { begun_ns, wait_ns: clock::now_ns() - begun_ns });
-            }
-        };
+        trips.receive(&mut client, &packet);
+    }
+    trips.seen.lost = trips.unanswered.max(trips.undelivered) as u64;
+    trips.seen
+}
+
+/// The messages of a client to itself, until they come back (QoS 0) or are acknowledged (QoS 1).
+struct RoundTrips<'t> {
+    topic: &'t str,
+    qos: u8,
+    seen: Seen,
+    /// When each packet id or sequence number was sent; `None` once the message came back.
+    sent: Vec<Option<u64>>,
+    unanswered: usize,
+    undelivered: usize,
+}
+
+impl<'t> RoundTrips<'t> {
+    fn new(topic: &'t str, qos: u8) -> Self {
+        Self { topic, qos, seen: Seen::default(), sent: Vec::new(), unanswered: 0, undelivered: 0 }
+    }
+
+    /// Returns false when the connection was closed.
+    fn send(&mut self, client: &mut Client, now_ns: u64) -> bool {
+        let number = self.sent.len() as u32;
+        let packet_id = (number % 60_000 + 1) as u16;
+        let payload = number.to_le_bytes();
+        let (topic, qos) = (self.topic, self.qos);
+        let publish = Publish { topic, payload: &payload, qos, packet_id, ..Publish::default() };
+        if !client.send(&publish.bytes()) {
+            return false;
+        }
+        self.sent.push(Some(now_ns));
+        self.unanswered += 1;
+        self.undelivered += 1;
+        true
+    }
+
+    fn receive(&mut self, client: &mut Client, packet: &Packet) {
         match packet.kind() {
             PUBLISH => {
-                let Some(received) = packets::received(packet.first, &packet.body) else { continue };
-                undelivered = undelivered.saturating_sub(1);
-                if qos == 1 {
+                let Some(received) = packets::received(packet.first, &packet.body) else { return };
+                self.undelivered = self.undelivered.saturating_sub(1);
+                if self.qos == 1 {
                     client.send(&packets::acknowledgement(0x40, received.packet_id));
                 } else if let Some(number) = received.payload.first_chunk() {
-                    answered(u32::from_le_bytes(*number) as usize);
+                    self.answered(u32::from_le_bytes(*number) as usize);
                 }
             }
-            PUBACK if qos == 1 => {
+            PUBACK if self.qos == 1 => {
                 // The last number with this packet id.
+                let newest = self.sent.len().saturating_sub(1);
                 let id = packet.body.first_chunk().map_or(0, |id| u16::from_be_bytes(*id));
                 let turn = newest - newest % 60_000;
                 let number = turn + usize::from(id).saturating_sub(1);
-                answered(if number > newest { number.saturating_sub(60_000) } else { number });
+                self.answered(if number > newest { number.saturating_sub(60_000) } else { number });
             }
             _ => {}
         }
     }
-    seen.lost = unanswered.max(undelivered) as u64;
-    seen
+
+    fn answered(&mut self, number: usize) {
+        if let Some(begun_ns) = self.sent.get_mut(number).and_then(Option::take) {
+            self.unanswered -= 1;
+            self.seen.waits.push(Wait { begun_ns, wait_ns: clock::now_ns() - begun_ns });
+        }
+    }
 }
 
 fn dial_again(from: Ipv4Addr, server: SocketAddr, broker: &'static str, done: &AtomicBool) -> Seen {

@@ -65,6 +65,23 @@ pub(crate) struct Plan {
     pub(crate) hazards: HazardArgs,
 }
 
+impl Plan {
+    /// Removes the violations that the planned failures cause in a correct server.
+    fn excuse(&self, verdict: &mut Verdict) {
+        if self.hazards.moves_clock() {
+            // After a restart the server publishes a delayed will by the time of day, which may
+            // have jumped ahead.
+            verdict.violations.retain(|violation| violation.rule != CheckRule::WillEarly);
+        }
+        if self.kill_store.is_some() || self.hazards.allows_refusals() {
+            // A server whose store fails may refuse messages and close connections.
+            verdict
+                .violations
+                .retain(|violation| !matches!(violation.rule, CheckRule::Refused | CheckRule::Closed));
+        }
+    }
+}
+
 pub(crate) struct Run {
     home: Home,
     servers: Vec<Option<Server>>,
@@ -117,10 +134,7 @@ impl Run {
             self.until(calm_ms, |_| false)?;
             if let Some(command) = plan.kill_store.as_deref().filter(|_| kill % 2 == 0) {
                 kill_store(command)?;
-                let enough = self.stage.acknowledged + STORE_BACK_ACKNOWLEDGED;
-                if !self.until(STORE_BACK_MS_MAX, |run| run.stage.acknowledged >= enough)? {
-                    return Err(Failure::new("no messages are stored after the store was restarted"));
-                }
+                self.await_store(STORE_BACK_MS_MAX, "the store was restarted")?;
                 calm_ms = self.rng.u64(KILL_AFTER_MS);
                 let Stage { acknowledged, received, .. } = self.stage;
                 say(&format!(
@@ -167,17 +181,7 @@ impl Run {
         if let Some(hazards) = &mut self.home.hazards {
             hazards.finish()?;
         }
-        if plan.hazards.moves_clock() {
-            // After a restart the server publishes a delayed will by the time of day, which may
-            // have jumped ahead.
-            verdict.violations.retain(|violation| violation.rule != CheckRule::WillEarly);
-        }
-        if plan.kill_store.is_some() || plan.hazards.allows_refusals() {
-            // A server whose store fails may refuse messages and close connections.
-            verdict
-                .violations
-                .retain(|violation| !matches!(violation.rule, CheckRule::Refused | CheckRule::Closed));
-        }
+        plan.excuse(&mut verdict);
         Ok(verdict)
     }
 
@@ -224,15 +228,19 @@ impl Run {
             if let Some(hazards) = &self.home.hazards {
                 hazards.heal()?;
             }
-            let enough = self.stage.acknowledged + STORE_BACK_ACKNOWLEDGED;
-            if !self.until(STORES_AFTER_HEALING_MS_MAX, |run| run.stage.acknowledged >= enough)? {
-                return Err(Failure::new(format!(
-                    "no messages are stored after the disk was healed: {said}"
-                )));
-            }
+            self.await_store(STORES_AFTER_HEALING_MS_MAX, &format!("the disk was healed: {said}"))?;
             said += ", healed";
         }
         Ok(said)
+    }
+
+    /// Waits until the server acknowledges messages, after `what` has ended a failure of its store.
+    fn await_store(&mut self, at_most_ms: u64, what: &str) -> Outcome<()> {
+        let enough = self.stage.acknowledged + STORE_BACK_ACKNOWLEDGED;
+        if self.until(at_most_ms, |run| run.stage.acknowledged >= enough)? {
+            return Ok(());
+        }
+        Err(Failure::new(format!("no messages are stored after {what}")))
     }
 
     fn kill(&mut self) -> Outcome<()> {

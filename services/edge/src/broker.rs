@@ -132,17 +132,9 @@ pub(crate) struct Broker {
     /// a snapshot of the retained messages is taken: a new subscription gets a message one way or the other, never both, never
     /// neither (P6). Nothing is matched or edited meanwhile, so its holder never takes long.
     retained_gate: Mutex<()>,
-    /// Authentication methods and rules; `None`: the server's settings apply.
-    access: RwLock<Option<Arc<Loaded>>>,
-    bans: RwLock<Option<Arc<Bans>>>,
-    /// The version of the access settings that was read; [`u64::MAX`]: they must be read again.
-    access_changes: AtomicU64,
+    control: FromControl,
     pub(crate) quota: Quota,
     pub(crate) incidents: Incidents,
-    /// Whether the spend cap is reached: the broker refuses clients and messages.
-    is_over_cap: AtomicBool,
-    /// The organisation that owns the broker; the broker's name without one.
-    tenant: RwLock<Arc<str>>,
     /// One set per core, then one for the store's writer thread and one for its reader thread.
     pub(crate) counters: Box<[BrokerCounters]>,
     /// Usage counters, one per core.
@@ -151,6 +143,31 @@ pub(crate) struct Broker {
     pub(crate) acknowledged: Histogram,
     /// Bytes of its jobs in the store's queue.
     pub(crate) unstored_bytes: AtomicUsize,
+}
+
+/// The records of the control plane about a broker, as this process last read them.
+struct FromControl {
+    /// Authentication methods and rules; `None`: the server's settings apply.
+    access: RwLock<Option<Arc<Loaded>>>,
+    bans: RwLock<Option<Arc<Bans>>>,
+    /// The version of the access settings that was read; [`u64::MAX`]: they must be read again.
+    access_changes: AtomicU64,
+    /// Whether the spend cap is reached: the broker refuses clients and messages.
+    is_over_cap: AtomicBool,
+    /// The organisation that owns the broker; the broker's name without one.
+    tenant: RwLock<Arc<str>>,
+}
+
+impl FromControl {
+    fn new(tenant: &str) -> Self {
+        Self {
+            access: RwLock::default(),
+            bans: RwLock::default(),
+            access_changes: AtomicU64::new(0),
+            is_over_cap: AtomicBool::new(false),
+            tenant: RwLock::new(tenant.into()),
+        }
+    }
 }
 
 impl Broker {
@@ -169,13 +186,9 @@ impl Broker {
             queues: OnceLock::new(),
             sys: TopicTree::new(),
             retained_gate: Mutex::default(),
-            access: RwLock::default(),
-            bans: RwLock::default(),
-            access_changes: AtomicU64::new(0),
+            control: FromControl::new(name),
             quota: Quota::default(),
             incidents: Incidents::default(),
-            is_over_cap: AtomicBool::new(false),
-            tenant: RwLock::new(name.into()),
             counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
             meters: (0..cores).map(|_| UsageCounter::default()).collect(),
             acknowledged: Histogram::default(),
@@ -244,48 +257,48 @@ impl Broker {
     }
 
     pub(crate) fn access(&self) -> Option<Arc<Loaded>> {
-        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.control.access.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn bans(&self) -> Option<Arc<Bans>> {
-        self.bans.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.control.bans.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn set_bans(&self, bans: Bans) {
         let bans = (!bans.is_empty()).then(|| Arc::new(bans));
-        *self.bans.write().unwrap_or_else(PoisonError::into_inner) = bans;
+        *self.control.bans.write().unwrap_or_else(PoisonError::into_inner) = bans;
     }
 
     pub(crate) fn set_records(&self, records: BrokerRecords) {
         self.incidents.set_on(records.has_tenant);
         self.quota.set(records.limits);
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = records.access.map(Arc::new);
-        self.access_changes.store(records.changes, Ordering::Relaxed);
+        *self.control.access.write().unwrap_or_else(PoisonError::into_inner) = records.access.map(Arc::new);
+        self.control.access_changes.store(records.changes, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn is_over_cap(&self) -> bool {
-        self.is_over_cap.load(Ordering::Relaxed)
+        self.control.is_over_cap.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_over_cap(&self, is_over_cap: bool) {
-        self.is_over_cap.store(is_over_cap, Ordering::Relaxed);
+        self.control.is_over_cap.store(is_over_cap, Ordering::Relaxed);
     }
 
     pub(crate) fn set_tenant(&self, tenant: &str) {
-        *self.tenant.write().unwrap_or_else(PoisonError::into_inner) = tenant.into();
+        *self.control.tenant.write().unwrap_or_else(PoisonError::into_inner) = tenant.into();
     }
 
     pub(crate) fn tenant(&self) -> Arc<str> {
-        self.tenant.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.control.tenant.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn has_changed(&self, changes: u64) -> bool {
-        self.access_changes.load(Ordering::Relaxed) != changes
+        self.control.access_changes.load(Ordering::Relaxed) != changes
     }
 
     pub(crate) fn forget_changes(&self) {
-        self.access_changes.store(u64::MAX, Ordering::Relaxed);
+        self.control.access_changes.store(u64::MAX, Ordering::Relaxed);
     }
 
     fn retained_gate(&self) -> MutexGuard<'_, ()> {

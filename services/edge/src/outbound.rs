@@ -3,12 +3,15 @@
 //! Small packets are copied into one growing tail, and long payloads are shared by reference. The buffer also decides
 //! whether a QoS 0 message still fits ([`Outbound::room`]).
 
+mod answers;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
 use millrace_session::{Message, Out};
 
+use self::answers::Answers;
 use crate::clock::Millis;
 use crate::ws::frames;
 
@@ -53,56 +56,6 @@ pub(crate) struct Outbound {
     full_since: Millis,
     full_written: usize,
     answers: Answers,
-}
-
-/// Counts the waiting bytes that are answers to the client. Messages stand between answers, so an exact count would
-/// need the position of each answer. Two groups are enough: a group counts until its last answer is written, while the
-/// second collects. So the count falls even while messages keep the buffer long.
-#[derive(Debug, Default)]
-struct Answers {
-    first: Group,
-    second: Group,
-}
-
-#[derive(Debug, Default)]
-struct Group {
-    bytes: usize,
-    /// Bytes to write until the last answer of the group is written.
-    left: usize,
-}
-
-impl Answers {
-    fn bytes(&self) -> usize {
-        self.first.bytes + self.second.bytes
-    }
-
-    /// Adds an answer of `bytes`, which ends `left` bytes after the written ones.
-    fn add(&mut self, bytes: usize, left: usize) {
-        if bytes == 0 {
-            return;
-        }
-        let group = if self.first.bytes == 0 { &mut self.first } else { &mut self.second };
-        group.bytes += bytes;
-        group.left = left;
-    }
-
-    fn written(&mut self, bytes: usize) {
-        for group in [&mut self.first, &mut self.second] {
-            group.left = group.left.saturating_sub(bytes);
-            if group.left == 0 {
-                group.bytes = 0;
-            }
-        }
-        if self.first.bytes == 0 {
-            self.first = std::mem::take(&mut self.second);
-        }
-    }
-
-    /// Bytes are inserted before all that waits.
-    fn moved_back(&mut self, bytes: usize) {
-        self.first.left += bytes;
-        self.second.left += bytes;
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -348,7 +301,7 @@ pub(crate) struct Pool {
         reason = "connections hold boxes: a buffer moves in and out without being copied"
     )]
     buffers: Vec<Box<Outbound>>,
-    /// The last runs that receivers shared, the newest last. Copying into fresh memory takes several times longer than
+    /// The last runs that receivers shared, the newest last. Copying into new memory takes several times longer than
     /// into memory that is still in the processor's cache.
     runs: Vec<Arc<Vec<u8>>>,
 }

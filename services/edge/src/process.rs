@@ -41,6 +41,22 @@ pub(crate) struct Notices {
     pub(crate) address: Throttle,
 }
 
+/// The state of one core that other cores and the metrics read. Only that core writes it.
+#[derive(Default)]
+pub(crate) struct PerCore {
+    pub(crate) counters: CoreCounters,
+    /// When the core last read the clock, in milliseconds of the process.
+    pub(crate) turned_at: AtomicU64,
+    /// Odd while the core is inside a turn. After changing a router, wait until this is even: the core's next turn sees the
+    /// change.
+    pub(crate) turns: AtomicU64,
+    pub(crate) turn_times: Histogram,
+    pub(crate) delivery_times: Histogram,
+    pub(crate) connect_steps: ConnectSteps,
+    /// Most work of one turn since the start, in units of `core::work`.
+    pub(crate) work_max: AtomicU64,
+}
+
 pub(crate) struct Process {
     pub(crate) clock: Clock,
     pub(crate) limits: EdgeLimits,
@@ -63,18 +79,9 @@ pub(crate) struct Process {
     pub(crate) webhooks: Option<Webhooks>,
     pub(crate) region: Option<Arc<Region>>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
-    pub(crate) counters: Box<[CoreCounters]>,
+    pub(crate) cores: Box<[PerCore]>,
     pub(crate) loudest: Loudest,
-    pub(crate) turned_at: Box<[AtomicU64]>,
-    /// Odd while the core is inside a turn. After changing a router, wait until this is even: the core's next turn sees the
-    /// change.
-    pub(crate) turns: Box<[AtomicU64]>,
     pub(crate) memory: Memory,
-    pub(crate) turn_times: Box<[Histogram]>,
-    pub(crate) delivery_times: Box<[Histogram]>,
-    pub(crate) connect_steps: Box<[ConnectSteps]>,
-    /// Most work of one turn since the start, by core, in units of `core::work`.
-    pub(crate) work_max: Box<[AtomicU64]>,
     pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
     /// Hashes client ids to the loops that own them; the keys are this process's own.
@@ -82,6 +89,11 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    #[inline]
+    pub(crate) fn core(&self, index: u16) -> &PerCore {
+        &self.cores[usize::from(index)]
+    }
+
     /// A connection moves to its owner once, at its CONNECT, so a session never moves and all its events happen on one core.
     pub(crate) fn owner(&self, broker: &Broker, client_id: &str) -> Owner {
         broker.home.owner(self.client_hash(broker, client_id), self.mailboxes.len() as u64)
@@ -108,7 +120,7 @@ impl Process {
     }
 
     pub(crate) fn open_connections(&self) -> u64 {
-        Count::sum(self.counters.iter().map(|core| &core.open))
+        Count::sum(self.cores.iter().map(|core| &core.counters.open))
     }
 
     pub(crate) fn stop(&self) {
@@ -127,10 +139,10 @@ impl Process {
             return Err(format!("draining: {} connections are left", self.open_connections()));
         }
         let now = self.clock.now();
-        for (core, turned_at) in self.turned_at.iter().enumerate() {
-            let age = now.saturating_sub(turned_at.load(Ordering::Relaxed));
+        for (index, core) in self.cores.iter().enumerate() {
+            let age = now.saturating_sub(core.turned_at.load(Ordering::Relaxed));
             if age > STUCK_MS {
-                return Err(format!("event loop {core} has not turned for {age} ms"));
+                return Err(format!("event loop {index} has not turned for {age} ms"));
             }
         }
         Ok(())
@@ -138,22 +150,22 @@ impl Process {
 
     pub(crate) fn metrics(&self) -> String {
         let mut out = String::new();
-        let cores = metrics::sum(self.counters.iter().map(CoreCounters::values));
+        let cores = metrics::sum(self.cores.iter().map(|core| core.counters.values()));
         metrics::write(&mut out, CoreCounters::METRICS, &[(String::new(), cores)]);
         Histogram::write(
             &mut out,
             "millrace_edge_turn_seconds",
             "Time that one turn of an event loop takes, without waiting for events.",
-            &self.turn_times,
+            self.cores.iter().map(|core| &core.turn_times),
         );
         Histogram::write(
             &mut out,
             "millrace_edge_delivery_seconds",
             "Time from reading a PUBLISH of any QoS until an event loop has written it to the outbound buffers of all its connected subscribers. Measured for the first PUBLISH of every 17th read of a loop.",
-            &self.delivery_times,
+            self.cores.iter().map(|core| &core.delivery_times),
         );
-        ConnectSteps::write(&mut out, &self.connect_steps);
-        let work = self.work_max.iter().map(|work| work.load(Ordering::Relaxed)).max().unwrap_or(0);
+        ConnectSteps::write(&mut out, self.cores.iter().map(|core| &core.connect_steps));
+        let work = self.cores.iter().map(|core| core.work_max.load(Ordering::Relaxed)).max().unwrap_or(0);
         let gauges = [
             metrics::gauge("millrace_memory_budget_bytes", "Memory that the process may use."),
             metrics::gauge(

@@ -1,8 +1,10 @@
 //! Starts and stops the event loops of a process.
 
+mod bound;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,9 +14,10 @@ use millrace_layers::Store as Layers;
 use millrace_session::SessionSettings;
 use millrace_storage::Database;
 use millrace_transport::addresses::{self, Addresses};
-use millrace_transport::listeners::{Listener, Listeners, Speaks, listen};
+use millrace_transport::listeners::Listeners;
 use mio::{Poll, Waker};
 
+use self::bound::Bound;
 use crate::access::AuthenticationService;
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
@@ -26,8 +29,8 @@ use crate::home::Loads;
 use crate::limits::{self, EdgeLimits};
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metrics::{ConnectSteps, CoreCounters, Histogram, Loudest};
-use crate::process::{Notices, Process};
+use crate::metrics::Loudest;
+use crate::process::{Notices, PerCore, Process};
 use crate::recent_peers::{RecentPeer, RecentPeers};
 use crate::region::Region;
 use crate::reload::Reloader;
@@ -135,44 +138,14 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         authenticator: Authenticator::start(&config.authentication, clock, &mailboxes)?,
         config,
         brokers,
-        counters: (0..cores).map(|_| CoreCounters::default()).collect(),
+        cores: (0..cores).map(|_| PerCore::default()).collect(),
         loudest: Loudest::default(),
-        turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
-        delivery_times: (0..cores).map(|_| Histogram::default()).collect(),
-        turn_times: (0..cores).map(|_| Histogram::default()).collect(),
-        connect_steps: (0..cores).map(|_| ConnectSteps::default()).collect(),
-        work_max: (0..cores).map(|_| AtomicU64::new(0)).collect(),
-        turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         mailboxes,
         drain: OnceLock::new(),
         stopping: AtomicBool::new(false),
         owners: foldhash::fast::RandomState::default(),
     });
     run(process, polls, bound)
-}
-
-/// The addresses of each kind of listener, and the listeners of each event loop.
-struct Bound {
-    mqtt: Vec<SocketAddr>,
-    ws: Vec<SocketAddr>,
-    mqtts: Vec<SocketAddr>,
-    wss: Vec<SocketAddr>,
-    gateway: Vec<SocketAddr>,
-    listeners: Vec<Vec<Listener>>,
-}
-
-impl Bound {
-    fn new(config: &Config, cores: usize) -> Result<Self, StartError> {
-        let mut listeners: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
-        Ok(Self {
-            mqtt: bind_all(&config.mqtt_listen, Speaks::Mqtt, &mut listeners)?,
-            ws: bind_all(&config.ws_listen, Speaks::WebSocket, &mut listeners)?,
-            mqtts: bind_all(&config.mqtts_listen, Speaks::Mqtts, &mut listeners)?,
-            wss: bind_all(&config.wss_listen, Speaks::Wss, &mut listeners)?,
-            gateway: bind_all(&config.gateway_listen, Speaks::Proxy, &mut listeners)?,
-            listeners,
-        })
-    }
 }
 
 fn event_queues(cores: usize) -> Result<(Vec<Poll>, Arc<[Mailbox]>), StartError> {
@@ -383,36 +356,4 @@ fn settings(limits: &EdgeLimits) -> SessionSettings {
         queue_bytes_max: limits.queue_bytes_max,
         authentication_method: None,
     }
-}
-
-/// The kernel spreads new connections over the sockets of an address: one per core.
-fn bind_all(
-    addresses: &[SocketAddr],
-    speaks: Speaks,
-    listeners: &mut [Vec<Listener>],
-) -> Result<Vec<SocketAddr>, StartError> {
-    let mut bound = Vec::new();
-    for address in addresses {
-        let failed = |error: io::Error| bind_error(*address, &error);
-        let mut at = *address;
-        for (index, core) in listeners.iter_mut().enumerate() {
-            let socket = listen(at, index > 0).map_err(failed)?;
-            if let Some(local) = socket.local_addr().map_err(failed)?.as_socket() {
-                at.set_port(local.port());
-            }
-            core.push(Listener::new(socket, speaks));
-        }
-        bound.push(at);
-    }
-    Ok(bound)
-}
-
-fn bind_error(address: SocketAddr, error: &io::Error) -> StartError {
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => "another program listens there: stop it or choose another address",
-        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: choose another port",
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address",
-        _ => "choose another address",
-    };
-    StartError(format!("cannot listen on {address}: {error}; {advice}"))
 }

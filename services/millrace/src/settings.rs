@@ -2,6 +2,8 @@
 //! environment or the file goes through the parser of its flag, so names, types and errors are the
 //! same everywhere.
 
+mod clients;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::ffi::OsString;
@@ -15,6 +17,7 @@ use clap::parser::ValueSource;
 use millrace_control::{OidcSettings, Secret};
 use millrace_edge::EdgeLimits;
 
+use self::clients::{ClientListeners, accepts_anonymous};
 use crate::args::{ServeArgs, serve_args, serve_command};
 use crate::control::{ControlArgs, SmtpSettings};
 use crate::failure::Failure;
@@ -274,30 +277,14 @@ fn limits_fit(limits: &EdgeLimits) -> Result<(), String> {
 
 /// Checks rules that need several settings.
 fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
-    let mqtt_listen = addresses("mqtt_listen", &args.mqtt_listen)?;
-    let ws_listen = addresses("ws_listen", &args.ws_listen)?;
-    let gateway_listen = addresses("gateway_listen", &args.gateway_listen)?;
-    let tls = args.tls.settings()?;
-    let tls_listen = || tls.mqtts_listen.iter().chain(&tls.wss_listen);
-    if mqtt_listen.is_empty()
-        && ws_listen.is_empty()
-        && gateway_listen.is_empty()
-        && tls_listen().next().is_none()
-    {
-        return Err(
-            "mqtt_listen, ws_listen and gateway_listen are off, so no client could connect: leave one of them on, or set \
-             mqtts_listen or wss_listen"
-                .into(),
-        );
-    }
-    // The gateway's clients are on other machines, even if the gateway is on this one.
-    let exposed = gateway_listen.first().or_else(|| {
-        mqtt_listen
-            .iter()
-            .chain(&ws_listen)
-            .chain(tls_listen())
-            .find(|at| !at.ip().to_canonical().is_loopback())
-    });
+    let listeners = ClientListeners {
+        mqtt: addresses("mqtt_listen", &args.mqtt_listen)?,
+        ws: addresses("ws_listen", &args.ws_listen)?,
+        gateway: addresses("gateway_listen", &args.gateway_listen)?,
+        tls: args.tls.settings()?,
+    };
+    listeners.check()?;
+    let exposed = listeners.exposed();
     let pods = args.store.pods;
     let (store, pod) = args.store.place(says_data_dir)?;
     let http_listen = match args.http_listen {
@@ -312,24 +299,8 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     };
     // The API makes brokers that have access settings of their own.
     let has_api = http_listen.is_some() && !matches!(store, Place::Memory);
-    let allow_anonymous = match (args.allow_anonymous, &args.password_file, exposed) {
-        (Some(false), None, _) if !has_api => {
-            return Err(
-                "allow_anonymous is false, no password_file is set, and there is no API (it wants http_listen and a store), \
-                 so no client could connect: set --password-file FILE (made with `millrace passwd FILE USER`)"
-                    .into(),
-            );
-        }
-        (None, None, Some(at)) => {
-            return Err(format!(
-                "{at} can be reached by others, and nothing says who may connect. Set --password-file FILE (made with \
-                 `millrace passwd FILE USER`), or --allow-anonymous=false to have only clients of brokers that are made \
-                 with the API, or --allow-anonymous to accept everybody, or listen on 127.0.0.1 only"
-            ));
-        }
-        (Some(said), _, _) => said,
-        (None, password_file, _) => password_file.is_none(),
-    };
+    let allow_anonymous =
+        accepts_anonymous(args.allow_anonymous, args.password_file.is_some(), has_api, exposed)?;
     let limits = EdgeLimits::from(args.limits);
     limits_fit(&limits)?;
     args.telemetry.check()?;
@@ -357,18 +328,18 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         shutdown_grace: Duration::from_secs(args.shutdown_grace_s),
         edge: millrace_edge::Config {
             clock_ahead_ms: 0,
-            mqtt_listen,
-            ws_listen,
-            mqtts_listen: tls.mqtts_listen,
-            wss_listen: tls.wss_listen,
-            tls: tls.files,
-            ws_origins: tls.ws_origins,
-            unlimited_from: tls.unlimited_from,
+            mqtt_listen: listeners.mqtt,
+            ws_listen: listeners.ws,
+            mqtts_listen: listeners.tls.mqtts_listen,
+            wss_listen: listeners.tls.wss_listen,
+            tls: listeners.tls.files,
+            ws_origins: listeners.tls.ws_origins,
+            unlimited_from: listeners.tls.unlimited_from,
             brokers: args.brokers,
             pod,
             fabric,
             outgoing: args.outgoing.settings(),
-            gateway_listen,
+            gateway_listen: listeners.gateway,
             gateway_from: args.gateway_from,
             server_reference: args.server_reference,
             tracer: None,

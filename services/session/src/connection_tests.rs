@@ -1,5 +1,5 @@
 use millrace_mqtt::PacketType::{PubAck, PubComp, PubRec};
-use millrace_mqtt::{Connect, Packet, QoS, SubscribeFilters, SubscribeOptions, decode, frame};
+use millrace_mqtt::{Connect, Packet, QoS, Subscribe, SubscribeFilters, SubscribeOptions, decode, frame};
 
 use super::*;
 use crate::test_client::{Client, Wire, connect, id};

@@ -245,6 +245,21 @@ impl Delivery<'_> {
     }
 }
 
+/// The properties of a 5.0 PUBLISH that differ between its receivers, without the topic alias.
+#[inline]
+fn properties_of(entry: &Entry, now: Seconds) -> Vec<u8> {
+    let mut properties = Vec::new();
+    //= [MQTT-3.3.2-6] v5
+    if let Some(seconds) = entry.message.expiry_left(now) {
+        Property::MessageExpiryInterval(seconds).encode(&mut properties);
+    }
+    //= [MQTT-3.3.4-3] [MQTT-3.3.4-4] v5
+    for identifier in &entry.identifiers {
+        Property::SubscriptionIdentifier(*identifier).encode(&mut properties);
+    }
+    properties
+}
+
 /// False, with nothing appended, when the PUBLISH exceeds the client's Maximum Packet Size.
 fn encode(
     entry: &Entry,
@@ -261,14 +276,7 @@ fn encode(
     let mut topic: &str = message.topic();
     let mut alias = Outbound::Plain;
     if version == Version::V5 {
-        //= [MQTT-3.3.2-6] v5
-        if let Some(seconds) = message.expiry_left(now) {
-            Property::MessageExpiryInterval(seconds).encode(&mut more);
-        }
-        //= [MQTT-3.3.4-3] [MQTT-3.3.4-4] v5
-        for identifier in &entry.identifiers {
-            Property::SubscriptionIdentifier(*identifier).encode(&mut more);
-        }
+        more = properties_of(entry, now);
         more_without_alias = more.len();
         alias = connection.outbound_alias(message.topic());
         match alias {

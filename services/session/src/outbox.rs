@@ -1,6 +1,7 @@
 //! Messages to a client: first the unacknowledged ones, then the queued ones.
 
 mod packet_ids;
+mod queue;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
 use self::packet_ids::{distance, id_after};
+use self::queue::Waiting;
 use crate::budget::Hold;
 use crate::{Message, Place};
 
@@ -53,13 +55,6 @@ pub(crate) struct Slot {
     /// The store does not have the packet id yet, so nothing can be sent under it.
     awaits_store: bool,
     never_sent: bool,
-    hold: Option<Hold>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    entry: Entry,
-    /// Unset for stored and retained messages, which do not count.
     hold: Option<Hold>,
 }
 
@@ -163,71 +158,8 @@ impl Outbox {
         self.queue.is_empty() && self.replay_points.is_empty() && self.resend == self.slots.len()
     }
 
-    pub(crate) fn replays(&self) -> usize {
-        self.replays
-    }
-
-    pub(crate) fn queue_len(&self) -> usize {
-        self.queue.len()
-    }
-
-    pub(crate) fn queue_bytes(&self) -> u64 {
-        self.queue_bytes
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.done + self.queue.len()
-    }
-
-    pub(crate) fn enqueue(&mut self, entry: Entry, hold: Option<Hold>) {
-        self.queue_bytes += entry.message.size() as u64;
-        self.replays += usize::from(entry.replay);
-        self.queue.push_back(Waiting { entry, hold });
-    }
-
-    /// Entries that are queued later wait until [`Outbox::close_replay`].
-    pub(crate) fn open_replay(&mut self) {
-        self.replay_points.push_back(self.taken + self.queue.len() as u64);
-        self.replays += 1;
-    }
-
-    /// Nothing can leave the queue before [`Outbox::supply`] or [`Outbox::close_replay`].
-    pub(crate) fn is_at_replay(&self) -> bool {
-        self.replay_points.front() == Some(&self.taken)
-    }
-
-    pub(crate) fn supply(&mut self, entry: Entry) {
-        debug_assert!(self.is_at_replay(), "the front of the queue is no replay point");
-        self.queue_bytes += entry.message.size() as u64;
-        self.replays += usize::from(entry.replay);
-        self.queue.push_front(Waiting { entry, hold: None });
-        // The point stays behind the entry, and every later point moves by one.
-        self.replay_points.iter_mut().for_each(|point| *point += 1);
-    }
-
-    pub(crate) fn close_replay(&mut self) {
-        if self.is_at_replay() {
-            self.replay_points.pop_front();
-            self.replays -= 1;
-        }
-    }
-
-    pub(crate) fn dequeue(&mut self) -> Option<(Entry, Option<Hold>)> {
-        if self.is_at_replay() {
-            return None;
-        }
-        let Waiting { entry, hold } = self.queue.pop_front()?;
-        self.taken += 1;
-        self.queue_bytes -= entry.message.size() as u64;
-        self.replays -= usize::from(entry.replay);
-        if self.queue.is_empty() && self.queue.capacity() > 64 {
-            self.queue = VecDeque::new();
-        }
-        Some((entry, hold))
-    }
-
-    pub(crate) fn next_in_queue(&self) -> Option<&Entry> {
-        self.queue.front().filter(|_| !self.is_at_replay()).map(|waiting| &waiting.entry)
     }
 
     pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
@@ -328,25 +260,12 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn queue(&self) -> impl Iterator<Item = &Entry> {
-        self.queue.iter().map(|waiting| &waiting.entry)
-    }
-
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
         let slots = self.slots.iter().filter_map(|slot| match &slot.state {
             State::Published(entry) => Some(entry),
             _ => None,
         });
         slots.chain(self.queue())
-    }
-
-    pub(crate) fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
-        while let Some(Waiting { entry, .. }) = self.queue.pop_back_if(|waiting| unwanted(&waiting.entry)) {
-            self.queue_bytes -= entry.message.size() as u64;
-            self.replays -= usize::from(entry.replay);
-        }
-        let end = self.taken + self.queue.len() as u64;
-        self.replay_points.iter_mut().for_each(|point| *point = end.min(*point));
     }
 
     pub(crate) fn restored(in_flight: Vec<(PacketId, InFlight)>) -> Self {
@@ -423,24 +342,6 @@ impl Outbox {
             self.slots.retain(|slot| !slot.is_done());
             self.done = 0;
         }
-    }
-
-    pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
-        let mut taken = Vec::new();
-        let replay_points = self.replay_points.clone();
-        for (index, waiting) in (self.taken..).zip(std::mem::take(&mut self.queue)) {
-            if wanted(&waiting.entry) {
-                let behind =
-                    replay_points.iter().zip(&mut self.replay_points).filter(|(point, _)| **point > index);
-                behind.for_each(|(_, point)| *point -= 1);
-                taken.push(waiting.entry);
-            } else {
-                self.queue.push_back(waiting);
-            }
-        }
-        self.queue_bytes = self.queue().map(|entry| entry.message.size() as u64).sum();
-        self.replays = self.queue().filter(|entry| entry.replay).count() + self.replay_points.len();
-        taken
     }
 
     /// A message that was sent with QoS 2 counts as settled, because no other client may get it.

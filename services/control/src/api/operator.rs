@@ -1,18 +1,18 @@
 //! The operator API on the admin port. It is separate from the tenants' API and has its own OpenAPI description.
 
-use std::net::{IpAddr, SocketAddr};
+mod access;
+mod pod;
+
 use std::sync::{Arc, LazyLock};
 
-use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::Response;
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use subtle::ConstantTimeEq as _;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Components, InfoBuilder, SecurityRequirement, Server};
 use utoipa::{IntoParams, ToSchema};
@@ -20,7 +20,6 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::local::is_from_here;
 use super::organisations::AuditQuery;
 use super::problem::{Answer, Problem};
 use super::usage::UsageQuery;
@@ -31,75 +30,10 @@ use crate::domain::{
 };
 use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
+use access::{Peer, authenticate};
+pub use pod::{FabricState, GatewayPeer, HealthCheck, Operations, OwnPod};
 
 pub const OPERATOR_PATH: &str = "/v1/operator";
-
-/// Requests of the operator API to the server process that it runs in.
-pub trait Operations: Send + Sync + 'static {
-    /// `None` while the pod stops.
-    fn pod(&self) -> Option<OwnPod>;
-
-    /// Starts to disconnect a pod's clients at the rate of the server's settings; `false`: this process has no such
-    /// pod.
-    fn drain(&self, pod: &str) -> bool;
-}
-
-/// The pod that serves this API.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct OwnPod {
-    /// Its name; `self` for a server without a name.
-    pub name: String,
-    pub version: String,
-    /// Why the pod accepts no new clients; null: it accepts them.
-    pub problem: Option<String>,
-    pub is_draining: bool,
-    pub connections: u64,
-    /// Addresses at which the pod expects a gateway. Empty: clients connect to it directly.
-    pub gateway: Vec<String>,
-    /// The last 64 addresses that connected there.
-    pub gateway_peers: Vec<GatewayPeer>,
-    /// The last 64 addresses that asked `/healthz`, as gateways do every few seconds.
-    pub health_checks: Vec<HealthCheck>,
-    /// The network to the other pods; null: the server runs alone.
-    pub fabric: Option<FabricState>,
-    /// Minimum rate of a drain, in clients per second; 0: all at once.
-    pub drain_per_second: u32,
-    /// Maximum duration of a drain, in seconds.
-    pub drain_s_max: u64,
-}
-
-/// Connections of an address to the pod's gateway port since the pod started.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct GatewayPeer {
-    pub address: String,
-    pub accepted: u64,
-    /// Connections that the pod closed because the address is not in `gateway_from`.
-    pub refused: u64,
-    /// Time of the last connection, in unix milliseconds.
-    pub last_at_ms: u64,
-}
-
-/// Requests of an address for the pod's health since the pod started.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct HealthCheck {
-    pub address: String,
-    /// Requests that the pod answered with 200.
-    pub healthy: u64,
-    /// Requests that the pod answered with 503.
-    pub unhealthy: u64,
-    /// Time of the last request, in unix milliseconds.
-    pub last_at_ms: u64,
-}
-
-/// A pod's connection to the network between pods.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Fabric)]
-pub struct FabricState {
-    pub is_connected: bool,
-    pub state: String,
-    /// Number of other pods that are alive.
-    pub pods: usize,
-}
 
 #[derive(Clone)]
 struct Operators(Arc<Inner>);
@@ -168,53 +102,6 @@ fn routes() -> OpenApiRouter<Operators> {
         .routes(routes!(list_pods))
         .routes(routes!(drain_pod))
         .routes(routes!(get_operator_openapi))
-}
-
-/// Requires the operators' token. Without a token, only programs on this machine and the API's own pages have access.
-async fn authenticate(State(operators): State<Operators>, request: Request, next: Next) -> Response {
-    use axum::response::IntoResponse as _;
-
-    let refused = match &operators.0.token {
-        Some(token) => {
-            let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-            let shown = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-            let is_right: bool = shown.trim().as_bytes().ct_eq(token.expose().as_bytes()).into();
-            (!is_right).then(|| {
-                let detail = "send the operators' token: Authorization: Bearer TOKEN";
-                Problem::new(StatusCode::UNAUTHORIZED, detail)
-            })
-        }
-        None => (!is_from_own_page_or_program(&request)).then(|| {
-            let detail = "without operator_token_file only programs on this machine and the pages of this port use the operator API";
-            Problem::new(StatusCode::FORBIDDEN, detail)
-        }),
-    };
-    match refused {
-        Some(problem) => problem.into_response(),
-        None => next.run(request).await,
-    }
-}
-
-/// Browsers send the origin of the page. A page on another port of this machine is foreign, though it shares the host
-/// name.
-fn is_from_own_page_or_program(request: &Request) -> bool {
-    let site = request.headers().get("sec-fetch-site");
-    site.is_none_or(|site| site == "same-origin" || site == "none")
-        && is_from_here(peer(request.extensions()), request.headers())
-}
-
-fn peer(extensions: &axum::http::Extensions) -> Option<IpAddr> {
-    extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical())
-}
-
-struct Peer(Option<IpAddr>);
-
-impl<S: Sync> FromRequestParts<S> for Peer {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self(peer(&parts.extensions)))
-    }
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -104,16 +104,7 @@ impl Control {
                 let (place, token) = open(tx, &shown.hash, change.now_ms).await?;
                 check_user(&token, &input.user)?;
                 check_group(tx, place.broker_id, "token", token.group.as_deref()).await.map_err(no_group)?;
-                let record = model::Credential {
-                    user: input.user.clone(),
-                    secret: Some(secret.clone()),
-                    group: token.group.clone(),
-                    rules: token.rules.clone(),
-                    created_at_ms: change.now_ms,
-                    client_id: token.bind_client_id.then(|| input.user.clone()),
-                    claim_token: Some(place.id.to_string()),
-                    ..model::Credential::default()
-                };
+                let record = record_of(&input.user, secret, &token, place.id, change.now_ms);
                 record.validate()?;
                 let all = accounts::credentials(place.broker_id);
                 let user = input.user.as_bytes();
@@ -172,6 +163,25 @@ impl Control {
             change.audit(shown.place.organisation, "credential.refuse_claim", user, said)
         })
         .await
+    }
+}
+
+fn record_of(
+    user: &str,
+    secret: &model::Secret,
+    token: &ClaimToken,
+    token_id: Uuid,
+    now_ms: u64,
+) -> model::Credential {
+    model::Credential {
+        user: user.to_owned(),
+        secret: Some(secret.clone()),
+        group: token.group.clone(),
+        rules: token.rules.clone(),
+        created_at_ms: now_ms,
+        client_id: token.bind_client_id.then(|| user.to_owned()),
+        claim_token: Some(token_id.to_string()),
+        ..model::Credential::default()
     }
 }
 

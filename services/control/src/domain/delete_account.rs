@@ -1,10 +1,11 @@
 //! A person deletes their account. Audit logs of organisations keep the entries of that person.
 
 use millrace_layers::accounts;
-use millrace_storage::Read;
+use millrace_storage::{Read, Transaction};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use super::accounts::{found, get, person_of};
 use super::passkeys::{PasskeyAssertion, Purposed};
@@ -69,13 +70,8 @@ impl Control {
             if machine::owner(tx).await? == Some(user) {
                 return Err(Error::Conflict("the owner of this machine stays".into()));
             }
-            let (own, mut ownerless) = (members::of_user(tx, user, Read::Serializable).await?, Vec::new());
-            for (organisation, role) in &own {
-                if *role == Role::Owner && !members::has_another_owner(tx, *organisation, user).await? {
-                    let found = organisations::find(tx, *organisation, Read::Serializable).await?;
-                    ownerless.extend(found.map(|found| format!("\"{}\"", found.value.name)));
-                }
-            }
+            let own = members::of_user(tx, user, Read::Serializable).await?;
+            let ownerless = ownerless(tx, user, &own).await?;
             if !ownerless.is_empty() {
                 return Err(Error::Conflict(format!(
                     "you are the last owner of {}: make somebody else an owner, or delete the organisation",
@@ -97,4 +93,16 @@ impl Control {
         });
         self.settle_factor(caller, user, checked.await?).await
     }
+}
+
+/// Names of the organisations among `own` that would have no owner without `user`.
+async fn ownerless(tx: &Transaction, user: Uuid, own: &[(Uuid, Role)]) -> Result<Vec<String>> {
+    let mut ownerless = Vec::new();
+    for (organisation, role) in own {
+        if *role == Role::Owner && !members::has_another_owner(tx, *organisation, user).await? {
+            let found = organisations::find(tx, *organisation, Read::Serializable).await?;
+            ownerless.extend(found.map(|found| format!("\"{}\"", found.value.name)));
+        }
+    }
+    Ok(ownerless)
 }

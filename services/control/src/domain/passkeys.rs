@@ -10,7 +10,7 @@ mod record;
 mod shapes;
 
 use millrace_layers::accounts::{self};
-use millrace_storage::Read;
+use millrace_storage::{Read, Transaction};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ use super::check::{Fields, room};
 use super::second_factor::{self, Factors, Proof};
 use super::{Caller, Control, Error, Once, Result, web_sessions};
 use crate::limits::{ATTESTATION_BYTES_MAX, CLIENT_DATA_BYTES_MAX, PASSKEY_CHALLENGE_MS, PASSKEYS_MAX};
-use crate::secret::letters;
+use crate::secret::{Hash, letters};
 use crate::webauthn::{ALGORITHMS, Ceremony, ClientData, Refusal, Registration, RelyingParty};
 use challenges::spend;
 pub(super) use challenges::{Purposed, expire};
@@ -107,23 +107,7 @@ impl Control {
         let mut fields = Fields::default();
         fields.name("name", &input.name);
         fields.done()?;
-        let too_long = |field| Error::field(field, "is not Base64 for URLs without padding, or is too long");
-        let client_data =
-            decoded(&input.client_data, CLIENT_DATA_BYTES_MAX).ok_or_else(|| too_long("client_data"))?;
-        let attestation = decoded(&input.attestation_object, ATTESTATION_BYTES_MAX)
-            .ok_or_else(|| too_long("attestation_object"))?;
-        let refused = |refusal: Refusal| {
-            let is_client_data = matches!(
-                refusal,
-                Refusal::ClientData | Refusal::Type | Refusal::Origin | Refusal::CrossOrigin
-            );
-            Error::field(
-                if is_client_data { "client_data" } else { "attestation_object" },
-                refusal.to_string(),
-            )
-        };
-        let client_data = &ClientData::read(&client_data, Ceremony::Registration, &rp).map_err(refused)?;
-        let registration = &Registration::read(&attestation, &rp).map_err(refused)?;
+        let (client_data, registration) = &read_registration(input, &rp)?;
         let known = TRANSPORTS.into_iter().filter(|name| input.transports.iter().any(|other| other == name));
         let transports: &Vec<String> = &known.map(Into::into).collect();
         let (id, set) = (self.new_id()?, self.new_id()?);
@@ -135,10 +119,7 @@ impl Control {
                 let record = found(account(tx, user, Read::Serializable).await?)?;
                 let mut factors = second_factor::get(tx, user, Read::Serializable).await?.unwrap_or_default();
                 let bound = self.addition_bound(sign_in, user, &record, factors.is_in_force())?;
-                let open = self.open_challenge(&client_data.challenge, Purposed::Addition(&bound), user)?;
-                let over =
-                    || Error::Conflict("this addition has expired, or was finished: begin again".into());
-                spend(tx, &open.ok_or_else(over)?).await?.then_some(()).ok_or_else(over)?;
+                self.spend_addition(tx, &client_data.challenge, &bound, user).await?;
                 room(factors.passkeys.len(), PASSKEYS_MAX, "passkeys of yours")?;
                 if owner(tx, &registration.credential_id, Read::Serializable).await?.is_some() {
                     return Err(Error::Conflict("this passkey is registered already".into()));
@@ -175,6 +156,19 @@ impl Control {
             None => Vec::new(),
         };
         Ok(PasskeyAdded { passkey, recovery_codes })
+    }
+
+    /// Ends the challenge of an addition, which adds one passkey.
+    async fn spend_addition(
+        &self,
+        tx: &Transaction,
+        challenge: &[u8],
+        bound: &Hash,
+        user: Uuid,
+    ) -> Result<()> {
+        let over = || Error::Conflict("this addition has expired, or was finished: begin again".into());
+        let open = self.open_challenge(challenge, Purposed::Addition(bound), user)?;
+        spend(tx, &open.ok_or_else(over)?).await?.then_some(()).ok_or_else(over)
     }
 
     pub(crate) async fn rename_passkey(
@@ -243,4 +237,21 @@ impl Control {
         }
         Ok(())
     }
+}
+
+/// Decodes and verifies the browser's answer to the creation of a passkey. An error names the field that is wrong.
+fn read_registration(input: &NewPasskey, rp: &RelyingParty) -> Result<(ClientData, Registration)> {
+    let too_long = |field| Error::field(field, "is not Base64 for URLs without padding, or is too long");
+    let client_data =
+        decoded(&input.client_data, CLIENT_DATA_BYTES_MAX).ok_or_else(|| too_long("client_data"))?;
+    let attestation = decoded(&input.attestation_object, ATTESTATION_BYTES_MAX)
+        .ok_or_else(|| too_long("attestation_object"))?;
+    let refused = |refusal: Refusal| {
+        let is_client_data =
+            matches!(refusal, Refusal::ClientData | Refusal::Type | Refusal::Origin | Refusal::CrossOrigin);
+        Error::field(if is_client_data { "client_data" } else { "attestation_object" }, refusal.to_string())
+    };
+    let client_data = ClientData::read(&client_data, Ceremony::Registration, rp).map_err(refused)?;
+    let registration = Registration::read(&attestation, rp).map_err(refused)?;
+    Ok((client_data, registration))
 }

@@ -19,7 +19,7 @@ impl Core {
         let now_us = self.process.clock.micros();
         let took_us = now_us.saturating_sub(times.step_us);
         times.step_us = now_us;
-        self.process.connect_steps[usize::from(self.index)].of(step).note(took_us);
+        self.process.core(self.index).connect_steps.of(step).note(took_us);
     }
 
     /// The CONNACK is in the outbound buffer.
@@ -27,7 +27,7 @@ impl Core {
         self.end_connect_step(slot, ConnectStep::Session);
         if let Some(times) = self.connects.times.remove(&slot) {
             let took_us = times.step_us.saturating_sub(times.accepted_us);
-            self.process.connect_steps[usize::from(self.index)].of(ConnectStep::Connack).note(took_us);
+            self.process.core(self.index).connect_steps.of(ConnectStep::Connack).note(took_us);
         }
     }
 }

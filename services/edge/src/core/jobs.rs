@@ -79,15 +79,15 @@ impl Core {
     }
 
     pub(super) fn others_in_turn(&self) -> Turns {
-        let turns = self.process.turns.iter().zip(0..);
-        let now = turns.map(|(turn, core)| (core, turn.load(Ordering::SeqCst)));
+        let cores = self.process.cores.iter().zip(0..);
+        let now = cores.map(|(core, index)| (index, core.turns.load(Ordering::SeqCst)));
         // Odd inside a turn.
         now.filter(|(core, turn)| *core != self.index && turn % 2 == 1).collect()
     }
 
     /// Keeps the cores that are still in that turn.
     pub(super) fn still_in(&self, turns: &mut Turns) {
-        let now = |core: u16| self.process.turns[usize::from(core)].load(Ordering::SeqCst);
+        let now = |core: u16| self.process.core(core).turns.load(Ordering::SeqCst);
         turns.retain(|(core, turn)| now(*core) == *turn);
     }
 }

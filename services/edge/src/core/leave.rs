@@ -6,6 +6,7 @@ use millrace_mqtt::{PacketId, QoS, ReasonCode, topic};
 use millrace_session::{Entry, InFlight, Seconds};
 
 use super::connection::NONE;
+use super::persistent::PersistentSession;
 use super::timers::Due;
 use super::{Core, Ended};
 use crate::connection_id::ConnectionId;
@@ -122,34 +123,8 @@ impl Core {
             InFlight::Released(_) | InFlight::Unsent(_) => true,
         };
         let mut in_flight: Vec<_> = in_flight.into_iter().filter(|(_, in_flight)| stays(in_flight)).collect();
-        // A message that matches no subscription any more cannot be read again, so its row has the whole message.
-        let is_found = |topic: &str| {
-            let mut filters = local.persistent.iter().flat_map(|persistent| persistent.filters());
-            filters.any(|filter| topic::matches(filter, topic))
-        };
-        for (_, in_flight) in &mut in_flight {
-            if let InFlight::Published(entry) = in_flight {
-                let is_orphan =
-                    local.persistent.as_ref().is_some_and(|persistent| persistent.is_orphan(&entry.message));
-                entry.replay |= entry.shared != 0 || is_orphan || !is_found(entry.message.topic());
-            }
-        }
-        // Reserved messages are in the store already, whole.
-        let known = |id: &PacketId| {
-            local
-                .persistent
-                .as_ref()
-                .is_some_and(|persistent| persistent.ids.iter().any(|(known, _)| known == id))
-        };
-        let is_standing = |(id, in_flight): &&(PacketId, InFlight)| {
-            let is_whole = |entry: &Entry| {
-                let in_no_stream = entry.message.is_placed() && entry.message.place().is_none();
-                entry.qos == QoS::ExactlyOnce && (entry.shared != 0 || in_no_stream)
-            };
-            matches!(in_flight, InFlight::Published(entry) if is_whole(entry)) && known(id)
-        };
-        let mut standing: Vec<u16> = in_flight.iter().filter(is_standing).map(|(id, _)| id.get()).collect();
-        standing.sort_unstable();
+        mark_whole(&mut in_flight, local.persistent.as_deref());
+        let standing = standing(&in_flight, local.persistent.as_deref());
         in_flight.extend(retained);
         let mut detach = Detach {
             session: local.key(),
@@ -173,4 +148,36 @@ impl Core {
         }
         self.leave_job(Write::Detach(Box::new(detach)));
     }
+}
+
+/// Marks the messages whose rows in the store have the whole message: nobody can read them again from a stream of the session.
+fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) {
+    // A message that matches no subscription any more cannot be read again.
+    let is_found = |topic: &str| {
+        let mut filters = persistent.into_iter().flat_map(|persistent| persistent.filters());
+        filters.any(|filter| topic::matches(filter, topic))
+    };
+    for (_, in_flight) in in_flight {
+        if let InFlight::Published(entry) = in_flight {
+            let is_orphan = persistent.is_some_and(|persistent| persistent.is_orphan(&entry.message));
+            entry.replay |= entry.shared != 0 || is_orphan || !is_found(entry.message.topic());
+        }
+    }
+}
+
+/// Packet ids of reserved messages, which are in the store already, whole; in order.
+fn standing(in_flight: &[(PacketId, InFlight)], persistent: Option<&PersistentSession>) -> Vec<u16> {
+    let is_known = |id: &PacketId| {
+        persistent.is_some_and(|persistent| persistent.ids.iter().any(|(known, _)| known == id))
+    };
+    let is_whole = |entry: &Entry| {
+        let in_no_stream = entry.message.is_placed() && entry.message.place().is_none();
+        entry.qos == QoS::ExactlyOnce && (entry.shared != 0 || in_no_stream)
+    };
+    let is_standing = |(id, in_flight): &&(PacketId, InFlight)| {
+        matches!(in_flight, InFlight::Published(entry) if is_whole(entry)) && is_known(id)
+    };
+    let mut standing: Vec<u16> = in_flight.iter().filter(is_standing).map(|(id, _)| id.get()).collect();
+    standing.sort_unstable();
+    standing
 }

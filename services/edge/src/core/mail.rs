@@ -120,7 +120,7 @@ impl Core {
             }
             let bytes = std::mem::take(&mut self.mail.outgoing_bytes[core]);
             if self.process.mailboxes[core].deliver(batch, bytes) {
-                self.process.counters[usize::from(self.index)].wakes.add(1);
+                self.process.core(self.index).counters.wakes.add(1);
             }
         }
     }

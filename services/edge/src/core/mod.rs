@@ -260,9 +260,9 @@ impl Core {
         }
     }
 
-    /// Begins or ends a turn: see [`Process::turns`].
+    /// Begins or ends a turn: see [`crate::process::PerCore::turns`].
     fn count_turn(&self) {
-        let turn = &self.process.turns[usize::from(self.index)];
+        let turn = &self.process.core(self.index).turns;
         turn.store(turn.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
         // If a `Fence` saw this core outside of a turn, this turn must see everything that was put into the router
         // before.
@@ -277,7 +277,7 @@ impl Core {
             self.look_at_load();
             self.count_outbound();
         }
-        self.process.turned_at[usize::from(self.index)].store(self.now_ms, Ordering::Relaxed);
+        self.process.core(self.index).turned_at.store(self.now_ms, Ordering::Relaxed);
         self.counters().turns.add(1);
     }
 
@@ -367,9 +367,9 @@ impl Core {
                 break;
             }
         }
-        self.process.work_max[usize::from(self.index)].fetch_max(self.work.spent(), Ordering::Relaxed);
+        self.process.core(self.index).work_max.fetch_max(self.work.spent(), Ordering::Relaxed);
         let took_us = self.process.clock.micros().saturating_sub(began_us);
-        self.process.turn_times[usize::from(self.index)].note(took_us);
+        self.process.core(self.index).turn_times.note(took_us);
         self.homes.occupation.add_turn(took_us);
     }
 
@@ -419,7 +419,7 @@ impl Core {
     }
 
     fn counters(&self) -> &CoreCounters {
-        &self.process.counters[usize::from(self.index)]
+        &self.process.core(self.index).counters
     }
 
     fn broker_counters<'b>(&self, broker: &'b Broker) -> &'b BrokerCounters {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use millrace_mqtt::{DecodeError, Packet, PacketType, ReasonCode, connect_version, decode, frame};
+use millrace_mqtt::{Connect, DecodeError, Packet, PacketType, ReasonCode, connect_version, decode, frame};
 use millrace_session::{Closing, SessionEffect};
 
 use super::authenticate::ConnectAt;
@@ -15,6 +15,14 @@ use crate::quota::Limit;
 
 /// First byte of a CONNECT; 3.1 clients may set flags in it.
 const FIRST_OF_CONNECT: u8 = (PacketType::Connect as u8) << 4;
+
+enum FirstConnect {
+    Processed,
+    /// Processed again once its broker is read, or it is admitted.
+    Later,
+    /// Another core owns the client, and has the connection now.
+    Moved,
+}
 
 impl Core {
     /// Processes the complete packets in `bytes[mqtt]`. `raw` are the bytes behind them, which stay as they are.
@@ -43,9 +51,7 @@ impl Core {
             }
             let framed = match frame(rest, packet_size_max) {
                 Ok(Err(bytes)) => {
-                    //= [MQTT-3.1.0-1] v5 v3.1.1
-                    let stranger = self.connections[slot as usize].protocol.decoding_version().is_none();
-                    if stranger && rest.first().is_some_and(|first| first >> 4 != PacketType::Connect as u8) {
+                    if self.begins_wrongly(slot, rest) {
                         // Refused for its first byte, whatever follows.
                         let error = DecodeError::Protocol("the first packet is not CONNECT");
                         return self.undecodable(slot, error, None);
@@ -65,14 +71,7 @@ impl Core {
             }
             let framed = match framed {
                 Ok(framed) => framed?,
-                Err(error) => {
-                    let is_tenants = packet_size_max < self.process.limits.packet_size_max;
-                    let is_client = self.connections[slot as usize].session != NONE;
-                    if is_tenants && is_client && matches!(error, DecodeError::TooLarge { .. }) {
-                        self.reached(slot, Limit::ClientPacket);
-                    }
-                    return self.undecodable(slot, error, None);
-                }
+                Err(error) => return self.unframed(slot, error, packet_size_max),
             };
             let version = self.connections[slot as usize].protocol.decoding_version();
             let packet = match decode(framed.first, framed.body, version) {
@@ -107,22 +106,10 @@ impl Core {
                     }
                 }
                 Packet::Connect(connect) if version.is_none() => {
-                    match self.connect_at(slot, &connect, rest.len()) {
-                        ConnectAt::Elsewhere(owner, arrival) => {
-                            let mut moving = rest.to_vec();
-                            moving.extend_from_slice(&bytes[raw.clone()]);
-                            self.hand_over(slot, owner, arrival, moving, raw.len());
-                            return None;
-                        }
-                        // Processed again once its broker is read, or it is admitted.
-                        ConnectAt::Later => break,
-                        ConnectAt::Here(broker) => {
-                            if let Some(broker) = &broker {
-                                self.tap(slot, broker.id, connect.client_id);
-                            }
-                            self.connects.broker = broker;
-                            self.packet(slot, Packet::Connect(connect), framed.size);
-                        }
+                    match self.first_connect(slot, connect, rest, &bytes[raw.clone()], framed.size) {
+                        FirstConnect::Processed => {}
+                        FirstConnect::Later => break,
+                        FirstConnect::Moved => return None,
                     }
                 }
                 packet => self.packet(slot, packet, framed.size),
@@ -155,6 +142,51 @@ impl Core {
             self.connections[slot as usize].last_input = self.now;
         }
         Some(Rest { mqtt: at..mqtt.end, raw, needed })
+    }
+
+    /// Whether the first packet of a connection is no CONNECT.
+    //= [MQTT-3.1.0-1] v5 v3.1.1
+    #[inline]
+    fn begins_wrongly(&self, slot: u32, bytes: &[u8]) -> bool {
+        let is_first = self.connections[slot as usize].protocol.decoding_version().is_none();
+        is_first && bytes.first().is_some_and(|first| first >> 4 != PacketType::Connect as u8)
+    }
+
+    /// Ends a connection whose bytes are no packet, or one that is too large.
+    fn unframed(&mut self, slot: u32, error: DecodeError, packet_size_max: u32) -> Option<Rest> {
+        let is_tenants = packet_size_max < self.process.limits.packet_size_max;
+        let is_client = self.connections[slot as usize].session != NONE;
+        if is_tenants && is_client && matches!(error, DecodeError::TooLarge { .. }) {
+            self.reached(slot, Limit::ClientPacket);
+        }
+        self.undecodable(slot, error, None)
+    }
+
+    /// `mqtt` begins with the CONNECT, which has `size` bytes; `raw` are the bytes behind `mqtt`.
+    #[inline]
+    fn first_connect(
+        &mut self,
+        slot: u32,
+        connect: Connect<'_>,
+        mqtt: &[u8],
+        raw: &[u8],
+        size: usize,
+    ) -> FirstConnect {
+        match self.connect_at(slot, &connect, mqtt.len()) {
+            ConnectAt::Elsewhere(owner, arrival) => {
+                self.hand_over(slot, owner, arrival, [mqtt, raw].concat(), raw.len());
+                FirstConnect::Moved
+            }
+            ConnectAt::Later => FirstConnect::Later,
+            ConnectAt::Here(broker) => {
+                if let Some(broker) = &broker {
+                    self.tap(slot, broker.id, connect.client_id);
+                }
+                self.connects.broker = broker;
+                self.packet(slot, Packet::Connect(connect), size);
+                FirstConnect::Processed
+            }
+        }
     }
 
     pub(super) fn is_open(&self, slot: u32) -> bool {

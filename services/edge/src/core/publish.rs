@@ -1,160 +1,35 @@
 //! Messages from clients: checked, routed, handed to their receivers, acknowledged.
 //!
-//! QoS 0 has a fast path. Consecutive PUBLISH packets of one publisher to one topic, without properties or RETAIN, form
-//! a *run*: their bytes are just what a receiver of the same protocol gets, so they are handed on as they stand.
+//! QoS 0 has a fast path, in [`mod@runs`].
 
-use std::ops::Range;
+mod answered;
+mod runs;
+
 use std::sync::Arc;
 
-use millrace_mqtt::{PacketId, PacketType, Publish, QoS, ReasonCode, Version, topic};
+use millrace_mqtt::{PacketId, Publish, QoS, ReasonCode, Version, topic};
 use millrace_session::{Message, Publication};
 
-use super::connection::{NONE, Paused};
+use super::Core;
+use super::connection::Paused;
 use super::trace::Traced;
-use super::{Core, Ended, parts};
 use crate::broker::{Broker, OVER_CAP};
 use crate::connection_id::ConnectionId;
-use crate::deliveries::Run;
 use crate::encoding::record;
 use crate::incidents::{Kind, Note};
 use crate::jobs;
-use crate::jobs::{Ack, IdWrite, Ids, Job, Write};
+use crate::jobs::{Ack, Job, Write};
 use crate::mailbox::Mail;
 use crate::metering::{Amount, UsageCounter};
 use crate::quota::Limit;
 use crate::routes::Routes;
 use crate::streams::group_id;
 use crate::traces::TraceStep;
-
-/// First byte of a PUBLISH with QoS 0 and without RETAIN.
-const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
-
-/// Bounds the work for receivers that need packets of their own.
-const RUN_MESSAGES_MAX: usize = 2048;
-
-/// A run being gathered: a range of the read buffer.
-pub(super) struct RunInProgress {
-    routes: Arc<Routes>,
-    is_v5: bool,
-    bytes: Range<usize>,
-    amount: Amount,
-}
-
-impl RunInProgress {
-    /// The sizes of the packet at the start of `bytes` and of its message, if the packet is complete and continues
-    /// the run. The topic needs no check, because the run's first packet was checked.
-    #[inline]
-    pub(super) fn takes(&self, bytes: &[u8]) -> Option<(usize, usize)> {
-        if self.amount.messages >= RUN_MESSAGES_MAX {
-            return None;
-        }
-        let (remaining, head) = match bytes {
-            [PLAIN_PUBLISH, a @ 0..=0x7F, ..] => (usize::from(*a), 2),
-            [PLAIN_PUBLISH, a, b @ 1..=0x7F, ..] => (usize::from(a & 0x7F) | usize::from(*b) << 7, 3),
-            _ => return None,
-        };
-        let body = bytes.get(head..head + remaining)?;
-        let topic = self.routes.topic.as_bytes();
-        let (length, rest) = body.split_first_chunk::<2>()?;
-        let same = usize::from(u16::from_be_bytes(*length)) == topic.len() && rest.starts_with(topic);
-        // 5.0: no properties.
-        let plain = !self.is_v5 || rest.get(topic.len()) == Some(&0);
-        (same && plain).then_some((head + remaining, rest.len() - usize::from(self.is_v5)))
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, (packet, message): (usize, usize)) {
-        self.bytes.end += packet;
-        self.amount.add(message);
-    }
-}
+pub(super) use runs::RunInProgress;
 
 type Refused = (ReasonCode, &'static str);
 
 impl Core {
-    pub(super) fn may_run(&mut self, slot: u32, first: u8, publish: &Publish<'_>) -> bool {
-        first == PLAIN_PUBLISH
-            && publish.properties.is_empty()
-            && self.connections[slot as usize].session != NONE
-            && self.connections[slot as usize].uncommitted == 0
-            && !self.tracing.sampler.is_due()
-            && (!self.connections[slot as usize].is_traced() || self.is_trace_full(slot))
-    }
-
-    /// Begins a run with the packet at `at`; `None` when the packet was refused or processed by itself.
-    pub(super) fn begin_run(
-        &mut self,
-        slot: u32,
-        publish: &Publish<'_>,
-        at: usize,
-        size: usize,
-    ) -> Option<RunInProgress> {
-        if let Err(refused) = self.may_publish(slot, publish.topic, publish) {
-            self.count_received(slot, QoS::AtMostOnce, 1, size);
-            tracing::debug!(topic = publish.topic, reason = %refused.0, "PUBLISH refused");
-            self.leave_out_of_trace(slot, 1);
-            return None;
-        }
-        let routes = self.routes_of(slot, publish.topic);
-        if !routes.stored.hooks.is_empty() || routes.is_over_limit {
-            self.count_received(slot, QoS::AtMostOnce, 1, size);
-            self.leave_out_of_trace(slot, 1);
-            self.carry_out(slot, publish.topic, publish, &mut None);
-            return None;
-        }
-        if !routes.matched.groups.is_empty() {
-            self.count_received(slot, QoS::AtMostOnce, 1, size);
-            self.leave_out_of_trace(slot, 1);
-            let message = self.message_of(&routes, publish, None);
-            self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
-            self.route(&routes, &message, Some(self.id_of(slot)));
-            return None;
-        }
-        let is_v5 = self.connections[slot as usize].protocol.version() == Version::V5;
-        let amount = Amount::of(publish.topic.len() + publish.payload.len());
-        Some(RunInProgress { routes, is_v5, bytes: at..at + size, amount })
-    }
-
-    /// Returns false when the delivery ended the connection. A run whose receivers take more
-    /// than a slice of work pauses its publisher.
-    pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) -> bool {
-        let Some(RunInProgress { routes, is_v5, bytes: range, amount }) = run else {
-            return self.is_open(slot);
-        };
-        self.count_received(slot, QoS::AtMostOnce, amount.messages, range.len());
-        self.meter(&routes.broker).received.add(amount, 1);
-        if self.connections[slot as usize].is_traced() {
-            self.leave_out_of_trace(slot, amount.messages);
-        }
-        let from = self.id_of(slot);
-        let bytes = &bytes[range];
-        let received_us = self.take_timed();
-        let mut mailed: Option<Arc<[u8]>> = None;
-        for (core, _) in &routes.cores {
-            if *core == self.index {
-                self.deliver_run(&routes, bytes, is_v5, amount, Some(from), received_us);
-                continue;
-            }
-            let bytes = mailed.get_or_insert_with(|| bytes.into()).clone();
-            let routes = routes.clone();
-            let run = Run { routes, bytes, is_v5, amount, from: Some(from), received_us };
-            self.post(*core, Mail::Run(Box::new(run)));
-            self.hold_up_for_mailbox(*core, from);
-        }
-        if let Some(region) = &self.process.region {
-            region.publish_run(&routes, bytes, is_v5, amount.messages);
-        }
-        self.spend_bytes(bytes.len());
-        if !self.is_open(slot) {
-            return false;
-        }
-        self.hold_up_for_memory(from);
-        if self.is_share_used() {
-            self.pause_for_work(slot);
-        }
-        true
-    }
-
     pub(super) fn publish(&mut self, slot: u32, publication: &Publication<'_>) {
         let publish = &publication.publish;
         let topic = publication.topic.as_str();
@@ -171,36 +46,6 @@ impl Core {
         let Some((reason, what)) = outcome else { return };
         self.answer_publish(slot, publish, topic, reason, what);
         self.end_trace(traced, reason.is_error());
-    }
-
-    /// Answers a PUBLISH that is not stored.
-    fn answer_publish(
-        &mut self,
-        slot: u32,
-        publish: &Publish<'_>,
-        topic: &str,
-        reason: ReasonCode,
-        what: &'static str,
-    ) {
-        if reason.is_error() {
-            tracing::debug!(topic, %reason, what, "PUBLISH refused");
-            self.trace_refused_publish(slot, topic, reason, what);
-        }
-        let Some(id) = publish.packet_id else { return };
-        let (protocol, mut out, session) = parts!(self, slot);
-        let session = &mut self.sessions[session as usize].session;
-        let ends_3_x = matches!(reason, ReasonCode::QUOTA_EXCEEDED | ReasonCode::TOPIC_NAME_INVALID);
-        if ends_3_x && protocol.version() != Version::V5 {
-            // The server cannot send a reason, and the client keeps the message until it is acknowledged.
-            //= [MQTT-3.3.5-2] v3.1.1
-            session.received(id, false);
-            return self.end(slot, Ended::Error(reason), true);
-        }
-        // A 3.x client has no reason codes for any other refusal: it gets a positive acknowledgement.
-        //= [MQTT-3.3.5-2] v3.1.1
-        let before = out.len();
-        protocol.published(publish.qos, id, reason, what, session, &mut out);
-        out.note_answers(before);
     }
 
     /// Returns the reason code to acknowledge the message with; `None` when the store will acknowledge it.
@@ -319,78 +164,6 @@ impl Core {
         if is_full && self.is_open(slot) {
             self.pause(self.id_of(slot), Paused::ForMailbox);
         }
-    }
-
-    /// The store has committed, or refused, the messages that these publishers wait for.
-    //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
-    pub(super) fn stored(&mut self, acks: &[Ack], stored: bool) {
-        for ack in acks {
-            if ack.in_order
-                && let Some(connection) = self.connection_of(ack.connection)
-            {
-                connection.uncommitted -= 1;
-            }
-            if ack.qos == QoS::AtMostOnce {
-                continue;
-            }
-            let local = self.sessions.get_mut(ack.session.slot as usize);
-            let Some(local) = local.filter(|local| local.generation == ack.session.generation) else {
-                if !stored {
-                    self.note_refused(ack, NONE);
-                }
-                continue;
-            };
-            // A QoS 1 message is published anew on a new connection; the state of a QoS 2 message is the session's.
-            let of_session = local.connection;
-            if ack.keeps_id && stored && !local.session.keep_received(ack.packet_id) {
-                // The client released the id before it got the server's answer.
-                let (session, target) = (local.key(), ack.session);
-                let ids = Ids { session, target, write: IdWrite::Forget(ack.packet_id), skipped_ids: false };
-                self.leave_job(Write::Ids(Box::new(ids)));
-            }
-            let slot = match ack.qos {
-                QoS::ExactlyOnce => of_session,
-                _ => self
-                    .connection_of(ack.connection)
-                    // A closing connection no longer has its session: after DISCONNECT nothing may be sent.
-                    .filter(|connection| connection.session == ack.session.slot)
-                    .map_or(NONE, |_| ack.connection.slot),
-            };
-            self.acknowledge_stored(ack, slot, stored);
-            if !stored {
-                self.note_refused(ack, slot);
-            }
-        }
-    }
-
-    fn acknowledge_stored(&mut self, ack: &Ack, slot: u32, stored: bool) {
-        if !stored {
-            let broker = &self.sessions[ack.session.slot as usize].broker;
-            self.broker_counters(broker).publish_store.add(1);
-        }
-        let session = &mut self.sessions[ack.session.slot as usize].session;
-        if slot == NONE {
-            if ack.qos == QoS::ExactlyOnce {
-                session.received(ack.packet_id, stored);
-            }
-            return;
-        }
-        let (protocol, mut out, _) = parts!(self, slot);
-        let (reason, what) = match stored {
-            true => (ReasonCode::SUCCESS, ""),
-            false => (
-                ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
-                "the message could not be stored: try again later",
-            ),
-        };
-        if stored || protocol.version() == Version::V5 {
-            let before = out.len();
-            protocol.published(ack.qos, ack.packet_id, reason, what, session, &mut out);
-            return out.note_answers(before);
-        }
-        // A 3.x client cannot get a reason code: without an acknowledgement it sends the message again.
-        session.received(ack.packet_id, false);
-        self.end(slot, Ended::Error(reason), true);
     }
 
     fn message_of(

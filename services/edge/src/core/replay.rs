@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 use millrace_router::{Step, Walk};
-use millrace_session::{Delivered, Delivery, DropReason, Entry, Message, Seconds};
+use millrace_session::{Delivered, Delivery, DropReason, Entry, Message, Seconds, Session};
 use smallvec::SmallVec;
 
 use super::connection::NONE;
@@ -18,6 +18,7 @@ use super::fair::FairQueue;
 use super::{Core, parts, work};
 use crate::broker::Broker;
 use crate::jobs::replay::Replay;
+use crate::metrics::BrokerCounters;
 
 const NODES_AT_ONCE: usize = 256;
 
@@ -124,6 +125,40 @@ struct OfSession {
 impl OfSession {
     fn new(generation: u32) -> Self {
         Self { generation, is_listed: false, has_released: false, places: VecDeque::new() }
+    }
+
+    /// Queues what the look-ups find, as long as the session takes messages. `pump` sends them, and returns whether the
+    /// connection's buffer has enough (`is_enough`: it has already). Returns the number of visited nodes.
+    fn feed(
+        &mut self,
+        session: &mut Session,
+        broker: &Broker,
+        counters: &BrokerCounters,
+        now: Seconds,
+        mut is_enough: bool,
+        mut pump: impl FnMut(&mut Session) -> bool,
+    ) -> usize {
+        let mut nodes = 0;
+        while nodes < NODES_AT_ONCE && session.wants_replay() && !is_enough {
+            nodes += 1;
+            let Some(lookups) = self.places.front_mut() else { break };
+            let Some(lookup) = lookups.front_mut() else {
+                self.places.pop_front();
+                session.end_replay();
+                is_enough = pump(session);
+                continue;
+            };
+            match lookup.step(broker) {
+                Step::Value(message) if !message.is_expired(now) => {
+                    session.replay(lookup.delivery(&message));
+                    count(counters, Delivered::Queued);
+                    is_enough = pump(session);
+                }
+                Step::Value(_) | Step::Nothing => {}
+                Step::Done => drop(lookups.pop_front()),
+            }
+        }
+        nodes
     }
 
     fn release(&mut self) {
@@ -287,28 +322,13 @@ impl Core {
                 sent = (sent.0 + 1, sent.1 + message.size());
             }
         };
-        let broker = local.broker.clone();
-        let mut nodes = 0;
-        while nodes < NODES_AT_ONCE && local.session.wants_replay() && !millrace_session::Out::is_enough(&out)
-        {
-            nodes += 1;
-            let Some(lookups) = own.places.front_mut() else { break };
-            let Some(lookup) = lookups.front_mut() else {
-                own.places.pop_front();
-                local.session.end_replay();
-                local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
-                continue;
-            };
-            match lookup.step(&broker) {
-                Step::Value(message) if !message.is_expired(self.now) => {
-                    local.session.replay(lookup.delivery(&message));
-                    count(counters, Delivered::Queued);
-                    local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
-                }
-                Step::Value(_) | Step::Nothing => {}
-                Step::Done => drop(lookups.pop_front()),
-            }
-        }
+        let (settings, now) = (&self.process.settings, self.now);
+        let is_enough = millrace_session::Out::is_enough(&out);
+        let pump = |session: &mut Session| {
+            session.pump(protocol, settings, now, &mut out, &mut done);
+            millrace_session::Out::is_enough(&out)
+        };
+        let nodes = own.feed(&mut local.session, &local.broker, counters, now, is_enough, pump);
         let is_over = own.places.is_empty();
         let wants_more = local.session.wants_replay() && !millrace_session::Out::is_enough(&out);
         if !wants_more {

@@ -1,17 +1,17 @@
 //! Sessions of the store: taking them over, reading their messages, and catching up with live messages.
 
-use std::collections::VecDeque;
+mod ask;
+
 use std::sync::Arc;
 
-use millrace_layers::Position;
 use millrace_layers::streams::Source;
 use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, StoredSubscription};
+use millrace_layers::{Position, Positions};
 use millrace_mqtt::topic::Filter;
-use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
+use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
 use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Message, Seconds, Session};
 
-use super::admit::Attaching;
 use super::between;
 use super::connection::Request;
 use super::deliver::Publisher;
@@ -21,18 +21,13 @@ use super::persistent::{FilterSource, PersistentSession};
 use super::timers::Due;
 use super::{Core, Ended, replays_due, work};
 use crate::broker::Broker;
-use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::incidents::{Kind, Note};
-use crate::jobs::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write};
-use crate::quota::Limit;
+use crate::jobs::{Attached, Page, Read, Reader, SessionKey};
 use crate::routes::Routes;
 
 /// A reading session gets no more pages while this many messages wait in it.
 pub(super) const WAITING_LOW: usize = 200;
-
-/// CONNECT packets with the same client id that wait for their session.
-const WAITING_CONNECTS_MAX: usize = 16;
 
 /// How often sessions that follow streams look for messages of other pods, seconds.
 pub(super) const LOOK_AROUND_S: Seconds = 1;
@@ -40,130 +35,6 @@ pub(super) const LOOK_AROUND_S: Seconds = 1;
 const LOOK_AROUND_TOLD_S: Seconds = 60;
 
 impl Core {
-    /// Requests a connection's session from the store, or has the store end an existing one. Requests for the same
-    /// client id run one after another, because the answers may come in another order.
-    pub(super) fn ask_for_session(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
-        let (id, client) = (self.id_of(slot), request.client_id.clone());
-        let session = (broker.id, client.clone());
-        if let Some(attaching) = self.connects.attaching.get_mut(&session) {
-            attaching.waiting.push_back(id);
-            let full = attaching.waiting.len() > WAITING_CONNECTS_MAX;
-            let oldest = attaching.waiting.pop_front_if(|_| full);
-            self.connections[slot as usize].pending = Some(Box::new(request));
-            return self.refuse_overtaken(broker, oldest);
-        }
-        let attach = Attach {
-            broker: broker.clone(),
-            client,
-            connection: id,
-            clean: request.clean_start,
-            expiry_s: request.granted_expiry_s,
-            will: request.will.clone(),
-            user: request.proven_user().map(Into::into),
-            is_visitor: request.is_visitor(),
-            asked_at: 0,
-            ask_at: 0,
-        };
-        let attaching = Attaching { waiting: VecDeque::new(), claim: request.claim.clone() };
-        self.connects.attaching.insert(session, attaching);
-        self.connections[slot as usize].pending = Some(Box::new(request));
-        self.leave_job(Write::Attach(Box::new(attach)));
-    }
-
-    /// Refuses a CONNECT that waits for its session behind others, because later ones would take the session over at once.
-    fn refuse_overtaken(&mut self, broker: &Broker, id: Option<ConnectionId>) {
-        let Some(id) = id.filter(|id| self.connection_of(*id).is_some()) else { return };
-        if self.connections[id.slot as usize].pending.take().is_some() {
-            self.broker_counters(broker).refused_busy.add(1);
-            self.refuse(id.slot, ReasonCode::SERVER_BUSY, "too many connections want this session");
-        }
-    }
-
-    /// After a connection got its answer: requests the session for the next connection with the same client id.
-    fn ask_for_next(&mut self, broker: &Arc<Broker>, client: &Arc<str>) {
-        let session = (broker.id, client.clone());
-        let Some(Attaching { mut waiting, claim, .. }) = self.connects.attaching.remove(&session) else {
-            return;
-        };
-        if let Some(claim) = claim {
-            self.end_claim(claim);
-        }
-        while let Some(next) = waiting.pop_front() {
-            let request = self.connection_of(next).and_then(|connection| connection.pending.take());
-            let Some(request) = request else { continue };
-            self.attach(next.slot, broker, *request);
-            if let Some(after) = self.connects.attaching.get_mut(&session) {
-                return after.waiting.append(&mut waiting);
-            }
-        }
-    }
-
-    pub(super) fn attached(
-        &mut self,
-        id: ConnectionId,
-        (broker, client): (Arc<Broker>, Arc<str>),
-        found: Option<(Box<Attached>, Option<Page>)>,
-    ) {
-        let request = self.connection_of(id).and_then(|connection| connection.pending.take());
-        match (request, found) {
-            (Some(request), Some((attached, page))) => {
-                self.attach_stored(id.slot, &broker, *request, *attached, page.unwrap_or_default());
-                if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
-                    self.digest_held(id.slot);
-                }
-            }
-            (Some(_), None) => {
-                self.broker_counters(&broker).refused_store.add(1);
-                self.refuse(
-                    id.slot,
-                    ReasonCode::SERVER_UNAVAILABLE,
-                    "the session cannot be read or written now",
-                );
-            }
-            // The client disconnected meanwhile.
-            (None, Some((attached, _))) => self.leave_unused(broker.clone(), *attached),
-            (None, None) => {}
-        }
-        self.ask_for_next(&broker, &client);
-    }
-
-    /// Handles the store's answer that the session belongs to another user.
-    pub(super) fn not_attached(&mut self, id: ConnectionId, (broker, client): &(Arc<Broker>, Arc<str>)) {
-        if self.connection_of(id).is_some_and(|connection| connection.pending.take().is_some()) {
-            self.refuse_other_user(id.slot, broker, client);
-        }
-        self.ask_for_next(broker, client);
-    }
-
-    pub(super) fn no_room(
-        &mut self,
-        id: ConnectionId,
-        (broker, client): &(Arc<Broker>, Arc<str>),
-        limit: Limit,
-    ) {
-        if self.connection_of(id).is_some_and(|connection| connection.pending.take().is_some()) {
-            self.broker_counters(broker).refused_stored_quota.add(1);
-            self.reached_by(broker, limit, Some(client), None);
-            self.refuse(id.slot, ReasonCode::QUOTA_EXCEEDED, limit.meaning());
-        }
-        self.ask_for_next(broker, client);
-    }
-
-    pub(super) fn refuse_other_user(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) {
-        let what = "this client identifier belongs to another user's session";
-        self.broker_counters(broker).refused_authorization.add(1);
-        self.note(broker, &Note::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
-        self.refuse(slot, ReasonCode::NOT_AUTHORIZED, what);
-    }
-
-    /// Gives back a session whose client disconnected before it got it.
-    fn leave_unused(&mut self, broker: Arc<Broker>, attached: Attached) {
-        if attached.epoch > 0 {
-            let detach = Detach::unused(broker, attached, self.process.clock.unix_now_ms());
-            self.leave_job(Write::Detach(Box::new(detach)));
-        }
-    }
-
     fn attach_stored(
         &mut self,
         slot: u32,
@@ -187,43 +58,24 @@ impl Core {
         let read: Vec<(FilterSource, ClientSubscription)> =
             subscriptions.iter().filter_map(is_read).collect();
         let publisher = record::publisher(&request.client_id);
-        let unacknowledged = page.entries.iter().filter_map(|(message, from, sources)| {
-            let is_had = message.place().is_none_or(|place| acknowledged.contains(Position(place)));
-            let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
-            between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
-        });
+        let unacknowledged = unacknowledged(&page, &read, &acknowledged, publisher);
         // A QoS 2 message was either not sent, or has a packet id in the store. Later messages must not overtake it.
         let unacknowledged = unacknowledged.take_while(|entry| entry.qos == QoS::AtLeastOnce);
         let (in_flight, placed) = between::interleave(in_flight, unacknowledged, maybe_sent);
         placed.into_iter().for_each(|place| acknowledged.add(place));
         let is_due = !self.process.is_shared() && subscriptions.iter().any(replays_due::is_due);
         let had = is_due.then(|| replays_due::topics_of(&in_flight));
-        let mut session = Session::restored(request.client_id.clone(), in_flight, received);
+        let mut session = restored(&request.client_id, in_flight, received, &subscriptions);
         let keeps = request.granted_expiry_s > 0 || present;
         session.is_stored = keeps;
-        for stored in &subscriptions {
-            if let Ok(filter) = std::str::from_utf8(&stored.filter) {
-                session.subscribe(filter, subscription_of(stored.options));
-            }
-        }
         let sources: Vec<FilterSource> = read.into_iter().map(|(source, _)| source).collect();
         let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
         let announced = self.add_routes(slot_of_session);
         if keeps {
-            let has_sources = !sources.is_empty();
-            let mut persistent = PersistentSession::live(sources);
+            let mut persistent = self.resumed(sources, cursor, present);
             persistent.ids = ids;
             persistent.had = acknowledged;
             persistent.maybe_sent = maybe_sent;
-            if self.process.is_shared() {
-                persistent.follow(cursor);
-                if let Feed::Reading(reading) = &mut persistent.feed {
-                    reading.asked = present && has_sources;
-                }
-            } else if present && has_sources {
-                persistent.feed =
-                    Feed::Reading(ReadState { asked: true, ..ReadState::new(cursor, Way::Far) });
-            }
             self.sessions[slot_of_session as usize].persistent = Some(Box::new(persistent));
         }
         self.reread_when_confirmed(self.target_of(slot_of_session), broker, announced);
@@ -241,6 +93,21 @@ impl Core {
             self.hold_until_barrier(slot_of_session);
             self.page(self.target_of(slot_of_session), 0, Some(page));
         }
+    }
+
+    /// A persistent session that is to read its streams from `cursor` on, if it was `present` in the store.
+    fn resumed(&self, sources: Vec<FilterSource>, cursor: Position, present: bool) -> PersistentSession {
+        let has_sources = !sources.is_empty();
+        let mut persistent = PersistentSession::live(sources);
+        if self.process.is_shared() {
+            persistent.follow(cursor);
+            if let Feed::Reading(reading) = &mut persistent.feed {
+                reading.asked = present && has_sources;
+            }
+        } else if present && has_sources {
+            persistent.feed = Feed::Reading(ReadState { asked: true, ..ReadState::new(cursor, Way::Far) });
+        }
+        persistent
     }
 
     /// Puts the subscriptions of a session into the router and announces them to other pods. Returns what
@@ -443,6 +310,36 @@ pub(super) fn routed(
     let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
     let identifier = subscription.identifier;
     millrace_router::Subscription { target, qos, no_local, retain_as_published, persistent, identifier }
+}
+
+fn restored(
+    client: &Arc<str>,
+    in_flight: Vec<(PacketId, InFlight)>,
+    received: Vec<PacketId>,
+    subscriptions: &[StoredSubscription],
+) -> Session {
+    let mut session = Session::restored(client.clone(), in_flight, received);
+    for stored in subscriptions {
+        if let Ok(filter) = std::str::from_utf8(&stored.filter) {
+            session.subscribe(filter, subscription_of(stored.options));
+        }
+    }
+    session
+}
+
+/// Messages of a page that the session has not acknowledged, as its subscriptions want them. `publisher` is the session's own
+/// number, and `read` has the subscriptions of the page's sources.
+fn unacknowledged<'p>(
+    page: &'p Page,
+    read: &'p [(FilterSource, ClientSubscription)],
+    acknowledged: &'p Positions,
+    publisher: u64,
+) -> impl Iterator<Item = Entry> + 'p {
+    page.entries.iter().filter_map(move |(message, from, sources)| {
+        let is_had = message.place().is_none_or(|place| acknowledged.contains(Position(place)));
+        let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
+        between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
+    })
 }
 
 /// A subscription whose stream the session reads, as the reader and as the session need it.

@@ -70,7 +70,7 @@ impl Core {
     pub(super) fn note_delivery(&self, received_us: u32) {
         if received_us != 0 {
             let took_us = low(self.process.clock.micros()).wrapping_sub(received_us);
-            self.process.delivery_times[usize::from(self.index)].note(took_us.into());
+            self.process.core(self.index).delivery_times.note(took_us.into());
         }
     }
 

@@ -37,7 +37,7 @@ impl ConnectSteps {
         &self.0[step as usize]
     }
 
-    pub(crate) fn write(out: &mut String, loops: &[Self]) {
+    pub(crate) fn write<'l>(out: &mut String, loops: impl Iterator<Item = &'l Self> + Clone) {
         let name = "millrace_connect_seconds";
         Histogram::write_head(
             out,
@@ -45,7 +45,7 @@ impl ConnectSteps {
             "Time of the steps from an accepted connection to its CONNACK; the step connack is all of it.",
         );
         for (step, label) in STEPS {
-            Histogram::write_row(out, name, label, loops.iter().map(|one| one.of(step)));
+            Histogram::write_row(out, name, label, loops.clone().map(|one| one.of(step)));
         }
     }
 }

@@ -29,9 +29,14 @@ impl Histogram {
         counts.iter_mut().zip(&self.buckets).for_each(|(sum, bucket)| *sum += bucket.get());
     }
 
-    pub(crate) fn write(out: &mut String, name: &str, help: &str, parts: &[Self]) {
+    pub(crate) fn write<'h>(
+        out: &mut String,
+        name: &str,
+        help: &str,
+        parts: impl IntoIterator<Item = &'h Self, IntoIter: Clone>,
+    ) {
         Self::write_head(out, name, help);
-        Self::write_row(out, name, "", parts.iter());
+        Self::write_row(out, name, "", parts.into_iter());
     }
 
     pub(crate) fn write_head(out: &mut String, name: &str, help: &str) {

@@ -1,17 +1,18 @@
 //! Turns notices of other pods into mail for the event loops, on the fabric's thread, which must never block. A notice may be
 //! lost: then persistent sessions look into the store, and pods ask each other anew for digests and members of groups.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
 use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
 use millrace_session::{Message, Place, Trace};
 
-use super::wire::{self, PodNotice};
+use super::coming::Traced;
+use super::core_mail::CoreMail;
+use super::wire::PodNotice;
 use super::{Region, record};
 use crate::broker::Broker;
-use crate::deliveries::{Committed, Run, amount_of_run};
+use crate::deliveries::Committed;
 use crate::elsewhere::{AnnouncedDigest, is_here};
 use crate::mailbox::Mail;
 use crate::routes::{RouteCache, Routes};
@@ -20,38 +21,6 @@ use crate::traces::{About, TraceStep};
 
 /// Most times that a message for a member of a shared subscription is passed on, because the member has left.
 const HOPS_MAX: u8 = 3;
-
-/// Most traces that wait for their message; older ones are dropped, because their message was lost.
-const COMING_MAX: usize = 64;
-
-#[derive(Clone, Copy)]
-struct Traced {
-    trace: Trace,
-    sent_ns: u64,
-}
-
-/// Traces whose message has not arrived yet, by [`wire::check`]. Other messages may arrive between a trace and its
-/// message.
-#[derive(Default)]
-pub(super) struct Coming(VecDeque<(u64, Traced)>);
-
-impl Coming {
-    fn push(&mut self, check: u64, traced: Traced) {
-        if self.0.len() == COMING_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back((check, traced));
-    }
-
-    fn take(&mut self, entry: &[u8]) -> Option<Traced> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let check = wire::check(entry);
-        let at = self.0.iter().position(|(of, _)| *of == check)?;
-        self.0.remove(at).map(|(_, traced)| traced)
-    }
-}
 
 pub(super) struct FabricSink(pub(super) Weak<Region>);
 
@@ -130,8 +99,7 @@ impl Sink for FabricSink {
 
 impl Region {
     fn receive(&self, batch: &Batch) {
-        let mut cores =
-            Cores { region: self, mail: self.mailboxes.iter().map(|_| (Vec::new(), 0)).collect() };
+        let mut cores = CoreMail::new(self);
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         let broker = match batch.to() {
             To::Broker(broker) | To::BrokerOnPod { broker, .. } => self.brokers.by_id(broker),
@@ -204,7 +172,7 @@ impl Region {
 
     fn message(
         &self,
-        cores: &mut Cores<'_>,
+        cores: &mut CoreMail<'_>,
         routes: &mut RouteCache,
         broker: &Arc<Broker>,
         entry: &[u8],
@@ -236,7 +204,7 @@ impl Region {
         }
     }
 
-    fn grew(&self, cores: &mut Cores<'_>, routes: &Arc<Routes>) {
+    fn grew(&self, cores: &mut CoreMail<'_>, routes: &Arc<Routes>) {
         self.grew_for_groups(routes);
         for core in routes.cores_that_keep() {
             cores.post(core, Mail::Grown(routes.clone()));
@@ -252,7 +220,7 @@ impl Region {
 
     fn is_committed(
         &self,
-        cores: &mut Cores<'_>,
+        cores: &mut CoreMail<'_>,
         routes: &mut RouteCache,
         broker: &Arc<Broker>,
         (place, sender): (Place, u64),
@@ -272,7 +240,7 @@ impl Region {
 
     fn shared(
         &self,
-        cores: &mut Cores<'_>,
+        cores: &mut CoreMail<'_>,
         routes: &mut RouteCache,
         broker: &Arc<Broker>,
         (name, filter): (&str, &str),
@@ -365,72 +333,5 @@ impl Region {
         if let Some(fabric) = self.fabric.get() {
             PodNotice::AskMembers { broker }.send(fabric, whom);
         }
-    }
-}
-
-/// Mail per core with its bytes, collected while a batch is decoded.
-struct Cores<'r> {
-    region: &'r Region,
-    mail: Vec<(Vec<Mail>, usize)>,
-}
-
-impl Cores<'_> {
-    fn post_run(&mut self, routes: &Arc<Routes>, bytes: &[u8], is_v5: bool) {
-        let amount = amount_of_run(&routes.topic, bytes, is_v5);
-        let bytes: Arc<[u8]> = bytes.into();
-        for (core, _) in &routes.cores {
-            let (routes, bytes) = (routes.clone(), bytes.clone());
-            let run = Run { routes, bytes, is_v5, amount, from: None, received_us: 0 };
-            self.post(*core, Mail::Run(Box::new(run)));
-        }
-    }
-
-    /// The fabric's thread cannot wait for a lagging core, so mail over the mailbox's limit is
-    /// dropped.
-    fn post(&mut self, core: u16, mail: Mail) {
-        let Some((gathered, bytes)) = self.mail.get_mut(usize::from(core)) else { return };
-        let waiting = self.region.mailboxes[usize::from(core)].bytes() + *bytes;
-        let mail = match mail {
-            mail if mail.size() == 0 || waiting <= self.region.mailbox_bytes_max => mail,
-            // The message is in the store: a notice is enough, and sessions read it from there.
-            Mail::Committed(committed) => Mail::Grown(committed.routes.clone()),
-            _ => {
-                self.region.dropped.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-        };
-        *bytes += mail.size();
-        gathered.push(mail);
-    }
-
-    fn deliver(self) {
-        for (mailbox, (mut mail, bytes)) in self.region.mailboxes.iter().zip(self.mail) {
-            if !mail.is_empty() {
-                mailbox.deliver(&mut mail, bytes);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn traced(sent_ns: u64) -> Traced {
-        let trace = Trace { trace_id: [1; 16], span_id: [2; 8], parent: None, started_us: 0 };
-        Traced { trace, sent_ns }
-    }
-
-    #[test]
-    fn only_the_message_that_was_announced_is_followed() {
-        let mut coming = Coming::default();
-        coming.push(wire::check(b"one"), traced(1));
-        assert!(coming.take(b"other").is_none(), "of another publisher");
-        assert_eq!(coming.take(b"one").map(|traced| traced.sent_ns), Some(1));
-        assert!(coming.take(b"one").is_none(), "once");
-        for number in 0..2 * COMING_MAX as u64 {
-            coming.push(number, traced(number));
-        }
-        assert_eq!(coming.0.len(), COMING_MAX, "what never comes is forgotten");
     }
 }

@@ -6,7 +6,9 @@
 //! subscription on other pods are in this pod's router as targets of the pseudo-core [`crate::elsewhere::ELSEWHERE`].
 
 mod clients;
+mod coming;
 mod confirmations;
+mod core_mail;
 mod delays;
 mod digest_thread;
 mod digests;
@@ -37,10 +39,11 @@ use crate::routes::{RouteCache, Routes};
 use crate::traces::Tracer;
 pub(crate) use clients::AnswerSink;
 use clients::Inquiries;
+use coming::Coming;
 use confirmations::AwaitingMail;
 use delays::Delays;
 use digests::Digests;
-use inbound::{Coming, FabricSink};
+use inbound::FabricSink;
 use joins::Joins;
 use members::Members;
 pub(crate) use notices::Notices;

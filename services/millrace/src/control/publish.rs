@@ -38,33 +38,7 @@ pub(super) async fn publish(
         return Err(LiveError::Invalid { field: "payload", what });
     }
     client.write(&bytes).await.map_err(Gone::refused)?;
-    let reason = match qos {
-        QoS::AtMostOnce => {
-            // A PINGREQ is answered after the message before it was forwarded, so its answer shows
-            // that a QoS 0 message was published.
-            client.send(&Packet::PingReq).await.map_err(Gone::refused)?;
-            client.answer(|packet| matches!(packet, Packet::PingResp).then_some(())).await?;
-            ReasonCode::SUCCESS
-        }
-        QoS::AtLeastOnce => {
-            acknowledged(&mut client, |packet| match packet {
-                Packet::PubAck(ack) => Some((ack.reason, said(ack.properties))),
-                _ => None,
-            })
-            .await?
-        }
-        QoS::ExactlyOnce => {
-            let reason = acknowledged(&mut client, |packet| match packet {
-                Packet::PubRec(ack) => Some((ack.reason, said(ack.properties))),
-                _ => None,
-            })
-            .await?;
-            let release = Ack { packet_id, reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
-            client.send(&Packet::PubRel(release)).await.map_err(Gone::refused)?;
-            client.answer(|packet| matches!(packet, Packet::PubComp(_)).then_some(())).await?;
-            reason
-        }
-    };
+    let reason = wait_for_answer(&mut client, qos, packet_id).await?;
     let bye = Disconnect { reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
     // A failure is ignored, because the message is published.
     let _ = client.send(&Packet::Disconnect(bye)).await;
@@ -73,6 +47,41 @@ pub(super) async fn publish(
         _ => edge.matching(&visit.broker.name, &publication.topic),
     };
     Ok(Published { stored: qos > QoS::AtMostOnce, matched })
+}
+
+/// Waits until the broker has taken a message of this QoS, and returns the reason code of its answer.
+async fn wait_for_answer(
+    client: &mut Inside,
+    qos: QoS,
+    packet_id: PacketId,
+) -> Result<ReasonCode, LiveError> {
+    match qos {
+        QoS::AtMostOnce => {
+            // A PINGREQ is answered after the message before it was forwarded, so its answer shows
+            // that a QoS 0 message was published.
+            client.send(&Packet::PingReq).await.map_err(Gone::refused)?;
+            client.answer(|packet| matches!(packet, Packet::PingResp).then_some(())).await?;
+            Ok(ReasonCode::SUCCESS)
+        }
+        QoS::AtLeastOnce => {
+            acknowledged(client, |packet| match packet {
+                Packet::PubAck(ack) => Some((ack.reason, said(ack.properties))),
+                _ => None,
+            })
+            .await
+        }
+        QoS::ExactlyOnce => {
+            let reason = acknowledged(client, |packet| match packet {
+                Packet::PubRec(ack) => Some((ack.reason, said(ack.properties))),
+                _ => None,
+            })
+            .await?;
+            let release = Ack { packet_id, reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
+            client.send(&Packet::PubRel(release)).await.map_err(Gone::refused)?;
+            client.answer(|packet| matches!(packet, Packet::PubComp(_)).then_some(())).await?;
+            Ok(reason)
+        }
+    }
 }
 
 async fn acknowledged(

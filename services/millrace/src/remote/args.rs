@@ -1,9 +1,14 @@
 //! The command lines of the commands that use the API.
 
+mod clients;
+mod webhooks;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+pub(super) use self::clients::ClientsCommand;
+pub(super) use self::webhooks::WebhooksCommand;
 use super::client::is_key;
 use crate::limits::whole_number;
 
@@ -305,80 +310,6 @@ pub(super) enum RulesCommand {
     },
 }
 
-#[derive(Debug, Subcommand)]
-pub(super) enum ClientsCommand {
-    /// List connected clients of the whole region, in order of client ids.
-    List {
-        /// Only those whose client id or user name begins with this.
-        #[arg(long, value_name = "TEXT")]
-        search: Option<String>,
-        #[command(flatten)]
-        limit: Limit,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Show a connected client.
-    Show {
-        /// The client id.
-        client: String,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Show the packets of a client as they come and go, with refusals, drops and their reasons,
-    /// but no payloads. At most 500 a second, until it is interrupted. The client need not be
-    /// connected.
-    Trace {
-        /// The client id.
-        client: String,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Close a client's connection. It may reconnect.
-    Kick {
-        /// The client id.
-        client: String,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Refuse a client, a user or addresses, and close their connections.
-    #[command(group(clap::ArgGroup::new("who").required(true).args(["client", "user", "address"])))]
-    Ban {
-        /// Name of the ban.
-        name: String,
-        /// The client with this client id.
-        #[arg(long, value_name = "ID")]
-        client: Option<String>,
-        /// All clients of this user.
-        #[arg(long, value_name = "NAME")]
-        user: Option<String>,
-        /// All clients at this address or in this network, such as 192.0.2.0/24.
-        #[arg(long, value_name = "ADDRESS")]
-        address: Option<String>,
-        /// Seconds after which it ends.
-        #[arg(long, value_name = "SECONDS", value_parser = whole_number::<u64>(1, 3_155_760_000))]
-        for_s: Option<u64>,
-        /// Reason, for people.
-        #[arg(long, value_name = "TEXT")]
-        reason: Option<String>,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// List bans.
-    Bans {
-        #[command(flatten)]
-        limit: Limit,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// End a ban.
-    Unban {
-        /// Name of the ban.
-        name: String,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct UsageArgs {
     #[command(flatten)]
@@ -407,45 +338,4 @@ pub(crate) struct AuditArgs {
     pub(super) limit: Limit,
     #[command(flatten)]
     pub(super) api: ApiArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum WebhooksCommand {
-    /// List webhooks.
-    List {
-        #[command(flatten)]
-        limit: Limit,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Show a webhook.
-    Show {
-        /// Its name.
-        name: String,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// List the last 100 attempts to deliver, the latest first.
-    Deliveries {
-        /// Name of the webhook.
-        name: String,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Make or replace a webhook; standard input has its settings in JSON, as in the API.
-    Put {
-        /// Its name.
-        name: String,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Delete a webhook.
-    Delete {
-        /// Its name.
-        name: String,
-        #[command(flatten)]
-        sure: Sure,
-        #[command(flatten)]
-        of: OfBroker,
-    },
 }

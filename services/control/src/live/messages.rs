@@ -1,0 +1,148 @@
+//! Requests and answers about messages: publishing, stored messages, retained messages and the tree of their topics.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublishRequest {
+    pub topic: String,
+    pub payload: Vec<u8>,
+    pub qos: u8,
+    pub retain: bool,
+    pub content_type: Option<String>,
+    pub response_topic: Option<String>,
+    pub correlation_data: Option<Vec<u8>>,
+    pub message_expiry_s: Option<u32>,
+    pub user_properties: Vec<UserProperty>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserProperty {
+    #[schema(max_length = 65535)]
+    pub name: String,
+    #[schema(max_length = 65535)]
+    pub value: String,
+}
+
+/// Result of publishing a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Published {
+    /// Whether the server stores the message until each matching persistent session has it. False with QoS 0.
+    pub stored: bool,
+    /// Number of matching subscribers. Null when the server does not know it.
+    pub matched: Option<u64>,
+}
+
+/// The latest stored messages of a topic, and how far each session has come with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct StoredMessages {
+    /// The newest message first. A message leaves the store once each session has acknowledged it.
+    pub items: Vec<StoredMessage>,
+    /// Filters of stored sessions that match the topic. Empty: no session needs the messages of this topic stored.
+    pub filters: Vec<StoringFilter>,
+    /// Whether the answer is incomplete: it reached a bound on messages, filters or sessions.
+    pub incomplete: bool,
+}
+
+/// A message in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct StoredMessage {
+    /// Position in the order of commits: a larger one was committed later.
+    #[schema(example = "00000000000000f30000000a")]
+    pub position: String,
+    /// When it was published, in unix milliseconds.
+    pub at_ms: u64,
+    /// Quality of service with which it was published.
+    pub qos: u8,
+    pub payload_bytes: u64,
+    /// Expiry in unix milliseconds; null: the message does not expire.
+    pub expires_at_ms: Option<u64>,
+    pub filters: Vec<String>,
+    /// Number of sessions and groups that have acknowledged it.
+    pub acknowledged: u64,
+    /// Number of connected sessions that have not acknowledged it, as far as the store knows.
+    pub in_flight: u64,
+    /// Number of offline sessions that have yet to receive it.
+    pub waiting: u64,
+    /// At most 100 of these sessions and groups; the ones that have not acknowledged the message come first.
+    pub receivers: Vec<MessageReceiver>,
+}
+
+/// A session, or a group of a shared subscription, for which a message is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct MessageReceiver {
+    /// Client id. Null for a group, because its clients share one position.
+    pub client_id: Option<String>,
+    /// The subscription's filter, with `$share/GROUP/` for a group.
+    pub filter: String,
+    /// How far the session has come with the message.
+    pub state: ReceiverState,
+}
+
+/// How far a session has come with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiverState {
+    /// The session is offline and gets the message when its client reconnects.
+    Waiting,
+    /// The message expired before the session acknowledged it.
+    Expired,
+    /// The session is connected, and the store holds no acknowledgement of the message yet.
+    InFlight,
+    Acknowledged,
+}
+
+/// A filter that makes the server store messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct StoringFilter {
+    /// The filter, with `$share/GROUP/` for a group.
+    pub filter: String,
+    /// Number of subscriptions with this filter.
+    pub subscriptions: u64,
+    /// Messages on all topics of this filter that a limit removed before each session had them.
+    pub trimmed: u64,
+}
+
+/// A level in the tree of topics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TopicBranch {
+    /// The text between two slashes; it may be empty.
+    #[schema(example = "pump")]
+    pub level: String,
+    /// The topic up to this level. Send it as `below` to list the next level.
+    #[schema(example = "plant/7/pump")]
+    pub topic: String,
+    /// Whether the topic itself has a retained message.
+    pub has_message: bool,
+    /// Number of retained messages on the topic and below it.
+    pub retained_messages: u64,
+    /// Whether the server stopped counting at a bound.
+    pub is_more: bool,
+}
+
+/// A retained message in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Retained {
+    pub topic: String,
+    /// Its QoS.
+    pub qos: u8,
+    /// Expiry in unix milliseconds; null: never.
+    pub expires_at_ms: Option<u64>,
+    pub payload_bytes: u64,
+}
+
+/// A retained message with its payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RetainedMessage {
+    /// The fields of a list.
+    #[serde(flatten)]
+    pub retained: Retained,
+    /// Names and values of its properties.
+    #[schema(value_type = Vec<Vec<String>>)]
+    pub properties: Vec<(String, String)>,
+    /// The payload, if it is UTF-8.
+    pub payload: Option<String>,
+    /// The payload in base64, if it is not UTF-8.
+    pub payload_base64: Option<String>,
+}

@@ -1,0 +1,102 @@
+//! The calendar's events of a connection or a session: keep alive, expired credentials, wills, and the end of a session.
+
+use millrace_mqtt::ReasonCode;
+use millrace_session::Seconds;
+
+use super::LOOK_S;
+use crate::core::connection::{NONE, Paused, State};
+use crate::core::timers::Due;
+use crate::core::{Core, Ended, LINGER_S, LOOK_AT_SESSIONS_S};
+
+impl Core {
+    pub(super) fn schedule(&mut self, session: u32) {
+        let local = &mut self.sessions[session as usize];
+        let next = [local.will_at, local.term].into_iter().filter(|at| *at != 0).min();
+        // The calendar checks the session from time to time. Entries for distant dates would pile up with every
+        // session that comes and goes.
+        let Some(at) = next.map(|next| next.min(self.now + LOOK_AT_SESSIONS_S)) else { return };
+        if local.looked_at == 0 || at < local.looked_at {
+            local.looked_at = at;
+            self.calendar.add(at, Due::Session { slot: session, generation: local.generation });
+        }
+    }
+
+    pub(in crate::core) fn session_due(&mut self, session: u32, generation: u32) {
+        let now = self.now;
+        let Some(local) = self.sessions.get_mut(session as usize) else { return };
+        if local.generation != generation {
+            return;
+        }
+        local.looked_at = 0;
+        if local.connection != NONE {
+            return;
+        }
+        let (will_at, ends_at) = (local.will_at, local.term);
+        if will_at != 0 && will_at <= now {
+            self.publish_will(session);
+        }
+        if ends_at != 0 && ends_at <= now {
+            return self.end_session(session);
+        }
+        self.schedule(session);
+    }
+
+    pub(in crate::core) fn connection_due(&mut self, slot: u32, generation: u32) {
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        if connection.generation != generation {
+            return;
+        }
+        if self.stopping && connection.state == State::Draining {
+            // While the server stops, its grace period bounds how long the output may take.
+            return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
+        }
+        if connection.state != State::Open {
+            // The entry may be from before the close: the peer still gets `LINGER_S` to read the rest.
+            match connection.state {
+                _ if self.now < connection.last_input + LINGER_S => {}
+                State::Leaving => self.close_after_output(slot, Ended::Client),
+                _ => self.remove_connection(slot),
+            }
+            return;
+        }
+        if connection.session == NONE {
+            let awaited = match &connection.pending {
+                Some(request) => request.awaits_client(),
+                None => (connection.paused != Paused::ForAdmission).then_some(self.now),
+            };
+            if awaited.is_some_and(|until| until <= self.now) {
+                self.counters().refused_silent.add(1);
+                return self.remove_connection(slot);
+            }
+            // The CONNECT still has time, or the server keeps the client waiting: that is not the client's fault.
+            return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
+        }
+        // While the server does not read it, its silence means nothing.
+        let is_unread = connection.readable || connection.paused != Paused::No;
+        let last_input = if is_unread { self.now } else { connection.last_input };
+        let session = connection.session;
+        let silent = keep_alive_deadline(last_input, connection.protocol.keep_alive_s());
+        let ends = self.entry_ends(slot);
+        if ends.is_some_and(|at| at <= self.now) {
+            let (reason, what) = (ReasonCode::MAXIMUM_CONNECT_TIME, "the credentials have expired");
+            return self.say_and_close(slot, reason, what, Ended::Error(reason));
+        }
+        let Some(at) = silent.into_iter().chain(ends).min() else { return };
+        if at > self.now {
+            let local = &mut self.sessions[session as usize];
+            local.session.shrink();
+            local.fresh.take_if(|fresh| fresh.is_over(self.now));
+            let at = at.min(self.now + LOOK_S);
+            return self.calendar.add(at, Due::Connection { slot, generation });
+        }
+        //= [MQTT-3.1.2-22] v5
+        //= [MQTT-3.1.2-24] v3.1.1
+        self.say_and_close(slot, ReasonCode::KEEP_ALIVE_TIMEOUT, "keep alive timeout", Ended::KeepAlive);
+    }
+}
+
+/// When a silent client is closed: one and a half times its keep alive after its last input, not before.
+pub(super) fn keep_alive_deadline(last_input: Seconds, keep_alive_s: u16) -> Option<Seconds> {
+    let keep_alive = Seconds::from(keep_alive_s);
+    (keep_alive > 0).then(|| last_input + keep_alive + keep_alive.div_ceil(2) + 1)
+}

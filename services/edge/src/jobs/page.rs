@@ -1,0 +1,44 @@
+//! A request for a page of a session's messages, and the page that comes back.
+
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_layers::streams::Source;
+use millrace_router::Target;
+use millrace_session::Message;
+
+use super::Attached;
+use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
+
+pub(crate) enum ToRead {
+    Page(Read),
+    Broker { core: u16, name: Arc<str> },
+}
+
+pub(crate) struct Read {
+    pub(crate) core: u16,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) cursor: Position,
+    pub(crate) reader: Reader,
+}
+
+pub(crate) enum Reader {
+    /// With the version of its sources.
+    Session(Target, u32),
+    /// A connection that gets its session together with the first page.
+    Connection(ConnectionId, Box<Attached>),
+}
+
+/// A message, the number of its publisher, and the indices in [`Read::sources`] of the streams that have it.
+pub(crate) type PageEntry = (Arc<Message>, u64, Vec<usize>);
+
+/// All streams were read up to `through`; at most `missed` messages were trimmed before they were read.
+#[derive(Default)]
+pub(crate) struct Page {
+    pub(crate) entries: Vec<PageEntry>,
+    pub(crate) through: Position,
+    pub(crate) more: bool,
+    pub(crate) missed: u64,
+}
