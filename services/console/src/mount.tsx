@@ -9,6 +9,7 @@ import type { ReactNode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { theme, variables } from './theme'
 import { Announcements } from './ui/Announcements'
+import { keepFocus } from './ui/keepFocus'
 
 export function mount(queryClient: QueryClient, pages: ReactNode) {
   const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content
@@ -17,6 +18,7 @@ export function mount(queryClient: QueryClient, pages: ReactNode) {
 
   const root = document.getElementById('root')
   if (!root) throw new Error('the page has no root')
+  keepFocus(document.body)
   createRoot(root).render(
     <MantineProvider
       theme={theme}

@@ -49,6 +49,8 @@ export const theme = createTheme({
   components: {
     Button: { defaultProps: { size: 'sm' } },
     TextInput: { defaultProps: { size: 'sm' } },
+    // Too small for a finger, and without a name. The arrow keys do the same.
+    NumberInput: { defaultProps: { hideControls: true } },
     InputWrapper: {
       styles: {
         label: { marginBottom: rem(4) },

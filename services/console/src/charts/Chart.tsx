@@ -40,11 +40,23 @@ export function Chart({ title, height = 160, sync = 'page', isNamed = false, ...
           })}
         </Group>
       </Group>
-      <div style={{ height }}>
+      <div style={{ height }} role="img" aria-label={chartSaid(title, series, format)}>
         <Suspense>
           <Plot {...plot} height={height} sync={sync} onHover={setHovered} />
         </Suspense>
       </div>
     </figure>
   )
+}
+
+/** The chart's name for screen readers. */
+function chartSaid(title: string, series: PlotProps['series'], format: PlotProps['format']): string {
+  const lines = series.map(({ label, values }) => {
+    const known = values.filter((value) => value !== null)
+    const latest = known.at(-1)
+    if (latest === undefined) return `${label}: nothing measured`
+    const [lowest, highest] = [Math.min(...known), Math.max(...known)].map(format)
+    return `${label}: ${format(latest)}, between ${lowest} and ${highest} in this time`
+  })
+  return `${title}. ${lines.join('; ')}`
 }

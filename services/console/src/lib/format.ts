@@ -31,6 +31,10 @@ export const count = (value: number) => String(value).replace(/\B(?=(\d{3})+$)/g
 /** "client CA own" is "Client CA own". */
 export const capitalised = (text: string) => text.charAt(0).toUpperCase() + text.slice(1)
 
+/** A long text as a row shows it. A topic may have thousands of bytes, and the browser measures all of them to cut one line. */
+export const cut = (text: string, charsMax = 300) =>
+  text.length > charsMax ? `${text.slice(0, charsMax)}…` : text
+
 /** "1 message", "2 messages". */
 export const plural = (value: number, noun: string, nouns = `${noun}s`) =>
   `${count(value)} ${value === 1 ? noun : nouns}`

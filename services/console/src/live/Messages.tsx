@@ -1,13 +1,15 @@
 import { Badge, Text, VisuallyHidden } from '@mantine/core'
 import { useMediaQuery } from '@mantine/hooks'
 import { useMemo } from 'react'
-import { absolute, bytes } from '../lib/format'
+import { absolute, bytes, cut } from '../lib/format'
 import { preview } from '../lib/payload'
 import { type Column, Rows } from '../ui/Rows'
 import classes from './live.module.css'
 import type { Message } from './log'
 
 const PREVIEW_CHARS = 160
+const TITLE_CHARS = 1_000
+const SAID_CHARS = 40
 
 const columns: Column<Message>[] = [
   {
@@ -22,8 +24,8 @@ const columns: Column<Message>[] = [
     header: 'Topic',
     width: 'minmax(0, 1fr)',
     cell: ({ topic }) => (
-      <span className="mono" title={topic}>
-        {topic}
+      <span className="mono" title={cut(topic, TITLE_CHARS)}>
+        {cut(topic)}
       </span>
     ),
   },
@@ -64,7 +66,7 @@ const narrowColumns: Column<Message>[] = [
     width: 'minmax(0, 1fr)',
     cell: ({ topic, payload }) => (
       <span className={`mono ${classes.pair}`}>
-        <span>{topic}</span>
+        <span>{cut(topic)}</span>
         <span className={classes.soft}>{preview(payload, PREVIEW_CHARS)}</span>
       </span>
     ),
@@ -88,6 +90,8 @@ interface MessagesProps {
 
 const HINT = 'Publish to a topic that a filter of this page matches.'
 const NEW_MS = 2_000
+const timeSaid = ({ at }: Message) => absolute(at).slice(11)
+const topicSaid = ({ topic, payload }: Message) => `${cut(topic)} ${preview(payload, SAID_CHARS)}`
 const isNew = ({ at }: Message) => Date.now() - at < NEW_MS
 
 /** Messages, newest first. */
@@ -105,6 +109,7 @@ export function Messages({ messages, find, height, onOpen, hint = HINT, isNewSho
       rowPx={isNarrow ? NARROW_ROW_PX : ROW_PX}
       height={height}
       onOpen={onOpen}
+      detailOf={isNarrow ? timeSaid : topicSaid}
       isFresh={isNewShown ? isNew : undefined}
       empty={
         <Text size="sm" c="dimmed" p="lg" style={{ height }}>

@@ -1,16 +1,23 @@
 import { Group, Text, Title } from '@mantine/core'
 import { useDocumentTitle } from '@mantine/hooks'
-import type { ReactNode } from 'react'
+import { createContext, type ReactNode, useContext, useEffect } from 'react'
+import { announcePage } from '../ui/announce'
 import { OfflineBar } from './OfflineBar'
 import classes from './shell.module.css'
 
+/** True for cards in a dialog over a page, which keeps its title and its landmarks. */
+export const CardInDialog = createContext(false)
+
 /** The frame of the pages before the sign-in. */
 export function Card({ title, lead, children }: { title: string; lead?: ReactNode; children: ReactNode }) {
-  useDocumentTitle(`${title} · Millrace`)
+  const isInDialog = useContext(CardInDialog)
+  useDocumentTitle(isInDialog ? document.title : `${title} · Millrace`)
+  useEffect(() => announcePage(title), [title])
+  const Place = isInDialog ? 'div' : 'main'
   return (
     <div className={classes.sheet}>
       <OfflineBar />
-      <main className={classes.card}>
+      <Place className={classes.card}>
         <Group gap={10} mb="lg">
           <img src="/favicon.svg" width={28} height={28} alt="" />
           <Text fw={600}>Millrace</Text>
@@ -22,7 +29,7 @@ export function Card({ title, lead, children }: { title: string; lead?: ReactNod
           </Text>
         )}
         {children}
-      </main>
+      </Place>
     </div>
   )
 }

@@ -29,6 +29,7 @@ import { meQuery, signOut } from '../api/session'
 import { plural } from '../lib/format'
 import { failed } from '../ui/notify'
 import { PAGES } from './pages'
+import { describePalette } from './paletteRoles'
 
 const CLIENTS_SHOWN = 6
 const [store, spotlight] = createSpotlight()
@@ -39,10 +40,6 @@ function openFirst(event: KeyboardEvent) {
   event.preventDefault()
   document.querySelector<HTMLElement>('[data-action]')?.click()
 }
-
-/** Mantine's Spotlight gives its dialog no name. */
-const nameDialog = (input: HTMLInputElement | null) =>
-  input?.closest('[role=dialog]')?.setAttribute('aria-label', 'Search')
 
 /** Gives the focus back when the palette closes: React removes the palette before Mantine's dialog does so. */
 function useFocusReturn() {
@@ -86,7 +83,7 @@ export function Palette({ close }: { close: () => void }) {
       maxHeight={420}
       shortcut={null}
       searchProps={{
-        ref: nameDialog,
+        ref: describePalette,
         leftSection: <IconSearch size={18} />,
         placeholder: 'Brokers, clients, topics, pages, actions',
         'aria-label': 'Search',

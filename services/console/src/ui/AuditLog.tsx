@@ -3,6 +3,7 @@ import { IconDownload } from '@tabler/icons-react'
 import { type QueryKey, useInfiniteQuery } from '@tanstack/react-query'
 import { type ReactNode, useEffect, useMemo } from 'react'
 import type { AuditEntry, AuditPage } from '../api/organisation'
+import { actionSaid } from '../lib/actions'
 import { absolute, count } from '../lib/format'
 import { save } from '../lib/save'
 import { Code } from './Code'
@@ -122,6 +123,7 @@ export function AuditLog(props: AuditLogProps) {
               columns={columns}
               idOf={keyOf}
               onOpen={(entry) => onChoose(keyOf(entry))}
+              detailOf={({ action, actor, target }) => `${actionSaid(action)}, ${actor.name}, ${target}`}
               onEnd={more}
             />
           )

@@ -7,6 +7,9 @@ import classes from './ui.module.css'
 /** The broker that pages below belong to. The title of the browser's tab names it. */
 export const TitleScope = createContext<string | null>(null)
 
+/** Level of a heading within: 3 below the title of a panel. */
+export const HeadingLevel = createContext<2 | 3>(2)
+
 interface PageProps {
   title: string
   /** One sentence that says what the page is for. */
@@ -34,7 +37,11 @@ export function Page({ title, lead, actions, children, isNarrow }: PageProps) {
             </Text>
           )}
         </div>
-        {actions && <Group gap="xs">{actions}</Group>}
+        {actions && (
+          <Group gap="xs" maw="100%">
+            {actions}
+          </Group>
+        )}
       </Group>
       {children}
     </div>
@@ -72,7 +79,7 @@ export function Panel({ title, lead, actions, children, isFlush, id }: PanelProp
           {actions && <Group gap="xs">{actions}</Group>}
         </Group>
       )}
-      {children}
+      <HeadingLevel value={title ? 3 : 2}>{children}</HeadingLevel>
     </section>
   )
 }

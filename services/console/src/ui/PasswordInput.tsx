@@ -5,7 +5,7 @@ export const PasswordInput = (props: PasswordInputProps) => (
   <MantinePasswordInput
     aria-invalid={props.error ? true : undefined}
     visibilityToggleFocusable
-    visibilityToggleButtonProps={{ 'aria-label': 'Show what is typed' }}
+    visibilityToggleButtonProps={{ 'aria-label': `Show what is typed: ${props.label}` }}
     {...props}
   />
 )

@@ -30,6 +30,8 @@ interface RowsProps<T> {
   columns: Column<T>[]
   idOf: (row: T) => string
   onOpen?: (row: T) => void
+  /** Text after that of the first cell, for screen readers: it tells rows apart whose first cells are the same. */
+  detailOf?: (row: T) => string
   /** The first cell has a link or a button of its own, which opens the row by keyboard. */
   hasOwnControl?: boolean
   /** Height of a row of a spacious table. */
@@ -54,6 +56,7 @@ export function Rows<T>(props: RowsProps<T>) {
     columns,
     idOf,
     onOpen,
+    detailOf,
     rowPx: spaciousPx = 44,
     height,
     rowsShown = 14,
@@ -164,6 +167,7 @@ export function Rows<T>(props: RowsProps<T>) {
                     rowPx={rowPx}
                     columns={columns as Column<unknown>[]}
                     onOpen={onOpen as ((row: unknown) => void) | undefined}
+                    detailOf={detailOf as ((row: unknown) => string) | undefined}
                     hasOwnControl={hasOwnControl}
                     isFresh={isFresh?.(row)}
                     isLast={index === rows.length - 1}
@@ -187,6 +191,7 @@ interface DrawnRowProps {
   rowPx: number
   columns: Column<unknown>[]
   onOpen: ((row: unknown) => void) | undefined
+  detailOf: ((row: unknown) => string) | undefined
   hasOwnControl: boolean | undefined
   isFresh: boolean | undefined
   isLast: boolean
@@ -194,7 +199,7 @@ interface DrawnRowProps {
 
 /** Rows that stay in sight are not drawn again while the list scrolls. */
 const DrawnRow = memo(function DrawnRow(props: DrawnRowProps) {
-  const { row, index, start, rowPx, columns, onOpen, hasOwnControl, isFresh, isLast } = props
+  const { row, index, start, rowPx, columns, onOpen, detailOf, hasOwnControl, isFresh, isLast } = props
   return (
     <div
       role="row"
@@ -223,6 +228,7 @@ const DrawnRow = memo(function DrawnRow(props: DrawnRowProps) {
           {onOpen && !hasOwnControl && at === 0 ? (
             <button type="button" className={classes.open} onClick={() => onOpen(row)}>
               {cell(row)}
+              {detailOf && <span className={classes.detail}>, {detailOf(row)}</span>}
             </button>
           ) : (
             cell(row)

@@ -1,9 +1,10 @@
 import { Alert, Anchor, Button, Skeleton, Text, Title } from '@mantine/core'
 import { IconAlertTriangle } from '@tabler/icons-react'
 import type { UseQueryResult } from '@tanstack/react-query'
-import { type ReactNode, useEffect, useState } from 'react'
+import { type ReactNode, useContext, useEffect, useState } from 'react'
 import { Problem } from '../api/problem'
 import { Code } from './Code'
+import { HeadingLevel } from './Page'
 import classes from './ui.module.css'
 
 const SKELETON_AFTER_MS = 300
@@ -42,7 +43,9 @@ export function Empty({ icon, title, children, action, command }: EmptyProps) {
   return (
     <div className={classes.empty}>
       {icon}
-      <Title order={3}>{title}</Title>
+      <Title order={useContext(HeadingLevel)} size="h3">
+        {title}
+      </Title>
       {children && <p>{children}</p>}
       {command && <Code text={command} label="command" />}
       {action}

@@ -16,6 +16,7 @@ import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { storing } from '../../lib/storing'
 import { ClientLink } from '../../ui/ClientLink'
+import { Long } from '../../ui/Long'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Facts } from '../../ui/Stat'
@@ -123,7 +124,11 @@ function Found({ topic, time, chosen }: FoundProps) {
           </>
         )}
       </Loaded>
-      <Drawer opened={chosen !== undefined} onClose={() => choose(undefined)} title={topic}>
+      <Drawer
+        opened={chosen !== undefined}
+        onClose={() => choose(undefined)}
+        title={<Long text={topic} what="topic" />}
+      >
         {message && <OneMessage message={message} />}
         {query.data && !message && (
           <Empty title="The message is not stored any more">
@@ -223,6 +228,7 @@ function List({ found: { items: all, filters, incomplete }, topic, time, onOpen 
         columns={columns}
         idOf={({ position }) => position}
         onOpen={({ position }) => onOpen(position)}
+        detailOf={({ position }) => `position ${position}`}
         empty={
           all.length > 0 ? (
             <NotThen all={all} topic={topic} />

@@ -2,10 +2,11 @@ import { ActionIcon, Group } from '@mantine/core'
 import { IconChevronDown, IconChevronRight } from '@tabler/icons-react'
 import { Link } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
-import { bytes, count } from '../../../lib/format'
+import { bytes, count, cut } from '../../../lib/format'
 import { type KnownTopic, rowsOf, type TopicNode, treeOf } from '../../../lib/topics'
 import { type Column, Rows } from '../../../ui/Rows'
 import { Time } from '../../../ui/Time'
+import ui from '../../../ui/ui.module.css'
 
 type Row = { node: TopicNode<KnownTopic>; label: string; depth: number }
 
@@ -91,29 +92,31 @@ interface LabelProps {
 }
 
 function Label({ row: { node, label, depth }, isChosen, isOpen, toggle }: LabelProps) {
-  const said = label === '' ? '(empty level)' : label
+  const said = label === '' ? '(empty level)' : cut(label)
   return (
     <Group gap={4} wrap="nowrap" style={{ paddingLeft: depth * 20 }}>
       {node.children.size > 0 ? (
         <ActionIcon
-          size="sm"
+          size={24}
           variant="subtle"
           color="gray"
           aria-expanded={isOpen}
-          aria-label={`${isOpen ? 'Close' : 'Open'} ${node.topic}`}
+          aria-label={`${isOpen ? 'Close' : 'Open'} ${cut(node.topic)}`}
           onClick={() => toggle(node.topic)}
         >
           {isOpen ? <IconChevronDown size={16} /> : <IconChevronRight size={16} />}
         </ActionIcon>
       ) : (
-        <span style={{ width: 22, flex: 'none' }} />
+        <span style={{ width: 24, flex: 'none' }} />
       )}
       {node.value ? (
         <Link
           to="."
           search={(before) => ({ ...before, topic: node.topic })}
-          className="mono"
-          title={node.topic}
+          className={`mono ${ui.target}`}
+          title={cut(node.topic, 1_000)}
+          // Levels of several topics are called the same.
+          aria-label={cut(node.topic)}
           style={{ color: 'inherit', fontWeight: isChosen ? 600 : undefined, textDecoration: 'none' }}
           aria-current={isChosen || undefined}
         >

@@ -1,0 +1,15 @@
+import { cut } from '../lib/format'
+import { CopyButton } from './Code'
+
+/** A topic may have thousands of bytes: so many lines hide all else. */
+const CHARS_MAX = 600
+
+/** A topic or another text without an end in sight: what is cut can be copied. */
+export function Long({ text, what }: { text: string; what: string }) {
+  if (text.length <= CHARS_MAX) return <span className="mono">{text}</span>
+  return (
+    <span className="mono">
+      {cut(text, CHARS_MAX)} <CopyButton text={text} label={`Copy the whole ${what}`} />
+    </span>
+  )
+}
