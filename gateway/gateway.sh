@@ -99,8 +99,10 @@ YAML
 # A heap larger than the memory never refuses anybody: the kernel kills Envoy, and all clients come
 # back.
 limit_heap() {
-    local most
-    most=$(awk '/^MemTotal:/ { printf "%d", $2 * 768 }' /proc/meminfo)
+    local total most
+    # Not by awk: that of Debian counts to 2^31.
+    read -r _ total _ </proc/meminfo
+    most=$((total * 768))
     [ "$GATEWAY_HEAP_BYTES_MAX" -gt "$most" ] || return 0
     echo "gateway: the heap is $most bytes, three quarters of the memory, not $GATEWAY_HEAP_BYTES_MAX" >&2
     GATEWAY_HEAP_BYTES_MAX=$most

@@ -461,11 +461,17 @@ def journal(stage):
     equal("logged.local.test" in [json.loads(line)["server_name"] for line in lines], True, lines)
 
 
+def heap_of(gateway):
+    return int(re.search(r"max_heap_size_bytes: (\d+)", (gateway.folder / "envoy.yaml").read_text())[1])
+
+
 def heap(stage):
     """Envoy refuses new clients near the end of its heap. It must do so before the kernel kills it."""
     gateway = stage.keep(Gateway(stage.folder / "heap", stage.certificates, stage.pods, HEAP_BYTES_MAX=1 << 60))
-    found = int(re.search(r"max_heap_size_bytes: (\d+)", (gateway.folder / "envoy.yaml").read_text())[1])
-    equal(found < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8, True, f"{found} bytes")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = heap_of(gateway)
+    equal(memory * 0.7 < found < memory * 0.8, True, f"{found} of {memory} bytes")
+    equal(heap_of(stage.gateway), min(4 << 30, found), "heap with the default")
     equal("three quarters of the memory" in gateway.text(), True, gateway.text())
     equal(gateway.stop(), 0, "exit code")
 

@@ -153,7 +153,7 @@ peers() {
 
 # Network policies must follow the settings about connections.
 network() {
-    render network "${cluster[@]}" --set nats.enabled=false --set 'nats.urls={tls://a.example.org:4333,tls://b.example.org}' \
+    render network "${cluster[@]}" --set nats.enabled=false --set 'nats.urls={tls://a.example.org:4333,tls://b.example.org,10.0.0.1:4555}' \
         --set control.settings.outgoing_http=true --set 'edge.settings.outgoing_allow={10.20.0.0/16,10.30.0.0/16}'
     python3 - "$work/network.yaml" <<'PY' || fail "network policies"
 import re, sys
@@ -161,7 +161,7 @@ import re, sys
 documents = open(sys.argv[1]).read().split("\n---\n")
 egress = {name: next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d).split("  egress:")[1] for name in ["edge", "control"]}
 for name, policy in egress.items():
-    assert {"4333", "4222"} <= set(re.findall(r"port: (\d+)", policy)), f"{name} does not reach the ports of nats.urls"
+    assert {"4333", "4222", "4555"} <= set(re.findall(r"port: (\d+)", policy)), f"{name} does not reach the ports of nats.urls"
 assert re.search(r"port: 80\b", egress["control"]) and not re.search(r"port: 80\b", egress["edge"]), "outgoing_http opens port 80 of its pods only"
 assert re.findall(r'cidr: "(10[^"]*)"', egress["edge"])[-2:] == ["10.20.0.0/16", "10.30.0.0/16"], "the edge does not reach outgoing_allow"
 assert "10.20.0.0/16" not in egress["control"], "the control plane reaches the edge's outgoing_allow"
@@ -418,6 +418,8 @@ render operator --set foundationdb.mode=operator --set nats.enabled=false --set 
     --set networkPolicies.enabled=false --set 'edge.gatewayFrom={10.244.0.0/16,10.245.0.0/16}'
 ! grep -q 'name: region-millrace-backup$' "$work/operator.yaml" || fail "the chart makes a backup that nobody asked for"
 grep -q 'MILLRACE_GATEWAY_FROM, value: "10.244.0.0/16,10.245.0.0/16"' "$work/operator.yaml" || fail "the edge takes gateways of other networks"
+# Files of mode 0440 can be read only by the group of the pods, and the operator gives its pods none.
+! sed -n '/^kind: FoundationDBCluster/,/^---/p' "$work/operator.yaml" | grep -q 'defaultMode: 0440' || fail "FoundationDB cannot read its key"
 page
 peers
 network

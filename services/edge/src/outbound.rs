@@ -63,13 +63,13 @@ pub(crate) enum Room {
     Free,
     /// Over the soft limit for a short time: append, and pause reading from the publisher.
     Congested,
-    /// Over the soft limit for long, and draining slowly: drop the message.
+    /// Over half of the hard limit, or over the soft limit for `GRACE_MS` without draining: drop the message.
     Full,
 }
 
-/// How long a receiver over its soft limit may pause its publishers before it loses messages instead. If the receiver
-/// drains the soft limit's number of bytes in that time, the timer restarts, so a receiver never slows its publishers
-/// below that rate.
+/// How long a receiver over its soft limit may pause its publishers before it loses messages instead. The timer restarts
+/// whenever the receiver has drained another soft limit's number of bytes, and stops below half of the soft limit. So a
+/// receiver pauses its publishers for at most this time for each soft limit that it drains.
 pub(crate) const GRACE_MS: Millis = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,8 @@ impl Outbound {
         }
     }
 
-    /// Calls `on_bytes` with the MQTT bytes after the first `skip` waiting ones.
+    /// Calls `on_bytes` with the MQTT bytes after the first `skip` waiting ones. `skip` must cover each WebSocket frame that
+    /// was begun, because their headers are not told apart from MQTT bytes.
     pub(crate) fn each_after(&self, skip: usize, mut on_bytes: impl FnMut(&[u8])) {
         let mut skip = skip + self.written;
         let chunks = self.chunks.iter().map(|chunk| (chunk.bytes(), matches!(chunk, Chunk::Control(_))));
@@ -318,9 +319,12 @@ impl Pool {
         }
     }
 
-    /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written.
+    /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written and that
+    /// has about its size: a buffer counts the bytes of a run, not its capacity.
     pub(crate) fn share(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
-        let written = self.runs.iter().rposition(|run| Arc::strong_count(run) == 1);
+        let fits = |capacity| (bytes.len()..=2 * bytes.len()).contains(&capacity);
+        let written =
+            self.runs.iter().rposition(|run| Arc::strong_count(run) == 1 && fits(run.capacity()));
         let mut run = written.map(|index| self.runs.remove(index)).unwrap_or_default();
         let copy = Arc::make_mut(&mut run);
         copy.clear();

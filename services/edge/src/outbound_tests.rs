@@ -87,6 +87,9 @@ fn a_run_uses_the_memory_of_one_that_its_receivers_have_written() {
     let fourth = pool.share(&[b'4'; 2_000]);
     assert_eq!((fourth.as_ptr(), &**fourth), (memory, &[b'4'; 2_000][..]));
     assert!(first.iter().all(|byte| *byte == b'1') && third.iter().all(|byte| *byte == b'3'));
+    drop(fourth);
+    let small = pool.share(&[b'5'; 1_000]);
+    assert!(small.capacity() < 2_000, "a small run holds the memory of a large one");
     // Receivers that do not read hold all of them: the oldest makes room, and so does a large one.
     let held: Vec<_> = (0..RUNS_MAX).map(|_| pool.share(&[0; 3_000])).collect();
     drop((pool.share(&[0; KEEP_CAPACITY_MAX + 1]), held));

@@ -164,7 +164,7 @@ impl Process {
             "Time from reading a PUBLISH of any QoS until an event loop has written it to the outbound buffers of all its connected subscribers. Measured for the first PUBLISH of every 17th read of a loop.",
             self.cores.iter().map(|core| &core.delivery_times),
         );
-        ConnectSteps::write(&mut out, self.cores.iter().map(|core| &core.connect_steps));
+        ConnectSteps::write(&mut out, &self.cores.iter().map(|core| &core.connect_steps));
         let work = self.cores.iter().map(|core| core.work_max.load(Ordering::Relaxed)).max().unwrap_or(0);
         let gauges = [
             metrics::gauge("millrace_memory_budget_bytes", "Memory that the process may use."),

@@ -23,7 +23,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
-{{/* No root, no privileges, nothing to write to. */}}
+{{/* Never root; volumes belong to the group of the program. */}}
 {{- define "millrace.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -76,10 +76,10 @@ revision count: a Deployment's new pods come beside the old ones, and would stan
 {{- end -}}
 {{- end }}
 
-{{/* Ports of nats.urls. */}}
+{{/* Ports of nats.urls, whose elements are URLs or HOST:PORT; 4222 without a port. */}}
 {{- define "millrace.natsPorts" -}}
 {{- $ports := list -}}
-{{- range .Values.nats.urls }}{{ $ports = append $ports (regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default "4222") }}{{ end -}}
+{{- range splitList "," (join "," .Values.nats.urls) }}{{ $ports = append $ports (regexFind ":[0-9]+$" (trim . | trimSuffix "/") | trimPrefix ":" | default "4222") }}{{ end -}}
 {{- uniq $ports | join "," -}}
 {{- end }}
 
@@ -141,8 +141,8 @@ revision count: a Deployment's new pods come beside the old ones, and would stan
 {{- end }}
 
 {{/*
-The environment of a kind of pods, (list $ "edge" OWN): OWN, the variables that the chart sets, then the settings of edge.settings,
-a map of names as in millrace.toml. A variable of OWN is refused there, because it would stand twice.
+The environment of a kind of pods, (list $ "edge" OWN): OWN, the variables that the chart sets, then edge.settings or
+control.settings, a map of names as in millrace.toml. A variable of OWN is refused there, because it would stand twice.
 */}}
 {{- define "millrace.environment" -}}
 {{- $root := index . 0 -}}
@@ -201,13 +201,17 @@ off
 {{- end }}
 
 {{/*
-A secret's volume with these keys, (list NAME KEY...). A pod waits for a key that is missing, and its events name the key. Other keys
-of the secret, such as an authority's, reach no pod.
+A secret's volume with these keys, (list NAME KEY...), for pods with an fsGroup. Other keys of the secret, such as the private key of an
+authority, reach no pod. A pod does not start while a key is missing, and its events name the key.
 */}}
 {{- define "millrace.secret" -}}
+{ {{ include "millrace.secretKeys" . }}, defaultMode: 0440 }
+{{- end }}
+
+{{- define "millrace.secretKeys" -}}
 {{- $items := list -}}
 {{- range rest . }}{{ $items = append $items (dict "key" . "path" .) }}{{ end -}}
-{ secretName: {{ first . }}, defaultMode: 0440, items: {{ toJson $items }} }
+secretName: {{ first . }}, items: {{ toJson $items }}
 {{- end }}
 
 {{- define "millrace.storeVolumes" -}}
@@ -249,8 +253,8 @@ of the secret, such as an authority's, reach no pod.
 {{- end }}
 
 {{/*
-FoundationDB's rules for certificates, (list NAME RULES): one between "|" must be met. A rule without a name takes every certificate
-of the authorities, and Check.Valid=0 in one rule turns off all of them.
+FoundationDB's rules for certificates, (list NAME RULES), separated by "|"; a peer must meet one. A rule without a condition on the
+subject takes every certificate of the authorities, and Check.Valid=0 in one rule turns off all of them.
 */}}
 {{- define "millrace.peers" -}}
 {{- $name := index . 0 -}}

@@ -154,7 +154,7 @@ impl Core {
 fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) {
     // A message that matches no subscription any more cannot be read again.
     let is_found = |topic: &str| {
-        let mut filters = persistent.into_iter().flat_map(|persistent| persistent.filters());
+        let mut filters = persistent.into_iter().flat_map(PersistentSession::filters);
         filters.any(|filter| topic::matches(filter, topic))
     };
     for (_, in_flight) in in_flight {

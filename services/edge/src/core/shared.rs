@@ -1,4 +1,5 @@
-//! Shared subscriptions with a stream: the store hands their messages to members, and learns what became of each.
+//! Delivery to members of shared subscriptions. A group with a persistent member has a stream: the store hands its messages
+//! out, and learns which were acknowledged and which were given back. Other groups get messages from publishers.
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ impl Core {
     }
 
     /// Delivers a message of a shared subscription that another core mailed. If the member left meanwhile, another
-    /// member gets the message. The message waits for an offline member only when no member is online.
+    /// member that is online gets the message. If there is none, a stored group gives it back to the store, and any other
+    /// group keeps it for an offline member.
     pub(super) fn deliver_mailed_share(
         &mut self,
         broker: &Arc<Broker>,
@@ -54,8 +56,8 @@ impl Core {
         }
     }
 
-    /// Passes on a message whose member has left: to another member, or back to the store when no member is online.
-    /// Returns false when the store does not keep the message for its subscription.
+    /// Passes on a message whose member has left: to a member that is online on this pod, or back to the store. Returns
+    /// false, and does nothing, for a group without a stream.
     pub(super) fn give_back(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, number: u64) -> bool {
         let Some(stream) = StoredGroup::stream_of(number) else { return false };
         let routes = self.routes.get(broker, message.topic());

@@ -37,7 +37,7 @@ impl ConnectSteps {
         &self.0[step as usize]
     }
 
-    pub(crate) fn write<'l>(out: &mut String, loops: impl Iterator<Item = &'l Self> + Clone) {
+    pub(crate) fn write<'l>(out: &mut String, loops: &(impl Iterator<Item = &'l Self> + Clone)) {
         let name = "millrace_connect_seconds";
         Histogram::write_head(
             out,

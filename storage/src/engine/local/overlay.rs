@@ -31,8 +31,8 @@ impl Known {
         Self { resolver: Resolver::new(version), emptied: Emptied::default(), sums: Sums::default() }
     }
 
-    /// Forgets what a group that failed has added. The resolver keeps it, which at worst causes a
-    /// needless conflict.
+    /// Forgets both caches after a group that failed, because they have what was not written. The
+    /// resolver keeps the group's writes, which at worst causes a needless conflict.
     pub(super) fn undo(&mut self) {
         (self.emptied, self.sums) = Default::default();
     }
@@ -56,8 +56,8 @@ impl Known {
 pub(super) struct Overlay<'a, V> {
     view: &'a V,
     version: StoreVersion,
-    /// New, distinct keys with a stamp of this group; they stay unsorted until a cleared range may
-    /// contain some of them.
+    /// Keys with a stamp of this group. No other mutation of the group can name one, so `get` and
+    /// `write` do not look here. The first cleared range moves all of them into `keys`.
     appended: Vec<(Bytes, Bytes)>,
     keys: BTreeMap<Bytes, Option<Bytes>>,
     /// The appended keys were moved into `keys`.
