@@ -98,13 +98,15 @@ test('no two controls of a page are called the same and do something else', asyn
   assert.deepEqual(complaints, [])
 })
 
-/** Runs in the page: names that several controls of the page, or of the dialog over it, share. */
+/** Runs in the page: names that several controls of the page, or of the dialog over it, share. A term explains itself alike everywhere. */
 function sameNames() {
   const within = document.querySelector('[aria-modal=true]') ?? document.querySelector('main')
   const isSeen = (one) => one.getClientRects().length > 0 && !one.closest('[aria-hidden=true]')
   const nameOf = (one) => (one.getAttribute('aria-label') ?? one.textContent).trim()
   const places = new Map()
-  for (const one of [...within.querySelectorAll('a[href], button:not([tabindex="-1"])')].filter(isSeen)) {
+  for (const one of [
+    ...within.querySelectorAll('a[href], button:not([tabindex="-1"], [class*=term])'),
+  ].filter(isSeen)) {
     const named = places.get(nameOf(one)) ?? new Set()
     named.add(one.getAttribute('href') ?? one)
     places.set(nameOf(one), named)

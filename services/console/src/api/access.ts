@@ -3,7 +3,7 @@
 import { queryOptions } from '@tanstack/react-query'
 import type { Replay } from '../lib/whyNot'
 import type { BrokerPath } from './brokers'
-import { api, body, everything, type Schemas, tagged } from './client'
+import { api, body, etagOf, everything, type Schemas, tagged } from './client'
 import { changed } from './inForce'
 import { testAccess } from './messages'
 import { Problem } from './problem'
@@ -120,15 +120,21 @@ export const rotateCredential = ({ path, user, overlap_s }: Rotation, key: strin
     }),
   )
 
-/** Changes a credential as it is now: fields that are left out keep their values. */
+/** Fields of a credential that a form changes. A rotation of its password is no conflict with it. */
+const EDITED = ['client_id', 'enabled', 'expires_at_ms', 'group', 'rules'] as const
+
+/** Changes a credential as the form has read it: fields that are left out keep their values. `overwrites` replaces a change that
+ * somebody has saved meanwhile. */
 export async function changeCredential(
   path: BrokerPath,
-  user: string,
+  before: Credential,
   change: Partial<Schemas['CredentialChange']>,
+  overwrites: boolean,
 ) {
-  const at = { ...path, user }
-  const { value, etag } = await tagged(api.GET(`${AT}/credentials/{user}`, { params: { path: at } }))
-  const { client_id, enabled, expires_at_ms, group, rules } = value
+  const at = { ...path, user: before.user }
+  const asked = tagged(api.GET(`${AT}/credentials/{user}`, { params: { path: at } }))
+  const etag = overwrites ? (await asked).etag : await etagOf(asked, before, EDITED)
+  const { client_id, enabled, expires_at_ms, group, rules } = before
   return body(
     api.PUT(`${AT}/credentials/{user}`, {
       params: { path: at, header: { 'If-Match': etag } },
@@ -176,17 +182,25 @@ export const namedQuery = <K extends Named>(path: BrokerPath, kind: K) =>
       ),
   })
 
-/** `isNew`: nothing of this name may be there. */
-export const putNamed = <K extends Named>(
+/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces a change that somebody has
+ * saved meanwhile. */
+export async function putNamed<K extends Named>(
   path: BrokerPath,
   kind: K,
   name: string,
   settings: NamedSettings[K],
-  isNew: boolean,
-) => {
-  const header = isNew ? { 'If-None-Match': '*' } : { 'If-Match': '*' }
-  const params = { path: { ...path, name }, header }
-  return body(api.PUT(`${AT}/${kind as 'groups'}/{name}`, { params, body: settings as never }))
+  before: NamedRows[K] | undefined,
+  overwrites = false,
+) {
+  const route = `${AT}/${kind as 'groups'}/{name}` as const
+  const at = { ...path, name }
+  const read = async () => {
+    if (before === undefined) return { 'If-None-Match': '*' }
+    if (overwrites) return { 'If-Match': '*' }
+    const asked = tagged(api.GET(route, { params: { path: at } }))
+    return { 'If-Match': await etagOf(asked as never, before as object) }
+  }
+  return body(api.PUT(route, { params: { path: at, header: await read() }, body: settings as never }))
 }
 
 export const deleteNamed = (path: BrokerPath, kind: Named, name: string) =>

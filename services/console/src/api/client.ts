@@ -1,8 +1,10 @@
 import createClient, { type Middleware } from 'openapi-fetch'
+import { hearClock } from '../lib/clock'
 import { firstAnswer } from './firstAnswers'
 import { heard, silent } from './link'
-import { offline, type Problem, problemOf } from './problem'
+import { changedMeanwhile, offline, Problem, problemOf } from './problem'
 import type { components, paths } from './schema'
+import { isSessionOver } from './sessionOver'
 
 export type Schemas = components['schemas']
 
@@ -11,6 +13,9 @@ export interface Tagged<T> {
   value: T
   etag: string
 }
+
+/** A request that takes longer has no answer for the person who waits. The slowest one of the API, a batch of credentials, takes seconds. */
+const ANSWER_MS_MAX = 60_000
 
 let csrfToken: string | null = null
 let onSignedOut = () => {}
@@ -28,20 +33,29 @@ const SAFE = new Set(['GET', 'HEAD', 'OPTIONS'])
 // These answer 401 for a wrong password, not for an ended session.
 const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|password-reset|me\/password)/
 
-const isSessionOver = ({ status, kind }: Problem, pathname: string) =>
+const endsSession = ({ status, kind }: Problem, pathname: string) =>
   status === 401 && !WITHOUT_SESSION.test(pathname) && !kind.includes(':second-factor-')
+
+const began = new WeakMap<Request, number>()
 
 const session: Middleware = {
   onRequest({ request }) {
+    const { pathname } = new URL(request.url)
+    // Pages that wait for the next sign-in ask for nothing that the server would refuse.
+    if (isSessionOver() && !WITHOUT_SESSION.test(pathname) && pathname !== '/api/v1/me') {
+      throw new Problem({ status: 401, detail: 'The session has ended: sign in again' })
+    }
+    began.set(request, performance.now())
     if (SAFE.has(request.method)) return
     if (csrfToken) request.headers.set('x-csrf-token', csrfToken)
   },
   async onResponse({ request, response }) {
+    hearClock(response.headers.get('date'), performance.now() - (began.get(request) ?? 0))
     if (response.ok) return heard()
     const problem = await problemOf(response)
     if (problem.isOffline) silent()
     else heard()
-    if (isSessionOver(problem, new URL(request.url).pathname)) onSignedOut()
+    if (endsSession(problem, new URL(request.url).pathname)) onSignedOut()
     throw problem
   },
   onError({ error }) {
@@ -51,10 +65,21 @@ const session: Middleware = {
   },
 }
 
+/** A request without an answer ends like one that does not reach the server. */
+async function withinLimit(request: Request) {
+  const limit = new AbortController()
+  const timer = setTimeout(() => limit.abort(new Error('no answer')), ANSWER_MS_MAX)
+  try {
+    return await globalThis.fetch(request, { signal: AbortSignal.any([request.signal, limit.signal]) })
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
 export const api = createClient<paths, 'application/json'>({
   baseUrl: '/api/v1',
   // Looked up for each request, so that a test can replace it.
-  fetch: (request) => firstAnswer(request) ?? globalThis.fetch(request),
+  fetch: (request) => firstAnswer(request) ?? withinLimit(request),
 })
 api.use(session)
 
@@ -66,6 +91,18 @@ export async function body<T>(answer: Promise<{ data?: T }>): Promise<T> {
 export async function tagged<T>(answer: Promise<{ data?: T; response: Response }>): Promise<Tagged<T>> {
   const { data, response } = await answer
   return { value: data as T, etag: response.headers.get('etag') ?? '*' }
+}
+
+/** The ETag for a change of `before`, which a form has read. Fails when somebody has changed one of the `fields` since then. */
+export async function etagOf<T extends object>(
+  asked: Promise<Tagged<T>>,
+  before: T,
+  fields: readonly (keyof T)[] = Object.keys(before) as (keyof T)[],
+): Promise<string> {
+  const { value, etag } = await asked
+  const said = (one: T) => JSON.stringify(fields.map((field) => one[field] ?? null))
+  if (said(value) !== said(before)) throw changedMeanwhile()
+  return etag
 }
 
 /** A name for a request, so that a repeated click or a retry does nothing twice. */

@@ -2,6 +2,7 @@
 // server is unreachable, and queries run again when it is back.
 
 import { useSyncExternalStore } from 'react'
+import { now } from '../lib/clock'
 
 /** Unix milliseconds; null while the server answers. */
 let silentSince: number | null = null
@@ -17,7 +18,7 @@ function set(value: number | null) {
 }
 
 export const heard = () => set(null)
-export const silent = () => set(Date.now())
+export const silent = () => set(now())
 
 /** A proxy answers with these codes while it cannot reach the server. */
 export const isAway = (status: number) => status === 502 || status === 503 || status === 504

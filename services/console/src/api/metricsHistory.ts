@@ -1,4 +1,5 @@
 import { keepPreviousData, queryOptions } from '@tanstack/react-query'
+import { now } from '../lib/clock'
 import type { BrokerPath } from './brokers'
 import { api, body, type Schemas } from './client'
 
@@ -17,7 +18,7 @@ export const metricsHistoryQuery = (path: BrokerPath, seconds: number, step: Ste
     queryFn: ({ signal }) =>
       body(
         api.GET('/organisations/{organisation}/brokers/{broker}/metrics/history', {
-          params: { path, query: { from: Date.now() - seconds * 1000, step } },
+          params: { path, query: { from: now() - seconds * 1000, step } },
           signal,
         }),
       ),

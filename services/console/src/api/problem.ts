@@ -39,6 +39,11 @@ export class Problem extends Error {
     return this.status === 429 && (this.retryAfterS ?? 0) <= BUSY_S_MAX
   }
 
+  /** Another tab or person has saved a change since the form read what it shows. */
+  get isConflict() {
+    return this.status === 412
+  }
+
   /** The server was not reached at all. */
   get isOffline() {
     return this.status === 0
@@ -57,6 +62,9 @@ export async function orNull<T>(asked: Promise<T>): Promise<T | null> {
     throw error
   }
 }
+
+export const changedMeanwhile = () =>
+  new Problem({ status: 412, detail: 'It was changed meanwhile, in another tab or by another person' })
 
 export const offline = () => new Problem({ status: 0, detail: 'The server does not answer.' })
 

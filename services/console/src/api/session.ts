@@ -4,22 +4,26 @@ import { type QueryClient, queryOptions, useSuspenseQuery } from '@tanstack/reac
 import { forgetMetrics } from '../charts/metrics'
 import { api, body, type Schemas, setCsrfToken } from './client'
 import { Problem } from './problem'
+import { setSessionOver } from './sessionOver'
 
 export type Session = Schemas['WebSession']
 export type Role = Schemas['Role']
 export type Permission = Schemas['Permission']
 
+const ME = ['me'] as const
+
 /** Null: nobody is signed in. */
 export const meQuery = queryOptions({
-  queryKey: ['me'],
+  queryKey: ME,
   staleTime: 60_000,
-  queryFn: async ({ signal }): Promise<Session | null> => {
+  queryFn: async ({ client, signal }): Promise<Session | null> => {
     try {
       const session = await body(api.GET('/me', { signal }))
       setCsrfToken(session.csrf_token)
       return session
     } catch (error) {
-      if (error instanceof Problem && error.status === 401) return null
+      // The pages of a session that has ended stay.
+      if (error instanceof Problem && error.status === 401) return client.getQueryData(ME) ?? null
       throw error
     }
   },
@@ -34,9 +38,35 @@ export const waysQuery = queryOptions({
 /** Keeps what signing in or up has answered. Data of somebody else goes. */
 export function signedIn(client: QueryClient, session: Session) {
   client.clear()
+  setSessionOver(false)
   forgetMetrics()
   setCsrfToken(session.csrf_token)
   client.setQueryData(meQuery.queryKey, session)
+}
+
+/** The server does not know the session any more. */
+export function sessionEnded(client: QueryClient) {
+  if (client.getQueryData(meQuery.queryKey)) setSessionOver(true)
+  else client.setQueryData(meQuery.queryKey, null)
+}
+
+/** Goes on after a session that has ended. Pages of somebody else go, with what was typed into them. */
+export function signedInAgain(client: QueryClient, session: Session) {
+  const before = client.getQueryData(meQuery.queryKey)
+  if (before && before.user.id !== session.user.id) return location.assign('/')
+  setCsrfToken(session.csrf_token)
+  client.setQueryData(meQuery.queryKey, session)
+  setSessionOver(false)
+  void client.invalidateQueries()
+}
+
+/** The session that another tab of this browser may have begun; null: none. */
+export async function sessionOfOtherTab(): Promise<Session | null> {
+  try {
+    return await body(api.GET('/me'))
+  } catch {
+    return null
+  }
 }
 
 export async function signOut(client: QueryClient) {

@@ -1,6 +1,6 @@
 import { queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
-import { api, body, everything, type Schemas } from './client'
+import { api, body, etagOf, everything, type Schemas, tagged } from './client'
 
 export type Webhook = Schemas['ShownWebhook']
 export type WebhookSettings = Schemas['WebhookSettings']
@@ -20,9 +20,22 @@ export const webhooksQuery = (path: BrokerPath) =>
       ),
   })
 
-export const putWebhook = (path: BrokerPath, name: string, settings: WebhookSettings, isNew: boolean) => {
-  const header = isNew ? { 'If-None-Match': '*' } : { 'If-Match': '*' }
-  return body(api.PUT(`${AT}/{name}`, { params: { path: { ...path, name }, header }, body: settings }))
+/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces a change that somebody has
+ * saved meanwhile. */
+export async function putWebhook(
+  path: BrokerPath,
+  name: string,
+  settings: WebhookSettings,
+  before: Webhook | undefined,
+  overwrites: boolean,
+) {
+  const at = { ...path, name }
+  const read = async () => {
+    if (before === undefined) return { 'If-None-Match': '*' }
+    if (overwrites) return { 'If-Match': '*' }
+    return { 'If-Match': await etagOf(tagged(api.GET(`${AT}/{name}`, { params: { path: at } })), before) }
+  }
+  return body(api.PUT(`${AT}/{name}`, { params: { path: at, header: await read() }, body: settings }))
 }
 
 export const deleteWebhook = (path: BrokerPath, name: string) =>

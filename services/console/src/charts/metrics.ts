@@ -4,6 +4,7 @@ import { useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
 import type { Schemas } from '../api/client'
 import { heard, probe } from '../api/link'
+import { now } from '../lib/clock'
 import { forgetSeen, readSeen, SAMPLES_MAX, sessionStore, writeSeen } from './seen'
 
 export type Metrics = Schemas['Metrics']
@@ -25,7 +26,7 @@ class Feed {
 
   constructor({ organisation, broker }: BrokerPath) {
     this.#url = `/api/v1/organisations/${organisation}/brokers/${encodeURIComponent(broker)}/metrics/stream`
-    this.live = { samples: readSeen(sessionStore(), broker, Date.now()), version: 0 }
+    this.live = { samples: readSeen(sessionStore(), broker, now()), version: 0 }
   }
 
   subscribe = (listener: () => void) => {

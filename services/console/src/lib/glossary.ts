@@ -21,6 +21,8 @@ export const GLOSSARY = {
   session:
     'The subscriptions of a client and the messages that wait for it. A session with an expiry outlives its connection.',
   topic: 'A name with levels between slashes, such as plant/7/pump. Each message is published to one topic.',
+  waiting:
+    'Stored messages that a session has not acknowledged. A message that waits for two sessions counts twice here, and once in the backlog.',
   unit: 'A message counts once for each 4 KiB of its size that it begins.',
 } as const
 

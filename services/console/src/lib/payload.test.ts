@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { fromBase64, fromHex, preview, shapeOf, shown } from './payload'
+import { fromBase64, fromHex, preview, shapeOf, shown, toBase64 } from './payload'
 
 const utf8 = (text: string) => new TextEncoder().encode(text)
 
@@ -41,4 +41,31 @@ test('hexadecimal is read with and without spaces', () => {
   expect(fromHex('6')).toBeNull()
   expect(fromHex('zz')).toBeNull()
   expect(fromBase64('aGk=')).toEqual(utf8('hi'))
+})
+
+test('JSON is indented and keeps its values as they were sent', () => {
+  const sent = '{"id":12345678901234567890,"rate":1.10,"a":[1,{"b":"{,}:\\"[x]"}],"none":{},"id":1,"list":[]}'
+  expect(shown(utf8(sent), 'json')).toBe(`{
+  "id": 12345678901234567890,
+  "rate": 1.10,
+  "a": [
+    1,
+    {
+      "b": "{,}:\\"[x]"
+    }
+  ],
+  "none": {},
+  "id": 1,
+  "list": []
+}`)
+  expect(JSON.stringify(JSON.parse(shown(utf8(sent), 'json')))).toBe(JSON.stringify(JSON.parse(sent)))
+  expect(shown(utf8(' "text" '), 'json')).toBe('"text"')
+})
+
+test('a payload of any size becomes Base64', () => {
+  const bytes = Uint8Array.from({ length: 300_000 }, (_, at) => at % 256)
+  const back = fromBase64(toBase64(bytes))
+  expect(back.length).toBe(bytes.length)
+  expect(back.every((byte, at) => byte === bytes[at])).toBe(true)
+  expect(toBase64(new Uint8Array())).toBe('')
 })

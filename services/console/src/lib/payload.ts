@@ -53,10 +53,33 @@ export function shown(payload: Uint8Array, shape: Shape): string {
   const text = textOf(payload) ?? new TextDecoder().decode(payload)
   if (shape === 'text') return text
   try {
-    return JSON.stringify(JSON.parse(text), null, 2)
+    JSON.parse(text)
   } catch {
     return text
   }
+  return indented(text)
+}
+
+const TOKENS = /"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s"[\]{},:]+/g
+
+/** JSON with a line for each value. The values stay as they were sent: a number such as 12345678901234567890 would lose digits as a number
+ * of JavaScript. */
+function indented(json: string): string {
+  let depth = 0
+  let said = ''
+  let last = ''
+  const line = () => `\n${'  '.repeat(depth)}`
+  for (const [token] of json.matchAll(TOKENS)) {
+    const isEnd = token === '}' || token === ']'
+    const isFirst = last === '{' || last === '['
+    if (isEnd) depth -= 1
+    if (isEnd ? !isFirst : isFirst) said += line()
+    said += token === ':' ? ': ' : token
+    if (token === ',') said += line()
+    if (token === '{' || token === '[') depth += 1
+    last = token
+  }
+  return said
 }
 
 /** Sixteen bytes a line, with what of them is text. */
@@ -77,6 +100,17 @@ export function fromHex(text: string): Uint8Array<ArrayBuffer> | null {
   const digits = text.replace(/\s+/g, '')
   if (digits.length % 2 !== 0 || /[^0-9a-f]/i.test(digits)) return null
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16))
+}
+
+/** Parts of this size are arguments of one call: a browser refuses a call with 256 Ki of them. */
+const CALL_BYTES_MAX = 8_192
+
+export function toBase64(bytes: Uint8Array): string {
+  let binary = ''
+  for (let at = 0; at < bytes.length; at += CALL_BYTES_MAX) {
+    binary += String.fromCharCode(...bytes.subarray(at, at + CALL_BYTES_MAX))
+  }
+  return btoa(binary)
 }
 
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {

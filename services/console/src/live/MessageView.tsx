@@ -1,9 +1,10 @@
-import { Stack } from '@mantine/core'
-import { useState } from 'react'
+import { Stack, Text } from '@mantine/core'
+import { type ReactNode, useState } from 'react'
 import { absolute, bytes } from '../lib/format'
 import { type Shape, shapeOf, shown } from '../lib/payload'
 import { Choice } from '../ui/Choice'
 import { Code } from '../ui/Code'
+import { Long } from '../ui/Long'
 import { Facts } from '../ui/Stat'
 import type { Message } from './log'
 
@@ -32,6 +33,11 @@ export function Payload({ payload }: { payload: Uint8Array }) {
         label="payload"
         isWrapped={shape !== 'hex'}
       />
+      {payload.length > SHOWN_BYTES_MAX && (
+        <Text size="xs" c="dimmed">
+          The first {bytes(SHOWN_BYTES_MAX)} of {bytes(payload.length)} are shown.
+        </Text>
+      )}
     </Stack>
   )
 }
@@ -42,8 +48,8 @@ export function MessageView({ message }: { message: Message }) {
   const users = Object.entries(properties?.userProperties ?? {}).flatMap(([name, values]) =>
     [values].flat().map((value): [string, string] => [name, value]),
   )
-  const rows: [string, string][] = [
-    ['Topic', topic],
+  const rows: [string, ReactNode][] = [
+    ['Topic', <Long key="topic" text={topic} what="topic" />],
     ['Received', absolute(at)],
     ['QoS', String(qos)],
     ['Retained', retain ? 'yes' : 'no'],

@@ -33,6 +33,13 @@ function payloadProblem(payload: string, kind: Kind): string | null {
   }
 }
 
+/** MQTT allows a name several times. */
+function valuesOf(properties: readonly Property[]): Record<string, string[]> {
+  const values = new Map<string, string[]>()
+  for (const { name, value } of properties) values.set(name, [...(values.get(name) ?? []), value])
+  return Object.fromEntries(values)
+}
+
 export function Publish({ client, isConnected }: { client: LiveClient; isConnected: boolean }) {
   const [topic, setTopic] = useState('')
   const [payload, setPayload] = useState('')
@@ -47,8 +54,8 @@ export function Publish({ client, isConnected }: { client: LiveClient; isConnect
   const publishing = useMutation({
     mutationFn: () => {
       const bytes = kind === 'hex' ? fromHex(payload) : new TextEncoder().encode(payload)
-      const named = properties.filter(({ name }) => name !== '').map(({ name, value }) => [name, value])
-      const userProperties = named.length > 0 ? Object.fromEntries(named) : undefined
+      const named = properties.filter(({ name }) => name !== '')
+      const userProperties = named.length > 0 ? valuesOf(named) : undefined
       const contentType = kind === 'json' ? 'application/json' : undefined
       return client.publish(topic, bytes ?? new Uint8Array(), {
         qos,

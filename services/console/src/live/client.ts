@@ -139,8 +139,14 @@ export class LiveClient {
   async publish(topic: string, payload: Uint8Array, options: IClientPublishOptions) {
     const client = this.#client
     if (!client?.connected) throw new Error('The page is not connected.')
+    // The library keeps a message without an acknowledgement for a connection that this page never makes.
+    const lost = new Promise<never>((_, reject) => {
+      client.once('close', () =>
+        reject(new Error('The connection was lost. The server may have the message.')),
+      )
+    })
     // The library's types ask for Node's Buffer, but it accepts any bytes.
-    await client.publishAsync(topic, payload as Buffer, options)
+    await Promise.race([client.publishAsync(topic, payload as Buffer, options), lost])
   }
 
   close() {

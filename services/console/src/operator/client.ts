@@ -3,6 +3,7 @@
 import createClient, { type Middleware } from 'openapi-fetch'
 import { heard, silent } from '../api/link'
 import { offline, type Problem, problemOf } from '../api/problem'
+import { hearClock } from '../lib/clock'
 import type { components, paths } from './schema'
 
 export type Schemas = components['schemas']
@@ -35,6 +36,7 @@ export const hasToken = () => token !== null
 
 /** Fails with a [Problem], and reports whether the server answers. */
 async function checked(response: Response) {
+  hearClock(response.headers.get('date'), 0)
   if (response.ok) return heard()
   const problem: Problem = await problemOf(response)
   if (problem.isOffline) silent()

@@ -27,7 +27,8 @@ export function NewBroker() {
       ),
     onSuccess: async (broker) => {
       await client.invalidateQueries({ queryKey: ['brokers'] })
-      await navigate({ to: '/b/$broker/connect', params: { broker: broker.name } })
+      // Back leads to the brokers, and not to a form that would create one more.
+      await navigate({ to: '/b/$broker/connect', params: { broker: broker.name }, replace: true })
     },
   })
   if (places.length === 0) {

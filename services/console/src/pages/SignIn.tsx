@@ -21,17 +21,31 @@ export function SignIn() {
   const { next } = useSearch({ from: '/sign-in' })
   const client = useQueryClient()
   const navigate = useNavigate()
-  const [email, setEmail] = useState('')
+  return (
+    <SignInSteps
+      lead={next ? 'Then you are back where you were.' : undefined}
+      onSignedIn={(session) => {
+        signedIn(client, session)
+        void navigate({ href: safeNext(next), replace: true })
+      }}
+    />
+  )
+}
+
+interface SignInStepsProps {
+  lead: string | undefined
+  email?: string
+  onSignedIn: (session: Session) => void
+}
+
+export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: SignInStepsProps) {
+  const [email, setEmail] = useState(known)
   const [password, setPassword] = useState('')
   const [asksCode, setAsksCode] = useState(false)
   const [asked, setAsked] = useState<PasskeyRequest | null>(null)
   const [hasPasskey, setHasPasskey] = useState(false)
   const { data: ways } = useQuery(waysQuery)
   const usesPasskeys = canUsePasskeys(ways?.passkey_origin)
-  const onSuccess = (session: Session) => {
-    signedIn(client, session)
-    void navigate({ href: safeNext(next), replace: true })
-  }
   const signingIn = useMutation({
     mutationFn: (by?: Factor) => {
       if (!by) return signIn(email, password)
@@ -73,7 +87,7 @@ export function SignIn() {
   }
   const fields = signingIn.error instanceof Problem ? signingIn.error.fields : {}
   return (
-    <Card title="Sign in" lead={next ? 'Then you are back where you were.' : undefined}>
+    <Card title="Sign in" lead={lead}>
       <Stack gap="md" mt="lg">
         {linkProblem && <Failure error={linkProblem} />}
         {ways?.provider && (

@@ -5,6 +5,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useLocation, useNavigate, useRouter } from '@tanstack/react-router'
 import { lazy, Suspense, useEffect } from 'react'
 import { meQuery, signOut } from '../api/session'
+import { useSessionOver } from '../api/sessionOver'
 import { failed } from '../ui/notify'
 import { Breadcrumb } from './Breadcrumb'
 import { Frame } from './Frame'
@@ -13,12 +14,14 @@ import { preloadPages } from './preload'
 import classes from './shell.module.css'
 import { useShortcuts } from './shortcuts'
 
+const SessionOver = lazy(() => import('./SessionOver').then(({ SessionOver }) => ({ default: SessionOver })))
 const Palette = lazy(() => import('./Palette').then(({ Palette }) => ({ default: Palette })))
 
 export function Shell() {
   const { data: me } = useQuery(meQuery)
   const [isPaletteOpen, palette] = useDisclosure(false)
   const { href } = useLocation()
+  const isOver = useSessionOver()
   const navigate = useNavigate()
   useShortcuts(palette.open)
   const router = useRouter()
@@ -27,7 +30,7 @@ export function Shell() {
   const isSignedOut = me === null
   // biome-ignore lint/correctness/useExhaustiveDependencies: the address changes by this, and must not do it again
   useEffect(() => {
-    // The session has ended. After the sign-in the same page opens again.
+    // The person has signed out. After the sign-in the same page opens again.
     if (isSignedOut) void navigate({ to: '/sign-in', search: { next: href }, replace: true })
   }, [isSignedOut])
 
@@ -43,6 +46,11 @@ export function Shell() {
       {isPaletteOpen && (
         <Suspense>
           <Palette close={palette.close} />
+        </Suspense>
+      )}
+      {isOver && (
+        <Suspense>
+          <SessionOver me={me} />
         </Suspense>
       )}
     </>

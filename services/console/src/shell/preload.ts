@@ -10,6 +10,7 @@ export function preloadPages(router: AnyRouter): () => void {
       // The page is asked for again when it is opened.
       Promise.resolve(router.loadRouteChunk(route)).catch(() => {})
     }
+    import('./SessionOver').catch(() => {})
   }
   const timer = setTimeout(() => requestIdleCallback(load), AFTER_MS)
   return () => clearTimeout(timer)

@@ -1,7 +1,7 @@
 import { Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useMutation } from '@tanstack/react-query'
-import { type ReactNode, useState } from 'react'
+import { type ReactNode, useRef, useState } from 'react'
 import { Failure } from './State'
 
 interface ConfirmProps {
@@ -22,8 +22,12 @@ interface ConfirmProps {
 export function Confirm({ verb, title, loses, name, act, onDone, children }: ConfirmProps) {
   const [isOpen, { open, close }] = useDisclosure(false)
   const [typed, setTyped] = useState('')
+  const isSending = useRef(false)
   const acting = useMutation({
     mutationFn: act,
+    onSettled: () => {
+      isSending.current = false
+    },
     onSuccess: () => {
       close()
       onDone?.()
@@ -42,7 +46,9 @@ export function Confirm({ verb, title, loses, name, act, onDone, children }: Con
         <form
           onSubmit={(event) => {
             event.preventDefault()
-            if (isRight) acting.mutate()
+            if (!isRight || isSending.current) return
+            isSending.current = true
+            acting.mutate()
           }}
         >
           <Stack gap="md">

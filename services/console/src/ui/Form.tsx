@@ -1,6 +1,6 @@
-import { Button, Group, Stack } from '@mantine/core'
+import { Alert, Button, Group, Stack, Text } from '@mantine/core'
 import { useMutation } from '@tanstack/react-query'
-import type { ReactNode } from 'react'
+import { type ReactNode, useEffect, useRef, useState } from 'react'
 import { Problem } from '../api/problem'
 import { Confirm } from './Confirm'
 import { Failure } from './State'
@@ -8,7 +8,8 @@ import { Failure } from './State'
 interface FormProps<T> {
   /** Such as "Save rules". */
   verb: string
-  act: () => Promise<T>
+  /** `overwrites`: the change of another tab or person, which an attempt has found, is replaced. */
+  act: (overwrites: boolean) => Promise<T>
   onDone?: (result: T) => void
   onCancel?: () => void
   isDisabled?: boolean
@@ -34,7 +35,22 @@ export function Form<T>({
   asks,
   children,
 }: FormProps<T>) {
-  const acting = useMutation({ mutationFn: act, onSuccess: onDone })
+  const isSending = useRef(false)
+  const acting = useMutation({
+    mutationFn: act,
+    onSuccess: onDone,
+    onSettled: () => {
+      isSending.current = false
+    },
+  })
+  /** The second click of a double click may come before the button is drawn anew. */
+  const send = (overwrites: boolean) => {
+    if (isSending.current) return
+    isSending.current = true
+    acting.mutate(overwrites)
+  }
+  const isSlow = useSlow(acting.isPending)
+  const isConflict = acting.error instanceof Problem && acting.error.isConflict
   const wrong = acting.error instanceof Problem ? acting.error.fields : {}
   const form = (submit: () => void) => (
     <form
@@ -47,7 +63,11 @@ export function Form<T>({
     >
       <Stack gap="md">
         {children(wrong)}
-        {acting.isError && <Failure error={acting.error} />}
+        {acting.isError && !isConflict && <Failure error={acting.error} />}
+        {isConflict && <Conflict overwrite={() => send(true)} />}
+        <Text size="sm" c="dimmed" role="status" hidden={!isSlow}>
+          {isSlow && 'The server takes long to answer. Your input is kept until it does.'}
+        </Text>
         <Group gap="xs">
           <Button
             type="submit"
@@ -69,8 +89,35 @@ export function Form<T>({
   )
   // The fields stay the same elements when the question becomes known.
   return (
-    <Confirm verb={verb} title={asks?.title ?? ''} loses={asks?.loses} act={() => acting.mutateAsync()}>
-      {(open) => form(asks ? open : acting.mutate)}
+    <Confirm verb={verb} title={asks?.title ?? ''} loses={asks?.loses} act={() => acting.mutateAsync(false)}>
+      {(open) => form(asks ? open : () => send(false))}
     </Confirm>
   )
 }
+
+const SLOW_MS = 5_000
+
+function useSlow(isPending: boolean) {
+  const [isSlow, setSlow] = useState(false)
+  useEffect(() => {
+    if (!isPending) return
+    const timer = setTimeout(() => setSlow(true), SLOW_MS)
+    return () => {
+      clearTimeout(timer)
+      setSlow(false)
+    }
+  }, [isPending])
+  return isSlow
+}
+
+const Conflict = ({ overwrite }: { overwrite: () => void }) => (
+  <Alert color="orange" variant="light" role="alert" title="It was changed meanwhile">
+    <Text size="sm">
+      Another tab or person saved a change after this form was opened. Your input is still here. Reload the
+      page to see their change, or replace it with yours.
+    </Text>
+    <Button size="xs" variant="default" mt="xs" onClick={overwrite}>
+      Replace their change
+    </Button>
+  </Alert>
+)

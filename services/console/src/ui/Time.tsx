@@ -1,15 +1,16 @@
 import { useSyncExternalStore } from 'react'
+import { now as serverNow } from '../lib/clock'
 import { absolute, relative } from '../lib/format'
 
 // One timer for all times of a page.
-let now = Date.now()
+let now = serverNow()
 let timer: ReturnType<typeof setInterval> | undefined
 const listeners = new Set<() => void>()
 
 function subscribe(listener: () => void) {
   listeners.add(listener)
   timer ??= setInterval(() => {
-    now = Date.now()
+    now = serverNow()
     for (const one of listeners) one()
   }, 1000)
   return () => {
@@ -28,7 +29,7 @@ export function Time({ at }: { at: number }) {
   const now = useNow()
   return (
     <time dateTime={new Date(at).toISOString()} title={absolute(at)}>
-      {relative(at, Math.max(now, Date.now()))}
+      {relative(at, Math.max(now, serverNow()))}
     </time>
   )
 }

@@ -1,7 +1,7 @@
 import { Button, Group, NumberInput, Progress, Text } from '@mantine/core'
 import { IconDownload } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { useState } from 'react'
+import { useEffect, useState } from 'react'
 import type { Tagged } from '../api/client'
 import {
   type CapPath,
@@ -15,12 +15,14 @@ import {
 } from '../api/usage'
 import { Chart } from '../charts/Chart'
 import classes from '../charts/chart.module.css'
+import { now } from '../lib/clock'
 import { bytes, money, si } from '../lib/format'
 import { edgesOf, shownRange, stepsOf } from '../lib/history'
 import { saveCsv } from '../lib/save'
 import { Choice } from './Choice'
 import { Confirm } from './Confirm'
 import { Form } from './Form'
+import { Held } from './Held'
 import { done, failed } from './notify'
 import { Panel } from './Page'
 import { Stat, Stats } from './Stat'
@@ -94,7 +96,7 @@ export function UsedNumbers({ used }: { used: Used }) {
         unit="minutes"
         note={
           <Term of="byteHours">
-            {si(used.stored_byte_hours)} byte-hours queued, {si(used.retained_byte_hours ?? 0)} retained
+            {si(used.stored_byte_hours)} byte-hours stored, {si(used.retained_byte_hours ?? 0)} retained
           </Term>
         }
       />
@@ -104,9 +106,9 @@ export function UsedNumbers({ used }: { used: Used }) {
 
 /** Usage by hours or days, each a step from the start of its window to its end. Before `since` there was nothing to use. */
 export function UsedCharts({ windows, span, since }: { windows: Window[]; span: Span; since: number }) {
-  const now = Date.now()
-  const times = edgesOf(windows, since, now)
-  const range = shownRange(span, since, now)
+  const at = now()
+  const times = edgesOf(windows, since, at)
+  const range = shownRange(span, since, at)
   const of = (value: (used: Used) => number) => stepsOf(windows, since, value)
   if (since >= span.to) {
     return (
@@ -179,7 +181,13 @@ export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
                 There is no cap, so usage is charged without a limit.
               </Text>
             )}
-            {canWrite && <CapForm key={cap?.etag} path={path} cap={cap} />}
+            {canWrite && (
+              <Held latest={cap}>
+                {(held, setTouched) => (
+                  <CapForm key={held?.etag} path={path} cap={held} onTouch={setTouched} />
+                )}
+              </Held>
+            )}
           </>
         )}
       </Loaded>
@@ -197,7 +205,7 @@ export function forecast(spent: number, resetsAt: number, now: number): number |
 
 function Spent({ cap }: { cap: SpendCap }) {
   const part = cap.monthly_micros === 0 ? 100 : Math.min(100, (cap.spent_micros / cap.monthly_micros) * 100)
-  const expected = forecast(cap.spent_micros, cap.resets_at_ms, Date.now())
+  const expected = forecast(cap.spent_micros, cap.resets_at_ms, now())
   return (
     <div style={{ marginBottom: 20 }}>
       <Group justify="space-between" mb={6}>
@@ -247,16 +255,31 @@ function RemoveCap({ path }: { path: CapPath }) {
   )
 }
 
-function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null }) {
-  const [amount, setAmount] = useState<number | string>(cap ? cap.value.monthly_micros / 1_000_000 : '')
-  const [action, setAction] = useState<SpendCap['action']>(cap?.value.action ?? 'stop')
+interface CapFormProps {
+  path: CapPath
+  cap: Tagged<SpendCap> | null
+  onTouch: (isTouched: boolean) => void
+}
+
+function CapForm({ path, cap, onTouch }: CapFormProps) {
+  const stored = {
+    amount: cap ? cap.value.monthly_micros / 1_000_000 : '',
+    action: cap?.value.action ?? 'stop',
+  }
+  const [amount, setAmount] = useState<number | string>(stored.amount)
+  const [action, setAction] = useState<SpendCap['action']>(stored.action)
   const again = useCapChanged()
+  const isChanged = amount !== stored.amount || action !== stored.action
+  useEffect(() => onTouch(isChanged), [isChanged, onTouch])
   const monthly_micros = Math.round(Number(amount) * 1_000_000)
   return (
     <Form
       verb={cap ? 'Change cap' : 'Set cap'}
-      act={() => setCap(path, { monthly_micros, action }, cap?.etag)}
-      onDone={again}
+      act={(overwrites) => setCap(path, { monthly_micros, action }, overwrites ? '*' : cap?.etag)}
+      onDone={() => {
+        onTouch(false)
+        again()
+      }}
       isDisabled={amount === ''}
     >
       {(wrong) => (

@@ -1,15 +1,17 @@
-import { Alert, Anchor } from '@mantine/core'
+import { Alert, Anchor, Button } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useParams } from '@tanstack/react-router'
 import { brokerQuery } from '../../api/brokers'
-import { TitleScope } from '../../ui/Page'
-import { Loaded } from '../../ui/State'
+import { isMissing } from '../../api/problem'
+import { Page, TitleScope } from '../../ui/Page'
+import { Empty, Loaded } from '../../ui/State'
 import classes from './frame.module.css'
 
 /** Around each page of a broker: it is loaded, and what stops it is said. */
 export function BrokerFrame() {
   const { broker } = useParams({ from: '/signed-in/b/$broker' })
   const query = useQuery(brokerQuery(broker))
+  if (query.data && isMissing(query.error)) return <Gone name={query.data.display_name} />
   return (
     <Loaded query={query} height={600}>
       {(shown) => (
@@ -34,5 +36,23 @@ export function BrokerFrame() {
         </TitleScope>
       )}
     </Loaded>
+  )
+}
+
+function Gone({ name }: { name: string }) {
+  return (
+    <Page title={name}>
+      <Empty
+        title="This broker is gone"
+        action={
+          <Button component={Link} to="/" search={{ all: true } as never} variant="default">
+            Go to your brokers
+          </Button>
+        }
+      >
+        It was deleted while this page was open, or you may not see it any more. The audit log of the
+        organisation says who did what.
+      </Empty>
+    </Page>
   )
 }

@@ -113,7 +113,7 @@ function Actions({ id }: { id: string }) {
             </>
           }
           act={() =>
-            putNamed(path, 'bans', banName(id), { client_id: id, reason: 'banned in the console' }, true)
+            putNamed(path, 'bans', banName(id), { client_id: id, reason: 'banned in the console' }, undefined)
           }
           onDone={() => {
             done(`${id} is banned.`)

@@ -2,7 +2,7 @@ import { ActionIcon, Button, Drawer, Group, TagsInput, Text, TextInput } from '@
 import { IconDownload, IconPlayerPause, IconPlayerPlay, IconTrash } from '@tabler/icons-react'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
-import { textOf } from '../../lib/payload'
+import { textOf, toBase64 } from '../../lib/payload'
 import { save } from '../../lib/save'
 import { filterProblem } from '../../lib/topics'
 import classes from '../../live/live.module.css'
@@ -157,7 +157,7 @@ function Controls({ live }: { live: Connection }) {
 function download(messages: readonly Message[]) {
   const lines = messages.toReversed().map(({ at, topic, payload, qos, retain, properties }) => {
     const text = textOf(payload)
-    const said = text === null ? { payload_base64: btoa(String.fromCharCode(...payload)) } : { payload: text }
+    const said = text === null ? { payload_base64: toBase64(payload) } : { payload: text }
     return JSON.stringify({ at: new Date(at).toISOString(), topic, qos, retain, ...said, properties })
   })
   save(`${lines.join('\n')}\n`, 'messages.jsonl', 'application/x-ndjson')

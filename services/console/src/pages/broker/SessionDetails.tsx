@@ -38,7 +38,7 @@ export function SessionDetails({ session }: { session: Session }) {
             session.missed_at_least === 0 ? 'none' : `at least ${plural(session.missed_at_least, 'message')}`,
           ],
           ['Expiry', session.expiry_s == null ? 'never' : duration(session.expiry_s)],
-          ['Ends', session.expires_at_ms ? <Time key="ends" at={session.expires_at_ms} /> : '–'],
+          ['Expires', session.expires_at_ms ? <Time key="ends" at={session.expires_at_ms} /> : '–'],
           [
             'Will',
             session.will_delay_s == null ? 'none' : `${duration(session.will_delay_s)} after the connection`,

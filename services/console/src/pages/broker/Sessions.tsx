@@ -69,7 +69,7 @@ const columns: Column<Session>[] = [
   },
   {
     key: 'ends',
-    header: 'Ends',
+    header: 'Expires',
     width: '88px',
     isNumber: true,
     isExtra: true,
@@ -179,7 +179,7 @@ function Totals({ sessions, isCut }: { sessions: Session[]; isCut: boolean }) {
         value={`${count(sessions.length)}${isCut ? '+' : ''}`}
         note={`${count(offline)} offline`}
       />
-      <Stat label="Waiting messages" term="backlog" value={`${count(waiting)}${isMore ? '+' : ''}`} />
+      <Stat label="Waiting messages" term="waiting" value={`${count(waiting)}${isMore ? '+' : ''}`} />
       <Stat label="Waiting bytes" value={`${bytes(size)}${isMore ? '+' : ''}`} />
       <Stat label="Oldest message" value={oldest.length > 0 ? <Time at={Math.min(...oldest)} /> : '–'} />
     </Stats>

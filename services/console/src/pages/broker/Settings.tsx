@@ -3,7 +3,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { type Broker, useBroker } from '../../api/brokers'
-import { api, body, tagged } from '../../api/client'
+import { api, body, etagOf, tagged } from '../../api/client'
 import { changed } from '../../api/inForce'
 import { absolute, count } from '../../lib/format'
 import { LIMITS, type LimitName } from '../../lib/limits'
@@ -48,12 +48,17 @@ export function Settings() {
   )
 }
 
-/** Changes the broker as it is now. */
+type Changes = Partial<Pick<Broker, 'display_name' | 'limits'>>
+
+/** Changes the broker as a form has read it. */
 function useChange() {
   const { path } = useBroker()
   const client = useQueryClient()
-  const change = async (to: { display_name?: string; limits?: Broker['limits'] }) => {
-    const { etag } = await tagged(api.GET(AT, { params: { path } }))
+  const change = async (before: Broker, to: Changes, overwrites: boolean) => {
+    const asked = tagged(api.GET(AT, { params: { path } }))
+    const etag = overwrites
+      ? (await asked).etag
+      : await etagOf(asked, before, Object.keys(to) as (keyof Changes)[])
     return changed(api.PATCH(AT, { params: { path, header: { 'If-Match': etag } }, body: to }))
   }
   const again = () => {
@@ -66,14 +71,16 @@ function useChange() {
 function NameForm({ canWrite }: { canWrite: boolean }) {
   const { broker } = useBroker()
   const { change, again } = useChange()
+  const [before, setBefore] = useState<Broker>(broker)
   const [name, setName] = useState(broker.display_name)
   if (!canWrite) return null
   return (
     <Form
       verb="Rename"
       isDisabled={name === broker.display_name}
-      act={() => change({ display_name: name })}
+      act={(overwrites) => change(before, { display_name: name }, overwrites)}
       onDone={() => {
+        setBefore({ ...before, display_name: name })
         done('The broker was renamed.')
         again()
       }}
@@ -94,6 +101,7 @@ function NameForm({ canWrite }: { canWrite: boolean }) {
 function LimitsPanel({ canWrite }: { canWrite: boolean }) {
   const { broker } = useBroker()
   const { change, again } = useChange()
+  const [before, setBefore] = useState<Broker>(broker)
   const [limits, setLimits] = useState(broker.limits)
   const set = (scope: 'broker' | 'client', name: string, value: number | string) =>
     setLimits((before) => ({
@@ -109,8 +117,9 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
         <Form
           verb="Save limits"
           isDisabled={!canWrite}
-          act={() => change({ limits })}
-          onDone={({ inForceMs }) => {
+          act={(overwrites) => change(before, { limits }, overwrites)}
+          onDone={({ inForceMs, value }) => {
+            setBefore(value)
             saved('The limits were saved.', inForceMs)
             again()
           }}

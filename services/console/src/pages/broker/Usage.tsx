@@ -3,6 +3,7 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { spanOf, usageQuery } from '../../api/usage'
+import { now } from '../../lib/clock'
 import { count } from '../../lib/format'
 import { beginOf } from '../../lib/history'
 import { Cost } from '../../ui/Cost'
@@ -16,8 +17,8 @@ export function Usage() {
   const { broker, path, can } = useBroker()
   const { range = '7d' } = useSearch({ from: '/signed-in/b/$broker/usage' })
   const navigate = useNavigate({ from: '/b/$broker/usage' })
-  const [now] = useState(Date.now)
-  const span = spanOf(range, now)
+  const [at] = useState(now)
+  const span = spanOf(range, at)
   const query = useQuery({ ...usageQuery(path, span), placeholderData: keepPreviousData })
   return (
     <Page

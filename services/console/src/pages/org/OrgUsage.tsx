@@ -5,6 +5,7 @@ import { useState } from 'react'
 import { useOrganisation } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
 import { organisationUsageQuery, spanOf } from '../../api/usage'
+import { now } from '../../lib/clock'
 import { beginOf } from '../../lib/history'
 import { Cost } from '../../ui/Cost'
 import { Panel } from '../../ui/Page'
@@ -34,8 +35,8 @@ export function OrgUsage() {
   const { id, can } = useOrganisation()
   const { range = '7d' } = useSearch({ from: '/signed-in/org/$organisation' })
   const navigate = useNavigate({ from: '/org/$organisation' })
-  const [now] = useState(Date.now)
-  const span = spanOf(range, now)
+  const [at] = useState(now)
+  const span = spanOf(range, at)
   const query = useQuery({ ...organisationUsageQuery(id, span), placeholderData: keepPreviousData })
   return (
     <>

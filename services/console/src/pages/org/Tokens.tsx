@@ -8,6 +8,7 @@ import type { Schemas } from '../../api/client'
 import { useOnce } from '../../api/once'
 import { createToken, deleteToken, type Token, tokensQuery } from '../../api/organisation'
 import type { Permission } from '../../api/session'
+import { now } from '../../lib/clock'
 import { Code, Secret } from '../../ui/Code'
 import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
@@ -169,7 +170,7 @@ function TokenForm({ onMade }: { onMade: (made: Schemas['MadeToken']) => void })
   const [scopes, setScopes] = useState<string[]>(['brokers:read'])
   const [days, setDays] = useState<string | null>('90')
   // A repeated request must be the same, so the time of its expiry counts from here.
-  const [openedAt] = useState(() => Date.now())
+  const [openedAt] = useState(now)
   const send = useOnce(createToken)
   const create = () => {
     const expires_at_ms = days ? openedAt + Number(days) * DAY_MS : null

@@ -2,6 +2,8 @@ import { Select, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
+import { now } from '../../../lib/clock'
+import { absolute } from '../../../lib/format'
 import { nameFrom } from '../../../lib/names'
 import { Form } from '../../../ui/Form'
 import type { Column } from '../../../ui/Rows'
@@ -25,6 +27,13 @@ const UNTIL = [
   { value: '', label: 'until it is removed' },
 ]
 
+/** A change of the reason does not move the end of the ban. */
+const AS_IS = 'as-is'
+const asIs = ({ until_ms }: Ban) => ({
+  value: AS_IS,
+  label: until_ms ? `as before, until ${absolute(until_ms)}` : 'as before, until it is removed',
+})
+
 const columns: Column<Ban>[] = [
   {
     key: 'whom',
@@ -44,7 +53,7 @@ const columns: Column<Ban>[] = [
   },
   {
     key: 'until',
-    header: 'Ends',
+    header: 'Until',
     width: '96px',
     cell: ({ until_ms }) => (until_ms ? <Time at={until_ms} /> : 'never'),
   },
@@ -79,15 +88,24 @@ export function Bans() {
 
 function BanForm({ row, onDone }: { row: Ban | undefined; onDone: () => void }) {
   const { path } = useBroker()
+  const [before] = useState(row)
   const first = KIND_NAMES.find((one) => row?.[one])
   const [kind, setKind] = useState<Kind>(first ?? 'client_id')
   const [whom, setWhom] = useState((first && row?.[first]) ?? '')
   const [reason, setReason] = useState(row?.reason ?? '')
-  const [seconds, setSeconds] = useState<string | null>('86400')
-  const save = () => {
-    const until_ms = seconds ? Date.now() + Number(seconds) * 1000 : null
+  const [seconds, setSeconds] = useState<string | null>(row ? AS_IS : '86400')
+  const save = (overwrites: boolean) => {
+    const until_ms =
+      seconds === AS_IS ? (before?.until_ms ?? null) : seconds ? now() + Number(seconds) * 1000 : null
     const name = row?.name ?? nameFrom(`${kind}-${whom}`)
-    return putNamed(path, 'bans', name, { [kind]: whom, reason: reason || null, until_ms }, row === undefined)
+    return putNamed(
+      path,
+      'bans',
+      name,
+      { [kind]: whom, reason: reason || null, until_ms },
+      before,
+      overwrites,
+    )
   }
   return (
     <Form verb={row ? 'Save ban' : 'Add ban'} act={save} onDone={onDone}>
@@ -117,7 +135,13 @@ function BanForm({ row, onDone }: { row: Ban | undefined; onDone: () => void }) 
             error={wrong.reason}
             maxLength={256}
           />
-          <Select label="Duration" data={UNTIL} value={seconds} onChange={setSeconds} allowDeselect={false} />
+          <Select
+            label="Duration"
+            data={before ? [asIs(before), ...UNTIL] : UNTIL}
+            value={seconds}
+            onChange={setSeconds}
+            allowDeselect={false}
+          />
         </>
       )}
     </Form>

@@ -1,9 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
-import { useState } from 'react'
+import { useEffect, useState } from 'react'
 import { type AccessSettings, accessQuery, ownSettings, setAccess } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Tagged } from '../../../api/client'
 import { Form } from '../../../ui/Form'
+import { Held } from '../../../ui/Held'
 import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { Loaded } from '../../../ui/State'
@@ -19,27 +20,41 @@ export function BrokerRules() {
       title="Rules of all clients"
       lead="They come last: after those of the token, the credential and its group."
     >
-      <Loaded query={query}>{(access) => <RulesForm key={access.etag} access={access} />}</Loaded>
+      <Loaded query={query}>
+        {(latest) => (
+          <Held latest={latest}>
+            {(access, setTouched) => <RulesForm key={access.etag} access={access} onTouch={setTouched} />}
+          </Held>
+        )}
+      </Loaded>
     </Panel>
   )
 }
 
-function RulesForm({ access }: { access: Tagged<AccessSettings> }) {
+export interface AccessFormProps {
+  access: Tagged<AccessSettings>
+  onTouch: (isTouched: boolean) => void
+}
+
+function RulesForm({ access, onTouch }: AccessFormProps) {
   const { path, can } = useBroker()
   const again = useAccessChanged()
   const own = ownSettings(access.value)
   const stored = own.rules ?? []
   const [rules, setRules] = useState(stored)
   const asks = useOwnAccessQuestion({ ...own, rules })
+  const isChanged = JSON.stringify(rules) !== JSON.stringify(stored)
+  useEffect(() => onTouch(isChanged), [isChanged, onTouch])
   if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
   return (
     <Form
       verb="Save rules"
-      isDisabled={!rulesAreRight(rules) || JSON.stringify(rules) === JSON.stringify(stored)}
+      isDisabled={!rulesAreRight(rules) || !isChanged}
       asks={asks}
-      act={() => setAccess(path, { ...own, rules }, access.etag)}
+      act={(overwrites) => setAccess(path, { ...own, rules }, overwrites ? '*' : access.etag)}
       onDone={(change) => {
         saved('The rules were saved.', change.inForceMs)
+        onTouch(false)
         again()
       }}
     >

@@ -79,6 +79,7 @@ export function Certificates() {
 
 function CaForm({ row, onDone }: { row: Ca | undefined; onDone: () => void }) {
   const { path } = useBroker()
+  const [before] = useState(row)
   const [name, setName] = useState(row?.name ?? '')
   const [pem, setPem] = useState(row?.pem ?? '')
   const [revoked, setRevoked] = useState(row?.revoked ?? '')
@@ -89,7 +90,7 @@ function CaForm({ row, onDone }: { row: Ca | undefined; onDone: () => void }) {
   return (
     <Form
       verb="Save client CA"
-      act={() => putNamed(path, 'client-cas', name, settings, row === undefined)}
+      act={(overwrites) => putNamed(path, 'client-cas', name, settings, before, overwrites)}
       onDone={onDone}
     >
       {(wrong) => (

@@ -12,6 +12,7 @@ import {
 } from '../../../api/fleets'
 import { useOnce } from '../../../api/once'
 import { useMe } from '../../../api/session'
+import { now } from '../../../lib/clock'
 import { claimCommands } from '../../../lib/fleet'
 import { absolute, count } from '../../../lib/format'
 import { nameFrom } from '../../../lib/names'
@@ -182,7 +183,7 @@ function Create({ onMade }: { onMade: (made: MadeClaimToken) => void }) {
   const [group, setGroup] = useState<string | null>(null)
   const [rules, setRules] = useState<ClaimToken['rules']>([])
   // A repeated request must be the same, so the time of its expiry counts from here.
-  const [openedAt] = useState(() => Date.now())
+  const [openedAt] = useState(now)
   const send = useOnce(createClaimToken)
   const create = () =>
     send({

@@ -118,7 +118,7 @@ export function Credentials() {
               />
             )}
             <Drawer
-              opened={isNew || edit !== undefined}
+              opened={made !== null || isNew || edit !== undefined}
               onClose={close}
               title={made ? `Credential of ${made.user}` : edit ? `Credential ${edit}` : 'Create credential'}
               // The password cannot be shown again.
@@ -210,12 +210,14 @@ interface EditProps {
   onDone: () => void
 }
 
-function Edit({ credential, onRotated, onDone }: EditProps) {
+function Edit({ credential: latest, onRotated, onDone }: EditProps) {
   const { path, can } = useBroker()
+  const [credential] = useState(latest)
   const [enabled, setEnabled] = useState(credential?.enabled ?? true)
   const [group, setGroup] = useState(credential?.group ?? null)
   const [rules, setRules] = useState(credential?.rules ?? [])
-  if (!credential) return <Empty title="There is no such credential">It was deleted meanwhile.</Empty>
+  if (!credential || !latest)
+    return <Empty title="There is no such credential">It was deleted meanwhile.</Empty>
   const { user } = credential
   if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
   return (
@@ -223,7 +225,7 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
       <Form
         verb="Save credential"
         isDisabled={!rulesAreRight(rules)}
-        act={() => changeCredential(path, user, { enabled, group, rules })}
+        act={(overwrites) => changeCredential(path, credential, { enabled, group, rules }, overwrites)}
         onDone={() => {
           done(`${user} was changed.`)
           onDone()

@@ -47,13 +47,14 @@ export function Groups() {
 
 function GroupForm({ row, onDone }: { row: Group | undefined; onDone: () => void }) {
   const { path } = useBroker()
+  const [before] = useState(row)
   const [name, setName] = useState(row?.name ?? '')
   const [rules, setRules] = useState(row?.rules ?? [])
   return (
     <Form
       verb="Save group"
       isDisabled={!rulesAreRight(rules)}
-      act={() => putNamed(path, 'groups', name, { rules }, row === undefined)}
+      act={(overwrites) => putNamed(path, 'groups', name, { rules }, before, overwrites)}
       onDone={onDone}
     >
       {(wrong) => (

@@ -50,7 +50,7 @@ export function Issuers() {
   return (
     <NamedList
       kind="jwt-issuers"
-      title="Token issuers"
+      title="JWT issuers"
       lead="A client sends a JWT of one of these issuers as its password. Switch tokens on under Authentication."
       notice={<SwitchedOff what="tokens" isOff={({ tokens }) => !tokens} />}
       noun="issuer"
@@ -77,6 +77,7 @@ const keyText = (key: Issuer['key'] | undefined) => {
 
 function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => void }) {
   const { path } = useBroker()
+  const [before] = useState(row)
   const [name, setName] = useState(row?.name ?? '')
   const [issuer, setIssuer] = useState(row?.issuer ?? '')
   const [audience, setAudience] = useState((row?.audience ?? []).join(' '))
@@ -91,7 +92,7 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
     if (kind === 'pem') return { kind, pem: key }
     return kind === 'jwks' ? { kind, url: key } : { kind, secret: key || null }
   }
-  const save = () =>
+  const save = (overwrites: boolean) =>
     putNamed(
       path,
       'jwt-issuers',
@@ -101,13 +102,14 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
         issuer: issuer || null,
         audience: audience.split(/\s+/).filter(Boolean),
         key: keySettings(),
-        claims: { ...row?.claims, user, rules: rules || null },
+        claims: { ...before?.claims, user, rules: rules || null },
         enabled,
-        group: row?.group,
-        leeway_s: row?.leeway_s,
-        disconnect_at_expiry: row?.disconnect_at_expiry,
+        group: before?.group,
+        leeway_s: before?.leeway_s,
+        disconnect_at_expiry: before?.disconnect_at_expiry,
       },
-      row === undefined,
+      before,
+      overwrites,
     )
   const choose = (next: Kind) => {
     setKind(next)

@@ -1,14 +1,16 @@
 import { NumberInput, Select, Stack, Switch, TextInput } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
-import { useState } from 'react'
+import { useEffect, useState } from 'react'
 import { type AccessSettings, accessQuery, ownSettings, setAccess } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
-import type { Schemas, Tagged } from '../../../api/client'
+import type { Schemas } from '../../../api/client'
 import { Form } from '../../../ui/Form'
+import { Held } from '../../../ui/Held'
 import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { PasswordInput } from '../../../ui/PasswordInput'
 import { Loaded } from '../../../ui/State'
+import type { AccessFormProps } from './BrokerRules'
 import { useAccessChanged, useOwnAccessQuestion } from './BySettings'
 
 type Webhook = Schemas['AccessWebhook']
@@ -62,17 +64,26 @@ export function Methods() {
       title={isBySettings ? 'Authentication, not in force' : 'Authentication'}
       lead={isBySettings ? NOT_IN_FORCE : ORDER}
     >
-      <Loaded query={query}>{(access) => <MethodsForm key={access.etag} access={access} />}</Loaded>
+      <Loaded query={query}>
+        {(latest) => (
+          <Held latest={latest}>
+            {(access, setTouched) => <MethodsForm key={access.etag} access={access} onTouch={setTouched} />}
+          </Held>
+        )}
+      </Loaded>
     </Panel>
   )
 }
 
-function MethodsForm({ access }: { access: Tagged<AccessSettings> }) {
+function MethodsForm({ access, onTouch }: AccessFormProps) {
   const { path, can } = useBroker()
   const again = useAccessChanged()
-  const [said, setSaid] = useState(() => ownSettings(access.value))
+  const [stored] = useState(() => ownSettings(access.value))
+  const [said, setSaid] = useState(stored)
   const change = (to: Partial<AccessSettings>) => setSaid((before) => ({ ...before, ...to }))
   const asks = useOwnAccessQuestion(said)
+  const isChanged = said !== stored
+  useEffect(() => onTouch(isChanged), [isChanged, onTouch])
   const isReadOnly = !can('access:write')
   return (
     <fieldset disabled={isReadOnly} style={{ border: 0, padding: 0, margin: 0 }}>
@@ -80,8 +91,9 @@ function MethodsForm({ access }: { access: Tagged<AccessSettings> }) {
         verb="Save authentication"
         isDisabled={isReadOnly}
         asks={asks}
-        act={() => setAccess(path, said, access.etag)}
+        act={(overwrites) => setAccess(path, said, overwrites ? '*' : access.etag)}
         onDone={(change) => {
+          onTouch(false)
           saved('Authentication was saved.', change.inForceMs)
           again()
         }}

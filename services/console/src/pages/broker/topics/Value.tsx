@@ -11,6 +11,7 @@ import { storing } from '../../../lib/storing'
 import type { SeenMessage } from '../../../lib/topics'
 import { Payload } from '../../../live/MessageView'
 import { Confirm } from '../../../ui/Confirm'
+import { Long } from '../../../ui/Long'
 import { done } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { Facts } from '../../../ui/Stat'
@@ -31,7 +32,7 @@ export function Value({ topic, seen, onClose }: ValueProps) {
   const isGone = isMissing(query.error)
   return (
     <Panel
-      title={<span className="mono">{topic}</span>}
+      title={<Long text={topic} what="topic" />}
       actions={<CloseButton aria-label="Close" onClick={onClose} />}
     >
       <Stack gap="md">

@@ -78,7 +78,7 @@ export function Deliveries({ name }: { name: string }) {
               columns={columns}
               idOf={({ number }) => String(number)}
               onOpen={setOpen}
-              detailOf={(row) => `${row.event_type}, ${resultSaid(row)}`}
+              detailOf={(row) => `request ${row.number}, ${row.event_type}, ${resultSaid(row)}`}
               rowsShown={8}
             />
           )

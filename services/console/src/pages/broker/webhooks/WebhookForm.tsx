@@ -22,6 +22,7 @@ interface WebhookFormProps {
 
 export function WebhookForm({ row, onDone }: WebhookFormProps) {
   const { path } = useBroker()
+  const [before] = useState(row)
   const [name, setName] = useState(row?.name ?? '')
   const [url, setUrl] = useState(row?.url ?? '')
   const [events, setEvents] = useState<string[]>(row?.events ?? ['message'])
@@ -29,7 +30,7 @@ export function WebhookForm({ row, onDone }: WebhookFormProps) {
   const [signingKey, setSigningKey] = useState('')
   const [batchMax, setBatchMax] = useState<number | string>(row?.batch_max ?? 1)
   const [enabled, setEnabled] = useState(row?.enabled ?? true)
-  const save = () =>
+  const save = (overwrites: boolean) =>
     putWebhook(
       path,
       name,
@@ -41,7 +42,8 @@ export function WebhookForm({ row, onDone }: WebhookFormProps) {
         batch_max: Number(batchMax),
         enabled,
       },
-      row === undefined,
+      before,
+      overwrites,
     )
   return (
     <Form verb="Save webhook" act={save} onDone={() => onDone(name)}>

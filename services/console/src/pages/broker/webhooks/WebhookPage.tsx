@@ -13,6 +13,7 @@ import {
   testWebhook,
   type Webhook,
 } from '../../../api/webhooks'
+import { now } from '../../../lib/clock'
 import { bytes, count, plural } from '../../../lib/format'
 import { reasonSaid } from '../../../lib/incidents'
 import { Code } from '../../../ui/Code'
@@ -80,7 +81,7 @@ function Numbers({ status }: { status: Status }) {
       {failing_since_ms && last_failure && (
         <Alert color="red" variant="light" mb="md" title="Your service does not accept events">
           {reasonSaid(last_failure.reason)}. The first attempt failed <Time at={failing_since_ms} />
-          {next_attempt_at_ms && next_attempt_at_ms > Date.now() && (
+          {next_attempt_at_ms && next_attempt_at_ms > now() && (
             <>
               , the next one is <Time at={next_attempt_at_ms} />
             </>
@@ -249,6 +250,7 @@ function DeadLetters({ name }: { name: string }) {
               columns={columns}
               idOf={({ id }) => id}
               onOpen={setOpen}
+              detailOf={({ id }) => id}
             />
           )
         }

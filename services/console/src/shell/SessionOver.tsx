@@ -1,0 +1,44 @@
+import { Modal } from '@mantine/core'
+import { useQueryClient } from '@tanstack/react-query'
+import { useEffect } from 'react'
+import { type Session, sessionOfOtherTab, signedInAgain } from '../api/session'
+import { SignInSteps } from '../pages/SignIn'
+import { CardInDialog } from './Card'
+
+/** Above drawers, their questions, and notices. */
+const Z_INDEX = 1_000
+
+/** The sign-in over a page whose session has ended. The page keeps what was typed, and nobody can read it meanwhile. */
+export function SessionOver({ me }: { me: Session }) {
+  const client = useQueryClient()
+  useEffect(() => {
+    const look = async () => {
+      const session = await sessionOfOtherTab()
+      if (session) signedInAgain(client, session)
+    }
+    addEventListener('focus', look)
+    return () => removeEventListener('focus', look)
+  }, [client])
+  return (
+    <Modal
+      opened
+      fullScreen
+      padding={0}
+      onClose={() => {}}
+      withCloseButton={false}
+      closeOnEscape={false}
+      closeOnClickOutside={false}
+      zIndex={Z_INDEX}
+      transitionProps={{ duration: 0 }}
+      attributes={{ content: { 'aria-label': 'Sign in' } }}
+    >
+      <CardInDialog value={true}>
+        <SignInSteps
+          lead="Your session has ended. Then you are back where you were, with all that you have typed."
+          email={me.user.email ?? ''}
+          onSignedIn={(session) => signedInAgain(client, session)}
+        />
+      </CardInDialog>
+    </Modal>
+  )
+}
