@@ -323,8 +323,7 @@ impl Pool {
     /// has about its size: a buffer counts the bytes of a run, not its capacity.
     pub(crate) fn share(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
         let fits = |capacity| (bytes.len()..=2 * bytes.len()).contains(&capacity);
-        let written =
-            self.runs.iter().rposition(|run| Arc::strong_count(run) == 1 && fits(run.capacity()));
+        let written = self.runs.iter().rposition(|run| Arc::strong_count(run) == 1 && fits(run.capacity()));
         let mut run = written.map(|index| self.runs.remove(index)).unwrap_or_default();
         let copy = Arc::make_mut(&mut run);
         copy.clear();

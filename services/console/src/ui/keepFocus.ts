@@ -35,18 +35,23 @@ export function keepFocus(page: HTMLElement) {
 
   page.addEventListener('focusin', ({ target }) => {
     if (path[0] && !path[0].closest('[role=dialog]')) beforeDialog = path
-    path = []
-    for (let one = target as Element | null; one; one = one.parentElement) path.push(one)
+    path = pathTo(target as Element)
   })
-  // A click beside all controls is meant to leave them.
+  // A click beside all controls is meant to leave them. Safari does not focus a button that is clicked.
   page.addEventListener('pointerdown', ({ target }) => {
-    if (!(target as Element).closest('a, button, input, select, textarea, label, [tabindex]')) path = []
+    path = pathTo((target as Element).closest('a, button, input, select, textarea, label, [tabindex]'))
   })
   new MutationObserver(lookSoon).observe(page, {
     childList: true,
     subtree: true,
     attributeFilter: ['disabled'],
   })
+}
+
+function pathTo(element: Element | null) {
+  const path: Element[] = []
+  for (let one = element; one; one = one.parentElement) path.push(one)
+  return path
 }
 
 function placeNear(around: readonly Element[]): HTMLElement | null {
