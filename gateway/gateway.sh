@@ -100,7 +100,6 @@ YAML
 # back.
 limit_heap() {
     local total most
-    # Not by awk: that of Debian counts to 2^31.
     read -r _ total _ </proc/meminfo
     most=$((total * 768))
     [ "$GATEWAY_HEAP_BYTES_MAX" -gt "$most" ] || return 0

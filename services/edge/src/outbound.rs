@@ -121,8 +121,7 @@ impl Outbound {
         }
     }
 
-    /// Calls `on_bytes` with the MQTT bytes after the first `skip` waiting ones. `skip` must cover each WebSocket frame that
-    /// was begun, because their headers are not told apart from MQTT bytes.
+    /// Calls `on_bytes` with the MQTT bytes after the first `skip` waiting ones, which must include all headers of frames.
     pub(crate) fn each_after(&self, skip: usize, mut on_bytes: impl FnMut(&[u8])) {
         let mut skip = skip + self.written;
         let chunks = self.chunks.iter().map(|chunk| (chunk.bytes(), matches!(chunk, Chunk::Control(_))));
@@ -302,8 +301,7 @@ pub(crate) struct Pool {
         reason = "connections hold boxes: a buffer moves in and out without being copied"
     )]
     buffers: Vec<Box<Outbound>>,
-    /// The last runs that receivers shared, the newest last. Copying into new memory takes several times longer than
-    /// into memory that is still in the processor's cache.
+    /// The last runs that receivers shared, the newest last: copying into memory that is still in the cache is faster.
     runs: Vec<Arc<Vec<u8>>>,
 }
 
