@@ -22,8 +22,8 @@ fail() {
 
 # shellcheck disable=SC2154 # prepare sets example
 # tf COMMAND ARGUMENTS...: its output goes to a file, of which the end is shown when it fails. Terraform gives a provider a minute to
-# start, which a busy machine exceeds, and moto answers a repeated request for a rule that has gone with an error that AWS does not
-# give: the same command is then repeated, three times at most.
+# start, which a busy machine exceeds, and moto once answered with InvalidPermission.NotFound at the end of a destroy: the same command
+# is then repeated, three times at most.
 tf() {
     local code try
     for try in 1 2 3; do
