@@ -143,6 +143,19 @@ fn offline_members_are_picked_only_when_nobody_is_online() {
 }
 
 #[test]
+fn one_member_can_be_passed_over() {
+    let router = router(3);
+    let others = |router: &Router| group(router).pick_online(|other| other != target(1));
+    for _ in 0..6 {
+        assert_ne!(others(&router).unwrap().target, target(1));
+    }
+    router.set_online(FILTER, target(0), false);
+    router.set_online(FILTER, target(2), false);
+    assert_eq!(others(&router), None, "the only one online does not count");
+    assert_eq!(group(&router).pick().unwrap().target, target(1));
+}
+
+#[test]
 fn groups_of_one_filter_and_filters_of_one_name_are_apart() {
     let router = router(2);
     router.subscribe(Filter { share: Some("auditors"), filter: "jobs/+" }, subscription(5));
