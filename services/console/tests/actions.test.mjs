@@ -7,7 +7,7 @@ import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { after, before, test } from 'node:test'
 import { Harness, settled } from './harness.mjs'
-import { Api, PASSWORD, Server, until } from './server.mjs'
+import { Api, ownerOf, PASSWORD, Server, until } from './server.mjs'
 
 let server
 let harness
@@ -19,11 +19,7 @@ let at
 before(async () => {
   server = await Server.make({ 'sign-up': 'anybody' })
   harness = await Harness.on(server)
-  owner = new Api(server.url)
-  await owner.signUp('Ann', server.link('/sign-up'))
-  organisation = `/organisations/${(await owner.get('/me')).organisations[0].id}`
-  broker = (await owner.post(`${organisation}/brokers`, { display_name: 'Plant 7' })).name
-  at = `${organisation}/brokers/${broker}`
+  ;({ owner, organisation, broker, at } = await ownerOf(server))
 })
 
 after(async () => {

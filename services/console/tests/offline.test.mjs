@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { Harness } from './harness.mjs'
-import { Api, Server } from './server.mjs'
+import { ownerOf, Server } from './server.mjs'
 
 let server
 let harness
@@ -13,9 +13,7 @@ let broker
 before(async () => {
   server = await Server.make({ 'sign-up': 'anybody' })
   harness = await Harness.on(server)
-  api = new Api(server.url)
-  const organisation = await api.signUp('Ann', server.link('/sign-up'))
-  broker = (await api.post(`${organisation}/brokers`, { display_name: 'Plant 7' })).name
+  ;({ owner: api, broker } = await ownerOf(server))
 })
 
 after(async () => {

@@ -161,3 +161,11 @@ export class Api {
     return me.organisations[0] && `/organisations/${me.organisations[0].id}`
   }
 }
+
+/** The person who owns the server, with a broker. `at`: the API's path of the broker. */
+export async function ownerOf(server) {
+  const owner = new Api(server.url)
+  const organisation = await owner.signUp('Ann', server.link('/sign-up'))
+  const broker = (await owner.post(`${organisation}/brokers`, { display_name: 'Plant 7' })).name
+  return { owner, organisation, broker, at: `${organisation}/brokers/${broker}` }
+}

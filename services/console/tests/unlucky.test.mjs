@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { after, before, test } from 'node:test'
 import { Harness, settled } from './harness.mjs'
-import { Api, PASSWORD, Server, until } from './server.mjs'
+import { Api, ownerOf, PASSWORD, Server, until } from './server.mjs'
 
 let server
 let harness
@@ -17,10 +17,7 @@ let at
 before(async () => {
   server = await Server.make({ 'sign-up': 'anybody' })
   harness = await Harness.on(server)
-  owner = new Api(server.url)
-  organisation = await owner.signUp('Ann', server.link('/sign-up'))
-  broker = (await owner.post(`${organisation}/brokers`, { display_name: 'Plant 7' })).name
-  at = `${organisation}/brokers/${broker}`
+  ;({ owner, organisation, broker, at } = await ownerOf(server))
 })
 
 after(async () => {
@@ -184,9 +181,15 @@ test('rules that are being written survive a change in another tab', async () =>
   const read = await fetch(`${server.url}/api/v1${at}/access`, { headers: { cookie: owner.cookie } })
   const settings = await read.json()
   await owner.put(`${at}/access`, { ...settings, anonymous: true }, { 'if-match': read.headers.get('etag') })
-  const again = tab.waitForResponse((response) => response.url().endsWith('/access') && response.ok())
-  await tab.evaluate(() => window.dispatchEvent(new Event('visibilitychange')))
-  await again
+  let isReadAgain = false
+  tab.on('response', (response) => {
+    isReadAgain ||= response.url().endsWith('/access') && response.ok()
+  })
+  // Coming back to the tab reads only what is older than some seconds.
+  await until('the page to be read again', async () => {
+    await tab.evaluate(() => window.dispatchEvent(new Event('visibilitychange')))
+    return isReadAgain
+  })
   await tab.waitForTimeout(300)
   assert.equal(await filter.inputValue(), 'mine/#')
   await submit(tab, 'Save rules').click()
