@@ -16,7 +16,9 @@ const NO_BROKER: u64 = u64::MAX;
 /// Estimated costs of jobs, in units of a small message for one stream. A filter costs more than its transaction takes,
 /// because the event loops must match topics again.
 pub(super) mod cost {
-    pub(super) const BYTES: usize = 1_024;
+    /// Bytes for one unit: they are written once to the journal, and again by each flush and merge, which later commits wait
+    /// for.
+    pub(super) const BYTES: usize = 384;
     pub(in crate::store) const FILTER: usize = 20;
     /// A retained message: the rows that it replaces are read.
     pub(super) const RETAINED: usize = 4;

@@ -257,7 +257,7 @@ impl Shared {
         )?;
         let Some(found) = found else { return Ok(None) };
         let broker = Arc::new(Broker::new(found.id, name, self.mailboxes.len()));
-        let sessions = load::all(&self.layers, &self.clock, &broker)?;
+        let sessions = load::all(&self.layers, &self.clock, &self.brokers, &broker)?;
         broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
         broker.counters[self.mailboxes.len()].sessions.add(sessions);
         broker.set_records(access::load(&self.layers, &broker)?);
