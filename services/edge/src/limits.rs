@@ -194,6 +194,8 @@ const PER_BROKER_MIN: u64 = 64 * 1024 * 1024;
 /// The least default memory of incomplete packets, and of retained messages, bytes.
 const INPUT_MEMORY_MIN: u64 = 32 * 1024 * 1024;
 const RETAINED_MEMORY_MIN: u64 = 64 * 1024 * 1024;
+/// Memtables and block cache of the embedded store, bytes.
+const STORE_MEMORY: u64 = 128 * 1024 * 1024;
 /// Filters can use one part in so many of the process' memory, and messages that sessions hold as well.
 const MEMORY_DIVISOR: u64 = 4;
 /// The topic aliases of one broker can use one part in so many of that.
@@ -210,7 +212,8 @@ impl EdgeLimits {
         self.topic_alias_bytes_per_broker_max =
             or(self.topic_alias_bytes_per_broker_max, (share / ALIASES_DIVISOR).max(PER_BROKER_MIN));
         self.input_memory_max = or(self.input_memory_max, (share / 2).max(INPUT_MEMORY_MIN));
-        let half = if memory == 0 { u64::MAX } else { (memory / 2).max(RETAINED_MEMORY_MIN) };
+        let half = memory.saturating_sub(STORE_MEMORY) / 2;
+        let half = if memory == 0 { u64::MAX } else { half.max(RETAINED_MEMORY_MIN) };
         self.retained_memory_max = or(self.retained_memory_max, half);
         self.filter_memory_max = or(self.filter_memory_max, share.max(FILTER_MEMORY_MIN));
         self.filter_memory_per_broker_max = or(self.filter_memory_per_broker_max, self.filter_memory_max / 2);

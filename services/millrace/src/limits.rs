@@ -125,7 +125,7 @@ limits! {
     retained_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the retained messages of one broker, about 100 bytes for each level of a topic included. Beyond it the server refuses a retained message.";
     retained_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory of the retained messages of all brokers; 0 is half of memory_max, and 64 MiB at least. Beyond it the server refuses retained messages that are new or larger. It starts with as many as fit, and refuses subscriptions of a broker whose retained messages do not all fit.";
+        "Memory of the retained messages of all brokers; 0 is half of what memory_max leaves beside the 128 MiB of the store, and 64 MiB at least. Beyond it the server refuses retained messages that are new or larger. It starts with as many as fit, and refuses subscriptions of a broker whose retained messages do not all fit.";
     memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory that the process may use; 0 is the memory of its cgroup or of the machine. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages that are new or larger, from 80 % on it refuses new connections, from 90 % on it reads publishers slowly.";
     outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",

@@ -38,11 +38,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         retained_growth,
     )
     .with(|| Setup { arguments: &["--memory-max=268435456"], ..Setup::default() })
-    .wanted(Wanted { peak_mib: 128 + 192, ..STORED })
+    .wanted(Wanted { peak_mib: 64 + 192, ..STORED })
     .alone(),
 ];
 
-/// Half of the memory is for retained messages; the rest of the peak are memtables of the store.
+/// A quarter of the memory is for retained messages; the rest of the peak are memtables of the store.
 fn retained_growth(ring: &Ring<'_>) -> Outcome<()> {
     let topics = || (0..400).map(|number| format!("grow/{number}"));
     retain(ring, topics(), b"x")?;

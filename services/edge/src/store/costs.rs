@@ -8,7 +8,7 @@ use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 use super::backlog::{COSTLY, Lane, Work};
 use super::queue::{self, Sized as _};
 use crate::broker::Broker;
-use crate::jobs::{FILTER_BYTES, IdWrite, Job, SharedMessages, ToRead, Write};
+use crate::jobs::{FILTER_BYTES, IdWrite, Job, Read, SharedMessages, Write};
 
 /// For jobs without an order among themselves or with other jobs.
 const NO_BROKER: u64 = u64::MAX;
@@ -176,7 +176,7 @@ impl queue::Sized for Job {
     }
 }
 
-impl queue::Sized for ToRead {
+impl queue::Sized for Read {
     fn size(&self) -> usize {
         0
     }
