@@ -161,19 +161,25 @@ impl Store {
             region.wait_for_joins(&shared.brokers.all());
         }
         writer::abandon(&shared);
-        store.threads.push(start(&shared, "store-write", writer::run)?);
+        store.start_threads()?;
+        Ok(store)
+    }
+
+    fn start_threads(&mut self) -> Result<(), StartError> {
+        let shared = self.shared.clone();
+        self.threads.push(start(&shared, "store-write", writer::run)?);
         let readers = if shared.is_shared { READERS_SHARED } else { 1 };
         for number in 1..=readers {
             let run = if number == 1 { reader::run } else { reader::help };
-            store.threads.push(start(&shared, &format!("store-read-{number}"), run)?);
+            self.threads.push(start(&shared, &format!("store-read-{number}"), run)?);
         }
         for number in 1..=opening::THREADS {
-            store.threads.push(start(&shared, &format!("store-open-{number}"), opening::run)?);
+            self.threads.push(start(&shared, &format!("store-open-{number}"), opening::run)?);
         }
         if shared.is_shared {
-            store.threads.push(start(&shared, "store-retained", retained::run)?);
+            self.threads.push(start(&shared, "store-retained", retained::run)?);
         }
-        Ok(store)
+        Ok(())
     }
 
     /// Submits jobs, which run in this order, and empties `jobs`.

@@ -1,4 +1,4 @@
-//! What limits leave room for.
+//! The room that limits leave for subscriptions.
 
 use millrace_mqtt::SubscribeOptions;
 use millrace_mqtt::topic::Filter;
