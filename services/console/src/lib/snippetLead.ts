@@ -11,7 +11,7 @@ interface Login {
 }
 
 export function snippetLead(
-  { isBoard, ownsCa }: Pick<Snippet, 'isBoard' | 'ownsCa'>,
+  { isBoard, ownsCa, needsRoot }: Pick<Snippet, 'isBoard' | 'ownsCa' | 'needsRoot'>,
   target: Target,
   { isMade, isBySettings }: Login,
 ): string {
@@ -20,6 +20,8 @@ export function snippetLead(
     return isBySettings
       ? 'USER and PASSWORD stand for a user of the password file of the server, until you turn credentials on.'
       : 'Create a credential first. Until then, USER and PASSWORD stand for it.'
+  if (needsRoot && target.tls && !hasOwnCa(target))
+    return `The snippet works once you put in the name and password of your Wi-Fi and the root certificate of ${target.host}.`
   return isBoard
     ? 'The snippet works once you put in the name and password of your Wi-Fi.'
     : `The snippet works as pasted${hasOwnCa(target) && !ownsCa ? `, in a folder with ${CA_FILE}` : ''}.`

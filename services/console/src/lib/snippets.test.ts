@@ -55,6 +55,15 @@ test('a string of a board has one line for each line of the certificate', () => 
   }
 })
 
+test('no snippet sends a password without a check of the certificate', () => {
+  for (const target of [guarded, { ...guarded, caPem }]) {
+    for (const { code } of SNIPPETS)
+      expect(code(target)).not.toMatch(/setInsecure|insecure|CERT_NONE|rejectUnauthorized/)
+  }
+  const arduino = SNIPPETS.find(({ id }) => id === 'arduino')?.code(guarded)
+  expect(arduino).toContain('network.setCACert(authority)')
+})
+
 test('Node-RED imports a flow whose wires and settings all exist', () => {
   for (const target of [open, guarded, { ...guarded, caPem }]) {
     const flow = JSON.parse(SNIPPETS.find(({ id }) => id === 'node-red')?.code(target) ?? '')

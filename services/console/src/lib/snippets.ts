@@ -34,6 +34,8 @@ export interface Snippet {
   ownsCa?: boolean
   /** The program joins a Wi-Fi. */
   isBoard?: boolean
+  /** The program names a public root certificate, which the reader puts in. */
+  needsRoot?: boolean
   code: (target: Target) => string
 }
 
@@ -283,6 +285,7 @@ export const SNIPPETS: readonly Snippet[] = [
     file: 'hello.ino',
     ownsCa: true,
     isBoard: true,
+    needsRoot: true,
     code: arduino,
   },
   {

@@ -12,6 +12,13 @@ test.each(['', 'a#', 'a/#/b', 'a/b+', '+a'])('%j is no topic filter', (filter) =
   expect(filterProblem(filter)).not.toBeNull()
 })
 
+test('a topic or filter of 4,096 bytes is valid, a longer one is not', () => {
+  for (const problem of [topicProblem, filterProblem]) {
+    expect(problem('a'.repeat(4096))).toBeNull()
+    expect(problem('ä'.repeat(2049))).toContain('4,096')
+  }
+})
+
 test('wildcards are in no topic', () => {
   expect(topicProblem('a/b')).toBeNull()
   for (const wrong of ['', 'a/+', '#']) expect(topicProblem(wrong)).not.toBeNull()

@@ -1,13 +1,13 @@
 // Topics and topic filters. The checks show a mistake before a form is sent; the server decides.
 
-/** The longest string of MQTT: its length has two bytes. */
-const BYTES_MAX = 65_535
+/** The server refuses longer ones (`TOPIC_BYTES_MAX`), although MQTT allows 65,535 bytes. */
+const BYTES_MAX = 4_096
 const bytesOf = (text: string) => new TextEncoder().encode(text).length
 
 /** The text beside a form's field with a wrong topic filter; null when it is valid. */
 export function filterProblem(filter: string): string | null {
   if (filter === '') return 'Enter a topic filter, such as plant/+/state or #.'
-  if (bytesOf(filter) > BYTES_MAX) return 'A topic filter has at most 65,535 bytes.'
+  if (bytesOf(filter) > BYTES_MAX) return 'A topic filter has at most 4,096 bytes.'
   const levels = filter.split('/')
   for (const [at, level] of levels.entries()) {
     if (level.includes('#') && (level !== '#' || at < levels.length - 1)) {
@@ -22,7 +22,7 @@ export function filterProblem(filter: string): string | null {
 export function topicProblem(topic: string): string | null {
   if (topic === '') return 'Enter a topic, such as plant/1/state.'
   if (/[#+]/.test(topic)) return 'A topic that is published to has no + and no #.'
-  if (bytesOf(topic) > BYTES_MAX) return 'A topic has at most 65,535 bytes.'
+  if (bytesOf(topic) > BYTES_MAX) return 'A topic has at most 4,096 bytes.'
   return null
 }
 
