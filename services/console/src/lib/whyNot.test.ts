@@ -1,6 +1,15 @@
+import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import type { Schemas } from '../api/client'
-import { type ConnectFacts, connectPath, packetOf, type TopicFacts, topicPath } from './whyNot'
+import {
+  type ConnectFacts,
+  connectPath,
+  connectRefusalSince,
+  LIMITS_OF,
+  packetOf,
+  type TopicFacts,
+  topicPath,
+} from './whyNot'
 
 type Incident = Schemas['Incident']
 
@@ -68,6 +77,24 @@ test.each([
   expect(outcomes(steps.slice(place + 1))).not.toContain('passed')
 })
 
+test('each limit that the server declares has its packet, and no other limit has one', () => {
+  const declarations = readFileSync('../edge/metrics.toml', 'utf8')
+  const [, labels = ''] =
+    /^name = "millrace_limits_reached_total"$[^[]*^labels\.limit = \[(.*)\]$/m.exec(declarations) ?? []
+  const declared = [...labels.matchAll(/"([^"]+)"/g)].map(([, label]) => label)
+  expect(declared.length).toBeGreaterThan(20)
+  expect(Object.keys(LIMITS_OF).sort()).toEqual(declared.sort())
+})
+
+test('a CONNECT that a limit refused counts as a refusal; older ones and limits of other packets do not', () => {
+  const limited = { ...incident('limit_reached', 'full', 'broker.connections'), last_at_ms: 3000 }
+  const slowed = { ...incident('limit_reached', 'slow', 'client.publishes_per_s'), last_at_ms: 4000 }
+  const refused = { ...incident('connect_refused', 'a ban'), last_at_ms: 2000 }
+  expect(connectRefusalSince([refused, slowed, limited], 2000)).toBe(limited)
+  expect(connectRefusalSince([refused, slowed], 2000)).toBe(refused)
+  expect(connectRefusalSince([refused, slowed], 2001)).toBeUndefined()
+})
+
 test('a limit refuses before the bans are looked at', () => {
   const refusal = incident(
     'limit_reached',
@@ -82,6 +109,16 @@ test('a limit refuses before the bans are looked at', () => {
     'not reached',
   ])
 })
+
+test.each(['broker.stored_sessions', 'broker.will_bytes'])(
+  '%s is a limit, whatever its sentence says',
+  (what) => {
+    const steps = connect({
+      refusal: incident('limit_reached', 'wills take more memory than they may', what),
+    })
+    expect(steps[1]).toMatchObject({ outcome: 'refused', change: { page: 'settings' } })
+  },
+)
 
 test('a client that connected after its refusal passed all checks', () => {
   const refusal = incident('connect_refused', 'the user name or the password is wrong')

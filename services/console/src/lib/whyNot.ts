@@ -29,11 +29,16 @@ export interface Step {
   change?: Change
 }
 
-const LIMITS_OF: Record<string, Packet> = {
+/** The packet that each limit refuses or slows; null for limits of messages on their way to the client. */
+export const LIMITS_OF: Record<string, Packet | null> = {
   'broker.connections': 'connect',
   'broker.connects_per_s': 'connect',
   'client.connects_per_min': 'connect',
+  'broker.stored_sessions': 'connect',
+  'broker.will_bytes': 'connect',
   'broker.subscriptions': 'subscribe',
+  'broker.filter_bytes': 'subscribe',
+  'server.filter_bytes': 'subscribe',
   'client.subscriptions': 'subscribe',
   'filter.share_names': 'subscribe',
   'broker.publishes_per_s': 'publish',
@@ -44,7 +49,13 @@ const LIMITS_OF: Record<string, Packet> = {
   'topic.matching_filters': 'publish',
   'broker.retained_messages': 'publish',
   'broker.retained_bytes': 'publish',
+  'client.topic_alias_bytes': 'publish',
+  'broker.topic_alias_bytes': 'publish',
+  'server.input_bytes': 'publish',
+  'server.retained_bytes': 'publish',
   'server.memory': 'publish',
+  'client.queue': null,
+  'broker.queue_bytes': null,
 }
 
 /** The packet that an incident is about; null for messages on their way to the client. */
@@ -54,6 +65,12 @@ export function packetOf({ kind, what }: Pick<Incident, 'kind' | 'what'>): Packe
   if (kind === 'publish_refused') return 'publish'
   return kind === 'limit_reached' ? (LIMITS_OF[what ?? ''] ?? null) : null
 }
+
+/** The latest refusal of a CONNECT at `since` or later, whether a check or a limit refused it. */
+export const connectRefusalSince = (incidents: readonly Incident[], since: number): Incident | undefined =>
+  incidents
+    .filter((one) => one.last_at_ms >= since && packetOf(one) === 'connect')
+    .toSorted((a, b) => b.last_at_ms - a.last_at_ms)[0]
 
 /** These limits make a connection slower; the others refuse the packet. */
 const isSlowing = (limit: string) => /\.publish(es|_bytes)_per_s$/.test(limit)
@@ -102,12 +119,21 @@ const REASONS: [RegExp, Check, Change | ((user: string | null) => Change) | unde
   ],
 ]
 
-function placed(reason: string, user: string | null): { check: Check; change?: Change } {
+interface Placed {
+  check: Check
+  change?: Change
+}
+
+function placed(reason: string, user: string | null): Placed {
   for (const [pattern, check, change] of REASONS) {
     if (pattern.test(reason)) return { check, change: typeof change === 'function' ? change(user) : change }
   }
   return { check: 'identity' }
 }
+
+/** A limit names itself; the check of other refusals follows from their reason. */
+const placedIncident = ({ kind, reason }: Incident, user: string | null): Placed =>
+  kind === 'limit_reached' ? { check: 'limits', change: LIMIT } : placed(reason, user)
 
 export interface Connection {
   user?: string | null
@@ -141,7 +167,7 @@ export function connectPath(facts: ConnectFacts): Step[] {
   if (connection && (!refusal || connection.connected_at_ms >= refusal.last_at_ms)) {
     return CHECKS.map(({ check, name }) => ({ name, outcome: 'passed', text: passedSaid(check, connection) }))
   }
-  const recorded = refusal && { text: reasonSaid(refusal.reason), ...placed(refusal.reason, user) }
+  const recorded = refusal && { text: reasonSaid(refusal.reason), ...placedIncident(refusal, user) }
   const today = obstacles.map((text) => ({ text: reasonSaid(text), ...placed(text, user) }))
   const at = recorded ? CHECKS.findIndex(({ check }) => check === recorded.check) : CHECKS.length
   return CHECKS.map(({ check, name }, place): Step => {

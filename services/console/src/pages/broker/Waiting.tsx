@@ -6,7 +6,9 @@ import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { clientsPage, incidentsQuery } from '../../api/live'
 import { isPageClient } from '../../api/messages'
+import { now } from '../../lib/clock'
 import { reasonSaid } from '../../lib/incidents'
+import { connectRefusalSince } from '../../lib/whyNot'
 import { Panel } from '../../ui/Page'
 import { Failure } from '../../ui/State'
 import { Time } from '../../ui/Time'
@@ -18,7 +20,7 @@ const INCIDENTS_LOOKED_AT = 20
 /** Waits for the first device, and says that it is there, or why it was refused. */
 export function Waiting({ clientId }: { clientId: string | undefined }) {
   const { broker, path } = useBroker()
-  const [since] = useState(Date.now)
+  const [since] = useState(now)
   const clients = useQuery({
     queryKey: ['b', broker.name, 'clients', 'waiting'],
     refetchInterval: LOOK_MS,
@@ -28,11 +30,16 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
     ...incidentsQuery(path, { kind: 'connect_refused' }, INCIDENTS_LOOKED_AT),
     refetchInterval: LOOK_MS,
   })
+  // The server files a CONNECT that a limit refuses under the limit alone.
+  const limits = useQuery({
+    ...incidentsQuery(path, { kind: 'limit_reached' }, INCIDENTS_LOOKED_AT),
+    refetchInterval: LOOK_MS,
+  })
   const devices = (clients.data?.items ?? []).filter((one) => !isPageClient(one))
   const newest = devices.toSorted((a, b) => b.connected_at_ms - a.connected_at_ms)[0]
   const wanted = devices.find((one) => clientId !== undefined && one.user === clientId)
   const shown = wanted ?? (newest && newest.connected_at_ms >= since ? newest : undefined)
-  const refusal = refusals.data?.items.find(({ last_at_ms }) => last_at_ms >= since)
+  const refusal = connectRefusalSince([...(refusals.data?.items ?? []), ...(limits.data?.items ?? [])], since)
 
   if (clients.isError && !clients.data) {
     return (
