@@ -3,6 +3,7 @@ import { useComputedColorScheme } from '@mantine/core'
 import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
 import { bytes } from '../lib/format'
+import { mostShown } from './axis'
 
 export interface PlotProps {
   /** Unix seconds, ascending. */
@@ -108,7 +109,7 @@ function options(latest: { current: PlotProps }, width: number, height: number, 
       x: { time: true, range: () => latest.current.range },
       y: {
         range: (_, __, max) => {
-          const most = Math.max(max ?? 0, latest.current.limit ?? 0, 1)
+          const most = mostShown(max, latest.current.limit)
           return [0, top(most * HEADROOM, latest.current.format === bytes)]
         },
       },
@@ -145,7 +146,7 @@ function options(latest: { current: PlotProps }, width: number, height: number, 
     ],
     hooks: {
       setCursor: [({ cursor }) => latest.current.onHover(cursor.idx ?? null)],
-      draw: [(drawn) => drawLimit(drawn, latest.current.limit)],
+      draw: [(drawn) => drawLimit(drawn, latest.current)],
     },
   }
 }
@@ -160,19 +161,24 @@ const clock = (latest: { current: PlotProps }) => (at: number) => {
   return date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })
 }
 
-function drawLimit(drawn: uPlot, limit: number | null | undefined) {
+function drawLimit(drawn: uPlot, { limit, format }: PlotProps) {
   if (limit == null) return
   const { ctx, bbox } = drawn
+  const isAbove = limit > (drawn.scales.y?.max ?? limit)
   const y = Math.round(drawn.valToPos(limit, 'y', true))
   ctx.save()
   ctx.strokeStyle = css('--bad')
   ctx.setLineDash([6, 4])
-  ctx.beginPath()
-  ctx.moveTo(bbox.left, y)
-  ctx.lineTo(bbox.left + bbox.width, y)
-  ctx.stroke()
+  if (!isAbove) {
+    ctx.beginPath()
+    ctx.moveTo(bbox.left, y)
+    ctx.lineTo(bbox.left + bbox.width, y)
+    ctx.stroke()
+  }
   ctx.fillStyle = css('--bad')
   ctx.font = `${12 * devicePixelRatio}px "Inter Variable", sans-serif`
-  ctx.fillText('limit', bbox.left + 6, y - 5)
+  // A limit above the axis is named at the upper edge.
+  const said = isAbove ? `limit ${format(limit)}, above this chart` : 'limit'
+  ctx.fillText(said, bbox.left + 6, isAbove ? bbox.top + 12 * devicePixelRatio : y - 5)
   ctx.restore()
 }

@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { incidentsQuery } from '../../api/live'
+import { limitsShown } from '../../charts/axis'
 import { useLiveMetrics } from '../../charts/metrics'
 import { INCIDENTS_KEPT_MS } from '../../lib/history'
 import { Choice } from '../../ui/Choice'
@@ -31,7 +32,7 @@ export function Overview() {
   const now = useNow()
   const range = RANGES.find(({ value }) => value === asked) ?? LIVE
   const incidents = useQuery({ ...incidentsQuery(path, {}, INCIDENTS_MAX), refetchInterval: INCIDENTS_MS })
-  const limits = broker.limits.broker
+  const limits = limitsShown(broker.limits.broker, broker.ceiling?.broker)
   return (
     <Page
       title={broker.display_name}

@@ -107,6 +107,7 @@ function Charts({ history, seconds, step, incidents, limits }: ChartsProps) {
           {...shared}
           title="Bytes a second"
           format={bytes}
+          limit={limits?.publish_bytes_per_s}
           series={[
             { label: 'in', values: perSecond(({ bytes_in }) => bytes_in), color: '--c3' },
             { label: 'out', values: perSecond(({ bytes_out }) => bytes_out), color: '--c4', dash: [6, 3] },

@@ -9,6 +9,7 @@ import { bytes, milliseconds, si } from '../../../lib/format'
 export interface ShownLimits {
   connections?: number | null
   publishes_per_s?: number | null
+  publish_bytes_per_s?: number | null
 }
 
 interface LiveChartsProps {
@@ -63,6 +64,7 @@ export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
         {...shared}
         title="Bytes a second"
         format={bytes}
+        limit={limits?.publish_bytes_per_s}
         series={[
           { label: 'in', values: rate(({ bytes_in }) => bytes_in), color: '--c3' },
           { label: 'out', values: rate(({ bytes_out }) => bytes_out), color: '--c4', dash: [6, 3] },
