@@ -1,7 +1,7 @@
 /** Explanations of terms of MQTT and of this service, for newcomers. */
 export const GLOSSARY = {
   backlog:
-    'Messages in the store that at least one session has not acknowledged. A message counts once for each filter that stores it.',
+    'Messages in the store. A message counts once for each filter that stores it. If several sessions share a filter, its messages may stay after all sessions have acknowledged them.',
   byteHours: 'One byte that is stored for one hour is one byte-hour. 1 MiB for a day is 25.2M byte-hours.',
   connectedSession: 'A session counts for each minute in which its client is connected.',
   connections:
@@ -22,7 +22,7 @@ export const GLOSSARY = {
     'The subscriptions of a client and the messages that wait for it. A session with an expiry outlives its connection.',
   topic: 'A name with levels between slashes, such as plant/7/pump. Each message is published to one topic.',
   waiting:
-    'Stored messages that a session has not acknowledged. A message that waits for two sessions counts twice here, and once in the backlog.',
+    'Stored messages that a session has not acknowledged. A message that waits for two sessions counts twice here, and once in the stored messages.',
   unit: 'A message counts once for each 4 KiB of its size that it begins.',
 } as const
 

@@ -99,7 +99,7 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
           <span className={classes.soft}>messages/s</span>
         </Text>
         <Text size="sm">
-          <b>{last ? si(last.stored_messages) : '–'}</b> <span className={classes.soft}>waiting</span>
+          <b>{last ? si(last.stored_messages) : '–'}</b> <span className={classes.soft}>stored</span>
         </Text>
       </Group>
     </Link>

@@ -220,7 +220,7 @@ function List({ found: { items: all, filters, incomplete }, topic, time, onOpen 
     <Panel
       isFlush
       title="Stored messages"
-      lead="The latest first. A message that every session has acknowledged leaves the store."
+      lead="The latest first. Messages of a filter that several sessions share may stay after all sessions have acknowledged them."
     >
       <Rows
         label="Stored messages"

@@ -124,7 +124,7 @@ function Charts({ history, seconds, step, incidents, limits }: ChartsProps) {
         />
         <Chart
           {...shared}
-          title="Backlog: stored messages"
+          title="Stored messages"
           format={si}
           series={[{ label: 'stored', values: of(({ stored_messages }) => stored_messages), color: '--c6' }]}
         />

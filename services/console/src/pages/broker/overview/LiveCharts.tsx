@@ -86,7 +86,7 @@ export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
       />
       <Chart
         {...shared}
-        title="Backlog: stored messages"
+        title="Stored messages"
         format={si}
         series={[
           { label: 'stored', values: samples.map(({ stored_messages }) => stored_messages), color: '--c6' },

@@ -94,10 +94,10 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
         chart={chart(course?.published, 'Messages a second')}
       />
       <Stat
-        label="Backlog"
+        label="Stored"
         term="backlog"
         value={
-          <To page="sessions" label={`${last ? si(last.stored_messages) : '–'} messages in the backlog`}>
+          <To page="sessions" label={`${last ? si(last.stored_messages) : '–'} stored messages`}>
             {last ? si(last.stored_messages) : '–'}
           </To>
         }
