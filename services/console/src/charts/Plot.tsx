@@ -177,7 +177,6 @@ function drawLimit(drawn: uPlot, { limit, format }: PlotProps) {
   }
   ctx.fillStyle = css('--bad')
   ctx.font = `${12 * devicePixelRatio}px "Inter Variable", sans-serif`
-  // A limit above the axis is named at the upper edge.
   const said = isAbove ? `limit ${format(limit)}, above this chart` : 'limit'
   ctx.fillText(said, bbox.left + 6, isAbove ? bbox.top + 12 * devicePixelRatio : y - 5)
   ctx.restore()

@@ -1,5 +1,3 @@
-// The upper end of a chart, and the limit that its line shows.
-
 interface BrokerLimits {
   connections?: number | null
   publishes_per_s?: number | null
@@ -9,7 +7,6 @@ interface BrokerLimits {
 /** A limit this many times above the highest value would flatten the curves, so the axis ends below the limit. */
 const FAR = 5
 
-/** The highest number that the axis shows; both may be unknown. */
 export function mostShown(highest: number | null | undefined, limit: number | null | undefined): number {
   const most = Math.max(highest ?? 0, 1)
   return limit != null && limit <= most * FAR ? Math.max(most, limit) : most

@@ -131,7 +131,6 @@ function placed(reason: string, user: string | null): Placed {
   return { check: 'identity' }
 }
 
-/** A limit names itself; the check of other refusals follows from their reason. */
 const placedIncident = ({ kind, reason }: Incident, user: string | null): Placed =>
   kind === 'limit_reached' ? { check: 'limits', change: LIMIT } : placed(reason, user)
 
