@@ -209,6 +209,19 @@ def check_rules(observe, problems):
     print(f"rules: {sum(len(group['rules']) for group in groups)} evaluated, {len(list(rules()))} in the files")
 
 
+def check_links(observe, problems):
+    """The link of each alert, as Prometheus sends it, opens a page that names the alert."""
+    alerts = [rule for group in observe.ask("rules")["groups"] for rule in group["rules"] if rule["type"] == "alerting"]
+    for rule in alerts:
+        url = rule["annotations"]["runbook_url"]
+        try:
+            if rule["name"] not in observe.runbook(url):
+                problems.append(f"{url}, which {rule['name']} links, does not name it")
+        except ValueError as error:
+            problems.append(f"{rule['name']}: {error}")
+    print(f"runbooks: the links of {len(alerts)} alerts were opened")
+
+
 def check_runbooks(observe, problems):
     """Prometheus takes each query of a page; without its fault it may be empty."""
     asked = 0
@@ -245,6 +258,7 @@ def main():
             check_pages(problems)
             check_rules(observe, problems)
             check_panels(observe, here, problems)
+            check_links(observe, problems)
             check_runbooks(observe, problems)
             if "--draw" in sys.argv:
                 import draw

@@ -155,7 +155,10 @@ class Drill:
 
         told = until(sent, f"Alertmanager has no {alert}", 60)[0]
         self.say(f"ALERT {alert} ({told['labels']['severity']}): {told['annotations']['summary']}")
-        self.say(f"      {told['annotations']['runbook_url']}")
+        url = told["annotations"]["runbook_url"]
+        if alert not in self.observe.runbook(url):
+            raise AssertionError(f"{url} does not name {alert}")
+        self.say(f"      {url} opens")
 
     def ends(self, alert):
         until(lambda: alert not in self.observe.alerts(), f"{alert} does not end", ALERT_SECONDS_MAX)
