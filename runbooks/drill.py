@@ -189,6 +189,12 @@ class Drill:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def made():
+    """The day and the build of a transcript."""
+    commit = re.search(r"^commit: (\w+)", subprocess.run([millrace(), "--version"], capture_output=True, text=True).stdout, re.M)
+    return f"{time.strftime('%Y-%m-%d', time.gmtime())}, millrace of commit {commit[1] if commit else 'unknown'}"
+
+
 def drills():
     return sorted(path.stem.replace("_", "-") for path in (HERE / "drills").glob("*.py") if path.stem != "tenants")
 
@@ -211,7 +217,7 @@ def run(name, write):
         drill.end()
     if write:
         (HERE / "transcripts").mkdir(exist_ok=True)
-        (HERE / "transcripts" / f"{name}.txt").write_text("\n".join([f"make drill NAME={name}", *drill.lines]) + "\n")
+        (HERE / "transcripts" / f"{name}.txt").write_text("\n".join([f"make drill NAME={name}", made(), *drill.lines]) + "\n")
     return True
 
 
