@@ -373,7 +373,7 @@ PY
     here=$(cat "$work/rules"/*.yaml | grep -c 'alert: ')
     there=$(cat "$root/dashboards/prometheus/rules"/*.yaml | grep -c 'alert: ')
     [ "$here" = "$there" ] || fail "the chart has $here of $there alerts"
-    there=$(cat "$work/rules"/*.yaml | grep -cE 'runbook_url: https://git.example.org/runbooks/[a-z0-9-]+\.md$')
+    there=$(awk 1 "$work/rules"/*.yaml | grep -cE 'runbook_url: https://git.example.org/runbooks/[a-z0-9-]+\.md$')
     [ "$here" = "$there" ] || fail "the chart has $here alerts, and $there of them link a runbook that opens"
     refused "rules without runbooks" "telemetry.rules needs telemetry.runbooksUrl" "${cluster[@]}" --set telemetry.rules=true
     refused "runbooks at a relative path" "telemetry.rules needs telemetry.runbooksUrl" "${cluster[@]}" --set telemetry.rules=true \
