@@ -107,6 +107,9 @@ class Observe:
         self.folder, self.tools, self.rules = Path(folder).resolve(), Path(tools).resolve(), Path(rules)
         self.ports = {name: port + up for name, port in PORTS.items()}
         self.runbooks, self.pages = runbooks, None
+        self.alertmanager = HERE / "prometheus/alertmanager.yml"
+        # FoundationDB's cluster file, and a folder whose fdbcli is asked instead of the machine's.
+        self.cluster, self.fdbcli = os.environ.get("FDB_CLUSTER_FILE"), None
         self.interval, self.region, self.host = interval, region, host
         self.targets = self.folder / "targets"
         self.processes, self.nats = {}, []
@@ -191,7 +194,7 @@ class Observe:
                    OBSERVE_TARGETS=str(self.targets), OBSERVE_INTERVAL=self.interval, **ports)
 
     def start_alertmanager(self, alertmanager):
-        self.spawn("alertmanager", alertmanager, f"--config.file={HERE / 'prometheus/alertmanager.yml'}",
+        self.spawn("alertmanager", alertmanager, f"--config.file={self.alertmanager}",
                    f"--storage.path={self.folder / 'alertmanager'}", "--cluster.listen-address=",
                    f"--web.listen-address={HOST}:{self.ports['alertmanager']}", f"--web.external-url={self.url('alertmanager')}")
 
@@ -247,8 +250,7 @@ class Observe:
 
     def add_status(self, monitors):
         """One process asks all NATS servers, and FoundationDB; it is started again when there is another server."""
-        cluster = os.environ.get("FDB_CLUSTER_FILE")
-        if monitors == self.nats and ("status" in self.processes or not cluster):
+        if monitors == self.nats and ("status" in self.processes or not self.cluster):
             return
         self.nats = monitors
         if old := self.processes.pop("status", None):
@@ -256,7 +258,8 @@ class Observe:
         at = f"{HOST}:{self.ports['status']}"
         urls = [part for port in monitors for part in ("--nats", f"http://{HOST}:{port}")]
         self.spawn("status", sys.executable, HERE / "collector/status_metrics.py", "--listen", at, *urls,
-                   *(["--fdb", cluster] if cluster else []))
+                   *(["--fdb", self.cluster] if self.cluster else []),
+                   **({"PATH": f"{self.fdbcli}:{os.environ['PATH']}"} if self.fdbcli else {}))
         self.add("status", at)
 
     def look(self, up=0):
