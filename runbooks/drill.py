@@ -47,7 +47,7 @@ def shorter(text, speed):
 class Drill:
     def __init__(self, name, speed=SPEED):
         self.name, self.speed, self.folder, self.began, self.lines = name, speed, folder(), time.monotonic(), []
-        self.parts, self.observe, self.host = [], None, ()
+        self.parts, self.observe, self.host, self.alertmanager = [], None, (), None
 
     # -- the transcript
 
@@ -104,6 +104,7 @@ class Drill:
         for path in (DASHBOARDS / "prometheus/rules").glob("*.yaml"):
             (rules / path.name).write_text(shorter(path.read_text(), self.speed))
         self.observe = Observe(self.folder / "observe", TOOLS, interval="1s", rules=rules, host=self.host)
+        self.observe.alertmanager = self.alertmanager or self.observe.alertmanager
         self.observe.start()
         self.observe.look()
         self.say(f"collector, Prometheus and Alertmanager run; durations of rules are divided by {self.speed:g}")
