@@ -201,17 +201,23 @@ def check_panels(observe, here, problems):
         print(f"SKIPPED: {len(panels)} panels that need {need}, which is not here: {'; '.join(panels)}")
 
 
-def foundationdb(observe, stack, stage):
-    """Has the exporter ask the stack's cluster, or else the sample; True when it is a cluster."""
-    if observe.cluster or (stack.home / "pids/foundationdb").exists():
-        observe.cluster = observe.cluster or str(stack.home / "fdb/fdb.cluster")
-        return True
+def has_cluster(observe, stack):
+    """Whether there is a FoundationDB; the exporter then asks it."""
+    if not observe.cluster and (stack.home / "pids/foundationdb").exists():
+        observe.cluster = str(stack.home / "fdb/fdb.cluster")
+    return bool(observe.cluster)
+
+
+def sample(observe, stage):
+    """Has the exporter ask the sample, after the pictures: their numbers are measured."""
     observe.fdbcli = stage / "bin"
     observe.fdbcli.mkdir()
     (observe.fdbcli / "fdbcli").symlink_to(HERE / "collector/sample_fdbcli.py")
     observe.cluster = "sample.cluster"
+    observe.end("status")
+    observe.add_status(observe.nats)
+    until(lambda: observe.query("foundationdb_up == 1"), "the exporter does not read the sample", 60)
     print("FoundationDB: it is not here, so its panels read a sample of `status json`, through the real exporter")
-    return False
 
 
 def check_status_names(observe, problems):
@@ -271,29 +277,30 @@ def main():
     people = []
     try:
         with Observe(stage / "observe", TOOLS, interval="5s") as observe:
-            has_cluster = foundationdb(observe, stack, stage)
+            has_database = has_cluster(observe, stack)
             observe.look()
             for kind, count in (("millrace", 3), ("envoy", 1), ("status", 1), ("host", 1)):
                 until(lambda: len(observe.query(f'up{{job="{kind}"}} == 1')) == count, f"no metrics of {kind}", 120)
             people = drive() + k6(observe, stage)
             began = time.time()
             until(lambda: time.time() > began + LOAD_SECONDS, "", LOAD_SECONDS + 5)
-            # The checks take seconds more, in which they slow the load.
+            # Pictures and checks take seconds more, in which they slow the load.
             end = time.time()
-            here = {"NATS", "Envoy", "FoundationDB", "otlp_endpoint"} | ({"k6"} if observe.query("k6_vus") else set())
-            here |= {"pods on FoundationDB"} if has_cluster else set()
+            here = {None, "NATS", "Envoy", "otlp_endpoint"} | ({"k6"} if observe.query("k6_vus") else set())
+            here |= {"FoundationDB", "pods on FoundationDB"} if has_database else set()
+            if "--draw" in sys.argv:
+                import draw
+
+                draw.all_boards(observe, began + DRAW_AFTER_SECONDS, end, substituted, lambda panel: needs(panel) in here)
+            if not has_database:
+                sample(observe, stage)
+                here.add("FoundationDB")
             check_pages(problems)
             check_rules(observe, problems)
             check_status_names(observe, problems)
             check_panels(observe, here, problems)
             check_links(observe, problems)
             check_runbooks(observe, problems)
-            if "--draw" in sys.argv:
-                import draw
-
-                # A picture of invented numbers would deceive.
-                shown = here | {None} if has_cluster else (here | {None}) - {"FoundationDB"}
-                draw.all_boards(observe, began + DRAW_AFTER_SECONDS, end, substituted, lambda panel: needs(panel) in shown)
     finally:
         for person in people:
             person.leave()

@@ -84,8 +84,8 @@ RECORD = re.compile(r"(<!-- record -->\n).*?(<!-- end of the record -->)", re.S)
 
 def inserted(text, made, lines):
     """README.md with another record."""
-    head = (f"{made['date']}, server of commit {made['commit']}, {made['cpus']} CPUs, load average {made['load_average']:g}.\n\n"
-            "| scenario | thresholds with the measured value | compared with later runs (median of three) |\n|---|---|---|\n")
+    head = (f"{made['date']}, server of commit {made['commit']}, {made['cpus']} CPUs, load average {made['load_average']:g} before the runs.\n\n"
+            "| scenario | thresholds with the measured value | figures that a record has |\n|---|---|---|\n")
     return RECORD.sub(lambda found: found[1] + head + "".join(f"{line}\n" for line in lines) + found[2], text)
 
 

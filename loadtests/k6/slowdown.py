@@ -73,7 +73,7 @@ def figures(metrics, used):
     times = {name: metric for name, metric in metrics.items() if "_duration" in name and "med" in metric and not name.startswith("iteration")}
     divided = {name.partition("{")[0] for name in times if "{" in name}
     found = {f"{name} median, ms": metric["med"] for name, metric in times.items() if name not in divided and metric["med"] > 0}
-    found = {name: value for name, value in found.items() if not name.startswith("http_") or name.startswith("http_req_duration ")}
+    found = {name: value for name, value in found.items() if not name.startswith("http_") or name.startswith("http_req_duration")}
     if cpu := used.get("server_us_per_delivery"):
         found["server CPU for each delivery, µs"] = cpu
     return {name: round(value, 3) for name, value in sorted(found.items())}
