@@ -36,6 +36,9 @@ pub fn is_broker_name(text: &str) -> bool {
 pub(crate) struct Brokers {
     known: RwLock<Known>,
     filter_bytes: Arc<AtomicU64>,
+    retained_bytes: Arc<AtomicU64>,
+    /// For the retained messages of all brokers, bytes.
+    retained_bytes_max: u64,
     queues: Arc<Budget>,
     queue_bytes_per_broker_max: u64,
     pub(crate) loads: Loads,
@@ -57,6 +60,8 @@ impl Brokers {
         Self {
             known: RwLock::default(),
             filter_bytes: Arc::default(),
+            retained_bytes: Arc::default(),
+            retained_bytes_max: u64::MAX,
             queues: Arc::new(Budget::new(queue_bytes_max, None)),
             queue_bytes_per_broker_max,
             loads,
@@ -67,6 +72,16 @@ impl Brokers {
 
     pub(crate) fn filter_bytes(&self) -> u64 {
         self.filter_bytes.load(Ordering::Relaxed)
+    }
+
+    #[must_use]
+    pub(crate) fn with_retained_max(self, retained_bytes_max: u64) -> Self {
+        Self { retained_bytes_max, ..self }
+    }
+
+    /// Whether the retained messages of all brokers have room for `more` bytes.
+    pub(crate) fn may_retain(&self, more: u64) -> bool {
+        self.retained_bytes.load(Ordering::Relaxed).saturating_add(more) <= self.retained_bytes_max
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Broker>> {
@@ -85,6 +100,10 @@ impl Brokers {
 
     pub(crate) fn insert(&self, broker: &Arc<Broker>) {
         broker.router.count_in(&self.filter_bytes);
+        let before = broker.retained_bytes();
+        if broker.retained_memory.of_all.set(self.retained_bytes.clone()).is_ok() {
+            self.retained_bytes.fetch_add(before, Ordering::Relaxed);
+        }
         broker.queues.get_or_init(|| {
             Arc::new(Budget::new(self.queue_bytes_per_broker_max, Some(self.queues.clone())))
         });
@@ -121,9 +140,8 @@ pub(crate) struct Broker {
     pub(crate) has_sessions: AtomicBool,
     /// Retained messages by topic: a copy of those in the store.
     pub(crate) retained: TopicTree<Arc<Message>>,
-    retained_bytes: AtomicU64,
-    /// Bytes of topic aliases, beyond the free 4 KiB of each connection.
-    alias_bytes: AtomicU64,
+    pub(crate) retained_memory: RetainedMemory,
+    pub(crate) client_memory: ClientMemory,
     /// Memory budget of the messages in its sessions; set by [`Brokers::insert`].
     queues: OnceLock<Arc<Budget>>,
     /// The `$SYS` topics, which clients read like retained messages; they do not count for the tenant's limit.
@@ -143,6 +161,23 @@ pub(crate) struct Broker {
     pub(crate) acknowledged: Histogram,
     /// Bytes of its jobs in the store's queue.
     pub(crate) unstored_bytes: AtomicUsize,
+}
+
+#[derive(Default)]
+pub(crate) struct RetainedMemory {
+    bytes: AtomicU64,
+    /// The sum of all brokers; set by [`Brokers::insert`].
+    of_all: OnceLock<Arc<AtomicU64>>,
+    /// Some retained messages are in the store only, because memory had no room for them.
+    pub(crate) is_incomplete: AtomicBool,
+}
+
+/// Memory that its clients take beyond what is free for each connection, bytes.
+#[derive(Default)]
+pub(crate) struct ClientMemory {
+    alias_bytes: AtomicU64,
+    /// Bytes of incomplete packets, see [`crate::held_input`].
+    pub(crate) held_input: AtomicU64,
 }
 
 /// The records of the control plane about a broker, as this process last read them.
@@ -181,8 +216,8 @@ impl Broker {
             elsewhere: Elsewhere::default(),
             has_sessions: AtomicBool::new(false),
             retained: TopicTree::new(),
-            retained_bytes: AtomicU64::new(0),
-            alias_bytes: AtomicU64::new(0),
+            retained_memory: RetainedMemory::default(),
+            client_memory: ClientMemory::default(),
             queues: OnceLock::new(),
             sys: TopicTree::new(),
             retained_gate: Mutex::default(),
@@ -205,10 +240,10 @@ impl Broker {
             //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
             self.remove_from_retained(message.topic());
         } else {
-            self.retained_bytes.fetch_add(retained_size(message), Ordering::Relaxed);
+            self.count_retained(retained_size(message), 0);
             //= [MQTT-3.3.1-5] v5 v3.1.1
             if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
-                self.retained_bytes.fetch_sub(retained_size(&old), Ordering::Relaxed);
+                self.count_retained(0, retained_size(&old));
             }
         }
         self.router.snapshot()
@@ -222,7 +257,7 @@ impl Broker {
     fn remove_from_retained(&self, topic: &str) -> bool {
         let old = self.retained.remove(topic);
         if let Some(old) = &old {
-            self.retained_bytes.fetch_sub(retained_size(old), Ordering::Relaxed);
+            self.count_retained(0, retained_size(old));
         }
         old.is_some()
     }
@@ -240,8 +275,16 @@ impl Broker {
         })
     }
 
+    fn count_retained(&self, added: u64, removed: u64) {
+        let change = added.wrapping_sub(removed);
+        self.retained_memory.bytes.fetch_add(change, Ordering::Relaxed);
+        if let Some(all) = self.retained_memory.of_all.get() {
+            all.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn retained_bytes(&self) -> u64 {
-        self.retained_bytes.load(Ordering::Relaxed)
+        self.retained_memory.bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn queues(&self) -> Option<&Arc<Budget>> {
@@ -253,7 +296,7 @@ impl Broker {
     pub(crate) fn change_alias_bytes(&self, before: usize, after: usize) -> u64 {
         let counted = |bytes: usize| bytes.saturating_sub(limits::TOPIC_ALIAS_BYTES_FREE) as u64;
         let change = counted(after).wrapping_sub(counted(before));
-        self.alias_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
+        self.client_memory.alias_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 
     pub(crate) fn access(&self) -> Option<Arc<Loaded>> {

@@ -33,6 +33,7 @@ mod drain;
 mod elsewhere;
 mod encoding;
 mod handover;
+mod held_input;
 mod home;
 mod incidents;
 mod jobs;

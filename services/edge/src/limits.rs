@@ -74,6 +74,9 @@ pub struct EdgeLimits {
     pub topic_alias_bytes_per_broker_max: u64,
     /// The server sets no more aliases, whatever the client allows.
     pub topic_alias_outbound_max: u16,
+    /// A client sends the rest of a packet when it likes. Brokers that hold more than their share are closed first, see
+    /// `held_input`.
+    pub input_memory_max: u64,
     /// A persistent session has 1000 at most, so that one transaction can delete it.
     pub subscriptions_per_session_max: u32,
     /// Bounds the work of a match.
@@ -100,6 +103,9 @@ pub struct EdgeLimits {
     pub filter_memory_per_broker_max: u64,
     pub filter_memory_max: u64,
     pub retained_messages_max: u32,
+    /// Retained messages of all brokers. Beyond it none may be set or grow, and a broker that is opened is read up to
+    /// it, so that too many of them do not make the process end again and again.
+    pub retained_memory_max: u64,
     /// From 70 % on load is shed, in the order of `memory::Pressure`.
     pub memory_max: u64,
     /// Beyond it a retained message is refused with 0x97.
@@ -147,6 +153,7 @@ impl Default for EdgeLimits {
             topic_alias_max: 64,
             topic_alias_bytes_max: 64 * 1024,
             topic_alias_bytes_per_broker_max: 0,
+            input_memory_max: 0,
             topic_alias_outbound_max: 16,
             subscriptions_per_session_max: 100_000,
             topic_levels_max: 128,
@@ -163,6 +170,7 @@ impl Default for EdgeLimits {
             filter_memory_max: 0,
             retained_messages_max: 1_000_000,
             memory_max: 0,
+            retained_memory_max: 0,
             retained_bytes_max: 1024 * 1024 * 1024,
             outbound_soft_bytes: 1024 * 1024,
             outbound_hard_bytes: 64 * 1024 * 1024,
@@ -183,6 +191,11 @@ impl Default for EdgeLimits {
 const FILTER_MEMORY_MIN: u64 = 256 * 1024 * 1024;
 /// The least default memory of one broker's queues, and of its topic aliases, bytes.
 const PER_BROKER_MIN: u64 = 64 * 1024 * 1024;
+/// The least default memory of incomplete packets, and of retained messages, bytes.
+const INPUT_MEMORY_MIN: u64 = 32 * 1024 * 1024;
+const RETAINED_MEMORY_MIN: u64 = 64 * 1024 * 1024;
+/// Memtables and block cache of the embedded store, bytes.
+const STORE_MEMORY: u64 = 128 * 1024 * 1024;
 /// Filters can use one part in so many of the process' memory, and messages that sessions hold as well.
 const MEMORY_DIVISOR: u64 = 4;
 /// The topic aliases of one broker can use one part in so many of that.
@@ -198,6 +211,10 @@ impl EdgeLimits {
             or(self.queue_memory_per_broker_max, (self.queue_memory_max / 2).max(PER_BROKER_MIN));
         self.topic_alias_bytes_per_broker_max =
             or(self.topic_alias_bytes_per_broker_max, (share / ALIASES_DIVISOR).max(PER_BROKER_MIN));
+        self.input_memory_max = or(self.input_memory_max, (share / 2).max(INPUT_MEMORY_MIN));
+        let half = memory.saturating_sub(STORE_MEMORY) / 2;
+        let half = if memory == 0 { u64::MAX } else { half.max(RETAINED_MEMORY_MIN) };
+        self.retained_memory_max = or(self.retained_memory_max, half);
         self.filter_memory_max = or(self.filter_memory_max, share.max(FILTER_MEMORY_MIN));
         self.filter_memory_per_broker_max = or(self.filter_memory_per_broker_max, self.filter_memory_max / 2);
         self

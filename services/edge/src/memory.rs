@@ -3,14 +3,17 @@
 //! [`Pressure`] (P9).
 
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::held_input::HeldInput;
 
 /// The load that the process sheds. Each level includes the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pressure {
     #[default]
     None,
-    /// QoS 0 messages to busy sockets, beyond an eighth of the usual soft limit; retained messages on new topics.
+    /// QoS 0 messages to busy sockets, beyond an eighth of the usual soft limit; retained messages that are new or larger.
     QosZero,
     Connections,
     /// Reading from publishers, until memory is free again.
@@ -38,13 +41,21 @@ pub(crate) struct Memory {
     budget: u64,
     used: AtomicU64,
     pressure: AtomicU8,
+    pub(crate) input: Arc<HeldInput>,
 }
 
 impl Memory {
     /// A budget of `bytes`; 0: the limit of the cgroup or the machine.
     pub(crate) fn new(bytes: u64) -> Self {
         let budget = if bytes == 0 { available().unwrap_or(0) } else { bytes };
-        Self { budget, used: AtomicU64::new(0), pressure: AtomicU8::new(0) }
+        let (used, pressure) = (AtomicU64::new(0), AtomicU8::new(0));
+        Self { budget, used, pressure, input: HeldInput::new(u64::MAX) }
+    }
+
+    /// The same with a limit on the bytes of incomplete packets.
+    #[must_use]
+    pub(crate) fn with_input(self, bytes_max: u64) -> Self {
+        Self { input: HeldInput::new(bytes_max), ..self }
     }
 
     pub(crate) fn budget(&self) -> u64 {

@@ -111,6 +111,7 @@ counters! {
         refused_broker: "counter" "millrace_connections_refused_total" ["reason=\"unknown_broker\""] "Connections closed before they belonged to a broker, by reason.",
         refused_frame: "counter" "millrace_connections_refused_total" ["reason=\"websocket_frame\""] "Connections closed before they belonged to a broker, by reason.",
         refused_slow: "counter" "millrace_connections_refused_total" ["reason=\"outbound_limit\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_input: "counter" "millrace_connections_refused_total" ["reason=\"input_memory\""] "Connections closed before they belonged to a broker, by reason.",
         refused_closed: "counter" "millrace_connections_refused_total" ["reason=\"closed_by_peer\""] "Connections closed before they belonged to a broker, by reason.",
         limit_broker_connections: "counter" "millrace_limits_reached_total" ["limit=\"broker.connections\""] "Times that a limit of a tenant was reached, by limit.",
         limit_broker_connects: "counter" "millrace_limits_reached_total" ["limit=\"broker.connects_per_s\""] "Times that a limit of a tenant was reached, by limit.",
@@ -133,6 +134,8 @@ counters! {
         limit_broker_sessions: "counter" "millrace_limits_reached_total" ["limit=\"broker.stored_sessions\""] "Times that a limit of a tenant was reached, by limit.",
         limit_broker_wills: "counter" "millrace_limits_reached_total" ["limit=\"broker.will_bytes\""] "Times that a limit of a tenant was reached, by limit.",
         limit_filters: "counter" "millrace_limits_reached_total" ["limit=\"server.filter_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_input: "counter" "millrace_limits_reached_total" ["limit=\"server.input_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_retained: "counter" "millrace_limits_reached_total" ["limit=\"server.retained_bytes\""] "Times that a limit of a tenant was reached, by limit.",
         limit_memory: "counter" "millrace_limits_reached_total" ["limit=\"server.memory\""] "Times that a limit of a tenant was reached, by limit.",
         limit_matches: "counter" "millrace_limits_reached_total" ["limit=\"topic.matching_filters\""] "Times that a limit of a tenant was reached, by limit.",
     }

@@ -165,20 +165,7 @@ impl Process {
             self.cores.iter().map(|core| &core.delivery_times),
         );
         ConnectSteps::write(&mut out, &self.cores.iter().map(|core| &core.connect_steps));
-        let work = self.cores.iter().map(|core| core.work_max.load(Ordering::Relaxed)).max().unwrap_or(0);
-        let gauges = [
-            metrics::gauge("millrace_memory_budget_bytes", "Memory that the process may use."),
-            metrics::gauge(
-                "millrace_memory_pressure",
-                "Load that the process sheds because memory is short: 0 none, 1 QoS 0, 2 also new connections, 3 also reading from publishers.",
-            ),
-            metrics::gauge(
-                "millrace_edge_turn_work_max",
-                "Most work that one turn of an event loop did, in units of about a tenth of a microsecond.",
-            ),
-        ];
-        let values = vec![self.memory.budget(), self.memory.pressure() as u64, work];
-        metrics::write(&mut out, &gauges, &[(String::new(), values)]);
+        self.write_load(&mut out);
         let waiting = metrics::gauge("millrace_mailbox_bytes", "Bytes that wait between event loops.");
         let bytes: usize = self.mailboxes.iter().map(Mailbox::bytes).sum();
         metrics::write(&mut out, &[waiting], &[(String::new(), vec![bytes as u64])]);
@@ -206,6 +193,28 @@ impl Process {
             store.write_metrics(&mut out);
         }
         out
+    }
+
+    fn write_load(&self, out: &mut String) {
+        let work = self.cores.iter().map(|core| core.work_max.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let gauges = [
+            metrics::gauge("millrace_memory_budget_bytes", "Memory that the process may use."),
+            metrics::gauge(
+                "millrace_input_held_bytes",
+                "Bytes of incomplete packets, beyond the first 4 KiB of each connection.",
+            ),
+            metrics::gauge(
+                "millrace_memory_pressure",
+                "Load that the process sheds because memory is short: 0 none, 1 QoS 0, 2 also new connections, 3 also reading from publishers.",
+            ),
+            metrics::gauge(
+                "millrace_edge_turn_work_max",
+                "Most work that one turn of an event loop did, in units of about a tenth of a microsecond.",
+            ),
+        ];
+        let values =
+            vec![self.memory.budget(), self.memory.input.bytes(), self.memory.pressure() as u64, work];
+        metrics::write(out, &gauges, &[(String::new(), values)]);
     }
 
     fn write_broker_metrics(&self, out: &mut String) {

@@ -84,7 +84,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let limits = config.limits.clone().with_memory(memory.budget());
     let loads = Loads::new(cores, limits.home_clients_max as usize);
     let brokers = Brokers::new(limits.queue_memory_max, limits.queue_memory_per_broker_max, loads);
-    let brokers = Arc::new(brokers);
+    let brokers = Arc::new(brokers.with_retained_max(limits.retained_memory_max));
     let region = start_region(&config, layers.is_some(), clock, &brokers, &mailboxes)?;
     let authentication = |layers: &Layers| {
         AuthenticationService::start(
@@ -126,7 +126,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             authentication_method: authentication.is_some().then_some(METHOD),
             ..settings(&config.limits)
         },
-        memory,
+        memory: memory.with_input(limits.input_memory_max),
         limits,
         authentication,
         _reporters: reporters,

@@ -75,15 +75,24 @@ pub fn cancel(tx: &Transaction, due: &Due) -> LayerResult<()> {
 /// Removes and returns up to `limit` due times of a shard until `now_ms`, the oldest first, so the caller must handle
 /// them in this transaction. Concurrent callers conflict.
 pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) -> LayerResult<Vec<Due>> {
-    let prefix = shard_key(shard);
-    let end = prefix.clone().uint(now_ms.saturating_add(1));
-    let range = KeyRange::new(prefix.children().begin, end);
     let mut taken = Vec::new();
-    for row in tx.range(range, RangeOptions::first(limit)).await?.items {
-        taken.push(Due::read(&prefix, &row.key)?);
+    for row in tx.range(until(shard, now_ms), RangeOptions::first(limit)).await?.items {
+        taken.push(Due::read(&shard_key(shard), &row.key)?);
         tx.clear(&row.key)?;
     }
     Ok(taken)
+}
+
+/// The due times that [`take_due`] would take, read in a snapshot.
+pub async fn list_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) -> LayerResult<Vec<Due>> {
+    let page = tx.range(until(shard, now_ms), RangeOptions::first(limit).snapshot()).await?;
+    page.items.iter().map(|row| Due::read(&shard_key(shard), &row.key)).collect()
+}
+
+fn until(shard: u8, now_ms: u64) -> KeyRange {
+    let prefix = shard_key(shard);
+    let end = prefix.clone().uint(now_ms.saturating_add(1));
+    KeyRange::new(prefix.children().begin, end)
 }
 
 /// Reads the time of the next row of a shard in a snapshot, to know how long to sleep.

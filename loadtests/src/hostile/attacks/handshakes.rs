@@ -9,7 +9,9 @@ use super::Attack;
 use crate::clock;
 use crate::failure::{Outcome, While};
 use crate::hostile::client::dial;
+use crate::hostile::packets::{self, Connect, Publish};
 use crate::hostile::ring::Ring;
+use crate::hostile::server::Setup;
 use crate::hostile::traffic::flood;
 use crate::hostile::verdict::{WANTED, Wanted};
 
@@ -30,14 +32,25 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     Attack::stranger(
         "connect-bulk",
-        "200 connections with 900 kB of a CONNECT that never ends",
+        "600 connections with 240 kB of a CONNECT that never ends, to a server with 256 MiB",
         connect_bulk,
-    ),
+    )
+    .with(with_little_memory)
+    .wanted(Wanted { peak_mib: 48, ..WANTED })
+    .short(),
     Attack::account(
         "publish-prefix",
         "500 clients with 6 bytes of a PUBLISH of a megabyte in two writes",
         publish_prefix,
     ),
+    Attack::account(
+        "publish-bulk",
+        "300 clients that hold back the last byte of a PUBLISH of 900 kB, to a server with 256 MiB",
+        publish_bulk,
+    )
+    .with(with_little_memory)
+    .wanted(Wanted { peak_mib: 64, ..WANTED })
+    .short(),
     Attack::stranger(
         "websocket-head",
         "1,000 WebSocket requests with 8,000 bytes that never end",
@@ -88,13 +101,37 @@ fn connect_drip(ring: &Ring<'_>) -> Outcome<()> {
     Ok(())
 }
 
+/// Incomplete packets may use 32 MiB of it, a quarter of that before authentication.
+fn with_little_memory() -> Setup {
+    Setup { arguments: &["--memory-max=268435456"], ..Setup::default() }
+}
+
+/// A larger packet than the server accepts would be refused by its header.
 fn connect_bulk(ring: &Ring<'_>) -> Outcome<()> {
-    let before_kb = ring.server.memory().rss_kb;
-    let mut strangers = strangers(ring, 200)?;
-    let head = [&[0x10, 0xF0, 0xFF, 0x3F, 0, 4][..], b"MQTT\x05\xC2\0\0\0"].concat();
-    write_to_all(&mut strangers, &head);
-    write_to_all(&mut strangers, &vec![0; 900_000]);
-    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), 128.0 * 1024.0);
+    let mut strangers = strangers(ring, 600)?;
+    let connect = Connect { properties: packets::user_properties(240_000), ..ring.connect("bulk") }.bytes();
+    write_to_all(&mut strangers, &connect[..connect.len() - 1]);
+    clock::pause_ms(1_000);
+    let open = strangers.iter().filter(|stream| is_open(stream)).count();
+    ring.note(format!("{open} of {} connections stayed", strangers.len()));
+    Ok(())
+}
+
+/// Whether the server has neither closed the connection nor sent anything.
+fn is_open(stream: &TcpStream) -> bool {
+    let _ = stream.set_nonblocking(true);
+    matches!(stream.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+fn publish_bulk(ring: &Ring<'_>) -> Outcome<()> {
+    let mut clients = ring.clients(300, |number| ring.connect(&format!("bulk-{number}")));
+    let publish = Publish { topic: "bulk", payload: &vec![b'x'; 900_000], ..Publish::default() }.bytes();
+    for client in &mut clients {
+        client.send(&publish[..publish.len() - 1]);
+    }
+    clock::pause_ms(1_000);
+    let open = clients.iter_mut().map(|client| usize::from(!client.is_closed())).sum::<usize>();
+    ring.note(format!("{open} of {} clients stayed", clients.len()));
     Ok(())
 }
 

@@ -4,8 +4,9 @@ use super::Attack;
 use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::client::{Client, dial_with};
-use crate::hostile::packets::{self, PUBLISH};
+use crate::hostile::packets::{self, PUBACK, PUBLISH, Publish};
 use crate::hostile::ring::Ring;
+use crate::hostile::server::Setup;
 use crate::hostile::traffic::{Sink, combinations, retain, unretain, wait_until_quiet};
 use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
@@ -31,7 +32,41 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::account("retained-bytes", "400 retained messages of 900 kB", retained_bytes)
         .wanted(Wanted { peak_mib: 343 + 192, ..STORED })
         .alone(),
+    Attack::account(
+        "retained-growth",
+        "400 retained messages of one byte that become 900 kB large, to a server with 256 MiB",
+        retained_growth,
+    )
+    .with(|| Setup { arguments: &["--memory-max=268435456"], ..Setup::default() })
+    .wanted(Wanted { peak_mib: 64 + 192, ..STORED })
+    .alone(),
 ];
+
+/// A quarter of the memory is for retained messages; the rest of the peak are memtables of the store.
+fn retained_growth(ring: &Ring<'_>) -> Outcome<()> {
+    let topics = || (0..400).map(|number| format!("grow/{number}"));
+    retain(ring, topics(), b"x")?;
+    let mut client = ring.client("grower")?;
+    let payload = vec![b'x'; 900_000];
+    let mut refused = 0;
+    for topic in topics() {
+        let packet_id = client.next_id();
+        let publish = Publish {
+            topic: &topic,
+            payload: &payload,
+            qos: 1,
+            retain: true,
+            packet_id,
+            ..Publish::default()
+        };
+        client.send(&publish.bytes());
+        refused += usize::from(
+            client.wait_for(PUBACK, 10.0).is_some_and(|answer| answer.body.get(2) == Some(&0x97)),
+        );
+    }
+    ring.note(format!("{refused} of 400 refused"));
+    unretain(ring, topics())
+}
 
 fn retained_loop(ring: &Ring<'_>) -> Outcome<()> {
     retain(ring, (0..1_000).map(|number| format!("r/{number}")), &[b'x'; 1_000])?;

@@ -12,6 +12,9 @@ use crate::hostile::server::FRIENDLY;
 use crate::hostile::traffic::{Sink, wait_until_quiet};
 use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
+/// Bytes that [`publish_acknowledged`] writes at a time.
+const PIECE_BYTES: usize = 64 * 1024;
+
 pub(super) const ATTACKS: &[Attack] = &[
     // The bound on log lines fails a server that tries the refused write of the will again and
     // again.
@@ -167,14 +170,20 @@ pub(super) fn publish_acknowledged(
 ) -> usize {
     let payload = vec![b'x'; payload_bytes];
     let mut acknowledged = 0;
+    // Written in pieces: to build a large batch first would take processor time from the server.
+    let mut piece = Vec::new();
     for _ in 0..count.div_ceil(500) {
-        let batch: Vec<u8> = (0..500)
-            .flat_map(|_| {
-                let packet_id = client.next_id();
-                Publish { topic, payload: &payload, qos: 1, packet_id, ..Publish::default() }.bytes()
-            })
-            .collect();
-        client.send(&batch);
+        for _ in 0..500 {
+            let packet_id = client.next_id();
+            let publish = Publish { topic, payload: &payload, qos: 1, packet_id, ..Publish::default() };
+            piece.extend_from_slice(&publish.bytes());
+            if piece.len() >= PIECE_BYTES {
+                client.send(&piece);
+                piece.clear();
+            }
+        }
+        client.send(&piece);
+        piece.clear();
         acknowledged += (0..500).map_while(|_| client.wait_for(PUBACK, 10.0)).count();
     }
     acknowledged

@@ -186,7 +186,8 @@ impl Core {
         if connection.outbound.is_some() {
             self.output.dirty.push(slot);
         }
-        connection.partial = Some(Box::new(Partial { bytes: adopted.bytes, raw: adopted.raw, needed: 0 }));
+        let (bytes, raw) = (adopted.bytes, adopted.raw);
+        connection.partial = Some(Box::new(Partial { bytes, raw, ..Partial::default() }));
         let due = Due::Connection { slot, generation: connection.generation };
         self.calendar.add(self.connect_deadline(), due);
         self.connects.times.extend(adopted.times.map(|times| (slot, times)));

@@ -4,11 +4,11 @@
 //! half of it is written, for as long as the receiver keeps taking bytes (`outbound::GRACE_MS`). A receiver that
 //! hardly moves pauses nobody: it loses messages instead (P9).
 
-use std::collections::{HashMap, VecDeque};
+mod pauses;
 
+pub(super) use self::pauses::Pauses;
 use super::connection::{Connected, Paused};
-use super::publish_rates::PublishRates;
-use super::{Core, PAUSE_MS, READ_BYTES};
+use super::{Core, PAUSE_MS, READ_BYTES, work};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
@@ -16,24 +16,18 @@ use crate::mailbox::Mail;
 use crate::memory::Pressure;
 use crate::outbound::GRACE_MS;
 
-/// Publishers that are not read for now.
-#[derive(Default)]
-pub(super) struct Pauses {
-    /// Paused publishers, and until when at the latest.
-    pub(super) paused: Vec<(ConnectionId, Millis)>,
-    pub(super) rates: PublishRates,
-    /// Publishers that wait for a receiver, by the receiver's connection.
-    behind: HashMap<u32, VecDeque<ConnectionId>>,
-}
+/// How long a publisher is not read after each read while the process has hardly any memory left. With
+/// `LIMITED_READ_BYTES` for each read, a thousand publishers then send 64 MB/s together.
+const MEMORY_PAUSE_MS: Millis = 250;
+/// A publisher that still cannot be read waits one millisecond longer for each so many paused ones, so that looking at
+/// all of them costs little.
+const PAUSED_PER_MS: u64 = 64;
 
 impl Core {
     /// Pauses `publisher` until `receiver` has caught up.
     pub(super) fn hold_up(&mut self, receiver: u32, publisher: ConnectionId) {
-        let waiting = self.pauses.behind.entry(receiver).or_default();
-        // It may be in the list already, and have resumed because it had waited long enough.
-        if !waiting.contains(&publisher) {
-            waiting.push_back(publisher);
-        }
+        // It may wait already, and have resumed because it had waited long enough.
+        self.pauses.behind.entry(receiver).or_default().push(publisher);
         if publisher.core == self.index {
             return self.pause(publisher, Paused::ForReceiver);
         }
@@ -57,6 +51,9 @@ impl Core {
     pub(super) fn hold_up_for_memory(&mut self, publisher: ConnectionId) {
         if self.process.memory.pressure() == Pressure::Publishers {
             self.pause(publisher, Paused::ForMailbox);
+            if self.pauses.paused.contains(publisher) {
+                self.pauses.paused.set(publisher, self.now_ms + MEMORY_PAUSE_MS);
+            }
         }
     }
 
@@ -91,8 +88,8 @@ impl Core {
         behind.retain(|receiver, waiting| {
             let len = self.waits_for_socket(*receiver);
             if len < soft_bytes / 2 {
-                let go_on = ((soft_bytes - len) / READ_BYTES).max(1).min(waiting.len());
-                for publisher in waiting.drain(..go_on) {
+                for _ in 0..((soft_bytes - len) / READ_BYTES).max(1) {
+                    let Some(publisher) = waiting.pop() else { break };
                     if publisher.core == self.index {
                         self.resume(publisher);
                     } else {
@@ -103,8 +100,13 @@ impl Core {
             !waiting.is_empty()
         });
         // Resumed publishers may have been paused again.
-        for (receiver, waiting) in behind {
-            self.pauses.behind.entry(receiver).or_default().extend(waiting);
+        for (receiver, mut waiting) in behind {
+            let again = self.pauses.behind.remove(&receiver);
+            again
+                .into_iter()
+                .flat_map(|mut again| std::iter::from_fn(move || again.pop()))
+                .for_each(|id| waiting.push(id));
+            self.pauses.behind.insert(receiver, waiting);
         }
     }
 
@@ -116,7 +118,7 @@ impl Core {
             (Paused::No, _) => {
                 connection.paused = why;
                 let session = connection.session;
-                self.pauses.paused.push((id, until));
+                self.pauses.paused.set(id, until);
                 if let Some(local) = self.sessions.get(session as usize) {
                     local.broker.counters[usize::from(self.index)].pauses.add(1);
                 }
@@ -124,8 +126,8 @@ impl Core {
             // The receiver may need longer than the mailbox.
             (Paused::ForMailbox, Paused::ForReceiver) => {
                 connection.paused = why;
-                if let Some((_, at)) = self.pauses.paused.iter_mut().find(|(paused, _)| *paused == id) {
-                    *at = until;
+                if self.pauses.paused.contains(id) {
+                    self.pauses.paused.set(id, until);
                 }
             }
             _ => {}
@@ -140,7 +142,7 @@ impl Core {
             !matches!(connection.paused, No | ForRate | ForWork | ForFanout | ForAnswers)
         };
         if self.connection_of(id).filter(is_paused).is_some() {
-            self.pauses.paused.retain(|(paused, _)| *paused != id);
+            self.pauses.paused.remove(id);
             self.go_on(id);
         }
     }
@@ -158,28 +160,35 @@ impl Core {
         }
     }
 
+    /// Resumes publishers that have waited long enough, as many as the turn has work left for.
     pub(super) fn resume_paused(&mut self) {
-        if self.pauses.paused.iter().all(|(_, until)| *until > self.now_ms) {
+        let (now_ms, mailbox_max) = (self.now_ms, self.process.limits.mailbox_bytes_max as usize);
+        if self.pauses.paused.due(self.index, now_ms).is_none()
+            || self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2)
+        {
             return;
         }
-        let mailbox_max = self.process.limits.mailbox_bytes_max as usize;
-        let overfull = self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2);
-        let store_max = self.process.limits.store_bytes_max as usize;
-        let is_held = |id: &ConnectionId| {
-            let session = self.connections.get(id.slot as usize).map(|connection| connection.session);
-            let local = session.and_then(|session| self.sessions.get(session as usize));
-            local.is_some_and(|local| self.is_store_over(&local.broker, store_max / 2))
-        };
-        let is_due = |id: &ConnectionId, until: u64| until <= self.now_ms && !overfull && !is_held(id);
-        let due: Vec<ConnectionId> =
-            self.pauses.paused.iter().filter(|(id, until)| is_due(id, *until)).map(|(id, _)| *id).collect();
-        for id in due {
-            self.resume(id);
+        let later = now_ms + PAUSE_MS + self.pauses.paused.len() as u64 / PAUSED_PER_MS;
+        let end = self.work.spent().max(work::TURN / 2) + work::TURN / 2;
+        while self.work.spent() < end
+            && let Some(id) = self.pauses.paused.due(self.index, now_ms)
+        {
+            if self.connection_of(id).is_none() {
+                // It has ended.
+                self.pauses.paused.remove(id);
+            } else if self.is_store_half_full_for(id) {
+                self.pauses.paused.set(id, later);
+            } else {
+                self.pauses.paused.remove(id);
+                self.resume(id);
+            }
         }
-        // Connections that have ended cannot be resumed, so their entries go.
-        let now_ms = self.now_ms;
-        let mut paused = std::mem::take(&mut self.pauses.paused);
-        paused.retain(|(id, until)| *until > now_ms || self.connection_of(*id).is_some());
-        self.pauses.paused = paused;
+    }
+
+    fn is_store_half_full_for(&self, id: ConnectionId) -> bool {
+        let session = self.connections.get(id.slot as usize).map(|connection| connection.session);
+        let local = session.and_then(|session| self.sessions.get(session as usize));
+        let store_max = self.process.limits.store_bytes_max as usize;
+        local.is_some_and(|local| self.is_store_over(&local.broker, store_max / 2))
     }
 }

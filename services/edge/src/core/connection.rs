@@ -12,6 +12,7 @@ use millrace_transport::socket::Socket;
 use crate::authorization::{Granted, Turn};
 use crate::broker::Broker;
 use crate::handover::Transport;
+use crate::held_input::Charge;
 use crate::home::HomeClaim;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
@@ -130,13 +131,14 @@ pub(crate) enum State {
 }
 
 /// Bytes that came and are not a whole packet yet.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Partial {
     /// MQTT bytes, then `raw` bytes of an incomplete WebSocket frame header.
     pub(crate) bytes: Vec<u8>,
     pub(crate) raw: usize,
     /// Expected size of the packet as far as known, bytes.
     pub(crate) needed: usize,
+    pub(crate) charge: Option<Charge>,
 }
 
 impl Partial {

@@ -3,11 +3,16 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use super::connection::{Partial, State};
+use millrace_mqtt::ReasonCode;
+
+use super::connection::{NONE, Partial, State};
 use super::publish_rates::LIMITED_READ_BYTES;
 use super::{Core, Ended, READ_BYTES, parts, work};
+use crate::held_input::OverLimit;
+use crate::memory::Pressure;
 use crate::metrics::ConnectStep;
 use crate::origin::Origin;
+use crate::quota::Limit;
 
 /// From this many bytes of an incomplete packet on, the rest is appended to them instead of being copied together with them.
 const SHARED_MAX: usize = READ_BYTES / 2;
@@ -52,7 +57,8 @@ impl Core {
             None => (0, 0),
         };
         let room = buffer.len() - held;
-        let room = if connection.is_limited { room.min(LIMITED_READ_BYTES) } else { room };
+        let is_limited = connection.is_limited || self.process.memory.pressure() == Pressure::Publishers;
+        let room = if is_limited { room.min(LIMITED_READ_BYTES) } else { room };
         let result = connection.stream.read(&mut buffer[held..held + room]);
         if let Some(count) = self.after_read(slot, result, room) {
             self.connections[slot as usize].partial = None;
@@ -157,7 +163,7 @@ impl Core {
                 partial.bytes.truncate(rest.raw.end);
                 partial.bytes.drain(rest.mqtt.end..rest.raw.start);
                 (partial.raw, partial.needed) = (rest.raw.len(), rest.needed);
-                self.connections[slot as usize].partial = Some(partial);
+                self.keep(slot, partial);
             } else {
                 // Copied, so that the large buffer is freed.
                 self.hold(slot, &partial.bytes, rest);
@@ -193,7 +199,33 @@ impl Core {
         let mut bytes = Vec::with_capacity(rest.mqtt.len() + raw);
         bytes.extend_from_slice(&buffer[rest.mqtt]);
         bytes.extend_from_slice(&buffer[rest.raw]);
-        self.connections[slot as usize].partial = Some(Box::new(Partial { bytes, raw, needed: rest.needed }));
+        self.keep(slot, Box::new(Partial { bytes, raw, needed: rest.needed, charge: None }));
+    }
+
+    /// Holds an incomplete packet until the rest of it comes, or closes the connection if the packet takes more memory than
+    /// it may. The input of a paused connection does not count: the server has stopped reading it.
+    fn keep(&mut self, slot: u32, mut partial: Box<Partial>) {
+        let connection = &self.connections[slot as usize];
+        partial.charge = None;
+        if connection.is_reading() {
+            let broker = self.sessions.get(connection.session as usize).map(|local| &local.broker);
+            match self.process.memory.input.charge(broker, partial.bytes.capacity()) {
+                Ok(charge) => partial.charge = charge,
+                Err(OverLimit) => return self.refuse_to_hold(slot),
+            }
+        }
+        self.connections[slot as usize].partial = Some(partial);
+    }
+
+    fn refuse_to_hold(&mut self, slot: u32) {
+        let (reason, what) =
+            (ReasonCode::QUOTA_EXCEEDED, "incomplete packets take more memory than they may");
+        if self.connections[slot as usize].session == NONE {
+            self.counters().refused_input.add(1);
+            return self.end(slot, Ended::Error(reason), true);
+        }
+        self.reached(slot, Limit::Input);
+        self.say_and_close(slot, reason, what, Ended::Error(reason));
     }
 
     /// Reads and drops input of a closing connection until its peer closes.

@@ -76,7 +76,7 @@ impl Core {
         if retains && !self.may_retain(&routes.broker, &message) {
             let version = self.connections[slot as usize].protocol.version();
             if publish.qos > QoS::AtMostOnce && version == Version::V5 {
-                let what = "the broker's limit of retained messages is reached";
+                let what = "a limit of retained messages is reached: remove some, or ask the operator";
                 return Some((ReasonCode::QUOTA_EXCEEDED, what));
             }
             // A 3.x client gets no reason code, and the message is acknowledged: so the current subscribers still get

@@ -120,7 +120,7 @@ impl Core {
         let was = std::mem::replace(&mut self.connections[slot as usize].paused, Paused::ForRate);
         if matches!(was, Paused::ForMailbox | Paused::ForReceiver) {
             // The mailbox or the receiver pauses it again if necessary.
-            self.pauses.paused.retain(|(paused, _)| *paused != id);
+            self.pauses.paused.remove(id);
         }
         self.reached(slot, limit);
     }

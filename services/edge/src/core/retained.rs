@@ -17,13 +17,14 @@ impl Core {
         }
         let limit = broker.quota.retained_max(self.process.limits.retained_messages_max);
         let old = broker.retained.get(message.topic());
-        let is_new = old.is_none();
         let has_place = old.is_some() || (broker.retained.len() as u64) < limit;
-        let bytes =
-            broker.retained_bytes() - old.map_or(0, |old| retained_size(&old)) + retained_size(message);
+        let (before, after) = (old.map_or(0, |old| retained_size(&old)), retained_size(message));
+        let grows = after > before;
+        let bytes = broker.retained_bytes() - before + after;
         let reached = match () {
             () if !has_place => Limit::BrokerRetained,
-            () if is_new && self.process.memory.pressure() >= Pressure::QosZero => Limit::Memory,
+            () if grows && self.process.memory.pressure() >= Pressure::QosZero => Limit::Memory,
+            () if grows && !self.process.brokers.may_retain(after - before) => Limit::Retained,
             () if bytes > self.process.limits.retained_bytes_max => Limit::BrokerRetainedBytes,
             () => return true,
         };

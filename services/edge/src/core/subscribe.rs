@@ -1,10 +1,12 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
 mod read_filters;
+mod room;
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millrace_layers::Position;
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
@@ -19,6 +21,7 @@ use millrace_session::{ClientSubscription, Message};
 use smallvec::SmallVec;
 
 use self::read_filters::{FiltersToAdd, FiltersToEnd};
+use self::room::Room;
 use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
@@ -33,8 +36,6 @@ use crate::incidents::{Kind, Note};
 use crate::jobs;
 use crate::jobs::replay::Replay;
 use crate::jobs::{Job, PendingSubscribe, SessionKey, Write};
-use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
-use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
 
 /// Said to a client whose subscription the rules refuse: the rule that it meets may be of a part of its topics.
@@ -129,18 +130,12 @@ impl SubscribeInProgress {
             };
             let former = local.session.subscription(text).copied();
             let is_new = former.is_none();
-            let limit = if is_kept && text.len() > NAME_BYTES_MAX {
-                Some(Limit::ClientSubscriptions)
-            } else if has_too_many_groups(edit, text) {
-                Some(Limit::ShareNames)
-            } else if !is_new {
-                None
-            } else if room.of_broker == 0 {
-                Some(Limit::BrokerSubscriptions)
-            } else if local.session.subscriptions_len() >= session_max {
-                Some(Limit::ClientSubscriptions)
-            } else {
-                room.reached_bytes(edit)
+            let limit = match () {
+                () if is_kept && text.len() > NAME_BYTES_MAX => Some(Limit::ClientSubscriptions),
+                () if local.session.subscriptions_len() >= session_max && is_new => {
+                    Some(Limit::ClientSubscriptions)
+                }
+                () => room.reached(edit, text, options, is_new),
             };
             if limit.is_some() {
                 self.reached = limit;
@@ -234,31 +229,6 @@ impl Task {
         match self {
             Self::Subscribe(subscribe) => subscribe.until == subscribe.read.filters.len(),
             Self::Unsubscribe(unsubscribe) => unsubscribe.next.end == unsubscribe.read.filters.len(),
-        }
-    }
-}
-
-/// The room that limits leave for new subscriptions during one edit.
-struct Room<'b> {
-    counters: &'b BrokerCounters,
-    /// Several pods share the store.
-    is_shared: bool,
-    of_broker: u64,
-    per_session: usize,
-    bytes_of_broker: u64,
-    /// Bytes of the filters of all brokers, those of this edit only from its end on.
-    all_bytes: u64,
-    all_bytes_max: u64,
-    bytes_before: usize,
-}
-
-impl Room<'_> {
-    fn reached_bytes(&self, edit: &Edit<'_>) -> Option<Limit> {
-        let added = edit.bytes().saturating_sub(self.bytes_before) as u64;
-        if edit.bytes() as u64 >= self.bytes_of_broker {
-            Some(Limit::BrokerFilters)
-        } else {
-            (self.all_bytes + added >= self.all_bytes_max).then_some(Limit::Filters)
         }
     }
 }
@@ -369,6 +339,8 @@ impl Core {
             is_shared: self.process.store.is_some() && self.process.is_shared(),
             of_broker: broker.quota.subscriptions_max().saturating_sub(broker.router.subscriptions() as u64),
             per_session: per_session as usize,
+            lacks_retained: broker.retained_memory.is_incomplete.load(Ordering::Relaxed)
+                && !self.process.is_shared(),
             bytes_of_broker: limits.filter_memory_per_broker_max,
             all_bytes: self.process.brokers.filter_bytes(),
             all_bytes_max: limits.filter_memory_max,
@@ -828,10 +800,16 @@ impl Core {
     }
 }
 
-/// Whether a filter would give its topic one more share name than a filter may have.
-fn has_too_many_groups(edit: &Edit<'_>, text: &str) -> bool {
-    let Some(Filter { share: Some(name), filter }) = Filter::parse(text) else { return false };
-    edit.groups(filter) >= SHARE_NAMES_PER_FILTER_MAX && !edit.has_group(name, filter)
+fn wants_retained(filter: Filter<'_>, options: SubscribeOptions, is_new: bool) -> bool {
+    //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
+    //= [MQTT-3.3.1-6] v3.1.1
+    let wanted = match options.retain_handling {
+        RetainHandling::Send => true,
+        RetainHandling::SendIfNew => is_new,
+        RetainHandling::DoNotSend => false,
+    };
+    // A shared subscription gets no retained messages (MQTT 5.0 section 4.8.2).
+    wanted && filter.share.is_none()
 }
 
 fn add(
@@ -843,23 +821,14 @@ fn add(
     replays: &mut SmallVec<[Replay; 2]>,
 ) {
     let Some(filter) = Filter::parse(text) else { return };
-    let SubscribeOptions { qos, retain_handling, .. } = subscription.options;
-    let identifier = subscription.identifier;
+    let (options, identifier) = (subscription.options, subscription.identifier);
     // The store does not have it yet.
     edit.subscribe(filter, routed(target, &subscription, false));
     let is_new = local.session.subscribe(text, subscription);
-    //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
-    //= [MQTT-3.3.1-6] v3.1.1
-    let wanted = match retain_handling {
-        RetainHandling::Send => true,
-        RetainHandling::SendIfNew => is_new,
-        RetainHandling::DoNotSend => false,
-    };
-    // A shared subscription gets no retained messages (MQTT 5.0 section 4.8.2).
-    if wanted && filter.share.is_none() {
+    if wants_retained(filter, options, is_new) {
         replays.push(Replay {
             filter: filter.filter.into(),
-            qos,
+            qos: options.qos,
             identifier,
             retained: None,
             pages: Arc::default(),

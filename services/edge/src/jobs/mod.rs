@@ -21,7 +21,7 @@ use millrace_router::Target;
 use millrace_session::{Entry, InFlight, Message, Place, Session};
 use smallvec::SmallVec;
 
-pub(crate) use self::page::{Page, PageEntry, Read, Reader, ToRead};
+pub(crate) use self::page::{Page, PageEntry, Read, Reader};
 pub(crate) use self::subscribe::{PendingSubscribe, Subscribe, Unsubscribe};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;

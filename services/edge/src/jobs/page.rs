@@ -11,11 +11,6 @@ use super::Attached;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
-pub(crate) enum ToRead {
-    Page(Read),
-    Broker { core: u16, name: Arc<str> },
-}
-
 pub(crate) struct Read {
     pub(crate) core: u16,
     pub(crate) broker: Arc<Broker>,

@@ -26,6 +26,8 @@ pub(crate) enum Limit {
     BrokerSessions,
     BrokerWills,
     Filters,
+    Input,
+    Retained,
     Memory,
 }
 
@@ -54,6 +56,8 @@ impl Limit {
             Self::BrokerSessions => "broker.stored_sessions",
             Self::BrokerWills => "broker.will_bytes",
             Self::Filters => "server.filter_bytes",
+            Self::Input => "server.input_bytes",
+            Self::Retained => "server.retained_bytes",
             Self::Memory => "server.memory",
         }
     }
@@ -61,9 +65,7 @@ impl Limit {
     pub(crate) fn meaning(self) -> &'static str {
         match self {
             Self::BrokerConnections => "the broker has as many connections as it may have",
-            Self::BrokerConnects => {
-                "more clients connect to the broker than may: some are told to try again later"
-            }
+            Self::BrokerConnects => "more clients connect than may: some are told to try again later",
             Self::BrokerMessages => {
                 "the broker's clients publish more messages than they may: their connections are read more slowly"
             }
@@ -112,7 +114,11 @@ impl Limit {
             Self::Filters => {
                 "the subscriptions of all brokers take as much memory as they may: further ones are refused"
             }
-            Self::Memory => "the server has little memory left: retained messages of new topics are refused",
+            Self::Input => "incomplete packets take more memory than they may: their connections are closed",
+            Self::Retained => "there is no memory for more retained messages, nor for those in the store",
+            Self::Memory => {
+                "the server has little memory left: retained messages that are new or larger are refused"
+            }
         }
     }
 
@@ -140,6 +146,8 @@ impl Limit {
             Self::BrokerSessions => &counters.limit_broker_sessions,
             Self::BrokerWills => &counters.limit_broker_wills,
             Self::Filters => &counters.limit_filters,
+            Self::Input => &counters.limit_input,
+            Self::Retained => &counters.limit_retained,
             Self::Memory => &counters.limit_memory,
         }
     }

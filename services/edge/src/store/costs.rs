@@ -8,7 +8,7 @@ use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 use super::backlog::{COSTLY, Lane, Work};
 use super::queue::{self, Sized as _};
 use crate::broker::Broker;
-use crate::jobs::{FILTER_BYTES, IdWrite, Job, SharedMessages, ToRead, Write};
+use crate::jobs::{FILTER_BYTES, IdWrite, Job, Read, SharedMessages, Write};
 
 /// For jobs without an order among themselves or with other jobs.
 const NO_BROKER: u64 = u64::MAX;
@@ -16,7 +16,9 @@ const NO_BROKER: u64 = u64::MAX;
 /// Estimated costs of jobs, in units of a small message for one stream. A filter costs more than its transaction takes,
 /// because the event loops must match topics again.
 pub(super) mod cost {
-    pub(super) const BYTES: usize = 1_024;
+    /// Bytes for one unit: they are written once to the journal, and again by each flush and merge, which later commits wait
+    /// for.
+    pub(super) const BYTES: usize = 384;
     pub(in crate::store) const FILTER: usize = 20;
     /// A retained message: the rows that it replaces are read.
     pub(super) const RETAINED: usize = 4;
@@ -174,7 +176,7 @@ impl queue::Sized for Job {
     }
 }
 
-impl queue::Sized for ToRead {
+impl queue::Sized for Read {
     fn size(&self) -> usize {
         0
     }

@@ -88,6 +88,11 @@ impl Duties {
         Ok(())
     }
 
+    /// The next step comes a little later.
+    pub(super) fn wait_for_brokers(&mut self) {
+        self.has_failed = true;
+    }
+
     pub(super) fn grow(&mut self) {
         self.sessions = (2 * self.sessions).min(SESSIONS);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -10,14 +11,19 @@ use millrace_layers::{BrokerId, LayerError, Store, retained, sessions, subscript
 use millrace_storage::{Read, Transaction, block_on};
 
 use super::record;
-use crate::broker::Broker;
+use crate::broker::{Broker, Brokers, retained_size};
 use crate::clock::{Clock, seconds};
 
 const PAGE: usize = 1000;
 
 /// Returns the number of the broker's sessions.
-pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<usize, LayerError> {
-    retained(store, clock, broker)?;
+pub(super) fn all(
+    store: &Store,
+    clock: &Clock,
+    brokers: &Brokers,
+    broker: &Broker,
+) -> Result<usize, LayerError> {
+    retained(store, clock, brokers, broker)?;
     block_on(filters(store, broker))?;
     sessions(store, broker)
 }
@@ -36,8 +42,9 @@ fn sessions(store: &Store, broker: &Broker) -> Result<usize, LayerError> {
     }
 }
 
-/// Also removes expired messages from the store.
-fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), LayerError> {
+/// Also removes expired messages from the store. Stops where memory has no room for more: the broker then lacks the
+/// rest.
+fn retained(store: &Store, clock: &Clock, brokers: &Brokers, broker: &Broker) -> Result<(), LayerError> {
     let now = seconds(clock.now());
     let mut from = None;
     loop {
@@ -51,8 +58,10 @@ fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), LayerEr
                 record::decode(topic.into(), &item.body, clock).ok_or(LayerError::Corrupt("message"))?;
             if message.is_expired(now) {
                 expired.push(item.topic);
-            } else {
+            } else if brokers.may_retain(broker.retained_bytes() + retained_size(&message)) {
                 broker.retain(&Arc::new(message));
+            } else {
+                broker.retained_memory.is_incomplete.store(true, Ordering::Relaxed);
             }
         }
         if !expired.is_empty() {
@@ -66,6 +75,14 @@ fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), LayerEr
             if let Err(error) = cleared {
                 tracing::warn!(%error, "expired retained messages stay in the store for now");
             }
+        }
+        if broker.retained_memory.is_incomplete.load(Ordering::Relaxed) {
+            tracing::warn!(
+                broker = &*broker.name,
+                loaded_bytes = broker.retained_bytes(),
+                "the retained messages of this broker do not all fit in memory: subscriptions that need them are refused until retained_memory_max is larger or messages are removed, and the server is started again"
+            );
+            return Ok(());
         }
         from = page.next;
         if from.is_none() {

@@ -19,6 +19,7 @@ mod gather;
 mod groups;
 mod lease;
 mod load;
+mod opening;
 mod pace;
 mod pages;
 mod parts;
@@ -37,11 +38,11 @@ mod writer;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use millrace_layers::{Position, catalog};
+use millrace_layers::{LayerError, Position};
 use millrace_storage::{Stat, block_on};
 
 use crate::broker::{Broker, Brokers};
@@ -50,7 +51,7 @@ use crate::config::Config;
 use crate::encoding::{inflight, record};
 use crate::jobs::{
     Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, Publish, PublisherKey, Purge, Read,
-    SessionKey, SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe, Write,
+    SessionKey, SharedMessages, StreamKey, Subscribe, Unsubscribe, Write,
 };
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
@@ -61,12 +62,17 @@ use crate::webhooks::Hooked;
 use crate::{StartError, access};
 pub(crate) use apply::WHOLE_BYTES_MAX;
 use lease::Leases;
+use opening::{Openings, ToOpen};
 use queue::Queue;
 use retained::RetainedQueue;
 use transaction_metrics::TransactionMetrics;
 
 /// Reader threads of a shared store, whose reads wait for the network.
 const READERS_SHARED: usize = 4;
+
+/// How long a start waits for a store that does not answer.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Store {
     shared: Arc<Shared>,
@@ -85,10 +91,10 @@ struct Shared {
     is_shared: bool,
     /// Owner of this process's sessions in the store.
     owner: Box<[u8]>,
-    /// Held while a broker is opened, so that none is opened twice.
-    opening: Mutex<()>,
+    openings: Openings,
+    opens: Queue<ToOpen>,
     writes: Queue<Job>,
-    reads: Queue<ToRead>,
+    reads: Queue<Read>,
     retained: RetainedQueue,
     leases: Leases,
     /// Times from submission to commit; the writer adds to it.
@@ -112,8 +118,8 @@ impl Store {
         mailboxes: Arc<[Mailbox]>,
         region: Option<Arc<Region>>,
     ) -> Result<Self, StartError> {
-        let unread = |error| StartError(format!("cannot read the store: {error}"));
-        let through = block_on(layers.run(async |tx| Ok(tx.read_version().await?))).map_err(unread)?;
+        let read_version = || block_on(layers.run(async |tx| Ok(tx.read_version().await?)));
+        let through = patiently(clock, "cannot read the store", read_version)?;
         let shared = Arc::new(Shared {
             layers,
             clock,
@@ -123,7 +129,8 @@ impl Store {
             region,
             is_shared: config.pod.is_some(),
             owner: config.pod_name().as_bytes().into(),
-            opening: Mutex::default(),
+            openings: Openings::default(),
+            opens: Queue::new(clock),
             writes: Queue::new(clock),
             reads: Queue::new(clock),
             retained: RetainedQueue::default(),
@@ -140,29 +147,39 @@ impl Store {
         if let Some(region) = &shared.region {
             let notices: Weak<Shared> = Arc::downgrade(&shared);
             region.tell_of_notices(notices);
-            let others = lease::others(&shared);
-            region.wait_for_pods(&block_on(others).map_err(unread)?);
+            let others = || block_on(lease::others(&shared));
+            region.wait_for_pods(&patiently(clock, "cannot read the pods of the store", others)?);
         }
         for name in config.broker_names() {
-            block_on(shared.layers.ensure_broker(name.as_bytes()))
-                .map_err(|error| StartError(format!("cannot start on the store: {error}")))?;
-            shared.open(name).map_err(unread)?;
+            patiently(clock, "cannot make a broker in the store", || {
+                block_on(shared.layers.ensure_broker(name.as_bytes()))
+            })?;
+            patiently(clock, "cannot read a broker from the store", || shared.open(name))?;
         }
         // Wills of an earlier process's sessions go to the clients of all pods.
         if let Some(region) = &shared.region {
             region.wait_for_joins(&shared.brokers.all());
         }
         writer::abandon(&shared);
-        store.threads.push(start(&shared, "store-write", writer::run)?);
+        store.start_threads()?;
+        Ok(store)
+    }
+
+    fn start_threads(&mut self) -> Result<(), StartError> {
+        let shared = self.shared.clone();
+        self.threads.push(start(&shared, "store-write", writer::run)?);
         let readers = if shared.is_shared { READERS_SHARED } else { 1 };
         for number in 1..=readers {
             let run = if number == 1 { reader::run } else { reader::help };
-            store.threads.push(start(&shared, &format!("store-read-{number}"), run)?);
+            self.threads.push(start(&shared, &format!("store-read-{number}"), run)?);
+        }
+        for number in 1..=opening::THREADS {
+            self.threads.push(start(&shared, &format!("store-open-{number}"), opening::run)?);
         }
         if shared.is_shared {
-            store.threads.push(start(&shared, "store-retained", retained::run)?);
+            self.threads.push(start(&shared, "store-retained", retained::run)?);
         }
-        Ok(store)
+        Ok(())
     }
 
     /// Submits jobs, which run in this order, and empties `jobs`.
@@ -171,16 +188,16 @@ impl Store {
     }
 
     pub(crate) fn read(&self, read: Read) {
-        self.shared.reads.push(&mut vec![ToRead::Page(read)]);
+        self.shared.reads.push(&mut vec![read]);
     }
 
     /// The answer is `Mail::Opened`.
     pub(crate) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
-        self.shared.reads.push(&mut vec![ToRead::Broker { core, name }]);
+        self.shared.ask_for_broker(core, name);
     }
 
     /// `None`: there is no broker with this name.
-    pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::LayerError> {
+    pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, LayerError> {
         self.shared.open(name)
     }
 
@@ -223,6 +240,28 @@ impl Store {
     }
 }
 
+/// Runs `attempt` again while the store does not answer: a pod often starts at the moment at which the store is busiest,
+/// after a failure of several machines.
+fn patiently<T>(
+    clock: Clock,
+    what: &str,
+    attempt: impl Fn() -> Result<T, LayerError>,
+) -> Result<T, StartError> {
+    let until = clock.now() + START_PATIENCE.as_millis() as u64;
+    loop {
+        match attempt() {
+            Ok(done) => return Ok(done),
+            Err(error) if writer::may_pass(&error) && clock.now() < until => {
+                tracing::warn!(%error, "{what}: it is tried again for up to {} s", START_PATIENCE.as_secs());
+                // Nothing else runs yet, and the store does not say when it answers again.
+                #[allow(clippy::disallowed_methods)]
+                std::thread::sleep(START_RETRY);
+            }
+            Err(error) => return Err(StartError(format!("{what}: {error}"))),
+        }
+    }
+}
+
 fn start(shared: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandle<()>, StartError> {
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name(name.into());
@@ -245,62 +284,12 @@ impl Notices for Shared {
     }
 }
 
-impl Shared {
-    fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::LayerError> {
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(broker) = self.brokers.get(name) {
-            return Ok(Some(broker));
-        }
-        let found = block_on(
-            self.layers
-                .run(async |tx| catalog::get(&tx, name.as_bytes(), millrace_storage::Read::Snapshot).await),
-        )?;
-        let Some(found) = found else { return Ok(None) };
-        let broker = Arc::new(Broker::new(found.id, name, self.mailboxes.len()));
-        let sessions = load::all(&self.layers, &self.clock, &broker)?;
-        broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
-        broker.counters[self.mailboxes.len()].sessions.add(sessions);
-        broker.set_records(access::load(&self.layers, &broker)?);
-        let id = broker.id;
-        if block_on(self.layers.run(async |tx| millrace_layers::webhooks::has_any(&tx, id).await))? {
-            self.brokers.webhooks_changed(id);
-        }
-        self.brokers.insert(&broker);
-        if let Some(region) = &self.region {
-            region.join(&broker);
-        }
-        Ok(Some(broker))
-    }
-
-    /// Opens brokers, then waits once for all until other pods have announced their filters.
-    fn open_all(&self, ids: impl Iterator<Item = u64>) -> Result<(), millrace_layers::LayerError> {
-        let Some(region) = &self.region else { return Ok(()) };
-        let mut opened = Vec::new();
-        for id in ids {
-            opened.extend(self.open_by_id(id)?);
-        }
-        region.wait_for_joins(&opened);
-        Ok(())
-    }
-
-    /// `None`: the broker was deleted.
-    fn open_by_id(&self, id: u64) -> Result<Option<Arc<Broker>>, millrace_layers::LayerError> {
-        if let Some(broker) = self.brokers.by_id(id) {
-            return Ok(Some(broker));
-        }
-        let name = block_on(self.layers.run(async |tx| catalog::name_of(&tx, id).await))?;
-        match name.as_deref().map(std::str::from_utf8) {
-            Some(Ok(name)) => self.open(name),
-            _ => Ok(None),
-        }
-    }
-}
-
 impl Drop for Store {
     /// Waits until all submitted jobs are written.
     fn drop(&mut self) {
         self.shared.writes.close();
         self.shared.reads.close();
+        self.shared.opens.close();
         self.shared.retained.close();
         let join = |thread: JoinHandle<()>| {
             if thread.join().is_err() {

@@ -1,7 +1,7 @@
 //! The reader threads: read pages of streams for sessions that lag. One of them also trims streams that exceed their
 //! limits.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use millrace_layers::streams;
@@ -11,8 +11,7 @@ use millrace_storage::block_on;
 use super::parts::Parts;
 use super::queue::Taken;
 use super::queues::{self, Keep};
-use super::{Read, Shared, ToRead, pages};
-use crate::mailbox::Mail;
+use super::{Read, Shared, pages};
 use crate::quota::Limit;
 
 /// Interval in which grown streams are checked against their limits.
@@ -66,30 +65,13 @@ fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>) -> Opti
     let mut pages = std::mem::take(unread);
     match shared.reads.take_some(LOOK_EVERY, TAKEN) {
         Taken::Work(work) => {
-            for to_read in work {
-                match to_read {
-                    ToRead::Page(read) => pages.push(read),
-                    ToRead::Broker { core, name } => open(shared, core, name),
-                }
-            }
+            pages.extend(work);
         }
         Taken::Nothing => {}
         Taken::Closed => return None,
     }
     *unread = pages::answer(shared, parts, pages);
     Some(unread.is_empty())
-}
-
-fn open(shared: &Shared, core: u16, name: Arc<str>) {
-    let opened = shared.open(&name);
-    if let (Some(region), Ok(Some(broker))) = (&shared.region, &opened) {
-        return region.when_joined(broker, core, name);
-    }
-    let opened = opened.map(|broker| broker.is_some());
-    if let Err(error) = &opened {
-        tracing::error!(%error, broker = &*name, "a broker cannot be read; its clients are refused and may retry");
-    }
-    shared.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, opened.ok())], 0);
 }
 
 /// Trims streams to their limits: removes the oldest messages, and counts them.

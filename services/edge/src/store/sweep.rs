@@ -35,6 +35,10 @@ pub(super) fn due(writer: &mut Writer<'_>) {
 /// sessions, and one with a single session in the next round.
 pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Option<Duty> {
     let sessions = writer.duties.sessions();
+    if !writer.has_open_brokers_of_due(shard, now_ms, sessions) {
+        writer.duties.wait_for_brokers();
+        return Some(Duty::Due(shard, now_ms));
+    }
     let conflicts_max = conflicts_max(sessions, CONFLICTS);
     let swept =
         writer.transact(&[], conflicts_max, &async |applier| settle(applier, shard, now_ms, sessions).await);
@@ -54,6 +58,17 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
             tracing::warn!(%error, "a will or an expired session waits");
             None
         }
+    }
+}
+
+impl Writer<'_> {
+    /// Whether the next step finds the brokers of what is due open. If not, they are being opened, because the step must
+    /// not read them in its transaction. If the store does not say, the step fails and says why.
+    fn has_open_brokers_of_due(&mut self, shard: u8, now_ms: u64, limit: usize) -> bool {
+        let shared = self.shared;
+        let due = shared.layers.run(async |tx| due::list_due(&tx, shard, now_ms, limit).await);
+        let Ok(due) = self.wait(due) else { return true };
+        shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(true)
     }
 }
 
@@ -159,6 +174,12 @@ pub(super) fn abandon_some(
             return Abandoned::Unread;
         }
     };
+    // At the start nobody waits for the writer.
+    let brokers = page.iter().map(|owned| owned.broker);
+    if dead.is_some() && !writer.shared.are_open(brokers).unwrap_or(true) {
+        writer.duties.wait_for_brokers();
+        return Abandoned::Again;
+    }
     match abandon(writer, owner, dead, &page) {
         Ok(true) => {}
         Ok(false) => return Abandoned::Unread,

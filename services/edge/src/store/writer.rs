@@ -29,9 +29,7 @@ use super::groups::Groups;
 use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
 use super::unconfirmed::Unconfirmed;
-use super::{
-    Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, retained, sweep,
-};
+use super::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, Write, pods, retained, sweep};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::deliveries::Committed;
@@ -797,7 +795,7 @@ impl<'s> Writer<'s> {
         let cursor = attached.cursor;
         let reader = Reader::Connection(connection, attached);
         let read = Read { core: connection.core, broker: broker.clone(), sources, cursor, reader };
-        self.shared.reads.push(&mut vec![ToRead::Page(read)]);
+        self.shared.reads.push(&mut vec![read]);
     }
 
     /// Another owner has the session, or wants it: its core closes the connection.

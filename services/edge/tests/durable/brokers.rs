@@ -2,14 +2,18 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Connect, Packet, Properties, Publish, QoS, ReasonCode, SubscribeOptions, Will, encode};
+use millrace_mqtt::{
+    Connect, Packet, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will, encode,
+};
 use millrace_storage::Database;
 
-use crate::common::{Client, Server, connect, id, properties, publish_qos};
+use crate::away::{Far, Mended, Way};
+use crate::common::{Client, Server, connect, id, properties, publish_qos, will};
 use crate::steps::{BETWEEN, Between, VERSIONS, acknowledge, lasting, leave, take};
-use crate::tools::eventually;
+use crate::tools::{eventually, metric, now};
 
 /// An edge behind a gateway; these brokers are made if they are not there.
 pub(crate) fn start(database: &Database, threads: usize, brokers: &[&str]) -> Server {
@@ -296,5 +300,52 @@ fn a_subscribe_that_is_written_in_parts_is_answered_whole_beside_publishers_of_a
             ReasonCode::NO_MATCHING_SUBSCRIBERS,
             "{topic} is kept for nobody"
         );
+    }
+}
+
+#[test]
+fn a_broker_that_takes_long_to_open_delays_neither_others_nor_the_writer() {
+    const WAITING: usize = 6;
+    let far = Far::new();
+    let server = start(&far.database(), 2, &BROKERS);
+    // Its session ends, and its will is published, a second after it has gone.
+    let soon = properties(&[Property::SessionExpiryInterval(1)]);
+    let device = Connect {
+        will: Some(will("wills", b"gone")),
+        clean_start: false,
+        properties: soon,
+        ..connect(V5, "slow device")
+    };
+    open(&server, "acme", device).cut();
+    eventually(|| metric(&server, "millrace_connections_open", "") == 0, || "it is connected".into());
+    server.edge.shutdown(Duration::from_secs(5));
+
+    let server = start(&far.database(), 2, &["default"]);
+    let _mended = Mended(far.clone());
+    // The list of the sessions of acme is not read beyond the device.
+    far.set(Way::Slow);
+    let mut of_acme: Vec<Client> = (0..WAITING)
+        .map(|number| {
+            let mut client = to(&server, "acme.mqtt.example");
+            client.send(&Packet::Connect(connect(V5, &format!("c{number}"))));
+            client
+        })
+        .collect();
+    eventually(|| far.slow_reads() > 0, || "acme is not read".into());
+    let mut other = open(&server, "umbrella", lasting(V5, "ann"));
+    other.subscribe("t", QoS::AtLeastOnce);
+    // Long enough for what is due at acme to come up several times.
+    let until = now() + Duration::from_secs(2);
+    let mut packet_id = 0;
+    while now() < until {
+        packet_id += 1;
+        let message = publish_qos(QoS::AtLeastOnce, packet_id, "t", b"text");
+        assert!(!open(&server, "umbrella", connect(V5, "publisher")).publish(message).is_error());
+        let message = take(&mut other);
+        acknowledge(&mut other, &message);
+    }
+    far.set(Way::Fine);
+    for client in &mut of_acme {
+        assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS);
     }
 }

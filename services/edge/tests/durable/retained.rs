@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrace_mqtt::{
-    Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version, encode,
+    Packet, PacketType, Property, Publish, QoS, ReasonCode, RetainHandling, SubscribeOptions, Version, encode,
 };
 use millrace_storage::Database;
 
@@ -252,4 +252,49 @@ fn an_answer_waits_for_the_store_and_messages_do_not() {
         assert_eq!(watcher.recv_publish().payload, b"x");
         assert_eq!(writer.recv_ack(PacketType::PubAck, id(round)).reason, ReasonCode::SUCCESS);
     }
+}
+
+#[test]
+fn a_server_starts_with_as_many_retained_messages_as_fit_and_says_so_to_subscribers() {
+    let database = Database::memory();
+    let server = Server::on(&database, |_| {});
+    let mut writer = Client::connect(&server, Version::V5, "writer");
+    let payload = vec![b'x'; 100_000];
+    for topic in 0..20u16 {
+        let publish = publish_qos(QoS::AtLeastOnce, topic + 1, "", &payload);
+        let topic = format!("t/{topic:02}");
+        assert_eq!(writer.publish(retained(Publish { topic: &topic, ..publish })), ReasonCode::SUCCESS);
+    }
+    server.edge.shutdown(Duration::from_secs(5));
+
+    let small = |config: &mut millrace_edge::Config| config.limits.retained_memory_max = 1_000_000;
+    let server = Server::on(&database, small);
+    let mut ann = Client::connect(&server, Version::V5, "ann");
+    let subscribe = |client: &mut Client, filter: &str, retain_handling| {
+        let options = SubscribeOptions { retain_handling, ..SubscribeOptions::default() };
+        client.subscribe_all(&[(filter, options)], millrace_mqtt::Properties::EMPTY).reasons[0]
+    };
+    assert_eq!(subscribe(&mut ann, "t/#", RetainHandling::Send), ReasonCode::QUOTA_EXCEEDED.0);
+    assert_eq!(subscribe(&mut ann, "t/#", RetainHandling::DoNotSend), 0);
+    assert_eq!(subscribe(&mut ann, "$share/g/t/#", RetainHandling::Send), 0);
+    // No topic gets a larger message, also one that is in the store only; any may be removed.
+    let set = |client: &mut Client, topic: &str, payload: &[u8]| {
+        client.send(&Packet::Publish(retained(publish_qos(QoS::AtLeastOnce, 1, topic, payload))));
+        loop {
+            match client.recv() {
+                Packet::PubAck(ack) => return ack.reason,
+                Packet::Publish(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    assert_eq!(set(&mut ann, "t/19", &payload), ReasonCode::QUOTA_EXCEEDED);
+    for topic in 0..15 {
+        assert_eq!(set(&mut ann, &format!("t/{topic:02}"), b""), ReasonCode::SUCCESS);
+    }
+    server.edge.shutdown(Duration::from_secs(5));
+
+    let server = Server::on(&database, small);
+    let left: Vec<String> = (15..20).map(|topic| format!("t/{topic}")).collect();
+    assert_eq!(kept(&server).into_keys().collect::<Vec<_>>(), left);
 }

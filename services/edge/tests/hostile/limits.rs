@@ -10,7 +10,7 @@ use millrace_mqtt::{
 use crate::common::{Client, STORED, Server, connect, id, list, properties, publish, publish_qos, will};
 use crate::tools::{
     counted, dropped, ended, eventually, expect_clients, expect_count, metric, number_of, numbered,
-    read_to_close, refused,
+    read_to_close, refused, send_anyway,
 };
 
 const QUOTA: u8 = ReasonCode::QUOTA_EXCEEDED.0;
@@ -375,4 +375,79 @@ fn filters_over_a_limit_of_bytes_are_refused() {
         eventually(has_gone, || "the filters of a client that has left".to_owned());
         assert_eq!((bytes(), subscribe_to_long_filters(&mut bob, "b", 1)), (0, 1));
     }
+}
+
+/// The start of a PUBLISH with QoS 0 whose payload has `bytes` bytes, of which the last one is missing.
+fn incomplete(bytes: usize) -> Vec<u8> {
+    let payload = vec![b'x'; bytes];
+    let mut packet = Vec::new();
+    millrace_mqtt::encode::packet(&Packet::Publish(publish("t", &payload)), V5, &mut packet);
+    packet.pop();
+    packet
+}
+
+#[test]
+fn incomplete_packets_of_one_broker_take_a_bounded_memory() {
+    const BYTES: usize = 250_000;
+    let server = Server::with(|config| config.limits.input_memory_max = 1_000_000);
+    let held = || metric(&server, "millrace_input_held_bytes", "");
+    let mut all: Vec<_> =
+        (0..20).map(|number| Client::connect(&server, V5, &format!("c-{number}"))).collect();
+    for client in &mut all {
+        send_anyway(client.stream(), &incomplete(BYTES));
+    }
+    let reached = || metric(&server, "millrace_limits_reached_total", "server.input_bytes");
+    eventually(|| reached() >= 10, || format!("{} reached", reached()));
+    assert!((1..=1_000_000).contains(&held()), "{}", held());
+    // Whoever is within the limit, or has a whole packet, goes on.
+    let mut other = Client::connect(&server, V5, "other");
+    other.subscribe("t", QoS::AtMostOnce);
+    other.send(&Packet::Publish(publish("t", b"small")));
+    assert_eq!(other.recv_publish().payload, b"small");
+    drop(all);
+    eventually(|| held() == 0, || format!("{} bytes held", held()));
+}
+
+#[test]
+fn a_connection_that_is_closed_for_its_incomplete_packet_is_told() {
+    let server = Server::with(|config| config.limits.input_memory_max = 100_000);
+    let mut ann = Client::connect(&server, V5, "ann");
+    send_anyway(ann.stream(), &incomplete(250_000));
+    ann.expect_disconnect(ReasonCode::QUOTA_EXCEEDED);
+}
+
+#[test]
+fn incomplete_connects_take_a_bounded_memory_and_ordinary_ones_are_accepted() {
+    let server = Server::with(|config| config.limits.input_memory_max = 1_000_000);
+    let password = vec![b'x'; 200_000];
+    let connect = Connect { password: Some(password[..60_000].into()), ..connect(V5, "stranger") };
+    let mut packet = Vec::new();
+    millrace_mqtt::encode::packet(&Packet::Connect(connect), V5, &mut packet);
+    packet.pop();
+    let mut all: Vec<_> = (0..20).map(|_| Client::raw(&server)).collect();
+    all.iter_mut().for_each(|client| send_anyway(client.stream(), &packet));
+    let closed = || metric(&server, "millrace_connections_refused_total", "input_memory");
+    eventually(|| closed() == 16, || format!("{} closed", closed()));
+    assert!(metric(&server, "millrace_input_held_bytes", "") <= 250_000);
+    Client::connect(&server, V5, "bystander").ping();
+}
+
+#[test]
+fn retained_messages_of_all_brokers_share_one_memory() {
+    let server = Server::with(|config| config.limits.retained_memory_max = 1_000_000);
+    let mut ann = Client::connect(&server, V5, "ann");
+    let mut set = |topic: &str, bytes: usize| {
+        let payload = vec![b'x'; bytes];
+        let publish = publish_qos(QoS::AtLeastOnce, 1, topic, &payload);
+        ann.publish(Publish { retain: true, ..publish }).0
+    };
+    // Small ones first: a larger message on a topic that has one counts, too.
+    for topic in ["a", "b", "c"] {
+        assert!(set(topic, 1) < 0x80, "{topic}");
+    }
+    assert!(set("a", 400_000) < 0x80 && set("b", 400_000) < 0x80);
+    assert_eq!(set("c", 400_000), QUOTA);
+    assert_eq!(metric(&server, "millrace_limits_reached_total", "server.retained_bytes"), 1);
+    // A smaller message, and none, are always accepted, and make room.
+    assert!(set("a", 100) < 0x80 && set("c", 400_000) < 0x80);
 }

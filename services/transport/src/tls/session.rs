@@ -125,7 +125,8 @@ impl TlsSession {
             });
             match result {
                 Ok(More::Perhaps) => {}
-                Ok(More::No) if filled > 0 => return Ok(filled),
+                // A peer that has closed sends nothing more, so no event would lead to another read.
+                Ok(More::No) if filled > 0 || self.closed => return Ok(filled),
                 Ok(More::No) => return Err(io::ErrorKind::WouldBlock.into()),
                 // Data before the error is returned first; the next read finds the error again.
                 Err(_) if filled > 0 => return Ok(filled),

@@ -320,3 +320,24 @@ fn an_idle_session_keeps_no_buffer() {
     both.session.write(&mut both.wire, &[IoSlice::new(&[0; 10_000])]).unwrap();
     assert_eq!(both.session.buffered_bytes(), 0);
 }
+
+#[test]
+fn the_end_that_the_peer_announces_is_the_end_also_when_nothing_else_wakes_the_reader() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    for data in [&b""[..], b"last words"] {
+        let mut both = Both::new(&made.client(false), &servers, usize::MAX);
+        both.settle().unwrap();
+        both.client.writer().write_all(data).unwrap();
+        both.client.send_close_notify();
+        while both.client.wants_write() {
+            both.client.write_tls(&mut both.wire.to_server).unwrap();
+        }
+        let mut buffer = [0; 100];
+        if !data.is_empty() {
+            assert_eq!(both.session.read(&mut both.wire, &mut buffer).unwrap(), data.len());
+            assert!(both.session.has_unread(), "the caller reads again");
+        }
+        assert_eq!(both.session.read(&mut both.wire, &mut buffer).unwrap(), 0);
+    }
+}

@@ -1,0 +1,61 @@
+//! The room that limits leave for subscriptions.
+
+use millrace_mqtt::SubscribeOptions;
+use millrace_mqtt::topic::Filter;
+use millrace_router::Edit;
+
+use super::wants_retained;
+use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
+use crate::metrics::BrokerCounters;
+use crate::quota::Limit;
+
+/// The room that limits leave for new subscriptions during one edit.
+pub(super) struct Room<'b> {
+    pub(super) counters: &'b BrokerCounters,
+    /// Several pods share the store.
+    pub(super) is_shared: bool,
+    pub(super) of_broker: u64,
+    pub(super) per_session: usize,
+    /// Not all retained messages of the broker are in memory, where a single process reads them.
+    pub(super) lacks_retained: bool,
+    pub(super) bytes_of_broker: u64,
+    /// Bytes of the filters of all brokers, those of this edit only from its end on.
+    pub(super) all_bytes: u64,
+    pub(super) all_bytes_max: u64,
+    pub(super) bytes_before: usize,
+}
+
+impl Room<'_> {
+    pub(super) fn reached(
+        &self,
+        edit: &Edit<'_>,
+        text: &str,
+        options: SubscribeOptions,
+        is_new: bool,
+    ) -> Option<Limit> {
+        let wants_retained =
+            || Filter::parse(text).is_some_and(|filter| wants_retained(filter, options, is_new));
+        match () {
+            () if self.lacks_retained && wants_retained() => Some(Limit::Retained),
+            () if has_too_many_groups(edit, text) => Some(Limit::ShareNames),
+            () if !is_new => None,
+            () if self.of_broker == 0 => Some(Limit::BrokerSubscriptions),
+            () => self.reached_bytes(edit),
+        }
+    }
+
+    fn reached_bytes(&self, edit: &Edit<'_>) -> Option<Limit> {
+        let added = edit.bytes().saturating_sub(self.bytes_before) as u64;
+        if edit.bytes() as u64 >= self.bytes_of_broker {
+            Some(Limit::BrokerFilters)
+        } else {
+            (self.all_bytes + added >= self.all_bytes_max).then_some(Limit::Filters)
+        }
+    }
+}
+
+/// Whether a filter would give its topic one more share name than a filter may have.
+fn has_too_many_groups(edit: &Edit<'_>, text: &str) -> bool {
+    let Some(Filter { share: Some(name), filter }) = Filter::parse(text) else { return false };
+    edit.groups(filter) >= SHARE_NAMES_PER_FILTER_MAX && !edit.has_group(name, filter)
+}

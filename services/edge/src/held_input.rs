@@ -1,0 +1,127 @@
+//! Memory of incomplete packets. A client decides how large its packet is and when the rest of it comes, so what has
+//! come counts: for its broker, or for all connections that have sent no CONNECT yet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::broker::Broker;
+
+/// Bytes of each connection that do not count, so that ordinary packets are never refused.
+const FREE: usize = 4 * 1024;
+/// Unknown clients get this part (1/n) of the memory.
+const STRANGERS_DIVISOR: u64 = 4;
+
+#[derive(Debug)]
+pub(crate) struct HeldInput {
+    max: u64,
+    bytes: AtomicU64,
+    /// Bytes of connections without a session.
+    strangers: AtomicU64,
+    /// Brokers with counted bytes.
+    brokers: AtomicU64,
+}
+
+impl HeldInput {
+    pub(crate) fn new(max: u64) -> Arc<Self> {
+        let (bytes, strangers, brokers) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { max, bytes, strangers, brokers })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts `held` bytes of an incomplete packet until the charge is dropped. An error means that they may not be held:
+    /// the broker has more than an equal share of memory that is used up, or all brokers have twice of it together.
+    pub(crate) fn charge(
+        self: &Arc<Self>,
+        broker: Option<&Arc<Broker>>,
+        held: usize,
+    ) -> Result<Option<Charge>, OverLimit> {
+        let bytes = held.saturating_sub(FREE) as u64;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let own = match broker {
+            Some(broker) => &broker.client_memory.held_input,
+            None => &self.strangers,
+        };
+        let before = own.fetch_add(bytes, Ordering::Relaxed);
+        let is_first = broker.is_some() && before == 0;
+        let brokers = self.brokers.fetch_add(u64::from(is_first), Ordering::Relaxed) + u64::from(is_first);
+        let charge = Charge { input: self.clone(), broker: broker.cloned(), bytes };
+        let is_over = match broker {
+            Some(_) => all > self.max && before + bytes > self.max / brokers.max(1) || all / 2 > self.max,
+            None => before + bytes > self.max / STRANGERS_DIVISOR,
+        };
+        if is_over { Err(OverLimit) } else { Ok(Some(charge)) }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct OverLimit;
+
+/// Counted bytes; dropping it releases them.
+pub(crate) struct Charge {
+    input: Arc<HeldInput>,
+    broker: Option<Arc<Broker>>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.input.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        match &self.broker {
+            Some(broker) => {
+                if broker.client_memory.held_input.fetch_sub(self.bytes, Ordering::Relaxed) == self.bytes {
+                    self.input.brokers.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            None => {
+                self.input.strangers.fetch_sub(self.bytes, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: usize = 100_000 + FREE;
+
+    #[test]
+    fn a_broker_alone_may_use_all_and_beside_another_one_its_share() {
+        let input = HeldInput::new(1_000_000);
+        let [one, two] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
+        let hold = |broker: &Arc<Broker>| input.charge(Some(broker), PACKET);
+        let mut all: Vec<_> = (0..10).map(|_| hold(&one).expect("all of it")).collect();
+        assert!(hold(&one).is_err() && input.bytes() == 1_000_000, "a refused packet does not count");
+        all.extend((0..5).map(|_| hold(&two).expect("its share")));
+        assert!(hold(&two).is_err() && hold(&one).is_err());
+        drop(all);
+        assert_eq!((input.bytes(), input.brokers.load(Ordering::Relaxed)), (0, 0));
+        assert!(hold(&two).is_ok());
+    }
+
+    #[test]
+    fn many_brokers_have_at_most_twice_the_memory() {
+        let input = HeldInput::new(1_000_000);
+        let brokers: Vec<Arc<Broker>> = (0..100).map(|id| Arc::new(Broker::new(id, "b", 1))).collect();
+        let mut all = Vec::new();
+        for broker in &brokers {
+            all.extend((0..10).map_while(|_| input.charge(Some(broker), PACKET).ok()));
+        }
+        assert!(input.bytes() <= 2_000_000, "{}", input.bytes());
+    }
+
+    #[test]
+    fn unknown_clients_have_a_part_of_their_own_and_small_packets_are_free() {
+        let input = HeldInput::new(1_000_000);
+        let _all: Vec<_> = (0..2).map(|_| input.charge(None, PACKET).expect("within their part")).collect();
+        assert!(input.charge(None, PACKET).is_err());
+        assert!(input.charge(None, FREE).is_ok());
+        assert_eq!(input.bytes(), 200_000);
+    }
+}

@@ -1,0 +1,199 @@
+//! Opens brokers: reads them from the store before their first client connects, or before a will or the end of a session
+//! of theirs is due.
+//!
+//! A broker with many retained messages and filters takes seconds. So threads of their own open brokers, several at the
+//! same time: neither other brokers, nor the pages of sessions, nor the writer wait for a large one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use millrace_layers::{LayerError, catalog};
+use millrace_storage::{Read, block_on};
+
+use super::queue::{Sized, Taken};
+use super::{Shared, access, load};
+use crate::broker::Broker;
+use crate::mailbox::Mail;
+
+/// Brokers that are opened at the same time.
+pub(super) const THREADS: usize = 4;
+const WAIT: Duration = Duration::from_secs(1);
+
+/// Asks for a broker by its name.
+pub(super) struct ToOpen {
+    name: Arc<str>,
+    /// The event loop that waits for it, if any.
+    core: Option<u16>,
+}
+
+impl Sized for ToOpen {
+    fn size(&self) -> usize {
+        0
+    }
+}
+
+/// Brokers that are being opened, each with the event loops that wait for it.
+#[derive(Default)]
+pub(super) struct Openings {
+    begun: Mutex<HashMap<Box<str>, Vec<u16>>>,
+    ended: Condvar,
+}
+
+impl Openings {
+    fn begun(&self) -> MutexGuard<'_, HashMap<Box<str>, Vec<u16>>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends an opening, also when it panics.
+struct Begun<'s> {
+    shared: &'s Shared,
+    name: &'s str,
+}
+
+impl Begun<'_> {
+    fn end(self, opened: Option<Option<&Arc<Broker>>>) {
+        self.answer(opened);
+        // Another thread may have begun again.
+        std::mem::forget(self);
+    }
+
+    fn answer(&self, opened: Option<Option<&Arc<Broker>>>) {
+        let waiting = self.shared.openings.begun().remove(self.name);
+        self.shared.openings.ended.notify_all();
+        for core in waiting.unwrap_or_default() {
+            self.shared.answer_opened(core, self.name.into(), opened);
+        }
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.answer(None);
+    }
+}
+
+pub(super) fn run(shared: &Shared) {
+    loop {
+        match shared.opens.take_some(WAIT, 1) {
+            Taken::Work(asked) => asked.into_iter().for_each(|one| shared.open_for(one)),
+            Taken::Nothing => {}
+            Taken::Closed => return,
+        }
+    }
+}
+
+impl Shared {
+    /// The answer is [`Mail::Opened`].
+    pub(super) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
+        self.opens.push(&mut vec![ToOpen { name, core: Some(core) }]);
+    }
+
+    /// Returns whether these brokers are open, as far as they exist. If not, they are being opened now.
+    pub(super) fn are_open(&self, ids: impl Iterator<Item = u64>) -> Result<bool, LayerError> {
+        let closed: HashSet<u64> = ids.filter(|id| self.brokers.by_id(*id).is_none()).collect();
+        if closed.is_empty() {
+            return Ok(true);
+        }
+        let names = self.layers.run(async |tx| {
+            let names = closed.iter().map(|id| catalog::name_of(&tx, *id));
+            join_all(names).await.into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        let names = block_on(names)?.into_iter().flatten();
+        let names = names.filter_map(|name| Some(std::str::from_utf8(&name).ok()?.into()));
+        let mut asked: Vec<ToOpen> = names.map(|name| ToOpen { name, core: None }).collect();
+        let are_open = asked.is_empty();
+        asked.retain(|one| !self.openings.begun().contains_key(&*one.name));
+        self.opens.push(&mut asked);
+        Ok(are_open)
+    }
+
+    fn open_for(&self, ToOpen { name, core }: ToOpen) {
+        // A thread that waited for another one to open the broker could not open others.
+        if let Some(waiting) = self.openings.begun().get_mut(&*name) {
+            return waiting.extend(core);
+        }
+        let opened = self.open(&name);
+        if let Err(error) = &opened {
+            tracing::error!(%error, broker = &*name, "a broker cannot be read; its clients are refused and may retry");
+        }
+        if let Some(core) = core {
+            self.answer_opened(core, name, opened.as_ref().ok().map(Option::as_ref));
+        }
+    }
+
+    /// `None`: the store did not say whether there is such a broker.
+    fn answer_opened(&self, core: u16, name: Arc<str>, opened: Option<Option<&Arc<Broker>>>) {
+        if let (Some(region), Some(Some(broker))) = (&self.region, opened) {
+            return region.when_joined(broker, core, name);
+        }
+        let is_there = opened.map(|broker| broker.is_some());
+        self.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, is_there)], 0);
+    }
+
+    /// Opens a broker, or waits until another thread has done so. `None`: there is no such broker.
+    pub(super) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, LayerError> {
+        let mut begun = self.openings.begun();
+        loop {
+            if let Some(broker) = self.brokers.get(name) {
+                return Ok(Some(broker));
+            }
+            if !begun.contains_key(name) {
+                break;
+            }
+            begun = self.openings.ended.wait(begun).unwrap_or_else(PoisonError::into_inner);
+        }
+        begun.insert(name.into(), Vec::new());
+        drop(begun);
+        let begun = Begun { shared: self, name };
+        let opened = self.read_broker(name);
+        begun.end(opened.as_ref().ok().map(Option::as_ref));
+        opened
+    }
+
+    fn read_broker(&self, name: &str) -> Result<Option<Arc<Broker>>, LayerError> {
+        let found =
+            block_on(self.layers.run(async |tx| catalog::get(&tx, name.as_bytes(), Read::Snapshot).await))?;
+        let Some(found) = found else { return Ok(None) };
+        let broker = Arc::new(Broker::new(found.id, name, self.mailboxes.len()));
+        let sessions = load::all(&self.layers, &self.clock, &self.brokers, &broker)?;
+        broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
+        broker.counters[self.mailboxes.len()].sessions.add(sessions);
+        broker.set_records(access::load(&self.layers, &broker)?);
+        let id = broker.id;
+        if block_on(self.layers.run(async |tx| millrace_layers::webhooks::has_any(&tx, id).await))? {
+            self.brokers.webhooks_changed(id);
+        }
+        self.brokers.insert(&broker);
+        if let Some(region) = &self.region {
+            region.join(&broker);
+        }
+        Ok(Some(broker))
+    }
+
+    /// Opens brokers, then waits once for all until other pods have announced their filters.
+    pub(super) fn open_all(&self, ids: impl Iterator<Item = u64>) -> Result<(), LayerError> {
+        let Some(region) = &self.region else { return Ok(()) };
+        let mut opened = Vec::new();
+        for id in ids {
+            opened.extend(self.open_by_id(id)?);
+        }
+        region.wait_for_joins(&opened);
+        Ok(())
+    }
+
+    /// `None`: the broker was deleted.
+    pub(super) fn open_by_id(&self, id: u64) -> Result<Option<Arc<Broker>>, LayerError> {
+        if let Some(broker) = self.brokers.by_id(id) {
+            return Ok(Some(broker));
+        }
+        let name = block_on(self.layers.run(async |tx| catalog::name_of(&tx, id).await))?;
+        match name.as_deref().map(std::str::from_utf8) {
+            Some(Ok(name)) => self.open(name),
+            _ => Ok(None),
+        }
+    }
+}
