@@ -19,7 +19,7 @@ RECORD = pathlib.Path(__file__).resolve().parent / "quiet.json"
 # A slowdown of 3 must be seen, and quiet runs differ by up to a third.
 RATIO_MAX = 2.2
 FACTOR_MAX = 3
-ROUND_TRIPS, SYNCS, COMPUTATIONS = 1000, 20, 20
+ROUND_TRIPS, SYNCS, COMPUTATIONS = 1000, 50, 20
 
 
 def median_us(run, times):
