@@ -101,13 +101,14 @@ module "group" {
     # This action knows no resource: any machine of the account can be listed, none can be changed.
     statements = [{ sid = "FindPods", actions = ["ec2:DescribeInstances"], resources = ["*"] }]
     units = [
-      "systemd-sysctl.service", "millrace-gateway-pods.service", "millrace-gateway.service",
+      "systemd-sysctl.service", "millrace-gateway-limits.service", "millrace-gateway-pods.service", "millrace-gateway.service",
       "millrace-gateway-pods.timer", "millrace-gateway-certificate.timer", "millrace-gateway-log.timer",
     ]
     files = merge(
       {
         "/etc/millrace/gateway.env"               = { content = join("", [for name, value in local.environment : "${name}=${jsonencode(tostring(value))}\n"]) }
         "/usr/local/lib/millrace/gateway.sh"      = { content = file("${local.source}/gateway.sh"), mode = "0755" }
+        "/usr/local/lib/millrace/limits.nft"      = { content = file("${local.source}/limits.nft") }
         "/usr/local/lib/millrace/envoy.yaml.tmpl" = { content = file("${local.source}/envoy.yaml.tmpl") }
         "/usr/local/lib/millrace/gateway-pods.sh" = { content = file("${path.module}/files/gateway-pods.sh"), mode = "0755" }
         "/usr/local/lib/millrace/gateway-log.sh"  = { content = file("${path.module}/files/gateway-log.sh"), mode = "0755" }
