@@ -219,6 +219,7 @@ test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broke
 	$(BUILD_PROGRAM)
 	cd loadtests/k6 && MILLRACE="$(PROGRAM)" nice go test ./...
 	python3 -B loadtests/k6/tests/report_test.py
+	K6="$(K6)" MILLRACE="$(PROGRAM)" nice python3 -B loadtests/k6/tests/slowdown_test.py
 	loadtests/k6/tests/planted_test.py
 
 test-capacity: ## Test the arithmetic of the capacity model

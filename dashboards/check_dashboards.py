@@ -2,7 +2,8 @@
 """Starts a stack, the collector and Prometheus, drives real load, and runs the query of every panel and rule against them.
 
 A query with an error, or a panel without a series, fails. A tool that this machine lacks is named in the panel's description ("Needs: k6.")
-and listed with the reason. `--draw` also draws each dashboard from the results into grafana/pictures.
+and listed with the reason. Without a FoundationDB the panels of its status read a sample of it (collector/sample_fdbcli.py), through the same
+exporter. `--draw` also draws each dashboard from the results into grafana/pictures.
 """
 
 import os
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 from stage import ROOT, TOOLS, Part, Publisher, Stack, Subscriber, alone, folder
-from observe import HOST, Missing, Observe, get, until
+from observe import HERE, HOST, PORTS, Missing, Observe, get, until
 from lint import boards, declared, rules
 
 LOAD_SECONDS = 60
@@ -23,6 +24,8 @@ LOAD_SECONDS = 60
 DRAW_AFTER_SECONDS = 25
 HOLE_SECONDS_MAX = 60
 RATE_INTERVAL = "20s"
+# Traces and log lines are pushed. Metrics are scraped, so they are not pushed beside that.
+OTLP = f"--otlp-endpoint http://{HOST}:{PORTS['otlp_http']} --otlp-interval-s 0 --trace-ratio 0.01"
 VARIABLES = {"broker": "acme", "pod": ".*", "run": ".*"}
 
 
@@ -63,7 +66,7 @@ def k6(observe, stage):
         "MQTT_URL": f"mqtt://{HOST}:1883",
         "LOAD_PAIRS": "5",
         "LOAD_RATE": "10",
-        "LOAD_SECONDS": str(LOAD_SECONDS + 15),
+        "LOAD_SECONDS": str(LOAD_SECONDS + 120),
     }
     command = [program, "run", "-o", "experimental-prometheus-rw", "--tag", "testid=check", script]
     part = Part("k6", stage / "k6.log", command, settings, stage)
@@ -152,7 +155,7 @@ def check_pages(problems):
         elif (metric["type"], metric["help"]) != (kind, about):
             problems.append(f"/metrics says of {name}: {kind}, {about}")
     for name in sorted(set(known) - set(shown)):
-        if known[name].get("needs") not in ("FoundationDB", "otlp_endpoint"):
+        if known[name].get("needs") != "FoundationDB":
             problems.append(f"/metrics lacks {name}")
     for name, labels in re.findall(r"^(\w+)\{(.*)\} ", text, re.M):
         name = re.sub(r"_(bucket|sum|count)$", "", name) if name not in known else name
@@ -198,6 +201,34 @@ def check_panels(observe, here, problems):
         print(f"SKIPPED: {len(panels)} panels that need {need}, which is not here: {'; '.join(panels)}")
 
 
+def has_cluster(observe, stack):
+    """Whether there is a FoundationDB; the exporter then asks it."""
+    if not observe.cluster and (stack.home / "pids/foundationdb").exists():
+        observe.cluster = str(stack.home / "fdb/fdb.cluster")
+    return bool(observe.cluster)
+
+
+def sample(observe, stage):
+    """Has the exporter ask the sample, after the pictures: their numbers are measured."""
+    observe.fdbcli = stage / "bin"
+    observe.fdbcli.mkdir()
+    (observe.fdbcli / "fdbcli").symlink_to(HERE / "collector/sample_fdbcli.py")
+    observe.cluster = "sample.cluster"
+    observe.end("status")
+    observe.add_status(observe.nats)
+    until(lambda: observe.query("foundationdb_up == 1"), "the exporter does not read the sample", 60)
+    print("FoundationDB: it is not here, so its panels read a sample of `status json`, through the real exporter")
+
+
+def check_status_names(observe, problems):
+    """The rules read no metric of NATS or FoundationDB that the exporter does not have: such an alert would never fire."""
+    names = sorted({name for _, rule in rules() for name in re.findall(r"\b(?:nats|foundationdb)_\w+", rule["expr"])})
+    for name in names:
+        if not answers(observe, name):
+            problems.append(f"rules read {name}, which the exporter does not have")
+    print(f"rules: {len(names)} metrics of NATS and FoundationDB are there: {', '.join(names)}")
+
+
 def check_rules(observe, problems):
     """Each rule is evaluated without an error, and each that records has recorded something."""
     groups = observe.ask("rules")["groups"]
@@ -207,6 +238,19 @@ def check_rules(observe, problems):
         if rule["type"] == "recording" and not answers(observe, rule["name"]):
             problems.append(f"rule {rule['name']} records nothing")
     print(f"rules: {sum(len(group['rules']) for group in groups)} evaluated, {len(list(rules()))} in the files")
+
+
+def check_links(observe, problems):
+    """The link of each alert, as Prometheus sends it, opens a page that names the alert."""
+    alerts = [rule for group in observe.ask("rules")["groups"] for rule in group["rules"] if rule["type"] == "alerting"]
+    for rule in alerts:
+        url = rule["annotations"]["runbook_url"]
+        try:
+            if rule["name"] not in observe.runbook(url):
+                problems.append(f"{url}, which {rule['name']} links, does not name it")
+        except ValueError as error:
+            problems.append(f"{rule['name']}: {error}")
+    print(f"runbooks: the links of {len(alerts)} alerts were opened")
 
 
 def check_runbooks(observe, problems):
@@ -228,28 +272,35 @@ def main():
     if not (TOOLS / "otelcol").exists():
         raise Missing("there is no collector: dashboards/collector/build.sh makes it, and make check-dashboards does")
     stage, problems = folder(), []
-    stack = Stack(stage)
+    stack = Stack(stage, STACK_FLAGS=OTLP)
     people_certificate = stage / "certs/ca.crt"
     people = []
     try:
         with Observe(stage / "observe", TOOLS, interval="5s") as observe:
+            has_database = has_cluster(observe, stack)
             observe.look()
             for kind, count in (("millrace", 3), ("envoy", 1), ("status", 1), ("host", 1)):
                 until(lambda: len(observe.query(f'up{{job="{kind}"}} == 1')) == count, f"no metrics of {kind}", 120)
             people = drive() + k6(observe, stage)
             began = time.time()
             until(lambda: time.time() > began + LOAD_SECONDS, "", LOAD_SECONDS + 5)
-            # The checks take seconds more, in which they slow the load.
+            # Pictures and checks take seconds more, in which they slow the load.
             end = time.time()
-            here = {"NATS", "Envoy"} | ({"k6"} if observe.query("k6_vus") else set())
-            check_pages(problems)
-            check_rules(observe, problems)
-            check_panels(observe, here, problems)
-            check_runbooks(observe, problems)
+            here = {None, "NATS", "Envoy", "otlp_endpoint"} | ({"k6"} if observe.query("k6_vus") else set())
+            here |= {"FoundationDB", "pods on FoundationDB"} if has_database else set()
             if "--draw" in sys.argv:
                 import draw
 
-                draw.all_boards(observe, began + DRAW_AFTER_SECONDS, end, substituted, lambda panel: needs(panel) in here | {None})
+                draw.all_boards(observe, began + DRAW_AFTER_SECONDS, end, substituted, lambda panel: needs(panel) in here)
+            if not has_database:
+                sample(observe, stage)
+                here.add("FoundationDB")
+            check_pages(problems)
+            check_rules(observe, problems)
+            check_status_names(observe, problems)
+            check_panels(observe, here, problems)
+            check_links(observe, problems)
+            check_runbooks(observe, problems)
     finally:
         for person in people:
             person.leave()

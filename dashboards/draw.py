@@ -12,6 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from observe import HERE
 
 COLUMNS, ROW_INCHES, WIDTH_INCHES = 24, 0.36, 16
+NAME_LETTERS_MAX = 12
 PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#8A8A8A"]
 INK, FAINT, LINE = "#1f2430", "#6b7280", "#e5e7eb"
 SI = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
@@ -156,6 +157,11 @@ def bars(axes, panel, found):
     unit = panel["fieldConfig"]["defaults"]["unit"]
     ranked = sorted(((name, points[-1][1]) for name, points in found), key=lambda one: one[1])[-8:]
     axes.barh([name for name, _ in ranked], [value for _, value in ranked], color=PALETTE[0], height=0.55)
+    if max((len(name) for name, _ in ranked), default=0) > NAME_LETTERS_MAX:
+        # Beside the bars it would cover the panel on the left.
+        axes.set_yticks([])
+        for place, (name, _) in enumerate(ranked):
+            axes.text(0, place + 0.32, name, va="bottom", fontsize=7, color=FAINT)
     most = max([value for _, value in ranked], default=1) or 1
     for place, (_, value) in enumerate(ranked):
         axes.text(value + most * 0.02, place, shown(value, unit), va="center", fontsize=7, color=INK)

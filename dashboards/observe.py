@@ -4,9 +4,12 @@
 `make observe` runs it until Ctrl-C. check_dashboards.py and the drills of runbooks/ use the class Observe.
 Environment variables: OBSERVE_DIR is the folder, OBSERVE_PORTS_UP is added to every port, OBSERVE_INTERVAL is the scrape interval.
 OBSERVE_MILLRACE has addresses of /metrics; by default those of `make run` and `make stack`, whose ports STACK_PORTS_UP raises.
+OBSERVE_RUNBOOKS is the URL of the folder runbooks/ that alerts link; by default this program serves the folder.
 """
 
 import contextlib
+import functools
+import http.server
 import json
 import os
 import shutil
@@ -34,6 +37,7 @@ PORTS = {
     "host": 9100,
     "status": 7777,
     "grafana": 3000,
+    "runbooks": 9095,
 }
 # Ports with metrics of `make run` and `make stack`.
 MILLRACE, ENVOY, NATS = [8090, 8091, 8092], 9902, [8222, 8223, 8224]
@@ -82,11 +86,30 @@ def fill(text, names):
     return text
 
 
+def linked(rules, runbooks):
+    """Rules whose alerts link their page under the URL `runbooks`; in the files the link is relative to the repository."""
+    return rules.replace("runbook_url: runbooks/", f"runbook_url: {runbooks.rstrip('/')}/")
+
+
+class Pages(http.server.SimpleHTTPRequestHandler):
+    """Serves the runbooks. Markdown is sent as text, because browsers show text and download Markdown."""
+
+    extensions_map = {".md": "text/plain; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
+
+    def log_message(self, *_):
+        pass
+
+
 class Observe:
-    def __init__(self, folder, tools, up=0, interval="5s", rules=HERE / "prometheus/rules", region="local", host=()):
-        """`host` is a command that runs the exporter of this machine."""
+    def __init__(self, folder, tools, up=0, interval="5s", rules=HERE / "prometheus/rules", region="local", host=(), runbooks=None):
+        """`host` is a command that runs the exporter of this machine. `runbooks` is the URL of the pages that alerts link; None
+        serves them here."""
         self.folder, self.tools, self.rules = Path(folder).resolve(), Path(tools).resolve(), Path(rules)
         self.ports = {name: port + up for name, port in PORTS.items()}
+        self.runbooks, self.pages = runbooks, None
+        self.alertmanager = HERE / "prometheus/alertmanager.yml"
+        # FoundationDB's cluster file, and a folder whose fdbcli is asked instead of the machine's.
+        self.cluster, self.fdbcli = os.environ.get("FDB_CLUSTER_FILE"), None
         self.interval, self.region, self.host = interval, region, host
         self.targets = self.folder / "targets"
         self.processes, self.nats = {}, []
@@ -126,6 +149,7 @@ class Observe:
             raise Missing(f"there is no {collector}: dashboards/collector/build.sh makes it, and so does make observe")
         self.check_ports()
         self.prepare()
+        self.start_runbooks()
         self.start_host()
         self.start_collector(collector)
         self.start_alertmanager(alertmanager)
@@ -140,6 +164,17 @@ class Observe:
             (self.folder / part).mkdir(parents=True, exist_ok=True)
         for name in self.found:
             self.write_targets(name)
+
+    def start_runbooks(self):
+        if not self.runbooks:
+            pages = functools.partial(Pages, directory=HERE.parent / "runbooks")
+            self.pages = http.server.ThreadingHTTPServer((HOST, self.ports["runbooks"]), pages)
+            threading.Thread(target=self.pages.serve_forever, daemon=True).start()
+            self.runbooks = self.url("runbooks")
+        for old in (self.folder / "rules").glob("*.yaml"):
+            old.unlink()
+        for path in self.rules.glob("*.yaml"):
+            (self.folder / "rules" / path.name).write_text(linked(path.read_text(), self.runbooks))
 
     def start_host(self):
         try:
@@ -159,18 +194,18 @@ class Observe:
                    OBSERVE_TARGETS=str(self.targets), OBSERVE_INTERVAL=self.interval, **ports)
 
     def start_alertmanager(self, alertmanager):
-        self.spawn("alertmanager", alertmanager, f"--config.file={HERE / 'prometheus/alertmanager.yml'}",
+        self.spawn("alertmanager", alertmanager, f"--config.file={self.alertmanager}",
                    f"--storage.path={self.folder / 'alertmanager'}", "--cluster.listen-address=",
-                   f"--web.listen-address={HOST}:{self.ports['alertmanager']}")
+                   f"--web.listen-address={HOST}:{self.ports['alertmanager']}", f"--web.external-url={self.url('alertmanager')}")
 
     def start_prometheus(self, prometheus):
-        names = {"INTERVAL": self.interval, "REGION": self.region, "RULES": str(self.rules)}
+        names = {"INTERVAL": self.interval, "REGION": self.region, "RULES": str(self.folder / "rules")}
         names |= {f"{name.upper()}_PORT": str(port) for name, port in self.ports.items()}
         config = self.folder / "prometheus.yml"
         config.write_text(fill((HERE / "prometheus/prometheus.yml").read_text(), names))
         self.spawn("prometheus", prometheus, f"--config.file={config}", f"--storage.tsdb.path={self.folder / 'prometheus'}",
                    "--storage.tsdb.retention.time=7d", "--web.enable-remote-write-receiver",
-                   f"--web.listen-address={HOST}:{self.ports['prometheus']}")
+                   f"--web.listen-address={HOST}:{self.ports['prometheus']}", f"--web.external-url={self.url('prometheus')}")
 
     def start_grafana(self):
         """Where it is installed; True when it was started."""
@@ -215,8 +250,7 @@ class Observe:
 
     def add_status(self, monitors):
         """One process asks all NATS servers, and FoundationDB; it is started again when there is another server."""
-        cluster = os.environ.get("FDB_CLUSTER_FILE")
-        if monitors == self.nats and ("status" in self.processes or not cluster):
+        if monitors == self.nats and ("status" in self.processes or not self.cluster):
             return
         self.nats = monitors
         if old := self.processes.pop("status", None):
@@ -224,7 +258,8 @@ class Observe:
         at = f"{HOST}:{self.ports['status']}"
         urls = [part for port in monitors for part in ("--nats", f"http://{HOST}:{port}")]
         self.spawn("status", sys.executable, HERE / "collector/status_metrics.py", "--listen", at, *urls,
-                   *(["--fdb", cluster] if cluster else []))
+                   *(["--fdb", self.cluster] if self.cluster else []),
+                   **({"PATH": f"{self.fdbcli}:{os.environ['PATH']}"} if self.fdbcli else {}))
         self.add("status", at)
 
     def look(self, up=0):
@@ -249,6 +284,13 @@ class Observe:
             raise ValueError(json.load(error)["error"]) from None
         return answer["data"].get("result", answer["data"])
 
+    def runbook(self, url):
+        """The page that an alert links, as whoever is paged opens it."""
+        try:
+            return get(url)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"the runbook {url} does not open: {error}") from None
+
     def alerts(self):
         """Names of firing alerts."""
         return {alert["labels"]["alertname"] for alert in self.ask("alerts")["alerts"] if alert["state"] == "firing"}
@@ -258,6 +300,9 @@ class Observe:
     def stop(self):
         for name in reversed(list(self.processes)):
             self.end(name)
+        if self.pages:
+            self.pages.shutdown()
+            self.pages.server_close()
 
     def end(self, name):
         """Stops a part, and what it has started: each part has a session of its own."""
@@ -293,7 +338,8 @@ def main():
     target = Path(environ("CARGO_TARGET_DIR") or HERE.parent / "target")
     up = int(environ("OBSERVE_PORTS_UP") or 0)
     tools = environ("OBSERVE_TOOLS") or target / "tools"
-    observe = Observe(environ("OBSERVE_DIR") or target / "observe", tools, up, environ("OBSERVE_INTERVAL") or "5s")
+    folder, interval = environ("OBSERVE_DIR") or target / "observe", environ("OBSERVE_INTERVAL") or "5s"
+    observe = Observe(folder, tools, up, interval, runbooks=environ("OBSERVE_RUNBOOKS"))
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.set())
@@ -304,6 +350,7 @@ def main():
         for name in ("prometheus", "alertmanager", *(["grafana"] if has_grafana else [])):
             print(f"  {name:14} {observe.url(name)}")
         print(f"  {'OTLP':14} {observe.url('otlp_http')} and {HOST}:{observe.ports['otlp_grpc']} (gRPC)")
+        print(f"  {'runbooks':14} {observe.runbooks}")
         print(f"  {'k6':14} K6_PROMETHEUS_RW_SERVER_URL={observe.url('prometheus')}/api/v1/write")
         print("Ctrl-C stops all. Servers of make run and make stack are found as they come.", flush=True)
         known = None

@@ -47,7 +47,7 @@ def shorter(text, speed):
 class Drill:
     def __init__(self, name, speed=SPEED):
         self.name, self.speed, self.folder, self.began, self.lines = name, speed, folder(), time.monotonic(), []
-        self.parts, self.observe, self.host = [], None, ()
+        self.parts, self.observe, self.host, self.alertmanager = [], None, (), None
 
     # -- the transcript
 
@@ -104,6 +104,7 @@ class Drill:
         for path in (DASHBOARDS / "prometheus/rules").glob("*.yaml"):
             (rules / path.name).write_text(shorter(path.read_text(), self.speed))
         self.observe = Observe(self.folder / "observe", TOOLS, interval="1s", rules=rules, host=self.host)
+        self.observe.alertmanager = self.alertmanager or self.observe.alertmanager
         self.observe.start()
         self.observe.look()
         self.say(f"collector, Prometheus and Alertmanager run; durations of rules are divided by {self.speed:g}")
@@ -155,7 +156,10 @@ class Drill:
 
         told = until(sent, f"Alertmanager has no {alert}", 60)[0]
         self.say(f"ALERT {alert} ({told['labels']['severity']}): {told['annotations']['summary']}")
-        self.say(f"      {told['annotations']['runbook_url']}")
+        url = told["annotations"]["runbook_url"]
+        if alert not in self.observe.runbook(url):
+            raise AssertionError(f"{url} does not name {alert}")
+        self.say(f"      {url} opens")
 
     def ends(self, alert):
         until(lambda: alert not in self.observe.alerts(), f"{alert} does not end", ALERT_SECONDS_MAX)
@@ -186,6 +190,12 @@ class Drill:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def made():
+    """The day and the build of a transcript."""
+    commit = re.search(r"^commit: (\w+)", subprocess.run([millrace(), "--version"], capture_output=True, text=True).stdout, re.M)
+    return f"{time.strftime('%Y-%m-%d', time.gmtime())}, millrace of commit {commit[1] if commit else 'unknown'}"
+
+
 def drills():
     return sorted(path.stem.replace("_", "-") for path in (HERE / "drills").glob("*.py") if path.stem != "tenants")
 
@@ -208,7 +218,7 @@ def run(name, write):
         drill.end()
     if write:
         (HERE / "transcripts").mkdir(exist_ok=True)
-        (HERE / "transcripts" / f"{name}.txt").write_text("\n".join([f"make drill NAME={name}", *drill.lines]) + "\n")
+        (HERE / "transcripts" / f"{name}.txt").write_text("\n".join([f"make drill NAME={name}", made(), *drill.lines]) + "\n")
     return True
 
 

@@ -1,8 +1,12 @@
 """status_metrics.py on answers as NATS and FoundationDB give them: python3 -m unittest discover dashboards/collector."""
 
+import os
+import tempfile
 import unittest
+from pathlib import Path
+from unittest import mock
 
-from status_metrics import fdb_samples, nats_samples, text
+from status_metrics import FDB, fdb_samples, nats_samples, text
 
 STATUS = {
     "client": {"database_status": {"available": True, "healthy": True}},
@@ -49,6 +53,15 @@ class Status(unittest.TestCase):
             'foundationdb_operations_total{operation="operations: reads"} 9',
         ]:
             self.assertIn(line, lines)
+
+    def test_every_metric_of_foundationdb_comes_from_what_fdbcli_prints(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "fdbcli").symlink_to(Path(__file__).resolve().with_name("sample_fdbcli.py"))
+            with mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}):
+                samples = fdb_samples("fdb.cluster")
+        self.assertEqual({name for name, _, _ in samples}, set(FDB))
+        self.assertIn(("foundationdb_storage_free_ratio", {}, 0.25), samples)
+        self.assertIn(("foundationdb_processes", {"role": "storage"}, 3), samples)
 
     def test_a_cluster_that_does_not_answer_is_not_available(self):
         self.assertIn("foundationdb_available 0", text(fdb_samples("fdb.cluster", refuse)).splitlines())

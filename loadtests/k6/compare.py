@@ -32,6 +32,8 @@ SCENARIOS = {
 }
 # The comparison is of CPU: a busy machine may be late.
 PATIENT = {f"LOAD_{what}_MS": "60000" for what in ("DELIVERY_P99", "PUBLISH_P99", "CONNECT_P99")}
+# mqttload sends as fast as its windows allow.
+FAST = {"LOAD_RATE": "0"}
 # It has a command of its own, which is about latency.
 FAIRNESS = "fairness"
 
@@ -45,7 +47,7 @@ def native(name, seconds):
 
 def k6(name, seconds):
     with tempfile.TemporaryDirectory() as reports:
-        output([HERE / "run.py", name], SCENARIOS[name][2] | PATIENT | {"LOAD_SECONDS": str(seconds), "REPORTS": reports})
+        output([HERE / "run.py", name], FAST | SCENARIOS[name][2] | PATIENT | {"LOAD_SECONDS": str(seconds), "REPORTS": reports})
         used = json.loads(pathlib.Path(reports, f"{name}.cost.json").read_text())
     counted = {"connection": "LOAD_CONNECTIONS", "session": "LOAD_SESSIONS"}.get(SCENARIOS[name][0])
     count = int(SCENARIOS[name][2][counted]) if counted else used["received"]

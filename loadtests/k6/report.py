@@ -60,8 +60,38 @@ def thresholds(metrics):
             yield [name, expression, measured(metric, expression), verdict]
 
 
-def page(scenario, code, metrics, used, settings, graphs):
-    """`used` is the CPU that a message cost, where the server is this machine's own; `graphs` is k6's page of the run over time."""
+def beside_record(slow):
+    """The rows of slowdown.py, if there are any."""
+    cells = [
+        [name, "missing" if value is None else f"{value:g}", f"{before:g}", "" if ratio is None else f"{ratio:.2f}",
+         '<span class="failed">too slow</span>' if is_slow else '<span class="passed">held</span>']
+        for name, value, before, ratio, is_slow in slow
+    ]
+    return ["<h2>Beside the record of a quiet machine</h2>", table(["figure", "measured", "record", "ratio", "verdict"], cells)] if cells else []
+
+
+def recorded(scenario, metrics, figures):
+    """A row of a Markdown table: each threshold of a run with its measured value, and the figures that later runs are compared with."""
+    held = [
+        f"`{name}` {expression}: {value}{' **CROSSED**' if 'crossed' in verdict else ''}"
+        for name, expression, value, verdict in thresholds(metrics) if name != "load_roles_finished"
+    ]
+    yield f"| `{scenario}` | {'<br>'.join(held)} | " + "<br>".join(f"{name}: {value:g}" for name, value in figures.items()) + " |"
+
+
+RECORD = re.compile(r"(<!-- record -->\n).*?(<!-- end of the record -->)", re.S)
+
+
+def inserted(text, made, lines):
+    """README.md with another record."""
+    head = (f"{made['date']}, server of commit {made['commit']}, {made['cpus']} CPUs, load average {made['load_average']:g} before the runs.\n\n"
+            "| scenario | thresholds with the measured value | figures that a record has |\n|---|---|---|\n")
+    return RECORD.sub(lambda found: found[1] + head + "".join(f"{line}\n" for line in lines) + found[2], text)
+
+
+def page(scenario, code, metrics, used, settings, graphs, slow=()):
+    """`used` is the CPU that a message cost, where the server is this machine's own; `graphs` is k6's page of the run over time;
+    `slow` has the rows of slowdown.py."""
     shown = {name: metric for name, metric in sorted(metrics.items()) if name not in HIDDEN and "{" not in name}
     trends = [[name, *(milliseconds(metric[one]) if one in metric else "" for one in STATISTICS)] for name, metric in shown.items() if is_trend(metric)]
     counts = [[name, count(metric["count"]), f"{metric['rate']:,.1f}/s"] for name, metric in shown.items() if "count" in metric]
@@ -70,6 +100,7 @@ def page(scenario, code, metrics, used, settings, graphs):
         f"<h1>{html.escape(scenario)}</h1><p>{datetime.datetime.now():%Y-%m-%d %H:%M} · {verdict} · "
         f'<a href="{html.escape(graphs)}">k6\'s graphs over time</a></p>',
         "<h2>Thresholds</h2>", table(["metric", "threshold", "measured", "verdict"], thresholds(metrics), 2),
+        *beside_record(slow),
         "<h2>Times</h2>", table(["metric", *STATISTICS], trends),
         "<h2>Counts</h2>", table(["metric", "all", "rate"], counts),
     ]

@@ -2,45 +2,67 @@
 """Runs one scenario with k6 against a Millrace of its own, and says what each message cost the server. `all` runs each, one after
 the other, and fails when one does.
 
-    loadtests/k6/run.py SCENARIO|all [k6 arguments]
+    loadtests/k6/run.py SCENARIO|all [--record] [k6 arguments]
 
 MQTT_URL names a broker that runs already; then nothing is known of its CPU. LOAD_... variables size the scenario.
-K6 and MILLRACE name the programs, REPORTS the folder of the reports. Exit code 99: a threshold was crossed.
+K6 and MILLRACE name the programs, REPORTS the folder of the reports. Exit code 99: a threshold was crossed, or the run is slower than the
+record of a quiet machine (slowdown.py). `--record` writes each scenario's run into README.md, and on a quiet machine the medians of three
+runs as that record. Results go to the Prometheus of `make observe` while it runs (OBSERVE_PORTS_UP as there).
 """
 
+import collections
 import contextlib
 import json
 import os
 import pathlib
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
+import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import report  # noqa: E402
+import slowdown  # noqa: E402
 
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
 K6 = os.environ.get("K6", str(TARGET / "tools/k6"))
 MILLRACE = os.environ.get("MILLRACE", str(TARGET / "release/millrace"))
 START_SECONDS_MAX = 10
 STOP_SECONDS_MAX = 15
+ROUNDS = 3
+# A machine with a higher load average makes no record, because later runs would be compared with it.
+QUIET_LOAD_MAX = 1
+# By name: the scenario, the scheme of its URL, and the version. With MQTT_URL the URL decides.
+VARIANTS = {
+    "connect-tls": ("connect", "mqtts", "5.0"),
+    "durable-online-wss": ("durable-online", "wss", "5.0"),
+    "fanin-qos1-v311": ("fanin-qos1", "mqtt", "3.1.1"),
+    "fanin-qos1-ws": ("fanin-qos1", "ws", "5.0"),
+    "will-tls": ("will", "mqtts", "5.0"),
+}
+# `urls` has the URL of each scheme.
+Server = collections.namedtuple("Server", "process port http urls ca")
 
 
 def scenarios():
-    """The files that are no library of the others."""
-    return sorted(path.stem for path in (HERE / "scenarios").glob("*.js") if "export const options" in path.read_text())
+    """The files that are no library of the others, and the variants."""
+    files = [path.stem for path in (HERE / "scenarios").glob("*.js") if "export const options" in path.read_text()]
+    return sorted([*files, *VARIANTS])
 
 
 @contextlib.contextmanager
 def server(*flags):
-    """A Millrace on free ports of 127.0.0.1: its process, MQTT port and HTTP address."""
+    """A Millrace on free ports of 127.0.0.1, with every transport."""
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+") as log:
-        command = [MILLRACE, "serve", "--mqtt-listen=127.0.0.1:0", "--ws-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0",
-                   f"--data-dir={folder}/data", "--sign-up=anybody", *flags]
+        subprocess.run([MILLRACE, "dev-certs", "--out", f"{folder}/tls"], check=True, capture_output=True)
+        ports = [f"--{name}-listen=127.0.0.1:0" for name in ("mqtt", "mqtts", "ws", "wss", "http")]
+        command = [MILLRACE, "serve", *ports, f"--tls-dir={folder}/tls", f"--data-dir={folder}/data", "--sign-up=anybody", *flags]
         # Settings of this machine's own broker must not reach this one.
         own = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE")}
         process = subprocess.Popen(command, stderr=log, env=own)
@@ -50,8 +72,8 @@ def server(*flags):
                 if process.poll() is not None or time.monotonic() > end:
                     sys.exit(f"FAILED: the broker did not start: {pathlib.Path(log.name).read_text()}")
                 time.sleep(0.02)
-            mqtt = re.search(r"mqtt://127\.0\.0\.1:(\d+)", pathlib.Path(log.name).read_text())
-            yield process, int(mqtt[1]), http[1]
+            urls = dict(re.findall(r" is open at (?=(\w+):)(\S+)", pathlib.Path(log.name).read_text()))
+            yield Server(process, int(urls["mqtt"].rpartition(":")[2]), http[1], urls, f"{folder}/tls/ca.crt")
         finally:
             process.terminate()
             try:
@@ -67,19 +89,46 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def observed(scenario):
+    """Arguments and settings of k6 that send its results to the Prometheus of `make observe`, where that runs."""
+    prometheus = f"http://127.0.0.1:{9090 + int(os.environ.get('OBSERVE_PORTS_UP') or 0)}"
+    if "K6_PROMETHEUS_RW_SERVER_URL" in os.environ:
+        return [], {}
+
+    def data(path):
+        with urllib.request.urlopen(f"{prometheus}/api/v1/{path}", timeout=2) as answer:
+            return json.load(answer)["data"]
+
+    try:
+        takes = data("status/flags").get("web.enable-remote-write-receiver") == "true"
+        # Only the Prometheus of `make observe` scrapes a collector under this name.
+        is_ours = data("query?" + urllib.parse.urlencode({"query": 'up{job="region"}'}))["result"]
+    except (OSError, ValueError, KeyError):
+        return [], {}
+    if not takes or not is_ours:
+        return [], {}
+    name = f"{scenario}-{time.strftime('%m%d-%H%M%S', time.gmtime())}"
+    print(f"Prometheus: {prometheus} gets the results as testid={name}", flush=True)
+    return ["-o", "experimental-prometheus-rw", "--tag", f"testid={name}"], {
+        "K6_PROMETHEUS_RW_SERVER_URL": f"{prometheus}/api/v1/write", "K6_PROMETHEUS_RW_TREND_STATS": "p(50),p(99),max",
+    }
+
+
 def run_k6(scenario, arguments, environment, reports):
     """Runs k6 and returns its exit code, its summary and its CPU seconds."""
     reports.mkdir(parents=True, exist_ok=True)
     summary = reports / f"{scenario}.json"
     summary.unlink(missing_ok=True)
+    more, settings = observed(scenario)
     environment = {
-        "K6_WEB_DASHBOARD": "true", "K6_WEB_DASHBOARD_PORT": "-1", "K6_WEB_DASHBOARD_PERIOD": "1s",
+        **settings, "K6_WEB_DASHBOARD": "true", "K6_WEB_DASHBOARD_PORT": "-1", "K6_WEB_DASHBOARD_PERIOD": "1s",
         "K6_WEB_DASHBOARD_EXPORT": str(reports / f"{scenario}.graphs.html"), "K6_NO_USAGE_REPORT": "true",
         **os.environ, **environment,
     }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(
-        [K6, "run", "--quiet", f"--summary-export={summary}", *arguments, str(HERE / f"scenarios/{scenario}.js")],
+        [K6, "run", "--quiet", f"--summary-export={summary}", *more, *arguments,
+         str(HERE / f"scenarios/{VARIANTS.get(scenario, [scenario])[0]}.js")],
         env=environment)
     code = process.wait()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -100,30 +149,94 @@ def cost(metrics, server_cpu, k6_cpu):
     }
 
 
+def measure(scenario, arguments, reports, disturb=None):
+    """Runs a scenario against a server of its own: k6's exit code, its metrics, what was used. `disturb` gets the server's process."""
+    _, scheme, version = VARIANTS.get(scenario, (scenario, "mqtt", None))
+    with server() as own:
+        environment = {"MQTT_URL": own.urls[scheme], "MILLRACE_HTTP": own.http}
+        environment |= {"MQTT_CA": own.ca} if scheme in ("mqtts", "wss") else {}
+        environment |= {"MQTT_VERSION": version} if version else {}
+        before = cpu_seconds(own.process.pid)
+        with disturb(own.process) if disturb else contextlib.nullcontext():
+            code, metrics, k6_cpu = run_k6(scenario, arguments, environment, reports)
+        return code, metrics, cost(metrics, cpu_seconds(own.process.pid) - before, k6_cpu)
+
+
+def judged(scenario, metrics, used, probes, settings):
+    """Rows of slowdown.py, and a sentence for each."""
+    quiet = slowdown.record()
+    if settings or quiet is None or scenario not in quiet["scenarios"]:
+        return [], "slowdown: not judged: " + ("the record is of the usual settings" if settings else "quiet.json has no record of it")
+    slower = slowdown.factor(probes, quiet["machine"])
+    if slower > slowdown.FACTOR_MAX:
+        return [], f"slowdown: SKIPPED: this machine is {slower:.1f} times slower than the recorded one, or busy"
+    rows = list(slowdown.judge(slowdown.figures(metrics, used), quiet["scenarios"][scenario], slower))
+    return rows, "\n".join(slowdown.sentences(rows, slower))
+
+
 def run(scenario, arguments, reports):
-    """Runs a scenario, writes its report, and returns k6's exit code."""
-    used = {}
+    """Runs a scenario, writes its report, and returns k6's exit code, or 99 when it is slower than the record."""
+    settings = {name: value for name, value in os.environ.items() if name.startswith(("LOAD_", "MQTT_")) and name != "MQTT_PASSWORD"}
+    rows, used = [], {}
     if "MQTT_URL" in os.environ:
         code, metrics, _ = run_k6(scenario, arguments, {}, reports)
     else:
-        with server() as (process, port, http):
-            before = cpu_seconds(process.pid)
-            code, metrics, k6_cpu = run_k6(
-                scenario, arguments, {"MQTT_URL": f"mqtt://127.0.0.1:{port}", "MILLRACE_HTTP": http}, reports)
-            used = cost(metrics, cpu_seconds(process.pid) - before, k6_cpu)
+        probes = [slowdown.probe()]
+        code, metrics, used = measure(scenario, arguments, reports)
+        probes.append(slowdown.probe())
         (reports / f"{scenario}.cost.json").write_text(json.dumps({"scenario": scenario, **used}) + "\n")
         print(f"cost: {json.dumps(used)}")
-    settings = {name: value for name, value in os.environ.items() if name.startswith(("LOAD_", "MQTT_")) and name != "MQTT_PASSWORD"}
-    (reports / f"{scenario}.html").write_text(report.page(scenario, code, metrics, used, settings, f"{scenario}.graphs.html"))
+        rows, said = judged(scenario, metrics, used, probes, settings)
+        print(said)
+    code = code or (99 if any(row[-1] for row in rows) else 0)
+    (reports / f"{scenario}.html").write_text(report.page(scenario, code, metrics, used, settings, f"{scenario}.graphs.html", rows))
     print(f"report: {reports / scenario}.html")
     print(f"{scenario}: {'passed' if code == 0 else f'FAILED with k6 exit code {code}'}", flush=True)
     return code
+
+
+def record(arguments, reports):
+    """Writes the table of README.md, and on a quiet machine quiet.json. Returns 1 when a run failed."""
+    if settings := [name for name in os.environ if name.startswith(("LOAD_", "MQTT_"))]:
+        sys.exit(f"a record is of the usual settings: unset {', '.join(settings)}")
+    load = os.getloadavg()[0]
+    is_quiet = load < QUIET_LOAD_MAX
+    probes, found, lines, failed = [slowdown.probe()], {}, [], []
+    for scenario in scenarios():
+        runs = []
+        for _ in range(ROUNDS if is_quiet else 1):
+            code, metrics, used = measure(scenario, arguments, reports)
+            if code:
+                failed.append(scenario)
+                print(f"FAILED: {scenario} with k6 exit code {code}: it has no record", flush=True)
+                lines += report.recorded(scenario, metrics, {})
+                break
+            runs.append(slowdown.figures(metrics, used))
+        if scenario in failed:
+            continue
+        probes.append(slowdown.probe())
+        found[scenario] = {name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}
+        lines += report.recorded(scenario, metrics, found[scenario])
+        print(f"{scenario}: {json.dumps(found[scenario], ensure_ascii=False)}", flush=True)
+    commit = re.search(r"^commit: (\w+)", subprocess.run([MILLRACE, "--version"], capture_output=True, text=True).stdout, re.M)
+    made = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit[1] if commit else "unknown",
+            "load_average": round(load, 1), "cpus": os.cpu_count()}
+    machine = {name: round(statistics.median(one[name] for one in probes), 1) for name in probes[0]}
+    if is_quiet:
+        slowdown.RECORD.write_text(json.dumps({**made, "machine": machine, "scenarios": found}, indent=2, ensure_ascii=False) + "\n")
+    else:
+        print(f"quiet.json stays as it is: the load average was {load:.1f}, and {QUIET_LOAD_MAX} is the most")
+    page = HERE / "README.md"
+    page.write_text(report.inserted(page.read_text(), made, lines))
+    return 1 if failed else 0
 
 
 def main():
     if len(sys.argv) < 2 or sys.argv[1] not in (*scenarios(), "all"):
         sys.exit(f"run.py SCENARIO|all [k6 arguments]; there are: {', '.join(scenarios())}")
     reports = pathlib.Path(os.environ.get("REPORTS", TARGET / "loadtests"))
+    if "--record" in sys.argv:
+        sys.exit(record([word for word in sys.argv[2:] if word != "--record"], reports))
     if sys.argv[1] != "all":
         sys.exit(run(sys.argv[1], sys.argv[2:], reports))
     codes = {scenario: run(scenario, sys.argv[2:], reports) for scenario in scenarios()}

@@ -11,8 +11,8 @@ SCOPES = [f"{what}:{how}" for what in ("access", "brokers", "clients", "organisa
 class Tenant:
     """An account with an organisation; the server runs with --sign-up anybody."""
 
-    def __init__(self, name):
-        self.headers = {}
+    def __init__(self, name, server=SERVER):
+        self.headers, self.server = {}, server
         self.ask("/sign-up", {"email": f"{name}@example.org", "password": "a sentence for nobody", "name": name})
         self.organisation = self.ask("/organisations")["items"][0]["id"]
 
@@ -21,7 +21,7 @@ class Tenant:
         data = json.dumps(body).encode() if body is not None else None
         condition = {"If-None-Match": "*"} if method == "PUT" else {"If-Match": "*"}
         headers = {"Content-Type": "application/json"} | condition | self.headers
-        request = urllib.request.Request(f"{SERVER}/api/v1{path}", data, headers, method=method)
+        request = urllib.request.Request(f"{self.server}/api/v1{path}", data, headers, method=method)
         with urllib.request.urlopen(request) as answer:
             if cookie := answer.headers.get("Set-Cookie"):
                 self.headers["Cookie"] = cookie.split(";")[0]
@@ -42,4 +42,4 @@ class Tenant:
     def log_in(self):
         """The commands of `millrace` that follow are this tenant's."""
         secret = self.ask(f"/organisations/{self.organisation}/tokens", {"name": "drill", "scopes": SCOPES})["secret"]
-        os.environ |= {"MILLRACE_URL": SERVER, "MILLRACE_ORGANISATION": self.organisation, "MILLRACE_TOKEN": secret}
+        os.environ |= {"MILLRACE_URL": self.server, "MILLRACE_ORGANISATION": self.organisation, "MILLRACE_TOKEN": secret}

@@ -19,8 +19,9 @@ target=${CARGO_TARGET_DIR:-$root/target}
 : "${STACK_STORE:=auto}"
 # Added to every port below, for a second stack or where ports are taken.
 : "${STACK_PORTS_UP:=0}"
-# Seconds after which a part that was killed is started again.
+# Seconds after which a part that was killed is started again, and further flags of the pods, such as "--log-level debug".
 : "${STACK_AGAIN_S:=5}"
+: "${STACK_FLAGS:=}"
 : "${STACK_MILLRACE:=$target/release/millrace}"
 : "${STACK_NATS_SERVER:=$target/tools/nats-server}"
 : "${STACK_ENVOY:=$target/envoy/bin/envoy}"
@@ -191,13 +192,14 @@ spawn() {
 
 # serve NAME NUMBER FLAGS...: the pod with this number, or the first of several.
 serve() {
-    local name=$1 up=$(($2 - 1)) number urls=
+    local name=$1 up=$(($2 - 1)) number urls='' flags
+    read -ra flags <<<"$STACK_FLAGS"
     for number in "${numbers[@]}"; do urls+=,nats://127.0.0.1:$((nats + number - 1)); done
     spawn "$name" "$STACK_MILLRACE" serve "${@:3}" --brokers acme,globex --allow-anonymous \
         --drain-max-s 5 --shutdown-grace-s 5 \
         --mqtt-listen "127.0.0.1:$((mqtt + up))" --ws-listen "127.0.0.1:$((ws + up))" \
         --http-listen "127.0.0.1:$((http + up))" --gateway-listen "127.0.0.1:$((from_gateway + up))" \
-        --nats "${urls#,}" --nats-user pods --nats-password-file nats/password
+        --nats "${urls#,}" --nats-user pods --nats-password-file nats/password "${flags[@]}"
 }
 
 start_gateway() {

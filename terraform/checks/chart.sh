@@ -373,6 +373,11 @@ PY
     here=$(cat "$work/rules"/*.yaml | grep -c 'alert: ')
     there=$(cat "$root/dashboards/prometheus/rules"/*.yaml | grep -c 'alert: ')
     [ "$here" = "$there" ] || fail "the chart has $here of $there alerts"
+    there=$(awk 1 "$work/rules"/*.yaml | grep -cE 'runbook_url: https://git.example.org/runbooks/[a-z0-9-]+\.md$')
+    [ "$here" = "$there" ] || fail "the chart has $here alerts, and $there of them link a runbook that opens"
+    refused "rules without runbooks" "telemetry.rules needs telemetry.runbooksUrl" "${cluster[@]}" --set telemetry.rules=true
+    refused "runbooks at a relative path" "telemetry.rules needs telemetry.runbooksUrl" "${cluster[@]}" --set telemetry.rules=true \
+        --set telemetry.runbooksUrl=millrace/runbooks
     echo "promtool check rules: ok, $here alerts"
 }
 
@@ -407,6 +412,7 @@ echo "helm lint: ok"
 
 render all "${cluster[@]}" --set foundationdb.backup.secretName=backup-keys --set-literal foundationdb.verifyPeers=Check.Valid=1,S.CN=foundationdb \
     --set 'foundationdb.backup.url=blobstore://@minio.storage.svc:9000/millrace?bucket=backups&sc=0' --set telemetry.serviceMonitors=true --set telemetry.rules=true \
+    --set telemetry.runbooksUrl=https://git.example.org/runbooks/ \
     --set telemetry.otlpEndpoint=http://collector.observability:4318 \
     --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' --set edge.settings.packet_size_max=65536 \
     --set secretKey.secretName=millrace-secret-key --set control.files.secretName=millrace-files \

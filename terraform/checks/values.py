@@ -27,7 +27,7 @@ ON = {
         "external": {"clusterFile": CLUSTER_FILE},
         "backup": {"url": "blobstore://@s3.example.org/millrace?bucket=b", "image": {"tag": "7.4.6"}},
     },
-    "telemetry": {"serviceMonitors": True, "rules": True, "otlpEndpoint": "http://collector:4318"},
+    "telemetry": {"serviceMonitors": True, "rules": True, "runbooksUrl": "https://git.example.org/runbooks", "otlpEndpoint": "http://collector:4318"},
 }
 # Values whose effect depends on another value.
 BESIDE = {

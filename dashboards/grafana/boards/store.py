@@ -195,7 +195,7 @@ BOARD = board(
                 "Share of time in which its one network thread is busy. At 0.8 a pod needs more processes.",
                 ("millrace_store_client_busy_ratio", "{{instance}}"),
                 line=0.8,
-                needs=FDB,
+                needs="pods on FoundationDB",
             ),
             graph(
                 "Processes",

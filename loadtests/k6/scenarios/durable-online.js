@@ -32,7 +32,7 @@ async function publisher() {
     const source = lib.client(`source-${i}`)
     await source.connect()
     await flow.publish(source, {
-      topic: lib.topic(`durable/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 0),
+      topic: lib.topic(`durable/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 20),
       window: lib.number('WINDOW', 10),
     })
     await source.end()

@@ -19,7 +19,7 @@ async function publisher(qos) {
     const source = lib.client(`source-${i}`)
     await source.connect()
     await flow.publish(source, {
-      topic: lib.topic(`fanin/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 0),
+      topic: lib.topic(`fanin/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 20),
       // Without acknowledgements only the receiver says how fast is too fast.
       window: lib.number('WINDOW', qos === 0 ? 64 : 1), ahead: qos === 0 ? lib.number('AHEAD', 100) : 0,
     })

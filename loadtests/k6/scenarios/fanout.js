@@ -19,7 +19,7 @@ async function publisher() {
   await source.connect()
   await flow.ready({ receivers })
   await flow.publish(source, {
-    topic: lib.topic('fanout'), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 0),
+    topic: lib.topic('fanout'), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 20),
     window: lib.number('WINDOW', 20), ahead: lib.number('AHEAD', 100),
   })
   await source.end()

@@ -22,7 +22,7 @@ async function publisher() {
     const source = lib.client(`source-${i}`)
     await source.connect()
     await flow.publish(source, {
-      topic: lib.topic(`shared/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 0),
+      topic: lib.topic(`shared/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 50),
       window: lib.number('WINDOW', 10), ahead: qos === 0 ? lib.number('AHEAD', 100) : 0,
     })
     await source.end()

@@ -138,8 +138,8 @@ def main():
         return 0
     if port := os.environ.get("MQTT_PORT"):
         return check(int(port))
-    with run.server() as (_, port, _):
-        return check(port)
+    with run.server() as own:
+        return check(own.port)
 
 
 if __name__ == "__main__":

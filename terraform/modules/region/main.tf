@@ -213,6 +213,7 @@ module "telemetry" {
   nats_addresses       = module.nats.addresses
   foundationdb_address = module.foundationdb.addresses[0]
   alertmanager         = var.alertmanager
+  runbooks_url         = var.runbooks_url
 }
 
 module "dns_certificates" {

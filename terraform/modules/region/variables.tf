@@ -199,6 +199,20 @@ variable "alertmanager" {
     )
     error_message = "alertmanager needs targets such as alerts.example.org:9093, an IPv4 network as cidr, and the scheme http or https."
   }
+  validation {
+    condition     = var.alertmanager == null || var.runbooks_url != null
+    error_message = "alertmanager needs runbooks_url: a page at night must link a runbook that opens."
+  }
+}
+
+variable "runbooks_url" {
+  type        = string
+  default     = null
+  description = "URL of the folder runbooks/ of your copy of the repository, such as https://git.example.org/millrace/blob/main/runbooks. Each alert links its page there."
+  validation {
+    condition     = var.runbooks_url == null || can(regex("^https?://[A-Za-z0-9._~:/%@+-]+$", var.runbooks_url))
+    error_message = "runbooks_url is a URL such as https://git.example.org/millrace/blob/main/runbooks."
+  }
 }
 
 variable "edge_ports" {

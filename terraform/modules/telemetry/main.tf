@@ -5,9 +5,12 @@ locals {
   subnet = var.network.private_subnets[0]
 
   folder = "${path.module}/../../../dashboards/prometheus/rules"
+  # In the files the links of alerts are relative to the repository.
+  runbooks = var.runbooks_url == null ? "runbooks" : trimsuffix(var.runbooks_url, "/")
   rules = {
-    for name in fileset(local.folder, "*.yaml") :
-    "/etc/prometheus/rules/${name}" => { content = file("${local.folder}/${name}") }
+    for name in fileset(local.folder, "*.yaml") : "/etc/prometheus/rules/${name}" => {
+      content = replace(file("${local.folder}/${name}"), "runbook_url: runbooks/", "runbook_url: ${local.runbooks}/")
+    }
   }
   prometheus = templatefile("${path.module}/files/prometheus.yml.tftpl", {
     name         = var.name

@@ -72,6 +72,12 @@ variable "alertmanager" {
   description = "Alertmanager, which sends alerts to people. Null: alerts are on Prometheus' own page only."
 }
 
+variable "runbooks_url" {
+  type        = string
+  default     = null
+  description = "URL of the folder runbooks/ that alerts link. Null: links are relative to the repository."
+}
+
 variable "disk_gib" {
   type        = number
   default     = 100

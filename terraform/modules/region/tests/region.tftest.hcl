@@ -135,13 +135,23 @@ run "prometheus_evaluates_the_rules_and_notifies_alertmanager" {
   command = plan
   variables {
     alertmanager = { targets = ["10.0.3.7:9093"], cidr = "10.0.3.0/24" }
+    runbooks_url = "https://git.example.org/runbooks/"
   }
   assert {
-    condition = module.telemetry.rules == {
+    condition = {
+      for path, rules in module.telemetry.rules : path => replace(rules, "https://git.example.org/runbooks/", "runbooks/")
+      } == {
       for name in ["alerts.yaml", "objectives.yaml", "recording.yaml"] :
       "/etc/prometheus/rules/${name}" => file("../../../dashboards/prometheus/rules/${name}")
     } && strcontains(output.prometheus, "rule_files: [/etc/prometheus/rules/*.yaml]")
     error_message = "the telemetry machine must have every file of rules"
+  }
+  assert {
+    condition = length(regexall("runbook_url: ", join("", values(module.telemetry.rules)))) > 30 && alltrue([
+      for link in flatten(regexall("runbook_url: (\\S+)", join("", values(module.telemetry.rules)))) :
+      can(regex("^https://git.example.org/runbooks/[a-z0-9-]+\\.md$", link))
+    ])
+    error_message = "the link of an alert does not open outside the repository"
   }
   # Targets with another job make alerts such as PodDown silent.
   assert {
@@ -198,9 +208,26 @@ run "prometheus_reads_the_host_of_every_machine" {
   }
 }
 
+run "an_alertmanager_without_runbooks_is_refused" {
+  command = plan
+  variables {
+    alertmanager = { targets = ["10.0.3.7:9093"], cidr = "10.0.3.0/24" }
+  }
+  expect_failures = [var.alertmanager]
+}
+
+run "runbooks_at_a_relative_path_are_refused" {
+  command = plan
+  variables {
+    runbooks_url = "millrace/runbooks"
+  }
+  expect_failures = [var.runbooks_url]
+}
+
 run "an_alertmanager_without_a_port_is_refused" {
   command = plan
   variables {
+    runbooks_url = "https://git.example.org/runbooks"
     alertmanager = { targets = ["alerts.example.org"], cidr = "10.0.3.0/24" }
   }
   expect_failures = [var.alertmanager]
@@ -209,6 +236,7 @@ run "an_alertmanager_without_a_port_is_refused" {
 run "an_alertmanager_in_an_ipv6_network_is_refused" {
   command = plan
   variables {
+    runbooks_url = "https://git.example.org/runbooks"
     alertmanager = { targets = ["alerts.example.org:9093"], cidr = "fd00:10::/64" }
   }
   expect_failures = [var.alertmanager]
@@ -217,6 +245,7 @@ run "an_alertmanager_in_an_ipv6_network_is_refused" {
 run "an_alertmanager_at_an_address_within_its_network_is_refused" {
   command = plan
   variables {
+    runbooks_url = "https://git.example.org/runbooks"
     alertmanager = { targets = ["10.0.3.7:9093"], cidr = "10.0.3.7/24" }
   }
   expect_failures = [var.alertmanager]
