@@ -1,32 +1,26 @@
 //! Messages to the sessions of this core.
 
+mod runs;
+
 use std::sync::Arc;
 
-use millrace_mqtt::encode::PublishHead;
-use millrace_mqtt::{Properties, QoS, Version};
+use millrace_mqtt::QoS;
 use millrace_router::Receiver;
-use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
+use millrace_session::{Delivered, Delivery, DropReason, Message};
 
 use super::connection::NONE;
 use super::fanout::Copies;
 use super::feed::{Held, Take};
 use super::notes::note_dropped;
-use super::tapped::Tapped;
 use super::{Core, LocalSession, parts, work};
 use crate::broker::Broker;
-use crate::clock::Clock;
 use crate::connection_id::ConnectionId;
-use crate::deliveries::{Run, each_publish};
 use crate::elsewhere::ELSEWHERE;
 use crate::mailbox::Mail;
-use crate::metering::Amount;
 use crate::metrics::BrokerCounters;
-use crate::outbound::OutboundSlot;
 use crate::outbound::Room;
 use crate::routes::Routes;
 
-/// Runs of at least this many bytes are shared by several receivers instead of copied for each.
-const SHARE_RUN_BYTES_MIN: usize = 2048;
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 /// Messages that wait in a stored session; above it they are not queued, but read from the store later.
@@ -299,180 +293,6 @@ impl Core {
             self.read_on(session);
         }
     }
-
-    pub(super) fn deliver_mailed_run(&mut self, run: &Run) {
-        let publisher = Publisher::of(&run.routes, run.from);
-        let waits = self.unfinished.fanouts.delays(run.routes.broker.id, publisher);
-        let next = match waits {
-            true => 0,
-            false => self.deliver_run_from(&run.routes, &run.bytes, run.is_v5, run.amount, publisher, 0),
-        };
-        let received_us = run.received_us;
-        if next < run.routes.receivers(self.index).len() {
-            let (bytes, is_v5, amount) = (run.bytes.clone(), run.is_v5, run.amount);
-            let copies = Copies::Run { bytes, is_v5, amount, received_us };
-            self.put_off(&run.routes, copies, publisher, next);
-        } else {
-            self.note_delivery(received_us);
-        }
-    }
-
-    pub(super) fn deliver_run(
-        &mut self,
-        routes: &Arc<Routes>,
-        bytes: &[u8],
-        is_v5: bool,
-        amount: Amount,
-        from: Option<ConnectionId>,
-        received_us: u32,
-    ) {
-        let publisher = Publisher::of(routes, from);
-        let waits = self.unfinished.fanouts.delays(routes.broker.id, publisher);
-        let next = if waits { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
-        if next < routes.receivers(self.index).len() {
-            let bytes = bytes.into();
-            self.put_off(routes, Copies::Run { bytes, is_v5, amount, received_us }, publisher, next);
-        } else {
-            self.note_delivery(received_us);
-        }
-    }
-
-    pub(super) fn deliver_run_from(
-        &mut self,
-        routes: &Routes,
-        bytes: &[u8],
-        is_v5: bool,
-        amount: Amount,
-        publisher: Publisher,
-        start: usize,
-    ) -> usize {
-        let from = publisher.id;
-        let receivers = routes.receivers(self.index);
-        let end = self.work.spent() + work::SLICE;
-        let counters = &routes.broker.counters[usize::from(self.index)];
-        let soft_bytes = self.output.soft_bytes;
-        let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
-        let mut forms =
-            Forms { routes, bytes, is_v5, share: receivers.len() > 1, other: None, shared: [None, None] };
-        let (mut slow, mut behind) = (Vec::new(), Vec::new());
-        let (mut copies, mut moving) = (0, 0);
-        let mut next = start;
-        while let Some(receiver) = receivers.get(next)
-            && self.work.spent() < end
-        {
-            next += 1;
-            self.work.spend(work::COPY);
-            let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
-            if local.connection == NONE || (receiver.no_local && is_publisher(local, from, &self.connections))
-            {
-                continue;
-            }
-            // Retained messages come first.
-            let waits = local.session.is_replaying()
-                || local.persistent.as_ref().is_some_and(|persistent| persistent.subscribing > 0)
-                || local.fresh.as_ref().is_some_and(|fresh| fresh.asking > 0);
-            let (protocol, mut out, _) = parts!(self, local.connection);
-            if waits || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
-                self.work.spend(amount.messages as u64 * work::SINGLE_COPY);
-                moving += 1;
-                slow.push(receiver);
-                continue;
-            }
-            if out.busy {
-                match out.outbound().room(soft_bytes, hard_bytes, self.now_ms) {
-                    Room::Free => {}
-                    Room::Congested => {
-                        behind.push(receiver);
-                        continue;
-                    }
-                    Room::Full => {
-                        let tapped = self.tracing.tapped.get(&local.connection).map(Box::as_ref);
-                        drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
-                        continue;
-                    }
-                }
-            }
-            forms.append(protocol.version() == Version::V5, &mut out);
-            copies += 1;
-            moving += 1;
-            let is_large = !out.busy && out.outbound().len() >= FLUSH_BYTES;
-            let connection = local.connection;
-            self.connections[connection as usize].count_out(amount.messages, amount.bytes);
-            if is_large {
-                self.flush(connection);
-            }
-        }
-        // If most receivers lag, the publisher waits for them. Otherwise the lagging receivers lose the messages,
-        // because a slow reader costs only itself (P9).
-        routes.note_progress(self.index, moving + behind.len(), behind.len());
-        let are_most = !behind.is_empty() && routes.are_most_behind();
-        for receiver in behind {
-            let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
-            let connection = local.connection;
-            if connection == NONE {
-                continue;
-            }
-            match from {
-                Some(from) if are_most => {
-                    let (protocol, mut out, _) = parts!(self, connection);
-                    forms.append(protocol.version() == Version::V5, &mut out);
-                    copies += 1;
-                    self.connections[connection as usize].count_out(amount.messages, amount.bytes);
-                    self.hold_up(connection, from);
-                }
-                _ => {
-                    let tapped = self.tracing.tapped.get(&connection).map(Box::as_ref);
-                    drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
-                }
-            }
-        }
-        counters.sent.add(amount.messages * copies);
-        routes.broker.meters[usize::from(self.index)].delivered.add(amount, copies);
-        if !slow.is_empty() {
-            self.deliver_run_singly(routes, bytes, is_v5, &slow, publisher);
-        }
-        next
-    }
-
-    /// For receivers whose packets differ from those of the others.
-    fn deliver_run_singly(
-        &mut self,
-        routes: &Routes,
-        bytes: &[u8],
-        is_v5: bool,
-        receivers: &[&Receiver],
-        from: Publisher,
-    ) {
-        let now = self.now;
-        each_publish(bytes, is_v5, |payload| {
-            let qos = QoS::AtMostOnce;
-            let message =
-                Arc::new(Message::new(routes.topic.clone(), qos, false, Properties::EMPTY, payload, now));
-            for receiver in receivers {
-                self.deliver_one(&routes.broker, receiver, &message, from, 0);
-            }
-        });
-    }
-}
-
-fn drop_run(
-    routes: &Routes,
-    core: u16,
-    local: &LocalSession,
-    tapped: Option<&Tapped>,
-    amount: Amount,
-    clock: &Clock,
-) {
-    let broker = &routes.broker;
-    broker.counters[usize::from(core)].dropped_busy.add(amount.messages);
-    if let Some(tapped) = tapped {
-        tapped.dropped(&routes.topic, DropReason::Busy, amount.messages, clock.unix_now_ms());
-    }
-    if broker.incidents.is_on() {
-        let busy = Delivered::Dropped(DropReason::Busy);
-        let client_id = local.session.client_id();
-        note_dropped(broker, busy, client_id, amount.messages as u64, clock.unix_now_ms());
-    }
 }
 
 pub(super) fn local_session<'s>(
@@ -508,51 +328,4 @@ pub(super) fn count(counters: &BrokerCounters, outcome: Delivered) {
         Delivered::Dropped(DropReason::TooLarge) => &counters.dropped_too_large,
     };
     counter.add(1);
-}
-
-/// A run in the encodings of 5.0 and of 3.x; each is made when the first receiver needs it.
-struct Forms<'r> {
-    routes: &'r Routes,
-    bytes: &'r [u8],
-    is_v5: bool,
-    share: bool,
-    other: Option<Vec<u8>>,
-    shared: [Option<Arc<Vec<u8>>>; 2],
-}
-
-impl Forms<'_> {
-    fn append(&mut self, v5: bool, out: &mut OutboundSlot<'_>) {
-        let bytes = if v5 == self.is_v5 {
-            self.bytes
-        } else {
-            self.other.get_or_insert_with(|| transcode(&self.routes.topic, self.bytes, self.is_v5))
-        };
-        if self.share && bytes.len() >= SHARE_RUN_BYTES_MIN {
-            let shared = self.shared[usize::from(v5)].get_or_insert_with(|| out.pool.share(bytes));
-            out.outbound().push_shared(shared);
-        } else {
-            out.buffer().extend_from_slice(bytes);
-        }
-    }
-}
-
-/// The run in the other version's encoding: with or without the length byte of the empty properties.
-fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 16);
-    let to = if is_v5 { Version::V311 } else { Version::V5 };
-    each_publish(bytes, is_v5, |payload| {
-        let head = PublishHead {
-            dup: false,
-            qos: QoS::AtMostOnce,
-            retain: false,
-            topic,
-            packet_id: None,
-            properties: Properties::EMPTY,
-            more: Properties::EMPTY,
-            payload_len: payload.len(),
-        };
-        head.encode(to, &mut out);
-        out.extend_from_slice(payload);
-    });
-    out
 }

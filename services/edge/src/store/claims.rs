@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use millrace_layers::Position;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
+use millrace_layers::{LayerError, Position};
 
 use super::writer::Writer;
 use super::{SharedMessages, StreamKey, record};
@@ -36,17 +36,27 @@ struct Group {
     acknowledged: Vec<Position>,
     /// Members have left without acknowledging some.
     gives_back: bool,
+    /// No member here has room. Nothing is claimed before that changes, so that a commit does not look at all such groups.
+    is_full: bool,
 }
 
 impl Claims {
     pub(super) fn grew(&mut self, key: StreamKey) {
-        self.groups.entry(key).or_default();
+        self.groups.entry(key).or_default().is_full = false;
         self.behind.insert(key);
     }
 
     /// Announcements may have been lost, so every stream is checked.
     pub(super) fn all_grew(&mut self) {
         self.behind.extend(self.groups.keys());
+        self.groups.values_mut().for_each(|group| group.is_full = false);
+    }
+
+    /// Members of the group have room again.
+    fn has_room(&mut self, key: StreamKey) {
+        if self.groups.get_mut(&key).is_some_and(|group| std::mem::take(&mut group.is_full)) {
+            self.behind.insert(key);
+        }
     }
 
     fn settle(&mut self, key: StreamKey, place: Position) {
@@ -54,6 +64,7 @@ impl Claims {
             && group.outstanding.remove(&place)
         {
             group.acknowledged.push(place);
+            self.has_room(key);
         }
     }
 }
@@ -71,6 +82,7 @@ impl Writer<'_> {
             {
                 group.gives_back = true;
                 given_back.insert(stream);
+                self.claims.has_room(stream);
             }
         }
         shared.joined.into_iter().for_each(|stream| self.claims.grew(stream));
@@ -105,6 +117,8 @@ impl Writer<'_> {
         let room =
             (members.min(MEMBERS_MAX) * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
         if room == 0 {
+            group.is_full = true;
+            self.claims.behind.remove(&key);
             return false;
         }
         let shared = self.shared;
@@ -173,6 +187,7 @@ impl Writer<'_> {
                 // Other pods have taken the missing messages, because this pod seemed dead.
                 group.outstanding = left.into_iter().collect();
                 group.gives_back = false;
+                self.claims.has_room(key);
                 if let Some(region) = shared.region.as_ref().filter(|_| gives_back) {
                     region.waiting(broker, stream);
                 }
@@ -184,28 +199,20 @@ impl Writer<'_> {
         }
     }
 
-    /// Frees all claims of a dead or ending pod.
-    pub(super) fn free_claims(&mut self, pod: &[u8]) {
-        while self.free_some_claims(pod) {}
-    }
-
-    /// As [`Self::free_claims`], for some streams; returns true if there may be more.
-    pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> bool {
+    /// Frees some of the claims of a dead or ending pod; returns true if there may be more.
+    pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> Result<bool, LayerError> {
         let shared = self.shared;
         let freed = shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);
-        let streams = match self.wait(freed) {
-            Ok(streams) => streams,
-            Err(error) => {
-                tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone");
-                return false;
-            }
-        };
+        let freed = self.wait(freed).inspect_err(|error| {
+            tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone");
+        });
+        let streams = freed?;
         for (broker, stream) in &streams {
             self.claims.grew((*broker, *stream));
             if let Some(region) = &shared.region {
                 region.waiting(*broker, *stream);
             }
         }
-        !streams.is_empty()
+        Ok(!streams.is_empty())
     }
 }

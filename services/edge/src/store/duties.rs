@@ -1,4 +1,5 @@
-//! Duties of the writer beside jobs: due wills, expired sessions, and the sessions of dead pods.
+//! Duties of the writer beside jobs: due wills, expired sessions, the sessions of dead pods, and ends of connections that
+//! the store refused.
 //!
 //! ```text
 //! shards with something due ─┐
@@ -34,6 +35,8 @@ pub(super) enum Duty {
     /// Wills and ends of sessions that are due in a shard, at this time.
     Due(u8, u64),
     Recover(Recovery),
+    /// Ends of connections that the store refused.
+    Unleft,
 }
 
 impl Duty {
@@ -41,6 +44,7 @@ impl Duty {
         match (self, other) {
             (Self::Due(one, _), Self::Due(other, _)) => one == other,
             (Self::Recover(one), Self::Recover(other)) => one.pod.name == other.pod.name,
+            (Self::Unleft, Self::Unleft) => true,
             _ => false,
         }
     }
@@ -135,6 +139,7 @@ pub(super) fn step(writer: &mut Writer<'_>) {
     let rest = match duty {
         Duty::Due(shard, now_ms) => sweep::settle_some(writer, shard, now_ms),
         Duty::Recover(recovery) => pods::recover_some(writer, recovery),
+        Duty::Unleft => writer.write_some_unleft().then_some(Duty::Unleft),
     };
     // Behind the others: a dead pod with many sessions does not delay wills that are due.
     writer.duties.waiting.extend(rest);

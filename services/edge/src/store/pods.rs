@@ -92,11 +92,11 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
             Abandoned::Through(last) => recovery.after = Some(last),
             Abandoned::Again => {}
             Abandoned::All => recovery.has_sessions = false,
-            Abandoned::Unread => return None,
+            Abandoned::Alive | Abandoned::Failed(_) => return None,
         }
         return Some(Duty::Recover(recovery));
     }
-    if writer.free_some_claims(&pod.name) {
+    if writer.free_some_claims(&pod.name).unwrap_or(false) {
         return Some(Duty::Recover(recovery));
     }
     remove(writer, pod);
@@ -145,7 +145,7 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
     if !shared.is_shared {
         return;
     }
-    writer.free_claims(&shared.owner);
+    while writer.free_some_claims(&shared.owner).unwrap_or(false) {}
     // A renewal after the removal would leave a lease without a pod.
     shared.leases.end(FAREWELL);
     let asked = shared.layers.run(async |tx| {

@@ -12,7 +12,7 @@ use millrace_storage::TransactionOption;
 
 use super::apply::{Applier, is_hopeless};
 use super::duties::Duty;
-use super::writer::{CONFLICTS, Writer};
+use super::writer::{CONFLICTS, Writer, may_pass};
 
 /// Sessions that are ended together, before the transaction checks whether it is full.
 const TOGETHER: usize = 5;
@@ -136,13 +136,15 @@ pub(super) enum Abandoned {
     /// Repeat the step with fewer sessions.
     Again,
     All,
-    /// The store does not answer now.
-    Unread,
+    /// The pod has renewed its lease.
+    Alive,
+    /// The store did not carry it out now.
+    Failed(LayerError),
 }
 
 /// Ends the connections of a former owner: their wills are published, and their sessions become offline. Must run
 /// before clients connect.
-pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
+pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) -> Result<(), LayerError> {
     let mut after = None;
     loop {
         match abandon_some(writer, owner, None, after.as_ref()) {
@@ -151,7 +153,8 @@ pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
                 writer.duties.grow();
             }
             Abandoned::Again => {}
-            Abandoned::All | Abandoned::Unread => return,
+            Abandoned::All | Abandoned::Alive => return Ok(()),
+            Abandoned::Failed(error) => return Err(error),
         }
     }
 }
@@ -171,7 +174,7 @@ pub(super) fn abandon_some(
         Ok(page) => page,
         Err(error) => {
             tracing::error!(%error, "sessions of an earlier run could not be read");
-            return Abandoned::Unread;
+            return Abandoned::Failed(error);
         }
     };
     // At the start nobody waits for the writer.
@@ -182,13 +185,14 @@ pub(super) fn abandon_some(
     }
     match abandon(writer, owner, dead, &page) {
         Ok(true) => {}
-        Ok(false) => return Abandoned::Unread,
+        Ok(false) => return Abandoned::Alive,
         Err(error) => match writer.duties.halve(error, page.len()) {
             Ok(()) => return Abandoned::Again,
             Err(error) if page.len() > 1 => {
                 tracing::error!(%error, "sessions of an earlier run could not be ended");
-                return Abandoned::Unread;
+                return Abandoned::Failed(error);
             }
+            Err(error) if may_pass(&error) => return Abandoned::Failed(error),
             Err(error) => {
                 tracing::error!(%error, "the connection of a session of an earlier run could not be ended");
             }

@@ -7,11 +7,13 @@ use super::writer::Writer;
 use crate::jobs::{Job, Write};
 
 impl Writer<'_> {
-    pub(super) fn write_unleft(&mut self, which: impl FnMut(&mut Job) -> bool) {
-        let jobs: Vec<Job> = self.unleft.extract_if(.., which).collect();
-        for job in jobs {
-            self.write(vec![job]);
-        }
+    /// Tries the oldest of them in one transaction. Returns whether there are more that may succeed now.
+    pub(super) fn write_some_unleft(&mut self) -> bool {
+        let (before, count) = (self.unleft.len(), self.duties.sessions().min(self.unleft.len()));
+        let jobs: Vec<Job> = self.unleft.drain(..count).collect();
+        self.write(jobs);
+        self.put_back_unfinished();
+        !self.unleft.is_empty() && self.unleft.len() < before
     }
 
     /// Tries the refused ends of connections again whose clients return in `jobs`. Otherwise such a client would find its
@@ -31,6 +33,7 @@ impl Writer<'_> {
             }
             _ => false,
         };
-        self.write_unleft(returns);
+        let jobs: Vec<Job> = self.unleft.extract_if(.., returns).collect();
+        self.write(jobs);
     }
 }

@@ -1,7 +1,9 @@
 //! A disk that is full: what must be stored is refused, what is live goes on, and all recovers by itself.
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will};
+use millrace_mqtt::{
+    Connect, Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will,
+};
 
 use crate::common::{Client, Server, id, properties, publish, publish_qos, will};
 use crate::steps::{
@@ -231,7 +233,7 @@ fn connections_that_end_while_the_disk_is_full_leave_their_sessions_and_wills_be
         let server = start(&disk.store.database(), 1);
         subscribe_and_leave(&server, V5, "watcher", &[("w", QoS::AtLeastOnce)]);
         let expiry = properties(&[Property::SessionExpiryInterval(expiry_s)]);
-        let request = millrace_mqtt::Connect {
+        let request = Connect {
             properties: expiry,
             will: Some(Will { qos: QoS::AtLeastOnce, ..will("w", b"gone") }),
             ..lasting(V5, "ann")
@@ -293,4 +295,31 @@ fn a_subscriber_goes_on_with_qos_1_and_takes_up_qos_2_when_there_is_room() {
         other => panic!("{other:?}"),
     }
     expect_no_rest(&server, &mut reader, "t");
+}
+
+#[test]
+fn ends_of_many_connections_that_the_store_refused_are_written_together() {
+    const CLIENTS: usize = 300;
+    let disk = Disk::new();
+    let server = start(&disk.store.database(), 1);
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|number| {
+            let name = format!("c{number}");
+            Client::open(&server, Connect { will: Some(will("wills", b"gone")), ..lasting(V5, &name) })
+        })
+        .collect();
+    let mut reader = Client::connect(&server, V5, "reader");
+    reader.subscribe("wills", QoS::AtMostOnce);
+    disk.fill();
+    clients.into_iter().for_each(Client::cut);
+    let open = || metric(&server, "millrace_connections_open", "");
+    eventually(|| open() == 1, || format!("{} connections", open()));
+    let transactions = || metric(&server, "millrace_store_transaction_seconds_count", "");
+    let before = transactions();
+    disk.make_room();
+    for _ in 0..CLIENTS {
+        assert_eq!(reader.recv_publish().payload, b"gone");
+    }
+    let written = transactions() - before;
+    assert!(written < CLIENTS as u64 / 5, "{written} transactions for {CLIENTS} clients");
 }

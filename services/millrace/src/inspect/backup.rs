@@ -36,6 +36,9 @@ pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), 
     if source::is_missing(backup) {
         return Err(Ended::Failed(format!("there is no backup at {}", backup.display())));
     }
+    if is_inside(target, backup) {
+        return Err(Ended::Failed("a restore does not write into the backup: name another folder".into()));
+    }
     if !source::is_missing(target) {
         return Err(Ended::Failed(format!(
             "the data folder {} is not empty: a restore fills a new one, so move that away first, or name another with --data-dir",
@@ -94,10 +97,8 @@ fn check_target(place: &Place, target: &Path) -> Result<(), Ended> {
             "{target} is there already: a backup makes a new folder, so name one that is not there yet"
         ));
     }
-    let existing = target.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"));
-    if let (Ok(above), Ok(folder)) = (fs::canonicalize(existing), fs::canonicalize(&place.folder))
-        && above.starts_with(&folder)
-    {
+    let existing = existing_part(target);
+    if is_inside(target, &place.folder) {
         return refused(format!("{} is in the data folder itself: name another", target.display()));
     }
     let disk = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
@@ -115,6 +116,18 @@ fn check_target(place: &Place, target: &Path) -> Result<(), Ended> {
         ));
     }
     Ok(())
+}
+
+/// Whether a path, of which the last parts may not exist, is this folder or in it.
+fn is_inside(path: &Path, folder: &Path) -> bool {
+    match (fs::canonicalize(existing_part(path)), fs::canonicalize(folder)) {
+        (Ok(existing), Ok(folder)) => existing.starts_with(folder),
+        _ => false,
+    }
+}
+
+fn existing_part(path: &Path) -> &Path {
+    path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"))
 }
 
 fn failed(error: &RestoreError) -> Ended {

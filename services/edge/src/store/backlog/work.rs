@@ -41,3 +41,23 @@ pub(in crate::store) struct Budget {
     /// share twice this cost, and each may use [`super::QUANTUM`] if that is less than the share.
     pub(in crate::store) share: usize,
 }
+
+/// A transaction that is being filled.
+pub(super) struct Batch<J> {
+    pub(super) budget: Budget,
+    pub(super) jobs: Vec<J>,
+    pub(super) bytes: usize,
+    pub(super) cost: usize,
+}
+
+impl<J: Work> Batch<J> {
+    /// Whether the bytes fit; the first job always fits.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let is_empty = self.jobs.is_empty() && self.cost == 0;
+        is_empty || !self.is_full() && self.bytes + bytes <= self.budget.bytes
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.jobs.len() >= self.budget.jobs || self.cost >= self.budget.cost
+    }
+}

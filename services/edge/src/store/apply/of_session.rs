@@ -1,0 +1,428 @@
+//! Jobs of sessions in a transaction: attach, subscribe, packet ids, checkpoints, detach.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_layers::metering::{self};
+use millrace_layers::qos2::{self, Direction};
+use millrace_layers::sessions::{self, SessionId};
+use millrace_layers::streams::{self};
+use millrace_layers::subscriptions::{self, StoredSubscription};
+use millrace_layers::{LayerError, Position, Positions, pods};
+use millrace_mqtt::PacketId;
+use millrace_session::InFlight;
+use millrace_storage::{Read, TransactionOption};
+
+use crate::clock::Clock;
+use crate::jobs::open_places;
+use crate::quota::Limit;
+use crate::store::{
+    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Purge, StreamKey, Subscribe, Unsubscribe, inflight,
+    record,
+};
+
+use super::{Applier, HAND_OVER_MS, Outcome, WHOLE_BYTES_MAX};
+
+impl Applier<'_> {
+    pub(super) async fn attach(&self, attach: &Attach) -> Result<Outcome, LayerError> {
+        let Attach { broker, client, .. } = attach;
+        let id = SessionId { broker: broker.id, client: client.as_bytes() };
+        // Checked before the session's owner is asked to release it.
+        if self.is_of_another_user(attach, id).await? {
+            return Ok(Outcome::OfAnotherUser);
+        }
+        if self.shared.is_shared
+            && let Some(owner) = self.elsewhere(attach, id).await?
+        {
+            return Ok(Outcome::Elsewhere(owner));
+        }
+        let old = sessions::get(self.tx, id, Read::Serializable).await?;
+        let will_body = attach.will.as_ref().map(|(will, _)| Bytes::from(record::encode_will(will)));
+        let will_bytes = will_body.as_ref().map_or(0, Bytes::len) as u64;
+        if let Some(limit) = self.reaches(attach, id, old.as_ref(), will_bytes).await? {
+            return Ok(Outcome::OverLimit(limit));
+        }
+        let before = subscriptions::list(self.tx, id).await?;
+        // An existing session continues, even if the client wants it for this connection only.
+        let now_ms = self.shared.clock.unix_now_ms();
+        let goes_on = !attach.clean && old.is_some_and(|record| !record.is_expired(now_ms));
+        // With several pods, a session that ends with its connection needs an owner, too (P5).
+        let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
+        let (will, attached) = if keeps {
+            let delay_s = attach.will.as_ref().map_or(0, |(_, delay_s)| *delay_s);
+            let will = will_body.map(|body| sessions::PendingWill { delay_s, body });
+            let request = sessions::Attach {
+                owner: Bytes::copy_from_slice(&self.shared.owner),
+                clean: attach.clean,
+                expiry_s: attach.expiry_s,
+                now_ms: self.shared.clock.unix_now_ms(),
+                will,
+                details: Some(
+                    attach
+                        .user
+                        .as_deref()
+                        .map_or_else(Bytes::new, |user| Bytes::copy_from_slice(user.as_bytes())),
+                ),
+            };
+            let taken = sessions::attach(self.tx, id, request).await?;
+            if let Some((owner, epoch)) =
+                taken.replaced.as_ref().filter(|(owner, _)| **owner != *self.shared.owner)
+            {
+                // The owner was asked under an earlier epoch, or did not release the session in time. Notified now, it
+                // closes the connection even if that carries QoS 0 only and would never be fenced.
+                pods::notify_lost(self.tx, owner, id, *epoch)?;
+            }
+            self.applied().count(broker).began += usize::from(!taken.existed);
+            let mut attached = Attached {
+                client: client.clone(),
+                epoch: taken.epoch,
+                expiry_s: attach.expiry_s,
+                present: taken.present,
+                subscriptions: taken.subscriptions,
+                cursor: taken.record.cursor,
+                acknowledged: taken.record.acknowledged,
+                maybe_sent: taken.record.maybe_sent,
+                ..Attached::default()
+            };
+            if attached.present {
+                self.read_ids(id, &mut attached).await?;
+            }
+            (taken.will, attached)
+        } else {
+            let purged = sessions::purge(self.tx, id).await?;
+            self.applied().count(broker).ended += usize::from(purged.is_some());
+            (purged.and_then(|(_, will)| will), Attached { client: client.clone(), ..Attached::default() })
+        };
+        if let Some(will) = will {
+            self.will(broker, &will).await?;
+        }
+        if !attached.present {
+            self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        }
+        Ok(Outcome::Attached(Box::new(attached)))
+    }
+
+    /// The limit that a session, or its will, would exceed. A session that is in the store already, `old`, has room.
+    pub(super) async fn reaches(
+        &self,
+        attach: &Attach,
+        id: SessionId<'_>,
+        old: Option<&sessions::Record>,
+        will_bytes: u64,
+    ) -> Result<Option<Limit>, LayerError> {
+        let is_more = attach.expiry_s > 0 && old.is_none();
+        if !is_more && will_bytes == 0 {
+            return Ok(None);
+        }
+        let (limits, held) = (&self.shared.limits, metering::held(self.tx, id.broker).await?);
+        if is_more && held.sessions >= limits.stored_sessions_per_broker_max.into() {
+            return Ok(Some(Limit::BrokerSessions));
+        }
+        if will_bytes == 0 || held.will_bytes + will_bytes <= limits.will_bytes_per_broker_max {
+            return Ok(None);
+        }
+        let former = match old {
+            Some(old) => sessions::will_bytes(self.tx, id, old).await?,
+            None => 0,
+        };
+        Ok((will_bytes > former).then_some(Limit::BrokerWills))
+    }
+
+    /// Whether the session is alive and belongs to another user. Any user may continue a session without a user, except
+    /// clients with connect tokens.
+    pub(super) async fn is_of_another_user(
+        &self,
+        attach: &Attach,
+        id: SessionId<'_>,
+    ) -> Result<bool, LayerError> {
+        let now_ms = self.shared.clock.unix_now_ms();
+        let record = sessions::get(self.tx, id, Read::Serializable).await?;
+        let is_owned = |record: &sessions::Record| attach.is_visitor || !record.details.is_empty();
+        let record = record.filter(|record| !record.is_expired(now_ms) && is_owned(record));
+        let user = attach.user.as_deref().unwrap_or_default();
+        Ok(record.is_some_and(|record| *record.details != *user.as_bytes()))
+    }
+
+    /// Returns the other pod that has the session. That pod should release it first, so that messages in flight come
+    /// with it. After a time limit the session is taken over; the epoch then keeps the old owner from writing.
+    pub(super) async fn elsewhere(
+        &self,
+        attach: &Attach,
+        id: SessionId<'_>,
+    ) -> Result<Option<Bytes>, LayerError> {
+        let record = sessions::get(self.tx, id, Read::Serializable).await?;
+        let Some(record) = record.filter(|record| !record.is_detached()) else { return Ok(None) };
+        let waited_ms = self.shared.clock.now().saturating_sub(attach.asked_at);
+        if *record.owner == *self.shared.owner || attach.asked_at > 0 && waited_ms > HAND_OVER_MS {
+            return Ok(None);
+        }
+        if attach.asked_at == 0 {
+            pods::notify_lost(self.tx, &record.owner, id, record.epoch)?;
+        }
+        Ok(Some(record.owner))
+    }
+
+    pub(super) async fn purge(&self, purge: &Purge) -> Result<Outcome, LayerError> {
+        let id = SessionId { broker: purge.broker.id, client: purge.client.as_bytes() };
+        let before = subscriptions::list(self.tx, id).await?;
+        let Some((_, will)) = sessions::purge(self.tx, id).await? else { return Ok(Outcome::Nothing) };
+        self.applied().count(&purge.broker).ended += 1;
+        if let Some(will) = will {
+            self.will(&purge.broker, &will).await?;
+        }
+        self.note_changes(&purge.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        Ok(Outcome::Done)
+    }
+
+    pub(super) async fn read_ids(
+        &self,
+        id: SessionId<'_>,
+        attached: &mut Attached,
+    ) -> Result<(), LayerError> {
+        let mut rows = qos2::list(self.tx, id, Direction::Outbound, Read::Serializable).await?;
+        inflight::in_order_of_sending(&mut rows);
+        for (id, row) in rows {
+            let id = PacketId::new(id).ok_or(LayerError::Corrupt("packet id"))?;
+            let row =
+                inflight::decode(&row, &self.shared.clock).ok_or(LayerError::Corrupt("message in flight"))?;
+            attached.rows.push((id, row));
+        }
+        let received = qos2::list(self.tx, id, Direction::Inbound, Read::Serializable).await?;
+        attached.received = received.into_iter().filter_map(|(id, _)| PacketId::new(id)).collect();
+        Ok(())
+    }
+
+    pub(super) async fn subscribe(&self, subscribe: &Subscribe) -> Result<Outcome, LayerError> {
+        let owned = self.fence(&subscribe.session).await?;
+        let mut subscribed = Vec::with_capacity(subscribe.part().len());
+        for (filter, options, _) in subscribe.part() {
+            subscribed.push(match subscriptions::subscribe(&owned, filter.as_bytes(), *options).await {
+                Ok(subscribed) => Some(subscribed),
+                Err(LayerError::NameTooLong { .. } | LayerError::TooManyGroups) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        drop(owned);
+        let broker = &subscribe.session.broker;
+        let filters = subscribe.part().iter().map(|(filter, ..)| filter.as_bytes());
+        let shared = subscribe.shared.iter().map(|filter| filter.as_bytes());
+        self.note_changes(broker, filters.chain(shared)).await?;
+        Ok(Outcome::Subscribed(subscribed))
+    }
+
+    pub(super) async fn unsubscribe(&self, unsubscribe: &Unsubscribe) -> Result<Outcome, LayerError> {
+        let owned = self.fence(&unsubscribe.session).await?;
+        for filter in unsubscribe.part() {
+            subscriptions::unsubscribe(&owned, filter.as_bytes()).await?;
+        }
+        drop(owned);
+        let filters = unsubscribe.part().iter().map(|filter| filter.as_bytes());
+        self.note_changes(&unsubscribe.session.broker, filters).await?;
+        Ok(Outcome::Done)
+    }
+
+    pub(super) async fn ids(&self, ids: &Ids) -> Result<Outcome, LayerError> {
+        let owned = self.fence(&ids.session).await?;
+        match &ids.write {
+            IdWrite::Reserve(reserve) => {
+                if !self.take_from_groups(&reserve.taken).await? {
+                    return Ok(Outcome::Fenced);
+                }
+                for (id, row) in &reserve.rows {
+                    qos2::set(&owned, Direction::Outbound, id.get(), &row.clone().into())?;
+                }
+                sessions::checkpoint(&owned, reserve.cursor, &reserve.acknowledged)?;
+            }
+            IdWrite::Release(id, place) => {
+                let row = inflight::encode(&InFlight::Released(*place), ids.skipped_ids, &self.shared.clock);
+                qos2::set(&owned, Direction::Outbound, id.get(), &row.into())?;
+            }
+            IdWrite::Forget(id) => {
+                qos2::remove(&owned, Direction::Inbound, id.get())?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Marks messages as taken by a member. Memory follows after the commit. Returns false if another pod has one of
+    /// them by now.
+    pub(super) async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<bool, LayerError> {
+        let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();
+        for (stream, place) in taken {
+            of_stream.entry(*stream).or_default().push(*place);
+        }
+        for ((broker, stream), places) in of_stream {
+            if self.shared.is_shared {
+                if !streams::keep(self.tx, broker, stream, &self.shared.owner, &places).await? {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let mut progress = streams::progress(self.tx, broker, stream).await?;
+            places.into_iter().for_each(|place| progress.acknowledged.add(place));
+            streams::set_progress(self.tx, broker, stream, &progress).await?;
+        }
+        Ok(true)
+    }
+
+    pub(super) async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<Outcome, LayerError> {
+        // The transaction has only such jobs, and frees space on a disk that is nearly full.
+        self.tx.set_option(TransactionOption::Cleanup);
+        let owned = self.fence(&checkpoint.session).await?;
+        sessions::checkpoint(&owned, checkpoint.cursor, &checkpoint.acknowledged)?;
+        for id in &checkpoint.completed {
+            qos2::remove(&owned, Direction::Outbound, id.get())?;
+        }
+        for filter in &checkpoint.replayed {
+            subscriptions::replayed(&owned, filter.as_bytes()).await?;
+        }
+        let broker = checkpoint.session.broker.id;
+        for stream in &checkpoint.streams {
+            if subscriptions::is_sole(self.tx, broker, *stream).await? {
+                streams::trim(self.tx, broker, *stream, checkpoint.cursor, None).await?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    pub(super) async fn detach(&self, detach: &Detach) -> Result<Outcome, LayerError> {
+        let session = &detach.session;
+        let owned = self.fence(session).await?;
+        let before: Vec<StoredSubscription> =
+            if detach.expiry_s == 0 { subscriptions::list(self.tx, session.id()).await? } else { Vec::new() };
+        if detach.expiry_s > 0 {
+            let (cursor, acknowledged) = progress(detach);
+            sessions::checkpoint(&owned, cursor, &acknowledged)?;
+            qos2::clear_but(&owned, Direction::Outbound, &detach.standing)?;
+            for (id, row) in rows(detach, &self.shared.clock) {
+                qos2::set(&owned, Direction::Outbound, id, &row.into())?;
+            }
+            for id in &detach.received {
+                qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
+            }
+            for filter in &detach.replayed {
+                subscriptions::replayed(&owned, filter.as_bytes()).await?;
+            }
+        }
+        let (now_ms, keep_will) = (detach.now_ms, detach.keep_will);
+        let how = sessions::Detach { now_ms, expiry_s: Some(detach.expiry_s), keep_will };
+        if let Some(will) = sessions::detach(owned, how).await? {
+            self.will(&session.broker, &will).await?;
+        }
+        self.applied().count(&session.broker).ended += usize::from(detach.expiry_s == 0);
+        self.note_changes(&session.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Progress of a session whose connection ends: the cursor up to which all is acknowledged, and what is acknowledged
+/// after it.
+fn progress(detach: &Detach) -> (Position, Positions) {
+    let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
+        InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),
+        InFlight::Released(_) => None,
+    });
+    let mut had = detach.had.clone();
+    let recent = detach.recent.iter().filter_map(|message| message.place()).map(Position);
+    recent.for_each(|place| had.add(place));
+    had.progress(detach.base, open_places(sent.chain(&detach.unsent)))
+}
+
+fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
+    let mut whole = 0;
+    let row = |(id, in_flight): &(PacketId, InFlight)| {
+        if detach.standing.binary_search(&id.get()).is_ok() {
+            return None;
+        }
+        let row = inflight::encode(in_flight, detach.skipped_ids, clock);
+        if matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.place().is_none())
+        {
+            whole += row.len();
+        }
+        (whole <= WHOLE_BYTES_MAX).then_some((id.get(), row))
+    };
+    detach.in_flight.iter().filter_map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use millrace_mqtt::{Properties, QoS};
+    use millrace_session::{Entry, Message};
+    use smallvec::SmallVec;
+
+    use super::*;
+    use crate::broker::Broker;
+    use crate::store::SessionKey;
+
+    fn at(number: u8) -> [u8; 12] {
+        let mut place = [0; 12];
+        place[11] = number;
+        place
+    }
+
+    fn message(place: Option<u8>) -> Arc<Message> {
+        let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
+        message.set_place(place.map(at));
+        Arc::new(message)
+    }
+
+    fn entry(message: &Arc<Message>) -> Entry {
+        let qos = QoS::AtLeastOnce;
+        Entry {
+            message: message.clone(),
+            qos,
+            retain: false,
+            replay: false,
+            maybe_sent: false,
+            shared: 0,
+            identifiers: SmallVec::new(),
+        }
+    }
+
+    #[test]
+    fn a_session_comes_back_to_what_it_has_not_acknowledged_and_to_nothing_else() {
+        let messages: Vec<Arc<Message>> = (0..10).map(|number| message(Some(number))).collect();
+        let unstored = message(None);
+        // All up to 5 was handed over; what is unacknowledged; what was had before; what is open or new after the cursor.
+        type Case = (&'static [usize], &'static [u8], u8, &'static [u8]);
+        let cases: [Case; 5] = [
+            (&[], &[], 5, &[10, 11, 12]),
+            (&[7], &[], 5, &[7, 10, 11, 12]),
+            (&[3, 7], &[], 2, &[3, 7, 10, 11, 12]),
+            (&[3], &[1, 3, 4, 12], 2, &[3, 10, 11]),
+            (&[6, 9], &[], 5, &[6, 9, 10, 11, 12]),
+        ];
+        for (open, had, cursor, not_done) in cases {
+            let mut in_flight: Vec<(PacketId, InFlight)> = Vec::new();
+            for index in open {
+                in_flight.push((PacketId::MIN, InFlight::Published(entry(&messages[*index]))));
+            }
+            in_flight.push((PacketId::MIN, InFlight::Published(entry(&unstored))));
+            let broker = Arc::new(Broker::new(1, "b", 1));
+            let detach = Detach {
+                session: SessionKey { broker, client: "c".into(), epoch: 1 },
+                leaves: None,
+                keep_will: false,
+                expiry_s: 1,
+                now_ms: 1,
+                base: Position(at(5)),
+                in_flight,
+                standing: Vec::new(),
+                unsent: Vec::new(),
+                recent: messages[2..].to_vec(),
+                had: had.iter().map(|number| Position(at(*number))).collect(),
+                skipped_ids: false,
+                received: Vec::new(),
+                replayed: Vec::new(),
+            };
+            let (found, done) = progress(&detach);
+            assert_eq!(found, Position(at(cursor)), "{open:?} {had:?}");
+            for number in cursor + 1..14 {
+                let is_done = number < 13 && !not_done.contains(&number);
+                assert_eq!(done.contains(Position(at(number))), is_done, "{open:?} {had:?} {number}");
+            }
+        }
+    }
+}

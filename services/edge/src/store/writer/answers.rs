@@ -1,0 +1,416 @@
+//! Sets positions after a commit, and sends mail to receivers and answers to clients.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millrace_layers::Position;
+use millrace_mqtt::QoS;
+use millrace_session::Message;
+use millrace_storage::Versionstamp;
+
+use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
+use crate::deliveries::Committed;
+use crate::elsewhere::is_here;
+use crate::jobs::{Reader, StoredTraces};
+use crate::mailbox::Mail;
+use crate::routes::Routes;
+use crate::store::apply::{Applied, Change, Outcome};
+use crate::store::costs::cost;
+use crate::store::queue::Sized as _;
+use crate::store::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Write, retained};
+use crate::streams::group_id;
+use crate::traces::{About, TraceStep};
+
+use super::refusals::Why;
+use super::{Writer, ask_again_at};
+
+impl Writer<'_> {
+    /// In this order: set positions, update the filter index, deliver, advance `through`, acknowledge.
+    pub(super) fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
+        let version =
+            stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
+        let answered = batch.iter().filter(|job| job.is_small_publish()).count();
+        let queued = self.backlog.small_publishes() + self.shared.writes.small_publishes();
+        self.gather.note_answers(answered, queued);
+        self.pace.note_end(self.shared.clock.micros());
+        self.charge(&batch, &applied);
+        let Applied { outcomes, .. } = self.settle(applied, stamp);
+        let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();
+        self.trace_committed(&batch);
+        // Each job counts with the age of the oldest one.
+        let age_us = self.shared.writes.taken_age_us();
+        for (job, outcome) in batch.into_iter().zip(outcomes) {
+            if let Outcome::Refused(error) = &outcome {
+                tracing::warn!(%error, "a message is refused: the store can never hold it");
+                self.refuse_job(job, Why::Content);
+            } else if let Write::Publish(publish) = &job.write {
+                publish.message.set_place(None);
+                // Another connection has the session, and sends the message again if it was not stored.
+                if matches!(outcome, Outcome::Fenced) {
+                    continue;
+                }
+                if publish.deliver {
+                    let routes = if publish.retains && self.shared.is_shared {
+                        // A subscriber that read the retained messages before this commit gets the message live.
+                        self.routes.get(&publish.routes.broker, publish.message.topic())
+                    } else {
+                        publish.routes.clone()
+                    };
+                    self.deliver(&routes, &publish.message, publish.from);
+                }
+                self.hand_on_to_groups(publish);
+                if self.shared.is_shared {
+                    let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
+                    self.announce(
+                        &publish.routes,
+                        &publish.message,
+                        publish.from,
+                        publish.publisher,
+                        is_live,
+                    );
+                }
+                if let Some(ack) = job.ack {
+                    if ack.qos > QoS::AtMostOnce {
+                        publish.routes.broker.acknowledged.note(age_us);
+                    }
+                    acks[usize::from(ack.connection.core)].push(ack);
+                }
+            } else if let Write::Mark { core, fence, .. } = job.write {
+                // Earlier jobs of this batch are committed with it.
+                self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
+            } else if let Some((job, outcome)) = self.go_on(job, outcome) {
+                self.answer(job.write, outcome);
+            }
+        }
+        let acknowledged = acks.iter().map(Vec::len).sum();
+        if acknowledged > 0 {
+            self.shared.acknowledged.note_many(age_us, acknowledged);
+        }
+        for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
+            self.stored[core] = acks;
+        }
+        self.send(stamp);
+        self.claim_more();
+    }
+
+    pub(super) fn claim_more(&mut self) {
+        if self.shared.is_shared {
+            self.claim_all();
+            self.send(None);
+        }
+    }
+
+    /// A message is committed: announces it to sessions that follow its streams, and delivers it to shared
+    /// subscriptions without a stream, unless they got it live.
+    pub(super) fn announce(
+        &mut self,
+        routes: &Routes,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+        publisher: u64,
+        is_live: bool,
+    ) {
+        let routes = self.routes.get(&routes.broker, message.topic());
+        if !is_live {
+            self.deliver_to_groups(&routes, message, from);
+        }
+        if message.qos() == QoS::AtMostOnce || routes.stored.streams.is_empty() {
+            return;
+        }
+        // Unique among all connections of all pods, at any time.
+        let sender = from.map_or(0, |from| self.senders.hash_one(from) | 1);
+        let committed = Arc::new(Committed { routes, message: message.clone(), publisher, sender });
+        if let Some(region) = &self.shared.region {
+            region.committed(&committed);
+        }
+        for core in committed.routes.cores_that_keep() {
+            self.mail[usize::from(core)].push(Mail::Committed(committed.clone()));
+        }
+    }
+
+    pub(super) fn hand_on_to_groups(&mut self, publish: &Publish) {
+        let Publish { message, routes, .. } = publish;
+        // A stream that was created meanwhile has the message, too.
+        if routes.stored.generation == routes.broker.streams.generation() {
+            if !routes.stored.groups.is_empty() {
+                self.hand_to_groups(routes, message);
+            }
+        } else {
+            let routes = self.routes.get(&routes.broker, message.topic());
+            self.hand_to_groups(&routes, message);
+        }
+    }
+
+    /// Charges brokers for filters of ended sessions, which their jobs could not estimate.
+    pub(super) fn charge(&mut self, batch: &[Job], applied: &Applied) {
+        let mut costs: HashMap<u64, (usize, usize)> = HashMap::new();
+        for change in &applied.changes {
+            costs.entry(change.broker.id).or_default().0 += 1;
+        }
+        for job in if costs.is_empty() { &[] } else { batch } {
+            if let (filters @ 1.., Some(broker)) = (job.filters(), job.broker()) {
+                costs.entry(broker.id).or_default().1 += filters;
+            }
+        }
+        for (broker, (changed, said)) in costs {
+            self.backlog.owe(broker, cost::FILTER * changed.saturating_sub(said));
+        }
+    }
+
+    /// Sets the positions of messages, updates the filter index, and delivers wills.
+    pub(super) fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
+        if let Some(stamp) = stamp {
+            for (message, place) in applied.places.drain(..) {
+                message.set_place(Some(Position::new(stamp, place).0));
+            }
+        }
+        for Change { broker, filter, streams, subscribers } in applied.changes.drain(..) {
+            broker.streams.set(&filter, &streams, &subscribers);
+        }
+        self.shared.hooked.note(std::mem::take(&mut applied.hooked));
+        if !applied.touched.is_empty() {
+            let mut touched = self.shared.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            for stream in applied.touched.drain(..) {
+                *touched.entry(stream).or_default() += 1;
+            }
+        }
+        for (broker, error) in applied.wills_dropped.drain(..) {
+            broker.counters[self.mail.len()].wills_dropped.add(1);
+            tracing::error!(%error, broker = &*broker.name, "a will is dropped: the store can never hold it");
+        }
+        for (broker, will) in std::mem::take(&mut applied.wills) {
+            will.set_place(None);
+            broker.counters[self.mail.len()].wills.add(1);
+            let routes = self.routes.get(&broker, will.topic());
+            self.deliver(&routes, &will, None);
+            self.hand_to_groups(&routes, &will);
+            if self.shared.is_shared {
+                self.announce(&routes, &will, None, 0, false);
+            }
+        }
+        for (broker, counts) in applied.counts.drain(..) {
+            let counters = &broker.counters[self.mail.len()];
+            counters.sessions.add(counts.began);
+            counters.sessions.sub(counts.ended);
+            counters.stored.add(counts.stored);
+            counters.unstored.add(counts.settled);
+        }
+        applied
+    }
+
+    /// A transaction of the store's own work is durable.
+    pub(in crate::store) fn swept(&mut self, applied: Applied, stamp: Option<Versionstamp>) {
+        self.settle(applied, stamp);
+        self.send(stamp);
+        self.claim_more();
+    }
+
+    pub(in crate::store) fn send_now(&mut self) {
+        self.send(None);
+    }
+
+    pub(super) fn send(&mut self, stamp: Option<Versionstamp>) {
+        for (mailbox, mail) in self.shared.mailboxes.iter().zip(&mut self.mail) {
+            if !mail.is_empty() {
+                let bytes = mail.iter().map(Mail::size).sum();
+                mailbox.deliver(mail, bytes);
+            }
+        }
+        // Before any acknowledgement: a session that acknowledges afterwards has the message below its cursor.
+        if let Some(stamp) = stamp {
+            self.shared.through.store(stamp.version(), Ordering::Release);
+        }
+        // After all deliveries are in the mailboxes, because the publisher's next message goes straight to its
+        // receivers.
+        for (mailbox, acks) in self.shared.mailboxes.iter().zip(&mut self.stored) {
+            if !acks.is_empty() {
+                mailbox.deliver(&mut vec![Mail::Stored { acks: std::mem::take(acks), stored: true }], 0);
+            }
+        }
+        for (core, traced) in self.traced.drain(..) {
+            self.shared.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Traced(Box::new(traced))], 0);
+        }
+    }
+
+    pub(super) fn trace_committed(&mut self, batch: &[Job]) {
+        let Some(tracer) = &self.shared.tracer else { return };
+        let (clock, now) = (&self.shared.clock, self.shared.clock.micros());
+        for job in batch {
+            let Write::Publish(publish) = &job.write else { continue };
+            let Some(trace) = publish.message.trace() else { continue };
+            let about = About::message(&publish.routes.broker.name, &publish.message);
+            tracer.step(clock, trace, TraceStep::Append, (publish.queued_us, self.began_us), about);
+            let about = About { count: batch.len() as u64, ..about };
+            tracer.step(clock, trace, TraceStep::Commit, (self.began_us, now), about);
+            if let Some(ack) = &job.ack {
+                self.traced.push((ack.connection.core, StoredTraces::of(publish, true, now)));
+            }
+        }
+    }
+
+    pub(super) fn deliver(
+        &mut self,
+        routes: &Arc<Routes>,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+    ) {
+        for (core, _) in &routes.cores {
+            let (routes, message) = (routes.clone(), message.clone());
+            self.mail[usize::from(*core)].push(Mail::Publish { routes, message, from });
+        }
+        if let Some(region) = &self.shared.region {
+            region.publish(routes, message);
+        }
+        if !self.shared.is_shared {
+            self.deliver_to_groups(routes, message, from);
+        }
+    }
+
+    pub(super) fn deliver_to_groups(
+        &mut self,
+        routes: &Arc<Routes>,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+    ) {
+        for group in routes.live_groups(message) {
+            let Some(receiver) = group.pick() else { continue };
+            if let (false, Some(region)) = (is_here(receiver.target), &self.shared.region) {
+                region.share(&routes.broker, group, &receiver, message);
+                continue;
+            }
+            let (routes, message) = (routes.clone(), message.clone());
+            let core = usize::from(receiver.target.core);
+            self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: group_id(group) });
+        }
+    }
+
+    pub(in crate::store) fn answer(&mut self, write: Write, outcome: Outcome) {
+        let stored = !matches!(outcome, Outcome::Fenced);
+        match (write, outcome) {
+            (Write::Attach(attach), Outcome::Attached(attached)) => {
+                attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
+                self.attached(&attach.broker, attach.connection, attached);
+            }
+            (Write::Attach(mut attach), Outcome::Elsewhere(owner)) => {
+                let now_ms = self.shared.clock.now().max(1);
+                if attach.asked_at == 0 {
+                    if let Some(region) = &self.shared.region {
+                        region.notify(&owner);
+                    }
+                    attach.asked_at = now_ms;
+                }
+                attach.ask_at = ask_again_at(attach.asked_at, now_ms);
+                self.waiting.push(Job { write: Write::Attach(attach), ack: None });
+            }
+            (Write::Attach(attach), Outcome::OfAnotherUser) => {
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::OfAnotherUser(attach.connection, session));
+            }
+            (Write::Attach(attach), Outcome::OverLimit(limit)) => {
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::OverLimit(attach.connection, session, limit));
+            }
+            (Write::Attach(attach), _) => {
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::Attached(attach.connection, session, None));
+            }
+            (Write::Subscribe(mut subscribe), outcome) => {
+                let subscribed = match outcome {
+                    Outcome::Subscribed(subscribed)
+                        if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
+                    {
+                        let read = retained::RetainedRead::new(subscribe, subscribed);
+                        return retained::read(self.shared, read);
+                    }
+                    Outcome::Subscribed(subscribed) => subscribed,
+                    _ => {
+                        subscribe.pending.is_refused = true;
+                        // Earlier transactions may have written some of the filters.
+                        let mut subscribed = std::mem::take(&mut subscribe.written);
+                        subscribed.resize(subscribe.filters.len(), None);
+                        subscribed
+                    }
+                };
+                self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));
+            }
+            (Write::Unsubscribe(unsubscribe), _) => {
+                self.post(unsubscribe.target.core, Mail::Unsubscribed(unsubscribe, stored));
+            }
+            (Write::Ids(ids), _) => {
+                if let (true, IdWrite::Reserve(reserve)) = (stored, &ids.write) {
+                    self.taken(&reserve.taken);
+                }
+                self.post(ids.target.core, Mail::Ids(ids, stored));
+            }
+            // The jobs before it were refused with it.
+            (Write::Mark { core, fence, .. }, _) => {
+                let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
+                self.post(core, Mail::Marked { fence, through });
+            }
+            (Write::Shared(shared), _) => self.shared(*shared),
+            (Write::Notices, _) => self.listened_at = 0,
+            (Write::Grown(broker, topic), _) => {
+                let routes = self.routes.get(&broker, &topic);
+                let mut groups = routes.stored.groups.iter();
+                groups.by_ref().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
+            }
+            (Write::Purge(purge), outcome) => {
+                let answer = match outcome {
+                    Outcome::Done => Ok(true),
+                    Outcome::Nothing => Ok(purge.was_online),
+                    _ => Err("the session cannot be removed from the store now".into()),
+                };
+                // The caller may have stopped waiting.
+                let _ = purge.done.try_send(answer);
+            }
+            (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
+            (Write::Detach(detach), _) => {
+                if let Some(connection) = detach.leaves {
+                    self.post(connection.core, Mail::Left(connection));
+                }
+            }
+            (Write::Publish(_) | Write::Checkpoint(_) | Write::Confirmed { .. } | Write::Webhooks(_), _) => {}
+        }
+    }
+
+    /// A session with streams or messages in flight gets its first page along with the answer.
+    pub(super) fn attached(
+        &mut self,
+        broker: &Arc<Broker>,
+        connection: ConnectionId,
+        attached: Box<Attached>,
+    ) {
+        let sources = sources(&attached);
+        if sources.is_empty() && attached.rows.is_empty() {
+            let session = (broker.clone(), attached.client.clone());
+            return self.post(connection.core, Mail::Attached(connection, session, Some((attached, None))));
+        }
+        let cursor = attached.cursor;
+        let reader = Reader::Connection(connection, attached);
+        let read = Read { core: connection.core, broker: broker.clone(), sources, cursor, reader };
+        self.shared.reads.push(&mut vec![read]);
+    }
+
+    /// Another owner has the session, or wants it: its core closes the connection.
+    pub(in crate::store) fn lose(&mut self, session: &SessionKey, is_lost: bool) {
+        for mail in &mut self.mail {
+            mail.push(Mail::Lost { session: session.clone(), is_lost });
+        }
+    }
+
+    pub(super) fn post(&mut self, core: u16, mail: Mail) {
+        self.mail[usize::from(core)].push(mail);
+    }
+}
+
+fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
+    use millrace_layers::subscriptions::NO_STREAM;
+    let with_stream = attached.subscriptions.iter().filter(|subscription| subscription.stream != NO_STREAM);
+    let source = |subscription: &millrace_layers::subscriptions::StoredSubscription| {
+        millrace_layers::streams::Source { stream: subscription.stream, since: subscription.since }
+    };
+    with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()
+}

@@ -1,0 +1,165 @@
+//! Jobs that the store refused, and why.
+
+use millrace_layers::{LayerError, pods as layer_pods};
+use millrace_mqtt::QoS;
+use millrace_storage::StoreError;
+
+use crate::jobs::StoredTraces;
+use crate::mailbox::Mail;
+use crate::store::apply::Outcome;
+use crate::store::{Ack, Job, Publish, Write};
+
+use super::Writer;
+
+impl Writer<'_> {
+    pub(super) fn refuse(&mut self, batch: Vec<Job>, why: Why) {
+        for job in batch {
+            self.refuse_job(job, why);
+        }
+        self.send(None);
+    }
+
+    pub(in crate::store) fn refuse_job(&mut self, job: Job, why: Why) {
+        match job.write {
+            Write::Publish(publish) => {
+                match publish.message.qos() {
+                    QoS::AtMostOnce => publish.message.set_place(None),
+                    _ => publish.message.refuse(),
+                }
+                self.refuse_publish(&publish, job.ack, why);
+            }
+            // Tried again: otherwise the session's will would never be published, and the session would never expire.
+            write @ (Write::Detach(_) | Write::Webhooks(_)) => self.unleft.push(Job { write, ack: None }),
+            // The session is unchanged, and its next checkpoint contains this one.
+            Write::Checkpoint(_) if why == Why::Passing => {}
+            write => self.answer(write, Outcome::Fenced),
+        }
+    }
+
+    /// A QoS 0 message still goes to its receivers.
+    pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, why: Why) {
+        if publish.is_late() {
+            self.deliver(&publish.routes, &publish.message, publish.from);
+        }
+        if publish.message.qos() == QoS::AtMostOnce {
+            let unqueued = publish.routes.stored.hooks.len();
+            publish.routes.broker.counters[self.mail.len()].unqueued.add(unqueued);
+        }
+        if let (Some(ack), Some(_)) = (&ack, publish.message.trace()) {
+            let (core, now) = (ack.connection.core, self.shared.clock.micros());
+            self.traced.push((core, StoredTraces::of(publish, false, now)));
+        }
+        if let Some(mut ack) = ack {
+            // A message that no store can hold is refused again when it comes again, so later ones may pass it.
+            ack.holds_back = ack.qos > QoS::AtMostOnce && why != Why::Content;
+            if ack.holds_back {
+                self.unconfirmed.add(&ack);
+            }
+            self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
+        }
+    }
+
+    /// Refuses QoS 1 and 2 messages that come after a refused message of the same publisher, as long as it may not know
+    /// of that refusal. It sends the refused message again if its connection ends before, and would find later ones
+    /// stored before it (P4). Once the store accepts writes again, the publisher's connection is closed, so that it
+    /// sends all of them again, in order.
+    pub(super) fn without_refused(&mut self, jobs: Vec<Job>) -> Vec<Job> {
+        if self.unconfirmed.is_empty() {
+            return jobs;
+        }
+        let mut left = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match (&job.write, job.ack) {
+                (Write::Confirmed { publisher, connection, count }, _) => {
+                    self.unconfirmed.confirm(*publisher, *connection, *count);
+                }
+                // Nobody sends a message with QoS 0 again, so none can come in the wrong order.
+                (Write::Publish(_), Some(ack))
+                    if ack.qos > QoS::AtMostOnce && self.unconfirmed.holds_back(ack.publisher()) =>
+                {
+                    if !self.refused {
+                        self.post(ack.connection.core, Mail::SendAgain(ack.connection));
+                    }
+                    self.refuse_job(job, Why::Passing);
+                }
+                _ => left.push(job),
+            }
+        }
+        self.send(None);
+        left
+    }
+
+    /// Finds out whether the store accepts writes again. Needed while all publishers are refused because of an earlier
+    /// refusal, so that no job of theirs would show it.
+    pub(super) fn probe(&mut self) {
+        let shared = self.shared;
+        self.marked = None;
+        let probe = shared.layers.run(async |tx| layer_pods::put_marker(&tx, &shared.owner, u128::MAX, None));
+        if self.wait(probe).is_ok() {
+            self.log(None);
+        }
+    }
+}
+
+pub(super) fn is_unknown(error: &LayerError) -> bool {
+    matches!(error, LayerError::Store(error) if error.is_maybe_committed())
+}
+
+/// The error of attempts of which none was committed.
+pub(super) fn known(error: LayerError) -> LayerError {
+    if is_unknown(&error) { StoreError::Unavailable("the commit failed".into()).into() } else { error }
+}
+
+/// Whether a transaction may have failed because of its content, so that a part of it may succeed. A failure of the
+/// store itself affects every part.
+pub(super) fn is_of_jobs(error: &LayerError) -> bool {
+    use StoreError::{Busy, Closed, CommitUnknown, DiskFull, Io, Unavailable};
+    !matches!(
+        error,
+        LayerError::Store(Busy | Closed | CommitUnknown | DiskFull { .. } | Io(_) | Unavailable(_))
+    )
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Why {
+    /// The store can never hold it.
+    Content,
+    /// The store failed, as with a full disk or a missing permission.
+    Failure,
+    /// The next attempt may succeed.
+    Passing,
+}
+
+impl Why {
+    pub(super) fn of(error: &LayerError) -> Self {
+        match error {
+            error if may_pass(error) => Self::Passing,
+            LayerError::Store(StoreError::Cluster { .. }) => Self::Failure,
+            error if is_of_jobs(error) => Self::Content,
+            _ => Self::Failure,
+        }
+    }
+}
+
+/// Whether the store may accept the same writes later.
+pub(in crate::store) fn may_pass(error: &LayerError) -> bool {
+    match error {
+        LayerError::Store(error) => error.is_retryable(),
+        LayerError::Contended(_) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_error_of_the_content_lets_later_messages_pass_a_refused_one() {
+        let why = |error: StoreError| Why::of(&error.into());
+        assert_eq!(why(StoreError::Cluster { code: 6000, reason: "permission denied" }), Why::Failure);
+        assert_eq!(why(StoreError::Io("full".into())), Why::Failure);
+        assert_eq!(why(StoreError::Conflict), Why::Passing);
+        assert_eq!(Why::of(&LayerError::Corrupt("a row")), Why::Content);
+    }
+}
