@@ -42,7 +42,7 @@ def files(root):
         folders[:] = sorted(name for name in folders if name not in SKIP)
         for name in sorted(names):
             path = (Path(folder) / name).relative_to(root).as_posix()
-            if path.endswith((*sources.LANGUAGES, ".md")) or path.endswith("metrics.toml"):
+            if path.endswith((*sources.LANGUAGES, ".md", *sources.CONFIGURATION)):
                 if path not in GENERATED and not sources.is_test(path):
                     yield path
 
@@ -68,8 +68,10 @@ def read(root):
                 types[name].append(path)
             code[crate_of(path)] += lines
             comments[crate_of(path)] += sum(kind == "comment" for _, kind, _ in sentences)
+        elif path.endswith("metrics.toml"):
+            sentences = sources.help_texts(text)
         else:
-            sentences = sources.markdown(text) if path.endswith(".md") else sources.help_texts(text)
+            sentences = (sources.markdown if path.endswith(".md") else sources.configuration)(text)
         wrong = [(line, what, sentence) for line, _, sentence in sentences for what in rules.findings(sentence)]
         wrong += pages.wide_lines(path, text)
         if wrong:

@@ -1,5 +1,5 @@
 """Sentences of the project: comments, help texts, errors and log lines of Rust, comments of TypeScript, Go, Python and shell,
-Markdown, and the help texts of metrics.toml.
+Markdown, configuration files, and the help texts of metrics.toml.
 
 A sentence is (line number, kind, text). The kind is "comment", "help", "message" or "page".
 """
@@ -20,7 +20,7 @@ TOKEN = re.compile(
     re.X | re.S,
 )
 # Doc comments are the help of clap; these are the texts that are written as strings.
-HELP = re.compile(r'(?:\b(?:help|long_help|about|long_about|after_help)\s*=\s*|\.(?:help|about)\()"((?:\\.|[^"\\])*)"', re.S)
+HELP = re.compile(r'(?:\b(?:help|long_help|about|long_about|after_help|description)\s*=\s*|\.(?:help|about)\()"((?:\\.|[^"\\])*)"', re.S)
 # Texts of error types and of log lines, without fields that have brackets within brackets.
 MESSAGE = re.compile(
     r'''\#\[error\(\s*"(?P<error>(?:\\.|[^"\\])*)"
@@ -187,6 +187,17 @@ def help_texts(text):
             found += [(number, "help", sentence) for _, sentence in sentences_of([(number, match.group(1))])]
     return found
 
+
+def configuration(text):
+    """The sentences of a configuration file: comments that begin with `#`, and descriptions."""
+    found, _ = by_pattern(SHELL)(text)
+    for match in HELP.finditer(text):
+        number = text.count("\n", 0, match.start()) + 1
+        found += [(number, "help", sentence) for _, sentence in sentences_of([(number, match.group(1))])]
+    return sorted(found)
+
+
+CONFIGURATION = (".tf", ".tftpl", ".hcl", ".yaml", ".yml", ".toml", ".tpl", ".tmpl", ".conf", ".service", ".timer", ".nft")
 
 # Reads a file of each suffix: text to (sentences, lines).
 LANGUAGES = {

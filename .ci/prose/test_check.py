@@ -210,5 +210,14 @@ class Rules(unittest.TestCase):
             self.assertEqual(self.wrong(sentence), [], sentence)
 
 
+class Configuration(Tree):
+    def test_comments_and_descriptions_of_configuration_are_read(self):
+        self.write("terraform/main.tf", '# Who may connect.\nvariable "a" {\n  description = "What it is."\n}\n')
+        self.write("chart/values.yaml", "# What runs.\na: 1 # Of one.\n")
+        self.assertEqual(self.run_check()[0], 1)
+        found, *_ = check.read(self.root)
+        self.assertEqual({path: len(wrong) for path, wrong in found.items()}, {"terraform/main.tf": 2, "chart/values.yaml": 2})
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -5,7 +5,7 @@ output "security_group_ids" {
 
 output "rules" {
   value       = [for rule in local.between : "${rule.from} -> ${rule.to}:${rule.port == rule.to_port ? rule.port : "${rule.port}-${rule.to_port}"}"]
-  description = "Who may connect to whom, for reading."
+  description = "Connections that the security groups allow, as text."
 }
 
 output "out" {
@@ -14,5 +14,5 @@ output "out" {
     var.smtp_port == null ? [] : ["control -> internet:${var.smtp_port}"],
     [for port in local.alert_ports : "telemetry -> ${var.alertmanager.cidr}:${port}"],
   )
-  description = "Who may connect to addresses outside of the network."
+  description = "Roles that may connect to addresses outside of the network."
 }

@@ -11,6 +11,6 @@ output "backups" {
 output "logs" {
   value       = { id = aws_s3_bucket.this["logs"].id, arn = aws_s3_bucket.this["logs"].arn }
   description = "Bucket of access logs and flow logs."
-  # Whoever writes logs is checked against the policy when the writing is set up.
+  # AWS checks the writer of logs against the policy when the delivery is set up.
   depends_on = [aws_s3_bucket_policy.this]
 }

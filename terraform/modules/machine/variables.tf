@@ -94,5 +94,5 @@ variable "statements" {
     via       = optional(string)
   }))
   default     = []
-  description = "What the machine's role may do beside fetching its programs and its secret. via is the AWS service that asks KMS for the machine."
+  description = "Permissions of the machine's role beside fetching its programs and its secret. via is the AWS service that asks KMS for the machine."
 }

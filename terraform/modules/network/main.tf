@@ -9,10 +9,10 @@ locals {
     per_zone = var.availability_zones
   }[var.nat_gateways]
 
-  # Edge machines tell Auto Scaling that they serve.
+  # Edge machines report to Auto Scaling that they serve.
   endpoints = setunion(var.interface_endpoints, var.nat_gateways == "none" ? ["autoscaling"] : [])
 
-  # Whoever takes over a machine cannot carry data out with keys of another account.
+  # Somebody who takes over a machine cannot carry data out with keys of another account.
   own_account = { "aws:PrincipalAccount" = data.aws_caller_identity.here.account_id }
 }
 

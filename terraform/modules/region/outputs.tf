@@ -68,7 +68,7 @@ output "cloud_configs" {
 
 output "access" {
   value       = module.access.rules
-  description = "Who may connect to whom."
+  description = "Connections that the security groups allow, as text."
 }
 
 output "prometheus" {
@@ -78,7 +78,7 @@ output "prometheus" {
 
 output "access_out" {
   value       = module.access.out
-  description = "Who may connect to addresses outside of the network."
+  description = "Roles that may connect to addresses outside of the network."
 }
 
 output "domain" {

@@ -62,7 +62,7 @@ variable "load" {
     durable_writes_per_second = number
     stored_gib                = optional(number, 100)
   })
-  description = "What the region must carry. The number of machines comes from it."
+  description = "Load that the region must carry. The number of machines comes from it."
 }
 
 variable "machines" {

@@ -49,7 +49,7 @@ variable "targets" {
     path = string
     job  = string
   }))
-  description = "What is read: the tag millrace-role of the machines, the port, the path, and the job that the rules know."
+  description = "Targets to scrape: the tag millrace-role of the machines, the port, the path, and the job that the rules know."
 }
 
 variable "nats_addresses" {
