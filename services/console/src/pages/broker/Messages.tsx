@@ -220,7 +220,7 @@ function List({ found: { items: all, filters, incomplete }, topic, time, onOpen 
     <Panel
       isFlush
       title="Stored messages"
-      lead="The latest first. A message that every session has acknowledged leaves the store."
+      lead="The latest first. A message leaves the store when the only session of its filter has acknowledged it, or at a limit of the queue."
     >
       <Rows
         label="Stored messages"
