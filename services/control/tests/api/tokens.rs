@@ -134,8 +134,10 @@ async fn nobody_takes_a_role_that_may_more_than_they_may() {
         program.delete(path).await.is(StatusCode::FORBIDDEN);
     }
     reader.patch(&of_owner, "*", json!({ "role": "viewer" })).await.is(StatusCode::FORBIDDEN);
-    let roles = ann.get(&ann.own("/members")).await;
-    assert_eq!(roles.column("role"), ["owner", "owner", "viewer"]);
+    let members = ann.get(&ann.own("/members")).await;
+    let mut roles = members.column("role");
+    roles.sort_unstable();
+    assert_eq!(roles, ["owner", "owner", "viewer"]);
     reader.delete(&of_viewer).await.is(StatusCode::NO_CONTENT);
     // Everybody may leave, whatever they have.
     owner.delete(&of_owner).await.is(StatusCode::NO_CONTENT);
