@@ -201,7 +201,7 @@ loom: ## Run the mailbox's tests in every order in which threads can meet
 	RUSTFLAGS="--cfg loom" cargo test --package millrace-mailbox --release --target-dir "$(TARGET)/loom"
 
 # k6 with our MQTT module, its scenarios, and the capacity model of a fleet.
-.PHONY: k6 loadtest test-k6 test-capacity
+.PHONY: k6 loadtest test-k6 test-capacity test-idle-http
 K6 := $(TARGET)/tools/k6
 K6_SOURCES := $(shell find loadtests/k6 -name '*.go' -not -name '*_test.go') loadtests/k6/go.mod loadtests/k6/go.sum
 SCENARIO ?= fanin-qos1
@@ -222,6 +222,10 @@ test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broke
 	python3 -B loadtests/k6/tests/report_test.py
 	K6="$(K6)" MILLRACE="$(PROGRAM)" nice python3 -B loadtests/k6/tests/slowdown_test.py
 	loadtests/k6/tests/planted_test.py
+
+test-idle-http: ## Hold 20,000 idle connections of the HTTP port, and measure MQTT beside them
+	$(BUILD_PROGRAM)
+	loadtests/idle_http.py --millrace "$(PROGRAM)" $(ARGS)
 
 test-capacity: ## Test the arithmetic of the capacity model
 	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover loadtests/capacity/tests

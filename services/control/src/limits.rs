@@ -37,9 +37,14 @@ pub(crate) const PASSWORD_SCORE_MIN: u8 = 3;
 pub(crate) const PASSWORD_CHARS_MIN: usize = 15;
 /// zxcvbn reads only this many characters, because its time grows fast with the length.
 pub(crate) const PASSWORD_CHARS_READ: usize = 32;
+/// Shorter parts of a person's address and name may be in their password.
+pub(crate) const PASSWORD_PART_CHARS_MIN: usize = 3;
 pub(crate) const PASSWORD_BYTES_MAX: usize = 1_024;
 /// Password hashes that run at once: each takes 19 MiB.
 pub(crate) const PASSWORDS_AT_ONCE: usize = 4;
+/// Hashes for new passwords of devices that run at once, one of an organisation: fewer than [`PASSWORDS_AT_ONCE`], so
+/// that sign-ins never wait behind them. As many requests of an organisation wait as [`EXPENSIVE_WAITING_MAX`] says.
+pub(crate) const DEVICE_HASHES_AT_ONCE: usize = 2;
 
 /// RFC 5321 section 4.5.3.1.3.
 pub(crate) const EMAIL_BYTES_MAX: usize = 254;

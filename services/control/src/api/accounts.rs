@@ -50,7 +50,7 @@ struct LetterSent {
 
 /// Makes an account, and signs it in.
 #[utoipa::path(post, path = "/sign-up", tag = "people", security(()), params(IdempotencyKey), request_body = SignUp,
-    responses((status = 201, description = "Who signed up", body = WebSession),
+    responses((status = 201, description = "The new account", body = WebSession),
         (status = 202, description = "Where the server sends mail: a link was mailed, and its page makes the account. It is the same whether or not the address has an account", body = LetterSent)))]
 async fn sign_up(
     State(api): State<Api>,
@@ -80,7 +80,7 @@ async fn sign_up(
 
 /// Makes the account of a sign-up that was confirmed by mail, and signs it in.
 #[utoipa::path(post, path = "/sign-up/confirm", tag = "people", security(()), request_body = Confirmation,
-    responses((status = 201, description = "Who signed up", body = WebSession)))]
+    responses((status = 201, description = "The new account", body = WebSession)))]
 async fn confirm_sign_up(
     State(api): State<Api>,
     Coming(source): Coming,
@@ -93,7 +93,7 @@ async fn confirm_sign_up(
 
 /// Signs in.
 #[utoipa::path(post, path = "/sign-in", tag = "people", security(()), request_body = SignIn,
-    responses((status = 200, description = "Who signed in", body = WebSession),
+    responses((status = 200, description = "The account that signed in", body = WebSession),
         (status = 401, description = "The password is not right; or it is, and the type of the problem is `urn:millrace:problem:second-factor-required` or `urn:millrace:problem:second-factor-wrong`: repeat the request with `code`, or with `passkey`", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in(
     State(api): State<Api>,

@@ -42,11 +42,16 @@ enum Kind {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(EXPENSIVE_AT_ONCE)), organisations: Arc::default() }
+        Self::of(EXPENSIVE_AT_ONCE)
     }
 }
 
 impl Budget {
+    /// `at_once`: requests of all organisations that run at once.
+    pub(crate) fn of(at_once: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(at_once)), organisations: Arc::default() }
+    }
+
     /// The caller must be a member of the organisation, so that strangers cannot use up its permits.
     pub(crate) async fn turn(&self, organisation: Uuid) -> Answer<Turn> {
         self.wait(organisation, Kind::Request).await

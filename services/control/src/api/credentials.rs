@@ -10,12 +10,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
+use super::budget::Turn;
 use super::extract::{
     Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Query, Seen, checked_search, etag,
 };
 use super::problem::Answer;
 use super::{Api, AtBroker, List};
-use crate::domain::{BrokerRef, CredentialChange, CredentialInfo, NewCredential, Rotation};
+use crate::domain::{
+    BrokerRef, Caller, CredentialChange, CredentialInfo, NewCredential, Permission, Rotation,
+};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -85,6 +88,8 @@ async fn create_credential(
     Input { value, once }: Input<NewCredential>,
 ) -> Answer<impl IntoResponse> {
     let at = at.at();
+    let costs_a_hash = value.password.is_some() || value.scram;
+    let _turn = if costs_a_hash { Some(turn(&api, &caller, &at).await?) } else { None };
     let (made, secret) = api.control().create_credential(&caller, &at, &value, &once).await?;
     let path = at.location(&["credentials", &made.value.user]);
     let made = (etag(made.version), path, Json(MadeCredential { credential: made.value, secret }));
@@ -145,6 +150,16 @@ async fn rotate_credential(
     Input { value, once }: Input<Rotation>,
 ) -> Answer<impl IntoResponse> {
     let (at, user) = at.split();
+    // The verifier of SCRAM is made before it is known whether the credential has one.
+    let costs_a_hash = value.scram != Some(false);
+    let _turn = if costs_a_hash { Some(turn(&api, &caller, &at).await?) } else { None };
     let (made, secret) = api.control().rotate_credential(&caller, (&at, &user), &value, &once).await?;
     Ok((etag(made.version), Json(MadeCredential { credential: made.value, secret: Some(secret) })))
+}
+
+/// Waits until a password of the organisation may be hashed. The permission comes first, so that strangers cannot use
+/// up the organisation's turns.
+async fn turn(api: &Api, caller: &Caller, at: &BrokerRef) -> Answer<Turn> {
+    api.control().may(caller, at.organisation, Permission::AccessWrite).await?;
+    api.hashing().turn(at.organisation).await
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::Api;
-use super::problem::Problem;
+use super::problem::{Denied, Problem};
 use super::request_id::with_id;
 use crate::domain::Caller;
 use crate::limits::{IN_FORCE_MS, REQUEST_TIME_MAX};
@@ -53,9 +53,10 @@ async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) 
     let organisation =
         percent_decode_str(organisation.split('/').next().unwrap_or_default()).decode_utf8_lossy();
     let organisation = Uuid::try_parse(&organisation);
+    let reason = response.extensions().get().map_or("", |Denied(reason)| reason.as_str());
     if let (Some(caller), Ok(organisation)) = (known.0.get(), organisation)
         && api.rates().denial(caller.id())
-        && let Err(error) = api.control().note_denied(caller, organisation, &what).await
+        && let Err(error) = api.control().note_denied(caller, organisation, (&what, reason)).await
     {
         tracing::warn!(%error, "a denial could not be written into the audit log");
     }

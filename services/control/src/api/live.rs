@@ -243,6 +243,7 @@ async fn purge_session(
 ) -> Answer<StatusCode> {
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
+    let _turn = api.budget().turn(at.organisation).await?;
     api.live().purge_session(&broker, &client_id).await?;
     api.control().note(&caller, &at, "session.purge", &client_id).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -60,6 +60,7 @@ use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
 use crate::domain::{BrokerRef, Control, Page};
+use crate::limits::DEVICE_HASHES_AT_ONCE;
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use budget::Budget;
@@ -98,6 +99,7 @@ struct Inner {
     rates: Rates,
     streams: Streams,
     budget: Budget,
+    hashing: Budget,
 }
 
 impl Api {
@@ -133,6 +135,11 @@ impl Api {
         &self.0.budget
     }
 
+    /// Turns for hashing passwords of devices. Sign-ins of people need none.
+    pub(crate) fn hashing(&self) -> &Budget {
+        &self.0.hashing
+    }
+
     pub(crate) fn streams(&self) -> &Streams {
         &self.0.streams
     }
@@ -150,6 +157,7 @@ pub fn router(control: Control, live: Arc<dyn Live>, options: ApiOptions) -> Rou
         rates: Rates::new(),
         streams,
         budget: Budget::default(),
+        hashing: Budget::of(DEVICE_HASHES_AT_ONCE),
     }));
     let (router, described) = routes().split_for_parts();
     let known = Arc::new(query::Known::of(&described, PATH));

@@ -96,7 +96,7 @@ macro_rules! parts {
             }
 
             #[utoipa::path(get, summary = concat!("A ", $one, "."), path = concat!("/organisations/{organisation}/brokers/{broker}/", $path, "/{name}"), tag = $tag,
-                params(AtPart), responses((status = 200, description = "What is set", body = $shown)))]
+                params(AtPart), responses((status = 200, description = "The settings", body = $shown)))]
             async fn $get(
                 State(api): State<Api>,
                 Auth(caller): Auth,

@@ -43,7 +43,7 @@ async fn sign_in_challenge(State(api): State<Api>, From(address): From) -> Answe
 
 /// Signs in with a passkey that names its account and has verified you, by your fingerprint or a PIN for example.
 #[utoipa::path(post, path = "/sign-in/passkey", tag = "people", security(()), request_body = PasskeyAssertion,
-    responses((status = 200, description = "Who signed in", body = WebSession),
+    responses((status = 200, description = "The account that signed in", body = WebSession),
         (status = 401, description = "The passkey is not known here, or its answer is wrong, late or used: make a new challenge. Or your password was changed: sign in with it once, and the passkey works alone again", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in_with_passkey(
     State(api): State<Api>,

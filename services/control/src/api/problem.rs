@@ -50,6 +50,13 @@ pub(crate) struct WrongField {
     detail: String,
 }
 
+/// Seconds after which to try again, where the server knows no better time.
+const RETRY_AFTER_S: u32 = 5;
+
+/// The detail of a problem of status 403, for the audit log; an extension of the response.
+#[derive(Clone)]
+pub(crate) struct Denied(pub(crate) String);
+
 pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
@@ -104,7 +111,10 @@ impl Problem {
             fields: Vec::new(),
             passkey: None,
             request_id: status.is_server_error().then(request_id::current).flatten().map(Box::new),
-            retry_after_s: None,
+            retry_after_s: match status {
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(RETRY_AFTER_S),
+                _ => None,
+            },
         }
     }
 
@@ -151,7 +161,7 @@ impl Problem {
     }
 
     fn soon(detail: &str) -> Self {
-        Self { retry_after_s: Some(5), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 }
 
@@ -217,7 +227,11 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let retry_after_s = self.retry_after_s;
+        let denied = (status == StatusCode::FORBIDDEN).then(|| Denied(self.detail.clone()));
         let mut response = (status, Json(self)).into_response();
+        if let Some(denied) = denied {
+            response.extensions_mut().insert(denied);
+        }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = retry_after_s {
@@ -227,5 +241,26 @@ impl IntoResponse for Problem {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"millrace\""));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_says_later_says_when() {
+        let header = |problem: Problem| problem.into_response().headers().get(header::RETRY_AFTER).cloned();
+        for problem in [
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "full"),
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "full"),
+            LiveError::Limited("full".into()).into(),
+            LiveError::Unavailable("away".into()).into(),
+            Problem::away(),
+        ] {
+            assert_eq!(header(problem).unwrap(), "5");
+        }
+        assert_eq!(header(Problem::later(7)).unwrap(), "7");
+        assert_eq!(header(Problem::new(StatusCode::NOT_FOUND, "none")), None);
     }
 }

@@ -42,7 +42,7 @@ impl From<UsageQuery> for Span {
 
 /// The usage of a broker.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/usage", tag = "brokers", params(AtBroker, UsageQuery),
-    responses((status = 200, description = "What was used; with Accept: text/csv a table of it",
+    responses((status = 200, description = "Usage; with Accept: text/csv a table of it",
         content((Usage = "application/json"), (String = "text/csv")))))]
 async fn get_usage(
     State(api): State<Api>,
@@ -59,7 +59,7 @@ async fn get_usage(
 
 /// The usage of all brokers of an organisation.
 #[utoipa::path(get, path = "/organisations/{organisation}/usage", tag = "brokers", params(InOrganisation, UsageQuery),
-    responses((status = 200, description = "What was used; with Accept: text/csv a table of it",
+    responses((status = 200, description = "Usage; with Accept: text/csv a table of it",
         content((OrganisationUsage = "application/json"), (String = "text/csv")))))]
 async fn get_organisation_usage(
     State(api): State<Api>,

@@ -299,7 +299,8 @@ impl Control {
         let mut fields = Fields::default();
         fields.password("new", &input.new);
         fields.done()?;
-        self.refuse_weak("new", &input.new, &[]).await?;
+        let account = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
+        self.refuse_weak("new", &input.new, &[&account.email, &account.name]).await?;
         let proof = &self.check_password(user, "current", &input.current).await?;
         let phc = &Secret::from(&*self.hash_password(&input.new).await?);
         self.change(caller.into(), &Once::unnamed()?, |change| async move {

@@ -127,7 +127,12 @@ impl Control {
 
     /// Records that the caller was refused something in an organisation. Callers from outside of the organisation leave
     /// no entry, so that strangers cannot fill its log.
-    pub(crate) async fn note_denied(&self, caller: &Caller, organisation: Uuid, what: &str) -> Result<()> {
+    pub(crate) async fn note_denied(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        (what, reason): (&str, &str),
+    ) -> Result<()> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let belongs = match &caller.who {
                 Who::Token { organisation: own, .. } => *own == organisation,
@@ -136,7 +141,7 @@ impl Control {
                 }
             };
             match belongs {
-                true => change.audit(organisation, "denied", what, serde_json::json!({})),
+                true => change.audit(organisation, "denied", what, serde_json::json!({ "reason": reason })),
                 false => Ok(()),
             }
         })

@@ -5,7 +5,7 @@ use millrace_access::model::Invalid;
 use super::{Error, Result, names};
 use crate::limits::{
     EMAIL_BYTES_MAX, EMAIL_LOCAL_BYTES_MAX, NAME_CHARS_MAX, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN,
-    PASSWORD_CHARS_READ, PASSWORD_SCORE_MIN,
+    PASSWORD_CHARS_READ, PASSWORD_PART_CHARS_MIN, PASSWORD_SCORE_MIN,
 };
 use crate::secret::Secret;
 
@@ -73,9 +73,34 @@ fn is_label(label: &str) -> bool {
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Explains why a password is weak, or returns `None`. `known` are texts that an attacker knows of the person. zxcvbn's
-/// time grows fast with the length, so only the first characters are read: the rest could only add strength.
+/// Explains why a password is weak, or returns `None`. `known` are texts that an attacker knows of the person: without
+/// their parts, the rest of the password must be strong.
 pub(super) fn weakness(password: &str, known: &[&str]) -> Option<String> {
+    let why = estimate(password, known).or_else(|| {
+        // zxcvbn estimates 10^8 guesses for any three parts in a row.
+        let rest = without_parts(password, known)?;
+        estimate(&rest, known).map(|_| "Beside parts of your e-mail address or name it has little.".into())
+    })?;
+    Some(format!("is guessed too soon: {why} Take a sentence that nobody else has written"))
+}
+
+/// The password in small letters without the parts of `known`; `None` if it has none.
+fn without_parts(password: &str, known: &[&str]) -> Option<String> {
+    let known: Vec<String> = known.iter().map(|text| text.to_lowercase()).collect();
+    let is_separator = |letter: char| !letter.is_alphanumeric();
+    let words = known.iter().flat_map(|text| text.split(is_separator));
+    // "smith" is a part of "smith9", too.
+    let letters = known.iter().flat_map(|text| text.split(|letter: char| !letter.is_alphabetic()));
+    let mut parts: Vec<&str> = known.iter().map(String::as_str).chain(words).chain(letters).collect();
+    parts.retain(|part| part.chars().count() >= PASSWORD_PART_CHARS_MIN);
+    parts.sort_unstable_by_key(|part| std::cmp::Reverse(part.len()));
+    let password = password.to_lowercase();
+    let rest = parts.into_iter().fold(password.clone(), |rest, part| rest.replace(part, " "));
+    (rest != password).then(|| rest.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// zxcvbn's time grows fast with the length, so only the first characters are read: the rest could only add strength.
+fn estimate(password: &str, known: &[&str]) -> Option<String> {
     let first: String = password.chars().take(PASSWORD_CHARS_READ).collect();
     let estimate = zxcvbn::zxcvbn(&first, known);
     if u8::from(estimate.score()) >= PASSWORD_SCORE_MIN {
@@ -83,8 +108,7 @@ pub(super) fn weakness(password: &str, known: &[&str]) -> Option<String> {
     }
     let feedback = estimate.feedback();
     let warning = feedback.and_then(zxcvbn::feedback::Feedback::warning).map(|warning| warning.to_string());
-    let warning = warning.unwrap_or_else(|| "It has few words or letters that are hard to guess.".into());
-    Some(format!("is guessed too soon: {warning} Take a sentence that nobody else has written"))
+    Some(warning.unwrap_or_else(|| "It has few words or letters that are hard to guess.".into()))
 }
 
 pub(super) fn room(count: usize, max: usize, what: &str) -> Result<()> {
@@ -115,6 +139,31 @@ mod tests {
         }
         // Characters behind a weak start do not make up for it, and leaving them out bounds the work.
         assert!(weakness(&format!("{}x7#kQ2!vR9@pL4$w", "a".repeat(PASSWORD_CHARS_READ)), &[]).is_some());
+    }
+
+    #[test]
+    fn a_password_that_is_a_part_of_the_address_or_name_is_refused() {
+        let smith = ["ann.smith9@example.org", "Ann Smith"];
+        let long = ["averylongname.smith@example.org", "A"];
+        for (weak, known) in [
+            ("annsmith9example", smith),
+            ("Ann.Smith9@Example.org", smith),
+            ("smith9annexample", smith),
+            ("averylongname.smith@example.org", long),
+            ("averylongnamesmith1", long),
+            ("q3@example.org q3@example.org", ["q3@example.org", "Q"]),
+            ("Featherstonehaugh", ["f@example.org", "Fiona Featherstonehaugh"]),
+            ("featherstonehaugh!", ["f@featherstonehaugh.example", "F"]),
+        ] {
+            assert!(weakness(weak, &known).is_some(), "{weak}");
+        }
+        let strong = ["correct horse battery staple", "example of forty dull geese", "ann x7#kQ2!vR9@pL4$w"];
+        for strong in strong {
+            assert_eq!(weakness(strong, &smith), None, "{strong}");
+        }
+        // A long name neither takes long nor makes words of single letters.
+        let many = "a b c d e f g h ".repeat(100);
+        assert_eq!(weakness("a lamp of forty dull geese", &[&many]), None);
     }
 
     #[test]

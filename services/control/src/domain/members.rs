@@ -74,6 +74,7 @@ impl Control {
             authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
             may_give(tx, caller, organisation, input.role).await?;
             let mut record = record(tx, organisation, user).await?;
+            may_take(tx, caller, organisation, record.role).await?;
             if record.role == Role::Owner && input.role != Role::Owner {
                 keeps_an_owner(tx, organisation, user).await?;
             }
@@ -103,7 +104,11 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             authorise(tx, caller, organisation, needed, Read::Serializable).await?;
-            if record(tx, organisation, user).await?.role == Role::Owner {
+            let role = record(tx, organisation, user).await?.role;
+            if !leaves {
+                may_take(tx, caller, organisation, role).await?;
+            }
+            if role == Role::Owner {
                 keeps_an_owner(tx, organisation, user).await?;
             }
             let shown = people::shown(tx, user).await?;
@@ -132,6 +137,11 @@ pub(super) async fn may_give(
         authorise(tx, caller, organisation, permission, Read::Serializable).await?;
     }
     Ok(())
+}
+
+/// The same for a role that somebody has: otherwise a token that may little would end what an owner has.
+async fn may_take(tx: &Transaction, caller: &Caller, organisation: Uuid, role: Role) -> Result<()> {
+    may_give(tx, caller, organisation, role).await
 }
 
 /// A person without a role gets [`Error::NotFound`], and so learns nothing of the organisation.

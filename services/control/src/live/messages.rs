@@ -37,7 +37,8 @@ pub struct Published {
 /// The latest stored messages of a topic, and how far each session has come with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct StoredMessages {
-    /// The newest message first. A message leaves the store once each session has acknowledged it.
+    /// The newest message first. The store removes a message when the only session of its filter has acknowledged it,
+    /// or at a limit of the queue. With several sessions it stays until a limit removes it.
     pub items: Vec<StoredMessage>,
     /// Filters of stored sessions that match the topic. Empty: no session needs the messages of this topic stored.
     pub filters: Vec<StoringFilter>,

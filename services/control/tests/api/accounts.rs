@@ -112,6 +112,39 @@ async fn all_other_web_sessions_end_also_if_a_transaction_cannot_remove_their_re
 }
 
 #[tokio::test]
+async fn a_new_password_is_neither_the_address_nor_a_part_of_it_or_of_the_name() {
+    let region = Region::new().await.unlimited();
+    let mut ann = region.stranger();
+    let person = json!({ "email": "averylongname.smith@example.org", "name": "Ann Featherstonehaugh" });
+    ann.sign_up(person).await.is(StatusCode::CREATED);
+    for weak in ["averylongname.smith@example.org", "averylongnamesmith", "annfeatherstonehaugh"] {
+        let change = json!({ "current": PASSWORD, "new": weak });
+        let refused = ann.post("/me/password", change).await;
+        assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "new", "{weak}");
+    }
+    let change = json!({ "current": PASSWORD, "new": "another long sentence" });
+    ann.post("/me/password", change).await.is(StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn a_web_session_is_ended_by_its_person_alone() {
+    let region = Region::new().await;
+    let (ann, eve) = (region.person().await, region.person().await);
+    let of_ann = ann.get("/me/sessions").await.column("id")[0].to_owned();
+    let missing = "00000000-0000-7000-8000-000000000000";
+    for path in ["/me/sessions", "/me/passkeys", "/me/identities"] {
+        let foreign = eve.delete(&format!("{path}/{of_ann}")).await;
+        let nobodys = eve.delete(&format!("{path}/{missing}")).await;
+        assert_eq!((foreign.status, &foreign.body), (nobodys.status, &nobodys.body), "{path}");
+        assert!(foreign.status.is_client_error(), "{foreign:?}");
+    }
+    eve.delete(&format!("/me/sessions/{of_ann}")).await.is(StatusCode::NOT_FOUND);
+    assert_eq!(ann.get("/me/sessions").await.column("id"), [of_ann.as_str()]);
+    ann.delete(&format!("/me/sessions/{of_ann}")).await.is(StatusCode::NO_CONTENT);
+    ann.get("/me").await.is(StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
 async fn the_oldest_web_session_ends_when_there_are_too_many() {
     let region = Region::new().await;
     let ann = region.person().await;

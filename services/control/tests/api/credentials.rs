@@ -121,6 +121,33 @@ async fn a_chosen_password_is_stored_as_argon2id_and_not_shown() {
 }
 
 #[tokio::test]
+async fn a_tenant_whose_passwords_are_hashed_one_after_the_other_is_told_to_come_later() {
+    let region = Region::new().await;
+    let (ann, bob) = (region.person().await, region.person().await);
+    let (broker, other) = (ann.broker().await, bob.broker().await);
+    let made = |client: Client, broker: String, number: usize| async move {
+        let body = json!({ "user": format!("d{number}"), "password": "chosen and long enough" });
+        client.post(&format!("{broker}/credentials"), body).await
+    };
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        all.spawn(made(ann.clone(), broker.clone(), number));
+    }
+    made(bob.clone(), other.clone(), 0).await.is(StatusCode::CREATED);
+    // A generated password costs no hash, and needs no turn.
+    ann.post(&format!("{broker}/credentials"), json!({ "user": "e" })).await.is(StatusCode::CREATED);
+    let answers = all.join_all().await;
+    let (refused, made): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS);
+    assert!(!refused.is_empty(), "60 at once are more than may wait");
+    assert!(made.len() >= 33 && made.iter().all(|answer| answer.status == StatusCode::CREATED));
+    assert!(refused.iter().all(|answer| answer.headers.contains_key("retry-after")));
+    // Strangers use up nothing of the organisation.
+    let strange = json!({ "user": "x", "password": "chosen" });
+    bob.post(&format!("{broker}/credentials"), strange).await.is(StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn a_credential_is_disabled_with_its_rules_and_deleted() {
     let region = Region::new().await;
     let ann = region.person().await;

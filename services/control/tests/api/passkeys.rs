@@ -464,6 +464,27 @@ async fn nobody_signs_in_with_the_passkey_of_another_account() {
 }
 
 #[tokio::test]
+async fn a_passkey_of_somebody_else_is_answered_as_one_that_nobody_has() {
+    let region = region().await;
+    let (ann, eve) = (Ann::new(&region).await, Ann::new(&region).await);
+    let missing = "00000000-0000-7000-8000-000000000000";
+    let remove = json!({ "password": PASSWORD, "code": eve.recovery[0] });
+    for (method, end, body) in
+        [(Method::PATCH, "", json!({ "name": "mine now" })), (Method::POST, "/remove", remove)]
+    {
+        let ask = async |id: &str| {
+            let path = format!("/me/passkeys/{id}{end}");
+            eve.client.with("if-match", "*").send(method.clone(), &path, Some(body.clone())).await
+        };
+        let (foreign, nobodys) = (ask(&ann.passkey).await, ask(missing).await);
+        assert_eq!((foreign.status, &foreign.body), (nobodys.status, &nobodys.body), "{method}");
+        foreign.is(StatusCode::NOT_FOUND);
+    }
+    let own = ann.client.get("/me/passkeys").await;
+    assert!(own.body.to_string().contains(&ann.passkey) && !own.body.to_string().contains("mine now"));
+}
+
+#[tokio::test]
 async fn a_person_has_ten_passkeys_at_most_and_inputs_have_bounds() {
     let region = region().await;
     let ann = Ann::new(&region).await;

@@ -205,3 +205,20 @@ async fn nobody_gets_anything_without_being_known() {
         answer.is(StatusCode::UNAUTHORIZED);
     }
 }
+
+#[test]
+fn each_route_with_an_id_outside_of_an_organisation_has_its_own_test_of_tenancy() {
+    let described = serde_json::to_value(millrace_control::openapi()).unwrap();
+    let paths = described["paths"].as_object().unwrap().keys();
+    let mut others: Vec<_> =
+        paths.filter(|path| path.contains('{') && !path.contains("{organisation}")).collect();
+    others.sort();
+    // In accounts.rs, oidc.rs and passkeys.rs.
+    let tested = [
+        "/me/identities/{identity}",
+        "/me/passkeys/{passkey}",
+        "/me/passkeys/{passkey}/remove",
+        "/me/sessions/{session}",
+    ];
+    assert_eq!(others, tested);
+}

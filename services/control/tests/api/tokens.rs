@@ -96,6 +96,8 @@ async fn nobody_gives_a_role_that_may_more_than_they_may() {
     let denied = log.column("action").into_iter().filter(|action| *action == "denied").count();
     // Four refused invitations, and two changes of a member.
     assert_eq!(denied, 6, "{log:?}");
+    let reason = log.text("/items/0/details/reason");
+    assert!(reason.contains("permission") && reason.contains(":write"), "{reason}");
 }
 
 /// Bob, who is a member of Ann's organisation with this role.
@@ -107,6 +109,38 @@ pub(crate) async fn member(region: &Region, ann: &crate::tools::Client, role: &s
     taken.is(StatusCode::OK);
     bob.organisation.clone_from(&ann.organisation);
     bob
+}
+
+#[tokio::test]
+async fn nobody_takes_a_role_that_may_more_than_they_may() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let (owner, viewer) = (member(&region, &ann, "owner").await, member(&region, &ann, "viewer").await);
+    let of = async |client: &crate::tools::Client| {
+        let id = client.get("/me").await.text("/user/id").to_owned();
+        ann.own(&format!("/members/{id}"))
+    };
+    let (of_owner, of_viewer) = (of(&owner).await, of(&viewer).await);
+    let token = async |scopes: serde_json::Value| {
+        let made = ann.post(&ann.own("/tokens"), json!({ "name": "a", "scopes": scopes })).await;
+        ann.with_token(made.is(StatusCode::CREATED).text("/secret"))
+    };
+    let small = token(json!(["organisation:write"])).await;
+    let reads =
+        ["organisation", "brokers", "access", "clients", "audit", "messages"].map(|of| format!("{of}:read"));
+    let scopes: Vec<String> = reads.into_iter().chain(["organisation:write".into()]).collect();
+    let reader = token(json!(scopes)).await;
+    for (program, path) in [(&small, &of_viewer), (&small, &of_owner), (&reader, &of_owner)] {
+        program.delete(path).await.is(StatusCode::FORBIDDEN);
+    }
+    reader.patch(&of_owner, "*", json!({ "role": "viewer" })).await.is(StatusCode::FORBIDDEN);
+    let members = ann.get(&ann.own("/members")).await;
+    let mut roles = members.column("role");
+    roles.sort_unstable();
+    assert_eq!(roles, ["owner", "owner", "viewer"]);
+    reader.delete(&of_viewer).await.is(StatusCode::NO_CONTENT);
+    // Everybody may leave, whatever they have.
+    owner.delete(&of_owner).await.is(StatusCode::NO_CONTENT);
 }
 
 #[tokio::test]

@@ -170,12 +170,18 @@ async fn subscribers(
     let mut subscribers = Subscribers::new();
     let (mut after, mut looked_at) = (None, 0);
     let is_cut = loop {
-        let from: Option<&[u8]> = after.as_deref();
+        let (from, own): (Option<&[u8]>, _) = (after.as_deref(), &own);
         let page = edge.run(|tx| async move {
             let mut found = Vec::new();
             for (client, record) in sessions::list(&tx, broker, from, SESSIONS_AT_ONCE).await? {
                 let id = SessionId { broker, client: &client };
                 let of = subscriptions::list(&tx, id).await?;
+                let reads_one = of.iter().any(|one| own.contains(&one.stream));
+                // The list has no cursors, so read the rows of the sessions that need theirs.
+                let record = match reads_one {
+                    true => sessions::get(&tx, id, Read::Snapshot).await?.unwrap_or(record),
+                    false => record,
+                };
                 found.push((client, record, of));
             }
             Ok(found)

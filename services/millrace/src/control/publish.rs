@@ -95,13 +95,16 @@ async fn acknowledged(
     Ok(reason)
 }
 
+/// `topic_bytes_max` of the server bounds the bytes further; the broker then says that the topic is too long.
+const NO_TOPIC: &str = "is no topic: it has at least 1 byte, without + and #";
+
 fn check(publication: &PublishRequest) -> Result<(), LiveError> {
     let invalid = |field, what: &str| Err(LiveError::Invalid { field, what: what.into() });
     if !stored::is_topic(&publication.topic) {
-        return invalid("topic", "is no topic: it has 1 to 65535 bytes, without + and #");
+        return invalid("topic", NO_TOPIC);
     }
     if publication.response_topic.as_deref().is_some_and(|topic| !stored::is_topic(topic)) {
-        return invalid("properties.response_topic", "is no topic: it has 1 to 65535 bytes, without + and #");
+        return invalid("properties.response_topic", NO_TOPIC);
     }
     let fits = |text: &str| text.len() <= STRING_BYTES_MAX && !text.contains('\0');
     if !publication.content_type.as_deref().is_none_or(fits) {

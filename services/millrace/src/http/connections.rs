@@ -56,6 +56,16 @@ struct Eviction {
     has_begun: AtomicBool,
 }
 
+/// Closes the connection of a request; an extension of each request.
+#[derive(Clone, Debug)]
+pub(super) struct Closer(Arc<Eviction>);
+
+impl Closer {
+    pub(super) fn close(&self) {
+        self.0.notify.notify_one();
+    }
+}
+
 /// The permission for one connection, until it is dropped.
 struct Place {
     connections: Arc<Connections>,
@@ -169,6 +179,7 @@ impl Place {
             let read = Arc::clone(&place);
             let mut request = request.map(|body| Body::new(Reading { body, place: read }));
             request.extensions_mut().insert(ConnectInfo(peer));
+            request.extensions_mut().insert(Closer(Arc::clone(&place.evicted)));
             let (mut app, place) = (app.clone(), Arc::clone(&place));
             async move {
                 if request.body().is_end_stream() {

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::connections::Closer;
 use crate::limits::{CHANGES_MAX, STREAM_STALL_MAX};
 
 /// Ends the task when its client has left.
@@ -45,6 +46,7 @@ async fn run(
     request: Request,
     next: Next,
 ) -> Response {
+    let closer = request.extensions().get::<Closer>().cloned();
     let asked = if request.method().is_safe() {
         let asked = threads.spawn(next.run(request));
         let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
@@ -61,7 +63,7 @@ async fn run(
     };
     match asked {
         Ok(response) if response.body().size_hint().exact().is_none() => {
-            streamed(&threads, response, STREAM_STALL_MAX)
+            streamed(&threads, response, STREAM_STALL_MAX, closer)
         }
         Ok(response) => response,
         Err(_) => millrace_control::unanswered().await,
@@ -69,8 +71,9 @@ async fn run(
 }
 
 /// Makes the parts of an endless answer on the API's threads. At most one part waits for the
-/// client, for `stall_max` at most.
-fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Response {
+/// client, for `stall_max` at most. Then `closer` closes the connection: the end of the answer would
+/// wait for the client as well.
+fn streamed(threads: &Handle, response: Response, stall_max: Duration, closer: Option<Closer>) -> Response {
     let (head, body) = response.into_parts();
     let (send, receive) = mpsc::channel::<Result<Bytes, axum::Error>>(1);
     threads.spawn(async move {
@@ -83,8 +86,13 @@ fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Respon
             let Some(part) = part else { return };
             // Between its parts the body checks whether the client is still authorized. So a client
             // that does not read must not keep the answer open.
-            if !matches!(timeout(stall_max, send.send(part)).await, Ok(Ok(()))) {
-                return;
+            match timeout(stall_max, send.send(part)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                Err(_) => {
+                    closer.inspect(Closer::close);
+                    return;
+                }
             }
         }
     });
@@ -97,11 +105,15 @@ mod tests {
     use axum::body::to_bytes;
     use axum::http::{Method, StatusCode};
     use axum::routing::{any, get};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::Notify;
     use tower::ServiceExt as _;
     use tower_service::Service as _;
 
+    use super::super::connections::Connections;
     use super::*;
+    use crate::limits::ConnectionLimits;
 
     #[tokio::test]
     async fn a_request_whose_handler_panics_has_an_answer_with_an_id() {
@@ -116,6 +128,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_connection_of_a_stream_that_nobody_reads_is_closed() {
+        let app = Router::new().route(
+            "/",
+            get(async |request: Request| {
+                let closer = request.extensions().get::<Closer>().cloned();
+                let part = || Ok::<_, std::convert::Infallible>(Bytes::from(vec![0; 65_536]));
+                let endless = Response::new(Body::from_stream(stream::repeat_with(part)));
+                streamed(&Handle::current(), endless, Duration::from_millis(50), closer)
+            }),
+        );
+        let limits =
+            ConnectionLimits { all: 10, per_address: 10, proxies: Vec::new(), head: Duration::from_secs(60) };
+        let connections = Connections::new(limits);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let server = tokio::spawn(Arc::clone(&connections).serve(listener, app));
+        client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        client.read_exact(&mut [0]).await.unwrap();
+        let closed = async {
+            loop {
+                let mut metrics = String::new();
+                connections.write_metrics(&mut metrics);
+                if metrics.contains("millrace_http_connections_open 0\n") {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), closed).await.expect("the connection is closed");
+        server.abort();
+    }
+
+    #[tokio::test]
     async fn an_answer_that_is_not_read_ends() {
         let (held, mut ended) = mpsc::channel::<()>(1);
         let parts = stream::repeat_with(move || {
@@ -123,7 +168,7 @@ mod tests {
             Ok::<_, std::convert::Infallible>("part")
         });
         let response = Response::new(Body::from_stream(parts));
-        let stalled = streamed(&Handle::current(), response, Duration::from_millis(10));
+        let stalled = streamed(&Handle::current(), response, Duration::from_millis(10), None);
         assert_eq!(ended.recv().await, None);
         drop(stalled);
     }

@@ -161,6 +161,39 @@ fn a_stored_message_is_found_with_the_sessions_that_have_it_and_those_it_waits_f
     }
 }
 
+#[test]
+fn a_message_shows_who_acknowledged_it_while_it_waits_for_another_session_of_the_filter() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let broker = format!("{organisation}/brokers/default");
+    for id in ["one", "two"] {
+        let subscribe = |client: &Client| client.subscribe("plant/#", QoS::AtLeastOnce).unwrap();
+        client(&server, id, subscribe, |packet| matches!(packet, Packet::SubAck(_)));
+    }
+    let message = json!({ "topic": "plant/1", "payload": "first" });
+    let published = server.ask(&owner, "POST", &format!("{broker}/publish"), &message);
+    assert_eq!(published.body["stored"], true, "{}", published.body);
+    let counts = || {
+        let found = server.get(&owner, &format!("{broker}/messages?topic=plant/1"));
+        ["acknowledged", "in_flight", "waiting"].map(|of| found["items"][0][of].as_u64())
+    };
+    assert_eq!(counts(), [Some(0), Some(0), Some(2)]);
+
+    let mut options = MqttOptions::new("two", "127.0.0.1", server.mqtt);
+    options.set_clean_session(false);
+    let (reader, mut connection) = Client::new(options, 10);
+    let reading = std::thread::spawn(move || connection.iter().take_while(Result::is_ok).count());
+    let until = Instant::now() + Duration::from_secs(20);
+    while counts() != [Some(1), Some(0), Some(1)] {
+        assert!(Instant::now() < until, "{:?}", counts());
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    reader.disconnect().unwrap();
+    reading.join().unwrap();
+    assert_eq!(counts(), [Some(1), Some(0), Some(1)], "after the connection, too");
+}
+
 fn token(server: &Server, owner: &Browser, broker: &str, body: &Value) -> Value {
     let made = server.ask(owner, "POST", &format!("{broker}/connect-tokens"), body);
     assert_eq!(made.status, 201, "{}", made.body);

@@ -220,7 +220,7 @@ function List({ found: { items: all, filters, incomplete }, topic, time, onOpen 
     <Panel
       isFlush
       title="Stored messages"
-      lead="The latest first. Messages of a filter that several sessions share may stay after all sessions have acknowledged them."
+      lead="The latest first. A message leaves the store when the only session of its filter has acknowledged it, or at a limit of the queue. Messages of a filter that several sessions share stay longer."
     >
       <Rows
         label="Stored messages"

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Measures MQTT and /healthz while strangers hold idle connections of the HTTP port.
+
+    loadtests/idle_http.py --millrace target/release/millrace [--strangers 20000] [--seconds 10]
+
+Starts a server on free loopback ports. Strangers of 127.1.0.0/16, 250 of an address, connect to the HTTP port and send
+nothing. A stranger whose connection the server closes connects again. An MQTT client publishes with QoS 1, first alone,
+then beside the strangers. Exits with 1 unless
+- the strangers have opened as many connections as there are strangers, and the server holds no more than
+  `http_connections_max`,
+- each PUBLISH beside them has its PUBACK within --puback-ms, and new MQTT clients connect,
+- /healthz of the HTTP port and of the admin port answers within --healthz-ms.
+"""
+
+import argparse
+import http.client
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+START_S = 30
+PER_ADDRESS = 250
+CONNECTIONS_MAX = 2_048
+PAUSE_S = 0.05
+# The strangers' own descriptors: the server closes most connections soon.
+OWN_MAX = 4_096
+
+
+def field(data: bytes) -> bytes:
+    return len(data).to_bytes(2, "big") + data
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Strangers(threading.Thread):
+    """Hold idle connections, and open another one for each that the server closes."""
+
+    def __init__(self, port: int, number: int):
+        super().__init__(daemon=True)
+        self.port, self.number = port, number
+        self.opened = self.closed = self.failed = 0
+        self.all_came, self.stop = threading.Event(), threading.Event()
+        self.selector = selectors.DefaultSelector()
+        self.waiting = list(range(number))
+
+    def run(self):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+        while not self.stop.is_set():
+            for _ in range(min(100, len(self.waiting), OWN_MAX - len(self.selector.get_map()))):
+                self.open(self.waiting.pop())
+            if self.opened >= self.number:
+                self.all_came.set()
+            for key, _ in self.selector.select(0.01):
+                self.close(key.fileobj, key.data)
+        for key in list(self.selector.get_map().values()):
+            key.fileobj.close()
+
+    def open(self, stranger: int):
+        connection = socket.socket()
+        address = stranger // PER_ADDRESS
+        try:
+            connection.bind((f"127.1.{address >> 8}.{address & 255}", 0))
+            connection.settimeout(1)
+            connection.connect(("127.0.0.1", self.port))
+            connection.setblocking(False)
+        except OSError:
+            self.failed += 1
+            connection.close()
+            self.waiting.insert(0, stranger)
+            return
+        self.opened += 1
+        self.selector.register(connection, selectors.EVENT_READ, stranger)
+
+    def close(self, connection: socket.socket, stranger: int):
+        self.selector.unregister(connection)
+        connection.close()
+        self.closed += 1
+        self.waiting.insert(0, stranger)
+
+
+def connect(port: int, client: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=START_S)
+    body = field(b"MQTT") + b"\x04\x02\0\0" + field(client.encode())
+    connection.sendall(b"\x10" + bytes([len(body)]) + body)
+    answer = connection.recv(4)
+    if answer != b"\x20\x02\0\0":
+        raise RuntimeError(f"CONNECT was refused: {answer!r}")
+    return connection
+
+
+def slowest_ms(mqtt: int, health: list, seconds: float):
+    """The slowest CONNECT with PUBLISH and PUBACK, and the slowest /healthz, in milliseconds."""
+    publisher, ends = connect(mqtt, "publisher"), time.monotonic() + seconds
+    publishes, checks = [], []
+    while time.monotonic() < ends:
+        begun = time.monotonic()
+        connect(mqtt, f"newcomer-{len(publishes)}").close()
+        publisher.sendall(b"\x32" + bytes([2 + 4 + 2 + 1]) + field(b"idle") + b"\0\1x")
+        if publisher.recv(4) != b"\x40\x02\0\1":
+            raise RuntimeError("there was no PUBACK")
+        publishes.append(time.monotonic() - begun)
+        for port in health:
+            begun = time.monotonic()
+            asked = http.client.HTTPConnection("127.0.0.1", port, timeout=START_S)
+            asked.request("GET", "/healthz")
+            if (status := asked.getresponse().status) != 200:
+                raise RuntimeError(f"/healthz: {status}")
+            asked.close()
+            checks.append(time.monotonic() - begun)
+        time.sleep(PAUSE_S)
+    publisher.close()
+    return max(publishes) * 1_000, max(checks) * 1_000, len(publishes)
+
+
+def open_connections(admin: int) -> int:
+    asked = http.client.HTTPConnection("127.0.0.1", admin, timeout=START_S)
+    asked.request("GET", "/metrics")
+    lines = asked.getresponse().read().decode().splitlines()
+    asked.close()
+    return int(next(line for line in lines if line.startswith("millrace_http_connections_open ")).split()[1])
+
+
+def measure(args, mqtt: int, web: int, admin: int) -> bool:
+    alone, health_alone, _ = slowest_ms(mqtt, [web, admin], args.seconds)
+    print(f"alone: MQTT {alone:.1f} ms at most, /healthz {health_alone:.1f} ms at most")
+    strangers = Strangers(web, args.strangers)
+    strangers.start()
+    try:
+        if not strangers.all_came.wait(args.patience):
+            print(f"FAILED: only {strangers.opened} of {args.strangers} strangers came, {strangers.failed} failed")
+            return False
+        beside, health, publishes = slowest_ms(mqtt, [web, admin], args.seconds)
+        held = open_connections(admin)
+    finally:
+        strangers.stop.set()
+        strangers.join(START_S)
+    print(
+        f"beside {args.strangers} strangers ({strangers.opened} connections opened, {strangers.closed} closed by the server,"
+        f" {held} open): MQTT {beside:.1f} ms at most of {publishes}, /healthz {health:.1f} ms at most"
+    )
+    is_bounded = CONNECTIONS_MAX // 2 <= held <= CONNECTIONS_MAX
+    is_well = is_bounded and beside <= args.puback_ms and health <= args.healthz_ms
+    print(
+        f"{'well' if is_well else 'FAILED'}: at most {CONNECTIONS_MAX} connections, MQTT at most {args.puback_ms} ms,"
+        f" /healthz at most {args.healthz_ms} ms"
+    )
+    return is_well
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--millrace", required=True)
+    parser.add_argument("--strangers", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--patience", type=float, default=120)
+    parser.add_argument("--puback-ms", type=float, default=500.0)
+    parser.add_argument("--healthz-ms", type=float, default=500.0)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+b") as log:
+        mqtt, web, admin = free_port(), free_port(), free_port()
+        command = [args.millrace, "serve", "--data-dir", f"{folder}/data", "--ws-listen", "off"]
+        ports = (("--mqtt-listen", mqtt), ("--http-listen", web), ("--admin-listen", admin))
+        command += [part for flag, port in ports for part in (flag, f"127.0.0.1:{port}")]
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            for _ in range(START_S * 10):
+                try:
+                    for port in (mqtt, web, admin):
+                        socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except ConnectionRefusedError:
+                    if server.poll() is not None:
+                        break
+                    time.sleep(0.1)
+            return 0 if measure(args, mqtt, web, admin) else 1
+        except Exception:
+            log.seek(0)
+            print(log.read()[-2_000:].decode(errors="replace"), file=sys.stderr)
+            raise
+        finally:
+            server.terminate()
+            server.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
