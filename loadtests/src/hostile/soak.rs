@@ -9,9 +9,10 @@ use super::attacks::{self, Attack};
 use super::http;
 use super::ring::{Ring, stand_back};
 use super::run::{FriendWaits, Friends};
-use super::server::{Server, Setup, stretch};
+use super::server::{Server, Setup};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
+use crate::machine::stretch;
 
 /// Most attacks of a round.
 const AT_ONCE: usize = 3;
