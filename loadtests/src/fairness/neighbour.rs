@@ -148,6 +148,7 @@ impl Load {
             }));
         }
         let stream = self.target.open(&format!("worker-{number}"), &[], 0)?;
+        wire::resets_on_close(&stream);
         let (answer, mut unit) = self.unit(number);
         Ok(spawn(move || {
             stand_back();
@@ -181,6 +182,7 @@ impl Load {
     fn replays(&self, done: &Arc<AtomicBool>) -> Outcome<JoinHandle<Work>> {
         let (done, rate) = (done.clone(), REPLAYS_PER_S * self.times);
         let stream = self.target.open("replayed", &[], 0)?;
+        wire::resets_on_close(&stream);
         Ok(spawn(move || {
             stand_back();
             let unit = |_, batch: &mut Vec<u8>| batch.extend(packet::subscribe(1, "kept/#", 0));
