@@ -45,7 +45,7 @@ pub(crate) fn echo() -> std::io::Result<TcpStream> {
 }
 
 /// Sends a byte through [`echo`] every `every_ms` until `done` is set. `record` gets the time of
-/// each start and how long the byte was away, both in nanoseconds.
+/// each start and how long the byte took, both in nanoseconds.
 pub(crate) fn ping(
     mut stream: &TcpStream,
     every_ms: u64,

@@ -40,7 +40,7 @@ const PHASES: [(&str, Option<u64>); 3] = [
 /// Size and duration.
 #[derive(Args)]
 pub(crate) struct Fairness {
-    /// What the neighbour does.
+    /// The neighbour's kind of work.
     #[arg(long, value_enum, default_value = "publishes")]
     kind: Kind,
     /// Port of the server's gateway listener on 127.0.0.1.

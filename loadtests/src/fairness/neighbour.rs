@@ -34,7 +34,7 @@ const MEMBERS: u64 = 3;
 /// Connections that a worker of `connects` holds open; then it closes the oldest.
 const HELD: usize = 100;
 
-/// What the neighbour does.
+/// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Kind {
     /// Publishes to one subscriber. The product limits them: publishes_per_s.
@@ -69,6 +69,9 @@ impl Kind {
         }
     }
 }
+
+/// Writes the unit of work with this number.
+type Unit = Box<dyn FnMut(u64, &mut Vec<u8>) + Send>;
 
 /// The neighbour's load.
 pub(super) struct Load {
@@ -157,7 +160,7 @@ impl Load {
     }
 
     /// The kind of the answers to count, and what writes a unit of work.
-    fn unit(&self, worker: u64) -> (u8, Box<dyn FnMut(u64, &mut Vec<u8>) + Send>) {
+    fn unit(&self, worker: u64) -> (u8, Unit) {
         let template = |topic: &str| PublishTemplate::new(topic, self.qos, 0, self.payload_bytes);
         let templates: Vec<PublishTemplate> = match self.kind {
             Kind::Subscribes | Kind::Connects => {

@@ -29,7 +29,7 @@ pub(super) struct Target {
     pub(super) server_name: String,
 }
 
-/// What one connection, or one worker with several, has done.
+/// The work of one connection, or of one worker with several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) sent: u64,

@@ -58,7 +58,7 @@ impl Round {
         self.waits.stretch <= QUIET_STRETCH
     }
 
-    /// What the server made friendly clients wait: for a message, a PUBACK and a CONNACK.
+    /// The longest waits that the server caused, with their limits, milliseconds.
     fn own_waits(&self) -> [(&'static str, f64, f64); 3] {
         let waits = &self.waits;
         // The machine lets every thread wait, and a busy thread longer.
