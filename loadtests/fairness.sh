@@ -1,12 +1,17 @@
 #!/bin/sh
-# Measures the latency of one tenant, alone and beside a neighbour that sends ten times its limit.
-# Starts a server with brokers of two tenants, limits one of them, and runs `mqttload fairness`.
+# Measures the latency of one tenant, alone and beside a neighbour that tries ten times its limit.
+# Starts a server with one event loop and brokers of two tenants, limits the neighbour, and runs
+# `mqttload fairness --check` for each kind of work. Fails if a kind misses the goal.
 # Further arguments go to `mqttload`.
 #
-#   LIMIT=5000 loadtests/fairness.sh --qos 1 --seconds 20
+#   loadtests/fairness.sh                                              # publishes
+#   KIND=all loadtests/fairness.sh                                     # all kinds
+#   KIND=connects LIMIT=500 loadtests/fairness.sh --rounds 5 --seconds 2
+#   ENFORCE=no loadtests/fairness.sh                                   # without the product's limit: must fail
 set -eu
 . "$(dirname "$0")/service.sh"
-limit=${LIMIT:-5000}
+kinds=${KIND:-publishes}
+[ "$kinds" != all ] || kinds="publishes subscribes connects retained share-groups"
 
 # Makes a tenant with a limited broker that admits anonymous clients; prints its server name.
 open_broker() {
@@ -16,7 +21,30 @@ open_broker() {
     echo "$name.mqtt.test"
 }
 
-serve --mqtt-listen off --gateway-listen "127.0.0.1:$port" --gateway-from 127.0.0.1/32 --allow-anonymous=false
+# Prints the usual load of a kind, a second, and the name of the product's limit. Pairs of SUBSCRIBE
+# and UNSUBSCRIBE have no such limit: 2,000 a second take a visible part of a loop.
+usual() {
+    case $1 in
+        publishes) echo 5000 publishes_per_s ;;
+        subscribes) echo 2000 none ;;
+        connects) echo 200 connects_per_s ;;
+        retained) echo 1000 publishes_per_s ;;
+        share-groups) echo 500 publishes_per_s ;;
+        *) echo "$0: there is no kind $1" >&2; exit 2 ;;
+    esac
+}
+
+serve --threads 1 --mqtt-listen off --gateway-listen "127.0.0.1:$port" --gateway-from 127.0.0.0/8 \
+    --allow-anonymous=false
 steady=$(open_broker steady '{}')
-neighbour=$(open_broker neighbour "{\"broker\":{\"publishes_per_s\":$limit}}")
-"$bin/mqttload" fairness --gateway-port "$port" --steady "$steady" --neighbour "$neighbour" --limit "$limit" "$@"
+missed=
+for kind in $kinds; do
+    usual=$(usual "$kind")
+    limit=${LIMIT:-${usual% *}}
+    limits='{}'
+    [ "${usual#* }" = none ] || [ "${ENFORCE:-yes}" = no ] || limits="{\"broker\":{\"${usual#* }\":$limit}}"
+    neighbour=$(open_broker "neighbour-$kind" "$limits")
+    "$bin/mqttload" fairness --check --pid "$server" --kind "$kind" --gateway-port "$port" \
+        --steady "$steady" --neighbour "$neighbour" --limit "$limit" "$@" || missed="$missed $kind"
+done
+[ -z "$missed" ] || { echo "FAIL: the goal is missed for$missed" >&2; exit 1; }

@@ -16,6 +16,7 @@ mod hostile;
 mod idle;
 mod latency;
 mod link;
+mod machine;
 mod meter;
 mod metrics;
 mod offline;
@@ -71,7 +72,7 @@ enum Task {
     Run(Single),
     /// Scenarios against several brokers in turn: a Markdown table of medians and ratios.
     Compare(Several),
-    /// The latency of one tenant, alone and beside a tenant that sends ten times its limit;
+    /// The latency of one tenant, alone and beside a tenant that tries ten times its limit;
     /// `fairness.sh` starts the server for it.
     Fairness(Fairness),
     /// Hostile clients, and how long friendly ones wait beside them.
@@ -170,7 +171,10 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Run(single) => single.run(),
         Task::Compare(several) => several.run(),
-        Task::Fairness(fairness) => fairness.run(),
+        Task::Fairness(fairness) => {
+            raise_descriptors();
+            fairness.run()
+        }
         Task::Hostile(hostile) => {
             raise_descriptors();
             hostile.run()

@@ -12,6 +12,9 @@ pub(crate) const STAMP_BYTES: usize = 16;
 const KEEP_ALIVE_SECONDS: u16 = 3600;
 const REMAINING_LENGTH_BYTES_MAX: usize = 4;
 
+/// The flag in the first byte of a PUBLISH.
+pub(crate) const RETAIN: u8 = 1;
+
 pub(crate) const CONNACK: u8 = 2;
 pub(crate) const PUBLISH: u8 = 3;
 pub(crate) const PUBACK: u8 = 4;
@@ -56,6 +59,12 @@ pub(crate) fn subscribe(packet_id: u16, filter: &str, qos: u8) -> Vec<u8> {
     push_string(&mut body, filter);
     body.push(qos);
     packet(0x82, &body)
+}
+
+pub(crate) fn unsubscribe(packet_id: u16, filter: &str) -> Vec<u8> {
+    let mut body = packet_id.to_be_bytes().to_vec();
+    push_string(&mut body, filter);
+    packet(0xA2, &body)
 }
 
 pub(crate) fn puback(packet_id: u16) -> [u8; 4] {
@@ -122,6 +131,11 @@ impl PublishTemplate {
             bytes,
             publisher,
         }
+    }
+
+    pub(crate) fn retained(mut self) -> Self {
+        self.bytes[0] |= RETAIN;
+        self
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -209,6 +223,14 @@ mod tests {
     #[test]
     fn subscribe_is_the_bytes_of_the_standard() {
         assert_eq!(subscribe(0x0102, "a/b", 1), [0x82, 8, 1, 2, 0, 3, b'a', b'/', b'b', 1]);
+    }
+
+    #[test]
+    fn unsubscribe_and_a_retained_publish_are_the_bytes_of_the_standard() {
+        assert_eq!(unsubscribe(0x0102, "a/b"), [0xA2, 7, 1, 2, 0, 3, b'a', b'/', b'b']);
+        let mut out = Vec::new();
+        PublishTemplate::new("a", 1, 0, STAMP_BYTES).retained().append(&mut out, 0, 7, 0);
+        assert_eq!(out[..7], [0x33, 21, 0, 1, b'a', 0, 7]);
     }
 
     #[test]

@@ -3,8 +3,7 @@
 //! They send by the clock, not after the last answer. So a server that stands still for four
 //! seconds shows as two hundred messages that waited, not as one.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
@@ -13,6 +12,7 @@ use super::client::{Client, Packet};
 use super::packets::{self, Connect, PUBACK, PUBLISH, Publish};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
+use crate::machine;
 
 const EVERY_NS: u64 = 20_000_000;
 const DIAL_EVERY_MS: u64 = 100;
@@ -60,8 +60,9 @@ impl Friend {
         let thread = match kind {
             Kind::Dialer => spawn(move || dial_again(from, server, broker, &is_done)),
             Kind::Machine => {
-                let stream = echo().map_err(|error| Failure::new(format!("the echo thread: {error}")))?;
-                spawn(move || ping(stream, &is_done))
+                let stream =
+                    machine::echo().map_err(|error| Failure::new(format!("the echo thread: {error}")))?;
+                spawn(move || ping(&stream, &is_done))
             }
             Kind::Live | Kind::Durable => {
                 let qos = u8::from(kind == Kind::Durable);
@@ -200,30 +201,10 @@ fn dial_again(from: Ipv4Addr, server: SocketAddr, broker: &'static str, done: &A
     seen
 }
 
-/// A connection to a thread that echoes.
-fn echo() -> std::io::Result<TcpStream> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let stream = TcpStream::connect(listener.local_addr()?)?;
-    let (mut other, _) = listener.accept()?;
-    stream.set_nodelay(true)?;
-    other.set_nodelay(true)?;
-    spawn(move || {
-        let mut byte = [0];
-        while other.read_exact(&mut byte).is_ok() && other.write_all(&byte).is_ok() {}
-    });
-    Ok(stream)
-}
-
-fn ping(mut stream: TcpStream, done: &AtomicBool) -> Seen {
+fn ping(stream: &TcpStream, done: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
-    while !done.load(Ordering::Relaxed) {
-        let begun_ns = clock::now_ns();
-        let mut byte = [0];
-        if stream.write_all(&byte).and_then(|()| stream.read_exact(&mut byte)).is_err() {
-            break;
-        }
-        seen.waits.push(Wait { begun_ns, wait_ns: clock::now_ns() - begun_ns });
-        clock::pause_ms(EVERY_NS / 1_000_000);
-    }
+    machine::ping(stream, EVERY_NS / 1_000_000, done, |begun_ns, wait_ns| {
+        seen.waits.push(Wait { begun_ns, wait_ns });
+    });
     seen
 }

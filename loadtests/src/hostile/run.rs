@@ -8,10 +8,11 @@ use super::attacks::{Attack, By};
 use super::friends::{Friend, Kind};
 use super::report::{Row, Usage};
 use super::ring::{Ring, stand_back};
-use super::server::{ATTACKED, FRIENDLY, Server, stretch};
+use super::server::{ATTACKED, FRIENDLY, Server};
 use super::verdict::{Bound, Check, Waits, Wanted};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
+use crate::machine::stretch;
 
 /// Milliseconds for which the friendly clients run alone before the attack.
 const BEFORE_MS: u64 = 700;

@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::http;
 use crate::clock;
 use crate::failure::{Failure, Outcome, While};
+use crate::machine::ThreadTimes;
 use crate::procfs::{self, Memory};
 
 const START_SECONDS: f64 = 30.0;
 const LOOK_EVERY_MS: u64 = 20;
-/// CPU seconds that a thread must have run for its waiting time to mean anything.
-const BUSY_SECONDS: f64 = 0.02;
 const TAIL_LINES: usize = 10;
 
 /// The hostile clients belong to the first broker, the friendly clients to the second.
@@ -127,7 +126,7 @@ impl Server {
         procfs::cpu_seconds(self.child.id()).unwrap_or(0.0)
     }
 
-    pub(super) fn threads(&self) -> Vec<(u32, f64, f64)> {
+    pub(super) fn threads(&self) -> Vec<ThreadTimes> {
         procfs::threads(self.child.id())
     }
 
@@ -160,17 +159,6 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-/// The factor by which the machine slowed down the server's busiest thread, because other threads
-/// had the CPU.
-pub(super) fn stretch(before: &[(u32, f64, f64)], after: &[(u32, f64, f64)]) -> f64 {
-    let start = |id: u32| {
-        before.iter().find(|(other, ..)| *other == id).map_or((0.0, 0.0), |(_, ran, waited)| (*ran, *waited))
-    };
-    let spent = after.iter().map(|(id, ran, waited)| (ran - start(*id).0, waited - start(*id).1));
-    let busiest = spent.max_by(|one, other| one.0.total_cmp(&other.0));
-    busiest.filter(|(ran, _)| *ran > BUSY_SECONDS).map_or(1.0, |(ran, waited)| (ran + waited) / ran)
 }
 
 fn write_password(program: &Path, file: &Path) -> Outcome<()> {
@@ -208,16 +196,4 @@ fn free_addresses() -> std::io::Result<[SocketAddr; 6]> {
         *at = listener.local_addr()?;
     }
     Ok(addresses)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_busiest_thread_and_only_its_growth_count() {
-        let before = [(1, 10.0, 5.0), (2, 0.0, 0.0)];
-        assert_eq!(stretch(&before, &[(1, 12.0, 7.0), (2, 1.0, 100.0)]), 2.0);
-        assert_eq!(stretch(&before, &before), 1.0);
-    }
 }
