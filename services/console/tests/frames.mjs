@@ -3,8 +3,9 @@
 //
 //   make console-bench
 //   MILLRACE=target/release/millrace node tests/frames.mjs
+//   MILLRACE=target/release/millrace node tests/frames.mjs --check     fails below FRAMES_PER_S_MIN
 //
-// Not a test: it prints figures, which README.md keeps with the machine they come from. Other work on the machine costs frames;
+// Without --check it only prints figures, which README.md keeps with the machine they come from. Other work on the machine costs frames;
 // the processor time of the main thread does not depend on it. Long tasks (over 50 ms) are counted by the clock.
 
 import { once } from 'node:events'
@@ -21,6 +22,9 @@ const RUNS = Number(process.env.RUNS ?? 3)
 /** CONNECTs that wait for their CONNACK at once. */
 const CONNECTING = 50
 const TICK_MS = 20
+/** The least median of frames a second that --check accepts. A quiet machine is needed: other work costs frames. */
+const FRAMES_PER_S_MIN = 50
+const isChecking = process.argv.includes('--check')
 /** Pixels a frame. */
 const SCROLLING = [
   ['scrolled with the wheel', 120],
@@ -125,6 +129,14 @@ async function firstPage(browser, server, api) {
   }
 }
 
+const slow = []
+
+/** Notes a figure that is below the threshold. */
+function judge(what, { frames_per_s }) {
+  if (!(frames_per_s >= FRAMES_PER_S_MIN))
+    slow.push(`${what}: ${frames_per_s} frames/s, not ${FRAMES_PER_S_MIN}`)
+}
+
 /** Counts frames and the time of the main thread for some seconds, while `act` goes on. */
 async function measured(tab, act) {
   const busy = await busyTime(tab)
@@ -200,6 +212,7 @@ try {
     }
     const figures = await medians(() => measured(tab, scroll))
     console.log(`${CLIENTS} clients, ${how}: ${JSON.stringify(figures)}`)
+    judge(`${CLIENTS} clients, ${how}`, figures)
   }
 
   await tab.goto(`${server.url}/b/default/live`)
@@ -226,9 +239,15 @@ try {
   console.log(
     `live view, ${Math.round(sent / SECONDS / RUNS)} messages/s published: ${JSON.stringify(live)}; ${said.trim()}`,
   )
+  judge('live view', live)
   publisher.destroy()
 } finally {
   for (const socket of sockets) socket.destroy()
   await browser.close()
   await server.stop()
+}
+
+if (isChecking && slow.length > 0) {
+  console.error(slow.join('\n'))
+  process.exitCode = 1
 }

@@ -5,6 +5,7 @@ import {
   type ConnectFacts,
   connectPath,
   connectRefusalSince,
+  isKnownReason,
   LIMITS_OF,
   packetOf,
   type TopicFacts,
@@ -75,6 +76,36 @@ test.each([
   expect(steps[place]?.change?.tab).toBe(tab)
   expect(outcomes(steps.slice(0, place))).not.toContain('refused')
   expect(outcomes(steps.slice(place + 1))).not.toContain('passed')
+})
+
+/** The sentences of a Rust source that `pattern` finds, with line continuations joined. */
+const sentencesOf = (source: string, pattern: RegExp) =>
+  [...readFileSync(`../${source}`, 'utf8').matchAll(pattern)].map(([, text = '']) =>
+    text.replace(/\\\n\s*/g, ''),
+  )
+
+const SERVER_REASONS = [
+  ...sentencesOf('access/src/entry.rs', /#\[error\(\s*"([^"]+)"/g),
+  ...sentencesOf('edge/src/core/authenticate.rs', /const (?:NOT_BY|NO_USER_OF)_SETTINGS: &str = "([^"]+)"/g),
+  ...sentencesOf('edge/src/core/admit.rs', /^\s+"([a-z][^"]+ [^"]+)",$/gm),
+  ...sentencesOf('edge/src/core/resume/ask.rs', /let what = "([^"]+)"/g),
+  ...sentencesOf('edge/src/broker.rs', /const OVER_CAP: &str = "([^"]+)"/g),
+  ...sentencesOf('control/src/domain/access_test.rs', /obstacles\.push\((?:format!\()?"([^"]+)"/g),
+]
+
+test('the sources of the server have their reasons where this test looks for them', () => {
+  expect(SERVER_REASONS.length).toBeGreaterThanOrEqual(30)
+  expect(SERVER_REASONS).toContain("this client identifier belongs to another user's session")
+})
+
+test.each(SERVER_REASONS)('a pattern knows the reason of the server: %s', (reason) => {
+  expect(isKnownReason(reason)).toBe(true)
+})
+
+test("a client id of another user's session leads to that session", () => {
+  const refusal = incident('connect_refused', "this client identifier belongs to another user's session")
+  const refused = connect({ refusal }).find(({ outcome }) => outcome === 'refused')
+  expect(refused?.change).toEqual({ label: 'Look at the session', page: 'sessions', edit: 'pump-7' })
 })
 
 test('each limit that the server declares has its packet, and no other limit has one', () => {

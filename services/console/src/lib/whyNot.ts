@@ -15,8 +15,9 @@ export type Packet = (typeof PACKETS)[number]
 /** A link to the page on which the reader can change the setting that decided. */
 export interface Change {
   label: string
-  page: 'access' | 'settings' | 'usage' | 'incidents'
+  page: 'access' | 'settings' | 'usage' | 'incidents' | 'sessions'
   tab?: string
+  /** The entry that the page opens: a name of the access page, or the client id of a session. */
   edit?: string
 }
 
@@ -90,13 +91,20 @@ const LIMIT: Change = { label: 'Change the limits', page: 'settings' }
 const METHODS: Change = { label: 'Choose how clients connect', page: 'access', tab: 'methods' }
 const RULES: Change = { label: 'Edit the rules of all clients', page: 'access', tab: 'rules' }
 
+type Who = Pick<ConnectFacts, 'client' | 'user'>
+
 /** Patterns of the server's reasons, each with the check that gives the reason. The first pattern that fits counts. */
-const REASONS: [RegExp, Check, Change | ((user: string | null) => Change) | undefined][] = [
+const REASONS: [RegExp, Check, Change | ((who: Who) => Change) | undefined][] = [
   [/suspended/, 'broker', { label: 'Resume the broker', page: 'settings' }],
   [/spend cap/, 'broker', CAP],
   [/\bban/, 'bans', { label: 'Look at the bans', page: 'access', tab: 'bans' }],
   [/too many clients|server is behind/, 'limits', undefined],
   [/as many connections|connects? (to the broker )?(more often )?than|more clients connect/, 'limits', LIMIT],
+  [
+    /another user's session/,
+    'identity',
+    ({ client }) => ({ label: 'Look at the session', page: 'sessions', edit: client }),
+  ],
   [/will/, 'will', RULES],
   [/connect token/, 'identity', undefined],
   [/token/, 'identity', { label: 'Look at the JWT issuers', page: 'access', tab: 'tokens' }],
@@ -106,11 +114,11 @@ const REASONS: [RegExp, Check, Change | ((user: string | null) => Change) | unde
     { label: 'Look at the client CAs', page: 'access', tab: 'certificates' },
   ],
   [/group/, 'identity', { label: 'Look at the groups', page: 'access', tab: 'groups' }],
-  [/anonymous|method|certificate|webhook/, 'identity', METHODS],
+  [/anonymous|method|certificate|webhook|enhanced authentication/, 'identity', METHODS],
   [
     /credential|password|user name/,
     'identity',
-    (user) => ({
+    ({ user }) => ({
       label: 'Look at the credential',
       page: 'access',
       tab: 'credentials',
@@ -124,15 +132,18 @@ interface Placed {
   change?: Change
 }
 
-function placed(reason: string, user: string | null): Placed {
+/** False when no pattern knows the sentence. */
+export const isKnownReason = (reason: string) => REASONS.some(([pattern]) => pattern.test(reason))
+
+function placed(reason: string, who: Who): Placed {
   for (const [pattern, check, change] of REASONS) {
-    if (pattern.test(reason)) return { check, change: typeof change === 'function' ? change(user) : change }
+    if (pattern.test(reason)) return { check, change: typeof change === 'function' ? change(who) : change }
   }
   return { check: 'identity' }
 }
 
-const placedIncident = ({ kind, reason }: Incident, user: string | null): Placed =>
-  kind === 'limit_reached' ? { check: 'limits', change: LIMIT } : placed(reason, user)
+const placedIncident = ({ kind, reason }: Incident, who: Who): Placed =>
+  kind === 'limit_reached' ? { check: 'limits', change: LIMIT } : placed(reason, who)
 
 export interface Connection {
   user?: string | null
@@ -166,8 +177,8 @@ export function connectPath(facts: ConnectFacts): Step[] {
   if (connection && (!refusal || connection.connected_at_ms >= refusal.last_at_ms)) {
     return CHECKS.map(({ check, name }) => ({ name, outcome: 'passed', text: passedSaid(check, connection) }))
   }
-  const recorded = refusal && { text: reasonSaid(refusal.reason), ...placedIncident(refusal, user) }
-  const today = obstacles.map((text) => ({ text: reasonSaid(text), ...placed(text, user) }))
+  const recorded = refusal && { text: reasonSaid(refusal.reason), ...placedIncident(refusal, facts) }
+  const today = obstacles.map((text) => ({ text: reasonSaid(text), ...placed(text, facts) }))
   const at = recorded ? CHECKS.findIndex(({ check }) => check === recorded.check) : CHECKS.length
   return CHECKS.map(({ check, name }, place): Step => {
     const obstacle = today.find((one) => one.check === check)

@@ -1,7 +1,8 @@
-import { Badge, Button, Group, Text, Title } from '@mantine/core'
-import { IconPlus } from '@tabler/icons-react'
+import { Badge, Button, Group, Text, TextInput, Title } from '@mantine/core'
+import { IconPlus, IconSearch } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
+import { useState } from 'react'
 import { brokersQuery, type PlacedBroker } from '../api/brokers'
 import { api, body } from '../api/client'
 import { useDevices } from '../api/live'
@@ -9,6 +10,7 @@ import { may, useMe } from '../api/session'
 import type { Metrics } from '../charts/metrics'
 import { rates } from '../charts/rates'
 import { Sparkline } from '../charts/Sparkline'
+import { brokersFound } from '../lib/brokerSearch'
 import { count, si } from '../lib/format'
 import { Page } from '../ui/Page'
 import { Empty, Failure, Loaded } from '../ui/State'
@@ -40,22 +42,46 @@ export function Brokers() {
               apart from all others.
             </Empty>
           ) : (
-            <>
-              <div className={classes.cards}>
-                {brokers.slice(0, CARDS_MAX).map((broker) => (
-                  <BrokerCard key={broker.name} broker={broker} />
-                ))}
-              </div>
-              {brokers.length > CARDS_MAX && (
-                <Text size="sm" c="dimmed" mt="md">
-                  {count(brokers.length - CARDS_MAX)} more: press Ctrl K and type a name.
-                </Text>
-              )}
-            </>
+            <Cards brokers={brokers} />
           )
         }
       </Loaded>
     </Page>
+  )
+}
+
+/** A page with more brokers than cards has a search. */
+function Cards({ brokers }: { brokers: PlacedBroker[] }) {
+  const [search, setSearch] = useState('')
+  const isMany = brokers.length > CARDS_MAX
+  const found = isMany ? brokersFound(brokers, search) : brokers
+  return (
+    <>
+      {isMany && (
+        <TextInput
+          data-search
+          aria-label="Search brokers"
+          placeholder="Name contains"
+          leftSection={<IconSearch size={16} />}
+          value={search}
+          onChange={(event) => setSearch(event.currentTarget.value)}
+          w={{ base: '100%', xs: 300 }}
+          mb="md"
+        />
+      )}
+      <div className={classes.cards}>
+        {found.slice(0, CARDS_MAX).map((broker) => (
+          <BrokerCard key={broker.name} broker={broker} />
+        ))}
+      </div>
+      {isMany && (
+        <Text size="sm" c="dimmed" mt="md" role="status">
+          {found.length === 0 && `No broker's name contains ${search}.`}
+          {found.length > CARDS_MAX &&
+            `${count(found.length - CARDS_MAX)} more: type a part of the name above.`}
+        </Text>
+      )}
+    </>
   )
 }
 

@@ -259,7 +259,8 @@ function Steps({ steps }: { steps: Step[] }) {
 function ChangeLink({ change: { label, page, tab, edit } }: { change: Change }) {
   const { broker, can } = useBroker()
   // The editors open only for those who may save.
-  const search = { tab, edit: can('access:write') ? edit : undefined }
+  const search =
+    page === 'sessions' ? { session: edit } : { tab, edit: can('access:write') ? edit : undefined }
   return (
     <Anchor
       component={Link}
