@@ -1,10 +1,10 @@
 //! The writer thread: takes jobs from the queue, runs them in transactions, and turns their results into mail.
 //!
 //! Its loop: take a fair batch from the [`Backlog`], apply it in a transaction, then set positions, update the filter
-//! index, deliver, and acknowledge. If the outcome of a commit is unknown, nothing that depends on it continues until
-//! the commit marker shows the outcome.
+//! index, deliver, and acknowledge. After a commit with an unknown outcome, the commit marker decides before it goes on.
 
 mod answers;
+mod deliveries;
 mod refusals;
 
 use std::cell::Cell;

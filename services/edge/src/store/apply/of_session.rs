@@ -49,45 +49,7 @@ impl Applier<'_> {
         // With several pods, a session that ends with its connection needs an owner, too (P5).
         let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
         let (will, attached) = if keeps {
-            let delay_s = attach.will.as_ref().map_or(0, |(_, delay_s)| *delay_s);
-            let will = will_body.map(|body| sessions::PendingWill { delay_s, body });
-            let request = sessions::Attach {
-                owner: Bytes::copy_from_slice(&self.shared.owner),
-                clean: attach.clean,
-                expiry_s: attach.expiry_s,
-                now_ms: self.shared.clock.unix_now_ms(),
-                will,
-                details: Some(
-                    attach
-                        .user
-                        .as_deref()
-                        .map_or_else(Bytes::new, |user| Bytes::copy_from_slice(user.as_bytes())),
-                ),
-            };
-            let taken = sessions::attach(self.tx, id, request).await?;
-            if let Some((owner, epoch)) =
-                taken.replaced.as_ref().filter(|(owner, _)| **owner != *self.shared.owner)
-            {
-                // The owner was asked under an earlier epoch, or did not release the session in time. Notified now, it
-                // closes the connection even if that carries QoS 0 only and would never be fenced.
-                pods::notify_lost(self.tx, owner, id, *epoch)?;
-            }
-            self.applied().count(broker).began += usize::from(!taken.existed);
-            let mut attached = Attached {
-                client: client.clone(),
-                epoch: taken.epoch,
-                expiry_s: attach.expiry_s,
-                present: taken.present,
-                subscriptions: taken.subscriptions,
-                cursor: taken.record.cursor,
-                acknowledged: taken.record.acknowledged,
-                maybe_sent: taken.record.maybe_sent,
-                ..Attached::default()
-            };
-            if attached.present {
-                self.read_ids(id, &mut attached).await?;
-            }
-            (taken.will, attached)
+            self.take(attach, id, will_body).await?
         } else {
             let purged = sessions::purge(self.tx, id).await?;
             self.applied().count(broker).ended += usize::from(purged.is_some());
@@ -100,6 +62,54 @@ impl Applier<'_> {
             self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
         Ok(Outcome::Attached(Box::new(attached)))
+    }
+
+    /// Makes the session, or takes it over. Returns the will of the connection before, if it fires.
+    async fn take(
+        &self,
+        attach: &Attach,
+        id: SessionId<'_>,
+        will_body: Option<Bytes>,
+    ) -> Result<(Option<Bytes>, Attached), LayerError> {
+        let delay_s = attach.will.as_ref().map_or(0, |(_, delay_s)| *delay_s);
+        let will = will_body.map(|body| sessions::PendingWill { delay_s, body });
+        let request = sessions::Attach {
+            owner: Bytes::copy_from_slice(&self.shared.owner),
+            clean: attach.clean,
+            expiry_s: attach.expiry_s,
+            now_ms: self.shared.clock.unix_now_ms(),
+            will,
+            details: Some(
+                attach
+                    .user
+                    .as_deref()
+                    .map_or_else(Bytes::new, |user| Bytes::copy_from_slice(user.as_bytes())),
+            ),
+        };
+        let taken = sessions::attach(self.tx, id, request).await?;
+        if let Some((owner, epoch)) =
+            taken.replaced.as_ref().filter(|(owner, _)| **owner != *self.shared.owner)
+        {
+            // The owner was asked under an earlier epoch, or did not release the session in time. Notified now, it
+            // closes the connection even if that carries QoS 0 only and would never be fenced.
+            pods::notify_lost(self.tx, owner, id, *epoch)?;
+        }
+        self.applied().count(&attach.broker).began += usize::from(!taken.existed);
+        let mut attached = Attached {
+            client: attach.client.clone(),
+            epoch: taken.epoch,
+            expiry_s: attach.expiry_s,
+            present: taken.present,
+            subscriptions: taken.subscriptions,
+            cursor: taken.record.cursor,
+            acknowledged: taken.record.acknowledged,
+            maybe_sent: taken.record.maybe_sent,
+            ..Attached::default()
+        };
+        if attached.present {
+            self.read_ids(id, &mut attached).await?;
+        }
+        Ok((taken.will, attached))
     }
 
     /// The limit that a session, or its will, would exceed. A session that is in the store already, `old`, has room.

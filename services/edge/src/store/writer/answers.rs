@@ -1,28 +1,21 @@
 //! Sets positions after a commit, and sends mail to receivers and answers to clients.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrace_layers::Position;
 use millrace_mqtt::QoS;
-use millrace_session::Message;
 use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::deliveries::Committed;
-use crate::elsewhere::is_here;
-use crate::jobs::{Reader, StoredTraces};
+use crate::jobs::Reader;
 use crate::mailbox::Mail;
-use crate::routes::Routes;
 use crate::store::apply::{Applied, Change, Outcome};
 use crate::store::costs::cost;
 use crate::store::queue::Sized as _;
-use crate::store::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Write, retained};
-use crate::streams::group_id;
-use crate::traces::{About, TraceStep};
+use crate::store::{Ack, Attach, Attached, IdWrite, Job, Publish, Read, SessionKey, Write, retained};
 
 use super::refusals::Why;
 use super::{Writer, ask_again_at};
@@ -47,32 +40,10 @@ impl Writer<'_> {
                 tracing::warn!(%error, "a message is refused: the store can never hold it");
                 self.refuse_job(job, Why::Content);
             } else if let Write::Publish(publish) = &job.write {
-                publish.message.set_place(None);
-                // Another connection has the session, and sends the message again if it was not stored.
-                if matches!(outcome, Outcome::Fenced) {
-                    continue;
-                }
-                if publish.deliver {
-                    let routes = if publish.retains && self.shared.is_shared {
-                        // A subscriber that read the retained messages before this commit gets the message live.
-                        self.routes.get(&publish.routes.broker, publish.message.topic())
-                    } else {
-                        publish.routes.clone()
-                    };
-                    self.deliver(&routes, &publish.message, publish.from);
-                }
-                self.hand_on_to_groups(publish);
-                if self.shared.is_shared {
-                    let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
-                    self.announce(
-                        &publish.routes,
-                        &publish.message,
-                        publish.from,
-                        publish.publisher,
-                        is_live,
-                    );
-                }
-                if let Some(ack) = job.ack {
+                let is_fenced = matches!(outcome, Outcome::Fenced);
+                let ack = job.ack.filter(|_| !is_fenced);
+                self.published(publish, is_fenced);
+                if let Some(ack) = ack {
                     if ack.qos > QoS::AtMostOnce {
                         publish.routes.broker.acknowledged.note(age_us);
                     }
@@ -96,51 +67,32 @@ impl Writer<'_> {
         self.claim_more();
     }
 
+    /// A publish is committed, or another connection has the session, which sends the message again if it was not stored.
+    fn published(&mut self, publish: &Publish, is_fenced: bool) {
+        publish.message.set_place(None);
+        if is_fenced {
+            return;
+        }
+        if publish.deliver {
+            let routes = if publish.retains && self.shared.is_shared {
+                // A subscriber that read the retained messages before this commit gets the message live.
+                self.routes.get(&publish.routes.broker, publish.message.topic())
+            } else {
+                publish.routes.clone()
+            };
+            self.deliver(&routes, &publish.message, publish.from);
+        }
+        self.hand_on_to_groups(publish);
+        if self.shared.is_shared {
+            let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
+            self.announce(&publish.routes, &publish.message, publish.from, publish.publisher, is_live);
+        }
+    }
+
     pub(super) fn claim_more(&mut self) {
         if self.shared.is_shared {
             self.claim_all();
             self.send(None);
-        }
-    }
-
-    /// A message is committed: announces it to sessions that follow its streams, and delivers it to shared
-    /// subscriptions without a stream, unless they got it live.
-    pub(super) fn announce(
-        &mut self,
-        routes: &Routes,
-        message: &Arc<Message>,
-        from: Option<ConnectionId>,
-        publisher: u64,
-        is_live: bool,
-    ) {
-        let routes = self.routes.get(&routes.broker, message.topic());
-        if !is_live {
-            self.deliver_to_groups(&routes, message, from);
-        }
-        if message.qos() == QoS::AtMostOnce || routes.stored.streams.is_empty() {
-            return;
-        }
-        // Unique among all connections of all pods, at any time.
-        let sender = from.map_or(0, |from| self.senders.hash_one(from) | 1);
-        let committed = Arc::new(Committed { routes, message: message.clone(), publisher, sender });
-        if let Some(region) = &self.shared.region {
-            region.committed(&committed);
-        }
-        for core in committed.routes.cores_that_keep() {
-            self.mail[usize::from(core)].push(Mail::Committed(committed.clone()));
-        }
-    }
-
-    pub(super) fn hand_on_to_groups(&mut self, publish: &Publish) {
-        let Publish { message, routes, .. } = publish;
-        // A stream that was created meanwhile has the message, too.
-        if routes.stored.generation == routes.broker.streams.generation() {
-            if !routes.stored.groups.is_empty() {
-                self.hand_to_groups(routes, message);
-            }
-        } else {
-            let routes = self.routes.get(&routes.broker, message.topic());
-            self.hand_to_groups(&routes, message);
         }
     }
 
@@ -235,88 +187,10 @@ impl Writer<'_> {
         }
     }
 
-    pub(super) fn trace_committed(&mut self, batch: &[Job]) {
-        let Some(tracer) = &self.shared.tracer else { return };
-        let (clock, now) = (&self.shared.clock, self.shared.clock.micros());
-        for job in batch {
-            let Write::Publish(publish) = &job.write else { continue };
-            let Some(trace) = publish.message.trace() else { continue };
-            let about = About::message(&publish.routes.broker.name, &publish.message);
-            tracer.step(clock, trace, TraceStep::Append, (publish.queued_us, self.began_us), about);
-            let about = About { count: batch.len() as u64, ..about };
-            tracer.step(clock, trace, TraceStep::Commit, (self.began_us, now), about);
-            if let Some(ack) = &job.ack {
-                self.traced.push((ack.connection.core, StoredTraces::of(publish, true, now)));
-            }
-        }
-    }
-
-    pub(super) fn deliver(
-        &mut self,
-        routes: &Arc<Routes>,
-        message: &Arc<Message>,
-        from: Option<ConnectionId>,
-    ) {
-        for (core, _) in &routes.cores {
-            let (routes, message) = (routes.clone(), message.clone());
-            self.mail[usize::from(*core)].push(Mail::Publish { routes, message, from });
-        }
-        if let Some(region) = &self.shared.region {
-            region.publish(routes, message);
-        }
-        if !self.shared.is_shared {
-            self.deliver_to_groups(routes, message, from);
-        }
-    }
-
-    pub(super) fn deliver_to_groups(
-        &mut self,
-        routes: &Arc<Routes>,
-        message: &Arc<Message>,
-        from: Option<ConnectionId>,
-    ) {
-        for group in routes.live_groups(message) {
-            let Some(receiver) = group.pick() else { continue };
-            if let (false, Some(region)) = (is_here(receiver.target), &self.shared.region) {
-                region.share(&routes.broker, group, &receiver, message);
-                continue;
-            }
-            let (routes, message) = (routes.clone(), message.clone());
-            let core = usize::from(receiver.target.core);
-            self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: group_id(group) });
-        }
-    }
-
     pub(in crate::store) fn answer(&mut self, write: Write, outcome: Outcome) {
         let stored = !matches!(outcome, Outcome::Fenced);
         match (write, outcome) {
-            (Write::Attach(attach), Outcome::Attached(attached)) => {
-                attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
-                self.attached(&attach.broker, attach.connection, attached);
-            }
-            (Write::Attach(mut attach), Outcome::Elsewhere(owner)) => {
-                let now_ms = self.shared.clock.now().max(1);
-                if attach.asked_at == 0 {
-                    if let Some(region) = &self.shared.region {
-                        region.notify(&owner);
-                    }
-                    attach.asked_at = now_ms;
-                }
-                attach.ask_at = ask_again_at(attach.asked_at, now_ms);
-                self.waiting.push(Job { write: Write::Attach(attach), ack: None });
-            }
-            (Write::Attach(attach), Outcome::OfAnotherUser) => {
-                let session = (attach.broker, attach.client);
-                self.post(attach.connection.core, Mail::OfAnotherUser(attach.connection, session));
-            }
-            (Write::Attach(attach), Outcome::OverLimit(limit)) => {
-                let session = (attach.broker, attach.client);
-                self.post(attach.connection.core, Mail::OverLimit(attach.connection, session, limit));
-            }
-            (Write::Attach(attach), _) => {
-                let session = (attach.broker, attach.client);
-                self.post(attach.connection.core, Mail::Attached(attach.connection, session, None));
-            }
+            (Write::Attach(attach), outcome) => self.answer_attach(attach, outcome),
             (Write::Subscribe(mut subscribe), outcome) => {
                 let subscribed = match outcome {
                     Outcome::Subscribed(subscribed)
@@ -353,9 +227,8 @@ impl Writer<'_> {
             (Write::Shared(shared), _) => self.shared(*shared),
             (Write::Notices, _) => self.listened_at = 0,
             (Write::Grown(broker, topic), _) => {
-                let routes = self.routes.get(&broker, &topic);
-                let mut groups = routes.stored.groups.iter();
-                groups.by_ref().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
+                let groups = &self.routes.get(&broker, &topic).stored.groups;
+                groups.iter().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
             }
             (Write::Purge(purge), outcome) => {
                 let answer = match outcome {
@@ -363,8 +236,7 @@ impl Writer<'_> {
                     Outcome::Nothing => Ok(purge.was_online),
                     _ => Err("the session cannot be removed from the store now".into()),
                 };
-                // The caller may have stopped waiting.
-                let _ = purge.done.try_send(answer);
+                let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
             }
             (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
             (Write::Detach(detach), _) => {
@@ -373,6 +245,38 @@ impl Writer<'_> {
                 }
             }
             (Write::Publish(_) | Write::Checkpoint(_) | Write::Confirmed { .. } | Write::Webhooks(_), _) => {}
+        }
+    }
+
+    fn answer_attach(&mut self, mut attach: Box<Attach>, outcome: Outcome) {
+        match outcome {
+            Outcome::Attached(attached) => {
+                attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
+                self.attached(&attach.broker, attach.connection, attached);
+            }
+            Outcome::Elsewhere(owner) => {
+                let now_ms = self.shared.clock.now().max(1);
+                if attach.asked_at == 0 {
+                    if let Some(region) = &self.shared.region {
+                        region.notify(&owner);
+                    }
+                    attach.asked_at = now_ms;
+                }
+                attach.ask_at = ask_again_at(attach.asked_at, now_ms);
+                self.waiting.push(Job { write: Write::Attach(attach), ack: None });
+            }
+            Outcome::OfAnotherUser => {
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::OfAnotherUser(attach.connection, session));
+            }
+            Outcome::OverLimit(limit) => {
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::OverLimit(attach.connection, session, limit));
+            }
+            _ => {
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::Attached(attach.connection, session, None));
+            }
         }
     }
 

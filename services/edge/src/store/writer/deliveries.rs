@@ -1,0 +1,114 @@
+//! Delivers committed messages: live, to shared subscriptions, and to sessions that follow their streams.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use millrace_mqtt::QoS;
+use millrace_session::Message;
+
+use crate::connection_id::ConnectionId;
+use crate::deliveries::Committed;
+use crate::elsewhere::is_here;
+use crate::jobs::StoredTraces;
+use crate::mailbox::Mail;
+use crate::routes::Routes;
+use crate::store::{Job, Publish, Write};
+use crate::streams::group_id;
+use crate::traces::{About, TraceStep};
+
+use super::Writer;
+
+impl Writer<'_> {
+    /// A message is committed: announces it to sessions that follow its streams, and delivers it to shared
+    /// subscriptions without a stream, unless they got it live.
+    pub(super) fn announce(
+        &mut self,
+        routes: &Routes,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+        publisher: u64,
+        is_live: bool,
+    ) {
+        let routes = self.routes.get(&routes.broker, message.topic());
+        if !is_live {
+            self.deliver_to_groups(&routes, message, from);
+        }
+        if message.qos() == QoS::AtMostOnce || routes.stored.streams.is_empty() {
+            return;
+        }
+        // Unique among all connections of all pods, at any time.
+        let sender = from.map_or(0, |from| self.senders.hash_one(from) | 1);
+        let committed = Arc::new(Committed { routes, message: message.clone(), publisher, sender });
+        if let Some(region) = &self.shared.region {
+            region.committed(&committed);
+        }
+        for core in committed.routes.cores_that_keep() {
+            self.mail[usize::from(core)].push(Mail::Committed(committed.clone()));
+        }
+    }
+
+    pub(super) fn hand_on_to_groups(&mut self, publish: &Publish) {
+        let Publish { message, routes, .. } = publish;
+        // A stream that was created meanwhile has the message, too.
+        if routes.stored.generation == routes.broker.streams.generation() {
+            if !routes.stored.groups.is_empty() {
+                self.hand_to_groups(routes, message);
+            }
+        } else {
+            let routes = self.routes.get(&routes.broker, message.topic());
+            self.hand_to_groups(&routes, message);
+        }
+    }
+
+    pub(super) fn trace_committed(&mut self, batch: &[Job]) {
+        let Some(tracer) = &self.shared.tracer else { return };
+        let (clock, now) = (&self.shared.clock, self.shared.clock.micros());
+        for job in batch {
+            let Write::Publish(publish) = &job.write else { continue };
+            let Some(trace) = publish.message.trace() else { continue };
+            let about = About::message(&publish.routes.broker.name, &publish.message);
+            tracer.step(clock, trace, TraceStep::Append, (publish.queued_us, self.began_us), about);
+            let about = About { count: batch.len() as u64, ..about };
+            tracer.step(clock, trace, TraceStep::Commit, (self.began_us, now), about);
+            if let Some(ack) = &job.ack {
+                self.traced.push((ack.connection.core, StoredTraces::of(publish, true, now)));
+            }
+        }
+    }
+
+    pub(super) fn deliver(
+        &mut self,
+        routes: &Arc<Routes>,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+    ) {
+        for (core, _) in &routes.cores {
+            let (routes, message) = (routes.clone(), message.clone());
+            self.mail[usize::from(*core)].push(Mail::Publish { routes, message, from });
+        }
+        if let Some(region) = &self.shared.region {
+            region.publish(routes, message);
+        }
+        if !self.shared.is_shared {
+            self.deliver_to_groups(routes, message, from);
+        }
+    }
+
+    pub(super) fn deliver_to_groups(
+        &mut self,
+        routes: &Arc<Routes>,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+    ) {
+        for group in routes.live_groups(message) {
+            let Some(receiver) = group.pick() else { continue };
+            if let (false, Some(region)) = (is_here(receiver.target), &self.shared.region) {
+                region.share(&routes.broker, group, &receiver, message);
+                continue;
+            }
+            let (routes, message) = (routes.clone(), message.clone());
+            let core = usize::from(receiver.target.core);
+            self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: group_id(group) });
+        }
+    }
+}
