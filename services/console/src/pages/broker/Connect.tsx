@@ -1,5 +1,5 @@
 import { Anchor, Button, Group, Stack, Tabs, Text, TextInput } from '@mantine/core'
-import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
 import { createCredential, type MadeCredential } from '../../api/access'
 import { useBroker } from '../../api/brokers'
@@ -18,10 +18,12 @@ import ui from '../../ui/ui.module.css'
 import { BySettings } from './access/BySettings'
 import { Waiting } from './Waiting'
 
+const KEPT_MS = 10 * 60_000
+
 /** Endpoint, credential, snippets, and the first connection as it comes. */
 export function Connect() {
-  const { endpoint } = useBroker()
-  const [made, setMade] = useState<MadeCredential | null>(null)
+  const { broker, endpoint } = useBroker()
+  const [made, setMade] = useMadeCredential(broker.name)
   return (
     <Page title="Connect" lead="Copy what your device needs. This page shows when the device is connected.">
       {endpoint === null && (
@@ -39,6 +41,21 @@ export function Connect() {
       )}
     </Page>
   )
+}
+
+/** The credential that this page made. A person who leaves the page finds it again for KEPT_MS, unless the tab is loaded anew or
+ * signed out: the server shows a password only once. */
+function useMadeCredential(broker: string) {
+  const client = useQueryClient()
+  const queryKey = ['made credential', broker]
+  const { data } = useQuery<MadeCredential | null>({
+    queryKey,
+    queryFn: () => null,
+    initialData: null,
+    enabled: false,
+    gcTime: KEPT_MS,
+  })
+  return [data, (made: MadeCredential | null) => void client.setQueryData(queryKey, made)] as const
 }
 
 /** The authority that has signed the server's certificate, where devices do not trust it already. */
@@ -97,7 +114,7 @@ function OnTheNetwork({ port }: { port: number }) {
 interface CredentialProps {
   endpoint: Endpoint
   made: MadeCredential | null
-  onMade: (made: MadeCredential) => void
+  onMade: (made: MadeCredential | null) => void
 }
 
 function Credential({ endpoint, made, onMade }: CredentialProps) {
@@ -135,6 +152,13 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
             fileName={`${made.user}.txt`}
             file={`user: ${name}\npassword: ${made.secret}`}
           />
+          <Text size="sm" c="dimmed">
+            This page keeps the password for ten minutes after you leave it, until this tab is loaded again or
+            you sign out.
+          </Text>
+          <Button variant="default" w="fit-content" onClick={() => onMade(null)}>
+            Create another credential
+          </Button>
         </Stack>
       </Panel>
     )
