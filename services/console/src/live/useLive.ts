@@ -12,7 +12,6 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
   const { organisation, broker } = path
   const canPublish = can('messages:write')
   const url = endpoint?.wsUrl
-  const prefix = endpoint?.userPrefix ?? ''
   const key = filters.join('\n')
 
   useEffect(() => {
@@ -23,10 +22,10 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
     if (!url) return
     void client.open(url, async () => {
       const token = await connectToken({ organisation, broker }, canPublish)
-      return { clientId: token.client_id, username: `${prefix}${token.username}`, password: token.password }
+      return { clientId: token.client_id, username: token.username, password: token.password }
     })
     return () => client.close()
-  }, [client, url, prefix, organisation, broker, canPublish])
+  }, [client, url, organisation, broker, canPublish])
 
   return { client, status, view, hasListener: Boolean(url), canPublish }
 }
