@@ -169,7 +169,7 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
   return (
     <Panel
       title="Credential"
-      lead="The user and password of a device. The password is shown once, here, and the snippets below contain it."
+      lead="The user and password of a device. Only this page shows the password, and the snippets below contain it."
     >
       <BySettings />
       <form
