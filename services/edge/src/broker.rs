@@ -79,9 +79,20 @@ impl Brokers {
         Self { retained_bytes_max, ..self }
     }
 
-    /// Whether the retained messages of all brokers have room for `more` bytes.
-    pub(crate) fn may_retain(&self, more: u64) -> bool {
-        self.retained_bytes.load(Ordering::Relaxed).saturating_add(more) <= self.retained_bytes_max
+    /// Whether the retained messages of all brokers have room for `more` bytes of this one. A quarter stays free for
+    /// others.
+    pub(crate) fn may_retain(&self, broker: &Broker, more: u64) -> bool {
+        let fits = |bytes: u64, max: u64| bytes.saturating_add(more) <= max;
+        fits(self.retained_bytes.load(Ordering::Relaxed), self.retained_bytes_max)
+            && fits(broker.retained_bytes(), self.retained_bytes_max / 4 * 3)
+    }
+
+    /// From now on the broker's retained messages count in the sum of all.
+    pub(crate) fn count_retained_of(&self, broker: &Broker) {
+        let before = broker.retained_bytes();
+        if broker.retained_memory.of_all.set(self.retained_bytes.clone()).is_ok() {
+            self.retained_bytes.fetch_add(before, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Broker>> {
@@ -100,10 +111,7 @@ impl Brokers {
 
     pub(crate) fn insert(&self, broker: &Arc<Broker>) {
         broker.router.count_in(&self.filter_bytes);
-        let before = broker.retained_bytes();
-        if broker.retained_memory.of_all.set(self.retained_bytes.clone()).is_ok() {
-            self.retained_bytes.fetch_add(before, Ordering::Relaxed);
-        }
+        self.count_retained_of(broker);
         broker.queues.get_or_init(|| {
             Arc::new(Budget::new(self.queue_bytes_per_broker_max, Some(self.queues.clone())))
         });
@@ -166,10 +174,18 @@ pub(crate) struct Broker {
 #[derive(Default)]
 pub(crate) struct RetainedMemory {
     bytes: AtomicU64,
-    /// The sum of all brokers; set by [`Brokers::insert`].
+    /// The sum of all brokers; set by [`Brokers::count_retained_of`].
     of_all: OnceLock<Arc<AtomicU64>>,
     /// Some retained messages are in the store only, because memory had no room for them.
     pub(crate) is_incomplete: AtomicBool,
+}
+
+impl Drop for RetainedMemory {
+    fn drop(&mut self) {
+        if let Some(all) = self.of_all.get() {
+            all.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        }
+    }
 }
 
 /// Memory that its clients take beyond what is free for each connection, bytes.

@@ -74,8 +74,8 @@ pub struct EdgeLimits {
     pub topic_alias_bytes_per_broker_max: u64,
     /// The server sets no more aliases, whatever the client allows.
     pub topic_alias_outbound_max: u16,
-    /// A client sends the rest of a packet when it likes. Brokers that hold more than their share are closed first, see
-    /// `held_input`.
+    /// A client sends the rest of a packet when it likes. A connection that would exceed the share of its broker is closed,
+    /// see `held_input`.
     pub input_memory_max: u64,
     /// A persistent session has 1000 at most, so that one transaction can delete it.
     pub subscriptions_per_session_max: u32,

@@ -91,7 +91,7 @@ limits! {
     topic_alias_bytes_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Bytes of the topics for which all clients of one broker have set aliases, beyond the first 4 KiB of each connection; 0 is a sixteenth of memory_max, and 64 MiB at least. Beyond it the server closes the connection that sets one more.";
     input_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory of the incomplete packets of all clients, beyond the first 4 KiB of each connection; 0 is an eighth of memory_max, and 32 MiB at least. A quarter of it is for connections that have not sent their CONNECT. Beyond it the server closes connections that hold more, first those of brokers that use more than an equal share.";
+        "Memory of the incomplete packets of all clients, beyond the first 4 KiB of each connection; 0 is an eighth of memory_max, and 32 MiB at least. A quarter of it is for connections that have not sent their CONNECT; brokers share the rest, and one alone gets half. The server closes connections that would hold more, and those whose packet grows by less than 64 KiB a minute.";
     topic_alias_outbound_max: u16 in 0..=u16::MAX, "COUNT",
         "Topic aliases the server sets towards one client.";
     subscriptions_per_session_max: u32 in 1..=u32::MAX, "COUNT",
@@ -125,7 +125,7 @@ limits! {
     retained_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the retained messages of one broker, about 100 bytes for each level of a topic included. Beyond it the server refuses a retained message.";
     retained_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory of the retained messages of all brokers; 0 is half of what memory_max leaves beside the 128 MiB of the store, and 64 MiB at least. Beyond it the server refuses retained messages that are new or larger. It starts with as many as fit, and refuses subscriptions of a broker whose retained messages do not all fit.";
+        "Memory of the retained messages of all brokers; 0 is half of what memory_max leaves beside the 128 MiB of the store, and 64 MiB at least. One broker may use three quarters of it. Beyond that the server refuses retained messages that are new or larger. It starts with as many as fit, and refuses subscriptions of a broker whose retained messages do not all fit.";
     memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory that the process may use; 0 is the memory of its cgroup or of the machine. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages that are new or larger, from 80 % on it refuses new connections, from 90 % on it reads publishers slowly.";
     outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",

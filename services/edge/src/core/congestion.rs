@@ -51,9 +51,7 @@ impl Core {
     pub(super) fn hold_up_for_memory(&mut self, publisher: ConnectionId) {
         if self.process.memory.pressure() == Pressure::Publishers {
             self.pause(publisher, Paused::ForMailbox);
-            if self.pauses.paused.contains(publisher) {
-                self.pauses.paused.set(publisher, self.now_ms + MEMORY_PAUSE_MS);
-            }
+            self.pauses.paused.put_off(publisher, self.now_ms + MEMORY_PAUSE_MS);
         }
     }
 

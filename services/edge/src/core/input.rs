@@ -4,9 +4,11 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 use millrace_mqtt::ReasonCode;
+use millrace_session::Seconds;
 
 use super::connection::{NONE, Partial, State};
 use super::publish_rates::LIMITED_READ_BYTES;
+use super::timers::Due;
 use super::{Core, Ended, READ_BYTES, parts, work};
 use crate::held_input::OverLimit;
 use crate::memory::Pressure;
@@ -21,6 +23,9 @@ const READ_BYTES_MIN: usize = 16 * 1024;
 /// Progress of an incomplete packet that renews the keep alive, bytes. A client that sends a large packet over a slow
 /// network cannot send a PINGREQ.
 const PROGRESS_BYTES: usize = 1000;
+/// A packet whose beginning counts as held must grow by so many bytes in each such time, seconds.
+const REST_S: Seconds = 60;
+const REST_BYTES_MIN: usize = 64 * 1024;
 
 /// The unprocessed ends of a buffer.
 pub(super) struct Rest {
@@ -57,8 +62,8 @@ impl Core {
             None => (0, 0),
         };
         let room = buffer.len() - held;
-        let is_limited = connection.is_limited || self.process.memory.pressure() == Pressure::Publishers;
-        let room = if is_limited { room.min(LIMITED_READ_BYTES) } else { room };
+        let room = if self.reads_little(slot) { room.min(LIMITED_READ_BYTES) } else { room };
+        let connection = &mut self.connections[slot as usize];
         let result = connection.stream.read(&mut buffer[held..held + room]);
         if let Some(count) = self.after_read(slot, result, room) {
             self.connections[slot as usize].partial = None;
@@ -129,7 +134,20 @@ impl Core {
         self.end_connect_step(slot, ConnectStep::Tls);
     }
 
+    /// Whether one read takes few bytes: the tenant has a limit, memory is short, or nobody knows the client yet, whose bytes
+    /// behind the CONNECT would be held until it is accepted.
+    fn reads_little(&self, slot: u32) -> bool {
+        let connection = &self.connections[slot as usize];
+        connection.is_limited
+            || connection.session == NONE
+            || self.process.memory.pressure() == Pressure::Publishers
+    }
+
     fn after_digest(&mut self, slot: u32) {
+        if self.connections.get(slot as usize).is_some_and(|connection| connection.partial.is_some()) {
+            // A large packet pauses its client before it is whole.
+            self.hold_up_for_memory(self.id_of(slot));
+        }
         self.bound_answers(slot);
         self.list_if_readable(slot);
     }
@@ -142,12 +160,13 @@ impl Core {
 
     /// Reads more of a large packet and appends it, so that a read costs what has arrived and not what the packet has or misses.
     fn read_large(&mut self, slot: u32) {
-        let connection = &mut self.connections[slot as usize];
-        let Some(mut partial) = connection.partial.take() else { return };
+        let is_limited = self.reads_little(slot);
+        let Some(mut partial) = self.connections[slot as usize].partial.take() else { return };
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let held = partial.bytes.len();
-        let room = partial.needed.saturating_sub(held).clamp(READ_BYTES_MIN, buffer.len());
-        let result = connection.stream.read(&mut buffer[..room]);
+        let most = if is_limited { LIMITED_READ_BYTES } else { buffer.len() };
+        let room = partial.needed.saturating_sub(held).clamp(READ_BYTES_MIN, most);
+        let result = self.connections[slot as usize].stream.read(&mut buffer[..room]);
         let count = self.after_read(slot, result, room);
         partial.append(&buffer[..count.unwrap_or(0)]);
         self.read_buffer = buffer;
@@ -203,18 +222,56 @@ impl Core {
     }
 
     /// Holds an incomplete packet until the rest of it comes, or closes the connection if the packet takes more memory than
-    /// it may. The input of a paused connection does not count: the server has stopped reading it.
+    /// it may. The input of a paused client does not count: the server has stopped reading it.
     fn keep(&mut self, slot: u32, mut partial: Box<Partial>) {
         let connection = &self.connections[slot as usize];
         partial.charge = None;
-        if connection.is_reading() {
+        if connection.is_reading() || connection.session == NONE {
             let broker = self.sessions.get(connection.session as usize).map(|local| &local.broker);
             match self.process.memory.input.charge(broker, partial.bytes.capacity()) {
-                Ok(charge) => partial.charge = charge,
+                Ok(charge) => {
+                    if charge.is_some() {
+                        self.expect_rest(slot, partial.bytes.len());
+                    }
+                    partial.charge = charge;
+                }
                 Err(OverLimit) => return self.refuse_to_hold(slot),
             }
         }
         self.connections[slot as usize].partial = Some(partial);
+    }
+
+    /// Looks again later whether more of a packet has come.
+    fn expect_rest(&mut self, slot: u32, held: usize) {
+        let generation = self.connections[slot as usize].generation;
+        if self.unfinished.packets.get(&slot).is_none_or(|(of, _)| *of != generation) {
+            self.unfinished.packets.insert(slot, (generation, held));
+            self.calendar.add(self.now + REST_S, Due::Packet { slot, generation });
+        }
+    }
+
+    /// Closes a connection whose packet has hardly grown: it holds memory that others need.
+    pub(super) fn packet_due(&mut self, slot: u32, generation: u32) {
+        let Some((of, before)) = self.unfinished.packets.get(&slot).copied() else { return };
+        if of != generation {
+            return;
+        }
+        self.unfinished.packets.remove(&slot);
+        let held = match self.connections.get(slot as usize) {
+            Some(connection) if connection.generation == generation => connection
+                .partial
+                .as_ref()
+                .filter(|partial| partial.charge.is_some())
+                .map(|partial| partial.bytes.len()),
+            _ => None,
+        };
+        let Some(held) = held else { return };
+        // Fewer bytes are of another packet.
+        if held < before || held - before >= REST_BYTES_MIN {
+            return self.expect_rest(slot, held);
+        }
+        let (reason, what) = (ReasonCode::KEEP_ALIVE_TIMEOUT, "the rest of a packet did not come");
+        self.say_and_close(slot, reason, what, Ended::KeepAlive);
     }
 
     fn refuse_to_hold(&mut self, slot: u32) {

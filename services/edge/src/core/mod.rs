@@ -435,8 +435,7 @@ impl Core {
         while let Some(all) = self.calendar.take(self.now) {
             self.unfinished.due.extend(all);
         }
-        // Many deadlines may expire in the same second.
-        let end = self.work.spent() + work::TURN / 2;
+        let end = self.work.spent() + work::TURN / 2; // Many deadlines may expire in the same second.
         while self.work.spent() < end
             && let Some(due) = self.unfinished.due.pop_front()
         {
@@ -445,6 +444,7 @@ impl Core {
                 Due::Connection { slot, generation } => self.connection_due(slot, generation),
                 Due::Session { slot, generation } => self.session_due(slot, generation),
                 Due::Answers { slot, generation } => self.answers_due(slot, generation),
+                Due::Packet { slot, generation } => self.packet_due(slot, generation),
                 Due::Accept => self.listeners.retry(),
                 Due::Sys => self.publish_sys(),
                 Due::LookAround => self.look_around_now_and_then(),

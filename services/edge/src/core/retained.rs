@@ -24,7 +24,7 @@ impl Core {
         let reached = match () {
             () if !has_place => Limit::BrokerRetained,
             () if grows && self.process.memory.pressure() >= Pressure::QosZero => Limit::Memory,
-            () if grows && !self.process.brokers.may_retain(after - before) => Limit::Retained,
+            () if grows && !self.process.brokers.may_retain(broker, after - before) => Limit::Retained,
             () if bytes > self.process.limits.retained_bytes_max => Limit::BrokerRetainedBytes,
             () => return true,
         };

@@ -17,6 +17,11 @@ pub(crate) enum Due {
         slot: u32,
         generation: u32,
     },
+    /// More of an incomplete packet must have come.
+    Packet {
+        slot: u32,
+        generation: u32,
+    },
     /// The will or the end of a session without connection.
     Session {
         slot: u32,

@@ -135,6 +135,8 @@ pub(super) struct Unfinished {
     pub(super) slices: Slices,
     pub(super) due: VecDeque<Due>,
     pub(super) filter_changes: FilterChanges,
+    /// Incomplete packets that must grow: the connection's generation by its slot, and the bytes held so far.
+    pub(super) packets: HashMap<u32, (u32, usize)>,
 }
 
 impl Core {

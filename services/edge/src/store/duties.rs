@@ -51,11 +51,14 @@ impl Duty {
 }
 
 pub(super) struct Duties {
-    waiting: VecDeque<Duty>,
+    /// Each with the time before which it takes no step, microseconds.
+    waiting: VecDeque<(u64, Duty)>,
     sessions: usize,
     not_before_us: u64,
     has_jobs: bool,
     has_failed: bool,
+    /// The step that was just taken has to wait for its brokers.
+    waits_for_brokers: bool,
 }
 
 impl Default for Duties {
@@ -66,14 +69,15 @@ impl Default for Duties {
             not_before_us: 0,
             has_jobs: false,
             has_failed: false,
+            waits_for_brokers: false,
         }
     }
 }
 
 impl Duties {
     pub(super) fn add(&mut self, duty: Duty) {
-        if !self.waiting.iter().any(|known| known.is_like(&duty)) {
-            self.waiting.push_back(duty);
+        if !self.waiting.iter().any(|(_, known)| known.is_like(&duty)) {
+            self.waiting.push_back((0, duty));
         }
     }
 
@@ -92,9 +96,15 @@ impl Duties {
         Ok(())
     }
 
-    /// The next step comes a little later.
+    /// The duty whose step this is goes on a little later, and the others meanwhile.
     pub(super) fn wait_for_brokers(&mut self) {
-        self.has_failed = true;
+        self.waits_for_brokers = true;
+    }
+
+    /// Puts the rest of a duty behind the others: a dead pod with many sessions does not delay wills that are due.
+    fn put_back(&mut self, rest: Duty, now_us: u64) {
+        let not_before_us = if self.waits_for_brokers { now_us + RETRY_US } else { 0 };
+        self.waiting.push_back((not_before_us, rest));
     }
 
     pub(super) fn grow(&mut self) {
@@ -107,11 +117,16 @@ impl Duties {
 
     /// How long the writer may wait for jobs before the next step; `None` without duties.
     pub(super) fn wait(&self, now_us: u64) -> Option<Duration> {
-        (!self.waiting.is_empty()).then(|| Duration::from_micros(self.not_before_us.saturating_sub(now_us)))
+        let first = self.waiting.iter().map(|(not_before_us, _)| *not_before_us).min()?;
+        Some(Duration::from_micros(first.max(self.not_before_us).saturating_sub(now_us)))
     }
 
     fn next(&mut self, now_us: u64) -> Option<Duty> {
-        if now_us < self.not_before_us { None } else { self.waiting.pop_front() }
+        if now_us < self.not_before_us {
+            return None;
+        }
+        let at = self.waiting.iter().position(|(not_before_us, _)| *not_before_us <= now_us)?;
+        self.waiting.remove(at).map(|(_, duty)| duty)
     }
 
     fn note_step(&mut self, now_us: u64, took_us: u64, work_us: u64) {
@@ -141,9 +156,13 @@ pub(super) fn step(writer: &mut Writer<'_>) {
         Duty::Recover(recovery) => pods::recover_some(writer, recovery),
         Duty::Unleft => writer.write_some_unleft().then_some(Duty::Unleft),
     };
-    // Behind the others: a dead pod with many sessions does not delay wills that are due.
-    writer.duties.waiting.extend(rest);
     let now_us = clock.micros();
+    if let Some(rest) = rest {
+        writer.duties.put_back(rest, now_us);
+    }
+    if std::mem::take(&mut writer.duties.waits_for_brokers) {
+        return;
+    }
     writer.duties.note_step(now_us, now_us - began_us, writer.work_us);
 }
 

@@ -58,7 +58,7 @@ fn retained(store: &Store, clock: &Clock, brokers: &Brokers, broker: &Broker) ->
                 record::decode(topic.into(), &item.body, clock).ok_or(LayerError::Corrupt("message"))?;
             if message.is_expired(now) {
                 expired.push(item.topic);
-            } else if brokers.may_retain(broker.retained_bytes() + retained_size(&message)) {
+            } else if brokers.may_retain(broker, retained_size(&message)) {
                 broker.retain(&Arc::new(message));
             } else {
                 broker.retained_memory.is_incomplete.store(true, Ordering::Relaxed);

@@ -161,7 +161,8 @@ impl Store {
             region.wait_for_joins(&shared.brokers.all());
         }
         patiently(clock, "cannot end the sessions of an earlier run", || match writer::abandon(&shared) {
-            // The store refuses writes, as with a full disk: live traffic goes on.
+            // The error was logged. It will not pass by waiting, as with a full disk, and live traffic must go on: those
+            // sessions stay until their clients come or the next start.
             Err(error) if !writer::may_pass(&error) => Ok(()),
             ended => ended,
         })?;

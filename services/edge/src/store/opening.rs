@@ -5,6 +5,7 @@
 //! same time: neither other brokers, nor the pages of sessions, nor the writer wait for a large one.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,20 +36,27 @@ impl Sized for ToOpen {
     }
 }
 
-/// Brokers that are being opened, each with the event loops that wait for it.
 #[derive(Default)]
 pub(super) struct Openings {
+    /// Brokers that are being opened, each with the event loops that wait for it.
     begun: Mutex<HashMap<Box<str>, Vec<u16>>>,
     ended: Condvar,
+    /// Brokers for which [`Shared::are_open`] has asked: `false` while they are queued or being opened, `true` after
+    /// that has failed.
+    due: Mutex<HashMap<Arc<str>, bool>>,
 }
 
 impl Openings {
     fn begun(&self) -> MutexGuard<'_, HashMap<Box<str>, Vec<u16>>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn due(&self) -> MutexGuard<'_, HashMap<Arc<str>, bool>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Ends an opening, also when it panics.
+/// Ends an opening, also when it panics: `run` catches that.
 struct Begun<'s> {
     shared: &'s Shared,
     name: &'s str,
@@ -79,7 +87,16 @@ impl Drop for Begun<'_> {
 pub(super) fn run(shared: &Shared) {
     loop {
         match shared.opens.take_some(WAIT, 1) {
-            Taken::Work(asked) => asked.into_iter().for_each(|one| shared.open_for(one)),
+            Taken::Work(asked) => {
+                for one in asked {
+                    let name = one.name.clone();
+                    // A broker whose rows cause a panic must not end the threads that open the others.
+                    if catch_unwind(AssertUnwindSafe(|| shared.open_for(one))).is_err() {
+                        tracing::error!(broker = &*name, "opening a broker ended with a panic");
+                        shared.openings.due().insert(name, true);
+                    }
+                }
+            }
             Taken::Nothing => {}
             Taken::Closed => return,
         }
@@ -92,7 +109,7 @@ impl Shared {
         self.opens.push(&mut vec![ToOpen { name, core: Some(core) }]);
     }
 
-    /// Returns whether these brokers are open, as far as they exist. If not, they are being opened now.
+    /// Returns whether these brokers are open, as far as they exist and can be opened. If not, they are being opened now.
     pub(super) fn are_open(&self, ids: impl Iterator<Item = u64>) -> Result<bool, LayerError> {
         let closed: HashSet<u64> = ids.filter(|id| self.brokers.by_id(*id).is_none()).collect();
         if closed.is_empty() {
@@ -104,9 +121,22 @@ impl Shared {
         });
         let names = block_on(names)?.into_iter().flatten();
         let names = names.filter_map(|name| Some(std::str::from_utf8(&name).ok()?.into()));
-        let mut asked: Vec<ToOpen> = names.map(|name| ToOpen { name, core: None }).collect();
-        let are_open = asked.is_empty();
-        asked.retain(|one| !self.openings.begun().contains_key(&*one.name));
+        let (mut asked, mut are_open) = (Vec::new(), true);
+        let mut due = self.openings.due();
+        for name in names {
+            let name: Arc<str> = name;
+            match due.get(&name) {
+                // The step finds the same error, and decides what becomes of the session.
+                Some(true) => drop(due.remove(&name)),
+                Some(false) => are_open = false,
+                None => {
+                    are_open = false;
+                    due.insert(name.clone(), false);
+                    asked.push(ToOpen { name, core: None });
+                }
+            }
+        }
+        drop(due);
         self.opens.push(&mut asked);
         Ok(are_open)
     }
@@ -116,12 +146,14 @@ impl Shared {
         if let Some(waiting) = self.openings.begun().get_mut(&*name) {
             return waiting.extend(core);
         }
-        let opened = self.open(&name);
+        let opened = self.open_with(&name, core);
         if let Err(error) = &opened {
             tracing::error!(%error, broker = &*name, "a broker cannot be read; its clients are refused and may retry");
         }
-        if let Some(core) = core {
-            self.answer_opened(core, name, opened.as_ref().ok().map(Option::as_ref));
+        if core.is_none() && opened.is_err() {
+            self.openings.due().insert(name, true);
+        } else {
+            self.openings.due().remove(&name);
         }
     }
 
@@ -136,9 +168,17 @@ impl Shared {
 
     /// Opens a broker, or waits until another thread has done so. `None`: there is no such broker.
     pub(super) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, LayerError> {
+        self.open_with(name, None)
+    }
+
+    /// The same; `core` gets the answer, too.
+    fn open_with(&self, name: &str, core: Option<u16>) -> Result<Option<Arc<Broker>>, LayerError> {
         let mut begun = self.openings.begun();
         loop {
             if let Some(broker) = self.brokers.get(name) {
+                if let Some(core) = core {
+                    self.answer_opened(core, name.into(), Some(Some(&broker)));
+                }
                 return Ok(Some(broker));
             }
             if !begun.contains_key(name) {
@@ -146,7 +186,7 @@ impl Shared {
             }
             begun = self.openings.ended.wait(begun).unwrap_or_else(PoisonError::into_inner);
         }
-        begun.insert(name.into(), Vec::new());
+        begun.insert(name.into(), core.into_iter().collect());
         drop(begun);
         let begun = Begun { shared: self, name };
         let opened = self.read_broker(name);
@@ -159,6 +199,7 @@ impl Shared {
             block_on(self.layers.run(async |tx| catalog::get(&tx, name.as_bytes(), Read::Snapshot).await))?;
         let Some(found) = found else { return Ok(None) };
         let broker = Arc::new(Broker::new(found.id, name, self.mailboxes.len()));
+        self.brokers.count_retained_of(&broker);
         let sessions = load::all(&self.layers, &self.clock, &self.brokers, &broker)?;
         broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
         broker.counters[self.mailboxes.len()].sessions.add(sessions);

@@ -1,4 +1,4 @@
-//! Ends of connections that the store refused, and that the writer tries again.
+//! Ends of connections and new webhooks that the store refused, and that the writer tries again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,12 +7,11 @@ use super::writer::Writer;
 use crate::jobs::{Job, Write};
 
 impl Writer<'_> {
-    /// Tries the oldest of them in one transaction. Returns whether there are more that may succeed now.
+    /// Tries the oldest of them in one transaction. Returns whether others are left and some of these were written.
     pub(super) fn write_some_unleft(&mut self) -> bool {
         let (before, count) = (self.unleft.len(), self.duties.sessions().min(self.unleft.len()));
         let jobs: Vec<Job> = self.unleft.drain(..count).collect();
-        self.write(jobs);
-        self.put_back_unfinished();
+        self.write_whole(jobs);
         !self.unleft.is_empty() && self.unleft.len() < before
     }
 
@@ -34,6 +33,14 @@ impl Writer<'_> {
             _ => false,
         };
         let jobs: Vec<Job> = self.unleft.extract_if(.., returns).collect();
-        self.write(jobs);
+        self.write_whole(jobs);
+    }
+
+    /// Writes all of these jobs before anything else, in as many transactions as they need.
+    fn write_whole(&mut self, mut jobs: Vec<Job>) {
+        while !jobs.is_empty() {
+            self.write(jobs);
+            jobs = std::mem::take(&mut self.unfinished);
+        }
     }
 }

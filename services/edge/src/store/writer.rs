@@ -127,7 +127,7 @@ pub(super) struct Writer<'s> {
     looked_around_at: u64,
     backlog: Backlog<Job>,
     /// Jobs that the last transaction ran in part or not at all, in order.
-    unfinished: Vec<Job>,
+    pub(super) unfinished: Vec<Job>,
     pub(super) away: Away,
     pub(super) duties: Duties,
     /// Sessions whose loss is announced to their event loop again, by time in milliseconds of the process.
@@ -234,7 +234,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    pub(super) fn put_back_unfinished(&mut self) {
+    fn put_back_unfinished(&mut self) {
         for job in std::mem::take(&mut self.unfinished).into_iter().rev() {
             self.shared.writes.count(job.owner(), job.size());
             self.backlog.put_back(job);

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use bytes::Bytes;
+use millrace_layers::{Store, catalog, retained};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
     Connect, Packet, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will, encode,
 };
-use millrace_storage::Database;
+use millrace_storage::{Database, Read, block_on};
 
 use crate::away::{Far, Mended, Way};
 use crate::common::{Client, Server, connect, id, properties, publish_qos, will};
@@ -167,8 +169,8 @@ fn a_broker_that_is_not_there_refuses_and_one_that_is_made_later_does_not() {
         assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS, "{name}");
     }
     // Made behind its back, as a control plane does; for a moment it is still believed not to be there.
-    let layers = millrace_layers::Store::new(database);
-    millrace_storage::block_on(layers.ensure_broker(b"nobody")).unwrap();
+    let layers = Store::new(database);
+    block_on(layers.ensure_broker(b"nobody")).unwrap();
     let answers = || {
         let mut client = to(&server, "nobody.mqtt.example");
         client.send(&Packet::Connect(connect(V5, "ann")));
@@ -348,4 +350,40 @@ fn a_broker_that_takes_long_to_open_delays_neither_others_nor_the_writer() {
     for client in &mut of_acme {
         assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS);
     }
+}
+
+#[test]
+fn a_broker_that_cannot_be_read_does_not_stop_the_wills_of_others() {
+    /// So that each shard of what is due has some of the broker that cannot be read.
+    const DEVICES: usize = 100;
+    let database = Database::memory();
+    let server = start(&database, 2, &BROKERS);
+    let soon = || properties(&[Property::SessionExpiryInterval(60)]);
+    let delayed = |payload| {
+        let delay = properties(&[Property::WillDelayInterval(2)]);
+        Some(Will { properties: delay, ..will("wills", payload) })
+    };
+    let mut devices = Vec::new();
+    for number in 0..DEVICES {
+        let name = format!("device {number}");
+        let device = Connect { will: delayed(b"lost"), properties: soon(), ..connect(V5, &name) };
+        devices.push(open(&server, "acme", device));
+    }
+    let device = Connect { will: delayed(b"gone"), properties: soon(), ..connect(V5, "device") };
+    devices.push(open(&server, "umbrella", device));
+    devices.into_iter().for_each(Client::cut);
+    eventually(|| metric(&server, "millrace_connections_open", "") == 0, || "they are connected".into());
+    server.edge.shutdown(Duration::from_secs(5));
+
+    // A retained message that nobody can decode.
+    let layers = Store::new(database.clone());
+    let damaged = layers.run(async |tx| {
+        let acme = catalog::get(&tx, b"acme", Read::Serializable).await?.expect("a broker");
+        retained::set(&tx, acme.id, b"t", &Bytes::from_static(b"\xFF")).await
+    });
+    block_on(damaged).expect("a row");
+    let server = start(&database, 2, &["default"]);
+    let mut reader = open(&server, "umbrella", connect(V5, "reader"));
+    reader.subscribe("wills", QoS::AtLeastOnce);
+    assert_eq!(take(&mut reader).payload, b"gone");
 }

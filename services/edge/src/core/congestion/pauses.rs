@@ -1,5 +1,5 @@
-//! Publishers that are not read for now. Each operation takes logarithmic time, because thousands of publishers are paused at
-//! once when the store or a mailbox is full.
+//! Publishers that are not read for now. No operation searches all of them, because thousands are paused at once when the
+//! store or a mailbox is full.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -42,13 +42,20 @@ impl Deadlines {
         self.order.insert((at, id.slot, id.generation));
     }
 
+    /// Moves the deadline of a paused publisher, unless it is later already.
+    pub(in crate::core) fn put_off(&mut self, id: ConnectionId, at: Millis) {
+        if self.of.get(&id).is_some_and(|before| *before < at) {
+            self.set(id, at);
+        }
+    }
+
     pub(in crate::core) fn remove(&mut self, id: ConnectionId) {
         if let Some(at) = self.of.remove(&id) {
             self.order.remove(&(at, id.slot, id.generation));
         }
     }
 
-    /// The publisher with the earliest deadline, if that has come.
+    /// The publisher with the earliest deadline, if that has come. It stays until [`Self::remove`] or [`Self::set`].
     pub(in crate::core) fn due(&self, core: u16, now: Millis) -> Option<ConnectionId> {
         let (at, slot, generation) = *self.order.first()?;
         (at <= now).then_some(ConnectionId { core, slot, generation })

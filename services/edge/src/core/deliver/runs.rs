@@ -158,7 +158,7 @@ impl Core {
         next
     }
 
-    /// For receivers whose packets differ from those of the others.
+    /// For receivers that cannot share the bytes: those with subscription identifiers, or that still get retained messages.
     fn deliver_run_singly(
         &mut self,
         routes: &Routes,
