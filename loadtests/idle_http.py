@@ -17,28 +17,17 @@ import http.client
 import os
 import selectors
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-START_S = 30
+from server import START_S, field, serving
+
 PER_ADDRESS = 250
 CONNECTIONS_MAX = 2_048
 PAUSE_S = 0.05
 # The strangers' own descriptors: the server closes most connections soon.
 OWN_MAX = 4_096
-
-
-def field(data: bytes) -> bytes:
-    return len(data).to_bytes(2, "big") + data
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Strangers(threading.Thread):
@@ -165,30 +154,8 @@ def main() -> int:
     parser.add_argument("--puback-ms", type=float, default=500.0)
     parser.add_argument("--healthz-ms", type=float, default=500.0)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+b") as log:
-        mqtt, web, admin = free_port(), free_port(), free_port()
-        command = [args.millrace, "serve", "--data-dir", f"{folder}/data", "--ws-listen", "off"]
-        ports = (("--mqtt-listen", mqtt), ("--http-listen", web), ("--admin-listen", admin))
-        command += [part for flag, port in ports for part in (flag, f"127.0.0.1:{port}")]
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            for _ in range(START_S * 10):
-                try:
-                    for port in (mqtt, web, admin):
-                        socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except ConnectionRefusedError:
-                    if server.poll() is not None:
-                        break
-                    time.sleep(0.1)
-            return 0 if measure(args, mqtt, web, admin) else 1
-        except Exception:
-            log.seek(0)
-            print(log.read()[-2_000:].decode(errors="replace"), file=sys.stderr)
-            raise
-        finally:
-            server.terminate()
-            server.wait()
+    with serving(args.millrace) as (mqtt, web, admin):
+        return 0 if measure(args, mqtt, web, admin) else 1
 
 
 if __name__ == "__main__":

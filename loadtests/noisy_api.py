@@ -16,23 +16,17 @@ import json
 import multiprocessing
 import os
 import random
-import re
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-START_S = 30
+from server import START_S, field, serving
+
 NICE = 5
 SESSIONS = 2_000
 WAITING = 500
 EXPENSIVE = ("sessions?limit=200", "topics", "usage")
-
-
-def field(data: bytes) -> bytes:
-    return len(data).to_bytes(2, "big") + data
 
 
 def packet(first: int, body: bytes) -> bytes:
@@ -42,12 +36,6 @@ def packet(first: int, body: bytes) -> bytes:
         length += bytes([low | (0x80 if rest else 0)])
         if not rest:
             return bytes([first]) + length + body
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Tenant:
@@ -172,31 +160,10 @@ def main() -> int:
     parser.add_argument("--ratio", type=float, default=2.0)
     parser.add_argument("--healthz-ms", type=float, default=50.0)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+b") as log:
-        mqtt, web, admin = free_port(), free_port(), free_port()
-        command = [args.millrace, "serve", "--data-dir", f"{folder}/data", "--ws-listen", "off", "--sign-up", "anybody"]
-        ports = (("--mqtt-listen", mqtt), ("--http-listen", web), ("--admin-listen", admin))
-        command += [part for flag, port in ports for part in (flag, f"127.0.0.1:{port}")]
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            for _ in range(START_S * 10):
-                try:
-                    socket.create_connection(("127.0.0.1", web)).close()
-                    break
-                except ConnectionRefusedError:
-                    if server.poll() is not None:
-                        break
-                    time.sleep(0.1)
-            loud, quiet = Tenant(web, "loud"), Tenant(web, "quiet")
-            broker = populate(loud, mqtt)
-            return 0 if compare(args, loud, quiet, broker, admin) else 1
-        except Exception:
-            log.seek(0)
-            print(re.sub(rb"\x1b\[[0-9;]*m", b"", log.read()[-2_000:]).decode(errors="replace"), file=sys.stderr)
-            raise
-        finally:
-            server.terminate()
-            server.wait()
+    with serving(args.millrace, "--sign-up", "anybody") as (mqtt, web, admin):
+        loud, quiet = Tenant(web, "loud"), Tenant(web, "quiet")
+        broker = populate(loud, mqtt)
+        return 0 if compare(args, loud, quiet, broker, admin) else 1
 
 
 def compare(args, loud: Tenant, quiet: Tenant, broker: str, admin: int) -> bool:

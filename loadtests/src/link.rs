@@ -20,6 +20,11 @@ const FIRST_PORT: u32 = 2048;
 /// Ports to try, because a listener on all addresses may use one.
 const TRIES_MAX: u32 = 100;
 
+/// Whether a read or write of a blocking socket with a time-out may be tried again.
+pub(crate) fn is_pause(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
 /// Source address in 127.0.0.0/8 and source port of connection `number` of process `pid`. An
 /// address has too few ports for the large scenarios, and blocks a port for a minute that it closed
 /// first. So every process, and every few thousand connections, get an address of their own. The

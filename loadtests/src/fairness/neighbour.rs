@@ -11,15 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 
 use clap::ValueEnum;
-use rustix::process::setpriority_process;
 
 use super::wire::{self, Target, Work};
 use crate::clock;
 use crate::failure::Outcome;
+use crate::machine::stand_back;
 use crate::packet::{self, PublishTemplate};
 
-/// A much lower priority would starve the neighbour on a busy machine, and then it disturbs nobody.
-const NICE: i32 = 5;
 const TOPIC: &str = "fair";
 const UNSUBACK: u8 = 11;
 /// Filters of one connection that `subscribes` adds and removes in turn.
@@ -230,13 +228,6 @@ fn leave(mut stream: &TcpStream) -> bool {
     let is_there = stream.set_nonblocking(true).is_ok() && stream.read_exact(&mut connack).is_ok();
     let is_accepted = is_there && connack[0] >> 4 == packet::CONNACK && connack[3] == 0;
     is_accepted && stream.write_all(&packet::DISCONNECT).is_ok()
-}
-
-/// Threads that the calling thread starts later inherit the priority.
-fn stand_back() {
-    // On Linux this sets the calling thread's priority. If it fails, both phases with a neighbour
-    // show higher figures.
-    let _ = setpriority_process(None, NICE);
 }
 
 #[cfg(test)]

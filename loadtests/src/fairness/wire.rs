@@ -1,7 +1,7 @@
 //! Connections to the server as its gateway makes them, and the loops that send by the clock and
 //! receive.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 use crate::latency::Histogram;
+use crate::link::is_pause;
 use crate::packet::{self, Stamp, next_frame};
 
 /// Timeout of a read, after which the reader looks whether the run is over.
@@ -181,10 +182,6 @@ fn write_all(mut stream: &TcpStream, mut bytes: &[u8], done: &AtomicBool) -> boo
         }
     }
     true
-}
-
-fn is_pause(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 /// Receives and acknowledges until `done` is set. Returns the latencies and the number of live

@@ -1,7 +1,7 @@
 //! A blocking MQTT client for the attacks and for the clients that are measured beside them. Every
 //! wait has a timeout, so a server that never answers cannot stop the run.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use socket2::{Domain, Socket, Type};
 use super::packets::{self, CONNACK, Connect, DISCONNECT, SUBACK};
 use crate::clock;
 use crate::failure::{Failure, Outcome, While};
+use crate::link::is_pause;
 use crate::packet::next_frame;
 
 /// Longest write; after it the server counts as not reading.
@@ -155,8 +156,4 @@ impl Client {
         while self.read(clock::now_ns() + 1_000_000).is_some() {}
         self.closed
     }
-}
-
-pub(super) fn is_pause(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

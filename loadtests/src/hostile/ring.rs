@@ -3,19 +3,13 @@
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::process::setpriority_process;
-
 use super::client::{Client, dial};
 use super::packets::Connect;
 use super::server::{ATTACKED, Server};
 use super::verdict::{Bound, Check};
 use crate::clock;
 use crate::failure::{Outcome, While};
-
-/// Priority of hostile threads: lower than the server's, because their clients would be on other
-/// machines. A much lower priority would starve them on a busy machine, and then they attack
-/// nobody.
-const NICE: i32 = 5;
+use crate::machine::stand_back;
 
 const MEMORY_LOOKS: u32 = 8;
 const MEMORY_LOOK_MS: u64 = 100;
@@ -118,10 +112,4 @@ impl<'s> Ring<'s> {
             }
         });
     }
-}
-
-/// Lowers the priority of the calling thread and of the threads that it starts.
-pub(super) fn stand_back() {
-    // On Linux this sets the calling thread's priority. If it fails, the figures are higher.
-    let _ = setpriority_process(None, NICE);
 }

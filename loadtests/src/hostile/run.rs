@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::attacks::{Attack, By};
 use super::friends::{Friend, Kind};
 use super::report::{Row, Usage};
-use super::ring::{Ring, stand_back};
+use super::ring::Ring;
 use super::server::{ATTACKED, FRIENDLY, Server};
 use super::verdict::{Bound, Check, Waits, Wanted};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
+use crate::machine::stand_back;
 use crate::machine::stretch;
 
 /// Milliseconds for which the friendly clients run alone before the attack.

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
-use super::client::{Client, is_pause};
+use super::client::Client;
 use super::packets::{PINGRESP, PUBACK, Publish};
-use super::ring::{Ring, stand_back};
+use super::ring::Ring;
 use crate::clock;
 use crate::failure::{Failure, Outcome};
+use crate::link::is_pause;
+use crate::machine::stand_back;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const READ_BYTES: usize = 256 * 1024;

@@ -6,10 +6,11 @@ use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::client::Client;
 use crate::hostile::packets::{self, Connect, PUBACK, Publish};
-use crate::hostile::ring::{Ring, stand_back};
+use crate::hostile::ring::Ring;
 use crate::hostile::server::FRIENDLY;
 use crate::hostile::traffic::combinations;
 use crate::hostile::verdict::STORED;
+use crate::machine::stand_back;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::account(

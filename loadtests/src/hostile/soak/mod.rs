@@ -10,12 +10,13 @@ use std::path::Path;
 
 use super::attacks::{self, Attack, By};
 use super::http;
-use super::ring::{Ring, stand_back};
+use super::ring::Ring;
 use super::run::{FriendWaits, Friends};
 use super::server::{Server, Setup};
 use super::verdict::WANTED;
 use crate::clock;
 use crate::failure::{Failure, Outcome};
+use crate::machine::stand_back;
 use crate::machine::stretch;
 use verdict::{Limits, Round, TURN_S_MAX, Turns};
 

@@ -99,11 +99,7 @@ impl Core {
         });
         // Resumed publishers may have been paused again.
         for (receiver, mut waiting) in behind {
-            let again = self.pauses.behind.remove(&receiver);
-            again
-                .into_iter()
-                .flat_map(|mut again| std::iter::from_fn(move || again.pop()))
-                .for_each(|id| waiting.push(id));
+            waiting.append(self.pauses.behind.remove(&receiver).unwrap_or_default());
             self.pauses.behind.insert(receiver, waiting);
         }
     }

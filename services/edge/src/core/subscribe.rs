@@ -130,12 +130,11 @@ impl SubscribeInProgress {
             };
             let former = local.session.subscription(text).copied();
             let is_new = former.is_none();
-            let limit = match () {
-                () if is_kept && text.len() > NAME_BYTES_MAX => Some(Limit::ClientSubscriptions),
-                () if local.session.subscriptions_len() >= session_max && is_new => {
-                    Some(Limit::ClientSubscriptions)
-                }
-                () => room.reached(edit, text, options, is_new),
+            let limit = if is_kept && text.len() > NAME_BYTES_MAX {
+                Some(Limit::ClientSubscriptions)
+            } else {
+                let is_full = local.session.subscriptions_len() >= session_max;
+                room.reached(edit, text, options, is_new, is_full)
             };
             if limit.is_some() {
                 self.reached = limit;

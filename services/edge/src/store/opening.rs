@@ -5,7 +5,6 @@
 //! same time: neither other brokers, nor the pages of sessions, nor the writer wait for a large one.
 
 use std::collections::{HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -56,47 +55,34 @@ impl Openings {
     }
 }
 
-/// Ends an opening, also when it panics: `run` catches that.
-struct Begun<'s> {
+/// An opening that has begun. Its drop answers all that wait for it, also after a panic: that of an API thread ends only its
+/// request.
+struct Opening<'s> {
     shared: &'s Shared,
     name: &'s str,
+    /// `None`: the store has not said whether there is such a broker.
+    opened: Option<Option<Arc<Broker>>>,
 }
 
-impl Begun<'_> {
-    fn end(self, opened: Option<Option<&Arc<Broker>>>) {
-        self.answer(opened);
-        // Another thread may have begun again.
-        std::mem::forget(self);
-    }
-
-    fn answer(&self, opened: Option<Option<&Arc<Broker>>>) {
-        let waiting = self.shared.openings.begun().remove(self.name);
-        self.shared.openings.ended.notify_all();
-        for core in waiting.unwrap_or_default() {
-            self.shared.answer_opened(core, self.name.into(), opened);
-        }
-    }
-}
-
-impl Drop for Begun<'_> {
+impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        self.answer(None);
+        let openings = &self.shared.openings;
+        let waiting = openings.begun().remove(self.name);
+        openings.ended.notify_all();
+        match &self.opened {
+            Some(_) => drop(openings.due().remove(self.name)),
+            None => openings.due().get_mut(self.name).into_iter().for_each(|has_failed| *has_failed = true),
+        }
+        for core in waiting.unwrap_or_default() {
+            self.shared.answer_opened(core, self.name.into(), self.opened.as_ref().map(Option::as_ref));
+        }
     }
 }
 
 pub(super) fn run(shared: &Shared) {
     loop {
         match shared.opens.take_some(WAIT, 1) {
-            Taken::Work(asked) => {
-                for one in asked {
-                    let name = one.name.clone();
-                    // A broker whose rows cause a panic must not end the threads that open the others.
-                    if catch_unwind(AssertUnwindSafe(|| shared.open_for(one))).is_err() {
-                        tracing::error!(broker = &*name, "opening a broker ended with a panic");
-                        shared.openings.due().insert(name, true);
-                    }
-                }
-            }
+            Taken::Work(asked) => asked.into_iter().for_each(|one| shared.open_for(one)),
             Taken::Nothing => {}
             Taken::Closed => return,
         }
@@ -146,14 +132,8 @@ impl Shared {
         if let Some(waiting) = self.openings.begun().get_mut(&*name) {
             return waiting.extend(core);
         }
-        let opened = self.open_with(&name, core);
-        if let Err(error) = &opened {
+        if let Err(error) = self.open_with(&name, core) {
             tracing::error!(%error, broker = &*name, "a broker cannot be read; its clients are refused and may retry");
-        }
-        if core.is_none() && opened.is_err() {
-            self.openings.due().insert(name, true);
-        } else {
-            self.openings.due().remove(&name);
         }
     }
 
@@ -176,6 +156,7 @@ impl Shared {
         let mut begun = self.openings.begun();
         loop {
             if let Some(broker) = self.brokers.get(name) {
+                self.openings.due().remove(name);
                 if let Some(core) = core {
                     self.answer_opened(core, name.into(), Some(Some(&broker)));
                 }
@@ -188,9 +169,9 @@ impl Shared {
         }
         begun.insert(name.into(), core.into_iter().collect());
         drop(begun);
-        let begun = Begun { shared: self, name };
+        let mut opening = Opening { shared: self, name, opened: None };
         let opened = self.read_broker(name);
-        begun.end(opened.as_ref().ok().map(Option::as_ref));
+        opening.opened = opened.as_ref().ok().cloned();
         opened
     }
 

@@ -399,7 +399,7 @@ fn incomplete_packets_of_one_broker_take_a_bounded_memory() {
     let reached = || metric(&server, "millrace_limits_reached_total", "server.input_bytes");
     eventually(|| reached() >= 10, || format!("{} reached", reached()));
     assert!((1..=1_000_000).contains(&held()), "{}", held());
-    // Whoever is within the limit, or has a whole packet, goes on.
+    // A client with whole packets goes on.
     let mut other = Client::connect(&server, V5, "other");
     other.subscribe("t", QoS::AtMostOnce);
     other.send(&Packet::Publish(publish("t", b"small")));

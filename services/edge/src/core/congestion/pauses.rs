@@ -76,6 +76,10 @@ impl Waiting {
         }
     }
 
+    pub(in crate::core) fn append(&mut self, others: Self) {
+        others.order.into_iter().for_each(|id| self.push(id));
+    }
+
     pub(in crate::core) fn pop(&mut self) -> Option<ConnectionId> {
         let id = self.order.pop_front()?;
         self.members.remove(&id);

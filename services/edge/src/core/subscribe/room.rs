@@ -26,12 +26,14 @@ pub(super) struct Room<'b> {
 }
 
 impl Room<'_> {
+    /// The limit that a subscription would exceed; `is_full`: its session has as many as it may.
     pub(super) fn reached(
         &self,
         edit: &Edit<'_>,
         text: &str,
         options: SubscribeOptions,
         is_new: bool,
+        is_full: bool,
     ) -> Option<Limit> {
         let wants_retained =
             || Filter::parse(text).is_some_and(|filter| wants_retained(filter, options, is_new));
@@ -40,6 +42,7 @@ impl Room<'_> {
             () if has_too_many_groups(edit, text) => Some(Limit::ShareNames),
             () if !is_new => None,
             () if self.of_broker == 0 => Some(Limit::BrokerSubscriptions),
+            () if is_full => Some(Limit::ClientSubscriptions),
             () => self.reached_bytes(edit),
         }
     }

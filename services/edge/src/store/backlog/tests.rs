@@ -9,7 +9,7 @@ struct Job {
     name: &'static str,
     cost: usize,
     part_cost: Option<usize>,
-    /// What of it is in the transaction.
+    /// Its cost that is in the transaction.
     part: usize,
     session: Option<u64>,
 }
