@@ -31,8 +31,6 @@ OWN_MAX = 4_096
 
 
 class Strangers(threading.Thread):
-    """Hold idle connections, and open another one for each that the server closes."""
-
     def __init__(self, port: int, number: int):
         super().__init__(daemon=True)
         self.port, self.number = port, number

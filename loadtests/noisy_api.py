@@ -64,7 +64,6 @@ class Tenant:
         return (json.loads(data) if is_json else None), answer.headers
 
     def again(self) -> "Tenant":
-        """The same person over another connection."""
         other = object.__new__(Tenant)
         other.__dict__.update(self.__dict__)
         other.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

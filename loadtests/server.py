@@ -12,7 +12,6 @@ START_S = 30
 
 
 def field(data: bytes) -> bytes:
-    """A binary field of MQTT: its length, then its bytes."""
     return len(data).to_bytes(2, "big") + data
 
 
@@ -24,7 +23,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def serving(program: str, *more: str):
-    """A server with a data folder of its own. Gives its ports: MQTT, HTTP, admin. Prints the end of the log after an error."""
+    """Gives the ports of MQTT, HTTP and admin."""
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+b") as log:
         ports = mqtt, web, admin = free_port(), free_port(), free_port()
         command = [program, "serve", "--data-dir", f"{folder}/data", "--ws-listen", "off", *more]
