@@ -8,7 +8,7 @@ use millrace_layers::due::{self, SHARDS};
 use millrace_layers::pods::{self, Pod};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_layers::{LayerError, subscriptions};
-use millrace_storage::TransactionOption;
+use millrace_storage::{Read, TransactionOption};
 
 use super::apply::{Applier, is_hopeless};
 use super::duties::Duty;
@@ -231,12 +231,17 @@ fn abandon(
             let before = subscriptions::list(applier.tx, id).await?;
             if !is_own {
                 // The pod may be alive: the notice makes it close the connection.
-                let record = sessions::get(applier.tx, id, millrace_storage::Read::Snapshot).await?;
+                let record = sessions::get(applier.tx, id, Read::Snapshot).await?;
                 pods::notify_lost(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
             }
             applier.queue_server_lost(&broker, id, owner).await?;
             if let Some(will) = sessions::abandon(applier.tx, id, owner, now_ms).await? {
                 applier.will(&broker, &will).await?;
+            }
+            if is_own {
+                // The broker was opened before the session became offline, and has not counted it.
+                let is_left = sessions::get(applier.tx, id, Read::Snapshot).await?.is_some();
+                applier.applied().count(&broker).began += usize::from(is_left);
             }
             applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }

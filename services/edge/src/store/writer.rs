@@ -464,6 +464,7 @@ impl<'s> Writer<'s> {
         self.save_groups_in_time();
         if now_ms >= self.swept_at + TICK.as_millis() as u64 {
             self.swept_at = now_ms;
+            self.routes.forget_idle();
             if !self.unleft.is_empty() {
                 self.duties.add(Duty::Unleft);
             }

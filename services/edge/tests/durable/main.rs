@@ -22,6 +22,7 @@ mod drain;
 mod full;
 mod history;
 mod hooks;
+mod idle;
 mod inflight;
 mod key_sets;
 mod leases;
