@@ -15,6 +15,7 @@ mod tools;
 mod access;
 mod away;
 mod brokers;
+mod checkpoints;
 mod client_traces;
 mod clients;
 mod digests;

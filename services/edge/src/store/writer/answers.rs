@@ -188,7 +188,7 @@ impl Writer<'_> {
     }
 
     pub(in crate::store) fn answer(&mut self, write: Write, outcome: Outcome) {
-        let stored = !matches!(outcome, Outcome::Fenced);
+        let stored = !matches!(outcome, Outcome::Fenced | Outcome::Unstored);
         match (write, outcome) {
             (Write::Attach(attach), outcome) => self.answer_attach(attach, outcome),
             (Write::Subscribe(mut subscribe), outcome) => {
@@ -239,6 +239,9 @@ impl Writer<'_> {
                 let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
             }
             (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
+            (Write::Checkpoint(checkpoint), Outcome::Unstored) => {
+                self.post(checkpoint.target.core, Mail::Unsaved(checkpoint));
+            }
             (Write::Detach(detach), _) => {
                 if let Some(connection) = detach.leaves {
                     self.post(connection.core, Mail::Left(connection));
