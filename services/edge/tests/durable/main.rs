@@ -20,6 +20,7 @@ mod client_traces;
 mod clients;
 mod digests;
 mod drain;
+mod expiry;
 mod full;
 mod history;
 mod hooks;
