@@ -2,12 +2,9 @@
 //! how much is left.
 
 use bytes::{Buf, BufMut, Bytes};
-use millrace_storage::{RangeOptions, Transaction};
+use millrace_storage::{Read, Transaction};
 
-use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
-
-/// Rows of one broker that are read; usage in further rows does not count. The lease scan reads as many pods.
-const PODS_MAX: usize = 1_000;
+use crate::{BrokerId, error::LayerResult, rows, tags, tuple::Key};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodUsage {
@@ -51,9 +48,9 @@ pub async fn usage_of_others(
 ) -> LayerResult<Vec<PodUsage>> {
     let prefix = pods(broker);
     let own = prefix.clone().bytes(pod);
-    let page = tx.range(prefix.children(), RangeOptions::first(PODS_MAX).snapshot()).await?;
+    let rows = rows::all(tx, prefix.children(), Read::Snapshot).await?;
     let mut used = Vec::new();
-    for row in page.items.into_iter().filter(|row| *row.key != *own.as_ref()) {
+    for row in rows.into_iter().filter(|row| *row.key != *own.as_ref()) {
         let (until_ms, of_pod) = decode(row.value)?;
         if until_ms >= now_ms {
             used.push(of_pod);
@@ -103,5 +100,17 @@ mod tests {
         assert_eq!(others(b"a", 0), []);
         assert_eq!(others(b"b", 11 + STALE_MS), []);
         assert_eq!(others(b"b", 10), [], "nothing is left of a pod that is gone");
+    }
+
+    #[test]
+    fn the_usage_of_more_than_a_thousand_pods_counts() {
+        let database = database();
+        run(&database, async |tx| {
+            (0..1_200u64).try_for_each(|pod| {
+                report(tx, BROKER, &pod.to_be_bytes(), PodUsage { connections: 1, ..PodUsage::default() }, 10)
+            })
+        });
+        let used = run(&database, async |tx| usage_of_others(tx, BROKER, b"own", 10).await);
+        assert_eq!(used.iter().map(|used| used.connections).sum::<u64>(), 1_200);
     }
 }

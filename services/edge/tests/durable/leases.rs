@@ -25,7 +25,7 @@ fn with_will(pod: &Server, id: &str) -> Client {
 }
 
 fn leases(store: &Store) -> HashMap<Bytes, u64> {
-    let listed = block_on(store.run(async |tx| pods::list(&tx, 100).await)).unwrap();
+    let listed = block_on(store.run(async |tx| pods::list(&tx).await)).unwrap();
     listed.into_iter().map(|pod| (pod.name, pod.until_ms)).collect()
 }
 
@@ -175,4 +175,22 @@ fn publishes_go_on_while_many_sessions_expire() {
     });
     let between = publish_meanwhile(&server, SESSIONS, left);
     assert!(between >= 3, "{between} messages");
+}
+
+#[test]
+fn a_pod_that_ends_is_forgotten_also_behind_a_thousand_others() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    block_on(store.run(async |tx| {
+        (0..1_000).try_for_each(|number| pods::renew(&tx, format!("a{number:04}").as_bytes(), now_ms()))
+    }))
+    .unwrap();
+    let last = Server::on(&database, |config| config.pod = Some("last".into()));
+    let is_listed = || {
+        let listed = block_on(store.run(async |tx| pods::list(&tx).await)).unwrap();
+        listed.iter().any(|pod| *pod.name == *b"last")
+    };
+    eventually(is_listed, || "the pod has no lease".into());
+    drop(last);
+    assert!(!is_listed());
 }
