@@ -1,10 +1,17 @@
 //! The share of a broker's limits that each pod uses. Pods write their own row about once a second and read the others', so each knows
 //! how much is left.
 
+use std::collections::HashSet;
+
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
 
-use crate::{BrokerId, error::LayerResult, rows, tags, tuple::Key};
+use crate::{
+    BrokerId, catalog,
+    error::LayerResult,
+    pods as leases, rows, tags,
+    tuple::{Elements, Key},
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodUsage {
@@ -61,6 +68,30 @@ pub async fn usage_of_others(
     Ok(used)
 }
 
+/// Removes rows that count no more: those of pods without a lease, and those that are too old. Looks at up to `limit`
+/// brokers after the name `from`, and returns the last name, or `None` at the end. A row that a live pod loses here comes
+/// back within a second.
+pub async fn remove_stale(
+    tx: &Transaction,
+    now_ms: u64,
+    from: Option<&[u8]>,
+    limit: usize,
+) -> LayerResult<Option<Bytes>> {
+    let leased: HashSet<Bytes> = leases::list(tx).await?.into_iter().map(|pod| pod.name).collect();
+    let brokers = catalog::list(tx, from, limit).await?;
+    for broker in &brokers {
+        let prefix = pods(broker.id);
+        for row in rows::all(tx, prefix.children(), Read::Snapshot).await? {
+            let pod = Elements::after(&prefix, &row.key)?.bytes()?;
+            let (until_ms, _) = decode(row.value)?;
+            if until_ms + STALE_MS < now_ms || !leased.contains(&*pod) {
+                tx.clear(row.key)?;
+            }
+        }
+    }
+    Ok(brokers.last().filter(|_| brokers.len() == limit).map(|broker| broker.name.clone()))
+}
+
 fn decode(mut value: Bytes) -> LayerResult<(u64, PodUsage)> {
     let until_ms = value.try_get_u64()?;
     let used = PodUsage {
@@ -100,6 +131,38 @@ mod tests {
         assert_eq!(others(b"a", 0), []);
         assert_eq!(others(b"b", 11 + STALE_MS), []);
         assert_eq!(others(b"b", 10), [], "nothing is left of a pod that is gone");
+    }
+
+    #[test]
+    fn rows_of_pods_without_a_lease_and_old_rows_are_removed_whoever_has_their_brokers() {
+        for limit in [1, 2, 100] {
+            let database = database();
+            let now_ms = 2 * STALE_MS;
+            let brokers = [&b"a"[..], b"b", b"c"]
+                .map(|name| run(&database, async |tx| catalog::ensure(tx, name, Bytes::new()).await).0.id);
+            run(&database, async |tx| {
+                leases::renew(tx, b"lives", 1)?;
+                for broker in brokers {
+                    report(tx, broker, b"gone", PodUsage::default(), now_ms)?;
+                    report(tx, broker, b"lives", PodUsage::default(), now_ms)?;
+                }
+                report(tx, brokers[1], b"lives", PodUsage::default(), 1)
+            });
+            let mut from: Option<Bytes> = None;
+            for _ in 0..5 {
+                let at = from.take();
+                from = run(&database, async |tx| remove_stale(tx, now_ms, at.as_deref(), limit).await);
+                if from.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(from, None, "it ends");
+            let left = brokers.map(|broker| {
+                run(&database, async |tx| Ok(rows::all(tx, pods(broker).children(), Read::Snapshot).await?))
+                    .len()
+            });
+            assert_eq!(left, [1, 0, 1], "{limit}");
+        }
     }
 
     #[test]
