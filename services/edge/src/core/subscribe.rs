@@ -483,9 +483,7 @@ impl Core {
             }
             return self.suback_when_confirmed(slot, &broker, pending);
         }
-        if !is_shared {
-            self.flag_due(&pending.replays, &mut stored);
-        }
+        self.flag_due(&pending.replays, &mut stored);
         let local = &mut self.sessions[session as usize];
         if pending.asks {
             let fresh = local.fresh.get_or_insert_default();

@@ -90,10 +90,8 @@ impl Writer<'_> {
     }
 
     pub(super) fn claim_more(&mut self) {
-        if self.shared.is_shared {
-            self.claim_all();
-            self.send(None);
-        }
+        self.claim_all();
+        self.send(None);
     }
 
     /// Charges brokers for filters of ended sessions, which their jobs could not estimate.
