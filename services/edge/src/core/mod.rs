@@ -323,7 +323,8 @@ impl Core {
             || !self.unfinished.fanouts.is_empty()
             || self.unfinished.replays.is_ready()
             || !self.unfinished.due.is_empty()
-            || self.listeners.has_more();
+            || self.listeners.has_more()
+            || self.mail.has_more();
         if is_put_off || !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
             timeout = 0;
         }
@@ -347,7 +348,7 @@ impl Core {
         }
         self.accept();
         self.read_ready();
-        self.take_mail();
+        self.take_mail(self.work.spent().max(work::TURN) + work::TURN);
         self.fan_out();
         self.send_retained();
         self.remove_more_routes();
@@ -457,7 +458,8 @@ impl Core {
 
     fn begin_stop(&mut self) {
         // Messages that were acknowledged to clients of other cores are in the mailbox by now.
-        self.take_mail();
+        self.take_mail(u64::MAX);
+        self.take_mail(u64::MAX);
         self.stopping = true;
         self.stop_listening();
         // Connections that are being closed have already got their reason.

@@ -75,7 +75,7 @@ impl UsageExchange {
         match block_on(tidied) {
             Ok(next) => self.tidied = next,
             Err(error) => {
-                tracing::warn!(%error, "the usage of pods that are gone stays in the store for now")
+                tracing::warn!(%error, "the usage of pods that are gone stays in the store for now");
             }
         }
     }
