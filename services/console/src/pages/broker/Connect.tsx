@@ -1,5 +1,6 @@
 import { Anchor, Button, Group, Stack, Tabs, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { type ReactNode, useState } from 'react'
 import { createCredential, type MadeCredential } from '../../api/access'
 import { useBroker } from '../../api/brokers'
@@ -201,11 +202,18 @@ function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential
   const { broker } = useBroker()
   const target = targetOf(endpoint, made)
   const login = { isMade: made !== null, isBySettings: broker.access_by_settings }
-  const [shown, setShown] = useState<string | null>('mosquitto')
-  const snippet = SNIPPETS.find(({ id }) => id === shown)
+  const { snippet: asked } = useSearch({ from: '/signed-in/b/$broker/connect' })
+  const navigate = useNavigate({ from: '/b/$broker/connect' })
+  const snippet = SNIPPETS.find(({ id }) => id === asked) ?? SNIPPETS[0]
+  const show = (id: string | null) =>
+    void navigate({
+      search: (before) => ({ ...before, snippet: id ?? undefined }),
+      replace: true,
+      resetScroll: false,
+    })
   return (
     <Panel title="Snippets" lead={snippet && snippetLead(snippet, target, login)}>
-      <Tabs value={shown} onChange={setShown} keepMounted={false}>
+      <Tabs value={snippet?.id ?? null} onChange={show} keepMounted={false}>
         <TabList tabs={SNIPPETS.map(({ id, label }) => ({ value: id, label }))} />
         {SNIPPETS.map(({ id, install, file, run, code }) => (
           <Tabs.Panel key={id} value={id}>
