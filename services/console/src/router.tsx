@@ -103,7 +103,7 @@ const overviewRoute = createRoute({
 const connectRoute = createRoute({
   ...under,
   path: '/connect',
-  validateSearch: texts('client', 'user', 'snippet'),
+  validateSearch: texts('client', 'user', 'snippet', 'host'),
   component: lazyRouteComponent(() => import('./pages/broker/Connect'), 'Connect'),
 })
 const liveRoute = createRoute({

@@ -22,7 +22,7 @@ export function snippetLead(
       ? 'USER and PASSWORD stand for a user of the password file of the server, until you turn credentials on.'
       : 'Create a credential first. Until then, USER and PASSWORD stand for it.'
   if (isBoard && isLoopback(target.host))
-    return `A board does not reach ${target.host}, which is this machine alone. Open the server to your network as it says under Endpoint. Then put this machine’s address there, and the name and password of your Wi-Fi, into the snippet.`
+    return `A board does not reach ${target.host}, which is this machine alone. Open the server to your network as it says under Endpoint. Enter this machine’s address there, and put the name and password of your Wi-Fi into the snippet.`
   if (needsRoot && target.tls && !hasOwnCa(target))
     return `The snippet works once you put in the name and password of your Wi-Fi and the root certificate of ${target.host}.`
   return isBoard
