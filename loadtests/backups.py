@@ -27,6 +27,8 @@ ALONE = "BACKUPS_ALONE"
 # Of the small disk: room for a part of the backup only.
 SMALL_PART = 0.4
 FLIPS = 40
+# What a person may do with a broken backup.
+ADVICE = r"use another backup|use the version that wrote it|name the folder"
 SECONDS_MAX = 3600
 
 
@@ -83,11 +85,6 @@ def full_disk(program, folder, port, data, backup, wanted):
         print(f"a backup on a disk that fills up is refused: {said}")
         assert not pathlib.Path(f"{folder}/small/copy").exists(), "a backup that failed looks like one that is whole"
         assert stored_data.publish(port, [("still/here", b"1")], False) == 1
-        partial = pathlib.Path(f"{folder}/small/copy.partial")
-        if partial.exists():
-            # It has no keys yet, so a restore from it would be an empty store.
-            said = program.refuses(".", "restore", str(partial), "--data-dir", f"{folder}/from-partial")
-            print(f"a restore from the part of a backup is refused: {said}")
         said = program.refuses(room, "restore", backup, "--data-dir", f"{folder}/small/restored")
         print(f"a restore on a disk that fills up is refused: {said}")
         assert not pathlib.Path(f"{folder}/small/restored").exists(), "a restore that failed looks like one that is whole"
@@ -127,7 +124,7 @@ def damages(backup, seed):
 
 def broken(program, folder, backup, wanted, seed):
     copy, target = pathlib.Path(f"{folder}/broken"), f"{folder}/from-broken"
-    refused, harmless, sentences = 0, [], {}
+    refused, harmless, unclear, sentences = 0, [], [], {}
     for name, damage in damages(backup, seed):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(backup, copy)
@@ -142,21 +139,21 @@ def broken(program, folder, backup, wanted, seed):
         assert not pathlib.Path(target).exists(), f"{name}: a restore that failed looks like one that is whole"
         shutil.rmtree(f"{target}.partial", ignore_errors=True)
         sentence = said.strip().splitlines()[-1]
-        # What is wrong with which folder, and what to do.
-        assert str(copy) in sentence or "backup" in sentence, f"{name}: the refusal does not name the backup: {sentence}"
-        assert re.search(r"use another backup|use the version that wrote it|name the folder", sentence), f"{name}: the refusal does not say what to do: {sentence}"
+        if not re.search(ADVICE, sentence):
+            unclear.append(f"{name}: {sentence}")
         sentences.setdefault(re.sub(r"\d+", "N", sentence)[:60], sentence)
         refused += 1
     for sentence in sentences.values():
         print(f"  {sentence}")
     print(f"{refused} broken backups refused; {len(harmless)} flipped bits hit nothing, and the restored store is equal")
+    assert not unclear, "a refusal does not say what to do:\n  " + "\n  ".join(unclear)
     assert refused > FLIPS // 4, "nearly all damage went unseen, so this shows nothing"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--millrace", required=True, help="the program")
-    parser.add_argument("--retained", type=int, default=20_000, help="retained messages")
+    parser.add_argument("--retained", type=int, default=100_000, help="retained messages")
     parser.add_argument("--sessions", type=int, default=1_000, help="sessions with queues")
     parser.add_argument("--folder", help="an existing folder with a filled store, source; broken backups are not tried on it")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="which bits are flipped")
@@ -176,6 +173,9 @@ def main():
         assert stored_data.export(program.path, restored) == wanted, "the exports of the store and of the restored one differ"
         print("equal exports of the store and the restored one", flush=True)
         with serving(program.path, data=data) as (port, _, _):
+            # The commands ask the server there; it comes after the ports.
+            while not pathlib.Path(data, "admin.sock").exists():
+                time.sleep(0.01)
             full_disk(program, folder, port, data, backup, wanted)
         if not args.folder:
             print(f"seed {args.seed}", flush=True)

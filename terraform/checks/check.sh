@@ -346,7 +346,7 @@ check_packages() {
     (umask 077 && "$packaging/stage.sh" "$program" "$stage/root" /usr/local)
     local hidden
     hidden=$(find "$stage/root" -not -perm -o=r -o -type d -not -perm -o=x | head -3)
-    [ -z "$hidden" ] || fail "make install: other users cannot read $hidden"
+    [ -z "$hidden" ] || fail "make install: other users cannot read $(xargs <<<"$hidden")"
     [ -e "$stage/root/usr/local/share/zsh/site-functions/_millrace" ] || fail "make install: zsh does not look there for completions"
     readelf --section-headers "$stage/root/usr/local/bin/millrace" >"$stage/sections" || fail "readelf cannot read the program (apt-get install binutils)"
     ! grep -q '\.debug_info' "$stage/sections" || fail "make install: the program is not stripped"
@@ -366,7 +366,7 @@ check_packages() {
         dpkg-deb --contents "$stage"/millrace_0_*.deb >"$stage/contents"
         grep -q '^drwxr-xr-x root/root .* \./$' "$stage/contents" || fail "the package gives the folder that it is extracted to another mode than 0755"
         hidden=$(grep -v '^.......r' "$stage/contents" | head -3) || true
-        [ -z "$hidden" ] || fail "the package: other users cannot read $hidden"
+        [ -z "$hidden" ] || fail "the package: other users cannot read $(xargs <<<"$hidden")"
         grep -q '/usr/share/zsh/vendor-completions/_millrace$' "$stage/contents" || fail "the package: zsh does not look there for completions"
     else
         echo "SKIPPED: the Debian package: dpkg-deb is not installed"
@@ -421,7 +421,7 @@ released() {
         [ "$(archive/millrace-*/bin/millrace -V)" = "$("$program" -V)" ] || fail "the archive has another program"
         for made in LICENSE README.md millrace.service; do [ -s archive/millrace-*/"$made" ] || fail "the archive has no $made"; done
         made=$(find archive -not -perm -o=r -o -type d -not -perm -o=x | head -3)
-        [ -z "$made" ] || fail "other users cannot read what is in the archive: $made"
+        [ -z "$made" ] || fail "other users cannot read what is in the archive: $(xargs <<<"$made")"
     )
 }
 
