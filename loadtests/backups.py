@@ -28,7 +28,7 @@ ALONE = "BACKUPS_ALONE"
 SMALL_PART = 0.4
 FLIPS = 40
 # What a person may do with a broken backup.
-ADVICE = r"use another backup|use the version that wrote it|name the folder"
+ADVICE = r"use another backup|use the version that wrote it|name the folder|may be deleted"
 SECONDS_MAX = 3600
 
 
