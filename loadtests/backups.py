@@ -24,10 +24,9 @@ import stored_data
 from server import serving
 
 ALONE = "BACKUPS_ALONE"
-# Of the small disk: room for a part of the backup only.
+# The small disk has room for a part of the backup only.
 SMALL_PART = 0.4
 FLIPS = 40
-# What a person may do with a broken backup.
 ADVICE = r"use another backup|use the version that wrote it|name the folder|may be deleted"
 SECONDS_MAX = 3600
 
@@ -89,7 +88,6 @@ def full_disk(program, folder, port, data, backup, wanted):
         print(f"a restore on a disk that fills up is refused: {said}")
         assert not pathlib.Path(f"{folder}/small/restored").exists(), "a restore that failed looks like one that is whole"
         resize(int(size_mb * 3) + 64)
-        # With room, the same commands go through, and replace what the failed ones left.
         program.succeeds("backup", f"{folder}/small/copy", "--data-dir", data)
         program.succeeds("restore", f"{folder}/small/copy", "--data-dir", f"{folder}/small/restored")
         assert stored_data.export(program.path, f"{folder}/small/restored") == wanted, "the backup after a full disk differs"

@@ -24,7 +24,6 @@ from server import serving
 
 # Parts of the time of a whole migration after which it and its resumptions are killed, once they copy.
 KILLS = (0.02, 0.04, 0.08, 0.16)
-# An empty target is smaller.
 COPIES_MB = 0.5
 # A server that starts on a part of a store runs until this.
 SERVE_S = 60
@@ -64,7 +63,7 @@ class Migration:
         return "Both stores are equal" not in said
 
     def copied(self):
-        """Keys that it has copied by its own words, before it compared."""
+        """The last number of copied keys that it printed."""
         found = re.findall(r"^Copied ([\d,]+) keys", self.log.read_text(), re.M)
         return number(found[-1]) if found else None
 

@@ -17,7 +17,7 @@ from server import field
 
 GROUP, GROUP_MESSAGES = 100, 5
 SHARED, SHARED_MESSAGES = "$share/workers/jobs/#", 1_000
-# Publishes without their PUBACK; fewer than there are packet ids.
+# Fewer than there are packet ids.
 UNANSWERED_MAX = 20_000
 # Connections at once, and source addresses in turn, because each has fewer than 30,000 free ports.
 AT_ONCE, ADDRESSES = 200, 16
@@ -85,7 +85,7 @@ def queued(sessions: int):
 
 
 def own_queue(number: int) -> list[tuple[str, bytes]]:
-    """What a device that has read nothing gets."""
+    """The messages that wait for a device that has read nothing."""
     group = number // GROUP
     return [(f"device/{number}/cmd", f"to {number}".encode())] + [
         (f"group/{group}/all", f"{message} to group {group}".encode()) for message in range(GROUP_MESSAGES)
@@ -256,7 +256,7 @@ def read_queues(port: int, sessions: int, sample: int) -> int:
 
 
 def size_mb(folder: str) -> float:
-    """What a folder takes on the disk. Its files may come and go meanwhile."""
+    """Size of a folder on the disk. Its files may come and go meanwhile."""
     blocks = 0
     for path in pathlib.Path(folder).rglob("*"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
 """The pods of a region are replaced by the next build and back, one process after the other, under QoS 1 load through the gateway.
 
-No publish fails, each acknowledged message arrives, and a session that is away the whole time has all of them. MILLRACE_NEXT
+No publish fails, each acknowledged message arrives, and a session that is offline the whole time gets all of them. MILLRACE_NEXT
 names the next build. Without FoundationDB the three pods are one process, which is replaced as a whole.
 """
 

@@ -288,7 +288,7 @@ ended() {
     say "$1 was killed; it is started again in $STACK_AGAIN_S s"
 }
 
-# Drains each process of pods and starts the program that the file `upgrade` names in its place. The next one follows when it is well.
+# Drains each process of pods, and starts the program that the file `upgrade` names.
 upgrade() {
     local name code
     STACK_MILLRACE=$(<upgrade)

@@ -153,7 +153,7 @@ peers() {
     echo "rules for certificates: ok"
 }
 
-# What FoundationDB's operator needs of the pods that it makes.
+# FoundationDB's operator needs an account, a group and a kind of images for the pods that it makes.
 store() {
     python3 - "$work/operator.yaml" <<'PY' || fail "the operator's cluster"
 import re, sys

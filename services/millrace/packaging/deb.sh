@@ -4,7 +4,7 @@
 #   deb.sh MILLRACE FOLDER [VERSION]       writes FOLDER/millrace_VERSION_ARCHITECTURE.deb
 # DEB_COMPRESSION=none is for tests: packing takes longer than they do.
 set -euo pipefail
-# What is installed is for everybody, also if new files of the person who builds it are not.
+# Everybody may read what is installed, also if new files of the person who builds it are private.
 umask 022
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -3,7 +3,7 @@
 #
 #   stage.sh MILLRACE FOLDER [PREFIX]       PREFIX is /usr; an empty one is FOLDER itself
 set -euo pipefail
-# What is installed is for everybody, also if new files of the person who builds it are not.
+# Everybody may read what is installed, also if new files of the person who builds it are private.
 umask 022
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
