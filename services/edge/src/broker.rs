@@ -4,7 +4,7 @@
 
 mod closing;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
@@ -58,6 +58,8 @@ struct Known {
     by_id: HashMap<u64, Arc<Broker>, foldhash::fast::RandomState>,
     /// The sums of the counters of closed brokers, in the order of [`BrokerCounters::METRICS`].
     closed_counts: Vec<u64>,
+    /// Hashes of the names of closed brokers.
+    closed: HashSet<u64, foldhash::fast::RandomState>,
 }
 
 impl Brokers {
@@ -116,6 +118,12 @@ impl Brokers {
         all
     }
 
+    /// The open brokers, each found when its turn comes: a pass over many holds none of them open.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Arc<Broker>> {
+        let ids: Vec<u64> = self.read().by_id.keys().copied().collect();
+        ids.into_iter().filter_map(|id| self.peek(id))
+    }
+
     pub(crate) fn insert(&self, broker: &Arc<Broker>) {
         broker.router.count_in(&self.filter_bytes);
         self.count_retained_of(broker);
@@ -124,6 +132,8 @@ impl Brokers {
         });
         self.loads.settle(&broker.home);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let hash = known.hash(&broker.name);
+        known.closed.remove(&hash);
         known.by_name.insert(broker.name.clone(), broker.clone());
         known.by_id.insert(broker.id, broker.clone());
     }

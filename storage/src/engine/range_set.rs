@@ -40,6 +40,17 @@ impl RangeSet {
         before.is_some_and(|(_, end)| range.begin < *end)
     }
 
+    /// The ranges of the set that intersect `range`.
+    pub(super) fn within(&self, range: &KeyRange) -> Self {
+        if range.is_empty() {
+            return Self::default();
+        }
+        let before = self.0.range::<Bytes, _>(..=&range.begin).next_back();
+        let before = before.filter(|(_, end)| range.begin < **end);
+        let inside = self.0.range::<Bytes, _>((Bound::Excluded(&range.begin), Bound::Excluded(&range.end)));
+        Self(before.into_iter().chain(inside).map(|(begin, end)| (begin.clone(), end.clone())).collect())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -100,6 +111,27 @@ mod tests {
         let ranges: Vec<_> = set.into_ranges().collect();
         assert_eq!(ranges, [KeyRange::new("a", "d"), KeyRange::new("e", "k"), KeyRange::new("x", "y")]);
     }
+
+    #[test]
+    fn the_ranges_within_another_are_those_that_intersect_it() {
+        let mut set = RangeSet::default();
+        for (begin, end) in [("b", "d"), ("f", "h"), ("k", "m")] {
+            set.insert(KeyRange::new(begin, end));
+        }
+        for begin in 'a'..='n' {
+            for end in 'a'..='n' {
+                let (begin, end) = (begin.to_string(), end.to_string());
+                let range = KeyRange::new(begin.clone(), end.clone());
+                let within: Vec<_> = set.within(&range).into_ranges().collect();
+                let all = set.clone().into_ranges();
+                let expected: Vec<_> = all
+                    .filter(|of| begin < end && *of.begin < *end.as_bytes() && *of.end > *begin.as_bytes())
+                    .collect();
+                assert_eq!(within, expected, "{begin} to {end}");
+            }
+        }
+    }
+
     #[test]
     fn a_removed_range_leaves_a_gap() {
         let mut set = RangeSet::default();

@@ -19,7 +19,12 @@ const AT_ONCE: usize = 100;
 
 pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
     while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-        for brokers in shared.brokers.all().chunks(AT_ONCE) {
+        let mut open = shared.brokers.each();
+        loop {
+            let brokers: Vec<_> = open.by_ref().take(AT_ONCE).collect();
+            if brokers.is_empty() {
+                break;
+            }
             let changes = block_on(join_all(brokers.iter().map(|broker| changes(shared, broker.id))));
             for (broker, changes) in brokers.iter().zip(changes) {
                 let looked = match changes {

@@ -1,10 +1,12 @@
 //! Closing brokers that nobody uses, so that memory follows the active ones. A closed broker is only rows in the store:
 //! its next client, due will or request opens it again.
 
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Broker, Brokers};
+use super::{Broker, Brokers, Known};
+use crate::clock::Millis;
 use crate::metrics::{self, BrokerCounters, Count};
 
 /// Closed brokers whose last usage is not written yet. While the store does not take it, no further ones are closed.
@@ -16,6 +18,8 @@ pub(super) struct Idleness {
     is_used: AtomicBool,
     looks: AtomicU32,
     stays_open: AtomicBool,
+    /// Least time without use before it is closed, milliseconds.
+    idle_ms: AtomicU64,
 }
 
 impl Idleness {
@@ -35,34 +39,39 @@ pub(super) struct ClosedBrokers {
     count: AtomicU64,
 }
 
+impl Known {
+    pub(super) fn hash(&self, name: &str) -> u64 {
+        self.by_name.hasher().hash_one(name)
+    }
+}
+
 impl Brokers {
-    /// The brokers that had no client and no look-up in the last `looks` calls.
-    pub(crate) fn idle(&self, looks: u32) -> Vec<(u64, Box<str>)> {
-        let known = self.read();
-        let idle = known.by_id.values().filter(|broker| broker.is_idle(looks));
+    /// The brokers that had no client and no look-up in the last `looks` calls, which are `every_ms` apart.
+    pub(crate) fn idle(&self, looks: u32, every_ms: Millis) -> Vec<(u64, Box<str>)> {
+        let idle = self.each().filter(|broker| broker.is_idle(looks, every_ms));
         idle.map(|broker| (broker.id, broker.name.clone())).collect()
     }
 
-    /// Returns false, and closes nothing, if something refers to the broker or is in memory only.
-    pub(crate) fn close(&self, id: u64) -> bool {
+    /// Closes a broker and returns it, unless something refers to it or is in memory only.
+    pub(crate) fn close(&self, id: u64) -> Option<Arc<Broker>> {
         let is_usage_written = self.closed.is_usage_written.load(Ordering::Relaxed);
         let mut unwritten = self.closed.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
         if unwritten.len() >= UNWRITTEN_MAX {
-            return false;
+            return None;
         }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         // Only this map and the one by name refer to it, and while they are locked nobody gets a reference from them.
-        let Some(broker) = known.by_id.get(&id).filter(|broker| Arc::strong_count(broker) == 2) else {
-            return false;
-        };
+        let broker = known.by_id.get(&id).filter(|broker| Arc::strong_count(broker) == 2)?;
         // All changes by those who had a reference are visible now.
         fence(Ordering::Acquire);
-        if broker.has_clients() || !broker.is_written() {
-            return false;
+        if broker.idleness.is_used.load(Ordering::Relaxed) || broker.has_clients() || !broker.is_written() {
+            return None;
         }
         let counts = metrics::sum(broker.counters.iter().map(BrokerCounters::values));
-        let Some(broker) = known.by_id.remove(&id) else { return false };
+        let broker = known.by_id.remove(&id)?;
         known.by_name.remove(&broker.name);
+        let hash = known.hash(&broker.name);
+        known.closed.insert(hash);
         known.closed_counts.resize(counts.len(), 0);
         for ((sum, count), metric) in known.closed_counts.iter_mut().zip(counts).zip(BrokerCounters::METRICS)
         {
@@ -73,9 +82,9 @@ impl Brokers {
         drop(known);
         self.closed.count.fetch_add(1, Ordering::Relaxed);
         if is_usage_written {
-            unwritten.push(broker);
+            unwritten.push(broker.clone());
         }
-        true
+        Some(broker)
     }
 
     /// How many times a broker was closed: announcements of a broker that is opened again are numbered beyond those from before.
@@ -86,6 +95,13 @@ impl Brokers {
     /// Like [`Brokers::by_id`], but does not count as use.
     pub(crate) fn peek(&self, id: u64) -> Option<Arc<Broker>> {
         self.read().by_id.get(&id).cloned()
+    }
+
+    /// A number of a closed broker, by which its clients take turns while it is opened again; `None`: no such broker was open.
+    pub(crate) fn closed_number(&self, name: &str) -> Option<u64> {
+        let known = self.read();
+        let hash = known.hash(name);
+        known.closed.contains(&hash).then_some(hash)
     }
 
     /// The open brokers, and what the closed ones have counted, in the order of [`BrokerCounters::METRICS`].
@@ -118,13 +134,19 @@ impl Broker {
         self.idleness.stays_open.load(Ordering::Relaxed)
     }
 
-    fn is_idle(&self, looks: u32) -> bool {
-        let Idleness { is_used, looks: unused, .. } = &self.idleness;
+    /// `idle_ms`: how long it must be idle before it is closed, because it takes long to open.
+    pub(crate) fn note_opening(&self, idle_ms: Millis) {
+        self.idleness.idle_ms.store(idle_ms, Ordering::Relaxed);
+    }
+
+    fn is_idle(&self, looks: u32, every_ms: Millis) -> bool {
+        let Idleness { is_used, looks: unused, idle_ms, .. } = &self.idleness;
         if is_used.swap(false, Ordering::Relaxed) || self.stays_open() || self.has_clients() {
             unused.store(0, Ordering::Relaxed);
             return false;
         }
-        unused.fetch_add(1, Ordering::Relaxed) + 1 >= looks
+        let unused = unused.fetch_add(1, Ordering::Relaxed) + 1;
+        unused >= looks && Millis::from(unused) * every_ms >= idle_ms.load(Ordering::Relaxed)
     }
 
     /// Whether nothing of the broker is in memory only. The thread that trims queues visits open brokers, so one with
@@ -151,7 +173,7 @@ mod tests {
     }
 
     fn close_idle(brokers: &Brokers, looks: u32) {
-        brokers.idle(looks).into_iter().for_each(|(id, _)| {
+        brokers.idle(looks, 1).into_iter().for_each(|(id, _)| {
             brokers.close(id);
         });
     }
@@ -172,12 +194,23 @@ mod tests {
         }
         assert_eq!(names(&brokers), ["client", "held", "named", "used"]);
         assert!(brokers.by_id(3).is_none());
+        assert!(brokers.closed_number("idle").is_some() && brokers.closed_number("client").is_none());
         drop(held);
         close_idle(&brokers, 3);
         assert_eq!(names(&brokers), ["client", "named", "used"]);
         brokers.by_id(1).unwrap().counters[1].connected.sub(1);
         (0..4).for_each(|_| close_idle(&brokers, 3));
         assert_eq!(names(&brokers), ["named"]);
+    }
+
+    #[test]
+    fn a_broker_that_takes_long_to_open_stays_open_longer() {
+        let brokers = brokers(&[(1, "large"), (2, "small")]);
+        brokers.by_id(1).unwrap().note_opening(6);
+        (0..4).for_each(|_| close_idle(&brokers, 3));
+        assert_eq!(names(&brokers), ["large"]);
+        (0..3).for_each(|_| close_idle(&brokers, 3));
+        assert!(names(&brokers).is_empty());
     }
 
     #[test]

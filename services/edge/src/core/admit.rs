@@ -106,13 +106,14 @@ impl Core {
     /// Whether the store may be asked for the broker of a CONNECT of `bytes` bytes. If not, the CONNECT is processed
     /// again later, or refused now. Clients of unknown brokers take turns with those of known brokers, as if theirs
     /// were one broker.
-    pub(super) fn may_look_up(&mut self, slot: u32, bytes: usize) -> bool {
+    pub(super) fn may_look_up(&mut self, slot: u32, name: &str, bytes: usize) -> bool {
         let id = self.id_of(slot);
         if let Some((_, refusal)) = self.connects.verdict.filter(|(of, _)| *of == id) {
             return refusal.is_none();
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
-        match self.connects.admission.ask(id, UNKNOWN_BROKER, bytes, keeps_up, now, random) {
+        let broker = self.process.brokers.closed_number(name).unwrap_or(UNKNOWN_BROKER);
+        match self.connects.admission.ask(id, broker, bytes, keeps_up, now, random) {
             AdmissionAnswer::Admitted => return true,
             AdmissionAnswer::Waits => self.connections[slot as usize].paused = Paused::ForAdmission,
             AdmissionAnswer::Refused(refusal) => {

@@ -63,9 +63,9 @@ impl Core {
             if self.is_absent(name).is_some() {
                 return ConnectAt::Here(None);
             }
-            let name = name.into();
+            let name: Arc<str> = name.into();
             // Limited, because an unknown name costs a stranger nothing, but the store a read.
-            if self.process.store.is_some() && !self.may_look_up(slot, bytes) {
+            if self.process.store.is_some() && !self.may_look_up(slot, &name, bytes) {
                 return if self.is_refused(slot) { ConnectAt::Here(None) } else { ConnectAt::Later };
             }
             if self.ask_for_broker(slot, &name) {

@@ -50,8 +50,8 @@ impl Core {
         local.is_some_and(|local| self.unfinished.fanouts.has(local.broker.id))
     }
 
-    /// Handles mail until the turn has spent `end`; the rest is left to the next turn.
-    pub(super) fn take_mail(&mut self, end: u64) {
+    /// The mail that was left over, or else what is in the mailbox.
+    fn next_mail(&mut self) -> VecDeque<Mail> {
         let mut mail = std::mem::take(&mut self.mail.incoming);
         if mail.is_empty() {
             // Reading this before the mail guarantees that no message up to `through` is still in the mailbox afterwards.
@@ -61,6 +61,12 @@ impl Core {
             mail = taken.into();
         }
         self.mail.put_off.drain(..).rev().for_each(|letter| mail.push_front(letter));
+        mail
+    }
+
+    /// Handles mail until the turn has spent `end`; the rest is left to the next turn.
+    pub(super) fn take_mail(&mut self, end: u64) {
+        let mut mail = self.next_mail();
         while self.work.spent() < end
             && let Some(letter) = mail.pop_front()
         {

@@ -95,7 +95,7 @@ use mail::MailQueues;
 use of_broker::ByBroker;
 use output::{Output, parts};
 use persistent::PersistentSession;
-use timers::{Calendar, Due};
+use timers::Calendar;
 use trace::Tracing;
 use work::{Unfinished, Work};
 
@@ -432,28 +432,6 @@ impl Core {
     fn next_generation(&mut self) -> u32 {
         self.generation = self.generation.wrapping_add(1);
         self.generation
-    }
-
-    fn look_at_due(&mut self) {
-        while let Some(all) = self.calendar.take(self.now) {
-            self.unfinished.due.extend(all);
-        }
-        let end = self.work.spent() + work::TURN / 2; // Many deadlines may expire in the same second.
-        while self.work.spent() < end
-            && let Some(due) = self.unfinished.due.pop_front()
-        {
-            self.work.spend(work::PACKET);
-            match due {
-                Due::Connection { slot, generation } => self.connection_due(slot, generation),
-                Due::Session { slot, generation } => self.session_due(slot, generation),
-                Due::Answers { slot, generation } => self.answers_due(slot, generation),
-                Due::Packet { slot, generation } => self.packet_due(slot, generation),
-                Due::Accept => self.listeners.retry(),
-                Due::Sys => self.publish_sys(),
-                Due::LookAround => self.look_around_now_and_then(),
-                Due::Checkpoints => self.save_all(),
-            }
-        }
     }
 
     fn begin_stop(&mut self) {

@@ -4,9 +4,9 @@
 //! them, a slice per turn, in the order of the SUBSCRIBE packets. The session reserves a place for them in its queue
 //! (`Session::begin_replay`); live messages wait behind it.
 
+mod late;
 mod lookup;
 
-use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
 
 use millrace_router::Step;
@@ -19,8 +19,9 @@ use super::{Core, parts, work};
 use crate::broker::Broker;
 use crate::jobs::replay::Replay;
 use crate::metrics::BrokerCounters;
+use late::Late;
+use lookup::unsent;
 pub(super) use lookup::{Lookup, Topics};
-use lookup::{Tree, unsent};
 
 const NODES_AT_ONCE: usize = 256;
 
@@ -43,12 +44,8 @@ struct OfSession {
     /// All look-ups but the first one have let go of their snapshots, and new ones do at once.
     has_released: bool,
     places: VecDeque<Lookups>,
-    /// The look-ups that wait at the last place although it belongs to an earlier SUBSCRIBE.
-    late: HashMap<LookupKey, usize>,
+    late: Late,
 }
-
-/// The filter of a look-up, and whether it is of the broker's own topics.
-type LookupKey = (Box<str>, bool);
 
 impl OfSession {
     fn new(generation: u32) -> Self {
@@ -57,23 +54,7 @@ impl OfSession {
             is_listed: false,
             has_released: false,
             places: VecDeque::new(),
-            late: HashMap::new(),
-        }
-    }
-
-    /// Adds a look-up to the last place. One of the same filter that waits there is replaced, so a client that subscribes again
-    /// and again without reading makes no more look-ups than it has filters.
-    fn push_late(&mut self, filter: Box<str>, lookup: Lookup, counters: &BrokerCounters) {
-        let Some(last) = self.places.back_mut() else { return };
-        match self.late.entry((filter, lookup.tree == Tree::Sys)) {
-            MapEntry::Occupied(at) => {
-                count(counters, Delivered::Dropped(DropReason::QueueFull));
-                last[*at.get()] = lookup;
-            }
-            MapEntry::Vacant(new) => {
-                new.insert(last.len());
-                last.push_back(lookup);
-            }
+            late: Late::default(),
         }
     }
 
@@ -150,7 +131,19 @@ impl Replays {
             if own.has_released {
                 lookup.release();
             }
-            own.push_late(filter, lookup, counters);
+            let Some(last) = own.places.back_mut() else { return };
+            if own.late.push(last, filter, lookup) {
+                count(counters, Delivered::Dropped(DropReason::QueueFull));
+            }
+        }
+    }
+
+    /// The session has no such subscription any more.
+    pub(super) fn end(&mut self, session: u32, filter: &str) {
+        if let Some(own) = self.of.get_mut(&session)
+            && let Some(last) = own.places.back_mut()
+        {
+            own.late.end(last, filter);
         }
     }
 
@@ -244,7 +237,7 @@ impl Core {
             lookups.iter_mut().for_each(Lookup::release);
         }
         own.places.push_back(lookups);
-        own.late.clear();
+        own.late = Late::default();
         self.list_replay(session);
     }
 

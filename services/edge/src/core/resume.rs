@@ -241,6 +241,18 @@ impl Core {
         }
     }
 
+    /// Reads on. A session that follows may have been passed over by notices of messages while the store did not know its
+    /// subscription, so its streams may have grown.
+    pub(super) fn read_passed_over(&mut self, session: u32) {
+        if let Some(local) = self.sessions.get_mut(session as usize)
+            && let Some(persistent) = &mut local.persistent
+            && persistent.follows()
+        {
+            persistent.grow();
+        }
+        self.read_on(session);
+    }
+
     fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
         let local = &self.sessions[session as usize];
         let Some(persistent) = &local.persistent else { return };

@@ -632,18 +632,6 @@ impl Core {
         }
     }
 
-    /// Reads on. A session that follows may have been passed over by notices of messages while the store did not know its
-    /// subscription, so its streams may have grown.
-    fn read_passed_over(&mut self, session: u32) {
-        if let Some(local) = self.sessions.get_mut(session as usize)
-            && let Some(persistent) = &mut local.persistent
-            && persistent.follows()
-        {
-            persistent.grow();
-        }
-        self.read_on(session);
-    }
-
     /// Undoes refused changes of subscriptions, because the store cannot answer which retained messages they get (P6), or which
     /// other members share them.
     fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
@@ -753,6 +741,7 @@ impl Core {
             unsubscribe;
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
+        filters.iter().for_each(|filter| self.unfinished.replays.end(session, filter));
         let local = &mut self.sessions[session as usize];
         if let Some(persistent) = &mut local.persistent {
             // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use millrace_session::Seconds;
 
+use super::{Core, work};
+
 /// The generation shows whether the slot still holds the same connection or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -55,6 +57,30 @@ impl Calendar {
 
     pub(crate) fn next(&self) -> Option<Seconds> {
         self.days.first_key_value().map(|(at, _)| *at)
+    }
+}
+
+impl Core {
+    pub(super) fn look_at_due(&mut self) {
+        while let Some(all) = self.calendar.take(self.now) {
+            self.unfinished.due.extend(all);
+        }
+        let end = self.work.spent() + work::TURN / 2; // Many deadlines may expire in the same second.
+        while self.work.spent() < end
+            && let Some(due) = self.unfinished.due.pop_front()
+        {
+            self.work.spend(work::PACKET);
+            match due {
+                Due::Connection { slot, generation } => self.connection_due(slot, generation),
+                Due::Session { slot, generation } => self.session_due(slot, generation),
+                Due::Answers { slot, generation } => self.answers_due(slot, generation),
+                Due::Packet { slot, generation } => self.packet_due(slot, generation),
+                Due::Accept => self.listeners.retry(),
+                Due::Sys => self.publish_sys(),
+                Due::LookAround => self.look_around_now_and_then(),
+                Due::Checkpoints => self.save_all(),
+            }
+        }
     }
 }
 

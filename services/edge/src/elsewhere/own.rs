@@ -76,7 +76,7 @@ impl Own {
 }
 
 /// Announcements from one opening of a broker to its closing: more than any pod makes.
-const NUMBERS_PER_OPENING: u64 = 1 << 40;
+const NUMBERS_PER_OPENING: u64 = 1 << 32;
 
 impl Announced {
     /// `closings`: how many brokers this process has closed before this one was opened.

@@ -113,15 +113,6 @@ impl Peers {
         });
     }
 
-    /// Removes a peer that has closed the broker after its announcement `version`, unless it has opened the broker again since.
-    pub(crate) fn closed(&self, pod: PodId, version: u64) {
-        self.change(|known| {
-            let count = known.len();
-            known.retain(|peer| peer.pod != pod || peer.version == 0 || peer.version > version);
-            ((), known.len() < count)
-        });
-    }
-
     /// The peer opens the broker: its earlier announcements are no longer true. It must be asked for a new one.
     pub(crate) fn opens(&self, pod: PodId) {
         self.change(|known| match find(known, pod) {

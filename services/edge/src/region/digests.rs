@@ -171,6 +171,7 @@ impl Region {
         if self.digests.is_gone(from) {
             return;
         }
+        self.peer_came(broker, from);
         let codes = codes.as_chunks().0.iter().filter_map(|code| Code::from_bytes(*code));
         if !broker.elsewhere.peers.added(from, version, codes) {
             self.doubt(broker, from);
@@ -243,23 +244,18 @@ impl Region {
         ids.into_iter().filter_map(|id| self.brokers.peek(id)).collect()
     }
 
-    /// This pod has closed the broker, whose last announcement had the number `version`.
-    pub(crate) fn leave_broker(&self, broker: u64, version: u64) {
+    /// This pod has closed the broker. An unchanged digest of a number that no pod has makes the others ask for it, and learn that
+    /// the pod lacks the broker.
+    pub(crate) fn leave_broker(&self, broker: &Broker) {
         let Some(fabric) = self.fabric.get() else { return };
-        fabric.leave(To::Broker(broker));
-        fabric.leave(To::BrokerOnPod { pod: fabric.pod(), broker });
-        self.digests.opening().remove(&broker);
-        lock(&self.digests.spread).remove(&broker);
-        self.joins.left(broker);
-        self.members().forget_broker(broker);
-        PodNotice::Closed { broker, version }.send(fabric, To::Pods);
-    }
-
-    pub(super) fn broker_closed(&self, from: PodId, broker: u64, version: u64) {
-        if let Some(broker) = self.brokers.peek(broker) {
-            broker.elsewhere.peers.closed(from, version);
-            self.release(&broker);
-        }
+        let Broker { id, elsewhere, .. } = broker;
+        fabric.leave(To::Broker(*id));
+        fabric.leave(To::BrokerOnPod { pod: fabric.pod(), broker: *id });
+        lock(&self.digests.spread).remove(id);
+        self.joins.left(*id);
+        self.members().forget_broker(*id);
+        let version = elsewhere.own.lock().version + 1;
+        PodNotice::Digest { version, says: 0, digest: &[] }.send_at(fabric, *id, &elsewhere.peers.all());
     }
 
     fn peer_came(&self, broker: &Arc<Broker>, pod: PodId) {

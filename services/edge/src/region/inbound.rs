@@ -298,7 +298,6 @@ impl Region {
             PodNotice::Notices => self.look_for_notices(),
             PodNotice::AskDigest { broker, known } => self.digest_asked(from, broker, known),
             PodNotice::NoBroker { broker } => self.broker_absent(from, broker),
-            PodNotice::Closed { broker, version } => self.broker_closed(from, broker, version),
             PodNotice::AskClients { number, broker, question } => {
                 self.asked_for_clients(from, number, broker, question);
             }

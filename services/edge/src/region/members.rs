@@ -1,7 +1,7 @@
 //! Members of shared subscriptions on other pods. The router has targets of the pseudo-core [`ELSEWHERE`] for them, so
 //! that picking a member works the same for all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use millrace_fabric::PodId;
 use millrace_mqtt::QoS;
@@ -14,14 +14,20 @@ use crate::elsewhere::{ELSEWHERE, is_here};
 /// Most targets of one pod in a group; more members do not increase the pod's share of messages.
 const MEMBERS_MAX: u16 = 16;
 
-/// A shared subscription: its broker, share name and filter.
-type Group = (u64, Box<str>, Box<str>);
+/// A shared subscription of a broker: its share name and filter.
+type Group = (Box<str>, Box<str>);
 
 #[derive(Default)]
 pub(super) struct Members {
     /// The index of a pod is the number in its targets.
     pods: Vec<PodId>,
     by_name: HashMap<Box<[u8]>, PodId>,
+    brokers: HashMap<u64, OfBroker>,
+}
+
+/// Members of a broker's shared subscriptions.
+#[derive(Default)]
+struct OfBroker {
     own: HashMap<Group, u16>,
     theirs: HashMap<PodId, HashMap<Group, u16>>,
 }
@@ -38,12 +44,12 @@ impl Members {
 
     pub(super) fn gone(&mut self, pod: PodId, brokers: impl Fn(u64) -> Option<std::sync::Arc<Broker>>) {
         self.by_name.retain(|_, id| *id != pod);
-        let groups: HashSet<u64> =
-            self.theirs.get(&pod).into_iter().flatten().map(|((broker, ..), _)| *broker).collect();
-        for broker in groups.into_iter().filter_map(brokers) {
+        let has_any = |(id, of): (&u64, &OfBroker)| of.theirs.contains_key(&pod).then_some(*id);
+        let ids: Vec<u64> = self.brokers.iter().filter_map(has_any).collect();
+        for broker in ids.into_iter().filter_map(brokers) {
             self.forget(pod, &broker);
         }
-        self.theirs.remove(&pod);
+        self.brokers.values_mut().for_each(|of| drop(of.theirs.remove(&pod)));
     }
 
     pub(super) fn id_of(&self, name: &[u8]) -> Option<PodId> {
@@ -62,22 +68,23 @@ impl Members {
 
     /// Returns false if the count has not changed.
     pub(super) fn set_own(&mut self, broker: u64, name: &str, filter: &str, count: u16) -> bool {
-        let group = (broker, name.into(), filter.into());
+        let own = &mut self.brokers.entry(broker).or_default().own;
+        let group = (name.into(), filter.into());
         match count {
-            0 => self.own.remove(&group).is_some(),
-            count => self.own.insert(group, count) != Some(count),
+            0 => own.remove(&group).is_some(),
+            count => own.insert(group, count) != Some(count),
         }
     }
 
     /// Share names, filters and numbers of members on this pod.
     pub(super) fn own(&self, of: u64) -> impl Iterator<Item = (&str, &str, u16)> {
-        let own = self.own.iter().filter(move |((broker, ..), _)| *broker == of);
-        own.map(|((_, name, filter), count)| (&**name, &**filter, *count))
+        let own = self.brokers.get(&of).into_iter().flat_map(|of| &of.own);
+        own.map(|((name, filter), count)| (&**name, &**filter, *count))
     }
 
     pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, name: &str, filter: &str, count: u16) {
-        let groups = self.theirs.entry(pod).or_default();
-        let group = (broker.id, Box::from(name), Box::from(filter));
+        let groups = self.brokers.entry(broker.id).or_default().theirs.entry(pod).or_default();
+        let group = (Box::from(name), Box::from(filter));
         let before = match count {
             0 => groups.remove(&group),
             count => groups.insert(group, count),
@@ -88,18 +95,14 @@ impl Members {
 
     pub(super) fn forget(&mut self, pod: PodId, broker: &Broker) {
         let slot = self.number(pod);
-        let Some(groups) = self.theirs.get_mut(&pod) else { return };
-        groups.retain(|(id, name, filter), count| {
-            if *id == broker.id {
-                route(broker, slot, name, filter, *count, 0);
-            }
-            *id != broker.id
-        });
+        let Some(of) = self.brokers.get_mut(&broker.id) else { return };
+        for ((name, filter), count) in of.theirs.remove(&pod).unwrap_or_default() {
+            route(broker, slot, &name, &filter, count, 0);
+        }
     }
 
     pub(super) fn forget_broker(&mut self, broker: u64) {
-        self.own.retain(|(of, ..), _| *of != broker);
-        self.theirs.values_mut().for_each(|groups| groups.retain(|(of, ..), _| *of != broker));
+        self.brokers.remove(&broker);
     }
 
     fn number(&mut self, pod: PodId) -> u32 {

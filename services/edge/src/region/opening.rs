@@ -33,13 +33,18 @@ impl Opening {
 }
 
 impl Digests {
-    pub(super) fn opening(&self) -> MutexGuard<'_, HashMap<u64, Opening>> {
+    fn opening(&self) -> MutexGuard<'_, HashMap<u64, Opening>> {
         lock(&self.opening)
     }
 }
 
 impl Region {
+    pub(crate) fn is_opening(&self, broker: u64) -> bool {
+        self.digests.opening().contains_key(&broker)
+    }
+
     pub(super) fn open(&self, broker: u64) {
+        self.joins.left(broker);
         self.digests.opening().insert(broker, Opening::default());
     }
 

@@ -45,7 +45,8 @@ impl Writer {
 
     fn write_all(&mut self) {
         let now_ms = self.clock.unix_now_ms();
-        for broker in self.brokers.all() {
+        let brokers = self.brokers.clone();
+        for broker in brokers.each() {
             let incidents = broker.incidents.take(now_ms);
             if incidents.is_empty() {
                 continue;

@@ -85,8 +85,12 @@ impl UsageExchange {
         let elapsed_ms = now.saturating_sub(self.last_at).max(1);
         self.last_at = now;
         let is_limited = |broker: &Arc<Broker>| broker.quota.limits().broker != BrokerLimits::default();
-        let brokers: Vec<_> = self.brokers.all().into_iter().filter(is_limited).collect();
-        for brokers in brokers.chunks(AT_ONCE) {
+        let mut limited = self.brokers.each().filter(is_limited);
+        loop {
+            let brokers: Vec<_> = limited.by_ref().take(AT_ONCE).collect();
+            if brokers.is_empty() {
+                return;
+            }
             let exchange = |broker: &Arc<Broker>| self.exchange(broker.clone(), used(broker, elapsed_ms));
             let answers = block_on(join_all(brokers.iter().map(exchange)));
             for (broker, answers) in brokers.iter().zip(answers) {

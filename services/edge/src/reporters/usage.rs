@@ -111,6 +111,7 @@ impl Task {
     /// Writes the usage, after earlier usage that could not be written.
     fn tell(&mut self) -> Result<(), LayerError> {
         if self.is_replaced {
+            drop(self.brokers.take_closed());
             return Ok(());
         }
         self.begin()?;

@@ -14,8 +14,9 @@ use crate::limits::ROUTE_CACHE_BYTES_MAX;
 /// Units of work of a match besides the nodes that it visits, and how many bytes of its result make a unit.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
-/// Calls of [`RouteCache::forget_idle`] that visit the whole cache.
+/// Calls of [`RouteCache::forget_idle`] that visit a small cache, and entries that a call visits at most.
 const FORGET_CALLS: usize = 5;
+const FORGOTTEN_MAX: usize = 2_000;
 /// Units of work of visiting a node in the tree of retained messages or of filters.
 pub(crate) const NODE_WORK: u64 = 2;
 
@@ -101,7 +102,7 @@ impl RouteCache {
     /// Removes the entries of brokers without clients in a part of the cache: an entry keeps its broker open.
     pub(crate) fn forget_idle(&mut self) {
         let capacity = self.entries.capacity();
-        for _ in 0..capacity.div_ceil(FORGET_CALLS) {
+        for _ in 0..capacity.div_ceil(FORGET_CALLS).min(FORGOTTEN_MAX) {
             self.idle_hand = if self.idle_hand + 1 < capacity { self.idle_hand + 1 } else { 0 };
             let entry = self.entries.get(self.idle_hand);
             if entry.is_some_and(|entry| !entry.routes.broker.has_clients()) {

@@ -8,6 +8,23 @@ use crate::clock::Millis;
 /// Looks at the brokers within the time after which an idle one is closed.
 const LOOKS: u32 = 10;
 
+/// A broker is open for at least so many times as long as its opening took.
+const OPENINGS: u64 = 100;
+
+/// A closing that has begun. Its drop lets those open the broker that have asked for it meanwhile.
+struct Closing<'s> {
+    shared: &'s Shared,
+    name: &'s str,
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        let waiting = self.shared.openings.end(self.name);
+        waiting.into_iter().for_each(|core| self.shared.ask_for_broker(core, self.name.into()));
+        self.shared.open_if_due(self.name);
+    }
+}
+
 impl Shared {
     /// The time between two looks, `None` if no broker is closed.
     pub(super) fn look_every_ms(&self) -> Option<Millis> {
@@ -23,24 +40,26 @@ impl Shared {
         if now < at || look_at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        for (id, name) in self.brokers.idle(LOOKS) {
+        for (id, name) in self.brokers.idle(LOOKS, every_ms) {
             self.close(id, &name);
         }
     }
 
-    /// The broker is not opened again before the pod has left it in the region.
     fn close(&self, id: u64, name: &str) {
-        if !self.openings.begin(name) {
+        if self.region.as_ref().is_some_and(|region| region.is_opening(id)) || !self.openings.begin(name) {
             return;
         }
-        let version = self.brokers.peek(id).map_or(0, |broker| broker.elsewhere.own.lock().version);
-        if self.brokers.close(id) {
+        let _closing = Closing { shared: self, name };
+        if let Some(broker) = self.brokers.close(id) {
             if let Some(region) = &self.region {
-                region.leave_broker(id, version);
+                region.leave_broker(&broker);
             }
             tracing::debug!(broker = name, "closed a broker that nobody uses");
         }
-        let waiting = self.openings.end(name);
-        waiting.into_iter().for_each(|core| self.ask_for_broker(core, name.into()));
+    }
+
+    /// How long a broker must be idle, milliseconds, whose opening took so long.
+    pub(super) fn idle_after(opening_ms: Millis) -> Millis {
+        opening_ms.saturating_mul(OPENINGS)
     }
 }

@@ -147,6 +147,15 @@ impl Shared {
         Ok(are_open)
     }
 
+    /// Asks once more for a broker that [`Shared::are_open`] has asked for.
+    pub(super) fn open_if_due(&self, name: &str) {
+        let found =
+            self.openings.due().get_key_value(name).map(|(name, has_failed)| (name.clone(), *has_failed));
+        if let Some((name, false)) = found {
+            self.opens.push(&mut vec![ToOpen { name, core: None }]);
+        }
+    }
+
     fn open_for(&self, ToOpen { name, core }: ToOpen) {
         // A thread that waited for another one to open the broker could not open others.
         if let Some(waiting) = self.openings.begun().get_mut(&*name) {
@@ -199,6 +208,7 @@ impl Shared {
         let found =
             block_on(self.layers.run(async |tx| catalog::get(&tx, name.as_bytes(), Read::Snapshot).await))?;
         let Some(found) = found else { return Ok(None) };
+        let began = self.clock.now();
         let broker = Broker::new(found.id, name, self.mailboxes.len());
         broker.elsewhere.own.lock().begin(self.brokers.closings());
         let broker = Arc::new(broker);
@@ -210,6 +220,7 @@ impl Shared {
         if block_on(self.layers.run(async |tx| millrace_layers::webhooks::has_any(&tx, id).await))? {
             self.brokers.webhooks_changed(id);
         }
+        broker.note_opening(Self::idle_after(self.clock.now().saturating_sub(began)));
         self.brokers.insert(&broker);
         if let Some(region) = &self.region {
             region.join(&broker);

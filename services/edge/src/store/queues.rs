@@ -57,7 +57,7 @@ pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Kee
 
 /// Trims the streams of brokers with limits that a check of a single growing stream cannot enforce.
 pub(super) fn look(shared: &Shared) {
-    for broker in shared.brokers.all() {
+    for broker in shared.brokers.each() {
         let limits = broker.quota.limits();
         let (bytes, has_age) = (limits.broker.queue_bytes, limits.client.queue_age_s.is_some());
         if (bytes.is_some() || has_age)

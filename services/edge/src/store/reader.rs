@@ -99,7 +99,7 @@ fn trim(shared: &Shared, all: bool) {
 
 /// Removes streams without subscribers, and long messages that no stream needs any more.
 fn sweep(shared: &Shared) {
-    for broker in shared.brokers.all() {
+    for broker in shared.brokers.each() {
         sweep_broker(shared, broker.id);
     }
 }

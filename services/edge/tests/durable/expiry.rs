@@ -53,7 +53,8 @@ fn a_session_ends_without_a_will_that_the_store_can_never_hold() {
 fn row(database: &Database, client: &str) -> (Bytes, Bytes) {
     let end = format!("\u{1}s\0\u{1}{client}\0");
     let all = RangeOptions::first(10_000).snapshot();
-    let page = block_on(database.begin_unretried().range(KeyRange::prefix([]), all)).unwrap();
+    let page = database.run(|tx, _| async move { tx.range(KeyRange::prefix([]), all).await });
+    let page = block_on(page).unwrap();
     let row = page.items.into_iter().find(|row| row.key.ends_with(end.as_bytes())).unwrap();
     (row.key, row.value)
 }

@@ -29,7 +29,7 @@ impl Layer {
         if reverse {
             written.reverse();
         }
-        Some(Self { written, cleared: buffer.cleared().clone() })
+        Some(Self { written, cleared: buffer.cleared().within(range) })
     }
 }
 

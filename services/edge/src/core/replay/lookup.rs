@@ -21,7 +21,8 @@ pub(super) enum Tree {
 
 pub(in crate::core) struct Lookup {
     pub(super) tree: Tree,
-    walk: Walk<Arc<Message>>,
+    /// `None`: the subscription has ended.
+    walk: Option<Walk<Arc<Message>>>,
     /// Found by the walk and not sent yet.
     pub(super) found: Option<Arc<Message>>,
     qos: QoS,
@@ -44,7 +45,7 @@ impl Lookup {
 
     fn new(replay: &Replay, tree: Tree, retained: Arc<TreeSnapshot<Arc<Message>>>) -> Self {
         let (qos, identifier) = (replay.qos, replay.identifier);
-        let walk = Walk::new(retained, &replay.filter);
+        let walk = Some(Walk::new(retained, &replay.filter));
         Self { tree, walk, found: None, qos, identifier, is_had: None }
     }
 
@@ -53,11 +54,12 @@ impl Lookup {
     }
 
     pub(super) fn step(&mut self, broker: &Broker) -> Step<Arc<Message>> {
-        if self.walk.is_suspended() {
+        let Some(walk) = &mut self.walk else { return Step::Done };
+        if walk.is_suspended() {
             let tree = if self.tree == Tree::Sys { &broker.sys } else { &broker.retained };
-            self.walk.resume(tree.snapshot());
+            walk.resume(tree.snapshot());
         }
-        match self.found.take().map_or_else(|| self.walk.step(), Step::Value) {
+        match self.found.take().map_or_else(|| walk.step(), Step::Value) {
             Step::Value(message) if !self.is_due(&message) => Step::Nothing,
             step => step,
         }
@@ -72,8 +74,17 @@ impl Lookup {
     /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
     pub(super) fn release(&mut self) {
         if self.tree != Tree::Own {
-            self.walk.suspend();
+            self.walk.iter_mut().for_each(Walk::suspend);
         }
+    }
+
+    /// Frees what it holds: the subscription has ended.
+    pub(super) fn end(&mut self) {
+        (self.walk, self.found, self.is_had) = (None, None, None);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.walk.is_none()
     }
 
     pub(super) fn delivery<'m>(&'m self, message: &'m Arc<Message>) -> Delivery<'m> {

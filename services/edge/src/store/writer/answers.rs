@@ -15,7 +15,9 @@ use crate::mailbox::Mail;
 use crate::store::apply::{Applied, Change, Outcome};
 use crate::store::costs::cost;
 use crate::store::queue::Sized as _;
-use crate::store::{Ack, Attach, Attached, IdWrite, Job, Publish, Read, SessionKey, Write, retained};
+use crate::store::{
+    Ack, Attach, Attached, IdWrite, Job, Publish, Read, SessionKey, Subscribe, Write, retained,
+};
 
 use super::refusals::Why;
 use super::{Writer, ask_again_at};
@@ -189,25 +191,7 @@ impl Writer<'_> {
         let stored = !matches!(outcome, Outcome::Fenced | Outcome::Unstored);
         match (write, outcome) {
             (Write::Attach(attach), outcome) => self.answer_attach(attach, outcome),
-            (Write::Subscribe(mut subscribe), outcome) => {
-                let subscribed = match outcome {
-                    Outcome::Subscribed(subscribed)
-                        if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
-                    {
-                        let read = retained::RetainedRead::new(subscribe, subscribed);
-                        return retained::read(self.shared, read);
-                    }
-                    Outcome::Subscribed(subscribed) => subscribed,
-                    _ => {
-                        subscribe.pending.is_refused = true;
-                        // Earlier transactions may have written some of the filters.
-                        let mut subscribed = std::mem::take(&mut subscribe.written);
-                        subscribed.resize(subscribe.filters.len(), None);
-                        subscribed
-                    }
-                };
-                self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));
-            }
+            (Write::Subscribe(subscribe), outcome) => self.answer_subscribe(subscribe, outcome),
             (Write::Unsubscribe(unsubscribe), _) => {
                 self.post(unsubscribe.target.core, Mail::Unsubscribed(unsubscribe, stored));
             }
@@ -247,6 +231,25 @@ impl Writer<'_> {
             }
             (Write::Publish(_) | Write::Checkpoint(_) | Write::Confirmed { .. } | Write::Webhooks(_), _) => {}
         }
+    }
+
+    fn answer_subscribe(&mut self, mut subscribe: Box<Subscribe>, outcome: Outcome) {
+        let subscribed = match outcome {
+            Outcome::Subscribed(subscribed)
+                if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
+            {
+                return retained::read(self.shared, retained::RetainedRead::new(subscribe, subscribed));
+            }
+            Outcome::Subscribed(subscribed) => subscribed,
+            _ => {
+                subscribe.pending.is_refused = true;
+                // Earlier transactions may have written some of the filters.
+                let mut subscribed = std::mem::take(&mut subscribe.written);
+                subscribed.resize(subscribe.filters.len(), None);
+                subscribed
+            }
+        };
+        self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));
     }
 
     fn answer_attach(&mut self, mut attach: Box<Attach>, outcome: Outcome) {
