@@ -63,6 +63,8 @@ test('an acknowledgement has its time, and that of a session that the page saw e
   await row('slow-1')
     .getByText(/^\d\d:\d\d:\d\d–\d\d:\d\d:\d\d$/)
     .waitFor()
+  // A screen reader hears it.
+  await drawer.getByRole('status').filter({ hasText: '2 receivers acknowledged it' }).waitFor()
   assert.deepEqual(complaints, [])
   await quick.endAsync()
   await context.close()
@@ -73,7 +75,7 @@ test('a message that its only session has acknowledged stays in the list, with t
   await owner.post(`${at}/publish`, { topic: 'hall/2/door', payload: 'open' })
   const { context, table, drawer } = await openMessage('hall/2/door')
   const device = await harness.device(session('only-1'))
-  await drawer.getByText('Acknowledged by each session').waitFor()
+  await drawer.getByRole('status').filter({ hasText: 'Acknowledged by each session' }).waitFor()
   await table.getByText('left: acknowledged by all').waitFor()
   await device.endAsync()
   await context.close()

@@ -1,7 +1,7 @@
 // How long the first page takes, and frames a second where the console has most to draw: a list of ten thousand clients, and a
 // thousand messages a second. Each figure is the median of three runs.
 //
-//   make console-bench
+//   make console-bench                                                 with --check
 //   MILLRACE=target/release/millrace node tests/frames.mjs
 //   MILLRACE=target/release/millrace node tests/frames.mjs --check     fails below FRAMES_PER_S_MIN
 //

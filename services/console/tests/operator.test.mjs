@@ -89,6 +89,22 @@ test('the overview shows the health of the pod, its numbers, and the loudest ten
   device.end(true)
 })
 
+test('the overview has the time to deliver, once messages reach a connected client', async () => {
+  const device = await harness.device(pump())
+  await device.subscribeAsync('up/#', { qos: 0 })
+  await on('/', async (tab) => {
+    await tab.getByText('to no connected client since this page was opened').waitFor()
+    // The server measures one read in seventeen.
+    const timer = setInterval(() => device.publish('up/pump-1', 'on'), 5)
+    try {
+      await tab.getByText(/^99 % of messages within [\d.]+ ms, in the last minute$/).waitFor()
+    } finally {
+      clearInterval(timer)
+    }
+  })
+  await device.endAsync()
+})
+
 test('the keyboard: the palette finds a tenant, g and a letter go to a page, / to the search', async () => {
   await on('/', async (tab) => {
     await tab.keyboard.press('Control+k')

@@ -47,7 +47,10 @@ test('each property reaches a device, and the message says how long it took', as
   await tab.getByRole('switch', { name: 'Mark the payload as UTF-8 text' }).check()
   for (const [at, value] of ['C', 'F'].entries()) {
     await tab.getByRole('button', { name: 'Add user property' }).click()
-    await field(tab, `Name of user property ${at + 1}`).fill('unit')
+    const name = field(tab, `Name of user property ${at + 1}`)
+    await name.waitFor()
+    assert.ok(await name.evaluate((one) => one === document.activeElement), 'the new field has the focus')
+    await name.fill('unit')
     await field(tab, `Value of user property ${at + 1}`).fill(value)
   }
   const came = once(device, 'message')

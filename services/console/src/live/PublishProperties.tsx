@@ -1,5 +1,6 @@
 import { ActionIcon, Button, Group, Stack, Switch, Text, TextInput } from '@mantine/core'
 import { IconPlus, IconX } from '@tabler/icons-react'
+import { useEffect, useRef, useState } from 'react'
 import type { Draft } from './draft'
 
 interface PublishPropertiesProps {
@@ -50,6 +51,14 @@ export function PublishProperties({ draft, onChange, wrong }: PublishPropertiesP
 
 function UserProperties({ draft, onChange }: Omit<PublishPropertiesProps, 'wrong'>) {
   const { userProperties: all } = draft
+  const [isAdded, setAdded] = useState(false)
+  const last = useRef<HTMLInputElement>(null)
+  // A new field stands before the button, where a keyboard would not look for it.
+  useEffect(() => {
+    if (!isAdded) return
+    setAdded(false)
+    last.current?.focus()
+  }, [isAdded])
   const change = (at: number, to: readonly [string, string] | null) =>
     onChange({
       userProperties: all.flatMap((one, index) => (index !== at ? [one] : to === null ? [] : [to])),
@@ -64,6 +73,7 @@ function UserProperties({ draft, onChange }: Omit<PublishPropertiesProps, 'wrong
         <Group key={at} gap={6} wrap="nowrap">
           <TextInput
             aria-label={`Name of user property ${at + 1}`}
+            ref={at === all.length - 1 ? last : undefined}
             placeholder="name"
             size="xs"
             value={name}
@@ -92,7 +102,10 @@ function UserProperties({ draft, onChange }: Omit<PublishPropertiesProps, 'wrong
         color="gray"
         w="fit-content"
         leftSection={<IconPlus size={14} />}
-        onClick={() => onChange({ userProperties: [...all, ['', '']] })}
+        onClick={() => {
+          onChange({ userProperties: [...all, ['', '']] })
+          setAdded(true)
+        }}
       >
         Add user property
       </Button>

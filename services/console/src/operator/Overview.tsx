@@ -241,8 +241,8 @@ function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined })
     [
       'Delivery',
       numbers?.deliveryS == null
-        ? 'no message in the last minute'
-        : `99 % of messages within ${milliseconds(numbers.deliveryS)} ms of the last minute’s`,
+        ? 'to no connected client since this page was opened'
+        : `99 % of messages within ${milliseconds(numbers.deliveryS)} ms, in the last minute`,
     ],
     ['Store', numbers ? <Store key="store" numbers={numbers} /> : '–'],
     ['Fabric', <FabricState key="fabric" pod={pod} />],

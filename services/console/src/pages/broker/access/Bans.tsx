@@ -129,6 +129,7 @@ function BanForm({ row, onDone }: { row: Ban | undefined; onDone: () => void }) 
           <TextInput
             label={KINDS[kind].label}
             placeholder={KINDS[kind].placeholder}
+            data-autofocus={!row || undefined}
             value={whom}
             onChange={(event) => setWhom(event.currentTarget.value)}
             error={wrong[kind]}

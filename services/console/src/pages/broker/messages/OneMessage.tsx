@@ -29,16 +29,18 @@ export function OneMessage({ message, acknowledged: receipts }: OneMessageProps)
   const more = acknowledged + in_flight + waiting - receivers.length
   return (
     <>
-      {gone && (
-        <Alert
-          color={gone.why === 'acknowledged' ? 'green' : 'orange'}
-          variant="light"
-          mb="md"
-          title={GONE[gone.why].title}
-        >
-          {GONE[gone.why].text(message, gone)}
-        </Alert>
-      )}
+      <div role="status">
+        {gone && (
+          <Alert
+            color={gone.why === 'acknowledged' ? 'green' : 'orange'}
+            variant="light"
+            mb="md"
+            title={GONE[gone.why].title}
+          >
+            {GONE[gone.why].text(message, gone)}
+          </Alert>
+        )}
+      </div>
       <Facts
         rows={[
           ['Published', <Time key="at" at={message.at_ms} />],
@@ -61,7 +63,7 @@ export function OneMessage({ message, acknowledged: receipts }: OneMessageProps)
           ],
         ]}
       />
-      <Text size="sm" mt="md" mb="xs">
+      <Text size="sm" mt="md" mb="xs" role="status">
         {gone && 'When it was last seen: '}
         {plural(acknowledged, 'receiver')} acknowledged it, {count(in_flight)} in flight, {count(waiting)}{' '}
         waiting.
