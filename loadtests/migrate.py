@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,10 +45,10 @@ class Migration:
             self.process = subprocess.Popen([program, "migrate", source, target], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def ended(self):
-        """Waits for the end; returns exit code, seconds and the most memory in MB."""
+        """Waits for the end; returns exit code, seconds, those of the CPU, and the most memory in MB."""
         _, status, used = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
-        return self.process.returncode, time.monotonic() - self.began, used.ru_maxrss * 1024 / 1e6
+        return self.process.returncode, time.monotonic() - self.began, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
 
     def killed_after(self, seconds):
         """Kills it some seconds after it has begun to copy. Returns whether it still ran."""
@@ -55,8 +56,9 @@ class Migration:
         while pathlib.Path(f"/proc/{self.process.pid}/exe").exists() and stored_data.size_mb(self.target) < COPIES_MB:
             time.sleep(0.01)
         time.sleep(seconds)
-        self.process.kill()
-        code, _, _ = self.ended()
+        # Not kill(), which would take it, too, if it has ended.
+        os.kill(self.process.pid, signal.SIGKILL)
+        code, *_ = self.ended()
         said = self.log.read_text()
         assert code in (0, -9), f"millrace migrate ended with {code}: {said[-500:]}"
         # It says so before it closes both stores.
@@ -70,12 +72,12 @@ class Migration:
 
 def whole(program, source, target):
     migration = Migration(program, source, target)
-    code, seconds, memory_mb = migration.ended()
+    code, seconds, cpu_s, memory_mb = migration.ended()
     said = migration.log.read_text()
     assert code == 0, f"millrace migrate ended with {code}: {said[-500:]}"
     keys = re.search(r"Both stores are equal: ([\d,]+) keys", said)
     assert keys, f"millrace migrate does not say that both stores are equal: {said[-500:]}"
-    return seconds, memory_mb, number(keys[1]), migration.copied()
+    return seconds, cpu_s, memory_mb, number(keys[1]), migration.copied()
 
 
 def interrupted(program, source, target, seconds):
@@ -121,12 +123,12 @@ def main():
                 stored_data.fill(port, args.retained, args.sessions)
             print(f"filled in {time.monotonic() - began:.0f} s: {args.retained} retained messages, {args.sessions} sessions with queues, "
                   f"{stored_data.size_mb(source):.0f} MB on the disk", flush=True)
-        seconds, memory_mb, keys, _ = whole(program, source, straight)
-        print(f"migrated in {seconds:.1f} s: {keys} keys, {keys / seconds:.0f} a second, at most {memory_mb:.0f} MB of memory, "
+        seconds, cpu_s, memory_mb, keys, _ = whole(program, source, straight)
+        print(f"migrated in {seconds:.1f} s, {cpu_s:.1f} s of the CPU: {keys} keys, {keys / seconds:.0f} a second, at most {memory_mb:.0f} MB of memory, "
               f"{stored_data.size_mb(straight):.0f} MB on the disk", flush=True)
         print(f"downtime: {seconds:.1f} s, and the stop and start of the server", flush=True)
         kills = interrupted(program, source, resumed, seconds)
-        rest_s, _, again, copied = whole(program, source, resumed)
+        rest_s, _, _, again, copied = whole(program, source, resumed)
         assert again == keys, f"the resumed migration has {again} keys of {keys}"
         assert copied is None or copied < keys, f"the resumed migration began anew: it copied {copied} of {keys} keys"
         print(f"killed {kills} times and resumed: the last run took {rest_s:.1f} s"

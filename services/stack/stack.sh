@@ -405,7 +405,8 @@ advice() {
 ask_for_upgrade() {
     local program=${1:-} running
     [ -x "$program" ] || fail "there is no program \"$program\" to upgrade to" 2
-    running=$(cat "$STACK_DIR/pids/stack" 2>/dev/null) && kill -0 "$running" 2>/dev/null || fail "no stack runs in $STACK_DIR: make stack"
+    running=$(cat "$STACK_DIR/pids/stack" 2>/dev/null || true)
+    kill -0 "$running" 2>/dev/null || fail "no stack runs in $STACK_DIR: make stack"
     [ ! -e "$STACK_DIR/upgrade" ] || fail "an upgrade is under way already"
     realpath "$program" >"$STACK_DIR/upgrade.new"
     mv "$STACK_DIR/upgrade.new" "$STACK_DIR/upgrade"

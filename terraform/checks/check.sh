@@ -417,9 +417,9 @@ released() {
         sha256sum --check --quiet SHA256SUMS || fail "SHA256SUMS"
         cmp ./*.tar.gz ../second/*.tar.gz || fail "two releases of the same program have different archives"
         mkdir archive
-        tar -xzf ./*.tar.gz -C archive
-        [ "$(archive/millrace-*/bin/millrace -V)" = "$("$program" -V)" ] || fail "the archive has another program"
-        for made in LICENSE README.md millrace.service; do [ -s archive/millrace-*/"$made" ] || fail "the archive has no $made"; done
+        tar -xzf ./*.tar.gz -C archive --strip-components=1
+        [ "$(archive/bin/millrace -V)" = "$("$program" -V)" ] || fail "the archive has another program"
+        for made in LICENSE README.md millrace.service; do [ -s "archive/$made" ] || fail "the archive has no $made"; done
         made=$(find archive -not -perm -o=r -o -type d -not -perm -o=x | head -3)
         [ -z "$made" ] || fail "other users cannot read what is in the archive: $(xargs <<<"$made")"
     )
