@@ -83,6 +83,11 @@ stack: $(ENVOY) $(NATS) console ## Run a whole region on this machine (KEEP=1 go
 	cargo build --release --package millrace $$(services/stack/stack.sh features)
 	STACK_KEEP="$(KEEP)" STACK_CERTIFICATES="$(CERTS)" exec services/stack/stack.sh run
 
+.PHONY: stack-upgrade
+stack-upgrade: ## Have the stack that runs replace its pods by another build, one after the other (MILLRACE=/path/to/millrace)
+	@test -n "$(MILLRACE)" || { echo "MILLRACE names no program to upgrade to"; exit 1; }
+	services/stack/stack.sh upgrade "$(PROGRAM)"
+
 $(NATS): services/fabric/nats-server.version
 	@command -v go >/dev/null || { echo "nats-server is installed with Go, which is not here: https://go.dev/dl"; exit 1; }
 	GOBIN="$(dir $@)" go install github.com/nats-io/nats-server/v2@$$(cat $<)
@@ -201,7 +206,7 @@ loom: ## Run the mailbox's tests in every order in which threads can meet
 	RUSTFLAGS="--cfg loom" cargo test --package millrace-mailbox --release --target-dir "$(TARGET)/loom"
 
 # k6 with our MQTT module, its scenarios, and the capacity model of a fleet.
-.PHONY: k6 loadtest test-k6 test-capacity test-idle-http
+.PHONY: k6 loadtest test-k6 test-capacity test-idle-http check-migrate check-backup
 K6 := $(TARGET)/tools/k6
 K6_SOURCES := $(shell find loadtests/k6 -name '*.go' -not -name '*_test.go') loadtests/k6/go.mod loadtests/k6/go.sum
 SCENARIO ?= fanin-qos1
@@ -226,6 +231,14 @@ test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broke
 test-idle-http: ## Hold 20,000 idle connections of the HTTP port, and measure MQTT beside them
 	$(BUILD_PROGRAM)
 	loadtests/idle_http.py --millrace "$(PROGRAM)" $(ARGS)
+
+check-migrate: ## Migrate a filled store between data folders, with kill -9: equal exports (ARGS="--retained 1000000 --sessions 100000")
+	$(BUILD_PROGRAM)
+	loadtests/migrate.py --millrace "$(PROGRAM)" $(ARGS)
+
+check-backup: ## Back up and restore a filled store: equal exports, a full disk, broken backups
+	$(BUILD_PROGRAM)
+	loadtests/backups.py --millrace "$(PROGRAM)" $(ARGS)
 
 test-capacity: ## Test the arithmetic of the capacity model
 	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover loadtests/capacity/tests

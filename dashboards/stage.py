@@ -196,14 +196,14 @@ class Machine:
 class Subscriber:
     """Collects all payloads in `got`."""
 
-    def __init__(self, client_id, topic, qos=1, port=1883, user=None, lasts=True, password=""):
+    def __init__(self, client_id, topic, qos=1, port=1883, user=None, lasts=True, password="", host=HOST, tls=None):
         self.got = []
         self.subscribed = threading.Event()
-        self.client = make(client_id, user, password)
+        self.client = make(client_id, user, password, tls)
         self.client.on_connect = lambda client, *_: client.subscribe(topic, qos)
         self.client.on_subscribe = lambda *_: self.subscribed.set()
         self.client.on_message = lambda _, __, message: self.got.append(message.payload.decode())
-        connect(self.client, port, lasts)
+        connect(self.client, port, lasts, host)
         if not self.subscribed.wait(30):
             raise TimeoutError(f"{client_id} has no subscription")
 
@@ -215,12 +215,12 @@ class Subscriber:
 class Publisher:
     """Publishes increasing numbers, `rate` a second, and records which were acknowledged or refused. It reconnects."""
 
-    def __init__(self, topic, qos=1, rate=50, port=1883, user=None, size=100, password=""):
+    def __init__(self, topic, qos=1, rate=50, port=1883, user=None, size=100, password="", host=HOST, tls=None):
         self.topic, self.qos, self.pause, self.size = topic, qos, 1 / rate, size
         self.sent, self.acknowledged, self.refused = {}, set(), set()
-        self.client = make(f"publisher-{topic.replace('/', '-')}-{user or ''}", user, password)
+        self.client = make(f"publisher-{topic.replace('/', '-')}-{user or ''}", user, password, tls)
         self.client.on_publish = self.note
-        connect(self.client, port, True)
+        connect(self.client, port, True, host)
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -250,11 +250,14 @@ class Publisher:
         self.client.loop_stop()
 
 
-def make(client_id, user, password=""):
+def make(client_id, user, password="", tls=None):
+    """`tls` is an ssl.SSLContext."""
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, protocol=paho.MQTTv5)
     client.reconnect_delay_set(1, 2)
     if user:
         client.username_pw_set(user, password)
+    if tls:
+        client.tls_set_context(tls)
     return client
 
 

@@ -22,11 +22,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(program: str, *more: str):
-    """Gives the ports of MQTT, HTTP and admin."""
+def serving(program: str, *more: str, data: str | None = None):
+    """Gives the ports of MQTT, HTTP and admin. `data` is a folder that stays; without it the store goes with the server."""
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+b") as log:
         ports = mqtt, web, admin = free_port(), free_port(), free_port()
-        command = [program, "serve", "--data-dir", f"{folder}/data", "--ws-listen", "off", *more]
+        command = [program, "serve", "--data-dir", data or f"{folder}/data", "--ws-listen", "off", *more]
         flags = (("--mqtt-listen", mqtt), ("--http-listen", web), ("--admin-listen", admin))
         command += [part for flag, port in flags for part in (flag, f"127.0.0.1:{port}")]
         server = subprocess.Popen(command, stdout=log, stderr=log)

@@ -4,6 +4,8 @@
 #   make stack                       builds what it needs and runs it
 #   services/stack/stack.sh run      runs it with what the settings below name
 #   services/stack/stack.sh features the cargo flags that millrace is built with for it
+#   services/stack/stack.sh upgrade PROGRAM
+#                                    has the stack that runs replace its pods by this build, one after the other
 #
 # A part that is killed (kill -9, to see what a region does then) is started again; one that ends by itself ends all.
 set -euo pipefail
@@ -141,7 +143,7 @@ prepare() {
     choose_store
     check_ports
     cd "$STACK_DIR"
-    rm -rf pids logs nats gateway
+    rm -rf pids logs nats gateway upgrade
     [ -n "$STACK_KEEP" ] || rm -rf data fdb
     mkdir -p pids logs nats gateway fdb/data fdb/logs
     echo $$ >pids/stack
@@ -286,10 +288,33 @@ ended() {
     say "$1 was killed; it is started again in $STACK_AGAIN_S s"
 }
 
+# Drains each process of pods, and starts the program that the file `upgrade` names.
+upgrade() {
+    local name code
+    STACK_MILLRACE=$(<upgrade)
+    for name in "${parts[@]}"; do
+        [[ $name == pod* ]] || continue
+        say "$name drains (pid ${pid[$name]})"
+        kill -TERM "${pid[$name]}"
+        is_gone "${pid[$name]}" || broken "$name" "did not end within $stop_seconds_max s"
+        code=0
+        wait "${pid[$name]}" || code=$?
+        [ "$code" = 0 ] || broken "$name" "ended with code $code"
+        start "$name"
+        await "$name"
+        # Otherwise the gateway could have no pod left when the next one drains.
+        await gateway
+        say "$name runs $("$STACK_MILLRACE" --version | sed -n 's/^commit: /commit /p') (pid ${pid[$name]})"
+    done
+    rm upgrade
+    say "all pods are upgraded"
+}
+
 # Until a part is broken, or a signal.
 watch() {
     local name
     while sleep 0.2; do
+        [ ! -e upgrade ] || upgrade
         for name in "${parts[@]}"; do
             if [ -n "${pid[$name]:-}" ]; then
                 kill -0 "${pid[$name]}" 2>/dev/null || ended "$name"
@@ -376,6 +401,21 @@ advice() {
     echo "Ctrl-C stops all."
 }
 
+# Asks the stack that runs for an upgrade, and waits for its end.
+ask_for_upgrade() {
+    local program=${1:-} running
+    [ -x "$program" ] || fail "there is no program \"$program\" to upgrade to" 2
+    running=$(cat "$STACK_DIR/pids/stack" 2>/dev/null) && kill -0 "$running" 2>/dev/null || fail "no stack runs in $STACK_DIR: make stack"
+    [ ! -e "$STACK_DIR/upgrade" ] || fail "an upgrade is under way already"
+    realpath "$program" >"$STACK_DIR/upgrade.new"
+    mv "$STACK_DIR/upgrade.new" "$STACK_DIR/upgrade"
+    while [ -e "$STACK_DIR/upgrade" ]; do
+        kill -0 "$running" 2>/dev/null || fail "the stack ended during the upgrade"
+        sleep 0.2
+    done
+    say "all pods run $program"
+}
+
 run() {
     local others=("${!GATEWAY_@}" "${!MILLRACE_@}")
     [ "${#others[@]}" = 0 ] || say "not used here: ${others[*]}. They are settings of your own broker or gateway; the stack's begin with STACK_"
@@ -409,5 +449,6 @@ run() {
 case ${1:-} in
 run) run ;;
 features) features ;;
+upgrade) ask_for_upgrade "${2:-}" ;;
 *) fail "stack.sh run, or stack.sh features" 2 ;;
 esac

@@ -263,6 +263,8 @@ check_chartpolicy() {
         --set 'foundationdb.backup.url=blobstore://@s3.eu-central-1.amazonaws.com/millrace?bucket=b&region=eu-central-1' \
         --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' >"$folder/all.yaml" 2>"$work/chartpolicy.log" \
         || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }
+    "$tools/helm" template region "$root/terraform/chart" --kube-version 1.36.3 --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500:tls \
+        --set stopped=true --set migration.claim=move >"$folder/migration.yaml" 2>"$work/chartpolicy.log" || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }
     policy --directory "$folder" --framework kubernetes --config-file "$here/checkov-chart.yaml" >"$work/chartpolicy.log" 2>&1 \
         || { cat "$work/chartpolicy.log"; fail "checkov: mend the chart, or accept it with a reason in terraform/checks/checkov-chart.yaml"; }
     # A folder without a pod passes, too.
@@ -340,7 +342,11 @@ check_packages() {
     [ -x "$program" ] || { echo "SKIPPED: what the packages lay out: there is no $program; build it or set MILLRACE"; return 0; }
     rm -rf "$stage"
     mkdir -p "$stage"
-    "$packaging/stage.sh" "$program" "$stage/root" /usr/local
+    # As a person does whose new files nobody else may read.
+    (umask 077 && "$packaging/stage.sh" "$program" "$stage/root" /usr/local)
+    local hidden
+    hidden=$(find "$stage/root" -not -perm -o=r -o -type d -not -perm -o=x | head -3)
+    [ -z "$hidden" ] || fail "make install: other users cannot read $(xargs <<<"$hidden")"
     [ -e "$stage/root/usr/local/share/zsh/site-functions/_millrace" ] || fail "make install: zsh does not look there for completions"
     readelf --section-headers "$stage/root/usr/local/bin/millrace" >"$stage/sections" || fail "readelf cannot read the program (apt-get install binutils)"
     ! grep -q '\.debug_info' "$stage/sections" || fail "make install: the program is not stripped"
@@ -353,12 +359,14 @@ check_packages() {
     make --silent --directory "$root" -o program install TARGET="$stage/target" DESTDIR="$stage/made" PREFIX=
     [ -x "$stage/made/bin/millrace" ] || fail "make install PREFIX= has no bin/millrace"
     if has dpkg-deb; then
-        DEB_COMPRESSION=none "$packaging/deb.sh" "$program" "$stage" 0 >/dev/null
+        (umask 077 && DEB_COMPRESSION=none "$packaging/deb.sh" "$program" "$stage" 0 >/dev/null)
         local needed
         needed=$(objdump -T "$program" | grep -o 'GLIBC_2[0-9.]*' | sort -Vu | tail -1)
         dpkg-deb --field "$stage"/millrace_0_*.deb Depends | grep -qF "libc6 (>= ${needed#GLIBC_})" || fail "the package does not ask for the libc that its program needs: $needed"
         dpkg-deb --contents "$stage"/millrace_0_*.deb >"$stage/contents"
         grep -q '^drwxr-xr-x root/root .* \./$' "$stage/contents" || fail "the package gives the folder that it is extracted to another mode than 0755"
+        hidden=$(grep -v '^.......r' "$stage/contents" | head -3) || true
+        [ -z "$hidden" ] || fail "the package: other users cannot read $(xargs <<<"$hidden")"
         grep -q '/usr/share/zsh/vendor-completions/_millrace$' "$stage/contents" || fail "the package: zsh does not look there for completions"
     else
         echo "SKIPPED: the Debian package: dpkg-deb is not installed"
@@ -369,7 +377,7 @@ check_packages() {
 
 # The web console is part of the program, and its libraries are components of a release.
 check_release() {
-    local packaging=$root/services/millrace/packaging folder=$work/release target
+    local packaging=$root/services/millrace/packaging folder=$work/release target_folder=$target target
     for target in install deb image release; do
         make --dry-run --no-print-directory --directory "$root" "$target" | grep -q 'console.sh build' || fail "make $target: its program has no web console"
     done
@@ -388,7 +396,33 @@ check_release() {
     grep -q '^pkg:cargo/foundationdb@' "$folder/foundationdb" || fail "list of components: it has no client of FoundationDB"
     rm "$folder/console/dist/app/index.html"
     ! components none | grep '^pkg:npm/' || fail "list of components: it names the console of a program without one"
+    local program=${MILLRACE:-$target_folder/release/millrace}
+    [ -x "$program" ] || { echo "SKIPPED: files of a release: there is no $program; build it or set MILLRACE"; return 0; }
+    has dpkg-deb || { echo "SKIPPED: files of a release: dpkg-deb is not installed"; return 0; }
+    released "$program" "$packaging" "$folder"
+    rm -rf "$folder"
     echo "release: ok"
+}
+
+# Makes a release twice, as a person does whose new files nobody else may read.
+released() {
+    local program=$1 packaging=$2 folder=$3 made
+    for made in first second; do
+        (umask 077 && DEB_COMPRESSION=none nice "$packaging/release.sh" "$program" "$folder/$made" >/dev/null) || fail "release.sh"
+    done
+    (
+        cd "$folder/first"
+        [ "$(cut -c67- SHA256SUMS | sed 's/.*\.\(tar\.gz\|cdx\.json\|deb\)$/\1/' | sort | xargs)" = "cdx.json deb tar.gz" ] || fail "SHA256SUMS names: $(cut -c67- SHA256SUMS | xargs)"
+        [ "$(find . -type f | wc -l)" = 4 ] || fail "a release has other files than SHA256SUMS names"
+        sha256sum --check --quiet SHA256SUMS || fail "SHA256SUMS"
+        cmp ./*.tar.gz ../second/*.tar.gz || fail "two releases of the same program have different archives"
+        mkdir archive
+        tar -xzf ./*.tar.gz -C archive
+        [ "$(archive/millrace-*/bin/millrace -V)" = "$("$program" -V)" ] || fail "the archive has another program"
+        for made in LICENSE README.md millrace.service; do [ -s archive/millrace-*/"$made" ] || fail "the archive has no $made"; done
+        made=$(find archive -not -perm -o=r -o -type d -not -perm -o=x | head -3)
+        [ -z "$made" ] || fail "other users cannot read what is in the archive: $(xargs <<<"$made")"
+    )
 }
 
 # The image that `make image` makes, as a server. MILLRACE names the program.

@@ -106,6 +106,19 @@ helm upgrade region "$chart" --reset-then-reuse-values --set edge.drainSeconds=9
 [ "$(grace)" = 125 ] || fail "the upgrade did not reach the edge"
 echo "upgraded: the grace period of edge pods follows drainSeconds"
 
+# replicas: of the edge's pods, as the API server has it.
+replicas() {
+    api /apis/apps/v1/namespaces/default/statefulsets/region-millrace-edge | python3 -c 'import json, sys; print(json.load(sys.stdin)["spec"]["replicas"])'
+}
+helm upgrade region "$chart" --reset-then-reuse-values --set stopped=true --set migration.claim=move >"$work/stop.log" || { tail -5 "$work/helm.log"; fail "helm upgrade with stopped"; }
+[ "$(replicas)" = 0 ] || fail "stopped=true leaves $(replicas) pods of the edge"
+[ "$(count /apis/batch/v1/namespaces/default/jobs)" = 1 ] || fail "there is no job for the migration"
+helm upgrade region "$chart" --reset-then-reuse-values --set stopped=false --set migration.claim= >"$work/start.log" || { tail -5 "$work/helm.log"; fail "helm upgrade without stopped"; }
+# An autoscaler does nothing for a workload with 0 replicas.
+[ "$(replicas)" = 1 ] || fail "after a migration the edge has $(replicas) pods, and its autoscaler begins at 1"
+[ "$(count /apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers)" = 1 ] || fail "the autoscaler did not come back"
+echo "stopped for a migration, and started again"
+
 # A namespace that takes restricted pods only.
 api /api/v1/namespaces -X POST -H 'Content-Type: application/json' -o /dev/null \
     -d '{"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}'

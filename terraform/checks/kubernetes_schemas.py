@@ -2,7 +2,7 @@
 """Turns Kubernetes' OpenAPI definitions into the JSON schemas that kubeconform reads: one file a kind.
 
     kubernetes_schemas.py FOLDER swagger SWAGGER        Kubernetes' own kinds
-    kubernetes_schemas.py FOLDER crds FILE...           kinds of an operator, from its CustomResourceDefinitions in JSON
+    kubernetes_schemas.py FOLDER crds FILE...           kinds of an operator, from its CustomResourceDefinitions in JSON or YAML
 
 An object may have no field that is not described, so that a misspelt one is found.
 """
@@ -53,9 +53,18 @@ def closed_inside(schema):
     return closed("", schema) if is_object and not schema.get("x-kubernetes-preserve-unknown-fields") else schema
 
 
+def read(file):
+    text = pathlib.Path(file).read_text()
+    if file.endswith(".json"):
+        return json.loads(text)
+    import yaml  # Not everywhere; Kubernetes' own definitions need none.
+
+    return yaml.safe_load(text)
+
+
 def crds(folder, *files):
     for file in files:
-        spec = json.loads(pathlib.Path(file).read_text())["spec"]
+        spec = read(file)["spec"]
         for version in spec["versions"]:
             kind = {"kind": spec["names"]["kind"], "group": spec["group"], "version": version["name"]}
             (folder / file_name(kind)).write_text(json.dumps(closed_inside(version["schema"]["openAPIV3Schema"])))

@@ -164,6 +164,10 @@ sed -i 's|prefix=${3-/usr}|prefix=${3:-/usr}|' "$copy/services/millrace/packagin
 caught "a tarball with usr/bin" 'the tarball has no bin/millrace' check packages
 
 packaged
+sed -i '/^umask /d' "$copy/services/millrace/packaging/"*.sh
+caught "a package whose files only root can read" 'other users cannot read' check packages
+
+packaged
 mkdir "$copy/bin"
 printf '#!/bin/sh\nexit 127\n' >"$copy/bin/readelf"
 chmod +x "$copy/bin/readelf"
@@ -181,6 +185,26 @@ if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/podMetricsEndpoints:/podMetricEndpoints:/' "$copy/terraform/chart/templates/telemetry.yaml"
     caught "a field that the Prometheus operator does not have" 'podMetricEndpoints' check chart
+
+    fresh
+    sed -i 's/processCounts: {{/processCount: {{/' "$copy/terraform/chart/templates/store.yaml"
+    caught "a field that FoundationDB's operator does not have" 'processCount' check chart
+
+    fresh
+    sed -i 's/storage_engine: ssd-2/storage_engine: ssd-3/' "$copy/terraform/chart/templates/store.yaml"
+    caught "a storage engine that FoundationDB's operator does not know" 'storage_engine' check chart
+
+    fresh
+    sed -i 's/, update, patch\]/]/' "$copy/terraform/chart/templates/store.yaml"
+    caught "FoundationDB's pods that cannot report to their operator" "may not annotate themselves" check chart
+
+    fresh
+    sed -i 's/ (not .Values.stopped) }}/ true }}/' "$copy/terraform/chart/templates/edge.yaml"
+    caught "an autoscaler that starts pods beside a migration" 'the autoscaler starts pods on a store that is copied' check chart
+
+    fresh
+    sed -i 's/ --set stopped=false / /' "$copy/terraform/chart/README.md"
+    caught "a page that leaves the region without pods" 'the page leaves the edge without pods' check chart
 
     fresh
     sed -i 's/\.Values\.control\.graceSeconds 20 }}/0 }}/' "$copy/terraform/chart/templates/control.yaml"

@@ -33,6 +33,7 @@ ON = {
 BESIDE = {
     "foundationdb.operator": {"foundationdb": {"mode": "operator"}},
     "nats.urls": {"nats": {"enabled": False}},
+    "migration.": {"stopped": True, "migration": {"claim": "move"}},
 }
 
 

@@ -103,7 +103,7 @@ const overviewRoute = createRoute({
 const connectRoute = createRoute({
   ...under,
   path: '/connect',
-  validateSearch: texts('client', 'user'),
+  validateSearch: texts('client', 'user', 'snippet', 'host'),
   component: lazyRouteComponent(() => import('./pages/broker/Connect'), 'Connect'),
 })
 const liveRoute = createRoute({
@@ -121,7 +121,7 @@ const clientsRoute = createRoute({
 const clientRoute = createRoute({
   ...under,
   path: '/clients/$client',
-  validateSearch: texts('tab', 'packet', 'topic'),
+  validateSearch: texts('tab', 'packet', 'topic', 'packets'),
   component: lazyRouteComponent(() => import('./pages/broker/Client'), 'Client'),
 })
 const topicsRoute = createRoute({
@@ -145,7 +145,7 @@ const accessRoute = createRoute({
 const webhooksRoute = createRoute({
   ...under,
   path: '/webhooks',
-  validateSearch: texts('webhook', 'edit'),
+  validateSearch: texts('webhook', 'edit', 'delivery', 'letter'),
   component: lazyRouteComponent(() => import('./pages/broker/Webhooks'), 'Webhooks'),
 })
 const usageRoute = createRoute({

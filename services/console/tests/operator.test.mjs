@@ -89,6 +89,27 @@ test('the overview shows the health of the pod, its numbers, and the loudest ten
   device.end(true)
 })
 
+test('the keyboard: the palette finds a tenant, g and a letter go to a page, / to the search', async () => {
+  await on('/', async (tab) => {
+    await tab.keyboard.press('Control+k')
+    const search = tab.getByRole('combobox', { name: 'Search' })
+    await search.fill('mill works')
+    await tab.getByRole('option', { name: /Mill works/ }).waitFor()
+    await tab.keyboard.press('Enter')
+    await tab.getByRole('dialog', { name: 'Tenant Mill works' }).waitFor()
+    await tab.keyboard.press('Escape')
+    await tab.keyboard.press('g')
+    await tab.keyboard.press('a')
+    await tab.getByRole('heading', { level: 1, name: 'Accounts' }).waitFor()
+    await tab.getByRole('button', { name: 'Search' }).click()
+    await search.fill('suspended')
+    await tab.keyboard.press('Enter')
+    await tab.waitForURL(/state=suspended/)
+    await tab.keyboard.press('/')
+    assert.ok(await tab.getByLabel('Search tenants').evaluate((one) => one === document.activeElement))
+  })
+})
+
 test('a tenant is suspended with a reason that its people read, and resumed', async () => {
   const device = await harness.device(pump())
   const closed = once(device, 'close')

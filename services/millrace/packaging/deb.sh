@@ -4,6 +4,8 @@
 #   deb.sh MILLRACE FOLDER [VERSION]       writes FOLDER/millrace_VERSION_ARCHITECTURE.deb
 # DEB_COMPRESSION=none is for tests: packing takes longer than they do.
 set -euo pipefail
+# Everybody may read what is installed, also if new files of the person who builds it are private.
+umask 022
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 millrace=$1 folder=$2

@@ -3,6 +3,8 @@
 #
 #   release.sh MILLRACE FOLDER
 set -euo pipefail
+# Everybody may read what is installed, also if new files of the person who builds it are private.
+umask 022
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)

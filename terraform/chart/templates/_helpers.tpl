@@ -205,13 +205,9 @@ A secret's volume with these keys, (list NAME KEY...), for pods with an fsGroup.
 authority, reach no pod. A pod does not start while a key is missing, and its events name the key.
 */}}
 {{- define "millrace.secret" -}}
-{ {{ include "millrace.secretKeys" . }}, defaultMode: 0440 }
-{{- end }}
-
-{{- define "millrace.secretKeys" -}}
 {{- $items := list -}}
 {{- range rest . }}{{ $items = append $items (dict "key" . "path" .) }}{{ end -}}
-secretName: {{ first . }}, items: {{ toJson $items }}
+{ secretName: {{ first . }}, items: {{ toJson $items }}, defaultMode: 0440 }
 {{- end }}
 
 {{- define "millrace.storeVolumes" -}}

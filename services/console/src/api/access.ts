@@ -6,7 +6,7 @@ import type { BrokerPath } from './brokers'
 import { api, body, etagOf, everything, type Schemas, tagged } from './client'
 import { changed } from './inForce'
 import { testAccess } from './messages'
-import { Problem } from './problem'
+import { changedMeanwhile, Problem } from './problem'
 
 export type Rule = Schemas['Rule']
 export type AccessSettings = Schemas['AccessSettings']
@@ -25,6 +25,13 @@ export const accessQuery = (path: BrokerPath) =>
 
 export const setAccess = (path: BrokerPath, settings: AccessSettings, etag: string) =>
   changed(api.PUT(`${AT}/access`, { params: { path, header: { 'If-Match': etag } }, body: settings }))
+
+/** Puts rules back as they were before `saved`, unless somebody has changed them since. */
+export async function restoreRules(path: BrokerPath, saved: readonly Rule[], earlier: Rule[]) {
+  const { value, etag } = await tagged(api.GET(`${AT}/access`, { params: { path } }))
+  if (JSON.stringify(value.rules ?? []) !== JSON.stringify(saved)) throw changedMeanwhile()
+  return setAccess(path, { ...value, rules: earlier }, etag)
+}
 
 /** The start of a form: a broker that the settings of the server decide about has none of its own. */
 export const ownSettings = (settings: AccessSettings): AccessSettings =>
@@ -161,7 +168,7 @@ export interface NamedRows {
   bans: Schemas['ShownBan']
 }
 
-interface NamedSettings {
+export interface NamedSettings {
   groups: Schemas['GroupSettings']
   'client-cas': Schemas['ClientCaSettings']
   'jwt-issuers': Schemas['JwtIssuerSettings']

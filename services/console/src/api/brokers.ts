@@ -20,6 +20,9 @@ export interface PlacedBroker extends Broker {
   role: Role
 }
 
+/** Whether the broker refuses all clients, pages of the console too. */
+export const isStopped = ({ suspended, is_over_cap }: Broker) => suspended || is_over_cap
+
 const BROKERS_MAX = 1000
 
 /** Brokers of all organisations that somebody belongs to. */

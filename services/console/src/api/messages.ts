@@ -14,6 +14,10 @@ export const PAGE_USER = 'console:'
 export const isPageClient = ({ method, user }: Pick<Schemas['ConnectedClient'], 'method' | 'user'>) =>
   method === 'connect_token' && (user?.startsWith(PAGE_USER) ?? false)
 
+/** Whether an incident is about a page of a console. */
+export const isPageIncident = ({ client_id, user }: Schemas['Incident']) =>
+  (client_id?.startsWith(PAGE_CLIENT) ?? false) && (user == null || user.startsWith(PAGE_USER))
+
 /** Lets one client of this page in for an hour. `canPublish`: it may do everything; else it only subscribes. */
 export async function connectToken(
   path: BrokerPath,

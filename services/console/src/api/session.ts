@@ -2,6 +2,7 @@
 
 import { type QueryClient, queryOptions, useSuspenseQuery } from '@tanstack/react-query'
 import { forgetMetrics } from '../charts/metrics'
+import { draftStore, forgetDrafts } from '../live/draftStore'
 import { api, body, type Schemas, setCsrfToken } from './client'
 import { Problem } from './problem'
 import { setSessionOver } from './sessionOver'
@@ -40,6 +41,7 @@ export function signedIn(client: QueryClient, session: Session) {
   client.clear()
   setSessionOver(false)
   forgetMetrics()
+  forgetDrafts(draftStore(), session.user.id)
   setCsrfToken(session.csrf_token)
   client.setQueryData(meQuery.queryKey, session)
 }
@@ -75,6 +77,7 @@ export async function signOut(client: QueryClient) {
   // The shell leaves the page first. Without its queries, the page would fail; the next sign-in clears them.
   client.setQueryData(meQuery.queryKey, null)
   forgetMetrics()
+  forgetDrafts(draftStore())
 }
 
 /** The person that is signed in. Only for pages behind the sign-in. */

@@ -1,6 +1,7 @@
 // Where messages are: what the store has of a topic.
 
 import { queryOptions } from '@tanstack/react-query'
+import { LISTED_MAX } from '../lib/follow'
 import type { BrokerPath } from './brokers'
 import { api, body, type Schemas } from './client'
 
@@ -9,8 +10,6 @@ export type StoredMessage = Schemas['StoredMessage']
 export type MessageReceiver = Schemas['MessageReceiver']
 export type ReceiverState = Schemas['ReceiverState']
 
-const LIMIT = 50
-
 export const storedMessagesQuery = (path: BrokerPath, topic: string) =>
   queryOptions({
     queryKey: ['b', path.broker, 'stored', topic],
@@ -18,7 +17,7 @@ export const storedMessagesQuery = (path: BrokerPath, topic: string) =>
     queryFn: ({ signal }) =>
       body(
         api.GET('/organisations/{organisation}/brokers/{broker}/messages', {
-          params: { path, query: { topic, limit: LIMIT } },
+          params: { path, query: { topic, limit: LISTED_MAX } },
           signal,
         }),
       ),

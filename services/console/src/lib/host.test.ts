@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isLoopback, urlHost } from './host'
+import { isHostName, isLoopback, urlHost } from './host'
 
 test.each([
   ['localhost', true],
@@ -17,4 +17,15 @@ test.each([
   ['::1', '[::1]'],
 ])('%s stands in a URL as %s', (host, expected) => {
   expect(urlHost(host)).toBe(expected)
+})
+
+test.each([
+  ['192.168.1.20', true],
+  ['mill.local', true],
+  ['fe80::1', true],
+  ['a b', false],
+  ['http://mill', false],
+  ['mill.', false],
+])('%s is the name of a host: %s', (text, expected) => {
+  expect(isHostName(text)).toBe(expected)
 })

@@ -11,3 +11,7 @@ export const isAddress = (host: string) => host.includes(':') || /^\d+(\.\d+){3}
 
 /** A host as it stands in a URL: IPv6 addresses in brackets. */
 export const urlHost = (host: string) => (host.includes(':') ? `[${host}]` : host)
+
+/** Whether a text can be the name or the address of a host. */
+export const isHostName = (text: string) =>
+  /^[a-z\d]([a-z\d.-]*[a-z\d])?$|^[\da-f:.]*:[\da-f:.]*$/i.test(text)

@@ -29,6 +29,14 @@ test('a snippet for anonymous clients works as pasted, and one for the password 
   expect(snippetLead({}, target, { isMade: false, isBySettings: true })).toContain('password file')
 })
 
+test('a snippet for a board says that the address of this machine alone does not work', () => {
+  const here = { ...target, host: '127.0.0.1', tls: false, caPem: null, user: '', secret: '' }
+  const login = { isMade: false, isBySettings: false }
+  expect(snippetLead({ isBoard: true }, here, login)).toContain('A board does not reach 127.0.0.1')
+  expect(snippetLead({}, here, login)).toBe('The snippet works as pasted.')
+  expect(snippetLead({ isBoard: true }, { ...here, host: '192.0.2.7' }, login)).toContain('Wi-Fi')
+})
+
 test('a credential that nothing takes is not said to work', () => {
   expect(snippetLead({}, target, { isMade: true, isBySettings: true })).toContain('refuses this credential')
   expect(snippetLead({}, target, { isMade: false, isBySettings: false })).toContain('Create a credential')

@@ -1,5 +1,6 @@
 // The sentences above a snippet: whether it works as pasted, and what it still needs.
 
+import { isLoopback } from './host'
 import { CA_FILE, hasOwnCa, type Target } from './snippetParts'
 import type { Snippet } from './snippets'
 
@@ -20,6 +21,8 @@ export function snippetLead(
     return isBySettings
       ? 'USER and PASSWORD stand for a user of the password file of the server, until you turn credentials on.'
       : 'Create a credential first. Until then, USER and PASSWORD stand for it.'
+  if (isBoard && isLoopback(target.host))
+    return `A board does not reach ${target.host}, which is this machine alone. Open the server to your network as it says under Endpoint. Enter this machine’s address there, and put the name and password of your Wi-Fi into the snippet.`
   if (needsRoot && target.tls && !hasOwnCa(target))
     return `The snippet works once you put in the name and password of your Wi-Fi and the root certificate of ${target.host}.`
   return isBoard

@@ -281,7 +281,7 @@ export const SNIPPETS: readonly Snippet[] = [
   {
     id: 'arduino',
     label: 'Arduino',
-    install: 'PubSubClient (Library Manager)',
+    install: 'esp32 by Espressif (Boards Manager), PubSubClient (Library Manager)',
     file: 'hello.ino',
     ownsCa: true,
     isBoard: true,

@@ -49,6 +49,15 @@ test.each([
   expect(packetOf({ kind, what })).toBe(packet)
 })
 
+test('a client of which nothing is recorded is not said to be refused as anonymous', () => {
+  const obstacles = ['the broker takes no anonymous clients']
+  const [identity] = connect({ user: null, obstacles }).slice(3)
+  expect(identity?.outcome).toBe('unknown')
+  expect(identity?.text).toContain('is not known')
+  const refusal = incident('connect_refused', 'the broker admits no anonymous clients')
+  expect(connect({ user: null, obstacles, refusal })[3]?.outcome).toBe('refused')
+})
+
 test.each([
   ['the user name or the password is wrong: set a new password', 3, 'credentials'],
   ['the credential of this user name is disabled or has expired', 3, 'credentials'],

@@ -182,6 +182,14 @@ export function connectPath(facts: ConnectFacts): Step[] {
   const at = recorded ? CHECKS.findIndex(({ check }) => check === recorded.check) : CHECKS.length
   return CHECKS.map(({ check, name }, place): Step => {
     const obstacle = today.find((one) => one.check === check)
+    if (obstacle && !recorded && user === null && /anonymous/.test(obstacle.text)) {
+      return {
+        name,
+        outcome: 'unknown',
+        text: 'Which user the client gives is not known, because no connection or refusal of it is recorded. Without a user, a token or a certificate it would be refused.',
+        change: obstacle.change,
+      }
+    }
     if (obstacle) {
       const ban = check === 'bans' ? bansOf(bans, client, user, now)[0] : undefined
       const text = ban ? banSaid(ban) : obstacle.text

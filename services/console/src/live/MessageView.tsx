@@ -1,7 +1,7 @@
 import { Stack, Text } from '@mantine/core'
 import { type ReactNode, useState } from 'react'
 import { absolute, bytes } from '../lib/format'
-import { type Shape, shapeOf, shown } from '../lib/payload'
+import { hexOf, type Shape, shapeOf, shown, textOf } from '../lib/payload'
 import { Choice } from '../ui/Choice'
 import { Code } from '../ui/Code'
 import { Long } from '../ui/Long'
@@ -42,6 +42,12 @@ export function Payload({ payload }: { payload: Uint8Array }) {
   )
 }
 
+/** The text of correlation data, or its bytes as they are typed into the form. */
+function Correlation({ data }: { data: Uint8Array }) {
+  const text = textOf(data) ?? `0x${hexOf(data).replaceAll(' ', '')}`
+  return <Long text={text} what="correlation data" />
+}
+
 /** All of a message. */
 export function MessageView({ message }: { message: Message }) {
   const { topic, at, qos, retain, payload, properties } = message
@@ -60,6 +66,9 @@ export function MessageView({ message }: { message: Message }) {
   if (properties?.messageExpiryInterval !== undefined) {
     rows.push(['Message expiry', `${properties.messageExpiryInterval} s`])
   }
+  if (properties?.correlationData)
+    rows.push(['Correlation data', <Correlation key="data" data={properties.correlationData} />])
+  if (properties?.payloadFormatIndicator) rows.push(['Payload format', 'UTF-8 text'])
   return (
     <Stack gap="lg">
       <Facts rows={[...rows, ...users]} />

@@ -1,6 +1,7 @@
 import { Badge, Text, VisuallyHidden } from '@mantine/core'
 import { useMediaQuery } from '@mantine/hooks'
 import { useMemo } from 'react'
+import { now } from '../lib/clock'
 import { absolute, bytes, cut } from '../lib/format'
 import { preview } from '../lib/payload'
 import { type Column, Rows } from '../ui/Rows'
@@ -92,7 +93,7 @@ const HINT = 'Publish to a topic that a filter of this page matches.'
 const NEW_MS = 2_000
 const timeSaid = ({ at }: Message) => absolute(at).slice(11)
 const topicSaid = ({ topic, payload }: Message) => `${cut(topic)} ${preview(payload, SAID_CHARS)}`
-const isNew = ({ at }: Message) => Date.now() - at < NEW_MS
+const isNew = ({ at }: Message) => now() - at < NEW_MS
 
 /** Messages, newest first. */
 export function Messages({ messages, find, height, onOpen, hint = HINT, isNewShown }: MessagesProps) {

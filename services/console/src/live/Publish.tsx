@@ -1,154 +1,93 @@
-import { ActionIcon, Alert, Button, Group, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
-import { IconPlus, IconX } from '@tabler/icons-react'
+import { Alert, Button, Collapse, Group, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
+import { IconChevronDown, IconChevronRight } from '@tabler/icons-react'
 import { useMutation } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
-import { fromHex } from '../lib/payload'
-import { topicProblem } from '../lib/topics'
+import { type FormEvent, useEffect, useId, useRef, useState } from 'react'
+import { useBroker } from '../api/brokers'
+import { useMe } from '../api/session'
+import { milliseconds } from '../lib/format'
 import { Choice } from '../ui/Choice'
 import type { LiveClient } from './client'
+import {
+  type Draft,
+  EMPTY,
+  hasProperties,
+  type Kind,
+  messageOf,
+  problemsOf,
+  readDraft,
+  writeDraft,
+} from './draft'
+import { draftName, draftStore } from './draftStore'
 import classes from './live.module.css'
-
-type Kind = 'text' | 'json' | 'hex'
-interface Property {
-  id: number
-  name: string
-  value: string
-}
+import { PublishProperties } from './PublishProperties'
 
 const CONFIRMATIONS = [
-  'Sent. QoS 0 has no acknowledgement.',
-  'Acknowledged: the server has stored it for every session that wants it.',
-  'Complete: it is delivered exactly once.',
-]
+  { said: 'Sent. QoS 0 has no acknowledgement.', answer: null },
+  { said: 'Acknowledged: the server has stored it for every session that wants it.', answer: 'PUBACK' },
+  { said: 'Complete: it is delivered exactly once.', answer: 'PUBCOMP' },
+] as const
 
-/** Why a payload is not what its kind says; null when it is. */
-function payloadProblem(payload: string, kind: Kind): string | null {
-  if (kind === 'hex' && fromHex(payload) === null) return 'Enter pairs of hexadecimal digits, such as 68 69.'
-  if (kind !== 'json') return null
-  try {
-    JSON.parse(payload)
-    return null
-  } catch {
-    return 'This is no JSON. Choose text to send it as it is.'
-  }
-}
+/** A change is stored after so long without another one. */
+const STORED_AFTER_MS = 300
 
-/** MQTT allows a name several times. */
-function valuesOf(properties: readonly Property[]): Record<string, string[]> {
-  const values = new Map<string, string[]>()
-  for (const { name, value } of properties) values.set(name, [...(values.get(name) ?? []), value])
-  return Object.fromEntries(values)
+/** The draft of this person for the broker, which the browser keeps between visits. */
+function useDraft() {
+  const { path } = useBroker()
+  const { user } = useMe()
+  const name = draftName(user.id, path.broker)
+  const [draft, setDraft] = useState(() => readDraft(draftStore(), name))
+  const latest = useRef(draft)
+  latest.current = draft
+  // biome-ignore lint/correctness/useExhaustiveDependencies: each change begins the wait anew
+  useEffect(() => {
+    const timer = setTimeout(() => writeDraft(draftStore(), name, latest.current), STORED_AFTER_MS)
+    return () => clearTimeout(timer)
+  }, [draft, name])
+  useEffect(() => {
+    const store = () => writeDraft(draftStore(), name, latest.current)
+    addEventListener('pagehide', store)
+    return () => {
+      removeEventListener('pagehide', store)
+      store()
+    }
+  }, [name])
+  return [draft, setDraft] as const
 }
 
 export function Publish({ client, isConnected }: { client: LiveClient; isConnected: boolean }) {
-  const [topic, setTopic] = useState('')
-  const [payload, setPayload] = useState('')
-  const [kind, setKind] = useState<Kind>('text')
-  const [qos, setQos] = useState<0 | 1 | 2>(1)
-  const [retain, setRetain] = useState(false)
-  const [properties, setProperties] = useState<Property[]>([])
+  const [draft, setDraft] = useDraft()
   const [isTried, setTried] = useState(false)
-  const wrongTopic = topicProblem(topic)
-  const wrongPayload = payloadProblem(payload, kind)
+  const [receivedMs, setReceivedMs] = useState<number | null>(null)
+  const problems = problemsOf(draft)
+  const wrong = isTried ? problems : {}
+  const change = (to: Partial<Draft>) => setDraft((before) => ({ ...before, ...to }))
 
   const publishing = useMutation({
-    mutationFn: () => {
-      const bytes = kind === 'hex' ? fromHex(payload) : new TextEncoder().encode(payload)
-      const named = properties.filter(({ name }) => name !== '')
-      const userProperties = named.length > 0 ? valuesOf(named) : undefined
-      const contentType = kind === 'json' ? 'application/json' : undefined
-      return client.publish(topic, bytes ?? new Uint8Array(), {
-        qos,
-        retain,
-        properties: { userProperties, contentType },
-      })
+    mutationFn: async ({ topic, qos, retain, ...rest }: Draft) => {
+      const { payload, properties } = messageOf({ topic, qos, retain, ...rest })
+      setReceivedMs(null)
+      return { qos, ms: await client.publish(topic, payload, { qos, retain, properties }, setReceivedMs) }
     },
   })
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
-    if (!wrongTopic && !wrongPayload) publishing.mutate()
+    if (Object.keys(problems).length === 0) publishing.mutate(draft)
   }
-  const change = (id: number, change: Partial<Property>) =>
-    setProperties((before) => before.map((one) => (one.id === id ? { ...one, ...change } : one)))
+  const clear = () => {
+    setDraft(EMPTY)
+    setTried(false)
+    publishing.reset()
+  }
 
   return (
     <form onSubmit={submit}>
       <Stack gap="sm">
-        <TextInput
-          label="Topic"
-          placeholder="plant/1/state"
-          value={topic}
-          onChange={(event) => setTopic(event.currentTarget.value)}
-          error={isTried && wrongTopic}
-        />
-        <Textarea
-          label="Payload"
-          autosize
-          minRows={3}
-          maxRows={12}
-          classNames={{ input: 'mono' }}
-          value={payload}
-          onChange={(event) => setPayload(event.currentTarget.value)}
-          error={isTried && wrongPayload}
-        />
-        <Group gap="xs" justify="space-between">
-          <Choice
-            label="Payload is"
-            data={[
-              { value: 'text', label: 'Text' },
-              { value: 'json', label: 'JSON' },
-              { value: 'hex', label: 'Hex' },
-            ]}
-            value={kind}
-            onChange={(value) => setKind(value as Kind)}
-          />
-          <Choice
-            label="QoS"
-            data={['0', '1', '2'].map((value) => ({ value, label: `QoS ${value}` }))}
-            value={String(qos)}
-            onChange={(value) => setQos(Number(value) as 0 | 1 | 2)}
-          />
-        </Group>
-        <Switch
-          label="Retain"
-          description="New subscribers get the last retained message of a topic."
-          checked={retain}
-          onChange={(event) => setRetain(event.currentTarget.checked)}
-        />
-        {properties.map(({ id, name, value }) => (
-          <Group key={id} gap={6} wrap="nowrap">
-            <TextInput
-              aria-label="Name of the user property"
-              placeholder="name"
-              value={name}
-              onChange={(event) => change(id, { name: event.currentTarget.value })}
-            />
-            <TextInput
-              aria-label="Value of the user property"
-              placeholder="value"
-              value={value}
-              onChange={(event) => change(id, { value: event.currentTarget.value })}
-            />
-            <ActionIcon
-              variant="subtle"
-              color="gray"
-              aria-label="Remove the user property"
-              onClick={() => setProperties((before) => before.filter((one) => one.id !== id))}
-            >
-              <IconX size={16} />
-            </ActionIcon>
-          </Group>
-        ))}
+        <Message draft={draft} onChange={change} wrong={wrong} />
+        <Properties draft={draft} onChange={change} wrong={wrong} />
         <Group justify="space-between">
-          <Button
-            size="xs"
-            variant="subtle"
-            color="gray"
-            leftSection={<IconPlus size={14} />}
-            onClick={() => setProperties((before) => [...before, { id: Date.now(), name: '', value: '' }])}
-          >
-            User property
+          <Button size="xs" variant="subtle" color="gray" onClick={clear} disabled={draft === EMPTY}>
+            Clear
           </Button>
           <Button type="submit" disabled={!isConnected} loading={publishing.isPending}>
             Publish
@@ -157,7 +96,8 @@ export function Publish({ client, isConnected }: { client: LiveClient; isConnect
         <div role="status">
           {publishing.isSuccess && (
             <Text size="xs" className={classes.soft}>
-              {CONFIRMATIONS[qos]}
+              {CONFIRMATIONS[publishing.data.qos].said}
+              {timesSaid(publishing.data, receivedMs)}
             </Text>
           )}
           {publishing.isError && (
@@ -168,5 +108,100 @@ export function Publish({ client, isConnected }: { client: LiveClient; isConnect
         </div>
       </Stack>
     </form>
+  )
+}
+
+/** How long the answer took, beside the way of the message back to this page. */
+function timesSaid({ qos, ms }: { qos: 0 | 1 | 2; ms: number }, receivedMs: number | null) {
+  const { answer } = CONFIRMATIONS[qos]
+  const said = [
+    answer && `${answer} after ${milliseconds(ms)}`,
+    receivedMs !== null && `this page received it after ${milliseconds(receivedMs)}`,
+  ].filter(Boolean)
+  if (said.length === 0) return null
+  const text = said.join('; ')
+  return ` ${text.charAt(0).toUpperCase()}${text.slice(1)}.`
+}
+
+interface PartProps {
+  draft: Draft
+  onChange: (change: Partial<Draft>) => void
+  wrong: Partial<Record<keyof Draft, string>>
+}
+
+function Message({ draft, onChange, wrong }: PartProps) {
+  return (
+    <>
+      <TextInput
+        label="Topic"
+        placeholder="plant/1/state"
+        value={draft.topic}
+        onChange={(event) => onChange({ topic: event.currentTarget.value })}
+        error={wrong.topic}
+      />
+      <Textarea
+        label="Payload"
+        autosize
+        minRows={3}
+        maxRows={12}
+        classNames={{ input: 'mono' }}
+        value={draft.payload}
+        onChange={(event) => onChange({ payload: event.currentTarget.value })}
+        error={wrong.payload}
+      />
+      <Group gap="xs" justify="space-between">
+        <Choice
+          label="Payload is"
+          data={[
+            { value: 'text', label: 'Text' },
+            { value: 'json', label: 'JSON' },
+            { value: 'hex', label: 'Hex' },
+          ]}
+          value={draft.kind}
+          onChange={(value) => onChange({ kind: value as Kind })}
+        />
+        <Choice
+          label="QoS"
+          data={['0', '1', '2'].map((value) => ({ value, label: `QoS ${value}` }))}
+          value={String(draft.qos)}
+          onChange={(value) => onChange({ qos: Number(value) as 0 | 1 | 2 })}
+        />
+      </Group>
+      <Switch
+        label="Retain"
+        description="New subscribers get the last retained message of a topic."
+        checked={draft.retain}
+        onChange={(event) => onChange({ retain: event.currentTarget.checked })}
+      />
+    </>
+  )
+}
+
+const PROPERTIES = ['contentType', 'responseTopic', 'correlationData', 'expiry'] as const
+
+/** Folded while none is set, because most messages have none. */
+function Properties(props: PartProps) {
+  const id = useId()
+  const [isOpen, setOpen] = useState(() => hasProperties(props.draft))
+  // A field with a mistake must be seen.
+  const isShown = isOpen || PROPERTIES.some((name) => props.wrong[name])
+  const Icon = isShown ? IconChevronDown : IconChevronRight
+  return (
+    <div>
+      <Button
+        size="compact-sm"
+        variant="subtle"
+        color="gray"
+        leftSection={<Icon size={14} />}
+        aria-expanded={isShown}
+        aria-controls={id}
+        onClick={() => setOpen(!isShown)}
+      >
+        Properties of MQTT 5.0
+      </Button>
+      <Collapse expanded={isShown} id={id}>
+        <div className={classes.properties}>{isShown && <PublishProperties {...props} />}</div>
+      </Collapse>
+    </div>
   )
 }

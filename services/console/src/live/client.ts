@@ -1,6 +1,6 @@
 // The MQTT client of the page. Its library is large, so it is loaded with the first connection.
 
-import type { IClientPublishOptions, MqttClient } from 'mqtt'
+import type { MqttClient } from 'mqtt'
 import { Problem } from '../api/problem'
 import { MessageLog, type Properties } from './log'
 
@@ -17,6 +17,31 @@ export interface Pass {
   clientId: string
   username: string
   password: string
+}
+
+/** Properties of a message in MQTT 5.0. An undefined one is not sent. */
+export interface PublishProperties {
+  contentType?: string | undefined
+  responseTopic?: string | undefined
+  correlationData?: Uint8Array | undefined
+  /** Seconds. */
+  messageExpiryInterval?: number | undefined
+  payloadFormatIndicator?: boolean | undefined
+  userProperties?: Record<string, string[]> | undefined
+}
+
+interface PublishOptions {
+  qos: 0 | 1 | 2
+  retain: boolean
+  properties: PublishProperties
+}
+
+/** A message that this page has published, until it comes back by a filter of the page. */
+interface Echo {
+  topic: string
+  payload: Uint8Array
+  from: number
+  onReceived: (ms: number) => void
 }
 
 // 4 and 5 are return codes of MQTT 3.1.1, the others reason codes of 5.0.
@@ -45,6 +70,7 @@ export class LiveClient {
   #isOver = false
   #listeners = new Set<() => void>()
   #filters = new Map<string, 0 | 1 | 2>()
+  #echo: Echo | undefined
 
   status = () => this.#status
 
@@ -87,6 +113,7 @@ export class LiveClient {
     })
     client.on('message', (topic, payload, packet) => {
       const { qos, retain, properties } = packet
+      this.#hearEcho(topic, payload)
       this.log.add({ topic, payload, qos, retain, properties: properties as Properties | undefined })
     })
     client.on('error', (error) => {
@@ -135,18 +162,37 @@ export class LiveClient {
     })
   }
 
-  /** Resolves when the server has acknowledged the message: with QoS 1 and 2 it is then stored. */
-  async publish(topic: string, payload: Uint8Array, options: IClientPublishOptions) {
+  /** Resolves when the server has acknowledged the message, with the milliseconds that it took: with QoS 1 and 2 it is then stored.
+   * `onReceived`: after how many milliseconds the message came back, if a filter of this page matches it. */
+  async publish(
+    topic: string,
+    payload: Uint8Array,
+    { properties, ...options }: PublishOptions,
+    onReceived: (ms: number) => void,
+  ): Promise<number> {
     const client = this.#client
     if (!client?.connected) throw new Error('The page is not connected.')
+    const from = performance.now()
+    this.#echo = { topic, payload, from, onReceived }
     // The library keeps a message without an acknowledgement for a connection that this page never makes.
     const lost = new Promise<never>((_, reject) => {
       client.once('close', () =>
         reject(new Error('The connection was lost. The server may have the message.')),
       )
     })
+    // The library writes each property that is there, also an undefined one.
+    const set = Object.fromEntries(Object.entries(properties).filter(([, value]) => value !== undefined))
     // The library's types ask for Node's Buffer, but it accepts any bytes.
-    await Promise.race([client.publishAsync(topic, payload as Buffer, options), lost])
+    await Promise.race([client.publishAsync(topic, payload as Buffer, { ...options, properties: set }), lost])
+    return performance.now() - from
+  }
+
+  #hearEcho(topic: string, payload: Uint8Array) {
+    const echo = this.#echo
+    if (!echo || topic !== echo.topic || payload.length !== echo.payload.length) return
+    if (!payload.every((byte, at) => byte === echo.payload[at])) return
+    this.#echo = undefined
+    echo.onReceived(performance.now() - echo.from)
   }
 
   close() {

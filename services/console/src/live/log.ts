@@ -1,5 +1,7 @@
 // The messages that the page has seen. Rows are dropped, never frames.
 
+import { now as serverNow } from '../lib/clock'
+
 export interface Message {
   id: number
   at: number
@@ -14,6 +16,8 @@ export interface Properties {
   contentType?: string
   responseTopic?: string
   messageExpiryInterval?: number
+  correlationData?: Uint8Array
+  payloadFormatIndicator?: boolean
   userProperties?: Record<string, string | string[]>
 }
 
@@ -52,7 +56,7 @@ export class MessageLog {
   #listeners = new Set<() => void>()
   #now: () => number
 
-  constructor(now = Date.now) {
+  constructor(now = serverNow) {
     this.#now = now
   }
 

@@ -1,11 +1,14 @@
 import { useEffect, useState, useSyncExternalStore } from 'react'
-import { useBroker } from '../api/brokers'
+import { isStopped, useBroker } from '../api/brokers'
 import { connectToken } from '../api/messages'
-import { LiveClient } from './client'
+import { LiveClient, type Status } from './client'
+
+const STOPPED: Status = { kind: 'refused', why: 'The broker takes no clients now.' }
 
 /** A connection of this page to the broker, for as long as it is shown. */
 export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
-  const { path, endpoint, can } = useBroker()
+  const { broker: shown, path, endpoint, can } = useBroker()
+  const isOff = isStopped(shown)
   const [client] = useState(() => new LiveClient())
   const status = useSyncExternalStore(client.subscribe, client.status)
   const view = useSyncExternalStore(client.log.subscribe, client.log.read)
@@ -19,15 +22,16 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
   }, [client, key, qos])
 
   useEffect(() => {
-    if (!url) return
+    // Each attempt would be a refused client more among the incidents.
+    if (!url || isOff) return
     void client.open(url, async () => {
       const token = await connectToken({ organisation, broker }, canPublish)
       return { clientId: token.client_id, username: token.username, password: token.password }
     })
     return () => client.close()
-  }, [client, url, organisation, broker, canPublish])
+  }, [client, url, isOff, organisation, broker, canPublish])
 
-  return { client, status, view, hasListener: Boolean(url), canPublish }
+  return { client, status: isOff ? STOPPED : status, view, hasListener: Boolean(url), canPublish }
 }
 
 export type Live = ReturnType<typeof useLive>

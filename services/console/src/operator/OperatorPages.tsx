@@ -1,20 +1,21 @@
 import { Badge, UnstyledButton } from '@mantine/core'
-import { IconActivity, IconKey, IconLogout, IconUsers } from '@tabler/icons-react'
+import { useDisclosure } from '@mantine/hooks'
+import { IconLogout } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
-import { Link, useLocation } from '@tanstack/react-router'
+import { Link, useLocation, useNavigate } from '@tanstack/react-router'
+import { lazy, Suspense } from 'react'
 import { Problem } from '../api/problem'
 import { Card } from '../shell/Card'
 import { Frame } from '../shell/Frame'
+import { SearchButton } from '../shell/SearchButton'
 import classes from '../shell/shell.module.css'
-import { hasToken, keepToken } from './client'
-import { podQuery, queryClient } from './queries'
+import { useShortcuts } from '../shell/shortcuts'
+import { hasToken } from './client'
+import { PAGES } from './pages'
+import { forgetToken, podQuery } from './queries'
 import { Token } from './Token'
 
-const PAGES: { to: string; label: string; icon: typeof IconActivity }[] = [
-  { to: '/', label: 'Overview', icon: IconActivity },
-  { to: '/tenants', label: 'Tenants', icon: IconUsers },
-  { to: '/accounts', label: 'Accounts', icon: IconKey },
-]
+const Palette = lazy(() => import('./Palette').then(({ Palette }) => ({ default: Palette })))
 
 /** The pages for operators: the API decides whether this browser may see them. */
 export function OperatorPages() {
@@ -41,37 +42,45 @@ function NotFromHere() {
 
 function Signed({ name }: { name: string | undefined }) {
   const { pathname } = useLocation()
+  const navigate = useNavigate()
+  const [isPaletteOpen, palette] = useDisclosure(false)
+  useShortcuts(
+    palette.open,
+    PAGES.map(({ key, to }) => ({ key, open: () => void navigate({ to }) })),
+  )
   const page = PAGES.slice(1).find(({ to }) => to === pathname)
   return (
-    <Frame
-      nav={<Nav />}
-      place={
-        <nav aria-label="Breadcrumb" className={classes.breadcrumb}>
-          <Link to="/">Operators</Link>
-          {page && (
-            <>
-              <span aria-hidden="true">/</span>
-              <span aria-current="page">{page.label}</span>
-            </>
-          )}
-          {name && name !== 'self' && (
-            <Badge variant="default" className={classes.badge}>
-              {name}
-            </Badge>
-          )}
-        </nav>
-      }
-    />
+    <>
+      <Frame
+        nav={<Nav />}
+        before={<SearchButton open={palette.open} />}
+        place={
+          <nav aria-label="Breadcrumb" className={classes.breadcrumb}>
+            <Link to="/">Operators</Link>
+            {page && (
+              <>
+                <span aria-hidden="true">/</span>
+                <span aria-current="page">{page.label}</span>
+              </>
+            )}
+            {name && name !== 'self' && (
+              <Badge variant="default" className={classes.badge}>
+                {name}
+              </Badge>
+            )}
+          </nav>
+        }
+      />
+      {isPaletteOpen && (
+        <Suspense>
+          <Palette close={palette.close} />
+        </Suspense>
+      )}
+    </>
   )
 }
 
 function Nav() {
-  const forget = () => {
-    keepToken(null)
-    // Cached answers were read with the token.
-    queryClient.clear()
-    location.assign('/')
-  }
   return (
     <>
       <div className={classes.switcher}>
@@ -95,7 +104,7 @@ function Nav() {
       </div>
       {hasToken() && (
         <div className={classes.foot}>
-          <UnstyledButton className={classes.link} onClick={forget}>
+          <UnstyledButton className={classes.link} onClick={forgetToken}>
             <IconLogout size={17} stroke={1.6} /> Forget the token
           </UnstyledButton>
         </div>

@@ -238,6 +238,12 @@ function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined })
         </Mark>
       ),
     ],
+    [
+      'Delivery',
+      numbers?.deliveryS == null
+        ? 'no message in the last minute'
+        : `99 % of messages within ${milliseconds(numbers.deliveryS)} ms of the last minute’s`,
+    ],
     ['Store', numbers ? <Store key="store" numbers={numbers} /> : '–'],
     ['Fabric', <FabricState key="fabric" pod={pod} />],
     ['Gateway', <Gateway key="gateway" pod={pod} refused={numbers?.headersRefused ?? 0} />],

@@ -34,9 +34,11 @@ export function keepToken(value: string | null) {
 
 export const hasToken = () => token !== null
 
-/** Fails with a [Problem], and reports whether the server answers. */
-async function checked(response: Response) {
-  hearClock(response.headers.get('date'), 0)
+const began = new WeakMap<Request, number>()
+
+/** Fails with a [Problem], and reports whether the server answers. `from`: when it was asked. */
+async function checked(response: Response, from = performance.now()) {
+  hearClock(response.headers.get('date'), performance.now() - from)
   if (response.ok) return heard()
   const problem: Problem = await problemOf(response)
   if (problem.isOffline) silent()
@@ -46,10 +48,11 @@ async function checked(response: Response) {
 
 const middleware: Middleware = {
   onRequest({ request }) {
+    began.set(request, performance.now())
     if (token !== null && !request.headers.has('authorization'))
       request.headers.set('authorization', `Bearer ${token}`)
   },
-  onResponse: ({ response }) => checked(response),
+  onResponse: ({ request, response }) => checked(response, began.get(request)),
   onError({ error }) {
     if (error instanceof DOMException && error.name === 'AbortError') return
     silent()
@@ -62,11 +65,12 @@ api.use(middleware)
 
 /** `/metrics` in Prometheus text. It asks for no token. */
 export async function metricsText(signal: AbortSignal): Promise<string> {
+  const from = performance.now()
   const response = await fetch('/metrics', { signal }).catch((error: unknown) => {
     if (error instanceof DOMException && error.name === 'AbortError') throw error
     silent()
     throw offline()
   })
-  await checked(response)
+  await checked(response, from)
   return response.text()
 }

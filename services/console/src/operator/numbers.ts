@@ -5,14 +5,15 @@ import { type Bucket, bucketsOf, bucketsSince, quantile, type Sample, total } fr
 const LOOKS_MAX = 150
 /** Looks further apart than this have a gap between them. */
 const GAP_MS = 15_000
-/** The 99th percentile is that of the commits of this time: some seconds have none. */
-const COMMITS_MS = 60_000
+/** A 99th percentile is that of the commits or deliveries of this time: some seconds have none. */
+const TIMED_MS = 60_000
 
 interface Look {
   atMs: number
   connections: number | null
   published: number | null
   commits: Bucket[]
+  deliveries: Bucket[]
   storeBytes: number | null
 }
 
@@ -28,6 +29,9 @@ export interface Numbers {
   published: (number | null)[]
   /** 99th percentile of the time to commit a message, seconds, of the last minute. */
   commit: (number | null)[]
+  /** 99th percentile of the time from reading a message until it is written for its connected subscribers, seconds, of the last
+   * minute. Null: none was delivered. */
+  deliveryS: number | null
   /** Bytes that wait for the store. */
   waiting: (number | null)[]
   store: { refused: number | null; failures: number | null; stalls: number | null }
@@ -51,11 +55,12 @@ function rate(before: Look | undefined, now: Look): number | null {
   return ((now.published - before.published) * 1000) / ms
 }
 
-function commitAt(all: readonly Look[], at: number): number | null {
+/** The 99th percentile of the last minute before a look. */
+function timeAt(all: readonly Look[], at: number, of: 'commits' | 'deliveries'): number | null {
   const now = all[at]
   if (!now) return null
-  const from = all.findLast(({ atMs }, index) => index < at && now.atMs - atMs >= COMMITS_MS) ?? all[0]
-  return from && from !== now ? quantile(bucketsSince(from.commits, now.commits), 0.99) : null
+  const from = all.findLast(({ atMs }, index) => index < at && now.atMs - atMs >= TIMED_MS) ?? all[0]
+  return from && from !== now ? quantile(bucketsSince(from[of], now[of]), 0.99) : null
 }
 
 /** Adds a look at the metrics. */
@@ -66,6 +71,7 @@ export function numbersOf(samples: readonly Sample[], atMs: number): Numbers {
     connections: sum('millrace_connections_open'),
     published: sum('millrace_messages_received_total'),
     commits: bucketsOf(samples, 'millrace_message_commit_seconds'),
+    deliveries: bucketsOf(samples, 'millrace_edge_delivery_seconds'),
     storeBytes: sum('millrace_store_queue_bytes'),
   }
   looks = [...looks.slice(1 - LOOKS_MAX), look]
@@ -78,7 +84,8 @@ export function numbersOf(samples: readonly Sample[], atMs: number): Numbers {
   return {
     connections: all.map(({ connections }) => connections),
     published: all.map((one, at) => rate(all[at - 1], one)),
-    commit: all.map((_, at) => commitAt(all, at)),
+    commit: all.map((_, at) => timeAt(all, at, 'commits')),
+    deliveryS: timeAt(all, all.length - 1, 'deliveries'),
     waiting: all.map(({ storeBytes }) => storeBytes),
     store: {
       refused: sum('millrace_store_refused_total'),

@@ -99,6 +99,13 @@ export const makeResetLink = async (email: string): Promise<ResetLink> => ({
 export const removeSecondFactor = (email: string) =>
   body(api.POST('/second-factor-removals', { body: { email } }))
 
+/** Cached answers were read with the token, so they go with it. */
+export function forgetToken() {
+  keepToken(null)
+  queryClient.clear()
+  location.assign('/')
+}
+
 /** Keeps a token that the server takes. */
 export async function enter(token: string) {
   const pod = await body(api.GET('/pod', { headers: { authorization: `Bearer ${token}` } }))

@@ -1,12 +1,6 @@
 import { useMantineColorScheme } from '@mantine/core'
-import {
-  createSpotlight,
-  Spotlight,
-  type SpotlightActionData,
-  type SpotlightActionGroupData,
-} from '@mantine/spotlight'
-import '@mantine/spotlight/styles.layer.css'
 import { useDebouncedValue } from '@mantine/hooks'
+import type { SpotlightActionData } from '@mantine/spotlight'
 import {
   IconAlertTriangle,
   IconBinaryTree2,
@@ -17,47 +11,24 @@ import {
   IconLogout,
   IconMoon,
   IconPlus,
-  IconSearch,
   IconUser,
 } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useParams } from '@tanstack/react-router'
-import { type KeyboardEvent, useEffect, useState } from 'react'
+import { useState } from 'react'
 import { brokerQuery, brokersQuery } from '../api/brokers'
 import { clientsPage, topicLevelsQuery } from '../api/live'
 import { meQuery, signOut } from '../api/session'
 import { plural } from '../lib/format'
 import { failed } from '../ui/notify'
+import { type Group, PaletteDialog } from './PaletteDialog'
 import { PAGES } from './pages'
-import { describePalette } from './paletteRoles'
 
 const CLIENTS_SHOWN = 6
-const [store, spotlight] = createSpotlight()
-
-/** Enter opens the first thing that was found, unless the arrows have chosen another one. */
-function openFirst(event: KeyboardEvent) {
-  if (event.key !== 'Enter' || document.querySelector('[data-action][data-selected]')) return
-  event.preventDefault()
-  document.querySelector<HTMLElement>('[data-action]')?.click()
-}
-
-/** Gives the focus back when the palette closes: React removes the palette before Mantine's dialog does so. */
-function useFocusReturn() {
-  useEffect(() => {
-    const before = document.activeElement
-    return () => {
-      requestAnimationFrame(() => {
-        if (document.activeElement === document.body && before instanceof HTMLElement) before.focus()
-      })
-    }
-  }, [])
-}
 
 /** Finds brokers, clients, topics, pages and actions. */
 export function Palette({ close }: { close: () => void }) {
   const [query, setQuery] = useState('')
-  useFocusReturn()
-  useEffect(() => spotlight.open(), [])
   const { broker } = useParams({ strict: false })
   const clients = useClients(broker, query)
   const groups = [
@@ -71,29 +42,15 @@ export function Palette({ close }: { close: () => void }) {
     useTyped(broker, query, clients.isSettled),
   ]
   return (
-    <Spotlight
-      store={store}
-      onSpotlightClose={close}
+    <PaletteDialog
+      close={close}
       query={query}
-      onQueryChange={setQuery}
-      actions={groups.filter(({ actions }) => actions.length > 0)}
-      nothingFound="Nothing of this name"
-      highlightQuery
-      scrollable
-      maxHeight={420}
-      shortcut={null}
-      searchProps={{
-        ref: describePalette,
-        leftSection: <IconSearch size={18} />,
-        placeholder: 'Brokers, clients, topics, pages, actions',
-        'aria-label': 'Search',
-        onKeyDown: openFirst,
-      }}
+      onQuery={setQuery}
+      groups={groups}
+      placeholder="Brokers, clients, topics, pages, actions"
     />
   )
 }
-
-type Group = SpotlightActionGroupData
 
 /** `isSettled`: the server has answered for what is typed. */
 function useClients(broker: string | undefined, query: string): Group & { isSettled: boolean } {

@@ -1,8 +1,8 @@
-import { ActionIcon, Menu, Text, UnstyledButton, VisuallyHidden } from '@mantine/core'
+import { ActionIcon, Menu } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
-import { IconSearch, IconUser } from '@tabler/icons-react'
+import { IconUser } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link, useLocation, useNavigate, useRouter } from '@tanstack/react-router'
+import { Link, useLocation, useNavigate, useParams, useRouter } from '@tanstack/react-router'
 import { lazy, Suspense, useEffect } from 'react'
 import { meQuery, signOut } from '../api/session'
 import { useSessionOver } from '../api/sessionOver'
@@ -10,8 +10,9 @@ import { failed } from '../ui/notify'
 import { Breadcrumb } from './Breadcrumb'
 import { Frame } from './Frame'
 import { Nav } from './Nav'
+import { PAGES } from './pages'
 import { preloadPages } from './preload'
-import classes from './shell.module.css'
+import { SearchButton } from './SearchButton'
 import { useShortcuts } from './shortcuts'
 
 const SessionOver = lazy(() => import('./SessionOver').then(({ SessionOver }) => ({ default: SessionOver })))
@@ -23,7 +24,7 @@ export function Shell() {
   const { href } = useLocation()
   const isOver = useSessionOver()
   const navigate = useNavigate()
-  useShortcuts(palette.open)
+  useShortcuts(palette.open, useBrokerPages())
   const router = useRouter()
   useEffect(() => preloadPages(router), [router])
 
@@ -57,19 +58,15 @@ export function Shell() {
   )
 }
 
-function SearchButton({ open }: { open: () => void }) {
-  return (
-    <UnstyledButton onClick={open} className={classes.search} aria-keyshortcuts="Control+K">
-      <VisuallyHidden hiddenFrom="sm">Search</VisuallyHidden>
-      <IconSearch size={16} />
-      <Text size="sm" c="dimmed" visibleFrom="sm" component="span">
-        Search
-      </Text>
-      <Text size="xs" c="dimmed" visibleFrom="sm" component="kbd" className={classes.key} aria-hidden>
-        Ctrl K
-      </Text>
-    </UnstyledButton>
-  )
+/** The keys of the pages of the broker that is shown. */
+function useBrokerPages() {
+  const navigate = useNavigate()
+  const { broker } = useParams({ strict: false })
+  if (!broker) return []
+  return PAGES.map(({ key, path }) => ({
+    key,
+    open: () => void navigate({ to: path === '/' ? '/b/$broker' : `/b/$broker${path}`, params: { broker } }),
+  }))
 }
 
 function UserMenu({ name, email }: { name: string; email: string }) {

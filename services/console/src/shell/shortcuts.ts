@@ -1,14 +1,20 @@
 import { useHotkeys } from '@mantine/hooks'
-import { useNavigate, useParams } from '@tanstack/react-router'
-import { useEffect } from 'react'
-import { PAGES } from './pages'
+import { useEffect, useRef } from 'react'
+import { undoLatest } from '../ui/undo'
 
 const CHORD_MS = 1000
 
-/** Ctrl K opens the palette; "g" and the key of a page open it; "/" goes into the search of a list. */
-export function useShortcuts(openPalette: () => void) {
-  const navigate = useNavigate()
-  const { broker } = useParams({ strict: false })
+/** A page and the key that opens it after "g". */
+interface KeyedPage {
+  key: string
+  open: () => void
+}
+
+/** Ctrl K opens the palette; "g" and the key of a page open it; "/" goes into the search of a list; Ctrl Z takes back the change
+ * that a note still offers to undo. */
+export function useShortcuts(openPalette: () => void, pages: readonly KeyedPage[]) {
+  const latest = useRef(pages)
+  latest.current = pages
   useHotkeys([['mod+K', openPalette]], [])
   useHotkeys([
     [
@@ -19,6 +25,13 @@ export function useShortcuts(openPalette: () => void) {
         event.preventDefault()
         search.focus()
       },
+    ],
+    [
+      'mod+Z',
+      (event) => {
+        if (undoLatest()) event.preventDefault()
+      },
+      { preventDefault: false },
     ],
   ])
   useEffect(() => {
@@ -33,12 +46,12 @@ export function useShortcuts(openPalette: () => void) {
       }
       const isSecond = event.timeStamp - began < CHORD_MS
       began = 0
-      const page = PAGES.find(({ key }) => key === event.key)
-      if (!isSecond || !page || !broker) return
+      const page = latest.current.find(({ key }) => key === event.key)
+      if (!isSecond || !page) return
       event.preventDefault()
-      void navigate({ to: page.path === '/' ? '/b/$broker' : `/b/$broker${page.path}`, params: { broker } })
+      page.open()
     }
     window.addEventListener('keydown', listen)
     return () => window.removeEventListener('keydown', listen)
-  }, [broker, navigate])
+  }, [])
 }

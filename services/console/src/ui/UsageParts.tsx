@@ -29,6 +29,7 @@ import { Stat, Stats } from './Stat'
 import { Empty, Loaded } from './State'
 import { Term } from './Term'
 import { Time } from './Time'
+import { undoable } from './undo'
 
 const RANGES = [
   { value: '24h', label: '24 h' },
@@ -170,7 +171,7 @@ export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
     <Panel
       title="Spend cap"
       lead={`What ${whose} may cost in a month (UTC), in the currency of the region.`}
-      actions={canWrite && query.data && <RemoveCap path={path} />}
+      actions={canWrite && query.data && <RemoveCap path={path} cap={query.data.value} />}
     >
       <Loaded query={query} height={80}>
         {(cap) => (
@@ -236,15 +237,27 @@ function useCapChanged() {
   }
 }
 
-function RemoveCap({ path }: { path: CapPath }) {
-  const again = useCapChanged()
+function RemoveCap({ path, cap }: { path: CapPath; cap: SpendCap }) {
+  const client = useQueryClient()
+  const again = () => {
+    void client.invalidateQueries({ queryKey: ['cap'] })
+    void client.invalidateQueries({ queryKey: ['broker'] })
+  }
+  const { monthly_micros, action } = cap
   return (
     <Confirm
       verb="Remove cap"
       title="Remove the spend cap?"
       loses="Usage is then charged without a limit."
       act={() => deleteCap(path)}
-      onDone={again}
+      onDone={() => {
+        undoable('The spend cap was removed.', {
+          act: () => setCap(path, { monthly_micros, action }, undefined),
+          said: `The spend cap of ${money(monthly_micros)} is back.`,
+          onDone: again,
+        })
+        again()
+      }}
     >
       {(open) => (
         <Button variant="default" onClick={open}>

@@ -1,5 +1,9 @@
 //! Mail between the loops of a process: takes what arrived, and delivers what this turn queued for others.
 
+use std::collections::VecDeque;
+
+use millrace_layers::Position;
+
 use super::Core;
 use super::connection::Paused;
 use crate::mailbox::Mail;
@@ -11,7 +15,10 @@ pub(super) struct MailQueues {
     /// Mail that this turn made, by receiving core.
     pub(super) outgoing: Vec<Vec<Mail>>,
     pub(super) outgoing_bytes: Vec<usize>,
-    incoming: Vec<Mail>,
+    /// Taken from the mailbox, and not handled yet.
+    incoming: VecDeque<Mail>,
+    /// Messages up to here are in `incoming`, or were handled.
+    through: Option<Position>,
     /// Mail for brokers whose earlier messages are still being fanned out.
     put_off: Vec<Mail>,
 }
@@ -19,11 +26,21 @@ pub(super) struct MailQueues {
 impl MailQueues {
     pub(super) fn new(cores: usize) -> Self {
         let outgoing = (0..cores).map(|_| Vec::new()).collect();
-        Self { outgoing, outgoing_bytes: vec![0; cores], incoming: Vec::new(), put_off: Vec::new() }
+        Self {
+            outgoing,
+            outgoing_bytes: vec![0; cores],
+            incoming: VecDeque::new(),
+            through: None,
+            put_off: Vec::new(),
+        }
     }
 
     pub(super) fn is_sent(&self) -> bool {
         self.outgoing.iter().all(Vec::is_empty)
+    }
+
+    pub(super) fn has_more(&self) -> bool {
+        !self.incoming.is_empty()
     }
 }
 
@@ -33,13 +50,20 @@ impl Core {
         local.is_some_and(|local| self.unfinished.fanouts.has(local.broker.id))
     }
 
-    pub(super) fn take_mail(&mut self) {
+    /// Handles mail until the turn has spent `end`; the rest is left to the next turn.
+    pub(super) fn take_mail(&mut self, end: u64) {
         let mut mail = std::mem::take(&mut self.mail.incoming);
-        // Reading this before the mail guarantees that no message up to `through` is still in the mailbox afterwards.
-        let through = self.process.store.as_ref().map(Store::through);
-        self.mailbox().take(&mut mail);
-        mail.splice(..0, self.mail.put_off.drain(..));
-        for letter in mail.drain(..) {
+        if mail.is_empty() {
+            // Reading this before the mail guarantees that no message up to `through` is still in the mailbox afterwards.
+            self.mail.through = self.process.store.as_ref().map(Store::through);
+            let mut taken = Vec::from(mail);
+            self.mailbox().take(&mut taken);
+            mail = taken.into();
+        }
+        self.mail.put_off.drain(..).rev().for_each(|letter| mail.push_front(letter));
+        while self.work.spent() < end
+            && let Some(letter) = mail.pop_front()
+        {
             let began = self.begin_work(|core| core.broker_of_mail(&letter));
             match letter {
                 // Earlier messages must arrive before the session becomes live.
@@ -70,6 +94,7 @@ impl Core {
                 Mail::Reread(target) => self.reread(target),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
+                Mail::Unsaved(checkpoint) => self.unsaved(*checkpoint),
                 Mail::Left(connection) => self.left(connection),
                 Mail::Marked { fence, through } => self.marked(fence, through),
                 Mail::Page(target, version, page) => self.page(target, version, page),
@@ -85,8 +110,8 @@ impl Core {
             self.flush_overfull();
             self.end_work(began);
         }
-        if self.unfinished.fanouts.is_empty() {
-            self.following.handed_over = through.unwrap_or(self.following.handed_over);
+        if mail.is_empty() && self.unfinished.fanouts.is_empty() {
+            self.following.handed_over = self.mail.through.unwrap_or(self.following.handed_over);
         }
         self.mail.incoming = mail;
     }

@@ -276,6 +276,7 @@ impl Core {
             self.look_at_memory();
             self.look_at_load();
             self.count_outbound();
+            self.routes.forget_idle();
         }
         self.process.core(self.index).turned_at.store(self.now_ms, Ordering::Relaxed);
         self.counters().turns.add(1);
@@ -322,7 +323,8 @@ impl Core {
             || !self.unfinished.fanouts.is_empty()
             || self.unfinished.replays.is_ready()
             || !self.unfinished.due.is_empty()
-            || self.listeners.has_more();
+            || self.listeners.has_more()
+            || self.mail.has_more();
         if is_put_off || !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
             timeout = 0;
         }
@@ -346,7 +348,7 @@ impl Core {
         }
         self.accept();
         self.read_ready();
-        self.take_mail();
+        self.take_mail(self.work.spent().max(work::TURN) + work::TURN);
         self.fan_out();
         self.send_retained();
         self.remove_more_routes();
@@ -359,10 +361,11 @@ impl Core {
         self.admit_waiting();
         self.drain();
         self.change_filters_of_turn();
+        let end = self.work.spent().max(work::TURN) + work::TURN;
         // Writing may end a connection, and the connection may publish a will, so there may be more to write.
         loop {
             self.send_mail();
-            self.flush_dirty();
+            self.flush_dirty(end);
             if self.output.dirty.is_empty() && self.mail.is_sent() {
                 break;
             }
@@ -455,7 +458,8 @@ impl Core {
 
     fn begin_stop(&mut self) {
         // Messages that were acknowledged to clients of other cores are in the mailbox by now.
-        self.take_mail();
+        self.take_mail(u64::MAX);
+        self.take_mail(u64::MAX);
         self.stopping = true;
         self.stop_listening();
         // Connections that are being closed have already got their reason.
@@ -466,7 +470,7 @@ impl Core {
         for slot in open {
             self.send_away(slot, Ended::Shutdown);
         }
-        self.flush_dirty();
+        self.flush_dirty(u64::MAX);
     }
 }
 

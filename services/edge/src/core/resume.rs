@@ -253,7 +253,7 @@ impl Core {
         });
         let entry = between::entry(message, own, subscriptions);
         let compared = local.fresh.as_deref().map_or(0, Fresh::take_compared);
-        self.work.spend((compared / work::COMPARED_LEVELS) as u64);
+        self.work.spend(work::SINGLE_COPY + (compared / work::COMPARED_LEVELS) as u64);
         let Some(entry) = entry else { return };
         let Entry { qos, retain, identifiers, .. } = &entry;
         let maybe_sent = persistent.may_be_sent(message);
@@ -277,6 +277,7 @@ impl Core {
 
     fn deliver_all_held(&mut self, session: u32, held: impl IntoIterator<Item = Held>) {
         for held in held {
+            self.work.spend(work::SINGLE_COPY);
             if let Some(fresh) = &self.sessions[session as usize].fresh {
                 let has = fresh.has(&held.message, self.now);
                 self.work.spend((fresh.take_compared() / work::COMPARED_LEVELS) as u64);

@@ -30,7 +30,7 @@ pub(super) const TURN: u64 = 30_000;
 pub(super) const SHARE: u64 = 5_000;
 pub(super) const SLICE: u64 = 5_000;
 /// Adding or removing a subscription, with its check, besides the levels of its filter.
-const FILTER: u64 = 15;
+pub(super) const FILTER: u64 = 15;
 /// Finding, copying or making one level of that filter in the trie.
 const LEVEL: u64 = 3;
 /// Work of the filters that one packet adds or removes in one turn.
@@ -52,6 +52,8 @@ pub(super) const SYSTEM_CALL: u64 = 20;
 pub(super) const ACCEPT: u64 = 100;
 pub(super) const HANDSHAKE: u64 = 3_000;
 pub(super) const END: u64 = 100;
+/// Making a stored session this loop's, besides its filters and messages.
+pub(super) const ATTACH: u64 = 200;
 /// Up to this many sockets are read, or written, without turns of brokers.
 pub(super) const FEW: usize = 64;
 

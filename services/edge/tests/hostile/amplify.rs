@@ -9,7 +9,7 @@ use millrace_mqtt::{
     Connect, Packet, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
 };
 
-use crate::common::{Client, Server, connect, disconnect, id, properties, publish, publish_qos};
+use crate::common::{Client, STORED, Server, connect, disconnect, id, properties, publish, publish_qos};
 use crate::tools::{Packets, Pair, counted, dropped, eventually, flood, metric, narrow_client, numbered};
 
 /// Units of work that one turn may do: what reading, fan-outs, retained messages and writing may each spend, and the
@@ -570,4 +570,41 @@ fn each_byte_that_trickles_in_counts_for_the_incomplete_packet_that_is_copied() 
     expect_work_of_a_turn(&server, copied);
     client.send_bytes(&rest[1..]);
     client.ping();
+}
+
+#[test]
+fn sessions_that_come_back_together_are_served_over_several_turns() {
+    const SESSIONS: usize = 200;
+    const MESSAGES: u64 = 1_000;
+    if !STORED {
+        return;
+    }
+    let server = one_loop();
+    let expiry = || properties(&[Property::SessionExpiryInterval(60)]);
+    let back = |name| Connect { clean_start: false, properties: expiry(), ..connect(V5, name) };
+    let names: Vec<String> = (0..SESSIONS).map(|number| format!("sleeper-{number}")).collect();
+    for name in &names {
+        let mut client = Client::open(&server, back(name));
+        client.subscribe("t", QoS::AtLeastOnce);
+        client.disconnect();
+    }
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    for number in 0..MESSAGES {
+        let text = numbered(number, 8);
+        assert!(!publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "t", &text)).is_error());
+    }
+    let mut clients: Vec<Client> = names
+        .iter()
+        .map(|name| {
+            let mut client = Client::raw(&server);
+            client.version = V5;
+            client.send(&Packet::Connect(back(name)));
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        assert!(client.recv_connack().session_present);
+        assert_eq!(client.recv_publish().topic, "t");
+    }
+    assert_turns_are_short(&server);
 }

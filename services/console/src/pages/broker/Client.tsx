@@ -1,7 +1,7 @@
 import { Button, Text } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router'
-import { putNamed } from '../../api/access'
+import { deleteNamed, putNamed } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
 import { clientQuery, incidentsQuery, kick, sessionQuery } from '../../api/live'
@@ -19,6 +19,7 @@ import { Empty, Loaded } from '../../ui/State'
 import { TabPanels } from '../../ui/TabPanels'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
+import { undoable } from '../../ui/undo'
 import { SessionDetails } from './SessionDetails'
 import { Trace } from './Trace'
 import { WhyNot } from './WhyNot'
@@ -116,7 +117,11 @@ function Actions({ id }: { id: string }) {
             putNamed(path, 'bans', banName(id), { client_id: id, reason: 'banned in the console' }, undefined)
           }
           onDone={() => {
-            done(`${id} is banned.`)
+            undoable(`${id} is banned.`, {
+              act: () => deleteNamed(path, 'bans', banName(id)),
+              said: `${id} may connect again.`,
+              onDone: again,
+            })
             void again()
           }}
         >

@@ -161,7 +161,20 @@ function NoClients({ search, broker }: { search: string; broker: string }) {
         </Button>
       }
     >
-      Clients show up here within a second of their CONNECT.
+      Clients show up here within a second of their CONNECT. If there were some, see{' '}
+      <Anchor
+        component={Link}
+        to={`/b/${broker}/incidents`}
+        search={{ kind: 'connect_refused' } as never}
+        inherit
+      >
+        who was refused
+      </Anchor>{' '}
+      and{' '}
+      <Anchor component={Link} to={`/b/${broker}/sessions`} inherit>
+        whose session is offline, and since when
+      </Anchor>
+      .
     </Empty>
   )
 }

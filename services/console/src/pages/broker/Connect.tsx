@@ -1,12 +1,13 @@
 import { Anchor, Button, Group, Stack, Tabs, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { type ReactNode, useState } from 'react'
 import { createCredential, type MadeCredential } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Endpoint } from '../../api/endpoints'
 import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
-import { isLoopback, urlHost } from '../../lib/host'
+import { isHostName, isLoopback, urlHost } from '../../lib/host'
 import { snippetLead } from '../../lib/snippetLead'
 import { CA_FILE, EXAMPLE_CLIENT, SNIPPETS, targetOf } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
@@ -22,8 +23,12 @@ const KEPT_MS = 10 * 60_000
 
 /** Endpoint, credential, snippets, and the first connection as it comes. */
 export function Connect() {
-  const { broker, endpoint } = useBroker()
+  const { broker, endpoint: served } = useBroker()
   const [made, setMade] = useMadeCredential(broker.name)
+  const { host } = useSearch({ from: '/signed-in/b/$broker/connect' })
+  // Devices reach a server of this machine by another name than this page does.
+  const isHere = served !== null && isLoopback(served.host)
+  const endpoint = served && isHere && host && isHostName(host) ? { ...served, host } : served
   return (
     <Page title="Connect" lead="Copy what your device needs. This page shows when the device is connected.">
       {endpoint === null && (
@@ -33,7 +38,7 @@ export function Connect() {
         <>
           <Waiting clientId={made?.user} />
           <div className={`${ui.two} ${ui.twoBottom}`}>
-            <Where endpoint={endpoint} />
+            <Where endpoint={endpoint} isHere={isHere} />
             <Credential endpoint={endpoint} made={made} onMade={setMade} />
           </div>
           <Snippets endpoint={endpoint} made={made} />
@@ -69,7 +74,7 @@ const certificate = (pem: string): [string, ReactNode] => [
 const plainSaid = (host: string) =>
   isLoopback(host) ? 'none: traffic stays on this machine' : 'none: put a gateway with TLS in front'
 
-function Where({ endpoint }: { endpoint: Endpoint }) {
+function Where({ endpoint, isHere }: { endpoint: Endpoint; isHere: boolean }) {
   const { host, port, tls, wsUrl, caPem } = endpoint
   const copied = (text: string) => (
     <Group gap={4} wrap="nowrap">
@@ -90,22 +95,39 @@ function Where({ endpoint }: { endpoint: Endpoint }) {
           ['Protocol', 'MQTT 5.0, 3.1.1 or 3.1'],
         ]}
       />
-      {isLoopback(host) && <OnTheNetwork port={port} />}
+      {isHere && <OnTheNetwork port={port} />}
     </Panel>
   )
 }
 
 /** The snippets of microcontrollers would wait forever for an address of this machine alone. */
 function OnTheNetwork({ port }: { port: number }) {
+  const { host = '' } = useSearch({ from: '/signed-in/b/$broker/connect' })
+  const navigate = useNavigate({ from: '/b/$broker/connect' })
   return (
     <Stack gap="xs" mt="md">
       <Text size="sm" c="dimmed">
-        Only programs on this machine reach this address. For a device such as an ESP32, start the server on
-        your network, create a broker of your own there, and use this machine’s address as the host.
+        Only programs on this machine reach 127.0.0.1. For a device such as an ESP32, stop the server, start
+        it on your network with this command, and create a broker of your own.
       </Text>
       <Code
         text={`millrace serve --mqtt-listen 0.0.0.0:${port} --allow-anonymous=false`}
         label="the command that opens the server to the network"
+      />
+      <TextInput
+        label="This machine’s address on your network"
+        description="The first one that hostname -I prints. The URL and the snippets then have it."
+        placeholder="192.168.1.20"
+        value={host}
+        onChange={(event) =>
+          void navigate({
+            search: (before) => ({ ...before, host: event.target.value.trim() || undefined }),
+            replace: true,
+            resetScroll: false,
+          })
+        }
+        error={host !== '' && !isHostName(host) && 'Enter a name or an address, such as 192.168.1.20.'}
+        maw={320}
       />
     </Stack>
   )
@@ -201,11 +223,18 @@ function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential
   const { broker } = useBroker()
   const target = targetOf(endpoint, made)
   const login = { isMade: made !== null, isBySettings: broker.access_by_settings }
-  const [shown, setShown] = useState<string | null>('mosquitto')
-  const snippet = SNIPPETS.find(({ id }) => id === shown)
+  const { snippet: asked } = useSearch({ from: '/signed-in/b/$broker/connect' })
+  const navigate = useNavigate({ from: '/b/$broker/connect' })
+  const snippet = SNIPPETS.find(({ id }) => id === asked) ?? SNIPPETS[0]
+  const show = (id: string | null) =>
+    void navigate({
+      search: (before) => ({ ...before, snippet: id ?? undefined }),
+      replace: true,
+      resetScroll: false,
+    })
   return (
     <Panel title="Snippets" lead={snippet && snippetLead(snippet, target, login)}>
-      <Tabs value={shown} onChange={setShown} keepMounted={false}>
+      <Tabs value={snippet?.id ?? null} onChange={show} keepMounted={false}>
         <TabList tabs={SNIPPETS.map(({ id, label }) => ({ value: id, label }))} />
         {SNIPPETS.map(({ id, install, file, run, code }) => (
           <Tabs.Panel key={id} value={id}>

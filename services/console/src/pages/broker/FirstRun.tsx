@@ -2,7 +2,10 @@ import { ActionIcon, Anchor, Group, List, Text } from '@mantine/core'
 import { useLocalStorage } from '@mantine/hooks'
 import { IconX } from '@tabler/icons-react'
 import { Link } from '@tanstack/react-router'
-import { useBroker } from '../../api/brokers'
+import { useState } from 'react'
+import { isStopped, useBroker } from '../../api/brokers'
+import { now } from '../../lib/clock'
+import { isFirstDay } from '../../lib/firstDay'
 import { count } from '../../lib/format'
 import { isLoopback } from '../../lib/host'
 import { mosquittoOptions, targetOf } from '../../lib/snippets'
@@ -18,7 +21,8 @@ const HEIGHT = 240
 /** Above this rate, all rows would be highlighted all the time. */
 const CALM_PER_S = 3
 
-/** Endpoint, two commands and a stream that already listens: until somebody says that they know. */
+/** Endpoint, two commands and a stream that already listens: for a day, or until somebody says that they know. Later, the charts
+ * stand first. */
 export function FirstRun() {
   const { broker } = useBroker()
   const [isHidden, setHidden] = useLocalStorage({
@@ -26,7 +30,8 @@ export function FirstRun() {
     defaultValue: false,
     getInitialValueInEffect: false,
   })
-  if (isHidden) return null
+  const [openedAt] = useState(now)
+  if (isHidden || !isFirstDay(broker.created_at_ms, openedAt)) return null
   return (
     <div className={`${ui.two} ${ui.twoBottom}`}>
       <FirstSteps onHide={() => setHidden(true)} />
@@ -108,17 +113,20 @@ function Further() {
   )
 }
 
+const STOPPED = 'The broker takes no clients now, and no page that listens.'
+
 /** Already subscribed to everything. */
 function FirstMessages() {
-  const { path } = useBroker()
-  const { view, isOpen } = useTail(path, '#')
+  const { broker, path } = useBroker()
+  const isOff = isStopped(broker)
+  const { view, isOpen } = useTail(path, isOff ? null : '#')
   useReceivedSaid(view.received)
   return (
     <Panel isFlush>
       <div className={classes.bar}>
         <span className={classes.status}>
           <span className={classes.dot} data-kind={isOpen ? 'connected' : 'lost'} aria-hidden="true" />
-          <span role="status">{isOpen ? 'Listening to #' : 'Connecting'}</span>
+          <span role="status">{isOff ? STOPPED : isOpen ? 'Listening to #' : 'Connecting'}</span>
           <span>
             {count(view.received)} received, {count(view.perSecond)}/s
           </span>

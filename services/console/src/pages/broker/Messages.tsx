@@ -1,29 +1,25 @@
-import { Anchor, Badge, Button, Drawer, Group, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Drawer, Group, TextInput } from '@mantine/core'
 import { IconMailSearch, IconSearch } from '@tabler/icons-react'
-import { keepPreviousData, useQuery } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
 import { useBroker } from '../../api/brokers'
-import {
-  type MessageReceiver,
-  type ReceiverState,
-  type StoredMessage,
-  type StoredMessages,
-  storedMessagesQuery,
-} from '../../api/stored'
+import { type StoredMessages, storedMessagesQuery } from '../../api/stored'
 import { around } from '../../lib/around'
+import { now } from '../../lib/clock'
+import { type Followed, type FollowedMessage, follow } from '../../lib/follow'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
-import { storing } from '../../lib/storing'
-import { ClientLink } from '../../ui/ClientLink'
 import { Long } from '../../ui/Long'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
-import { Facts } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
 import { Term } from '../../ui/Term'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
+import { Filters } from './messages/Filters'
+import { GONE } from './messages/gone'
+import { OneMessage } from './messages/OneMessage'
 
 /** Where the messages of a topic are: stored, acknowledged by whom, waiting for whom. */
 export function Messages() {
@@ -107,19 +103,35 @@ interface FoundProps {
   chosen: string | undefined
 }
 
+/** Follows the messages of a topic: each answer is compared with the one before. */
+function useFollowed(found: StoredMessages | undefined, updatedAt: number): Followed | null {
+  const [known, setKnown] = useState<{ of: number; followed: Followed } | null>(null)
+  if (!found || known?.of === updatedAt) return known?.followed ?? null
+  const followed = follow(known?.followed ?? null, found, now())
+  setKnown({ of: updatedAt, followed })
+  return followed
+}
+
 function Found({ topic, time, chosen }: FoundProps) {
   const { path } = useBroker()
   const navigate = useNavigate({ from: '/b/$broker/messages' })
-  const query = useQuery({ ...storedMessagesQuery(path, topic), placeholderData: keepPreviousData })
+  const query = useQuery(storedMessagesQuery(path, topic))
+  const followed = useFollowed(query.data, query.dataUpdatedAt)
   const choose = (at: string | undefined) =>
     void navigate({ search: (before) => ({ ...before, at }), replace: true })
-  const message = query.data?.items.find(({ position }) => position === chosen)
+  const message = followed?.messages.find(({ position }) => position === chosen)
   return (
     <>
       <Loaded query={query} height={300}>
         {(found) => (
           <>
-            <List found={found} topic={topic} time={time} onOpen={choose} />
+            <List
+              found={found}
+              messages={followed?.messages ?? []}
+              topic={topic}
+              time={time}
+              onOpen={choose}
+            />
             {found.filters.length > 0 && <Filters found={found} />}
           </>
         )}
@@ -129,10 +141,11 @@ function Found({ topic, time, chosen }: FoundProps) {
         onClose={() => choose(undefined)}
         title={<Long text={topic} what="topic" />}
       >
-        {message && <OneMessage message={message} />}
+        {message && followed && <OneMessage message={message} acknowledged={followed.acknowledged} />}
         {query.data && !message && (
           <Empty title="The message is not stored any more">
-            Each session has acknowledged it, or a limit has removed it.
+            It left before this page was opened: each session acknowledged it, it expired, or a limit removed
+            it.
           </Empty>
         )}
       </Drawer>
@@ -140,7 +153,7 @@ function Found({ topic, time, chosen }: FoundProps) {
   )
 }
 
-const columns: Column<StoredMessage>[] = [
+const columns: Column<FollowedMessage>[] = [
   {
     key: 'at',
     header: 'Published',
@@ -179,7 +192,8 @@ const columns: Column<StoredMessage>[] = [
   },
 ]
 
-function Summary({ message: { waiting, in_flight, receivers } }: { message: StoredMessage }) {
+function Summary({ message: { waiting, in_flight, receivers, gone } }: { message: FollowedMessage }) {
+  if (gone) return GONE[gone.why].state
   const said = [
     waiting > 0 && `waits for ${count(waiting)}`,
     in_flight > 0 && `in flight to ${count(in_flight)}`,
@@ -190,37 +204,20 @@ function Summary({ message: { waiting, in_flight, receivers } }: { message: Stor
 
 interface ListProps {
   found: StoredMessages
+  messages: readonly FollowedMessage[]
   topic: string
   time: string | undefined
   onOpen: (position: string) => void
 }
 
-function List({ found: { items: all, filters, incomplete }, topic, time, onOpen }: ListProps) {
-  const { broker, endpoint } = useBroker()
-  const items = around(all, time)
-  if (filters.length === 0) {
-    return (
-      <Panel>
-        <Empty
-          title="No stored session subscribes to this topic"
-          command={endpoint ? storedSession(targetOf(endpoint), topic) : undefined}
-          action={
-            <Anchor component={Link} to={`/b/${broker.name}/live`} search={{ filters: topic } as never}>
-              Watch the topic live
-            </Anchor>
-          }
-        >
-          The server delivers its messages to connected clients at once and stores none. A session with an
-          expiry and a subscription makes the server store them.
-        </Empty>
-      </Panel>
-    )
-  }
+function List({ found: { filters, incomplete }, messages, topic, time, onOpen }: ListProps) {
+  const items = around(messages, time)
+  if (filters.length === 0 && messages.length === 0) return <NotStored topic={topic} />
   return (
     <Panel
       isFlush
       title="Stored messages"
-      lead="The latest first. A message leaves the store when the only session of its filter has acknowledged it, or at a limit of the queue. Messages of a filter that several sessions share stay longer."
+      lead="The latest first. A message leaves the store when the only session of its filter has acknowledged it, when it expires, or at a limit of the queue. Messages of a filter that several sessions share stay longer. What leaves while this page is open stays in the list, with the reason."
     >
       <Rows
         label="Stored messages"
@@ -230,8 +227,8 @@ function List({ found: { items: all, filters, incomplete }, topic, time, onOpen 
         onOpen={({ position }) => onOpen(position)}
         detailOf={({ position }) => `position ${position}`}
         empty={
-          all.length > 0 ? (
-            <NotThen all={all} topic={topic} />
+          messages.length > 0 ? (
+            <NotThen all={messages} topic={topic} />
           ) : incomplete ? (
             <Empty title="Not among the latest messages of these filters">
               The server looks at their last 500 messages, and this topic is in none of them. An older message
@@ -239,7 +236,8 @@ function List({ found: { items: all, filters, incomplete }, topic, time, onOpen 
             </Empty>
           ) : (
             <Empty title="Nothing of this topic is stored now">
-              Each session has acknowledged what was published, or a limit has removed it.
+              Each session has acknowledged what was published, or a limit has removed it. Leave this page
+              open and publish again: the list then says when the message is acknowledged, and by whom.
             </Empty>
           )
         }
@@ -253,8 +251,28 @@ function List({ found: { items: all, filters, incomplete }, topic, time, onOpen 
   )
 }
 
+function NotStored({ topic }: { topic: string }) {
+  const { broker, endpoint } = useBroker()
+  return (
+    <Panel>
+      <Empty
+        title="No stored session subscribes to this topic"
+        command={endpoint ? storedSession(targetOf(endpoint), topic) : undefined}
+        action={
+          <Anchor component={Link} to={`/b/${broker.name}/live`} search={{ filters: topic } as never}>
+            Watch the topic live
+          </Anchor>
+        }
+      >
+        The server delivers its messages to connected clients at once and stores none. A session with an
+        expiry and a subscription makes the server store them.
+      </Empty>
+    </Panel>
+  )
+}
+
 /** None of the stored messages was published around the named time. */
-function NotThen({ all, topic }: { all: StoredMessage[]; topic: string }) {
+function NotThen({ all, topic }: { all: readonly FollowedMessage[]; topic: string }) {
   const { broker } = useBroker()
   const oldest = Math.min(...all.map(({ at_ms }) => at_ms))
   return (
@@ -269,140 +287,5 @@ function NotThen({ all, topic }: { all: StoredMessage[]; topic: string }) {
       The oldest of {plural(all.length, 'stored message')} is of <Time at={oldest} />. An earlier one was
       acknowledged by each session, or a limit has removed it.
     </Empty>
-  )
-}
-
-/** A filter, and the webhook that it belongs to if no session has it. */
-function StoredFor({ filter }: { filter: string }) {
-  const { broker } = useBroker()
-  const { filter: own, webhook } = storing(filter)
-  return (
-    <span>
-      {webhook && (
-        <>
-          webhook{' '}
-          <Anchor component={Link} to={`/b/${broker.name}/webhooks`} search={{ webhook } as never} inherit>
-            {webhook}
-          </Anchor>
-          :{' '}
-        </>
-      )}
-      <span className="mono">{own}</span>
-    </span>
-  )
-}
-
-function Filters({ found: { filters } }: { found: StoredMessages }) {
-  return (
-    <Panel isFlush title="Filters that store this topic">
-      <Rows
-        label="Filters"
-        rows={filters}
-        columns={[
-          {
-            key: 'filter',
-            header: 'Filter',
-            width: 'minmax(0, 2fr)',
-            isWrapped: true,
-            cell: ({ filter }) => <StoredFor filter={filter} />,
-          },
-          {
-            key: 'subscriptions',
-            header: 'Subscriptions',
-            width: '112px',
-            isNumber: true,
-            isExtra: true,
-            cell: ({ subscriptions }) => count(subscriptions),
-          },
-          {
-            key: 'trimmed',
-            header: 'Removed by a limit',
-            width: '136px',
-            isNumber: true,
-            cell: ({ trimmed }) => count(trimmed),
-          },
-        ]}
-        idOf={({ filter }) => filter}
-      />
-    </Panel>
-  )
-}
-
-const STATES: Record<ReceiverState, { label: string; color: string }> = {
-  waiting: { label: 'waits: offline', color: 'orange' },
-  expired: { label: 'expired first', color: 'red' },
-  in_flight: { label: 'in flight', color: 'gray' },
-  acknowledged: { label: 'acknowledged', color: 'green' },
-}
-
-function OneMessage({ message }: { message: StoredMessage }) {
-  const { broker } = useBroker()
-  const { acknowledged, in_flight, waiting, receivers } = message
-  const more = acknowledged + in_flight + waiting - receivers.length
-  const receiverColumns: Column<MessageReceiver>[] = [
-    {
-      key: 'client',
-      header: 'Receiver',
-      width: 'minmax(0, 2fr)',
-      isWrapped: true,
-      cell: ({ client_id, filter }) =>
-        client_id ? <ClientLink broker={broker.name} id={client_id} /> : <StoredFor filter={filter} />,
-    },
-    {
-      key: 'state',
-      header: 'State',
-      width: 'minmax(120px, 1fr)',
-      cell: ({ state, client_id }) => (
-        <Badge variant="light" color={STATES[state].color} tt="none" fw={500}>
-          {state === 'waiting' && !client_id ? 'waiting' : STATES[state].label}
-        </Badge>
-      ),
-    },
-  ]
-  return (
-    <>
-      <Facts
-        rows={[
-          ['Published', <Time key="at" at={message.at_ms} />],
-          [
-            'Stored at',
-            <span key="position" className="mono">
-              {message.position}
-            </span>,
-          ],
-          ['QoS', message.qos],
-          ['Payload', bytes(message.payload_bytes)],
-          ['Expires', message.expires_at_ms ? <Time key="expires" at={message.expires_at_ms} /> : 'never'],
-          [
-            'Stored for',
-            <Stack key="filters" gap={0}>
-              {message.filters.map((filter) => (
-                <StoredFor key={filter} filter={filter} />
-              ))}
-            </Stack>,
-          ],
-        ]}
-      />
-      <Text size="sm" mt="md" mb="xs">
-        {plural(acknowledged, 'receiver')} acknowledged it, {count(in_flight)} in flight, {count(waiting)}{' '}
-        waiting.
-      </Text>
-      <Rows
-        label="Receivers"
-        rows={receivers}
-        columns={receiverColumns}
-        idOf={({ client_id, filter }) => `${client_id} ${filter}`}
-        empty={
-          <Empty title="No session waits for this message">
-            Its receivers have acknowledged it, or their sessions have ended.
-          </Empty>
-        }
-      />
-      {more > 0 && (
-        <Text size="xs" c="dimmed" mt="xs">
-          {count(more)} more receivers.
-        </Text>
-      )}
-    </>
   )
 }

@@ -10,10 +10,11 @@ import { LIMITS, type LimitName } from '../../lib/limits'
 import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
 import { BrokerLosses, ConnectedClients } from '../../ui/Losses'
-import { done, saved } from '../../ui/notify'
+import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
 import ui from '../../ui/ui.module.css'
+import { savedUndoable, undoable } from '../../ui/undo'
 import { BySettings } from './access/BySettings'
 
 const AT = '/organisations/{organisation}/brokers/{broker}'
@@ -80,8 +81,17 @@ function NameForm({ canWrite }: { canWrite: boolean }) {
       isDisabled={name === broker.display_name}
       act={(overwrites) => change(before, { display_name: name }, overwrites)}
       onDone={() => {
+        const earlier = before.display_name
         setBefore({ ...before, display_name: name })
-        done('The broker was renamed.')
+        undoable('The broker was renamed.', {
+          act: () => change({ ...before, display_name: name }, { display_name: earlier }, false),
+          said: `The broker is called ${earlier} again.`,
+          onDone: () => {
+            setBefore({ ...before, display_name: earlier })
+            setName(earlier)
+            again()
+          },
+        })
         again()
       }}
     >
@@ -119,8 +129,17 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
           isDisabled={!canWrite}
           act={(overwrites) => change(before, { limits }, overwrites)}
           onDone={({ inForceMs, value }) => {
+            const earlier = before.limits
             setBefore(value)
-            saved('The limits were saved.', inForceMs)
+            savedUndoable('The limits were saved.', inForceMs, {
+              act: () => change(value, { limits: earlier }, false),
+              said: 'The limits are as they were.',
+              onDone: () => {
+                setBefore({ ...value, limits: earlier })
+                setLimits(earlier)
+                again()
+              },
+            })
             again()
           }}
         >

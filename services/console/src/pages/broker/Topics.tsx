@@ -3,7 +3,7 @@ import { useDebouncedValue } from '@mantine/hooks'
 import { IconBinaryTree2, IconSearch } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
-import { useBroker } from '../../api/brokers'
+import { isStopped, useBroker } from '../../api/brokers'
 import { retainedQuery } from '../../api/live'
 import { count } from '../../lib/format'
 import { filterProblem, knownTopics } from '../../lib/topics'
@@ -19,13 +19,14 @@ import { Value } from './topics/Value'
 
 /** Topics with a retained message, and those that the page sees messages of, as a tree. */
 export function Topics() {
-  const { path, can } = useBroker()
+  const { broker, path, can } = useBroker()
+  const isOff = isStopped(broker)
   const { topic, filter = '' } = useSearch({ from: '/signed-in/b/$broker/topics' })
   const navigate = useNavigate({ from: '/b/$broker/topics' })
   const wrong = filter === '' ? null : filterProblem(filter)
   const [wanted] = useDebouncedValue(wrong === null && filter !== '' ? filter : undefined, 200)
   const query = useQuery({ ...retainedQuery(path, wanted), placeholderData: keepPreviousData })
-  const { view, isOpen } = useTail(path, can('messages:read') ? (wanted ?? '#') : null)
+  const { view, isOpen } = useTail(path, can('messages:read') && !isOff ? (wanted ?? '#') : null)
   const seen = useSeenTopics(view.messages, wanted ?? '#')
   const change = (to: { topic?: string; filter?: string }) =>
     void navigate({ search: (before) => ({ ...before, ...to }), replace: true, resetScroll: false })
@@ -55,7 +56,11 @@ export function Topics() {
             {can('messages:read') && (
               <span className={live.status}>
                 <span className={live.dot} data-kind={isOpen ? 'connected' : 'lost'} aria-hidden="true" />
-                {isOpen ? `Listening to ${wanted ?? '#'}` : 'Connecting'}
+                {isOff
+                  ? 'The broker takes no clients now'
+                  : isOpen
+                    ? `Listening to ${wanted ?? '#'}`
+                    : 'Connecting'}
               </span>
             )}
           </Group>

@@ -1,5 +1,5 @@
 import { Button, Select, Text } from '@mantine/core'
-import { useParams } from '@tanstack/react-router'
+import { useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { absolute, bytes, count, plural } from '../../lib/format'
@@ -10,7 +10,6 @@ import {
   isProblem,
   TRACED_GROUPS,
   TRACED_MAX,
-  type TracedGroup,
   type TracedRow,
   type TraceView,
   tracedSaid,
@@ -75,7 +74,15 @@ export function Trace() {
   const { client: id } = useParams({ from: '/signed-in/b/$broker/clients/$client' })
   const { path, can } = useBroker()
   const [isOn, setOn] = useState(false)
-  const [group, setGroup] = useState<TracedGroup>('all')
+  const { packets } = useSearch({ from: '/signed-in/b/$broker/clients/$client' })
+  const navigate = useNavigate({ from: '/b/$broker/clients/$client' })
+  const group = TRACED_GROUPS.find(({ value }) => value === packets)?.value ?? 'all'
+  const setGroup = (value: string | null) =>
+    void navigate({
+      search: (before) => ({ ...before, packets: value === 'all' ? undefined : (value ?? undefined) }),
+      replace: true,
+      resetScroll: false,
+    })
   const { view, state, log } = useTrace(path, id, isOn)
   const rows = useMemo(() => view.rows.filter((event) => isInGroup(event, group)), [view.rows, group])
   if (!can('messages:read')) {
@@ -124,7 +131,7 @@ export function Trace() {
           data={[...TRACED_GROUPS]}
           value={group}
           allowDeselect={false}
-          onChange={(value) => setGroup((value ?? 'all') as TracedGroup)}
+          onChange={setGroup}
         />
         <Button size="xs" variant="default" disabled={rows.length === 0} onClick={() => log.clear()}>
           Clear

@@ -6,11 +6,12 @@ import { changeMember, type Member, membersQuery, removeMember } from '../../api
 import { type Role, useMe } from '../../api/session'
 import { ROLES, roleSaid } from '../../lib/roles'
 import { Confirm } from '../../ui/Confirm'
-import { done, failed } from '../../ui/notify'
+import { failed } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import { undoable } from '../../ui/undo'
 
 export function Members() {
   const { id, can } = useOrganisation()
@@ -84,7 +85,12 @@ function RoleSelect({ member }: { member: Member }) {
   const client = useQueryClient()
   const changing = useMutation({
     mutationFn: (role: Role) => changeMember(id, member.id, role),
-    onSuccess: ({ name, role }) => done(`${name} is ${roleSaid(role).toLowerCase()} now.`),
+    onSuccess: ({ name, role }) =>
+      undoable(`${name} is ${roleSaid(role).toLowerCase()} now.`, {
+        act: () => changeMember(id, member.id, member.role),
+        said: `${name} is ${roleSaid(member.role).toLowerCase()} again.`,
+        onDone: () => void client.invalidateQueries({ queryKey: ['org', id] }),
+      }),
     onError: failed,
     onSettled: () => client.invalidateQueries({ queryKey: ['org', id] }),
   })

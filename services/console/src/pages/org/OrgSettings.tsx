@@ -10,6 +10,7 @@ import { OrganisationLosses } from '../../ui/Losses'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
 import { Empty } from '../../ui/State'
+import { undoable } from '../../ui/undo'
 
 export function OrgSettings() {
   const { can } = useOrganisation()
@@ -42,8 +43,16 @@ function Rename() {
           isDisabled={name === now}
           act={() => rename(id, name)}
           onDone={() => {
-            done('The organisation was renamed.')
-            void client.invalidateQueries({ queryKey: ['me'] })
+            const again = () => void client.invalidateQueries({ queryKey: ['me'] })
+            undoable('The organisation was renamed.', {
+              act: () => rename(id, now),
+              said: `The organisation is called ${now} again.`,
+              onDone: () => {
+                setName(now)
+                again()
+              },
+            })
+            again()
           }}
         >
           {(wrong) => (

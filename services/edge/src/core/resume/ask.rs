@@ -7,9 +7,9 @@ use millrace_mqtt::ReasonCode;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::core::Core;
 use crate::core::admit::Attaching;
 use crate::core::connection::Request;
+use crate::core::{Core, work};
 use crate::incidents::{Kind, Note};
 use crate::jobs::{Attach, Attached, Detach, Page, Write};
 use crate::quota::Limit;
@@ -85,6 +85,7 @@ impl Core {
         let request = self.connection_of(id).and_then(|connection| connection.pending.take());
         match (request, found) {
             (Some(request), Some((attached, page))) => {
+                self.spend(work::ATTACH + attached.subscriptions.len() as u64 * work::FILTER);
                 self.attach_stored(id.slot, &broker, *request, *attached, page.unwrap_or_default());
                 if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
                     self.digest_held(id.slot);

@@ -81,6 +81,14 @@ export function Bans() {
       }}
       columns={columns}
       loses={() => 'Clients that it kept out may connect again.'}
+      settingsOf={({ client_id, user, address, reason, until_ms }) => ({
+        client_id,
+        user,
+        address,
+        reason,
+        until_ms,
+      })}
+      isShownAtOnce
       form={(row, onDone) => <BanForm row={row} onDone={onDone} />}
     />
   )

@@ -1,13 +1,13 @@
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
-import { type AccessSettings, accessQuery, ownSettings, setAccess } from '../../../api/access'
+import { type AccessSettings, accessQuery, ownSettings, restoreRules, setAccess } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Tagged } from '../../../api/client'
 import { Form } from '../../../ui/Form'
 import { Held } from '../../../ui/Held'
-import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { Loaded } from '../../../ui/State'
+import { savedUndoable } from '../../../ui/undo'
 import { useAccessChanged, useOwnAccessQuestion } from './BySettings'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
 
@@ -53,7 +53,11 @@ function RulesForm({ access, onTouch }: AccessFormProps) {
       asks={asks}
       act={(overwrites) => setAccess(path, { ...own, rules }, overwrites ? '*' : access.etag)}
       onDone={(change) => {
-        saved('The rules were saved.', change.inForceMs)
+        savedUndoable('The rules were saved.', change.inForceMs, {
+          act: () => restoreRules(path, change.value.rules ?? [], stored),
+          said: 'The rules are as they were.',
+          onDone: again,
+        })
         onTouch(false)
         again()
       }}

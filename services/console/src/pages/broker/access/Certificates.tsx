@@ -72,6 +72,7 @@ export function Certificates() {
           come back with a certificate of it.
         </>
       )}
+      settingsOf={({ enabled, group, pem, revoked, user }) => ({ enabled, group, pem, revoked, user })}
       form={(row, onDone) => <CaForm row={row} onDone={onDone} />}
     />
   )

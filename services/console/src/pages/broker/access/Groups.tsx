@@ -40,6 +40,7 @@ export function Groups() {
           refused until another group is chosen.
         </>
       )}
+      settingsOf={({ rules }) => ({ rules })}
       form={(row, onDone) => <GroupForm row={row} onDone={onDone} />}
     />
   )

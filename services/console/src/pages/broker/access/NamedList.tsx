@@ -1,15 +1,24 @@
 import { Button, Drawer, Stack } from '@mantine/core'
+import { notifications } from '@mantine/notifications'
 import { IconPlus } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
-import { deleteNamed, type Named, type NamedRows, namedQuery } from '../../../api/access'
+import {
+  deleteNamed,
+  type Named,
+  type NamedRows,
+  type NamedSettings,
+  namedQuery,
+  putNamed,
+} from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { capitalised } from '../../../lib/format'
 import { Confirm } from '../../../ui/Confirm'
-import { done } from '../../../ui/notify'
+import { done, failed } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'
 import { Empty, Loaded } from '../../../ui/State'
+import { undoable } from '../../../ui/undo'
 import { NEW, useEdit } from './useEdit'
 
 interface NamedListProps<K extends Named> {
@@ -24,22 +33,59 @@ interface NamedListProps<K extends Named> {
   columns: Column<NamedRows[K]>[]
   /** The loss that deleting an item causes. */
   loses: (row: NamedRows[K]) => ReactNode
+  /** The settings that bring a deleted item back. Without it, a deletion is for good: the API does not show all of an item. */
+  settingsOf?: (row: NamedRows[K]) => NamedSettings[K]
+  /** A deleted row goes before the server has answered: only where nothing is lost if the page is closed in between. */
+  isShownAtOnce?: boolean
   /** The fields; `row` is undefined for a new one. */
   form: (row: NamedRows[K] | undefined, onDone: () => void) => ReactNode
 }
 
 /** Lists, adds, changes and deletes records of access with a name: groups, issuers, client CAs, bans. */
 export function NamedList<K extends Named>(props: NamedListProps<K>) {
-  const { kind, title, lead, notice, noun, empty, columns, loses, form } = props
+  const { kind, title, lead, notice, noun, empty, columns, loses, settingsOf, isShownAtOnce, form } = props
   const { path, can } = useBroker()
   const client = useQueryClient()
   const query = useQuery(namedQuery(path, kind))
   const { edit, isNew, set } = useEdit()
   const canWrite = can('access:write')
   const verb = `Add ${noun}`
+  const again = () => void client.invalidateQueries({ queryKey: ['b', path.broker, kind] })
   const finish = () => {
-    void client.invalidateQueries({ queryKey: ['b', path.broker, kind] })
+    again()
     set(undefined)
+  }
+  const sayDeleted = (row: NamedRows[K], deletion: Promise<unknown>) => {
+    const said = `${row.name} was deleted.`
+    if (!settingsOf) return done(said)
+    return undoable(said, {
+      act: () => deletion.then(() => putNamed(path, kind, row.name, settingsOf(row), undefined)),
+      said: `${capitalised(noun)} ${row.name} is back.`,
+      onDone: again,
+    })
+  }
+  const remove = async (row: NamedRows[K]) => {
+    const deletion = deleteNamed(path, kind, row.name)
+    if (!isShownAtOnce) {
+      await deletion
+      sayDeleted(row, deletion)
+      return finish()
+    }
+    const { queryKey } = namedQuery(path, kind)
+    // An answer from before the deletion would bring the row back.
+    void client.cancelQueries({ queryKey })
+    client.setQueryData(
+      queryKey,
+      (before) => before && { ...before, items: before.items.filter(({ name }) => name !== row.name) },
+    )
+    const note = sayDeleted(row, deletion)
+    set(undefined)
+    deletion
+      .catch((error: unknown) => {
+        if (note) notifications.hide(note)
+        failed(error)
+      })
+      .finally(again)
   }
   const add = canWrite && (
     <Button leftSection={<IconPlus size={16} />} onClick={() => set(NEW)}>
@@ -79,11 +125,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
                         verb={`Delete ${noun}`}
                         title={`Delete ${row.name}?`}
                         loses={loses(row)}
-                        act={() => deleteNamed(path, kind, row.name)}
-                        onDone={() => {
-                          done(`${row.name} was deleted.`)
-                          finish()
-                        }}
+                        act={() => remove(row)}
                       >
                         {(open) => (
                           <Button

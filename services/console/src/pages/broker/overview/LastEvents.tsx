@@ -2,6 +2,7 @@ import { Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { useBroker } from '../../../api/brokers'
 import { type Incident, incidentsQuery } from '../../../api/live'
+import { isPageIncident } from '../../../api/messages'
 import { type AuditEntry, latestAuditQuery } from '../../../api/organisation'
 import { actionSaid } from '../../../lib/actions'
 import { count } from '../../../lib/format'
@@ -13,6 +14,8 @@ import { Time } from '../../../ui/Time'
 import classes from './overview.module.css'
 
 const EVENTS_SHOWN = 8
+/** Some may be about pages of the console, which are not shown. */
+const INCIDENTS_READ = 50
 /** The console makes one for each page that connects: nobody changed anything. */
 const OWN_ACTION = 'connect_token.create'
 
@@ -27,10 +30,12 @@ function isOf(broker: string, { action, target, details }: AuditEntry) {
 /** The broker's refusals, drops and changes of its settings, latest first. */
 export function LastEvents() {
   const { broker, path } = useBroker()
-  const incidents = useQuery(incidentsQuery(path, {}, EVENTS_SHOWN))
+  const incidents = useQuery(incidentsQuery(path, {}, INCIDENTS_READ))
   const changes = useQuery(latestAuditQuery(path.organisation))
   const found: Event[] = [
-    ...(incidents.data?.items ?? []).map((incident) => ({ at: incident.last_at_ms, incident })),
+    ...(incidents.data?.items ?? [])
+      .filter((one) => !isPageIncident(one))
+      .map((incident) => ({ at: incident.last_at_ms, incident })),
     ...(changes.data?.items ?? [])
       .filter((entry) => isOf(broker.name, entry))
       .map((change) => ({ at: change.at_ms, change })),

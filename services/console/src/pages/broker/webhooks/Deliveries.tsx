@@ -1,6 +1,6 @@
 import { Button, Drawer, Stack } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
-import { useState } from 'react'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../../api/brokers'
 import { type DeadLetter, type Delivery, deadLettersQuery, deliveriesQuery } from '../../../api/webhooks'
 import { count, duration, plural } from '../../../lib/format'
@@ -61,7 +61,11 @@ export function Deliveries({ name }: { name: string }) {
   const { path } = useBroker()
   const query = useQuery(deliveriesQuery(path, name))
   const { data: letters } = useQuery(deadLettersQuery(path, name))
-  const [open, setOpen] = useState<Delivery | null>(null)
+  const { delivery } = useSearch({ from: '/signed-in/b/$broker/webhooks' })
+  const navigate = useNavigate({ from: '/b/$broker/webhooks' })
+  const choose = (number: string | undefined) =>
+    void navigate({ search: (before) => ({ ...before, delivery: number }), resetScroll: false })
+  const open = query.data?.find(({ number }) => String(number) === delivery)
   const letter = letters?.items.find(({ id }) => id === open?.event_id)
   return (
     <Panel isFlush title="Deliveries" lead="The last 100 requests to your service, and what it answered.">
@@ -77,15 +81,18 @@ export function Deliveries({ name }: { name: string }) {
               rows={rows}
               columns={columns}
               idOf={({ number }) => String(number)}
-              onOpen={setOpen}
+              onOpen={({ number }) => choose(String(number))}
               detailOf={(row) => `request ${row.number}, ${row.event_type}, ${resultSaid(row)}`}
               rowsShown={8}
             />
           )
         }
       </Loaded>
-      <Drawer opened={open !== null} onClose={() => setOpen(null)} title="Delivery" size={560}>
-        {open && <Details row={open} letter={letter} name={name} onDone={() => setOpen(null)} />}
+      <Drawer opened={delivery !== undefined} onClose={() => choose(undefined)} title="Delivery" size={560}>
+        {open && <Details row={open} letter={letter} name={name} onDone={() => choose(undefined)} />}
+        {query.data && !open && (
+          <Empty title="The request is no longer listed">The list has the last 100 requests.</Empty>
+        )}
       </Drawer>
     </Panel>
   )

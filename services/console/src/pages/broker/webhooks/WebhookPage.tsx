@@ -1,7 +1,6 @@
 import { Alert, Button, Drawer, Group, Stack } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
-import { useNavigate } from '@tanstack/react-router'
-import { useState } from 'react'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import {
@@ -198,12 +197,16 @@ function DeadLetters({ name }: { name: string }) {
   const { path, can } = useBroker()
   const client = useQueryClient()
   const query = useQuery(deadLettersQuery(path, name))
-  const [open, setOpen] = useState<DeadLetter | null>(null)
+  const { letter } = useSearch({ from: '/signed-in/b/$broker/webhooks' })
+  const navigate = useNavigate({ from: '/b/$broker/webhooks' })
+  const choose = (id: string | undefined) =>
+    void navigate({ search: (before) => ({ ...before, letter: id }), resetScroll: false })
+  const open = query.data?.items.find(({ id }) => id === letter)
   const again = () => {
-    setOpen(null)
+    if (letter !== undefined) choose(undefined)
     void client.invalidateQueries({ queryKey: ['b', path.broker] })
   }
-  const retrying = useRetry(name, () => setOpen(null))
+  const retrying = useRetry(name, () => letter !== undefined && choose(undefined))
   const items = query.data?.items ?? []
   const actions = can('access:write') && items.length > 0 && (
     <>
@@ -249,13 +252,16 @@ function DeadLetters({ name }: { name: string }) {
               rows={items}
               columns={columns}
               idOf={({ id }) => id}
-              onOpen={setOpen}
+              onOpen={({ id }) => choose(id)}
               detailOf={({ id }) => id}
             />
           )
         }
       </Loaded>
-      <Drawer opened={open !== null} onClose={() => setOpen(null)} title="Dead letter" size={560}>
+      <Drawer opened={letter !== undefined} onClose={() => choose(undefined)} title="Dead letter" size={560}>
+        {query.data && !open && (
+          <Empty title="There is no such dead letter any more">It was sent again, or removed.</Empty>
+        )}
         {open && (
           <Stack gap="md">
             <Code text={JSON.stringify(open.event, null, 2)} label="the event" />
@@ -264,12 +270,19 @@ function DeadLetters({ name }: { name: string }) {
                 <Button onClick={() => retrying.mutate(open.id)} loading={retrying.isPending}>
                   Send again
                 </Button>
-                <Button
-                  variant="default"
-                  onClick={() => void removeDeadLetters(path, name, open.id).then(again).catch(failed)}
+                <Confirm
+                  verb="Remove"
+                  title="Remove this dead letter?"
+                  loses="The event will never be delivered."
+                  act={() => removeDeadLetters(path, name, open.id)}
+                  onDone={again}
                 >
-                  Remove
-                </Button>
+                  {(ask) => (
+                    <Button variant="default" onClick={ask}>
+                      Remove
+                    </Button>
+                  )}
+                </Confirm>
               </Group>
             )}
           </Stack>

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Migrates a filled store between two data folders: whole, then with kill -9 and resumption. Both copies must equal the source.
+
+    loadtests/migrate.py --millrace target/release/millrace                              seconds
+    loadtests/migrate.py --millrace ... --retained 1000000 --sessions 100000             the size of a region
+
+Prints time, rows a second, memory and downtime. The way to FoundationDB and back is that of services/millrace/tests/foundationdb.sh,
+which needs a cluster.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import stored_data
+from server import serving
+
+# Parts of the time of a whole migration after which it and its resumptions are killed, once they copy.
+KILLS = (0.02, 0.04, 0.08, 0.16)
+COPIES_MB = 0.5
+# A server that starts on a part of a store runs until this.
+SERVE_S = 60
+UNFINISHED = "run the same `millrace migrate` again"
+
+
+def number(text):
+    return int(text.replace(",", ""))
+
+
+class Migration:
+    """`millrace migrate`, with its output in a file."""
+
+    def __init__(self, program, source, target):
+        self.target, self.log = target, pathlib.Path(f"{target}.log")
+        self.began = time.monotonic()
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen([program, "migrate", source, target], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def ended(self):
+        """Waits for the end; returns exit code, seconds and the most memory in MB."""
+        _, status, used = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.process.returncode, time.monotonic() - self.began, used.ru_maxrss * 1024 / 1e6
+
+    def killed_after(self, seconds):
+        """Kills it some seconds after it has begun to copy. Returns whether it still ran."""
+        # Not poll(), which would take the memory that ended() reads.
+        while pathlib.Path(f"/proc/{self.process.pid}/exe").exists() and stored_data.size_mb(self.target) < COPIES_MB:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        self.process.kill()
+        code, _, _ = self.ended()
+        said = self.log.read_text()
+        assert code in (0, -9), f"millrace migrate ended with {code}: {said[-500:]}"
+        # It says so before it closes both stores.
+        return "Both stores are equal" not in said
+
+    def copied(self):
+        """The last number of copied keys that it printed."""
+        found = re.findall(r"^Copied ([\d,]+) keys", self.log.read_text(), re.M)
+        return number(found[-1]) if found else None
+
+
+def whole(program, source, target):
+    migration = Migration(program, source, target)
+    code, seconds, memory_mb = migration.ended()
+    said = migration.log.read_text()
+    assert code == 0, f"millrace migrate ended with {code}: {said[-500:]}"
+    keys = re.search(r"Both stores are equal: ([\d,]+) keys", said)
+    assert keys, f"millrace migrate does not say that both stores are equal: {said[-500:]}"
+    return seconds, memory_mb, number(keys[1]), migration.copied()
+
+
+def interrupted(program, source, target, seconds):
+    """Kills the migration some times; returns how often it was killed with a part of the store copied."""
+    kills = 0
+    for part in KILLS:
+        if not Migration(program, source, target).killed_after(part * seconds):
+            break
+        refused = subprocess.run(
+            [program, "serve", "--data-dir", target, "--mqtt-listen", "127.0.0.1:0", "--ws-listen", "off", "--http-listen", "off"],
+            capture_output=True, text=True, timeout=SERVE_S,
+        )
+        assert refused.returncode == 1 and UNFINISHED in refused.stderr, f"a server starts on a part of a store: {refused.stderr[-500:]}"
+        kills += 1
+    assert kills, "each migration had ended before it could be killed: fill the store with more"
+    return kills
+
+
+def equal(program, source, target, retained, sessions):
+    wanted, found = stored_data.export(program, source), stored_data.export(program, target)
+    stored_data.check_export(wanted, retained, sessions)
+    different = [command for command in wanted if wanted[command] != found[command]]
+    assert not different, f"the exports of {source} and {target} differ: {', '.join(different)}"
+    return sum(lines for lines, _ in wanted.values())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--millrace", required=True, help="the program")
+    parser.add_argument("--retained", type=int, default=50_000, help="retained messages")
+    parser.add_argument("--sessions", type=int, default=2_000, help="sessions with queues")
+    parser.add_argument("--sample", type=int, default=2_000, help="sessions that come back at the end")
+    parser.add_argument("--folder", help="an existing folder for the stores, which stay there; a store that is filled is used again")
+    args = parser.parse_args()
+    program = str(pathlib.Path(args.millrace).resolve())
+    with contextlib.nullcontext(args.folder) if args.folder else tempfile.TemporaryDirectory() as folder:
+        source, straight, resumed = (f"{folder}/{name}" for name in ("source", "straight", "resumed"))
+        for target in (straight, resumed):
+            shutil.rmtree(target, ignore_errors=True)
+        if not pathlib.Path(source).exists():
+            began = time.monotonic()
+            with serving(program, data=source) as (port, _, _):
+                stored_data.fill(port, args.retained, args.sessions)
+            print(f"filled in {time.monotonic() - began:.0f} s: {args.retained} retained messages, {args.sessions} sessions with queues, "
+                  f"{stored_data.size_mb(source):.0f} MB on the disk", flush=True)
+        seconds, memory_mb, keys, _ = whole(program, source, straight)
+        print(f"migrated in {seconds:.1f} s: {keys} keys, {keys / seconds:.0f} a second, at most {memory_mb:.0f} MB of memory, "
+              f"{stored_data.size_mb(straight):.0f} MB on the disk", flush=True)
+        print(f"downtime: {seconds:.1f} s, and the stop and start of the server", flush=True)
+        kills = interrupted(program, source, resumed, seconds)
+        rest_s, _, again, copied = whole(program, source, resumed)
+        assert again == keys, f"the resumed migration has {again} keys of {keys}"
+        assert copied is None or copied < keys, f"the resumed migration began anew: it copied {copied} of {keys} keys"
+        print(f"killed {kills} times and resumed: the last run took {rest_s:.1f} s"
+              f"{'' if copied is None else f' and copied {copied} of {keys} keys'}; no server started on the part before", flush=True)
+        for target in (straight, resumed):
+            lines = equal(program, source, target, args.retained, args.sessions)
+        print(f"equal exports of all three stores, {lines} lines each", flush=True)
+        began = time.monotonic()
+        with serving(program, data=resumed) as (port, _, _):
+            print(f"a server on the target accepted clients after {time.monotonic() - began:.1f} s", flush=True)
+            devices = stored_data.read_queues(port, args.sessions, args.sample)
+            read = stored_data.read_retained(port)
+        assert read == args.retained, f"a client got {read} of {args.retained} retained messages"
+        print(f"{devices} devices came back and each got its queue; a client got {read} retained messages", flush=True)
+    print("check-migrate: passed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+import { Anchor } from '@mantine/core'
+import { Link } from '@tanstack/react-router'
+import { useBroker } from '../../../api/brokers'
+import type { Schemas } from '../../../api/client'
+import type { StoredMessages } from '../../../api/stored'
+import { bytes, count, duration, plural } from '../../../lib/format'
+import { Panel } from '../../../ui/Page'
+import { Rows } from '../../../ui/Rows'
+import ui from '../../../ui/ui.module.css'
+import { StoredFor } from './StoredFor'
+
+/** The filters that make the server store a topic, with what limits have removed of each. */
+export function Filters({ found: { filters } }: { found: StoredMessages }) {
+  const removed = filters.reduce((sum, { trimmed }) => sum + trimmed, 0)
+  return (
+    <Panel isFlush title="Filters that store this topic">
+      <Rows
+        label="Filters"
+        rows={filters}
+        columns={[
+          {
+            key: 'filter',
+            header: 'Filter',
+            width: 'minmax(0, 2fr)',
+            isWrapped: true,
+            cell: ({ filter }) => <StoredFor filter={filter} />,
+          },
+          {
+            key: 'subscriptions',
+            header: 'Subscriptions',
+            width: '112px',
+            isNumber: true,
+            isExtra: true,
+            cell: ({ subscriptions }) => count(subscriptions),
+          },
+          {
+            key: 'trimmed',
+            header: 'Removed by a limit',
+            width: '136px',
+            isNumber: true,
+            cell: ({ trimmed }) => count(trimmed),
+          },
+        ]}
+        idOf={({ filter }) => filter}
+      />
+      {removed > 0 && <WhichLimits removed={removed} />}
+    </Panel>
+  )
+}
+
+/** The API counts removed messages without naming the limit, so the note names those that may have been. */
+function WhichLimits({ removed }: { removed: number }) {
+  const { broker } = useBroker()
+  const limits = queueLimits(broker.limits, broker.ceiling)
+  return (
+    <p className={ui.note}>
+      {plural(removed, 'message')} left before each session had them.{' '}
+      {limits.length > 0
+        ? `Limits of this broker: ${limits.join('; ')}.`
+        : 'This broker has no limit of its own, so the server’s limits removed them.'}{' '}
+      <Anchor component={Link} to={`/b/${broker.name}/settings`} inherit>
+        Change the limits
+      </Anchor>{' '}
+      or see{' '}
+      <Anchor
+        component={Link}
+        to={`/b/${broker.name}/incidents`}
+        search={{ kind: 'messages_dropped' } as never}
+        inherit
+      >
+        which clients missed messages
+      </Anchor>
+      .
+    </p>
+  )
+}
+
+type Limits = Schemas['Limits'] | null | undefined
+
+/** Sentences for the limits that remove stored messages: the broker's own, or else those of its plan. */
+export function queueLimits(own: Limits, ceiling: Limits): string[] {
+  const client = (name: 'queue_messages' | 'queue_bytes' | 'queue_age_s') =>
+    own?.client?.[name] ?? ceiling?.client?.[name] ?? null
+  const all = own?.broker?.queue_bytes ?? ceiling?.broker?.queue_bytes ?? null
+  const [messages, size, age] = [client('queue_messages'), client('queue_bytes'), client('queue_age_s')]
+  return [
+    messages !== null &&
+      `${plural(messages, 'message')} that ${messages === 1 ? 'waits' : 'wait'} for a session`,
+    size !== null && `${bytes(size)} that wait for a session`,
+    age !== null && `${duration(age)} that a message waits`,
+    all !== null && `${bytes(all)} of all queues`,
+  ].filter((said) => said !== false)
+}
