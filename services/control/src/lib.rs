@@ -17,7 +17,8 @@ mod webauthn;
 
 pub use api::{
     ApiOptions, FabricState, GatewayPeer, HealthCheck, LocalDoor, OPERATOR_PATH, Operations, OwnPod, PATH,
-    RequestMetrics, is_loopback_host, openapi, operator_openapi, operator_router, router, unanswered,
+    RequestMetrics, is_loopback_host, openapi, operator_openapi, operator_router, outside, router,
+    unanswered,
 };
 pub use domain::*;
 pub use live::*;

@@ -28,6 +28,9 @@ pub(crate) const AUDIT_SCAN_ROWS: usize = 200;
 /// An entry may be committed this much later than its time: by a slow request, or a slow clock.
 pub(crate) const AUDIT_LATE_MS: u64 = 600_000;
 
+/// Shortest token of operator_token_file.
+pub(crate) const OPERATOR_TOKEN_BYTES_MIN: usize = 32;
+
 /// The longest cursor holds a topic.
 pub(crate) const CURSOR_BYTES_MAX: usize = 4_096;
 

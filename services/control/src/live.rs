@@ -186,6 +186,6 @@ pub struct Metrics {
     /// Stored messages now. A message counts once for each filter for which it is stored.
     pub stored_messages: u64,
     pub stored_bytes: u64,
-    /// The last two minutes; null: no message was stored in this time.
+    /// The minutes among the last two that have ended, because servers report latency at their ends. Null: no message was stored.
     pub puback: Option<PubackLatency>,
 }

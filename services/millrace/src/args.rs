@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use clap::{Args, FromArgMatches as _};
 use ipnet::IpNet;
-use millrace_control::Secret;
+use millrace_control::OperatorTokens;
 
 use crate::control::ControlArgs;
-use crate::limits::{LimitArgs, OPERATOR_TOKEN_BYTES_MIN, whole_number};
+use crate::limits::{LimitArgs, whole_number};
 use crate::logs::LogFormat;
 use crate::nats::NatsArgs;
 use crate::outgoing::OutgoingArgs;
@@ -79,10 +79,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP:PORT", value_parser = listen)]
     pub(crate) admin_listen: Option<Listen>,
 
-    /// File with the token of the operator API, at least 32 characters. Without it the API serves
-    /// only programs on this machine, and does not exist where admin_listen is not on loopback.
+    /// File with the token of the operator API, at least 32 characters; or with a line for each
+    /// operator, a name and a token, so that audit logs name the operator. Without it the API
+    /// serves only programs on this machine, and does not exist where admin_listen is not on
+    /// loopback.
     #[arg(long, value_name = "FILE", value_parser = operator_token)]
-    pub(crate) operator_token_file: Option<OperatorToken>,
+    pub(crate) operator_token_file: Option<OperatorTokenFile>,
 
     /// Connections of http_listen. Beyond it a new connection is closed at once, and counted.
     #[arg(long, value_name = "COUNT", default_value_t = 2048)]
@@ -173,14 +175,13 @@ fn broker_name(text: &str) -> Result<String, String> {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct OperatorToken(pub(crate) Secret);
+pub(crate) struct OperatorTokenFile(pub(crate) OperatorTokens);
 
-fn operator_token(file: &str) -> Result<OperatorToken, String> {
+fn operator_token(file: &str) -> Result<OperatorTokenFile, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("a file that can be read ({error})"))?;
-    match text.trim() {
-        token if token.len() >= OPERATOR_TOKEN_BYTES_MIN => Ok(OperatorToken(token.into())),
-        _ => Err(format!("a file with a token of at least {OPERATOR_TOKEN_BYTES_MIN} characters is allowed")),
-    }
+    OperatorTokens::parse(&text).map(OperatorTokenFile).map_err(|why| {
+        format!("a file with one token, or with lines of a name and a token, is allowed: {why}")
+    })
 }
 
 /// A server reference as section 4.11 of MQTT 5.0 recommends: several servers with spaces between

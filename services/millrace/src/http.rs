@@ -21,7 +21,7 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use millrace_control::RequestMetrics;
 use millrace_edge::Edge;
 use tracing::error;
@@ -94,6 +94,8 @@ pub(crate) fn start(
             .build()?;
         app = app
             .nest(millrace_control::PATH, threads::on(threads.handle(), api.router))
+            .route("/api", any(millrace_control::outside))
+            .route("/api/{*rest}", any(millrace_control::outside))
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)))
             .route("/confirm", get(async || shown("text/html", CONFIRM)))

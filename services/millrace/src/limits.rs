@@ -167,8 +167,6 @@ pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
 pub(crate) const HTTP_BUFFER_BYTES: usize = 32 * 1024;
 /// Pause after accepting failed for lack of descriptors.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Shortest token of operator_token_file, bytes.
-pub(crate) const OPERATOR_TOKEN_BYTES_MIN: usize = 32;
 pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 128;
 /// Distance from the HTTP port to the default admin port.
 pub(crate) const ADMIN_PORT_ABOVE: u16 = 10;

@@ -35,6 +35,7 @@ mod telemetry;
 mod terminal;
 mod text;
 mod tls;
+mod user;
 mod values;
 
 use std::process::ExitCode;

@@ -254,7 +254,7 @@ fn start(
                 &running,
                 name.clone(),
                 address,
-                settings.operator_token.clone(),
+                settings.operator_tokens.clone(),
                 &settings.drain,
             )
         });

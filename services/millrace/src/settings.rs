@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 
-use millrace_control::{OidcSettings, Secret};
+use millrace_control::{OidcSettings, OperatorTokens};
 use millrace_edge::EdgeLimits;
 
 use self::clients::{ClientListeners, accepts_anonymous};
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) pods: u16,
     pub(crate) http_listen: Option<SocketAddr>,
     pub(crate) admin_listen: Option<AdminListen>,
-    pub(crate) operator_token: Option<Secret>,
+    pub(crate) operator_tokens: Option<OperatorTokens>,
     pub(crate) http_limits: ConnectionLimits,
     pub(crate) control: ControlArgs,
     pub(crate) oidc: Option<OidcSettings>,
@@ -313,7 +313,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         pods,
         http_listen,
         admin_listen: AdminListen::of(args.admin_listen, http_listen),
-        operator_token: args.operator_token_file.map(|file| file.0),
+        operator_tokens: args.operator_token_file.map(|file| file.0),
         http_limits,
         control: args.control,
         oidc,

@@ -45,6 +45,7 @@ impl Ban {
         }
         let is_short = self.reason.as_ref().is_none_or(|reason| reason.len() <= BAN_REASON_BYTES_MAX);
         findings.require(is_short, "reason", "longer than 256 bytes");
+        findings.shown("reason", self.reason.as_deref().unwrap_or_default());
         findings.done()
     }
 }

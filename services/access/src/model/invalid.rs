@@ -105,6 +105,13 @@ impl Findings {
         if self.found.is_empty() { Ok(()) } else { Err(self.found) }
     }
 
+    /// A text for people.
+    pub(crate) fn shown(&mut self, field: &str, text: &str) {
+        if let Some(hidden) = text.chars().find(|letter| letter.is_control() || is_invisible(*letter)) {
+            self.add(field, format!("has a character that does not show (U+{:04X})", u32::from(hidden)));
+        }
+    }
+
     fn text(&mut self, field: &str, text: &str, bytes_max: usize) {
         if text.is_empty() {
             self.add(field, "is empty");
@@ -125,13 +132,13 @@ impl Findings {
     }
 }
 
-/// True for characters without width and those that turn the direction of text, because a name with
-/// one of them looks like another name.
+/// True for characters without width, for letters and symbols that are blank, and for those that
+/// turn the direction of text, because a name with one of them looks like another name.
 #[must_use]
 pub fn is_invisible(letter: char) -> bool {
     matches!(letter,
-        '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
-        | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
+        '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}' | '\u{1160}' | '\u{180E}' | '\u{200B}'..='\u{200F}'
+        | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{2800}' | '\u{3164}' | '\u{FFA0}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
 fn has_possible_port(host: &str) -> bool {

@@ -39,7 +39,7 @@ export function Account() {
       {user.email && <PasswordPanel />}
       {user.email && <Passkeys />}
       {user.email && <SecondFactor />}
-      {user.email && ways?.password_reset && <Address />}
+      {user.email && ways && <Address isMailed={ways.password_reset} />}
       <Identities />
       <WebSessions />
       <OwnAudit />

@@ -20,7 +20,7 @@ export function SignUp() {
   const { data: ways } = useQuery(waysQuery)
   if (me && token) return <Accept name={me.user.name} />
   if (!token && ways?.sign_up === 'invited') return <NeedsLink />
-  return <Form provider={ways?.provider?.name} />
+  return <Form provider={ways?.provider?.name} isMailed={ways?.password_reset !== false} />
 }
 
 function NeedsLink() {
@@ -68,7 +68,7 @@ function Accept({ name }: { name: string }) {
   )
 }
 
-function Form({ provider }: { provider: string | undefined }) {
+function Form({ provider, isMailed }: { provider: string | undefined; isMailed: boolean }) {
   const client = useQueryClient()
   const navigate = useNavigate()
   const [key] = useState(idempotencyKey)
@@ -80,7 +80,7 @@ function Form({ provider }: { provider: string | undefined }) {
       return body(api.POST('/sign-up', { params, body: { ...said, ...(token && { token }) } }))
     },
     onSuccess: (answer) => {
-      // Without a user in the answer, the server has mailed a link that confirms the address.
+      // Without a user in the answer, the server has mailed or logged a link that confirms the address.
       if (!('user' in answer)) return setSentTo(answer.email)
       signedIn(client, answer)
       void navigate({ to: '/' })
@@ -106,7 +106,10 @@ function Form({ provider }: { provider: string | undefined }) {
   const hasFields = Object.keys(fields).length > 0
   if (sentTo) {
     return (
-      <Card title="Open the link in your mail" lead={`It was sent to ${sentTo}.`}>
+      <Card
+        title={isMailed ? 'Open the link in your mail' : 'Ask your operator for the link'}
+        lead={isMailed ? `It was sent to ${sentTo}.` : `The server's log has a link for ${sentTo}.`}
+      >
         <Text size="sm">The link lasts a day and asks for the password that you chose.</Text>
       </Card>
     )

@@ -71,6 +71,7 @@ async fn reset_password(
 }
 
 /// Mails a link to a new e-mail address of yours, and a notice to the old one. The link works once, for a day, where you are signed in.
+/// A server that sends no mail prints the link on its log, and its operator passes it on.
 #[utoipa::path(post, path = "/me/email", tag = "people", request_body = AddressChange,
     responses((status = 202, description = "The mails are on their way. The answer is the same with and without an account", body = LetterAsked)))]
 async fn request_address(

@@ -41,7 +41,7 @@ pub(crate) struct WebSession {
     csrf_token: Option<Secret>,
 }
 
-/// A mail is on its way.
+/// A link is on its way.
 #[derive(Serialize, ToSchema)]
 struct LetterSent {
     /// The e-mail address.
@@ -51,14 +51,14 @@ struct LetterSent {
 /// Makes an account, and signs it in.
 #[utoipa::path(post, path = "/sign-up", tag = "people", security(()), params(IdempotencyKey), request_body = SignUp,
     responses((status = 201, description = "The new account", body = WebSession),
-        (status = 202, description = "Where the server sends mail: a link was mailed, and its page makes the account. It is the same whether or not the address has an account", body = LetterSent)))]
+        (status = 202, description = "Where the server confirms addresses: a link was mailed, or printed on the server's log for the operator to pass on, and its page makes the account. It is the same whether or not the address has an account", body = LetterSent)))]
 async fn sign_up(
     State(api): State<Api>,
     Coming(source): Coming,
     Input { value, once }: Input<SignUp>,
 ) -> Answer<Response> {
     api.rates().password(source.address)?;
-    let tells = !api.control().confirms_addresses();
+    let tells = api.control().tells_accounts();
     if tells {
         api.rates().telling_sign_up(source.address)?;
     }

@@ -19,7 +19,7 @@ use utoipa_axum::routes;
 
 use super::extract::{CSRF, From};
 use super::problem::{Answer, Problem, WrongField};
-use super::{Api, PATH, headers};
+use super::{Api, PATH, examples, headers};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_openapi))
@@ -42,7 +42,9 @@ const ABOUT: &str = "Everything that can be done with Millrace: organisations, b
     (RFC 9457). Lists come in pages: send `next_cursor` as `cursor`. What can be changed has an ETag: send it with \
     If-Match. Times are unix milliseconds. Every answer has an X-Request-Id: give it to the operator with a \
     question about the request. An answer to a change of who may connect, of rules or of limits has the header \
-    Millrace-In-Force-At-Ms: from then on it is in force on every server that reaches the store.";
+    Millrace-In-Force-At-Ms: from then on it is in force on every server that reaches the store.\n\nRate limits count requests by \
+    caller, address or organisation. RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers) of an answer say \
+    which limits have counted the request, and what is left; 429 says with Retry-After when to try again.";
 
 /// Some generators of clients want the SPDX identifier, others show the name.
 pub(super) fn licence() -> License {
@@ -70,10 +72,12 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     components.add_security_scheme("csrf", SecurityScheme::ApiKey(ApiKey::Header(key(CSRF))));
     open_parts(components);
     describe_answers(api);
+    headers::declare_rate_limits(api);
     router
 }
 
 pub(super) fn describe_answers(api: &mut OpenApi) {
+    examples::add(api);
     let components = api.components.get_or_insert_with(Components::new);
     components.schemas.insert(Problem::name().into(), Problem::schema());
     components.schemas.insert(WrongField::name().into(), WrongField::schema());

@@ -290,7 +290,9 @@ fn version(tag: &str) -> Answer<u64> {
             "If-Match takes one ETag as it was answered, with its quotes, or *",
         )
     })?;
-    inner.parse().map_err(|_| {
+    // An ETag is compared as text (RFC 9110 section 8.8.3): "+7" and "07" are none of version 7.
+    let version = inner.parse::<u64>().ok().filter(|version| version.to_string() == inner);
+    version.ok_or_else(|| {
         Problem::new(StatusCode::PRECONDITION_FAILED, "this is no ETag of what is there: read it again")
     })
 }

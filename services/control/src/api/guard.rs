@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::problem::{Denied, Problem};
+use super::rates::with_rate_limits;
 use super::request_id::with_id;
 use crate::domain::Caller;
 use crate::limits::{IN_FORCE_MS, REQUEST_TIME_MAX};
@@ -36,6 +37,7 @@ pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
         .layer(from_fn_with_state(api.clone(), note_denials))
         .layer(from_fn_with_state(api.clone(), say_when))
         .layer(from_fn(in_time))
+        .layer(from_fn(with_rate_limits))
         .layer(from_fn(with_headers))
         .layer(from_fn(with_id))
 }

@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn, Paths};
 use utoipa::openapi::schema::{Object, Type};
-use utoipa::openapi::{Components, Ref, RefOr, Response};
+use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Response};
 
 use super::PATH;
 use super::guard;
@@ -44,6 +44,16 @@ pub(super) fn declare(components: &mut Components) {
         ("ETag", text(), "Version of the object, for If-Match"),
         ("Retry-After", integer(), "Seconds after which to try again"),
         (
+            "RateLimit-Policy",
+            text(),
+            "Rate limits that have counted the request, each by its name: `q` requests at most, which all come back within `w` seconds, such as `\"requests\";q=500;w=10`",
+        ),
+        (
+            "RateLimit",
+            text(),
+            "What is left of the rate limits that have counted the request: `r` requests at once, and all again in `t` seconds, such as `\"requests\";r=499;t=1`",
+        ),
+        (
             "Millrace-In-Force-At-Ms",
             integer(),
             "Time in unix milliseconds from which the change is in force on every server that reaches the store",
@@ -54,6 +64,8 @@ pub(super) fn declare(components: &mut Components) {
         components.headers.insert(name.into(), RefOr::T(header));
     }
 }
+
+const RATE_LIMITS: [&str; 2] = ["RateLimit-Policy", "RateLimit"];
 
 pub(super) fn add(response: &mut Response, name: &str) {
     let reference = Ref::new(format!("#/components/headers/{name}"));
@@ -71,6 +83,22 @@ pub(super) fn versioned(paths: &Paths) -> Vec<String> {
     };
     let changed = paths.paths.iter().filter(|(_, item)| has_version(&item.put) || has_version(&item.patch));
     changed.map(|(path, _)| path.clone()).collect()
+}
+
+/// Declares the headers of rate limits, which count requests of this API but not of the operators'.
+pub(super) fn declare_rate_limits(api: &mut OpenApi) {
+    let shared = api.components.iter_mut().flat_map(|all| all.responses.values_mut());
+    let operations = api.paths.paths.values_mut().flat_map(|item| {
+        [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete]
+            .into_iter()
+            .flatten()
+    });
+    let own = operations.flat_map(|operation| operation.responses.responses.values_mut());
+    for response in shared.chain(own) {
+        if let RefOr::T(response) = response {
+            RATE_LIMITS.into_iter().for_each(|name| add(response, name));
+        }
+    }
 }
 
 pub(super) fn describe(operation: &mut Operation, (method, path): (&str, &str), versioned: &[String]) {

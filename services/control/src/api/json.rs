@@ -1,6 +1,8 @@
 //! Parses JSON bodies; an error names its field. An unknown field is an error too, because it may be a misspelt one
 //! whose default would silently apply.
 
+mod repeated;
+
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
@@ -11,6 +13,8 @@ use super::problem::{Answer, Problem};
 
 /// Unknown fields of a request that one answer names.
 const UNKNOWN_MAX: usize = 8;
+
+const TWICE: &str = "is there more than once";
 
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
     // serde also reads a struct from a list of its fields.
@@ -75,8 +79,11 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Refused>> {
         }
         Err(wrong) => return Err(Box::new(no_json(&wrong).into())),
     };
-    match unknown {
-        Some(field) => Err(Box::new(Refused::unknown(field))),
+    if let Some(field) = unknown {
+        return Err(Box::new(Refused::unknown(field)));
+    }
+    match repeated::find(body) {
+        Some(field) => Err(Box::new(Problem::field(field, TWICE).into())),
         None => Ok(value),
     }
 }
@@ -113,7 +120,7 @@ fn wrong_field(path: &str, wrong: &serde_json::Error) -> Refused {
         return Problem::field(below(path, name.trim_matches('`')), "is missing").into();
     }
     if let Some(name) = said.strip_prefix("duplicate field ") {
-        return Problem::field(below(path, name.trim_matches('`')), "is there more than once").into();
+        return Problem::field(below(path, name.trim_matches('`')), TWICE).into();
     }
     if let Some((name, _)) = said.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
         let parent = path.strip_suffix(name).unwrap_or(path).trim_end_matches('.');

@@ -15,6 +15,7 @@ mod budget;
 mod cookie;
 mod credentials;
 mod describe;
+mod examples;
 mod export;
 mod extract;
 mod fleets;
@@ -51,6 +52,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, StatusCode};
 use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipnet::IpNet;
@@ -202,6 +204,11 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(spend::routes())
         .merge(describe::routes());
     describe::complete(all)
+}
+
+/// The answer to a request beside [`PATH`], such as one for another version of the API.
+pub async fn outside() -> Response {
+    nothing_here().await.into_response()
 }
 
 async fn nothing_here() -> Problem {

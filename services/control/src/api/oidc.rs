@@ -46,7 +46,8 @@ pub(crate) struct Ways {
     provider: Option<ProviderName>,
     /// Whether the owner of this machine can sign in with the link that the server printed: POST /sign-in/local.
     local: bool,
-    /// Whether a link for a new password is mailed: POST /password-reset. Otherwise the operator makes one.
+    /// Whether the server mails links, such as for a new password: POST /password-reset. Otherwise the operator makes that link, and
+    /// passes on links that confirm an e-mail address, which the server's log has.
     password_reset: bool,
     /// Origin of the pages on which people sign in with a passkey: POST /sign-in/passkey. Null: passkeys do not work here.
     #[schema(example = "https://console.example.org")]
@@ -115,7 +116,7 @@ pub(crate) struct Back {
 async fn ways(State(api): State<Api>) -> Json<Ways> {
     let sign_up = match api.control().sign_up_by() {
         SignUpBy::Invitation => WhoSignsUp::Invited,
-        SignUpBy::Anybody => WhoSignsUp::Anybody,
+        SignUpBy::Anybody | SignUpBy::Confirmed => WhoSignsUp::Anybody,
     };
     let name = |provider: &Provider| ProviderName { name: provider.settings().name.clone() };
     Json(Ways {

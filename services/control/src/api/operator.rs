@@ -25,12 +25,12 @@ use super::problem::{Answer, Problem};
 use super::usage::UsageQuery;
 use super::{List, json, query};
 use crate::domain::{
-    AuditEntry, Control, FormerTenant, Loudest, NewPlan, NewSuspension, OrganisationUsage, Page, PageRequest,
-    Plan, PlanChoice, PodLease, ResetLink, ResetRequest, SecondFactorRemoval, Tenant, TenantBroker,
+    AuditEntry, Control, FormerTenant, Loudest, NewPlan, NewSuspension, OperatorTokens, OrganisationUsage,
+    Page, PageRequest, Plan, PlanChoice, PodLease, ResetLink, ResetRequest, SecondFactorRemoval, Tenant,
+    TenantBroker,
 };
 use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
-use crate::secret::Secret;
-use access::{Peer, authenticate};
+use access::{By, authenticate};
 pub use pod::{FabricState, GatewayPeer, HealthCheck, Operations, OwnPod};
 
 pub const OPERATOR_PATH: &str = "/v1/operator";
@@ -41,12 +41,16 @@ struct Operators(Arc<Inner>);
 struct Inner {
     control: Control,
     operations: Arc<dyn Operations>,
-    token: Option<Secret>,
+    tokens: Option<OperatorTokens>,
 }
 
 /// The operator API, to be nested at [`OPERATOR_PATH`].
-pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token: Option<Secret>) -> Router {
-    let operators = Operators(Arc::new(Inner { control, operations, token }));
+pub fn operator_router(
+    control: Control,
+    operations: Arc<dyn Operations>,
+    tokens: Option<OperatorTokens>,
+) -> Router {
+    let operators = Operators(Arc::new(Inner { control, operations, tokens }));
     let (router, described) = routes().split_for_parts();
     let known = Arc::new(query::Known::of(&described, OPERATOR_PATH));
     let check = move |request: Request, next: Next| {
@@ -218,11 +222,11 @@ async fn list_plans(State(operators): State<Operators>) -> Answer<Json<List<Plan
 async fn set_plan(
     State(operators): State<Operators>,
     axum::extract::Path(plan): axum::extract::Path<String>,
-    Peer(peer): Peer,
+    By(operator): By,
     request: Request,
 ) -> Answer<Json<Plan>> {
     let input: NewPlan = body(request).await?;
-    Ok(Json(operators.0.control.set_plan(&plan, &input, peer).await?))
+    Ok(Json(operators.0.control.set_plan(&plan, &input, &operator).await?))
 }
 
 /// Deletes a plan without tenants.
@@ -243,11 +247,11 @@ async fn delete_plan(
 async fn choose_plan(
     State(operators): State<Operators>,
     Id(tenant): Id,
-    Peer(peer): Peer,
+    By(operator): By,
     request: Request,
 ) -> Answer<Json<Tenant>> {
     let input: PlanChoice = body(request).await?;
-    Ok(Json(operators.0.control.choose_plan(tenant, &input, peer).await?))
+    Ok(Json(operators.0.control.choose_plan(tenant, &input, &operator).await?))
 }
 
 async fn body<T: serde::de::DeserializeOwned>(request: Request) -> Answer<T> {
@@ -268,11 +272,11 @@ async fn get_tenant(State(operators): State<Operators>, Id(tenant): Id) -> Answe
 async fn suspend_tenant(
     State(operators): State<Operators>,
     Id(tenant): Id,
-    Peer(peer): Peer,
+    By(operator): By,
     request: Request,
 ) -> Answer<Json<Tenant>> {
     let input: NewSuspension = body(request).await?;
-    Ok(Json(operators.0.control.suspend_tenant(tenant, &input, peer).await?))
+    Ok(Json(operators.0.control.suspend_tenant(tenant, &input, &operator).await?))
 }
 
 /// Ends the suspension of a tenant.
@@ -282,9 +286,9 @@ async fn suspend_tenant(
 async fn resume_tenant(
     State(operators): State<Operators>,
     Id(tenant): Id,
-    Peer(peer): Peer,
+    By(operator): By,
 ) -> Answer<Json<Tenant>> {
-    Ok(Json(operators.0.control.resume_tenant(tenant, peer).await?))
+    Ok(Json(operators.0.control.resume_tenant(tenant, &operator).await?))
 }
 
 /// The tenants that have published the most messages in this month.
@@ -302,11 +306,11 @@ async fn list_loudest(State(operators): State<Operators>, request: Request) -> A
         (status = 404, description = "There is no account with this address", body = Problem, content_type = "application/problem+json")))]
 async fn make_reset_link(
     State(operators): State<Operators>,
-    Peer(peer): Peer,
+    By(operator): By,
     request: Request,
 ) -> Answer<(StatusCode, Json<ResetLink>)> {
     let input: ResetRequest = body(request).await?;
-    Ok((StatusCode::CREATED, Json(operators.0.control.reset_link(&input, peer).await?)))
+    Ok((StatusCode::CREATED, Json(operators.0.control.reset_link(&input, &operator).await?)))
 }
 
 /// Removes the second factor of a person who has lost the device and all recovery codes, and ends the web sessions of the account. Make
@@ -317,11 +321,11 @@ async fn make_reset_link(
         (status = 409, description = "The account has no second factor", body = Problem, content_type = "application/problem+json")))]
 async fn remove_second_factor(
     State(operators): State<Operators>,
-    Peer(peer): Peer,
+    By(operator): By,
     request: Request,
 ) -> Answer<StatusCode> {
     let input: SecondFactorRemoval = body(request).await?;
-    operators.0.control.remove_second_factor(&input, peer).await?;
+    operators.0.control.remove_second_factor(&input, &operator).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -346,9 +350,14 @@ async fn list_pods(State(operators): State<Operators>) -> Answer<Json<PodLeases>
 async fn drain_pod(
     State(operators): State<Operators>,
     axum::extract::Path(pod): axum::extract::Path<String>,
+    By(operator): By,
 ) -> Answer<StatusCode> {
     match operators.0.operations.drain(&pod) {
-        true => Ok(StatusCode::ACCEPTED),
+        true => {
+            // A pod belongs to no tenant, so no audit log has the drain.
+            tracing::info!(%pod, operator = operator.name, "an operator drains the pod");
+            Ok(StatusCode::ACCEPTED)
+        }
         false => Err(Problem::new(
             StatusCode::NOT_FOUND,
             "no pod of this process has that name: ask the admin port of the process that it is in",

@@ -1,16 +1,15 @@
 //! Rate limits of requests, by caller, address and e-mail address. They bound guessing, mails and load.
 
+mod limiter;
+mod shown;
+
 use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use governor::Quota;
 use governor::clock::{Clock as _, MonotonicClock};
-use governor::middleware::NoOpMiddleware;
-use governor::state::keyed::HashMapStateStore;
-use governor::{Quota, RateLimiter};
 use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
@@ -20,10 +19,10 @@ use crate::limits::{
     MAILS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
 };
 use crate::secret::Hash as SecretHash;
+use limiter::{KEYS_MAX, Limiter, count, every};
+pub(crate) use shown::with_rate_limits;
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Above this number of keys a limiter forgets the keys that have been quiet.
-const KEYS_MAX: usize = 10_000;
 
 pub(crate) struct Rates {
     passwords: Limiter<Option<IpAddr>>,
@@ -58,34 +57,34 @@ pub(crate) struct Rates {
 
 type Email = [u8; 32];
 
-struct Limiter<K: Hash + Eq + Clone> {
-    limiter: RateLimiter<K, HashMapStateStore<K>, MonotonicClock, NoOpMiddleware<std::time::Instant>>,
-}
-
 impl Rates {
     pub(crate) fn new() -> Self {
         let a_second =
             Quota::per_second(count(REQUESTS_PER_SECOND)).allow_burst(count(REQUESTS_PER_SECOND * 10));
         Self {
-            passwords: Limiter::new(Quota::per_minute(count(PASSWORDS_PER_MINUTE))),
-            sign_ins: Limiter::new(Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
-            guesses: Limiter::new(Quota::per_minute(count(GUESSES_PER_MINUTE))),
+            passwords: Limiter::shown("passwords", Quota::per_minute(count(PASSWORDS_PER_MINUTE))),
+            sign_ins: Limiter::shown("sign-ins", Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
+            guesses: Limiter::hidden(Quota::per_minute(count(GUESSES_PER_MINUTE))),
             known: Mutex::default(),
             met: Mutex::default(),
-            requests: Limiter::new(a_second),
-            strangers: Limiter::new(a_second),
-            resets: Limiter::new(every(PASSWORD_RESET_EVERY)),
-            address_changes: Limiter::new(Quota::per_hour(count(ADDRESS_CHANGES_PER_HOUR))),
-            new_addresses: Limiter::new(Quota::per_hour(count(MAILS_PER_HOUR))),
-            mails: Limiter::new(Quota::per_hour(count(MAILS_PER_HOUR))),
-            invitations: Limiter::new(Quota::per_hour(count(INVITATIONS_PER_HOUR))),
-            invited: Limiter::new(Quota::per_hour(count(MAILS_PER_HOUR))),
-            claims: Limiter::new(Quota::per_minute(count(CLAIMS_PER_MINUTE))),
-            claims_by: Limiter::new(Quota::per_second(count(CLAIMS_PER_SECOND))),
-            devices: Limiter::new(
+            requests: Limiter::shown("requests", a_second),
+            strangers: Limiter::shown("unauthenticated", a_second),
+            resets: Limiter::hidden(every(PASSWORD_RESET_EVERY)),
+            address_changes: Limiter::shown(
+                "address-changes",
+                Quota::per_hour(count(ADDRESS_CHANGES_PER_HOUR)),
+            ),
+            new_addresses: Limiter::hidden(Quota::per_hour(count(MAILS_PER_HOUR))),
+            mails: Limiter::hidden(Quota::per_hour(count(MAILS_PER_HOUR))),
+            invitations: Limiter::shown("invitations", Quota::per_hour(count(INVITATIONS_PER_HOUR))),
+            invited: Limiter::hidden(Quota::per_hour(count(MAILS_PER_HOUR))),
+            claims: Limiter::shown("claims", Quota::per_minute(count(CLAIMS_PER_MINUTE))),
+            claims_by: Limiter::hidden(Quota::per_second(count(CLAIMS_PER_SECOND))),
+            devices: Limiter::shown(
+                "devices",
                 Quota::per_second(count(BATCH_DEVICES_PER_SECOND)).allow_burst(count(BATCH_DEVICES_AT_ONCE)),
             ),
-            denials: Limiter::new(Quota::per_minute(count(DENIALS_PER_MINUTE))),
+            denials: Limiter::hidden(Quota::per_minute(count(DENIALS_PER_MINUTE))),
         }
     }
 
@@ -186,30 +185,6 @@ impl Rates {
     }
 }
 
-impl<K: Hash + Eq + Clone> Limiter<K> {
-    fn new(quota: Quota) -> Self {
-        let store = HashMapStateStore::default();
-        Self { limiter: RateLimiter::new(quota, store, MonotonicClock) }
-    }
-
-    fn take(&self, key: &K) -> Answer<()> {
-        self.take_many(key, NonZeroU32::MIN)
-    }
-
-    /// Takes all of them, or none.
-    fn take_many(&self, key: &K, number: NonZeroU32) -> Answer<()> {
-        if self.limiter.len() > KEYS_MAX {
-            self.limiter.retain_recent();
-        }
-        // A limiter never grants more than its burst, so each burst is at least the largest number that a caller takes.
-        let taken = self.limiter.check_key_n(key, number).map_err(|_| Problem::later(HOUR.as_secs()))?;
-        taken.map_err(|until| {
-            let wait = until.wait_time_from(self.limiter.clock().now());
-            Problem::later(wait.as_secs() + 1)
-        })
-    }
-}
-
 /// Hashes an e-mail address, so that keys have a bounded length.
 fn named(email: &str) -> Email {
     blake3::hash(email.to_lowercase().as_bytes()).into()
@@ -223,18 +198,6 @@ fn network(address: Option<IpAddr>) -> Option<IpAddr> {
             Some(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
         }
         other => other,
-    }
-}
-
-/// A quota without a burst: one permit, then a pause.
-fn every(pause: Duration) -> Quota {
-    Quota::with_period(pause).unwrap_or(Quota::per_hour(NonZeroU32::MIN))
-}
-
-const fn count(number: u32) -> NonZeroU32 {
-    match NonZeroU32::new(number) {
-        Some(number) => number,
-        None => NonZeroU32::MIN,
     }
 }
 

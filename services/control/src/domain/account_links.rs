@@ -4,8 +4,6 @@
 //! link was made. A link for a new address works for the person who asked alone, signed in: otherwise the owner of that address could
 //! be made to give it to a stranger's account.
 
-use std::net::IpAddr;
-
 use millrace_layers::accounts::{
     self,
     expiring::{Expiring, ExpiringKind},
@@ -24,7 +22,7 @@ use super::passkeys::{PasskeyAssertion, Purposed};
 use super::post::reset_link;
 use super::second_factor::Shown;
 use super::web_sessions::shortened;
-use super::{Caller, Control, Error, Once, RequestSource, Result, second_factor, web_sessions};
+use super::{Caller, Control, Error, Once, Operator, RequestSource, Result, second_factor, web_sessions};
 use crate::limits::{ADDRESS_CHANGE_MS, EMAIL_BYTES_MAX, PASSWORD_RESET_MS};
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -137,16 +135,11 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::NotFound`] for an address without an account.
-    pub(crate) async fn reset_link(
-        &self,
-        input: &ResetRequest,
-        address: Option<IpAddr>,
-    ) -> Result<ResetLink> {
+    pub(crate) async fn reset_link(&self, input: &ResetRequest, operator: &Operator) -> Result<ResetLink> {
         let (email, secret) = (&input.email.to_lowercase(), secret::generate()?);
         let hash = &self.link_hash(&secret)?;
-        let operator = Actor::new(ActorKind::Operator, "operator", address);
         let expires_at_ms = self
-            .change(operator, &Once::unnamed()?, |change| async move {
+            .change(operator.into(), &Once::unnamed()?, |change| async move {
                 let account = by_email(&change.tx, email).await?;
                 let (user, record) = account.ok_or(Error::NotFound("account with this e-mail address"))?;
                 audit_everywhere(&change, user, "person.make_reset_link", json!({})).await?;
@@ -198,7 +191,7 @@ impl Control {
     /// may get another mail.
     ///
     /// # Errors
-    /// [`Error::Conflict`] where the server sends no mail, [`Error::Invalid`] without the second factor of an account that has one.
+    /// [`Error::Conflict`] where the server neither sends nor prints links, [`Error::Invalid`] without the second factor of an account that has one.
     pub(crate) async fn request_address(
         &self,
         caller: &Caller,
@@ -209,8 +202,8 @@ impl Control {
         let mut fields = Fields::default();
         let email = &fields.email("email", &input.email);
         fields.done()?;
-        let post = self.post().ok_or_else(|| {
-            let what = "this server sends no mail, so it cannot find out whether the address is yours";
+        let post = self.links().ok_or_else(|| {
+            let what = "this server neither sends nor prints links, so it cannot find out whether the address is yours";
             Error::Conflict(what.into())
         })?;
         let proof = &self.check_password(user, "password", &input.password).await?;

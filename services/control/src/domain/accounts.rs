@@ -13,6 +13,7 @@ use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
 use super::passkeys::Purposed;
+use super::post::Post;
 use super::second_factor::{Checked, Shown};
 use super::sign_ups::Wanted;
 use super::web_sessions::NewSession;
@@ -59,7 +60,7 @@ impl Control {
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let newcomer = &Newcomer { id, email, name: input.name.clone(), password };
         let named = input.organisation.as_ref().unwrap_or(&input.name);
-        if let Some(post) = self.post()
+        if let Some(post) = self.confirms_sign_up(input.token.as_ref())?
             && !opens_setup
         {
             let wanted = Wanted { newcomer, organisation: named, token: input.token.as_ref() };
@@ -123,8 +124,19 @@ impl Control {
         Ok(false)
     }
 
+    /// Without mail an invitation needs no other link: the inviting member has passed it on to the person.
+    fn confirms_sign_up(&self, token: Option<&Secret>) -> Result<Option<&Post>> {
+        match self.0.sign_up_by {
+            SignUpBy::Confirmed if token.is_none() => {
+                let starting = || Error::Conflict("the server is starting: try again".into());
+                self.links().ok_or_else(starting).map(Some)
+            }
+            _ => Ok(self.post()),
+        }
+    }
+
     pub(super) fn may_sign_up(&self, token: Option<&Secret>) -> Result<()> {
-        if token.is_some() || self.0.sign_up_by == SignUpBy::Anybody {
+        if token.is_some() || self.0.sign_up_by != SignUpBy::Invitation {
             return Ok(());
         }
         Err(Error::Forbidden(

@@ -201,6 +201,11 @@ pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<(
 }
 
 impl Change {
+    /// For entries about commands outside of this API. The store may write them twice.
+    pub(super) fn without_receipt(tx: Transaction, now_ms: u64, actor: Actor) -> Self {
+        Self { tx, now_ms, actor: Arc::new(actor), entries: Arc::default(), touched: Arc::default() }
+    }
+
     /// `action` is like `broker.create`, `target` a name or an id.
     #[allow(clippy::needless_pass_by_value, reason = "so that json! can stand in the call")]
     pub(super) fn audit(&self, organisation: Uuid, action: &str, target: &str, details: Value) -> Result<()> {

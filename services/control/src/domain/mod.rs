@@ -33,7 +33,9 @@ mod machine;
 mod members;
 mod month;
 mod names;
+mod on_folder;
 mod operator;
+mod operators;
 mod organisations;
 mod page;
 mod parts;
@@ -85,7 +87,9 @@ pub use history::{
 pub use incidents::{Incident, IncidentKind};
 pub use invitations::{Invitation, NewInvitation};
 pub use members::{Member, MemberChange};
+pub use on_folder::{OnFolder, note_on_folder};
 pub use operator::{LoudTenant, Loudest, NewSuspension, PodLease, Suspension, Tenant, TenantBroker};
+pub use operators::{Operator, OperatorTokens};
 pub use organisations::{NewOrganisation, Organisation};
 pub use page::{Page, PageRequest};
 pub use parts::Precondition;
@@ -111,6 +115,7 @@ pub use webhooks::{
 pub(crate) use brokers::BrokerRef;
 pub(crate) use caller::Who;
 pub(crate) use claims::ShownClaimToken;
+pub(crate) use operators::shown_name;
 pub(crate) use parts::Part;
 use post::Post;
 pub(crate) use spend::CapOf;
@@ -131,6 +136,8 @@ pub enum SignUpBy {
     #[default]
     Invitation,
     Anybody,
+    /// Anybody whose e-mail address is confirmed, without mail by a link that an operator passes on.
+    Confirmed,
 }
 
 /// Cloning is cheap.
@@ -149,6 +156,7 @@ struct Inner {
     reach: OnceLock<Reach>,
     by_settings: OnceLock<AccessBySettings>,
     post: OnceLock<Post>,
+    printed: OnceLock<Post>,
     /// For links that an operator passes on.
     console: OnceLock<String>,
     audit_kept_ms: OnceLock<u64>,
@@ -175,6 +183,7 @@ impl Control {
             reach: OnceLock::new(),
             by_settings: OnceLock::new(),
             post: OnceLock::new(),
+            printed: OnceLock::new(),
             console: OnceLock::new(),
             audit_kept_ms: OnceLock::new(),
         };
@@ -197,6 +206,12 @@ impl Control {
         let _ = self.0.post.set(Post { mailer, url });
     }
 
+    /// Without mail, gives the mails that confirm an e-mail address to `printer`, which shows them to operators. Their links are of no
+    /// use to a reader of the log: they need the password of the sign-up, or a web session of the account. Only the first call counts.
+    pub fn print_links(&self, printer: Arc<dyn Mailer>, url: String) {
+        let _ = self.0.printed.set(Post { mailer: printer, url });
+    }
+
     /// Only the first call counts.
     pub fn console_at(&self, url: String) {
         let _ = self.0.console.set(url);
@@ -212,7 +227,7 @@ impl Control {
     }
 
     pub(crate) fn mail(&self, mail: MailMessage) {
-        if let Some(post) = self.post() {
+        if let Some(post) = self.links() {
             post.mailer.send(mail);
         }
     }
@@ -222,8 +237,16 @@ impl Control {
         self.post().is_some()
     }
 
+    pub(crate) fn tells_accounts(&self) -> bool {
+        !self.confirms_addresses() && self.0.sign_up_by != SignUpBy::Confirmed
+    }
+
     fn post(&self) -> Option<&Post> {
         self.0.post.get()
+    }
+
+    fn links(&self) -> Option<&Post> {
+        self.post().or_else(|| self.0.printed.get())
     }
 
     fn prices(&self) -> Prices {

@@ -1,8 +1,6 @@
 //! Operations of the region's operators: list, suspend and resume them, and find their brokers. These
 //! operations check no permission, because the admin port authenticates operators.
 
-use std::net::IpAddr;
-
 use millrace_layers::accounts::{self, touch};
 use millrace_layers::catalog;
 use millrace_layers::pods;
@@ -12,10 +10,9 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::audit::{Actor, ActorKind};
 use super::organisations::{self, Record};
 use super::usage::{all_of, read_all_of};
-use super::{Control, Error, Once, Page, PageRequest, Result, Used, month};
+use super::{Control, Error, Once, Operator, Page, PageRequest, Result, Used, month, names};
 use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PAGE_ROWS};
 
 /// A tenant's suspension by an operator.
@@ -124,13 +121,14 @@ impl Control {
         &self,
         id: Uuid,
         input: &NewSuspension,
-        address: Option<IpAddr>,
+        operator: &Operator,
     ) -> Result<Tenant> {
         let reason = input.reason.trim();
         if reason.is_empty() || reason.chars().count() > NAME_CHARS_MAX {
             return Err(Error::field("reason", format!("must have 1 to {NAME_CHARS_MAX} characters")));
         }
-        self.change(operator(address), &Once::unnamed()?, |change| async move {
+        names::check(reason).map_err(|what| Error::field("reason", what))?;
+        self.change(operator.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
             let record = found(tx, id).await?;
             let mut stopped = Vec::new();
@@ -157,8 +155,8 @@ impl Control {
     }
 
     /// Ends a suspension, and resumes the brokers that it stopped; [`Error::Conflict`] if the tenant is not suspended.
-    pub async fn resume_tenant(&self, id: Uuid, address: Option<IpAddr>) -> Result<Tenant> {
-        self.change(operator(address), &Once::unnamed()?, |change| async move {
+    pub async fn resume_tenant(&self, id: Uuid, operator: &Operator) -> Result<Tenant> {
+        self.change(operator.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
             let mut record = found(tx, id).await?;
             let suspended = record.suspended.take();
@@ -271,8 +269,4 @@ async fn set_suspended(tx: &Transaction, broker: &catalog::BrokerRecord, suspend
     catalog::describe(tx, broker, &details).await?;
     touch(tx, broker.id)?;
     Ok(true)
-}
-
-pub(super) fn operator(address: Option<IpAddr>) -> Actor {
-    Actor::new(ActorKind::Operator, "operator", address)
 }

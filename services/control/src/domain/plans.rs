@@ -3,8 +3,6 @@
 //!
 //! The ceiling is copied into the access record of each broker, so that servers read it together with the limits.
 
-use std::net::IpAddr;
-
 use millrace_access::model::Limits;
 use millrace_layers::accounts::{self, touch};
 use millrace_storage::{Read, Transaction};
@@ -17,8 +15,8 @@ use super::change::Change;
 use super::check::{Fields, room};
 use super::usage::read_all_of;
 use super::{
-    Caller, Control, Error, Once, Result, Role, Tenant, Who, access, members, operator, organisations,
-    organisations::Record,
+    Caller, Control, Error, Once, Operator, Result, Role, Tenant, Who, access, members, operator,
+    organisations, organisations::Record,
 };
 use crate::limits::{PAGE_ROWS, PLANS_MAX};
 
@@ -49,8 +47,8 @@ struct PlanRecord {
 struct PlanCopy {
     /// The ceiling before, for the audit logs of the tenants.
     before: Option<Limits>,
-    /// Address of the operator.
-    address: Option<IpAddr>,
+    #[serde(flatten)]
+    operator: Operator,
     /// The last tenant that has it, in order of ids.
     done: Option<Uuid>,
 }
@@ -115,22 +113,17 @@ impl Control {
 
     /// Copies the ceiling into the brokers of each tenant with this plan, one tenant in a transaction. The plan's record says how far
     /// the copy has come, so the sweep of any server continues a copy that was interrupted.
-    pub async fn set_plan(&self, name: &str, input: &NewPlan, address: Option<IpAddr>) -> Result<Plan> {
+    pub async fn set_plan(&self, name: &str, input: &NewPlan, operator: &Operator) -> Result<Plan> {
         let mut fields = Fields::default();
         fields.name("name", name);
         fields.done()?;
         input.ceiling.validate()?;
-        let plan = self.store_plan(name, input, address).await?;
+        let plan = self.store_plan(name, input, operator).await?;
         self.spread_plan(name).await?;
         Ok(plan)
     }
 
-    pub(super) async fn store_plan(
-        &self,
-        name: &str,
-        input: &NewPlan,
-        address: Option<IpAddr>,
-    ) -> Result<Plan> {
+    pub(super) async fn store_plan(&self, name: &str, input: &NewPlan, operator: &Operator) -> Result<Plan> {
         self.look(|tx| async move {
             let all = accounts::plans();
             let page = all.page::<PlanRecord>(&tx, None, PLANS_MAX, Read::Serializable).await?;
@@ -144,7 +137,7 @@ impl Control {
             let is_public = input.is_public.unwrap_or(was_public);
             let plan = Plan { name: name.into(), ceiling: input.ceiling.clone(), is_public };
             let before = before.map(|before| before.plan.ceiling);
-            let copy = Some(PlanCopy { before, address, done: None });
+            let copy = Some(PlanCopy { before, operator: operator.clone(), done: None });
             all.put(&tx, name.as_bytes(), &PlanRecord { plan: plan.clone(), copy }).await?;
             Ok(plan)
         })
@@ -176,7 +169,7 @@ impl Control {
     /// Copies the plan into the brokers of the tenant `next`, and ends the copy without one. Another server may have been quicker: then
     /// the record differs from `seen`, and this server looks again.
     async fn copy_plan(&self, name: &str, seen: &PlanCopy, next: Option<Uuid>) -> Result<()> {
-        self.change(operator::operator(seen.address), &Once::unnamed()?, |change| async move {
+        self.change((&seen.operator).into(), &Once::unnamed()?, |change| async move {
             let (tx, all) = (&change.tx, accounts::plans());
             let Some(record) = all.get::<PlanRecord>(tx, name.as_bytes(), Read::Serializable).await? else {
                 return Ok(());
@@ -213,8 +206,8 @@ impl Control {
         .await
     }
 
-    pub async fn choose_plan(&self, id: Uuid, input: &PlanChoice, address: Option<IpAddr>) -> Result<Tenant> {
-        self.change(operator::operator(address), &Once::unnamed()?, |change| async move {
+    pub async fn choose_plan(&self, id: Uuid, input: &PlanChoice, operator: &Operator) -> Result<Tenant> {
+        self.change(operator.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
             let record = operator::found(tx, id).await?;
             if let Some(name) = &input.plan {

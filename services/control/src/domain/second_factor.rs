@@ -10,8 +10,6 @@ mod recovery;
 mod shapes;
 mod totp;
 
-use std::net::IpAddr;
-
 use millrace_layers::accounts;
 use millrace_layers::accounts::keys::Key;
 use millrace_storage::Read;
@@ -23,10 +21,9 @@ use totp_rs::Secret as DeviceSecret;
 use uuid::Uuid;
 
 use super::accounts::{audit_everywhere, by_email, person_of, shown};
-use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::passkeys::{Purposed, Stored};
-use super::{Caller, Control, Error, Once, Result, web_sessions};
+use super::{Caller, Control, Error, Once, Operator, Result, web_sessions};
 use crate::limits::{SECOND_FACTOR_PENDING_MS, WRONG_FIRST_CODES_MAX};
 use crate::secret::{self, Sealed};
 pub(super) use checked::Checked;
@@ -246,11 +243,10 @@ impl Control {
     pub(crate) async fn remove_second_factor(
         &self,
         input: &SecondFactorRemoval,
-        address: Option<IpAddr>,
+        operator: &Operator,
     ) -> Result<()> {
         let email = &input.email.to_lowercase();
-        let operator = Actor::new(ActorKind::Operator, "operator", address);
-        self.change(operator, &Once::unnamed()?, |change| async move {
+        self.change(operator.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
             let account = by_email(tx, email).await?;
             let (user, _) = account.ok_or(Error::NotFound("account with this e-mail address"))?;

@@ -42,7 +42,11 @@ async fn a_broker_is_changed_only_by_who_has_seen_it() {
     ann.send(axum::http::Method::PATCH, &broker, Some(change.clone()))
         .await
         .is(StatusCode::PRECONDITION_REQUIRED);
-    ann.patch(&broker, "\"x\"", change.clone()).await.is(StatusCode::PRECONDITION_FAILED);
+    let now = changed.etag().trim_matches('"').to_owned();
+    for other in ["x", "", &format!("+{now}"), &format!("0{now}"), &format!(" {now}")] {
+        let refused = ann.patch(&broker, &format!("\"{other}\""), change.clone()).await;
+        refused.is(StatusCode::PRECONDITION_FAILED);
+    }
     ann.patch(&broker, "x", change).await.is(StatusCode::BAD_REQUEST);
     let again = ann.patch(&broker, &changed.etag(), json!({ "display_name": "Plant 9" })).await;
     assert_eq!(again.is(StatusCode::OK).body["limits"]["broker"]["connections"], 5);

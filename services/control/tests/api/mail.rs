@@ -190,3 +190,55 @@ async fn an_invitation_is_mailed_and_its_address_confirmed() {
     assert_eq!(made.is(StatusCode::CREATED).text("/organisations/0/id"), ann.organisation);
     assert_eq!(made.text("/organisations/0/role"), "viewer");
 }
+
+#[tokio::test]
+async fn without_mail_a_printed_link_confirms_a_sign_up() {
+    let (region, printed) = (Region::by(SignUpBy::Confirmed).await, Letters::default());
+    let sign_up = async |email: &str| {
+        let body = json!({ "email": email, "password": PASSWORD, "name": "Ann" });
+        region.stranger().post("/sign-up", body).await
+    };
+    // Nobody could get the link yet, and no account is made without it.
+    sign_up("ann@example.org").await.is(StatusCode::CONFLICT);
+    region.control.print_links(Arc::new(printed.clone()), "http://127.0.0.1:8080".into());
+    let asked = sign_up("ann@example.org").await;
+    assert!(asked.is(StatusCode::ACCEPTED).headers.get("set-cookie").is_none());
+    let (to, subject, token) = printed.letter();
+    assert_eq!((&*to, subject), ("ann@example.org", "Confirm your e-mail address"));
+    let confirm = async |password: &str| {
+        region.stranger().post("/sign-up/confirm", json!({ "token": token, "password": password })).await
+    };
+    confirm("the password of somebody who reads the log").await.is(StatusCode::FORBIDDEN);
+    let mut ann = region.stranger();
+    ann.welcome(confirm(PASSWORD).await.is(StatusCode::CREATED));
+    let again = sign_up("ann@example.org").await;
+    assert_eq!(again.is(StatusCode::ACCEPTED).body, asked.body);
+    assert_eq!(printed.letter().1, "You have an account already");
+
+    // A member has passed the invitation on, so it needs no other link.
+    let invite = json!({ "email": "bob@example.org", "role": "viewer" });
+    let invitation = ann.post(&ann.own("/invitations"), invite).await.text("/token").to_owned();
+    let body =
+        json!({ "email": "bob@example.org", "password": PASSWORD, "name": "Bob", "token": invitation });
+    region.stranger().post("/sign-up", body).await.is(StatusCode::CREATED);
+    let ways = region.stranger().get("/sign-in/ways").await;
+    assert_eq!((&ways.body["sign_up"], &ways.body["password_reset"]), (&json!("anybody"), &json!(false)));
+}
+
+#[tokio::test]
+async fn without_mail_a_printed_link_changes_an_address() {
+    let (region, printed) = (Region::new().await, Letters::default());
+    let (ann, eve) = (region.person().await, region.person().await);
+    let change = json!({ "email": "new@example.org", "password": PASSWORD });
+    ann.post("/me/email", change.clone()).await.is(StatusCode::CONFLICT);
+    region.control.print_links(Arc::new(printed.clone()), "http://127.0.0.1:8080".into());
+    ann.post("/me/email", change).await.is(StatusCode::ACCEPTED);
+    let notice = printed.0.lock().unwrap().pop().unwrap();
+    assert_ne!(notice.to, "new@example.org");
+    let (to, _, token) = printed.letter();
+    assert_eq!(to, "new@example.org");
+    let link = json!({ "token": token });
+    eve.post("/me/email/confirm", link.clone()).await.is(StatusCode::CONFLICT);
+    ann.post("/me/email/confirm", link).await.is(StatusCode::NO_CONTENT);
+    assert_eq!(ann.get("/me").await.text("/user/email"), "new@example.org");
+}

@@ -4,6 +4,7 @@
 mod account_links;
 mod accounts;
 mod audit;
+mod bodies;
 mod brokers;
 mod contract;
 mod credentials;

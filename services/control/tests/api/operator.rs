@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
-use millrace_control::{Operations, OwnPod, operator_router};
+use millrace_control::{Operations, OperatorTokens, OwnPod, operator_router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -41,7 +41,11 @@ impl Operations for Process {
 }
 
 pub(crate) fn router(region: &Region, token: Option<&str>) -> Router {
-    operator_router(region.control.clone(), Arc::new(Process::default()), token.map(Into::into))
+    operator_router(
+        region.control.clone(),
+        Arc::new(Process::default()),
+        token.map(|token| OperatorTokens::parse(token).unwrap()),
+    )
 }
 
 async fn ask(
@@ -91,9 +95,9 @@ async fn only_operators_get_in() {
         let headers = [("host", "127.0.0.1:8090"), ("sec-fetch-site", site)];
         assert_eq!(ask(&open, "127.0.0.1", &headers, "/tenants", None).await.0, StatusCode::OK, "{site}");
     }
-    let guarded = router(&region, Some("the token of the operators, which is long"));
+    let guarded = router(&region, Some("the-token-of-the-operators-which-is-long"));
     for (shown, expected) in [
-        ("Bearer the token of the operators, which is long", StatusCode::OK),
+        ("Bearer the-token-of-the-operators-which-is-long", StatusCode::OK),
         ("Bearer another", StatusCode::UNAUTHORIZED),
         ("Bearer ", StatusCode::UNAUTHORIZED),
     ] {
@@ -378,5 +382,54 @@ async fn a_change_of_a_plan_that_was_interrupted_is_finished_by_another_server()
             let log = person.get(&person.own("/audit?action=plan.change&limit=200")).await;
             assert_eq!(log.column("action").len(), stop + 1, "each change is noted once: {log:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn the_audit_log_names_the_operator() {
+    const OF_ANN: &str = "0123456789abcdef0123456789abcdef";
+    const OF_BOB: &str = "fedcba9876543210fedcba9876543210";
+    let region = Region::new().await;
+    let tenant = region.person().await;
+    tenant.broker().await;
+    let path = format!("/tenants/{}/suspend", tenant.organisation);
+    let suspend = async |router: &Router, headers: &[(&str, &str)]| {
+        let headers = [HERE, headers].concat();
+        let reason = json!({ "reason": "not paid" });
+        let (status, problem) = ask(router, "127.0.0.1", &headers, &path, Some(reason)).await;
+        assert_eq!(status, StatusCode::OK, "{problem}");
+        tenant.get(&tenant.own("/audit?limit=1")).await.body["items"][0]["actor"].clone()
+    };
+    let named = router(&region, Some(&format!("Ann Archer {OF_ANN}\nBob {OF_BOB}\n")));
+    for (token, name) in [(OF_ANN, "Ann Archer"), (OF_BOB, "Bob")] {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", &*bearer), ("millrace-operator", "Eve"), ("user-agent", "curl/8")];
+        let actor = suspend(&named, &headers).await;
+        assert_eq!((&actor["kind"], &actor["name"]), (&json!("operator"), &json!(name)));
+        assert_eq!((&actor["address"], &actor["agent"]), (&json!("127.0.0.1"), &json!("curl/8")));
+    }
+    let headers = [("authorization", "Bearer Ann Archer")];
+    let (status, _) = ask(&named, "127.0.0.1", &[HERE, &headers].concat(), "/tenants", None).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    let unnamed = router(&region, None);
+    for (said, name) in [("Cem", "Cem"), ("", "operator"), ("a\tb", "operator")] {
+        let actor = suspend(&unnamed, &[("millrace-operator", said)]).await;
+        assert_eq!(actor["name"], name, "{said:?}");
+    }
+    assert_eq!(suspend(&unnamed, &[]).await["name"], "operator");
+    // A plan reaches the tenant's log from the sweep, too, which knows the operator.
+    let plan = json!({ "ceiling": { "broker": { "connections": 5 } } });
+    let put = |path: String, body: Value| {
+        let headers = [HERE, &[("millrace-operator", "Cem")]].concat();
+        let unnamed = unnamed.clone();
+        async move { ask(&unnamed, "127.0.0.1", &headers, &path, Some(body)).await.0 }
+    };
+    assert_eq!(put("PUT /plans/small".into(), plan.clone()).await, StatusCode::OK);
+    let choice = format!("PUT /tenants/{}/plan", tenant.organisation);
+    assert_eq!(put(choice, json!({ "plan": "small" })).await, StatusCode::OK);
+    assert_eq!(put("PUT /plans/small".into(), plan).await, StatusCode::OK);
+    let log = tenant.get(&tenant.own("/audit?limit=2")).await;
+    for entry in log.body["items"].as_array().unwrap() {
+        assert_eq!(entry["actor"]["name"], "Cem", "{entry}");
     }
 }

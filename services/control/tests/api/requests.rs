@@ -346,3 +346,45 @@ async fn the_description_of_the_api_is_limited_by_address() {
     }
     panic!("10,000 requests were answered");
 }
+
+#[tokio::test]
+async fn answers_say_what_is_left_of_the_rate_limits() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let header = |answer: &crate::tools::Answer, name: &str| {
+        answer.headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+    };
+    let left = |answer: &crate::tools::Answer, policy: &str| {
+        let limits = header(answer, "ratelimit").unwrap_or_default();
+        let of = limits.split(", ").find_map(|one| one.strip_prefix(&format!("\"{policy}\";r=")));
+        of.map(|rest| rest.split(';').next().unwrap().parse::<u32>().unwrap())
+    };
+    let answer = ann.get("/me").await;
+    assert_eq!(header(&answer, "ratelimit-policy").as_deref(), Some("\"requests\";q=500;w=10"));
+    assert!(left(&answer, "requests").is_some_and(|left| (400..500).contains(&left)), "{answer:?}");
+    for missing in ["/brokers/none", "/nothing"] {
+        let answer = ann.get(&ann.own(missing)).await;
+        answer.is(StatusCode::NOT_FOUND);
+        assert_eq!(left(&answer, "requests").is_some(), missing != "/nothing");
+    }
+    let wrong = json!({ "current": "wrong", "new": "a lamp of forty dull geese" });
+    let answer = ann.post("/me/password", wrong).await;
+    let policies = header(&answer, "ratelimit-policy").unwrap();
+    assert_eq!(policies, "\"requests\";q=500;w=10, \"passwords\";q=20;w=60");
+    let sign_in = json!({ "email": "ann@example.org", "password": "wrong" });
+    let stranger = region.stranger();
+    let mut last = 11;
+    loop {
+        let answer = stranger.post("/sign-in", sign_in.clone()).await;
+        let now = left(&answer, "sign-ins");
+        if answer.status == StatusCode::TOO_MANY_REQUESTS {
+            // The guesses at an account from elsewhere are nobody's business.
+            assert!(!header(&answer, "ratelimit-policy").unwrap().contains("guesses"));
+            assert!(answer.headers.contains_key("retry-after"));
+            break assert!(now == Some(0) || left(&answer, "passwords") == Some(0), "{answer:?}");
+        }
+        assert!(now.is_some_and(|now| now <= last), "{answer:?}");
+        last = now.unwrap();
+    }
+    assert!(header(&stranger.get("/sign-in/ways").await, "ratelimit").is_none());
+}

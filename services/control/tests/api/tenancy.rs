@@ -9,8 +9,8 @@ use crate::tools::{AUTHORITY, Answer, Client, Region};
 const LETTER: &str = "000000000000000000000000";
 
 /// What there is of a tenant: a value for each parameter of a path.
-struct Owned {
-    client: Client,
+pub(crate) struct Owned {
+    pub(crate) client: Client,
     broker: String,
     user: String,
     invitation: String,
@@ -18,7 +18,7 @@ struct Owned {
     claim_token: String,
 }
 
-async fn tenant(region: &Region) -> Owned {
+pub(crate) async fn tenant(region: &Region) -> Owned {
     let client = region.person().await;
     let broker = client.broker().await;
     client.post(&format!("{broker}/credentials"), json!({ "user": "one" })).await.is(StatusCode::CREATED);
@@ -47,7 +47,7 @@ async fn tenant(region: &Region) -> Owned {
 }
 
 /// A path with ids of `owned`, under the organisation `organisation`.
-fn fill(path: &str, organisation: &str, owned: &Owned) -> String {
+pub(crate) fn fill(path: &str, organisation: &str, owned: &Owned) -> String {
     let user = if path.contains("/credentials/") { "one" } else { &owned.user };
     path.replace("{organisation}", organisation)
         .replace("{broker}", &owned.broker)
@@ -221,4 +221,45 @@ fn each_route_with_an_id_outside_of_an_organisation_has_its_own_test_of_tenancy(
         "/me/sessions/{session}",
     ];
     assert_eq!(others, tested);
+}
+
+/// What a token may see outside of its organisation's routes.
+const OF_TOKENS: [&str; 4] = ["/plans", "/prices", "/regions", "/token"];
+
+#[tokio::test]
+async fn a_token_is_no_person_and_reaches_no_account() {
+    let region = Region::new().await.unlimited();
+    let (ann, eve) = (tenant(&region).await, region.person().await);
+    let everything =
+        ["organisation:read", "organisation:write", "brokers:read", "audit:read", "access:write"];
+    let token = json!({ "name": "all", "scopes": everything });
+    let token = ann.client.post(&ann.client.own("/tokens"), token).await.text("/secret").to_owned();
+    let program = ann.client.with_token(&token);
+    let before = ann.client.get("/me").await;
+    let sessions = ann.client.get("/me/sessions").await.column("id")[0].to_owned();
+    let described = serde_json::to_value(millrace_control::openapi()).unwrap();
+    let mut tried = 0;
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let is_open = operation["security"] == json!([{}]);
+            if path.contains("{organisation}") || is_open {
+                continue;
+            }
+            let missing = "00000000-0000-7000-8000-000000000000";
+            let asked = path.replace("{session}", &sessions);
+            let asked = asked.replace("{identity}", missing).replace("{passkey}", missing);
+            let example = operation.pointer("/requestBody/content/application~1json/example").cloned();
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let answer = program.send(method.clone(), &asked, example.clone()).await;
+            let is_of_tokens = method == Method::GET && OF_TOKENS.contains(&path.as_str());
+            let status = answer.status.as_u16();
+            let is_right = if is_of_tokens { status == 200 } else { [403, 404, 422].contains(&status) };
+            assert!(is_right, "{method} {path}: {answer:#?}");
+            region.stranger().send(method.clone(), &asked, example).await.is(StatusCode::UNAUTHORIZED);
+            tried += 1;
+        }
+    }
+    assert!(tried > 30, "{tried}");
+    eve.delete(&format!("/me/sessions/{sessions}")).await.is(StatusCode::NOT_FOUND);
+    assert_eq!(ann.client.get("/me").await.is(StatusCode::OK).body, before.body);
 }

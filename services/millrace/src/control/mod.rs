@@ -7,6 +7,7 @@ mod live;
 mod mail;
 mod messages;
 mod oidc;
+mod printed;
 mod publish;
 mod reach;
 mod retained;
@@ -23,7 +24,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
     AccessBySettings, ApiOptions, Clock, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor,
-    OidcSettings, Operations, OwnPod, Price, Secret, SignUpBy,
+    OidcSettings, Operations, OperatorTokens, OwnPod, Price, SignUpBy,
 };
 use millrace_edge::{DrainRate, RecentPeer};
 use millrace_layers::accounts::keys;
@@ -54,6 +55,9 @@ pub(crate) struct ControlArgs {
     pub(crate) http_proxies: Vec<IpNet>,
 
     /// People who may make an account of the control plane: only invited people, or anybody.
+    /// confirmed: anybody with the link that confirms the e-mail address, which the server mails
+    /// with smtp_host, and otherwise writes to its log for you to pass on. With smtp_host, anybody
+    /// means the same.
     #[arg(long, value_name = "WHO", default_value = "invited")]
     pub(crate) sign_up: WhoSignsUp,
 
@@ -148,6 +152,7 @@ fn secret_key(path: &str) -> Result<SecretKey, String> {
 pub(crate) enum WhoSignsUp {
     Invited,
     Anybody,
+    Confirmed,
 }
 
 /// The control plane, shared by the HTTP ports of all pods of this process.
@@ -177,6 +182,7 @@ impl Plane {
         let by = match args.sign_up {
             WhoSignsUp::Invited => SignUpBy::Invitation,
             WhoSignsUp::Anybody => SignUpBy::Anybody,
+            WhoSignsUp::Confirmed => SignUpBy::Confirmed,
         };
         if let Some(SecretKey { key, .. }) = &args.secret_key_file {
             keys::set_outside_secret(*key);
@@ -203,7 +209,7 @@ impl Plane {
             }
             None if by == SignUpBy::Anybody => warn!(
                 "anybody may sign up, and no smtp_host is set: e-mail addresses are not confirmed, and a sign-up shows whether an \
-                 address has an account; set smtp_host"
+                 address has an account; set smtp_host, or sign_up = \"confirmed\""
             ),
             None => {}
         }
@@ -234,23 +240,23 @@ impl Plane {
         millrace_control::router(self.control.clone(), Arc::new(live), self.options.clone())
     }
 
-    /// `None` when other machines can reach the port and no token is set.
+    /// `None` when other machines can reach the port and there are no tokens.
     pub(crate) fn operator_api(
         &self,
         running: &Running,
         pod: Option<String>,
         at: SocketAddr,
-        token: Option<Secret>,
+        tokens: Option<OperatorTokens>,
         pace: &DrainRate,
     ) -> Option<Router> {
-        if token.is_none() && !at.ip().to_canonical().is_loopback() {
+        if tokens.is_none() && !at.ip().to_canonical().is_loopback() {
             info!(
                 "there is no operator API at {at}: it needs --operator-token-file where others can reach it"
             );
             return None;
         }
         let process = Process { running: Arc::clone(running), pod, pace: *pace };
-        Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), token))
+        Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), tokens))
     }
 
     /// Work in the background; the future never ends.
@@ -277,6 +283,7 @@ impl Plane {
     pub(crate) fn greet(&self, http: SocketAddr) {
         let base = self.base(http);
         self.control.console_at(base.clone());
+        self.control.print_links(Arc::new(printed::Links), base.clone());
         info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
         match block_on(self.control.setup()) {
             Ok(Some(secret)) => info!(

@@ -7,6 +7,7 @@
 //! snapshots, one transaction per page or session, so they delay no client.
 
 mod args;
+mod audit;
 mod backup;
 mod command;
 mod place;

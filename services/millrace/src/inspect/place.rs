@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use millrace_layers::{BrokerId, Store, catalog};
 use millrace_storage::{Embedded, Read, Transaction, block_on};
 
-use super::request::Request;
+use super::request::{Call, Request};
 use super::rows::Row;
-use super::{backup, retained, sessions, streams};
+use super::{audit, backup, retained, sessions, streams};
 use crate::running::Live;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +40,20 @@ impl Place {
     }
 
     /// Returns the key after which a list continues, if it reached its limit.
-    pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
+    pub(super) fn answer(&self, call: &Call, out: Out<'_>) -> Result<Option<String>, Ended> {
+        let mut count = 0;
+        let answered = self.perform(&call.request, &mut |row| {
+            count += audit::count(&row);
+            out(row)
+        });
+        // An answer that has failed may have begun with what it has done.
+        if count > 0 {
+            audit::note(self, call, count)?;
+        }
+        answered
+    }
+
+    fn perform(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
         match request {
             Request::ListSessions { broker, after, limit } => {
                 return sessions::list(self, self.broker(broker)?, after.as_deref(), *limit, out);

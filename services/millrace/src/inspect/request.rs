@@ -1,9 +1,18 @@
-//! Requests to the process that has a data folder open. On the socket each is one line of JSON. A
+//! Requests to the process that has a data folder open. On the socket each is a line of JSON, a [`Call`]. A
 //! list continues after the key `after`.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+/// A request and the person who makes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Call {
+    /// A user of this machine, for audit logs.
+    pub(super) by: String,
+    pub(super) request: Request,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]

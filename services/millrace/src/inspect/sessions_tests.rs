@@ -4,7 +4,7 @@ use millrace_layers::streams;
 
 use super::*;
 use crate::inspect::request::Request;
-use crate::inspect::testing::{Asked, append, place, rows, subscribed};
+use crate::inspect::testing::{Asked, append, call, place, rows, subscribed};
 
 #[test]
 fn lists_are_cut_at_their_limit_and_go_on_behind_it() {
@@ -25,7 +25,7 @@ fn lists_are_cut_at_their_limit_and_go_on_behind_it() {
                     Request::ListSessions { broker, after, limit }
                 };
                 after = place
-                    .answer(&request, &mut |row| {
+                    .answer(&call(&request), &mut |row| {
                         match row {
                             Row::Session(session) => found.push(session.client_id),
                             Row::Stream(stream) => found.push(stream.filter),

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{debug, error, info};
 
 use super::place::{Ended, Out, Place};
-use super::request::Request;
+use super::request::Call;
 use super::rows::Row;
 use crate::running::Live;
 
@@ -176,11 +176,11 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let mut out = BufWriter::new(stream);
-    let last = match serde_json::from_str::<Request>(&line) {
+    let last = match serde_json::from_str::<Call>(&line) {
         Err(error) => Line::Failed(format!(
             "the server does not understand the request ({error}): use the `millrace` of the server's version"
         )),
-        Ok(request) => match answer(&request, shared, &mut out) {
+        Ok(call) => match answer(&call, shared, &mut out) {
             Ok(after) => Line::End { after },
             Err(Ended::Failed(sentence)) => Line::Failed(sentence),
             Err(Ended::NobodyReads) => return Ok(()),
@@ -190,13 +190,14 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     out.flush()
 }
 
-fn answer(request: &Request, shared: &Shared, out: &mut impl Write) -> Result<Option<String>, Ended> {
+fn answer(call: &Call, shared: &Shared, out: &mut impl Write) -> Result<Option<String>, Ended> {
+    let Call { by, request } = call;
     if request.is_harmless() {
-        debug!(?request, "asked through the admin socket");
+        debug!(by, ?request, "asked through the admin socket");
     } else {
-        info!(?request, "asked through the admin socket");
+        info!(by, ?request, "asked through the admin socket");
     }
-    shared.place.answer(request, &mut |row| {
+    shared.place.answer(call, &mut |row| {
         if shared.stopping.load(Ordering::SeqCst) {
             return Err(Ended::Failed("the server is stopping".into()));
         }
@@ -220,10 +221,10 @@ pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
 
 /// Sends a request to the running server and passes the rows to `out`; returns the key after which
 /// a list continues.
-pub(super) fn ask(folder: &Path, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
+pub(super) fn ask(folder: &Path, call: &Call, out: Out<'_>) -> Result<Option<String>, Ended> {
     let stream = connect(folder).map_err(|error| unreachable(folder, &error))?;
     let lost = |error: io::Error| Ended::Failed(format!("the server ended the conversation: {error}"));
-    let mut line = serde_json::to_vec(request).map_err(|error| lost(error.into()))?;
+    let mut line = serde_json::to_vec(call).map_err(|error| lost(error.into()))?;
     line.push(b'\n');
     // Ignored: a busy server answers without reading the request, and its answer says more than
     // this error.

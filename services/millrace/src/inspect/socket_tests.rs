@@ -1,5 +1,6 @@
 use super::*;
-use crate::inspect::testing::{Asked, place, subscribed};
+use crate::inspect::request::Request;
+use crate::inspect::testing::{Asked, call, place, subscribed};
 
 fn list() -> Request {
     Request::ListSessions { broker: "default".into(), after: None, limit: 10 }
@@ -7,7 +8,7 @@ fn list() -> Request {
 
 fn clients(folder: &Path) -> Result<Vec<String>, Ended> {
     let mut clients = Vec::new();
-    ask(folder, &list(), &mut |row| {
+    ask(folder, &call(&list()), &mut |row| {
         if let Row::Session(session) = row {
             clients.push(session.client_id);
         }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use millrace_storage::{Embedded, OpenError, Options};
 
 use super::place::{Ended, Out, Place};
-use super::request::Request;
+use super::request::{Call, Request};
 use super::socket;
+use crate::user::own_name;
 
 pub(super) enum Source {
     /// No server runs, so this process has the folder open.
@@ -48,9 +49,10 @@ impl Source {
     }
 
     pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
+        let call = &Call { by: own_name(), request: request.clone() };
         match self {
-            Self::Stopped(place) => place.answer(request, out),
-            Self::Running(folder) => socket::ask(folder, request, out),
+            Self::Stopped(place) => place.answer(call, out),
+            Self::Running(folder) => socket::ask(folder, call, out),
         }
     }
 }

@@ -13,7 +13,7 @@ use millrace_layers::{
 use millrace_storage::{Embedded, Options as StoreOptions, block_on};
 
 use super::place::{Ended, Place};
-use super::request::Request;
+use super::request::{Call, Request};
 use super::rows::Row;
 use crate::running::Live;
 
@@ -48,9 +48,13 @@ pub(super) fn append(layers: &Store, to: &[StreamRef], body: &Bytes) {
     block_on(layers.append(BROKER, to, NewEntry { place: 0, now_ms: crate::clock::now_ms(), body })).unwrap();
 }
 
+pub(super) fn call(request: &Request) -> Call {
+    Call { by: "ann".into(), request: request.clone() }
+}
+
 pub(super) fn rows(place: &Place, request: &Request) -> Result<Vec<Row>, Ended> {
     let mut rows = Vec::new();
-    place.answer(request, &mut |row| {
+    place.answer(&call(request), &mut |row| {
         rows.push(row);
         Ok(())
     })?;

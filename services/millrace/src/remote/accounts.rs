@@ -4,12 +4,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use http::{Method, header};
+use http::{HeaderName, Method, header};
 use serde_json::json;
 
 use super::client::{Ask, Client};
 use super::login::checked;
 use crate::failure::Failure;
+use crate::user::own_name;
+
+/// The audit log has this name, unless the operator's token has a name of its own.
+const OPERATOR: HeaderName = HeaderName::from_static("millrace-operator");
 
 #[derive(Debug, Args)]
 pub(crate) struct AccountsArgs {
@@ -42,6 +46,11 @@ enum AccountsCommand {
 pub(crate) fn accounts(args: &AccountsArgs) -> Result<(), Failure> {
     let AccountsCommand::ResetLink { email, admin, operator_token_file, insecure } = &args.what;
     let mut client = Client::of_operators(&checked(admin, *insecure)?)?;
+    let name = own_name();
+    // A header carries ASCII.
+    if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        client.who.push((OPERATOR, name));
+    }
     if let Some(file) = operator_token_file {
         client.who.push((header::AUTHORIZATION, format!("Bearer {}", token(file)?)));
     }
@@ -55,5 +64,9 @@ fn token(file: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(file);
     let text =
         text.map_err(|error| Failure::Settings(format!("{} cannot be read: {error}", file.display())))?;
-    Ok(text.trim().to_owned())
+    // A line has the operator's name before the token, where a server knows several.
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let token = lines.next().and_then(|line| line.split_whitespace().next_back());
+    let missing = || Failure::Settings(format!("{} has no token", file.display()));
+    token.map(str::to_owned).ok_or_else(missing)
 }

@@ -25,6 +25,7 @@ mod rules;
 mod site;
 mod stored;
 mod trace;
+mod webhooks;
 
 pub(crate) use access::{NamedArgs, cas, groups, issuers};
 pub(crate) use accounts::{AccountsArgs, accounts};
@@ -38,10 +39,11 @@ pub(crate) use control::{
 pub(crate) use fleets::{ClaimArgs, ClaimTokensArgs, claim, claim_tokens};
 pub(crate) use login::{login, logout};
 pub(crate) use messages::{PubArgs, SubArgs, publish, subscribe};
-pub(crate) use nouns::{audit, brokers, clients, credentials, usage, webhooks};
+pub(crate) use nouns::{audit, brokers, clients, credentials, usage};
 pub(crate) use people::{
     InvitationsArgs, MembersArgs, OrganisationsArgs, TokensArgs, invitations, members, organisations, tokens,
 };
 pub(crate) use profiles::{ProfilesArgs, profiles};
 pub(crate) use rules::rules;
 pub(crate) use stored::{Stored, stored};
+pub(crate) use webhooks::webhooks;

@@ -1,18 +1,19 @@
 //! Runs the commands: turns arguments into requests and prints the answers.
 
+use clap::ValueEnum as _;
 use http::Method;
 use serde_json::{Value, json};
 
 use super::args::{
     AuditArgs, BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs, CredentialsCommand,
-    OneBroker, UsageArgs, WebhooksArgs, WebhooksCommand,
+    OneBroker, UsageArgs,
 };
 use super::connect::Endpoints;
 use super::fleets;
 use super::input;
-use super::print::{Fields, say};
+use super::print::Fields;
 use super::rules::{self, manage_first};
-use super::site::{List, Site, client_part, part};
+use super::site::{Site, client_part, part};
 use super::trace;
 use crate::clock::now_ms;
 use crate::failure::Failure;
@@ -43,16 +44,6 @@ const BANS: Fields = &[
     ("ADDRESS", "address"),
     ("UNTIL", "until_ms"),
     ("REASON", "reason"),
-];
-const WEBHOOKS: Fields = &[("NAME", "name"), ("URL", "url"), ("EVENTS", "events"), ("ENABLED", "enabled")];
-const DELIVERIES: Fields = &[
-    ("AT", "at_ms"),
-    ("EVENT", "event_type"),
-    ("EVENTS", "events"),
-    ("ATTEMPT", "attempt"),
-    ("STATUS", "status"),
-    ("MS", "duration_ms"),
-    ("ERROR", "error"),
 ];
 const AUDIT: Fields = &[("AT", "at_ms"), ("ACTION", "action"), ("TARGET", "target"), ("BY", "actor")];
 
@@ -258,8 +249,14 @@ fn ban(broker: &str, name: &str) -> String {
 }
 
 pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
-    let (site, broker) = Site::at_broker(&args.of)?;
-    site.printer.details(&site.get(&format!("{broker}/usage"))?.body)
+    let (site, of) = match args.all {
+        true => (Site::open(&args.of.api)?, String::new()),
+        false => Site::at_broker(&args.of)?,
+    };
+    let step = args.step.and_then(|step| Some(step.to_possible_value()?.get_name().to_owned()));
+    let time = |time: Option<u64>| time.map(|time| time.to_string());
+    let query = query_of(&[("from", time(args.from)), ("to", time(args.to)), ("step", step)]);
+    site.printer.details(&site.get(&format!("{of}/usage?{query}"))?.body)
 }
 
 pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
@@ -282,40 +279,4 @@ pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
         false => "No entry fits: shorten --actor or --action, or widen --from and --to.",
     };
     site.printer.list(AUDIT, &list, nothing)
-}
-
-pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
-    let path = |broker: &str, name: &str| format!("{broker}/webhooks/{}", part(name));
-    match args.what {
-        WebhooksCommand::List { limit, of } => {
-            let (site, broker) = Site::at_broker(&of)?;
-            let list = site.list(&format!("{broker}/webhooks"), "", limit.limit)?;
-            site.printer.list(WEBHOOKS, &list, "There are no webhooks.")
-        }
-        WebhooksCommand::Show { name, of } => {
-            let (site, broker) = Site::at_broker(&of)?;
-            site.printer.details(&site.get(&path(&broker, &name))?.body)
-        }
-        WebhooksCommand::Deliveries { name, of } => {
-            let (site, broker) = Site::at_broker(&of)?;
-            let mut page = site.get(&format!("{}/deliveries", path(&broker, &name)))?.body;
-            let rows = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-            let list = List { rows, more: false, unanswered: Vec::new() };
-            site.printer.list(DELIVERIES, &list, "Nothing was delivered yet: the webhook has met no event.")
-        }
-        WebhooksCommand::Put { name, of } => {
-            let (site, broker) = Site::at_broker(&of)?;
-            site.put(&path(&broker, &name), &input::json()?)?;
-            say("Set.");
-            Ok(())
-        }
-        WebhooksCommand::Delete { name, sure, of } => {
-            may_ask(sure.yes)?;
-            let (site, broker) = Site::at_broker(&of)?;
-            confirm(&format!("Delete the webhook \"{name}\"?"), sure.yes)?;
-            site.act(Method::DELETE, &path(&broker, &name))?;
-            site.printer.did("Deleted.");
-            Ok(())
-        }
-    }
 }

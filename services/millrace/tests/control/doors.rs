@@ -136,3 +136,18 @@ fn a_body_whose_announced_length_is_over_the_limit_is_not_waited_for() {
         assert!(answer.starts_with("HTTP/1.1 413 "), "{expect}: {answer}");
     }
 }
+
+#[test]
+fn a_path_beside_the_api_is_answered_like_one_in_it() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path());
+    for path in ["/", "/nothing", "x", "/../v2/me", "/.."] {
+        let found = server.ask(&Browser::default(), "GET", path, &Value::Null);
+        assert_eq!(
+            (found.status, &found.body["status"]),
+            (404, &json!(404)),
+            "/api/v1{path}: {}",
+            found.body
+        );
+    }
+}

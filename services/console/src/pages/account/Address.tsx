@@ -7,8 +7,8 @@ import { Panel } from '../../ui/Page'
 import { CurrentPassword } from './CurrentPassword'
 import { FactorInput, useFactor } from './FactorInput'
 
-/** Asks for another e-mail address. It changes when the link in the mail to that address is opened. */
-export function Address() {
+/** Asks for another e-mail address. It changes when the link to that address is opened: a mail has it, or the server's log. */
+export function Address({ isMailed }: { isMailed: boolean }) {
   const [email, setEmail] = useState('')
   const [password, setPassword] = useState('')
   const [code, setCode] = useState('')
@@ -17,10 +17,14 @@ export function Address() {
   return (
     <Panel
       title="E-mail address"
-      lead="A mail with a link goes to the new address, and a notice to the old one. Nothing changes until you open the link."
+      lead={
+        isMailed
+          ? 'A mail with a link goes to the new address, and a notice to the old one. Nothing changes until you open the link.'
+          : 'This server sends no mail: its operator gives you a link. Nothing changes until you open the link.'
+      }
     >
       <Form
-        verb="Send link"
+        verb={isMailed ? 'Send link' : 'Ask for the link'}
         isDisabled={email === '' || password === '' || !isReady(code)}
         act={async () => askNewAddress({ email, password, ...(await factorOf({ code, hasPasskey })) })}
         onDone={() => {
@@ -48,7 +52,10 @@ export function Address() {
       <div role="status">
         {sentTo && (
           <Text size="sm" mt="md">
-            Open the link that was sent to {sentTo}, in this browser. It works for a day.
+            {isMailed
+              ? `Open the link that was sent to ${sentTo}`
+              : 'Open the link that the operator gives you'}
+            , in this browser. It works for a day.
           </Text>
         )}
       </div>

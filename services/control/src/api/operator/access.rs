@@ -4,41 +4,65 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use subtle::ConstantTimeEq as _;
 
 use super::Operators;
 use crate::api::local::is_from_here;
 use crate::api::problem::Problem;
+use crate::domain::{Operator, shortened, shown_name};
 
-/// Requires the operators' token. Without a token, only programs on this machine and the API's own pages have access.
+/// Header with the operator's name, for the audit log. It counts where the request's token has no name.
+const OPERATOR: HeaderName = HeaderName::from_static("millrace-operator");
+
+/// Requires a token of an operator. Without tokens, only programs on this machine and the API's own pages have access.
 pub(super) async fn authenticate(
     State(operators): State<Operators>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     use axum::response::IntoResponse as _;
 
-    let refused = match &operators.0.token {
-        Some(token) => {
+    let operator = match &operators.0.tokens {
+        Some(tokens) => {
             let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
             let shown = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-            let is_right: bool = shown.trim().as_bytes().ct_eq(token.expose().as_bytes()).into();
-            (!is_right).then(|| {
+            tokens.find(shown.trim()).cloned().ok_or_else(|| {
                 let detail = "send the operators' token: Authorization: Bearer TOKEN";
                 Problem::new(StatusCode::UNAUTHORIZED, detail)
             })
         }
-        None => (!is_from_own_page_or_program(&request)).then(|| {
+        None if is_from_own_page_or_program(&request) => Ok(None),
+        None => {
             let detail = "without operator_token_file only programs on this machine and the pages of this port use the operator API";
-            Problem::new(StatusCode::FORBIDDEN, detail)
-        }),
+            Err(Problem::new(StatusCode::FORBIDDEN, detail))
+        }
     };
-    match refused {
-        Some(problem) => problem.into_response(),
-        None => next.run(request).await,
+    match operator {
+        Ok(name) => {
+            request.extensions_mut().insert(TokenOf(name));
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+#[derive(Clone)]
+struct TokenOf(Option<String>);
+
+/// The operator of the request: named by the token, otherwise by the program itself.
+pub(super) struct By(pub(super) Operator);
+
+impl<S: Sync> FromRequestParts<S> for By {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let of_token = parts.extensions.get::<TokenOf>().and_then(|token| token.0.clone());
+        let name = of_token.or_else(|| header(OPERATOR).and_then(shown_name));
+        let agent = header(header::USER_AGENT).map(shortened);
+        Ok(Self(Operator { name, address: peer(&parts.extensions), agent }))
     }
 }
 
@@ -52,14 +76,4 @@ fn is_from_own_page_or_program(request: &Request) -> bool {
 
 fn peer(extensions: &axum::http::Extensions) -> Option<IpAddr> {
     extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical())
-}
-
-pub(super) struct Peer(pub(super) Option<IpAddr>);
-
-impl<S: Sync> FromRequestParts<S> for Peer {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self(peer(&parts.extensions)))
-    }
 }

@@ -3,6 +3,7 @@
 use clap::Subcommand;
 
 use super::{Limit, OfBroker, Sure};
+use crate::limits::whole_number;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::remote) enum WebhooksCommand {
@@ -22,6 +23,39 @@ pub(in crate::remote) enum WebhooksCommand {
     },
     /// List the last 100 attempts to deliver, the latest first.
     Deliveries {
+        /// Name of the webhook.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Send an event of type millrace.webhook.test, and try the queue at once.
+    Test {
+        /// Name of the webhook.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Make another key that signs events, and show it once.
+    RotateKey {
+        /// Name of the webhook.
+        name: String,
+        /// Seconds for which the former key signs, too.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u32>(0, 2_592_000))]
+        overlap_s: u32,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// List the events that could not be delivered.
+    DeadLetters {
+        /// Name of the webhook.
+        name: String,
+        #[command(flatten)]
+        limit: Limit,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Send all dead letters of a webhook again.
+    Retry {
         /// Name of the webhook.
         name: String,
         #[command(flatten)]

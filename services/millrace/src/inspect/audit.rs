@@ -1,0 +1,114 @@
+//! Audit entries of the commands that change a broker's stored data, or show payloads.
+
+use millrace_control::{OnFolder, Operator, note_on_folder};
+use millrace_storage::block_on;
+
+use super::place::{Ended, Place};
+use super::request::{Call, Request};
+use super::rows::Row;
+use crate::clock::now_ms;
+
+/// Sessions or messages that a row is about.
+pub(super) fn count(row: &Row) -> u64 {
+    match row {
+        Row::StreamPurged { messages, .. } => *messages,
+        Row::StreamDetails(details) => details.first.len() as u64,
+        _ => 1,
+    }
+}
+
+/// Writes an entry if the request is one that audit logs have.
+pub(super) fn note(place: &Place, call: &Call, count: u64) -> Result<(), Ended> {
+    let Some((broker, action, target)) = audited(&call.request) else { return Ok(()) };
+    let by = Operator::on_folder(&call.by);
+    let done = OnFolder { broker, action, target, count };
+    block_on(note_on_folder(&place.layers, now_ms(), &by, done)).map_err(|error| {
+        Ended::Failed(format!("it is done, but the audit log of \"{broker}\" has no entry of it: {error}"))
+    })
+}
+
+fn audited(request: &Request) -> Option<(&str, &'static str, &str)> {
+    Some(match request {
+        Request::PurgeSession { broker, client_id } => (broker, "session.purge", client_id),
+        Request::PurgeExpired { broker } => (broker, "session.purge_expired", broker),
+        Request::PurgeStream { broker, filter } => (broker, "stream.purge", filter),
+        Request::PurgeRetained { broker, filter } => (broker, "retained.clear", filter),
+        Request::ShowRetained { broker, topic } => (broker, "retained.show", topic),
+        Request::ShowStream { broker, filter, .. } => (broker, "stream.show", filter),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_layers::{accounts, catalog};
+    use millrace_storage::Read;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::inspect::testing::{place, subscribed};
+
+    const ORGANISATION: &str = "00000000-0000-0000-0000-000000000007";
+    const ORGANISATION_BYTES: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
+
+    fn owned(folder: &std::path::Path) -> Place {
+        let place = place(folder, None);
+        let own = |details| catalog::Details { organisation: Some(ORGANISATION.into()), ..details };
+        let described = place.run(|tx| async move {
+            let found = catalog::get(&tx, b"default", Read::Serializable).await?.unwrap();
+            let details = own(found.details()?.value);
+            catalog::describe(&tx, &found, &details).await
+        });
+        described.unwrap();
+        place
+    }
+
+    fn log(place: &Place) -> Vec<Value> {
+        let page =
+            place.run(|tx| async move { accounts::audit::page(&tx, &ORGANISATION_BYTES, None, 10).await });
+        page.unwrap().0.iter().map(|(_, entry)| serde_json::from_slice(entry).unwrap()).collect()
+    }
+
+    fn ask(place: &Place, request: Request) -> Result<Option<String>, Ended> {
+        place.answer(&Call { by: "ann".into(), request }, &mut |_| Ok(()))
+    }
+
+    #[test]
+    fn a_command_on_a_data_folder_is_in_the_audit_log_with_its_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = owned(folder.path());
+        subscribed(&place.layers, "pump-7", "up/#");
+        let (broker, client_id) = ("default".to_owned(), "pump-7".to_owned());
+        let show = Request::ShowSession { broker: broker.clone(), client_id: client_id.clone() };
+        ask(&place, show).unwrap();
+        assert_eq!(log(&place), Vec::<Value>::new());
+        let purge = Request::PurgeSession { broker, client_id };
+        ask(&place, purge.clone()).unwrap();
+        let entries = log(&place);
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        let entry = &entries[0];
+        for (at, expected) in [
+            ("/action", "session.purge"),
+            ("/target", "pump-7"),
+            ("/actor/kind", "operator"),
+            ("/actor/name", "ann"),
+            ("/actor/agent", "millrace"),
+            ("/details/broker", "default"),
+        ] {
+            assert_eq!(entry.pointer(at).unwrap(), expected, "{entry}");
+        }
+        // Nothing is done, so there is no entry.
+        assert!(ask(&place, purge).is_err());
+        assert_eq!(log(&place).len(), 1);
+    }
+
+    #[test]
+    fn a_broker_of_no_organisation_has_no_audit_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), None);
+        subscribed(&place.layers, "pump-7", "up/#");
+        let purge = Request::PurgeSession { broker: "default".into(), client_id: "pump-7".into() };
+        ask(&place, purge).unwrap();
+        assert!(log(&place).is_empty());
+    }
+}
