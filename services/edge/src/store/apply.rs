@@ -20,9 +20,10 @@ use millrace_layers::webhooks::{self, WebhookId};
 use millrace_layers::{GroupedFilter, LayerError, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::Message;
-use millrace_storage::Transaction;
+use millrace_storage::{Read, Transaction};
 
 use super::load::{self, subscribers};
+use super::plant::{Plant, is_planted};
 use super::{Attached, Job, Publish, SessionKey, Shared, StreamKey, Write, record};
 use crate::broker::Broker;
 use crate::clock::seconds;
@@ -197,7 +198,13 @@ impl Applier<'_> {
     where
         Self: 'k,
     {
-        sessions::fence(self.tx, session.id(), session.epoch).await
+        let epoch = match is_planted(Plant::SkipsFence) {
+            true => {
+                sessions::get(self.tx, session.id(), Read::Snapshot).await?.map_or(0, |record| record.epoch)
+            }
+            false => session.epoch,
+        };
+        sessions::fence(self.tx, session.id(), epoch).await
     }
 
     async fn publish(&self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, LayerError> {
@@ -211,7 +218,7 @@ impl Applier<'_> {
             return Ok(Outcome::Refused(error));
         }
         if let (Some(session), Some(id)) = (&publish.inbound, id) {
-            let owned = sessions::fence(self.tx, session.id(), session.epoch).await?;
+            let owned = self.fence(session).await?;
             qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
         }
         if publish.retains {
@@ -248,6 +255,9 @@ impl Applier<'_> {
         let (tx, layers) = (self.tx, &self.shared.layers);
         let mut behind = brokers.to_vec();
         behind.retain(|broker| self.applied().caught_up.insert(broker.id));
+        if is_planted(Plant::IgnoresOthersFilters) {
+            return Ok(());
+        }
         join_all(behind.into_iter().map(|broker| load::changes(tx, layers, broker)))
             .await
             .into_iter()

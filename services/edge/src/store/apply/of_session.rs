@@ -16,6 +16,7 @@ use millrace_storage::{Read, TransactionOption};
 use crate::clock::Clock;
 use crate::jobs::open_places;
 use crate::quota::Limit;
+use crate::store::plant::{Plant, is_planted};
 use crate::store::{
     Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Purge, StreamKey, Subscribe, Unsubscribe, inflight,
     record,
@@ -288,7 +289,7 @@ impl Applier<'_> {
         }
         let broker = checkpoint.session.broker.id;
         for stream in &checkpoint.streams {
-            if subscriptions::is_sole(self.tx, broker, *stream).await? {
+            if is_planted(Plant::TrimsOthers) || subscriptions::is_sole(self.tx, broker, *stream).await? {
                 streams::trim(self.tx, broker, *stream, checkpoint.cursor, None).await?;
             }
         }
