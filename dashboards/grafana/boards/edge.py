@@ -82,6 +82,12 @@ BOARD = board(
                 (f"sum by (instance) (millrace_sessions{{{PODS}}})", "{{instance}}"),
             ),
             graph(
+                "Open brokers",
+                "short",
+                "Those in memory. One without clients is closed after broker_idle_s.",
+                (f"millrace_brokers_open{{{PODS}}}", "{{instance}}"),
+            ),
+            graph(
                 "Subscriptions",
                 "short",
                 "Of sessions in memory.",

@@ -202,7 +202,6 @@ pub(crate) const FORMER_BROKERS_MAX: usize = 500;
 pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
 pub(crate) const LOUDEST_MAX: usize = 100;
 pub(crate) const PLANS_MAX: usize = 100;
-pub(crate) const PODS_MAX: usize = 1_000;
 pub(crate) const CAPS_AT_ONCE: usize = 200;
 
 /// Uses of a password from one address in a minute; the burst is as large.

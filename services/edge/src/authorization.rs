@@ -41,7 +41,6 @@ pub(crate) struct Granted {
     pub(crate) anew: Option<Turn>,
 }
 
-/// The side that acts next in a SCRAM exchange.
 pub(crate) enum Turn {
     Client(Box<Enhanced>),
     Server,

@@ -2,6 +2,8 @@
 //!
 //! Nothing here reaches from one broker to another. Event loops read it without locks in the usual case.
 
+mod closing;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
@@ -20,6 +22,7 @@ use crate::metering::UsageCounter;
 use crate::metrics::{BrokerCounters, Histogram};
 use crate::quota::Quota;
 use crate::streams::Streams;
+use closing::{ClosedBrokers, Idleness};
 
 pub(crate) const OVER_CAP: &str = "the spend cap of this broker is reached: its owner can raise it";
 
@@ -46,12 +49,15 @@ pub(crate) struct Brokers {
     pub(crate) traces: Arc<Traces>,
     /// Brokers whose webhooks may have changed.
     webhooks: Mutex<Vec<u64>>,
+    closed: ClosedBrokers,
 }
 
 #[derive(Default)]
 struct Known {
     by_name: HashMap<Box<str>, Arc<Broker>, foldhash::fast::RandomState>,
     by_id: HashMap<u64, Arc<Broker>, foldhash::fast::RandomState>,
+    /// The sums of the counters of closed brokers, in the order of [`BrokerCounters::METRICS`].
+    closed_counts: Vec<u64>,
 }
 
 impl Brokers {
@@ -67,6 +73,7 @@ impl Brokers {
             loads,
             traces: Arc::default(),
             webhooks: Mutex::default(),
+            closed: ClosedBrokers::default(),
         }
     }
 
@@ -96,11 +103,11 @@ impl Brokers {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Broker>> {
-        self.read().by_name.get(name).cloned()
+        self.read().by_name.get(name).inspect(|broker| broker.idleness.note_use()).cloned()
     }
 
     pub(crate) fn by_id(&self, id: u64) -> Option<Arc<Broker>> {
-        self.read().by_id.get(&id).cloned()
+        self.read().by_id.get(&id).inspect(|broker| broker.idleness.note_use()).cloned()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Broker>> {
@@ -112,7 +119,7 @@ impl Brokers {
     pub(crate) fn insert(&self, broker: &Arc<Broker>) {
         broker.router.count_in(&self.filter_bytes);
         self.count_retained_of(broker);
-        broker.queues.get_or_init(|| {
+        broker.client_memory.queues.get_or_init(|| {
             Arc::new(Budget::new(self.queue_bytes_per_broker_max, Some(self.queues.clone())))
         });
         self.loads.settle(&broker.home);
@@ -137,6 +144,7 @@ impl Brokers {
 pub(crate) struct Broker {
     pub(crate) id: u64,
     pub(crate) name: Box<str>,
+    idleness: Idleness,
     /// Where its clients are; set by [`Brokers::insert`].
     pub(crate) home: Arc<Home>,
     pub(crate) router: Router,
@@ -150,8 +158,6 @@ pub(crate) struct Broker {
     pub(crate) retained: TopicTree<Arc<Message>>,
     pub(crate) retained_memory: RetainedMemory,
     pub(crate) client_memory: ClientMemory,
-    /// Memory budget of the messages in its sessions; set by [`Brokers::insert`].
-    queues: OnceLock<Arc<Budget>>,
     /// The `$SYS` topics, which clients read like retained messages; they do not count for the tenant's limit.
     pub(crate) sys: TopicTree<Arc<Message>>,
     /// Held while a retained message is set and a snapshot of the subscriptions is taken, and while subscriptions are published and
@@ -163,7 +169,6 @@ pub(crate) struct Broker {
     pub(crate) incidents: Incidents,
     /// One set per core, then one for the store's writer thread and one for its reader thread.
     pub(crate) counters: Box<[BrokerCounters]>,
-    /// Usage counters, one per core.
     pub(crate) meters: Box<[UsageCounter]>,
     /// Times from a stored message to its PUBACK or PUBREC; the writer thread adds to it.
     pub(crate) acknowledged: Histogram,
@@ -194,6 +199,8 @@ pub(crate) struct ClientMemory {
     alias_bytes: AtomicU64,
     /// Bytes of incomplete packets, see [`crate::held_input`].
     pub(crate) held_input: AtomicU64,
+    /// Budget of the messages in its sessions; set by [`Brokers::insert`].
+    queues: OnceLock<Arc<Budget>>,
 }
 
 /// The records of the control plane about a broker, as this process last read them.
@@ -226,6 +233,7 @@ impl Broker {
         Self {
             id,
             name: name.into(),
+            idleness: Idleness::default(),
             home: Home::new(id, name),
             router: Router::new(),
             streams: Streams::default(),
@@ -234,7 +242,6 @@ impl Broker {
             retained: TopicTree::new(),
             retained_memory: RetainedMemory::default(),
             client_memory: ClientMemory::default(),
-            queues: OnceLock::new(),
             sys: TopicTree::new(),
             retained_gate: Mutex::default(),
             control: FromControl::new(name),
@@ -304,7 +311,7 @@ impl Broker {
     }
 
     pub(crate) fn queues(&self) -> Option<&Arc<Budget>> {
-        self.queues.get()
+        self.client_memory.queues.get()
     }
 
     /// Counts a connection's topic aliases, `after` bytes instead of `before`. Returns the bytes of all connections

@@ -11,11 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::broker::Broker;
 
 pub const PAGE_MAX: usize = 1_000;
-/// Most subscriptions that are shown of a client.
 pub const FILTERS_MAX: usize = 1_000;
 /// Bytes of the filters of one answer as JSON: an event loop makes it, and other pods send it.
 pub(crate) const FILTERS_BYTES_MAX: usize = 64 * 1024;
-/// The fields of a subscription besides its filter.
 pub(crate) const FILTER_FIELDS_BYTES: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +21,6 @@ pub enum Question {
     /// Clients in order of client ids.
     Page {
         after: Option<Box<str>>,
-        /// Prefix of the client id or user name.
         search: Box<str>,
         /// At most [`PAGE_MAX`].
         limit: usize,
@@ -74,7 +71,6 @@ pub struct ConnectedClient {
     pub messages_in: u64,
     #[serde(default)]
     pub bytes_in: u64,
-    /// Messages to the client on this connection.
     #[serde(default)]
     pub messages_out: u64,
     #[serde(default)]
@@ -131,13 +127,11 @@ impl Answer {
 
 #[derive(Debug)]
 pub struct PodAnswer {
-    /// Name of the pod; `None`: this pod.
     pub pod: Option<Box<str>>,
     /// `None`: the pod has too many requests at once.
     pub answer: Option<Answer>,
 }
 
-/// Callback for the merged answer of a pod.
 pub(crate) type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
 
 pub(crate) struct ClientSearch {

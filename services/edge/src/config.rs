@@ -12,7 +12,6 @@ use millrace_transport::ws::handshake::Origins;
 use crate::limits::EdgeLimits;
 use crate::traces::Tracer;
 
-/// Name of the broker of a server for one machine.
 pub(crate) const DEFAULT_BROKER: &str = "default";
 
 /// Name of a process that shares its store with no other.
@@ -52,7 +51,6 @@ pub struct Config {
     pub server_reference: Option<String>,
     /// Event loops; 0: one per core.
     pub threads: usize,
-    /// Authentication for unmanaged brokers.
     pub authentication: Authentication,
     /// Samples messages and traces them; `None`: no traces.
     pub tracer: Option<Arc<Tracer>>,
@@ -96,7 +94,6 @@ pub struct Authentication {
     pub allow_anonymous: bool,
     /// `user:hash` lines as `millrace passwd` writes them.
     pub password_file: Option<PathBuf>,
-    /// Access rules, see `millrace_access::files::rules`.
     pub rules_file: Option<PathBuf>,
 }
 

@@ -10,6 +10,12 @@ use crate::broker::Broker;
 const FREE: usize = 4 * 1024;
 /// Unknown clients get this part (1/n) of the memory.
 const STRANGERS_DIVISOR: u64 = 4;
+/// The memory is scarce when more than this part (1/n) is used.
+const SCARCE_DIVISOR: u64 = 4;
+/// Growth of a held packet in a minute while memory is scarce, bytes.
+const GROWTH_SCARCE: usize = 64 * 1024;
+/// The same otherwise: a client on a slow radio link may take an hour for a packet.
+const GROWTH: usize = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct HeldInput {
@@ -30,6 +36,11 @@ impl HeldInput {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes by which each held packet must grow in a minute, so that others get the memory.
+    pub(crate) fn growth_min(&self) -> usize {
+        if self.bytes() > self.max / SCARCE_DIVISOR { GROWTH_SCARCE } else { GROWTH }
     }
 
     /// Counts `held` bytes of an incomplete packet until the charge is dropped. An error means that they may not be held:
@@ -92,6 +103,18 @@ mod tests {
     use super::*;
 
     const PACKET: usize = 100_000 + FREE;
+
+    #[test]
+    fn a_slow_client_may_take_long_while_memory_is_free() {
+        let input = HeldInput::new(1_000_000);
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        let mut held: Vec<_> = (0..2).map(|_| input.charge(Some(&broker), PACKET)).collect();
+        assert_eq!(input.growth_min(), GROWTH);
+        held.push(input.charge(Some(&broker), PACKET));
+        assert_eq!(input.growth_min(), GROWTH_SCARCE);
+        held.pop();
+        assert_eq!(input.growth_min(), GROWTH);
+    }
 
     #[test]
     fn a_broker_alone_may_use_half_and_leaves_others_a_share() {

@@ -169,6 +169,16 @@ impl Home {
     }
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        if !self.claims().has_spread
+            && let Some(place) = self.place.get()
+        {
+            place.homes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Keeps a client id on the home loop of its broker.
 pub(crate) struct HomeClaim {
     home: Arc<Home>,

@@ -77,9 +77,11 @@ fn a_broker_that_has_spread_counts_no_more_for_its_loop() {
 #[test]
 fn a_new_broker_settles_where_the_least_is_done() {
     let loads = Loads::new(3, 9);
-    let settle = || {
+    let mut open = Vec::new();
+    let mut settle = || {
         let home = unsettled();
         loads.settle(&home);
+        open.push(home.clone());
         home.core()
     };
     assert_eq!([settle(), settle(), settle(), settle()], [Some(0), Some(1), Some(2), Some(0)]);

@@ -109,6 +109,10 @@ impl Incidents {
         is_new
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.has_any.load(Ordering::Relaxed)
+    }
+
     /// The rows to write now: new ones, and repeated ones whose window is over.
     pub(crate) fn take(&self, now_ms: u64) -> Vec<IncidentRecord> {
         if !self.has_any.load(Ordering::Relaxed) {

@@ -128,6 +128,8 @@ pub struct EdgeLimits {
     pub metrics_brokers_max: u16,
     /// 0: only stored messages are counted. A killed process loses the usage since the last flush.
     pub usage_interval_s: u16,
+    /// Opening a broker reads its filters and retained messages, so one that is used now and then should stay open.
+    pub broker_idle_s: u16,
     pub http_head_bytes_max: u16,
 }
 
@@ -182,6 +184,7 @@ impl Default for EdgeLimits {
             sys_interval_s: 10,
             metrics_brokers_max: 20,
             usage_interval_s: 2,
+            broker_idle_s: 300,
             http_head_bytes_max: 8192,
         }
     }

@@ -17,7 +17,8 @@ use crate::deliveries::{Committed, Run};
 use crate::handover::Adopted;
 use crate::home::HomeClaim;
 use crate::jobs::{
-    Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe, Unsubscribe,
+    Ack, Attached, Checkpoint, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe,
+    Unsubscribe,
 };
 use crate::quota::Limit;
 use crate::routes::Routes;
@@ -83,6 +84,8 @@ pub(crate) enum Mail {
     Unsubscribed(Box<Unsubscribe>, bool),
     /// Whether the packet ids are durable.
     Ids(Box<Ids>, bool),
+    /// The store has refused a checkpoint, which the session keeps for a later one.
+    Unsaved(Box<Checkpoint>),
     /// The store has removed the will of a client that has sent DISCONNECT.
     Left(ConnectionId),
     /// Every job submitted before the barrier `fence` is committed.

@@ -136,6 +136,21 @@ impl Reading {
         add_each(&mut self.all_received, [messages, received[1] + meter.stored_bytes.get()]);
         self.messages_delivered += meter.delivered.messages.get();
     }
+
+    /// The counts since `earlier`, with wrapping, and the present connections.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let less = |now: u64, before: u64| now.wrapping_sub(before);
+        Self {
+            connections: self.connections,
+            connected_ms: less(self.connected_ms, earlier.connected_ms),
+            received: std::array::from_fn(|at| less(self.received[at], earlier.received[at])),
+            delivered: std::array::from_fn(|at| less(self.delivered[at], earlier.delivered[at])),
+            all_received: std::array::from_fn(|at| less(self.all_received[at], earlier.all_received[at])),
+            messages_delivered: less(self.messages_delivered, earlier.messages_delivered),
+            drops: std::array::from_fn(|at| less(self.drops[at], earlier.drops[at])),
+            latencies: std::array::from_fn(|at| less(self.latencies[at], earlier.latencies[at])),
+        }
+    }
 }
 
 fn add_each(sum: &mut [u64; 2], added: [u64; 2]) {

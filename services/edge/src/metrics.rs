@@ -146,7 +146,7 @@ counters! {
         connects: "counter" "millrace_connects_total" [] "CONNECT packets accepted.",
         waited: "counter" "millrace_connects_waited_total" [] "CONNECT packets that waited, for their turn or to be refused.",
         connected: "gauge" "millrace_clients_connected" [] "Clients connected now.",
-        sessions: "gauge" "millrace_sessions" [] "Sessions, connected or not.",
+        sessions: "gauge" "millrace_sessions" [] "Sessions of open brokers, connected or not. A pod counts its own, and the offline ones that it found when it opened the broker.",
         refused_credentials: "counter" "millrace_connects_refused_total" ["reason=\"credentials\""] "CONNECT packets refused, by reason.",
         refused_will_topic: "counter" "millrace_connects_refused_total" ["reason=\"will_topic\""] "CONNECT packets refused, by reason.",
         refused_authorization: "counter" "millrace_connects_refused_total" ["reason=\"not_authorized\""] "CONNECT packets refused, by reason.",

@@ -218,6 +218,12 @@ impl Process {
     }
 
     fn write_broker_metrics(&self, out: &mut String) {
+        let (brokers, closed) = self.brokers.all_with_closed_counts();
+        let open = metrics::gauge(
+            "millrace_brokers_open",
+            "Brokers in memory: those with clients, due work or use in the last broker_idle_s.",
+        );
+        metrics::write(out, &[open], &[(String::new(), vec![brokers.len() as u64])]);
         let gauges = [
             metrics::gauge("millrace_subscriptions", "Subscriptions of all sessions."),
             metrics::gauge("millrace_retained_messages", "Retained messages."),
@@ -235,7 +241,6 @@ impl Process {
             ),
         ];
         let all = [BrokerCounters::METRICS, &gauges].concat();
-        let brokers = self.brokers.all();
         let row = |broker: &'_ Arc<Broker>| {
             let mut values = metrics::sum(broker.counters.iter().map(BrokerCounters::values));
             values.extend([
@@ -252,6 +257,6 @@ impl Process {
             .map(|broker| Row { id: broker.id, name: &broker.name, values: row(broker) })
             .collect();
         let max = usize::from(self.limits.metrics_brokers_max);
-        metrics::write(out, &all, &self.loudest.rows(self.clock.now(), max, &all, &rows));
+        metrics::write(out, &all, &self.loudest.rows(self.clock.now(), max, &all, &rows, &closed));
     }
 }

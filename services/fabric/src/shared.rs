@@ -39,8 +39,16 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct JoinRequests {
     joined: HashSet<To>,
-    /// Unhandled requests: join (true) or leave.
-    changes: HashMap<To, bool>,
+    /// Unhandled requests.
+    changes: HashMap<To, JoinRequest>,
+}
+
+/// The steps for a receiver, in this order. A receiver that is joined again at once is left first, because its user
+/// waits for [`Sink::joined`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JoinRequest {
+    pub(crate) leaves: bool,
+    pub(crate) joins: bool,
 }
 
 impl Shared {
@@ -66,13 +74,14 @@ impl Shared {
         } else {
             join_requests.joined.remove(&to);
         }
-        join_requests.changes.insert(to, joins);
+        let request = join_requests.changes.entry(to).or_default();
+        *request = JoinRequest { leaves: request.leaves || !joins, joins };
         drop(join_requests);
         self.join_requested.notify_one();
         true
     }
 
-    pub(crate) fn take_join_requests(&self) -> HashMap<To, bool> {
+    pub(crate) fn take_join_requests(&self) -> HashMap<To, JoinRequest> {
         let mut join_requests = self.join_requests.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut join_requests.changes)
     }

@@ -144,6 +144,8 @@ limits! {
         "Bytes that may wait to be stored. Brokers with queued bytes have equal shares; the server pauses reading from the publishers of a broker over its share.";
     usage_interval_s: u16 in 0..=5, "SECONDS",
         "Time between two writes of the brokers' usage to the store. A killed server loses at most the last interval; 0 writes none.";
+    broker_idle_s: u16 in 0..=u16::MAX, "SECONDS",
+        "Time without a client after which the server closes a broker, whose memory is then free. Its next client opens it again from the store. 0 closes none; the brokers of --broker stay open.";
     sys_interval_s: u16 in 0..=u16::MAX, "SECONDS",
         "Time between updates of the $SYS topics; 0 is never.";
     metrics_brokers_max: u16 in 1..=u16::MAX, "COUNT",

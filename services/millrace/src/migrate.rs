@@ -39,8 +39,6 @@ const LEASE_WATCHED: Duration = Duration::from_secs(6);
 /// second, also while a migration is interrupted, so this is good for 19 hours.
 const VERSIONS_AHEAD: u64 = 1 << 36;
 
-const PODS_MAX: usize = 10_000;
-
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -129,7 +127,7 @@ fn open(place: &Place) -> Result<Opened, Failure> {
 /// Watches the leases of all pods, because a running pod renews its lease.
 fn refuse_running(store: &Store, watched: Duration) -> Result<(), Failure> {
     let unread = |error| Failure::Run(format!("the pods of the store cannot be read: {error}"));
-    let list = || block_on(store.run(async |tx| pods::list(&tx, PODS_MAX).await));
+    let list = || block_on(store.run(async |tx| pods::list(&tx).await));
     let before = list().map_err(unread)?;
     if before.is_empty() {
         return Ok(());
@@ -215,7 +213,7 @@ mod tests {
         let store = Store::new(Database::memory());
         let renew =
             |pod: &[u8], until_ms| block_on(store.run(async |tx| pods::renew(&tx, pod, until_ms))).unwrap();
-        let list = || block_on(store.run(async |tx| pods::list(&tx, PODS_MAX).await)).unwrap();
+        let list = || block_on(store.run(async |tx| pods::list(&tx).await)).unwrap();
         renew(b"dead", 1);
         renew(b"alive", 1);
         let before = list();

@@ -12,6 +12,7 @@ use millrace_storage::{
 use crate::{
     error::LayerResult,
     position::Position,
+    rows,
     sessions::{OwnedSession, SessionId},
     tags,
     tuple::{Elements, Key},
@@ -36,14 +37,21 @@ pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> LayerResult<()> {
     Ok(tx.set(pods().bytes(pod), Bytes::copy_from_slice(&until_ms.to_be_bytes()))?)
 }
 
-pub async fn list(tx: &Transaction, limit: usize) -> LayerResult<Vec<Pod>> {
+/// Lists all pods that have a lease, as a snapshot read.
+pub async fn list(tx: &Transaction) -> LayerResult<Vec<Pod>> {
     let prefix = pods();
-    let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
     let read = |mut row: KeyValue| {
         let name = Elements::after(&prefix, &row.key)?.bytes()?.into();
         Ok(Pod { name, until_ms: row.value.try_get_u64()? })
     };
-    page.items.into_iter().map(read).collect()
+    rows::all(tx, prefix.children(), Read::Snapshot).await?.into_iter().map(read).collect()
+}
+
+pub async fn get(tx: &Transaction, name: &[u8]) -> LayerResult<Option<Pod>> {
+    let value = tx.get(pods().bytes(name), Read::Serializable).await?;
+    let read =
+        |mut value: Bytes| Ok(Pod { name: Bytes::copy_from_slice(name), until_ms: value.try_get_u64()? });
+    value.map(read).transpose()
 }
 
 /// Removes the lease of a pod that has not renewed it. The commit marker and the notices stay until [`remove_stale_rows`], because
@@ -57,8 +65,7 @@ pub async fn remove(tx: &Transaction, pod: &Pod) -> LayerResult<()> {
 
 /// True while the pod has not renewed its lease; a later renewal conflicts with the transaction.
 pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> LayerResult<bool> {
-    let value = tx.get(pods().bytes(&pod.name), Read::Serializable).await?;
-    Ok(value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()))
+    Ok(get(tx, &pod.name).await?.is_some_and(|known| known == *pod))
 }
 
 /// A commit marker stays for so many versions: about a day, as FoundationDB counts a million a second.
@@ -209,13 +216,23 @@ mod tests {
     fn a_lease_is_removed_unless_it_was_renewed() {
         let database = Database::memory();
         run(&database, async |tx| renew(tx, b"a", 5).and(renew(tx, b"b", 7)));
-        let all = || run(&database, async |tx| list(tx, 10).await);
+        let all = || run(&database, async |tx| list(tx).await);
         let [a, b] = &all()[..] else { panic!("{:?}", all()) };
         assert_eq!((&a.name[..], a.until_ms, b.until_ms), (&b"a"[..], 5, 7));
         run(&database, async |tx| renew(tx, b"a", 9));
         run(&database, async |tx| remove(tx, a).await);
         run(&database, async |tx| remove(tx, b).await);
         assert_eq!(all(), [Pod { name: "a".into(), until_ms: 9 }]);
+    }
+
+    #[test]
+    fn more_than_a_thousand_pods_are_all_listed() {
+        let database = Database::memory();
+        run(&database, async |tx| (0..2_500u64).try_for_each(|pod| renew(tx, &pod.to_be_bytes(), pod)));
+        let all = run(&database, async |tx| list(tx).await);
+        assert!(all.iter().map(|pod| pod.until_ms).eq(0..2_500));
+        assert_eq!(run(&database, async |tx| get(tx, &all[2_400].name).await), Some(all[2_400].clone()));
+        assert_eq!(run(&database, async |tx| get(tx, b"none").await), None);
     }
 
     #[test]

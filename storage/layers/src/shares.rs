@@ -1,13 +1,17 @@
 //! The share of a broker's limits that each pod uses. Pods write their own row about once a second and read the others', so each knows
 //! how much is left.
 
+use std::collections::HashSet;
+
 use bytes::{Buf, BufMut, Bytes};
-use millrace_storage::{RangeOptions, Transaction};
+use millrace_storage::{Read, Transaction};
 
-use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
-
-/// Rows of one broker that are read; usage in further rows does not count. The lease scan reads as many pods.
-const PODS_MAX: usize = 1_000;
+use crate::{
+    BrokerId, catalog,
+    error::LayerResult,
+    pods as leases, rows, tags,
+    tuple::{Elements, Key},
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodUsage {
@@ -51,9 +55,9 @@ pub async fn usage_of_others(
 ) -> LayerResult<Vec<PodUsage>> {
     let prefix = pods(broker);
     let own = prefix.clone().bytes(pod);
-    let page = tx.range(prefix.children(), RangeOptions::first(PODS_MAX).snapshot()).await?;
+    let rows = rows::all(tx, prefix.children(), Read::Snapshot).await?;
     let mut used = Vec::new();
-    for row in page.items.into_iter().filter(|row| *row.key != *own.as_ref()) {
+    for row in rows.into_iter().filter(|row| *row.key != *own.as_ref()) {
         let (until_ms, of_pod) = decode(row.value)?;
         if until_ms >= now_ms {
             used.push(of_pod);
@@ -62,6 +66,30 @@ pub async fn usage_of_others(
         }
     }
     Ok(used)
+}
+
+/// Removes rows that count no more: those of pods without a lease, and those that are too old. Looks at up to `limit`
+/// brokers after the name `from`, and returns the last name, or `None` at the end. A row that a live pod loses here comes
+/// back within a second.
+pub async fn remove_stale(
+    tx: &Transaction,
+    now_ms: u64,
+    from: Option<&[u8]>,
+    limit: usize,
+) -> LayerResult<Option<Bytes>> {
+    let leased: HashSet<Bytes> = leases::list(tx).await?.into_iter().map(|pod| pod.name).collect();
+    let brokers = catalog::list(tx, from, limit).await?;
+    for broker in &brokers {
+        let prefix = pods(broker.id);
+        for row in rows::all(tx, prefix.children(), Read::Snapshot).await? {
+            let pod = Elements::after(&prefix, &row.key)?.bytes()?;
+            let (until_ms, _) = decode(row.value)?;
+            if until_ms + STALE_MS < now_ms || !leased.contains(&*pod) {
+                tx.clear(row.key)?;
+            }
+        }
+    }
+    Ok(brokers.last().filter(|_| brokers.len() == limit).map(|broker| broker.name.clone()))
 }
 
 fn decode(mut value: Bytes) -> LayerResult<(u64, PodUsage)> {
@@ -103,5 +131,49 @@ mod tests {
         assert_eq!(others(b"a", 0), []);
         assert_eq!(others(b"b", 11 + STALE_MS), []);
         assert_eq!(others(b"b", 10), [], "nothing is left of a pod that is gone");
+    }
+
+    #[test]
+    fn rows_of_pods_without_a_lease_and_old_rows_are_removed_whoever_has_their_brokers() {
+        for limit in [1, 2, 100] {
+            let database = database();
+            let now_ms = 2 * STALE_MS;
+            let brokers = [&b"a"[..], b"b", b"c"]
+                .map(|name| run(&database, async |tx| catalog::ensure(tx, name, Bytes::new()).await).0.id);
+            run(&database, async |tx| {
+                leases::renew(tx, b"lives", 1)?;
+                for broker in brokers {
+                    report(tx, broker, b"gone", PodUsage::default(), now_ms)?;
+                    report(tx, broker, b"lives", PodUsage::default(), now_ms)?;
+                }
+                report(tx, brokers[1], b"lives", PodUsage::default(), 1)
+            });
+            let mut from: Option<Bytes> = None;
+            for _ in 0..5 {
+                let at = from.take();
+                from = run(&database, async |tx| remove_stale(tx, now_ms, at.as_deref(), limit).await);
+                if from.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(from, None, "it ends");
+            let left = brokers.map(|broker| {
+                run(&database, async |tx| Ok(rows::all(tx, pods(broker).children(), Read::Snapshot).await?))
+                    .len()
+            });
+            assert_eq!(left, [1, 0, 1], "{limit}");
+        }
+    }
+
+    #[test]
+    fn the_usage_of_more_than_a_thousand_pods_counts() {
+        let database = database();
+        run(&database, async |tx| {
+            (0..1_200u64).try_for_each(|pod| {
+                report(tx, BROKER, &pod.to_be_bytes(), PodUsage { connections: 1, ..PodUsage::default() }, 10)
+            })
+        });
+        let used = run(&database, async |tx| usage_of_others(tx, BROKER, b"own", 10).await);
+        assert_eq!(used.iter().map(|used| used.connections).sum::<u64>(), 1_200);
     }
 }

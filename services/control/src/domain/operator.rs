@@ -16,7 +16,7 @@ use super::audit::{Actor, ActorKind};
 use super::organisations::{self, Record};
 use super::usage::{all_of, read_all_of};
 use super::{Control, Error, Once, Page, PageRequest, Result, Used, month};
-use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PAGE_ROWS, PODS_MAX};
+use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PAGE_ROWS};
 
 /// A tenant's suspension by an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -226,7 +226,7 @@ impl Control {
 
     pub async fn pods(&self) -> Result<Vec<PodLease>> {
         let now_ms = self.now_ms();
-        let all = self.look(|tx| async move { Ok(pods::list(&tx, PODS_MAX).await?) }).await?;
+        let all = self.look(|tx| async move { Ok(pods::list(&tx).await?) }).await?;
         let shown = |pod: pods::Pod| PodLease {
             name: String::from_utf8_lossy(&pod.name).into_owned(),
             until_ms: pod.until_ms,

@@ -20,7 +20,6 @@ const FILTER_BYTES: usize = 100;
 pub enum PacketDirection {
     In,
     Out,
-    /// A decision of the server.
     #[default]
     Server,
 }
@@ -46,7 +45,6 @@ pub struct ClientTraceEvent {
     pub filters: Vec<ClientTraceFilter>,
     /// Number of filters after the first `FILTERS_MAX`.
     pub more_filters: u64,
-    /// Number of dropped messages.
     pub messages: Option<u64>,
     pub connect: Option<Box<Connecting>>,
 }
@@ -55,7 +53,6 @@ pub struct ClientTraceEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientTraceFilter {
     pub filter: Option<String>,
-    /// The requested QoS.
     pub qos: Option<u8>,
     pub reason_code: Option<u8>,
 }
@@ -64,7 +61,6 @@ pub struct ClientTraceFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connecting {
     pub user: Option<String>,
-    /// Address and port.
     pub address: Option<String>,
     pub protocol: String,
     pub keep_alive_s: u16,
@@ -118,7 +114,6 @@ fn return_code_name(code: u8) -> &'static str {
 }
 
 impl ClientTraceEvent {
-    /// Estimated size in JSON.
     pub(crate) fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let filters: usize = self.filters.iter().map(|one| length(&one.filter) + FILTER_BYTES).sum();

@@ -48,11 +48,9 @@ pub(crate) struct EventCount {
     pub(crate) events: u64,
 }
 
-/// The reports of one pod about a trace.
 #[derive(Default)]
 struct Heard {
     since_ms: u64,
-    /// Events that are reported, left out or lost.
     known: u64,
 }
 
@@ -214,7 +212,6 @@ impl Traces {
         self.add(None, number, (broker, client_id), (now_ms, now_ms + OWN_LEASE_MS), sink)
     }
 
-    /// Registers a trace of another pod, or renews it.
     pub(crate) fn begin_for_pod(
         &self,
         (pod, number): (PodId, u64),

@@ -1,14 +1,12 @@
 //! Finds the packets in the bytes that a connection sends, to show them. It keeps the beginning of each packet and skips
 //! the rest, so a large payload is not copied.
 
-/// Bytes of a packet that are kept.
 const HEAD_BYTES: usize = 2 * 1024;
 
 /// The first bytes must begin a packet.
 #[derive(Default)]
 pub(crate) struct Scanner {
     head: Vec<u8>,
-    /// Bytes of the packet that have come.
     come: usize,
     /// Size of the packet; 0: its fixed header is incomplete.
     size: usize,

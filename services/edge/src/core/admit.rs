@@ -27,7 +27,6 @@ const ATTACHING_MAX: usize = 4096;
 /// Where brokers take turns: stands for all brokers that are not known yet.
 const UNKNOWN_BROKER: u64 = u64::MAX;
 
-/// CONNECTs on their way to a session.
 pub(super) struct Connects {
     pub(super) admission: Admission<ConnectionId>,
     /// The admission decision for the CONNECT that is processed again now.
@@ -44,7 +43,6 @@ pub(super) struct Connects {
     pub(super) times: Measured,
 }
 
-/// A session that was requested from the store.
 pub(super) struct Attaching {
     /// Connections of the same client id that came meanwhile.
     pub(super) waiting: VecDeque<ConnectionId>,

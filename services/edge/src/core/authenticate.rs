@@ -113,7 +113,6 @@ impl Core {
         }
     }
 
-    /// The broker name in a connection's TLS server name.
     fn server_names(&self, slot: u32) -> Option<&str> {
         self.connections[slot as usize].server_name()?.split_once('.').map(|(name, _)| name)
     }

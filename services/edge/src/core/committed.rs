@@ -19,7 +19,6 @@ use super::deliver::Publisher;
 use super::resume::WAITING_LOW;
 use crate::deliveries::Committed;
 
-/// Copies that a session takes before it reads.
 const AHEAD_MAX: u32 = 100;
 /// A session reads at most this long after it took a copy, seconds.
 const READ_AFTER_S: Seconds = 5;

@@ -24,7 +24,6 @@ const MEMORY_PAUSE_MS: Millis = 250;
 const PAUSED_PER_MS: u64 = 64;
 
 impl Core {
-    /// Pauses `publisher` until `receiver` has caught up.
     pub(super) fn hold_up(&mut self, receiver: u32, publisher: ConnectionId) {
         // It may wait already, and have resumed because it had waited long enough.
         self.pauses.behind.entry(receiver).or_default().push(publisher);
@@ -168,7 +167,6 @@ impl Core {
             && let Some(id) = self.pauses.paused.due(self.index, now_ms)
         {
             if self.connection_of(id).is_none() {
-                // It has ended.
                 self.pauses.paused.remove(id);
             } else if self.is_store_half_full_for(id) {
                 self.pauses.paused.set(id, later);

@@ -22,7 +22,6 @@ impl Core {
         self.process.core(self.index).connect_steps.of(step).note(took_us);
     }
 
-    /// The CONNACK is in the outbound buffer.
     pub(super) fn end_connect(&mut self, slot: u32) {
         self.end_connect_step(slot, ConnectStep::Session);
         if let Some(times) = self.connects.times.remove(&slot) {

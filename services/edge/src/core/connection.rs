@@ -17,7 +17,6 @@ use crate::home::HomeClaim;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
 
-/// No session.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The identity of a client. It has two variants only, so that it is no larger than a name.
@@ -72,7 +71,6 @@ pub(crate) struct Connected {
     pub(crate) listed: bool,
     pub(crate) paused: Paused,
     pub(crate) read_closed: bool,
-    /// Its broker limits what it sends.
     pub(crate) is_limited: bool,
     /// `None` before the first message, unless the client is traced.
     pub(crate) activity: Option<Box<Activity>>,
@@ -100,11 +98,9 @@ pub(crate) enum Paused {
     No,
     /// Too much waits for another core, or to be stored.
     ForMailbox,
-    /// One of its receivers lags.
     ForReceiver,
     /// Its broker is being read from the store.
     ForBroker,
-    /// Its CONNECT is over the rate.
     ForAdmission,
     /// Its CONNECT comes after the mail that is in the mailbox now.
     ForMail,
@@ -123,7 +119,6 @@ pub(crate) enum State {
     Open,
     /// The client has sent DISCONNECT. The connection closes once the store has removed the will.
     Leaving,
-    /// Closed once its queued output is written.
     Draining,
     /// Our side is closed. Input is thrown away until the peer closes too, because a reset could destroy the last
     /// packet on its way to the peer.
@@ -173,7 +168,6 @@ pub(crate) struct Request {
     pub(crate) authentication_data: Option<Box<[u8]>>,
 }
 
-/// A SCRAM exchange before CONNACK.
 pub(crate) struct Exchange {
     pub(crate) turn: Turn,
     pub(crate) until: Seconds,

@@ -57,7 +57,6 @@ impl Core {
         }
     }
 
-    /// Sends the server's challenge before CONNACK.
     //= [MQTT-4.12.0-2] v5
     fn ask_for_more(&mut self, slot: u32, mut request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
         let (protocol, mut out, _) = parts!(self, slot);

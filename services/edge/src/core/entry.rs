@@ -20,7 +20,6 @@ use crate::incidents::{Kind, Note};
 
 const REVIEWED_AT_ONCE: usize = 500;
 
-/// The reason sent to a client that loses its access.
 const NO_MORE: &str = "not authorized any more";
 
 impl Core {

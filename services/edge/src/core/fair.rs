@@ -13,7 +13,6 @@ use slab::Slab;
 pub(super) struct FairQueue<T> {
     queues: Slab<Own<T>>,
     of: HashMap<u64, usize, foldhash::fast::FixedState>,
-    /// Keys of `queues`, the next one first.
     order: VecDeque<usize>,
     /// Key of the queue that was last pushed to. It may be gone, or be another broker's.
     last: usize,

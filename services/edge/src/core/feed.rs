@@ -62,7 +62,6 @@ impl Held {
     }
 }
 
-/// The treatment of a live copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Take {
     Deliver,

@@ -23,9 +23,8 @@ const READ_BYTES_MIN: usize = 16 * 1024;
 /// Progress of an incomplete packet that renews the keep alive, bytes. A client that sends a large packet over a slow
 /// network cannot send a PINGREQ.
 const PROGRESS_BYTES: usize = 1000;
-/// A packet whose beginning counts as held must grow by so many bytes in each such time, seconds.
+/// Time in which a packet that counts as held must grow, see [`crate::held_input::HeldInput::growth_min`].
 const REST_S: Seconds = 60;
-const REST_BYTES_MIN: usize = 64 * 1024;
 
 /// The unprocessed ends of a buffer.
 pub(super) struct Rest {
@@ -267,7 +266,7 @@ impl Core {
         };
         let Some(held) = held else { return };
         // Fewer bytes are of another packet.
-        if held < before || held - before >= REST_BYTES_MIN {
+        if held < before || held - before >= self.process.memory.input.growth_min() {
             return self.expect_rest(slot, held);
         }
         let (reason, what) = (ReasonCode::KEEP_ALIVE_TIMEOUT, "the rest of a packet did not come");

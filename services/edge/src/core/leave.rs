@@ -50,7 +50,7 @@ impl Core {
     }
 
     fn save(&mut self, session: u32) {
-        let replayed = self.take_replayed(session);
+        let (target, replayed) = (self.target_of(session), self.take_replayed(session));
         let local = &mut self.sessions[session as usize];
         let Some(persistent) = &mut local.persistent else { return };
         let (cursor, acknowledged) = persistent.progress(self.following.handed_over, local.session.entries());
@@ -66,8 +66,20 @@ impl Core {
         });
         let streams = persistent.streams();
         let checkpoint =
-            Checkpoint { session: local.key(), cursor, acknowledged, completed, streams, replayed };
+            Checkpoint { session: local.key(), target, cursor, acknowledged, completed, streams, replayed };
         self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
+    }
+
+    /// The store has refused a checkpoint. The session goes on, and a later checkpoint has the same progress.
+    pub(super) fn unsaved(&mut self, checkpoint: Checkpoint) {
+        let Checkpoint { target, completed, replayed, .. } = checkpoint;
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
+            return;
+        }
+        let Some(persistent) = &mut local.persistent else { return };
+        persistent.take_back(completed, replayed);
+        self.note_acknowledged(target.slot);
     }
 
     pub(super) fn purge(&mut self, mut purge: Box<Purge>, claim: Option<HomeClaim>) {

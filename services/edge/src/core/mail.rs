@@ -70,6 +70,7 @@ impl Core {
                 Mail::Reread(target) => self.reread(target),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
+                Mail::Unsaved(checkpoint) => self.unsaved(*checkpoint),
                 Mail::Left(connection) => self.left(connection),
                 Mail::Marked { fence, through } => self.marked(fence, through),
                 Mail::Page(target, version, page) => self.page(target, version, page),

@@ -276,6 +276,7 @@ impl Core {
             self.look_at_memory();
             self.look_at_load();
             self.count_outbound();
+            self.routes.forget_idle();
         }
         self.process.core(self.index).turned_at.store(self.now_ms, Ordering::Relaxed);
         self.counters().turns.add(1);
@@ -359,10 +360,11 @@ impl Core {
         self.admit_waiting();
         self.drain();
         self.change_filters_of_turn();
+        let end = self.work.spent().max(work::TURN) + work::TURN;
         // Writing may end a connection, and the connection may publish a will, so there may be more to write.
         loop {
             self.send_mail();
-            self.flush_dirty();
+            self.flush_dirty(end);
             if self.output.dirty.is_empty() && self.mail.is_sent() {
                 break;
             }
@@ -466,7 +468,7 @@ impl Core {
         for slot in open {
             self.send_away(slot, Ended::Shutdown);
         }
-        self.flush_dirty();
+        self.flush_dirty(u64::MAX);
     }
 }
 

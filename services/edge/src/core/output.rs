@@ -34,22 +34,22 @@ impl Output {
 }
 
 impl Core {
-    /// Writes queued output to sockets, within this turn's budget.
-    pub(super) fn flush_dirty(&mut self) {
+    /// Writes queued output to sockets until the turn has spent `end`; the rest is left to the next turn.
+    pub(super) fn flush_dirty(&mut self, end: u64) {
         let mut dirty = std::mem::take(&mut self.output.dirty);
-        if self.work.unwritten.is_empty() && dirty.len() <= work::FEW {
-            dirty.drain(..).for_each(|slot| self.flush_counted(slot));
-        } else {
-            for slot in dirty.drain(..) {
+        let are_few = self.work.unwritten.is_empty() && dirty.len() <= work::FEW;
+        for slot in dirty.drain(..) {
+            if are_few && self.work.spent() < end {
+                self.flush_counted(slot);
+            } else {
                 let broker = self.broker_of(slot);
                 self.work.unwritten.push(broker, slot);
             }
-            let end = self.work.spent().max(work::TURN) + work::TURN;
-            while self.work.spent() < end
-                && let Some((_, slot)) = self.work.unwritten.pop()
-            {
-                self.flush_counted(slot);
-            }
+        }
+        while self.work.spent() < end
+            && let Some((_, slot)) = self.work.unwritten.pop()
+        {
+            self.flush_counted(slot);
         }
         if self.output.dirty.is_empty() {
             self.output.dirty = dirty;

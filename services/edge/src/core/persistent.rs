@@ -274,6 +274,14 @@ impl PersistentSession {
         self.had.progress(self.base(handed_over), open_places(open))
     }
 
+    /// Takes back packet ids and filters of a refused checkpoint. An id that is in use again is completed when that use
+    /// is over.
+    pub(super) fn take_back(&mut self, completed: Vec<PacketId>, replayed: Vec<Box<str>>) {
+        let known: HashSet<PacketId> = self.ids.iter().map(|(id, _)| *id).collect();
+        self.ids.extend(completed.into_iter().filter(|id| !known.contains(id)).map(|id| (id, None)));
+        self.due.extend(replayed);
+    }
+
     /// The session has got everything up to here.
     pub(super) fn base(&self, handed_over: Position) -> Position {
         match &self.feed {

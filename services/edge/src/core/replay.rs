@@ -4,13 +4,13 @@
 //! them, a slice per turn, in the order of the SUBSCRIBE packets. The session reserves a place for them in its queue
 //! (`Session::begin_replay`); live messages wait behind it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+mod lookup;
 
-use millrace_mqtt::QoS;
-use millrace_router::{Step, Walk};
-use millrace_session::{Delivered, Delivery, DropReason, Entry, Message, Seconds, Session};
-use smallvec::SmallVec;
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, VecDeque};
+
+use millrace_router::Step;
+use millrace_session::{Delivered, DropReason, Entry, Message, Seconds, Session};
 
 use super::connection::NONE;
 use super::deliver::count;
@@ -19,6 +19,8 @@ use super::{Core, parts, work};
 use crate::broker::Broker;
 use crate::jobs::replay::Replay;
 use crate::metrics::BrokerCounters;
+pub(super) use lookup::{Lookup, Topics};
+use lookup::{Tree, unsent};
 
 const NODES_AT_ONCE: usize = 256;
 
@@ -26,90 +28,11 @@ const NODES_AT_ONCE: usize = 256;
 pub(super) fn work_at_once(retained: usize) -> u64 {
     work::NODE * retained.min(NODES_AT_ONCE) as u64
 }
-/// SUBSCRIBE packets of one session whose retained messages wait. A client that subscribes again and again without
-/// reading gets the retained messages of the first ones.
+/// SUBSCRIBE packets of one session whose retained messages wait at places of their own. Look-ups of later packets wait at the
+/// last place, one for each filter.
 const PLACES_MAX: usize = 16;
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tree {
-    OfBroker,
-    Sys,
-    /// Read from the store for the SUBSCRIBE alone.
-    Own,
-}
-
-pub(super) struct Lookup {
-    tree: Tree,
-    walk: Walk<Arc<Message>>,
-    /// Found by the walk and not sent yet.
-    found: Option<Arc<Message>>,
-    qos: QoS,
-    identifier: u32,
-    /// Set when the replay goes on after a restart: only QoS 1 and 2 messages are due, and not on these topics.
-    is_had: Option<Arc<Topics>>,
-}
-
-pub(super) type Topics = HashSet<Arc<str>, foldhash::fast::RandomState>;
-
-impl Lookup {
-    pub(super) fn new(replay: &Replay, broker: &Broker) -> Option<Self> {
-        let retained = replay.retained.clone()?;
-        let (tree, retained) = if replay.filter.starts_with("$SYS/") {
-            (Tree::Sys, broker.sys.snapshot())
-        } else if replay.pages.has_filters() {
-            (Tree::Own, retained)
-        } else {
-            (Tree::OfBroker, retained)
-        };
-        let (qos, identifier) = (replay.qos, replay.identifier);
-        let walk = Walk::new(retained, &replay.filter);
-        Some(Self { tree, walk, found: None, qos, identifier, is_had: None })
-    }
-
-    pub(super) fn goes_on_without(self, had: &Arc<Topics>) -> Self {
-        Self { is_had: Some(had.clone()), ..self }
-    }
-
-    fn step(&mut self, broker: &Broker) -> Step<Arc<Message>> {
-        if self.walk.is_suspended() {
-            let tree = if self.tree == Tree::Sys { &broker.sys } else { &broker.retained };
-            self.walk.resume(tree.snapshot());
-        }
-        match self.found.take().map_or_else(|| self.walk.step(), Step::Value) {
-            Step::Value(message) if !self.is_due(&message) => Step::Nothing,
-            step => step,
-        }
-    }
-
-    fn is_due(&self, message: &Message) -> bool {
-        self.is_had
-            .as_ref()
-            .is_none_or(|had| message.qos().min(self.qos) > QoS::AtMostOnce && !had.contains(message.topic()))
-    }
-
-    /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
-    fn release(&mut self) {
-        if self.tree != Tree::Own {
-            self.walk.suspend();
-        }
-    }
-
-    fn delivery<'m>(&'m self, message: &'m Arc<Message>) -> Delivery<'m> {
-        Delivery {
-            message,
-            qos: message.qos().min(self.qos),
-            //= [MQTT-3.3.1-8] v5
-            //= [MQTT-3.3.1-8] v3.1.1
-            retain: true,
-            replay: true,
-            maybe_sent: false,
-            shared: 0,
-            identifiers: if self.identifier == 0 { &[] } else { std::slice::from_ref(&self.identifier) },
-        }
-    }
-}
 
 pub(super) type Lookups = VecDeque<Lookup>;
 
@@ -120,11 +43,38 @@ struct OfSession {
     /// All look-ups but the first one have let go of their snapshots, and new ones do at once.
     has_released: bool,
     places: VecDeque<Lookups>,
+    /// The look-ups that wait at the last place although it belongs to an earlier SUBSCRIBE.
+    late: HashMap<LookupKey, usize>,
 }
+
+/// The filter of a look-up, and whether it is of the broker's own topics.
+type LookupKey = (Box<str>, bool);
 
 impl OfSession {
     fn new(generation: u32) -> Self {
-        Self { generation, is_listed: false, has_released: false, places: VecDeque::new() }
+        Self {
+            generation,
+            is_listed: false,
+            has_released: false,
+            places: VecDeque::new(),
+            late: HashMap::new(),
+        }
+    }
+
+    /// Adds a look-up to the last place. One of the same filter that waits there is replaced, so a client that subscribes again
+    /// and again without reading makes no more look-ups than it has filters.
+    fn push_late(&mut self, filter: Box<str>, lookup: Lookup, counters: &BrokerCounters) {
+        let Some(last) = self.places.back_mut() else { return };
+        match self.late.entry((filter, lookup.tree == Tree::Sys)) {
+            MapEntry::Occupied(at) => {
+                count(counters, Delivered::Dropped(DropReason::QueueFull));
+                last[*at.get()] = lookup;
+            }
+            MapEntry::Vacant(new) => {
+                new.insert(last.len());
+                last.push_back(lookup);
+            }
+        }
     }
 
     /// Queues what the look-ups find, as long as the session takes messages. `pump` sends them, and returns whether the
@@ -183,6 +133,27 @@ impl Replays {
         self.of.remove(&session);
     }
 
+    /// Whether the next look-ups of a session get no place of their own.
+    fn is_full(&self, session: u32, generation: u32) -> bool {
+        let own = self.of.get(&session).filter(|own| own.generation == generation);
+        own.is_some_and(|own| own.places.len() >= PLACES_MAX)
+    }
+
+    fn push_late(
+        &mut self,
+        session: u32,
+        lookups: impl Iterator<Item = (Box<str>, Lookup)>,
+        counters: &BrokerCounters,
+    ) {
+        let Some(own) = self.of.get_mut(&session) else { return };
+        for (filter, mut lookup) in lookups {
+            if own.has_released {
+                lookup.release();
+            }
+            own.push_late(filter, lookup, counters);
+        }
+    }
+
     fn has(&self, session: u32, generation: u32) -> bool {
         self.of.get(&session).is_some_and(|own| own.generation == generation)
     }
@@ -206,7 +177,14 @@ impl Core {
         // The filter may have been unsubscribed while the store read its retained messages.
         let stands = |replay: &&Replay| local.session.subscription(&replay.filter).is_some();
         let stand = replays.iter().filter(stands);
-        let mut lookups: Lookups = stand.filter_map(|replay| Lookup::new(replay, &local.broker)).collect();
+        if !holds && self.unfinished.replays.is_full(session, local.generation) {
+            let lookups = stand.flat_map(|replay| {
+                Lookup::all(replay, &local.broker).map(|lookup| (replay.filter.clone(), lookup))
+            });
+            let counters = &local.broker.counters[usize::from(self.index)];
+            return self.unfinished.replays.push_late(session, lookups, counters);
+        }
+        let mut lookups: Lookups = stand.flat_map(|replay| Lookup::all(replay, &local.broker)).collect();
         let is_first = !self.unfinished.replays.has(session, local.generation);
         if !holds && is_first {
             self.replay_at_once(slot, &mut lookups);
@@ -260,16 +238,13 @@ impl Core {
             })
             .or_insert_with(|| OfSession::new(generation));
         if !holds {
-            if own.places.len() >= PLACES_MAX {
-                let counters = &local.broker.counters[usize::from(self.index)];
-                return count(counters, Delivered::Dropped(DropReason::QueueFull));
-            }
             local.session.begin_replay();
         }
         if own.has_released {
             lookups.iter_mut().for_each(Lookup::release);
         }
         own.places.push_back(lookups);
+        own.late.clear();
         self.list_replay(session);
     }
 
@@ -377,11 +352,4 @@ impl Core {
         }
         (entries, lookup.is_none())
     }
-}
-
-fn unsent(lookup: &Lookup, message: Arc<Message>, now: Seconds) -> Option<Entry> {
-    let Delivery { qos, retain, replay, shared, identifiers, .. } = lookup.delivery(&message);
-    let identifiers = SmallVec::from_slice(identifiers);
-    let is_wanted = qos > QoS::AtMostOnce && !message.is_expired(now);
-    is_wanted.then_some(Entry { message, qos, retain, replay, maybe_sent: false, shared, identifiers })
 }

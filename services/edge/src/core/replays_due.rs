@@ -112,7 +112,7 @@ impl Core {
                 retained: Some(broker.retained.snapshot()),
                 pages: RetainedPages::default().into(),
             };
-            lookups.extend(Lookup::new(&replay, &broker).map(|lookup| lookup.goes_on_without(&had)));
+            lookups.extend(Lookup::all(&replay, &broker).map(|lookup| lookup.goes_on_without(&had)));
         }
         if !lookups.is_empty() {
             self.replay_later(session, lookups, false);

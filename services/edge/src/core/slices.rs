@@ -43,7 +43,9 @@ impl Core {
 
     pub(super) fn publish_sys(&mut self) {
         if self.unfinished.slices.sys.is_empty() {
-            self.unfinished.slices.sys = self.process.brokers.all();
+            let mut brokers = self.process.brokers.all();
+            brokers.retain(|broker| broker.has_clients() || broker.stays_open());
+            self.unfinished.slices.sys = brokers;
         }
         let interval = u32::from(self.process.limits.sys_interval_s);
         self.calendar.add(self.now + interval, Due::Sys);

@@ -483,9 +483,7 @@ impl Core {
             }
             return self.suback_when_confirmed(slot, &broker, pending);
         }
-        if !is_shared {
-            self.flag_due(&pending.replays, &mut stored);
-        }
+        self.flag_due(&pending.replays, &mut stored);
         let local = &mut self.sessions[session as usize];
         if pending.asks {
             let fresh = local.fresh.get_or_insert_default();
@@ -626,12 +624,24 @@ impl Core {
                 self.hold_until_barrier(target.slot);
             } else {
                 self.deliver_held(target.slot);
-                self.read_on(target.slot);
+                self.read_passed_over(target.slot);
             }
         }
         for filter in shared {
             self.join(&broker, &filter);
         }
+    }
+
+    /// Reads on. A session that follows may have been passed over by notices of messages while the store did not know its
+    /// subscription, so its streams may have grown.
+    fn read_passed_over(&mut self, session: u32) {
+        if let Some(local) = self.sessions.get_mut(session as usize)
+            && let Some(persistent) = &mut local.persistent
+            && persistent.follows()
+        {
+            persistent.grow();
+        }
+        self.read_on(session);
     }
 
     /// Undoes refused changes of subscriptions, because the store cannot answer which retained messages they get (P6), or which

@@ -25,6 +25,8 @@ pub(crate) struct Own(Mutex<Announced>);
 pub(crate) struct Announced {
     /// Number of the last announcement; 0: no pod has asked yet.
     pub(crate) version: u64,
+    /// The first announcement has a higher number: other pods may remember those from before the broker was closed.
+    base: u64,
     /// `None`: this pod wants every message.
     pub(crate) digest: Option<Digest>,
     /// Filters that were added while a digest is being built.
@@ -73,7 +75,15 @@ impl Own {
     }
 }
 
+/// Announcements from one opening of a broker to its closing: more than any pod makes.
+const NUMBERS_PER_OPENING: u64 = 1 << 40;
+
 impl Announced {
+    /// `closings`: how many brokers this process has closed before this one was opened.
+    pub(crate) fn begin(&mut self, closings: u64) {
+        self.base = closings.wrapping_mul(NUMBERS_PER_OPENING);
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.version == 0 && self.coming.is_none()
     }
@@ -143,7 +153,7 @@ impl Announced {
             return false;
         }
         self.digest = digest;
-        self.version += 1;
+        self.version = self.version.max(self.base) + 1;
         tell(self);
         true
     }

@@ -104,13 +104,33 @@ impl Peers {
         })
     }
 
-    /// Removes a peer that says it lacks the broker, unless it has announced a digest: then it may have opened the
-    /// broker since.
+    /// Removes a peer that says it lacks the broker, unless it is trusted: then it has opened the broker since.
     pub(crate) fn is_absent(&self, pod: PodId) {
         self.change(|known| {
             let count = known.len();
-            known.retain(|peer| peer.pod != pod || peer.version > 0);
+            known.retain(|peer| peer.pod != pod || peer.is_trusted);
             ((), known.len() < count)
+        });
+    }
+
+    /// Removes a peer that has closed the broker after its announcement `version`, unless it has opened the broker again since.
+    pub(crate) fn closed(&self, pod: PodId, version: u64) {
+        self.change(|known| {
+            let count = known.len();
+            known.retain(|peer| peer.pod != pod || peer.version == 0 || peer.version > version);
+            ((), known.len() < count)
+        });
+    }
+
+    /// The peer opens the broker: its earlier announcements are no longer true. It must be asked for a new one.
+    pub(crate) fn opens(&self, pod: PodId) {
+        self.change(|known| match find(known, pod) {
+            Some(peer) => {
+                (peer.confirmed, peer.asked_at) = (0, None);
+                peer.forget();
+                ((), true)
+            }
+            None => ((), false),
         });
     }
 

@@ -244,6 +244,7 @@ pub(crate) struct Purge {
 
 pub(crate) struct Checkpoint {
     pub(crate) session: SessionKey,
+    pub(crate) target: Target,
     pub(crate) cursor: Position,
     pub(crate) acknowledged: Positions,
     pub(crate) completed: Vec<PacketId>,

@@ -36,26 +36,36 @@ pub(crate) struct Loudest(Mutex<State>);
 struct State {
     chosen_at: Option<Millis>,
     activity: HashMap<u64, u64>,
-    /// The chosen brokers, with their values at that time: earlier counts stay with the others.
-    chosen: HashMap<u64, Vec<u64>>,
+    chosen: HashMap<u64, Chosen>,
     /// Counts of formerly chosen brokers while they were chosen.
     shown_before: Vec<u64>,
     /// The others were shown, so counts of a broker before it is chosen are theirs.
     has_others: bool,
 }
 
+#[derive(Debug)]
+struct Chosen {
+    /// Its values when it was chosen: earlier counts stay with the others.
+    since: Vec<u64>,
+    /// The values that were last shown.
+    last: Vec<u64>,
+}
+
 impl Loudest {
     /// The labels and values to show. A counter of the others never falls: it includes the growth of brokers while they are not
-    /// chosen.
+    /// chosen, and `closed`, the counts of brokers that are not open any more, in the order of `metrics`.
     pub(crate) fn rows(
         &self,
         now: Millis,
         max: usize,
         metrics: &[Metric],
         brokers: &[Row<'_>],
+        closed: &[u64],
     ) -> Vec<(String, Vec<u64>)> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.shown_before.resize(metrics.len(), 0);
+        state.has_others |= !closed.is_empty();
+        state.forget_closed(metrics, brokers);
         if state.chosen_at.is_none_or(|at| now >= at + CHOOSE_EVERY_MS) || brokers.len() <= max {
             state.choose(now, max, brokers);
         }
@@ -65,13 +75,33 @@ impl Loudest {
             brokers.iter().filter(is_chosen).map(|row| (label(row.name), row.values.clone())).collect();
         if brokers.len() > rows.len() || state.has_others {
             state.has_others = true;
-            rows.push((label(OTHER), state.others(metrics, brokers)));
+            rows.push((label(OTHER), state.others(metrics, brokers, closed)));
+        }
+        for row in brokers {
+            if let Some(chosen) = state.chosen.get_mut(&row.id) {
+                chosen.last.clone_from(&row.values);
+            }
         }
         rows
     }
 }
 
 impl State {
+    /// Brokers that were closed since the last call, also those that were opened again and count from zero.
+    fn forget_closed(&mut self, metrics: &[Metric], brokers: &[Row<'_>]) {
+        let open: HashMap<u64, &Row<'_>> = brokers.iter().map(|row| (row.id, row)).collect();
+        self.activity.retain(|id, _| open.contains_key(id));
+        let is_counted_on = |row: &Row<'_>, last: &[u64]| {
+            let counters = metrics.iter().zip(&row.values).zip(last);
+            counters.into_iter().all(|((metric, now), last)| metric.kind == "gauge" || now >= last)
+        };
+        let goes_on =
+            |id: &u64, of: &mut Chosen| open.get(id).is_some_and(|row| is_counted_on(row, &of.last));
+        for (_, Chosen { since, last }) in self.chosen.extract_if(|id, of| !goes_on(id, of)) {
+            add_growth(&mut self.shown_before, &last, &since);
+        }
+    }
+
     fn choose(&mut self, now: Millis, max: usize, brokers: &[Row<'_>]) {
         self.chosen_at = Some(now);
         let mut loudest: Vec<_> = brokers
@@ -87,24 +117,26 @@ impl State {
         loudest.truncate(max);
         let chosen: HashSet<u64> = loudest.iter().map(|(_, _, row)| row.id).collect();
         for row in brokers.iter().filter(|row| !chosen.contains(&row.id)) {
-            if let Some(since) = self.chosen.remove(&row.id) {
-                add_growth(&mut self.shown_before, &row.values, &since);
+            if let Some(chosen) = self.chosen.remove(&row.id) {
+                add_growth(&mut self.shown_before, &row.values, &chosen.since);
             }
         }
         for (_, _, row) in loudest {
             let since = || if self.has_others { row.values.clone() } else { vec![0; row.values.len()] };
-            self.chosen.entry(row.id).or_insert_with(since);
+            let chosen = || Chosen { since: since(), last: row.values.clone() };
+            self.chosen.entry(row.id).or_insert_with(chosen);
         }
     }
 
-    fn others(&self, metrics: &[Metric], brokers: &[Row<'_>]) -> Vec<u64> {
-        let mut all = vec![0u64; metrics.len()];
+    fn others(&self, metrics: &[Metric], brokers: &[Row<'_>], closed: &[u64]) -> Vec<u64> {
+        let mut all = closed.to_vec();
+        all.resize(metrics.len(), 0);
         let mut shown = self.shown_before.clone();
         let mut now = vec![0u64; metrics.len()];
         for row in brokers {
             all.iter_mut().zip(&row.values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
-            if let Some(since) = self.chosen.get(&row.id) {
-                add_growth(&mut shown, &row.values, since);
+            if let Some(chosen) = self.chosen.get(&row.id) {
+                add_growth(&mut shown, &row.values, &chosen.since);
                 now.iter_mut().zip(&row.values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
             }
         }
@@ -145,7 +177,7 @@ mod tests {
             .enumerate()
             .map(|(id, (count, name))| Row { id: id as u64, name, values: vec![*count, 1] })
             .collect();
-        let shown = loudest.rows(now, max, &METRICS, &rows);
+        let shown = loudest.rows(now, max, &METRICS, &rows, &[]);
         let short = |label: String| label.replace("broker=", "").replace('"', "");
         shown.into_iter().map(|(label, values)| (short(label), values[0], values[1])).collect()
     }
@@ -186,5 +218,27 @@ mod tests {
         for (now, counts, rows) in steps {
             assert_eq!(shown(&loudest, now, 1, &counts), expected(&rows), "at {now} ms");
         }
+    }
+
+    #[test]
+    fn a_closed_broker_has_no_series_and_no_sum_falls() {
+        let loudest = Loudest::default();
+        let rows = |now, open: &[(u64, u64)], closed: &[u64]| -> Vec<(String, u64)> {
+            let rows: Vec<_> =
+                open.iter().map(|(id, count)| Row { id: *id, name: "b", values: vec![*count, 1] }).collect();
+            let shown = loudest.rows(now, 2, &METRICS, &rows, closed);
+            shown.into_iter().map(|(label, values)| (label, values[0])).collect()
+        };
+        let (own, others) = ("broker=\"b\"".to_owned(), format!("broker=\"{OTHER}\""));
+        assert_eq!(rows(0, &[(1, 5), (2, 7)], &[]), [(own.clone(), 5), (own.clone(), 7)]);
+        // The second one was shown by its name.
+        assert_eq!(rows(1, &[(1, 6)], &[7, 0]), [(own.clone(), 6), (others.clone(), 0)]);
+        // Opened again it counts from zero. Counts from before it is chosen are among the others.
+        assert_eq!(
+            rows(2, &[(1, 6), (2, 3)], &[7, 0]),
+            [(own.clone(), 6), (own.clone(), 3), (others.clone(), 3)]
+        );
+        // Closed and opened between two calls.
+        assert_eq!(rows(3, &[(1, 6), (2, 1)], &[17, 0]), [(own.clone(), 6), (own, 1), (others, 11)]);
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Digests {
     gone: Mutex<HashMap<PodId, Millis>>,
     pub(super) opening: Mutex<HashMap<u64, Opening>>,
     /// Brokers that other pods have or may have.
-    spread: Mutex<HashMap<u64, Arc<Broker>>>,
+    spread: Mutex<HashSet<u64>>,
     pub(super) queue: Arc<Queue>,
     /// Whether a pod has not confirmed this pod's filters for a second.
     are_others_behind: AtomicBool,
@@ -44,20 +44,15 @@ impl Digests {
         lock(&self.gone).contains_key(&pod)
     }
 
-    fn spread(&self) -> Vec<Arc<Broker>> {
-        lock(&self.spread).values().cloned().collect()
-    }
-
     /// Whether other pods may not announce messages to this one, because they do not know its filters.
     pub(super) fn are_others_behind(&self) -> bool {
         self.are_others_behind.load(Ordering::Relaxed)
     }
 
     /// In the order of the metrics page.
-    pub(super) fn metrics(&self) -> [(Metric, u64); 5] {
+    pub(super) fn metrics(&self, spread: &[Arc<Broker>]) -> [(Metric, u64); 5] {
         let gauge =
             |name, help, count: usize| (Metric { kind: "gauge", name, labels: "", help }, count as u64);
-        let spread = self.spread();
         let peers = spread.iter().map(|broker| broker.elsewhere.peers.count());
         let (peers, in_doubt) =
             peers.fold((0, 0), |(all, doubtful), (peers, in_doubt)| (all + peers, doubtful + in_doubt));
@@ -129,12 +124,15 @@ impl Region {
         if self.digests.is_gone(from) {
             return;
         }
-        let Some(broker) = self.brokers.by_id(id) else {
+        let Some(broker) = self.brokers.peek(id) else {
             if let Some(fabric) = self.fabric.get() {
                 PodNotice::NoBroker { broker: id }.send(fabric, To::Pod(from));
             }
             return;
         };
+        if known == OPENING {
+            broker.elsewhere.peers.opens(from);
+        }
         self.peer_came(&broker, from);
         if known != OPENING && known != broker.elsewhere.own.lock().version {
             // The pod may have missed filters, and so may not have announced messages that persistent sessions here
@@ -160,7 +158,7 @@ impl Region {
     }
 
     pub(super) fn broker_absent(&self, from: PodId, broker: u64) {
-        if let Some(broker) = self.brokers.by_id(broker) {
+        if let Some(broker) = self.brokers.peek(broker) {
             broker.elsewhere.peers.is_absent(from);
             self.release(&broker);
         }
@@ -193,7 +191,7 @@ impl Region {
         let now = self.clock.now();
         lock(&self.digests.pods).remove(&pod);
         lock(&self.digests.gone).insert(pod, now);
-        for broker in self.digests.spread() {
+        for broker in self.spread() {
             broker.elsewhere.peers.gone(pod, now);
             self.release(&broker);
         }
@@ -203,7 +201,7 @@ impl Region {
     /// Doubts announcements that `from` sent to `to`; `None`: announcements of any pod.
     pub(super) fn digests_missing(&self, to: To, from: Option<PodId>) {
         let brokers = match to {
-            To::BrokerOnPod { broker, .. } => self.brokers.by_id(broker).into_iter().collect(),
+            To::BrokerOnPod { broker, .. } => self.brokers.peek(broker).into_iter().collect(),
             // The lost notice may have been a pod's request for a broker's digests.
             To::Pods => self.brokers.all(),
             To::Broker(_) | To::Pod(_) | To::Group { .. } => return,
@@ -219,7 +217,7 @@ impl Region {
     /// announces its digests at once.
     pub(super) fn digests_after_outage(&self, is_back: bool) {
         let Some(fabric) = self.fabric.get() else { return };
-        self.digests.spread().iter().for_each(|broker| broker.elsewhere.peers.doubt_all());
+        self.spread().iter().for_each(|broker| broker.elsewhere.peers.doubt_all());
         if is_back {
             let ask = |broker: &Arc<Broker>| {
                 PodNotice::AskDigest { broker: broker.id, known: 0 }.send(fabric, To::Pods);
@@ -232,16 +230,41 @@ impl Region {
     /// Asks untrusted peers again, except those that were asked just now.
     fn ask_in_doubt(&self, fabric: &Fabric) {
         let now = self.clock.now();
-        for broker in self.digests.spread() {
+        for broker in self.spread() {
             for (pod, known) in broker.elsewhere.peers.ask_all(now) {
                 PodNotice::AskDigest { broker: broker.id, known }.send(fabric, To::Pod(pod));
             }
         }
     }
 
+    /// Brokers that other pods have or may have.
+    pub(super) fn spread(&self) -> Vec<Arc<Broker>> {
+        let ids: Vec<u64> = lock(&self.digests.spread).iter().copied().collect();
+        ids.into_iter().filter_map(|id| self.brokers.peek(id)).collect()
+    }
+
+    /// This pod has closed the broker, whose last announcement had the number `version`.
+    pub(crate) fn leave_broker(&self, broker: u64, version: u64) {
+        let Some(fabric) = self.fabric.get() else { return };
+        fabric.leave(To::Broker(broker));
+        fabric.leave(To::BrokerOnPod { pod: fabric.pod(), broker });
+        self.digests.opening().remove(&broker);
+        lock(&self.digests.spread).remove(&broker);
+        self.joins.left(broker);
+        self.members().forget_broker(broker);
+        PodNotice::Closed { broker, version }.send(fabric, To::Pods);
+    }
+
+    pub(super) fn broker_closed(&self, from: PodId, broker: u64, version: u64) {
+        if let Some(broker) = self.brokers.peek(broker) {
+            broker.elsewhere.peers.closed(from, version);
+            self.release(&broker);
+        }
+    }
+
     fn peer_came(&self, broker: &Arc<Broker>, pod: PodId) {
         if broker.elsewhere.peers.came(pod) {
-            lock(&self.digests.spread).insert(broker.id, broker.clone());
+            lock(&self.digests.spread).insert(broker.id);
         }
     }
 
@@ -269,13 +292,14 @@ impl Region {
     pub(super) fn look_after_digests(&self) {
         let now = self.clock.now();
         self.give_up_openings(now);
+        lock(&self.routes).forget_idle();
         lock(&self.digests.gone).retain(|_, at| now < *at + GONE_MS);
         let Some(fabric) = self.fabric.get() else { return };
         if fabric.is_connected() {
             self.ask_in_doubt(fabric);
         }
         let mut are_others_behind = false;
-        for broker in self.digests.spread() {
+        for broker in self.spread() {
             let Elsewhere { peers, own } = &broker.elsewhere;
             let mut told = own.lock();
             let behind = peers.behind(told.look());
@@ -296,7 +320,7 @@ impl Region {
     }
 
     pub(super) fn make_digest(&self, broker: u64) {
-        let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.by_id(broker)) else { return };
+        let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.peek(broker)) else { return };
         let Elsewhere { peers, own } = &broker.elsewhere;
         let tell = |told: &Announced| self.tell(fabric, broker.id, told, &peers.all());
         if own.make(&broker.router, self.clock.now(), |group| group.has_online(is_here), tell) {
@@ -306,7 +330,7 @@ impl Region {
 
     /// Sends only the digest's number if the pod has the digest.
     pub(super) fn tell_digest(&self, id: u64, pod: PodId, known: u64) {
-        let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.by_id(id)) else { return };
+        let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.peek(id)) else { return };
         let told = broker.elsewhere.own.lock();
         if told.version == 0 {
             drop(told);

@@ -85,7 +85,7 @@ impl Sink for FabricSink {
     fn pod_gone(&self, pod: PodId) {
         let Some(region) = self.0.upgrade() else { return };
         tracing::warn!(%pod, "another pod is gone or unreachable");
-        region.members().gone(pod, |broker| region.brokers.by_id(broker));
+        region.members().gone(pod, |broker| region.brokers.peek(broker));
         region.digests_of_pod_gone(pod);
         region.look_around(None);
     }
@@ -102,7 +102,7 @@ impl Region {
         let mut cores = CoreMail::new(self);
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         let broker = match batch.to() {
-            To::Broker(broker) | To::BrokerOnPod { broker, .. } => self.brokers.by_id(broker),
+            To::Broker(broker) | To::BrokerOnPod { broker, .. } => self.brokers.peek(broker),
             _ => None,
         };
         let (mut grown, mut added) = (None, None);
@@ -132,7 +132,7 @@ impl Region {
                     self.is_committed(&mut cores, &mut routes, broker, (place, sender), entry);
                 }
                 (Some(PodNotice::Shared { broker, hops, name, filter, entry }), _) => {
-                    if let Some(broker) = self.brokers.by_id(broker) {
+                    if let Some(broker) = self.brokers.peek(broker) {
                         let entry = (entry, coming.take(entry));
                         self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
                     }
@@ -285,12 +285,12 @@ impl Region {
     fn told(&self, from: PodId, note: PodNotice<'_>) {
         match note {
             PodNotice::Members { broker, count, name, filter } => {
-                if let Some(broker) = self.brokers.by_id(broker) {
+                if let Some(broker) = self.brokers.peek(broker) {
                     self.members().set_theirs(from, &broker, name, filter, count);
                 }
             }
             PodNotice::AllMembers { broker } => {
-                if let Some(broker) = self.brokers.by_id(broker) {
+                if let Some(broker) = self.brokers.peek(broker) {
                     self.members().forget(from, &broker);
                 }
             }
@@ -298,6 +298,7 @@ impl Region {
             PodNotice::Notices => self.look_for_notices(),
             PodNotice::AskDigest { broker, known } => self.digest_asked(from, broker, known),
             PodNotice::NoBroker { broker } => self.broker_absent(from, broker),
+            PodNotice::Closed { broker, version } => self.broker_closed(from, broker, version),
             PodNotice::AskClients { number, broker, question } => {
                 self.asked_for_clients(from, number, broker, question);
             }

@@ -32,6 +32,10 @@ impl Joins {
         }
     }
 
+    pub(super) fn left(&self, broker: u64) {
+        self.lock().done.remove(&broker);
+    }
+
     pub(super) fn is_done(&self, broker: u64) -> bool {
         self.lock().done.contains(&broker)
     }

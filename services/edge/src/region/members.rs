@@ -97,6 +97,11 @@ impl Members {
         });
     }
 
+    pub(super) fn forget_broker(&mut self, broker: u64) {
+        self.own.retain(|(of, ..), _| *of != broker);
+        self.theirs.values_mut().for_each(|groups| groups.retain(|(of, ..), _| *of != broker));
+    }
+
     fn number(&mut self, pod: PodId) -> u32 {
         let known = self.pods.iter().position(|known| *known == pod);
         let number = known.unwrap_or_else(|| {

@@ -310,7 +310,7 @@ impl Region {
             (Metric { kind: "counter", name, labels: "", help }, count.load(Ordering::Relaxed))
         });
         let fabric = self.fabric.get().into_iter().flat_map(|fabric| fabric.counters().metrics());
-        fabric.map(of_fabric).chain(own).chain(self.digests.metrics())
+        fabric.map(of_fabric).chain(own).chain(self.digests.metrics(&self.spread()))
     }
 
     pub(crate) fn have_confirmed(&self, broker: &Broker, announced: u64) -> bool {

@@ -33,7 +33,7 @@ impl Opening {
 }
 
 impl Digests {
-    fn opening(&self) -> MutexGuard<'_, HashMap<u64, Opening>> {
+    pub(super) fn opening(&self) -> MutexGuard<'_, HashMap<u64, Opening>> {
         lock(&self.opening)
     }
 }
@@ -61,7 +61,7 @@ impl Region {
 
     pub(super) fn being_opened(&self) -> Vec<Arc<Broker>> {
         let openings: Vec<u64> = self.digests.opening().keys().copied().collect();
-        openings.into_iter().filter_map(|broker| self.brokers.by_id(broker)).collect()
+        openings.into_iter().filter_map(|broker| self.brokers.peek(broker)).collect()
     }
 
     /// The pod has answered, or was lost.
@@ -87,7 +87,7 @@ impl Region {
             |_: &u64, opening: &mut Opening| opening.is_asked() && now >= opening.asked_at + OPEN_MS;
         let over: Vec<(u64, Opening)> = self.digests.opening().extract_if(is_over).collect();
         for (id, opening) in over {
-            if let Some(broker) = self.brokers.by_id(id) {
+            if let Some(broker) = self.brokers.peek(id) {
                 opening.waits_for.into_iter().for_each(|pod| self.doubt(&broker, pod));
             }
             self.joins.done(id, &self.mailboxes);

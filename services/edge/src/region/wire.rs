@@ -23,6 +23,7 @@
 //! | 19 | trace of the message that follows | as the message | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: time of sending, nanoseconds since 1970 |
 //! | 20 | time of sending of what follows | at | 8: nanoseconds since 1970 |
 //! | 21 | report of a client's trace, see [`crate::client_traces::TraceReport`] | pod | 8: number of the trace; JSON |
+//! | 22 | this pod has closed the broker | pods | 8: broker; 8: number of its last announcement, or 0 |
 //!
 //! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
 //! bytes, except the last text of a row.
@@ -55,6 +56,7 @@ pub(super) enum PodNotice<'b> {
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
     Sent { sent_ns: u64 },
     ClientTrace { number: u64, report: &'b [u8] },
+    Closed { broker: u64, version: u64 },
 }
 
 impl<'b> PodNotice<'b> {
@@ -175,6 +177,12 @@ impl<'b> PodNotice<'b> {
                 head.extend_from_slice(&number.to_be_bytes());
                 answer
             }
+            Self::Closed { broker, version } => {
+                head.push(22);
+                head.extend_from_slice(&broker.to_be_bytes());
+                head.extend_from_slice(&version.to_be_bytes());
+                &[]
+            }
             Self::ClientTrace { number, report } => {
                 head.push(21);
                 head.extend_from_slice(&number.to_be_bytes());
@@ -254,6 +262,10 @@ impl<'b> PodNotice<'b> {
             },
             20 => Self::Sent { sent_ns: u64::from_be_bytes(take(&mut rest)?) },
             21 => Self::ClientTrace { number: u64::from_be_bytes(take(&mut rest)?), report: rest },
+            22 => {
+                let broker = u64::from_be_bytes(take(&mut rest)?);
+                Self::Closed { broker, version: u64::from_be_bytes(take(&mut rest)?) }
+            }
             _ => return None,
         })
     }
@@ -312,6 +324,7 @@ mod tests {
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
             PodNotice::Sent { sent_ns: 14 },
             PodNotice::ClientTrace { number: 14, report: b"{}" },
+            PodNotice::Closed { broker: 15, version: 16 },
         ];
         for note in notes {
             let mut bytes = Vec::new();

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use millrace_access::model::BrokerLimits;
 use millrace_layers::shares::{self, PodUsage};
@@ -27,6 +28,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Lifetime of a pod's usage, milliseconds: the duration of its lease.
 const COUNTS_MS: u64 = 5_000;
 const AT_ONCE: usize = 100;
+/// How often usage of pods that are gone is looked for, and the brokers that are looked at.
+const TIDY_EVERY_MS: Millis = 60_000;
+const TIDIED: usize = 100;
 
 pub(super) fn start(
     store: Store,
@@ -34,8 +38,8 @@ pub(super) fn start(
     brokers: Arc<Brokers>,
     pod: &str,
 ) -> Result<Reporter, StartError> {
-    let mut exchange =
-        UsageExchange { store, clock, brokers, pod: pod.as_bytes().into(), last_at: clock.now() };
+    let (pod, last_at) = (pod.as_bytes().into(), clock.now());
+    let mut exchange = UsageExchange { store, clock, brokers, pod, last_at, tidy_at: last_at, tidied: None };
     Reporter::start("shares", "shares limits with other pods", move |stopped| exchange.run(&stopped))
 }
 
@@ -45,12 +49,34 @@ struct UsageExchange {
     brokers: Arc<Brokers>,
     pod: Box<[u8]>,
     last_at: Millis,
+    tidy_at: Millis,
+    /// Name of the broker up to which usage of pods that are gone was removed.
+    tidied: Option<Bytes>,
 }
 
 impl UsageExchange {
     fn run(&mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             self.tell();
+            self.tidy();
+        }
+    }
+
+    /// Removes usage of pods that are gone, some brokers at a time. The pods that open a broker remove only what is old.
+    fn tidy(&mut self) {
+        let now = self.clock.now();
+        if now < self.tidy_at {
+            return;
+        }
+        self.tidy_at = now + TIDY_EVERY_MS;
+        let (now_ms, from) = (self.clock.unix_now_ms(), self.tidied.take());
+        let tidied =
+            self.store.run(async |tx| shares::remove_stale(&tx, now_ms, from.as_deref(), TIDIED).await);
+        match block_on(tidied) {
+            Ok(next) => self.tidied = next,
+            Err(error) => {
+                tracing::warn!(%error, "the usage of pods that are gone stays in the store for now")
+            }
         }
     }
 

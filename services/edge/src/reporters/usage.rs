@@ -2,7 +2,7 @@
 
 mod points;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,6 +35,7 @@ pub(super) fn start(
     pod: &str,
     every_s: u16,
 ) -> Result<Reporter, StartError> {
+    brokers.write_usage_of_closed();
     let (pod, every_ms) = (pod.as_bytes().into(), u64::from(every_s) * 1_000);
     let run = move |stopped| Task::new(store, clock, brokers, pod, stopped).run(every_ms);
     Reporter::start("metering", "writes usage to the store", run)
@@ -133,16 +134,37 @@ impl Task {
         let to_ms = self.clock.unix_now_ms();
         let from_ms = std::mem::replace(&mut self.since_ms, to_ms);
         let span = Span { from_ms, to_ms, is_leaving: self.is_leaving };
-        let brokers = self.brokers.all();
-        let said: Vec<UsageReport> =
-            brokers.iter().filter_map(|broker| self.read_broker(broker, span)).collect();
+        // First the open ones: what is closed after this is among the closed ones, and not read twice.
+        let open = self.brokers.all();
+        let closed = self.brokers.take_closed();
+        let closed_at: HashSet<*const Broker> = closed.iter().map(Arc::as_ptr).collect();
+        for broker in &closed {
+            // Counting begins at zero when the broker is opened again.
+            let last = self.reading_of(broker);
+            let known = self.known.entry(broker.id).or_default();
+            known.reading = known.reading.since(&last);
+        }
+        let (mut said, mut are_open) = (Vec::new(), HashSet::new());
+        for broker in open.iter().filter(|broker| !closed_at.contains(&Arc::as_ptr(broker))) {
+            are_open.insert(broker.id);
+            let reading = self.reading_of(broker);
+            let known = self.known.entry(broker.id).or_default();
+            said.extend(known.report(broker.id, reading, span, self.began_ms));
+        }
+        self.known.retain(|id, known| {
+            if are_open.contains(id) {
+                return true;
+            }
+            said.extend(known.report(*id, Reading::default(), span, self.began_ms));
+            !known.history.is_written()
+        });
         for said in said.chunks(BROKERS_AT_ONCE) {
             self.number += 1;
             self.unsaid.push((self.number, said.to_vec()));
         }
     }
 
-    fn read_broker(&mut self, broker: &Broker, span: Span) -> Option<UsageReport> {
+    fn reading_of(&self, broker: &Broker) -> Reading {
         let mut reading = Reading::default();
         let now = self.clock.now();
         broker.meters.iter().for_each(|meter| reading.add(meter, now));
@@ -154,16 +176,7 @@ impl Task {
             reading.drops.iter_mut().zip(drops).for_each(|(sum, drops)| *sum += drops);
         }
         broker.acknowledged.add_to(&mut reading.latencies);
-        let known = self.known.entry(broker.id).or_default();
-        let old = std::mem::replace(&mut known.reading, reading);
-        let points = known.history.points(&counted(&reading, &old), span, self.began_ms);
-        if old == reading && points.is_empty() {
-            return None;
-        }
-        let window_ms = window_of(span.from_ms);
-        let is_new = std::mem::replace(&mut known.window_ms, window_ms) != window_ms;
-        let said = since(&reading, &old);
-        Some(UsageReport { broker: broker.id, at_ms: span.from_ms, is_new, points, ..said })
+        reading
     }
 
     fn say(&mut self) -> Result<(), LayerError> {
@@ -213,46 +226,49 @@ impl Task {
     }
 }
 
-fn counted(now: &Reading, old: &Reading) -> Point {
-    let mut point = Point {
+impl Known {
+    fn report(&mut self, broker: u64, reading: Reading, span: Span, began_ms: u64) -> Option<UsageReport> {
+        let old = std::mem::replace(&mut self.reading, reading);
+        let more = reading.since(&old);
+        let points = self.history.points(&counted(&more), span, began_ms);
+        if old == reading && points.is_empty() {
+            return None;
+        }
+        let window_ms = window_of(span.from_ms);
+        let is_new = std::mem::replace(&mut self.window_ms, window_ms) != window_ms;
+        Some(UsageReport { broker, at_ms: span.from_ms, is_new, points, ..usage(&more) })
+    }
+}
+
+fn counted(more: &Reading) -> Point {
+    Point {
         // A connection may have ended just before the last reading assumed.
-        connected_ms: now.connected_ms.wrapping_sub(old.connected_ms).cast_signed().max(0).cast_unsigned(),
-        messages_in: now.all_received[0].wrapping_sub(old.all_received[0]),
-        messages_out: now.messages_delivered.wrapping_sub(old.messages_delivered),
-        bytes_in: now.all_received[1].wrapping_sub(old.all_received[1]),
-        bytes_out: now.delivered[1].wrapping_sub(old.delivered[1]),
-        latencies: now.latencies,
-        drops: now.drops,
+        connected_ms: more.connected_ms.cast_signed().max(0).cast_unsigned(),
+        messages_in: more.all_received[0],
+        messages_out: more.messages_delivered,
+        bytes_in: more.all_received[1],
+        bytes_out: more.delivered[1],
+        latencies: more.latencies,
+        drops: more.drops,
         ..Point::default()
-    };
-    point.latencies.iter_mut().zip(old.latencies).for_each(|(count, old)| *count -= old.min(*count));
-    point.drops.iter_mut().zip(old.drops).for_each(|(count, old)| *count -= old.min(*count));
-    point
+    }
 }
 
 /// The counts between two readings, as the store adds them up.
-fn since(now: &Reading, old: &Reading) -> UsageReport {
-    let more = |now: u64, old: u64| now.wrapping_sub(old);
-    let signed = |now, old| more(now, old).cast_signed();
-    let dropped: [u64; DropCause::StoredLimit as usize] =
-        std::array::from_fn(|reason| more(now.drops[reason], old.drops[reason]));
+fn usage(more: &Reading) -> UsageReport {
+    let dropped: [u64; DropCause::StoredLimit as usize] = std::array::from_fn(|reason| more.drops[reason]);
+    let units = [more.connected_ms, more.received[0], more.delivered[0], more.received[1], more.delivered[1]];
     UsageReport {
-        units: [
-            signed(now.connected_ms, old.connected_ms),
-            signed(now.received[0], old.received[0]),
-            signed(now.delivered[0], old.delivered[0]),
-            signed(now.received[1], old.received[1]),
-            signed(now.delivered[1], old.delivered[1]),
-        ],
+        units: units.map(u64::cast_signed),
         counters: [
-            more(now.all_received[0], old.all_received[0]),
-            more(now.all_received[1], old.all_received[1]),
-            more(now.messages_delivered, old.messages_delivered),
-            more(now.delivered[1], old.delivered[1]),
+            more.all_received[0],
+            more.all_received[1],
+            more.messages_delivered,
+            more.delivered[1],
             dropped.into_iter().sum(),
         ],
         drops: dropped,
-        connections: now.connections,
+        connections: more.connections,
         ..UsageReport::default()
     }
 }

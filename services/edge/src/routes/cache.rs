@@ -14,6 +14,8 @@ use crate::limits::ROUTE_CACHE_BYTES_MAX;
 /// Units of work of a match besides the nodes that it visits, and how many bytes of its result make a unit.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
+/// Calls of [`RouteCache::forget_idle`] that visit the whole cache.
+const FORGET_CALLS: usize = 5;
 /// Units of work of visiting a node in the tree of retained messages or of filters.
 pub(crate) const NODE_WORK: u64 = 2;
 
@@ -27,6 +29,8 @@ pub(crate) struct RouteCache {
     index: HashTable<usize>,
     entries: Slab<Entry>,
     hand: usize,
+    /// The next entry that [`RouteCache::forget_idle`] visits.
+    idle_hand: usize,
     bytes: usize,
     /// Since the last [`RouteCache::take_work`].
     work: u64,
@@ -94,18 +98,33 @@ impl RouteCache {
         std::mem::take(&mut self.work)
     }
 
+    /// Removes the entries of brokers without clients in a part of the cache: an entry keeps its broker open.
+    pub(crate) fn forget_idle(&mut self) {
+        let capacity = self.entries.capacity();
+        for _ in 0..capacity.div_ceil(FORGET_CALLS) {
+            self.idle_hand = if self.idle_hand + 1 < capacity { self.idle_hand + 1 } else { 0 };
+            let entry = self.entries.get(self.idle_hand);
+            if entry.is_some_and(|entry| !entry.routes.broker.has_clients()) {
+                self.remove(self.idle_hand);
+            }
+        }
+    }
+
     fn make_room(&mut self, bytes: usize) {
         while self.bytes + bytes > ROUTE_CACHE_BYTES_MAX && !self.entries.is_empty() {
             self.hand = if self.hand + 1 < self.entries.capacity() { self.hand + 1 } else { 0 };
             let Some(entry) = self.entries.get_mut(self.hand) else { continue };
-            if std::mem::take(&mut entry.is_used) {
-                continue;
+            if !std::mem::take(&mut entry.is_used) {
+                self.remove(self.hand);
             }
-            let Entry { hash, bytes, .. } = self.entries.remove(self.hand);
-            self.bytes -= bytes;
-            if let Ok(found) = self.index.find_entry(hash, |key| *key == self.hand) {
-                found.remove();
-            }
+        }
+    }
+
+    fn remove(&mut self, key: usize) {
+        let Entry { hash, bytes, .. } = self.entries.remove(key);
+        self.bytes -= bytes;
+        if let Ok(found) = self.index.find_entry(hash, |of| *of == key) {
+            found.remove();
         }
     }
 }

@@ -108,6 +108,8 @@ pub(super) enum Outcome {
     Nothing,
     /// The store can never hold it; nothing of it was written.
     Refused(LayerError),
+    /// The store failed; nothing of it was written.
+    Unstored,
     Attached(Box<Attached>),
     /// Another pod has the session, and was asked to release it.
     Elsewhere(Bytes),

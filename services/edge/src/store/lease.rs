@@ -35,8 +35,6 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 const HEAD_START_MS: u64 = 10_000;
 /// Live pods that wait for each other.
 const RANK_MAX: usize = 3;
-/// Leases that a scan reads; the scan does not see further pods.
-const PODS_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Leases {
@@ -139,7 +137,7 @@ fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, LayerError>> {
     let asked = shared.layers.run(async |tx| {
         // The time of this attempt, so that each renewal changes the row.
         pods::renew(&tx, &shared.owner, shared.clock.unix_now_ms() + LEASE_MS)?;
-        pods::list(&tx, PODS_MAX).await
+        pods::list(&tx).await
     });
     let mut asked = pin!(asked);
     loop {
@@ -154,7 +152,7 @@ fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, LayerError>> {
 
 /// The names of the other pods that have a lease. A dead pod is among them until it is recovered.
 pub(super) async fn others(shared: &Shared) -> Result<Vec<Bytes>, LayerError> {
-    let pods = shared.layers.run(async |tx| pods::list(&tx, PODS_MAX).await).await?;
+    let pods = shared.layers.run(async |tx| pods::list(&tx).await).await?;
     Ok(pods.into_iter().map(|pod| pod.name).filter(|name| **name != *shared.owner).collect())
 }
 

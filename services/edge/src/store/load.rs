@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use millrace_layers::index::{self, IndexPart, IndexRow, IndexedStream};
-use millrace_layers::{BrokerId, LayerError, Store, retained, sessions, subscriptions};
+use millrace_layers::{BrokerId, LayerError, Store, metering, retained, sessions, subscriptions};
 use millrace_storage::{Read, Transaction, block_on};
 
 use super::record;
@@ -16,7 +16,7 @@ use crate::clock::{Clock, seconds};
 
 const PAGE: usize = 1000;
 
-/// Returns the number of the broker's sessions.
+/// Returns the number of the broker's sessions that wait for their clients.
 pub(super) fn all(
     store: &Store,
     clock: &Clock,
@@ -30,16 +30,13 @@ pub(super) fn all(
 
 fn sessions(store: &Store, broker: &Broker) -> Result<usize, LayerError> {
     let id = broker.id;
-    let (mut count, mut from) = (0, None);
-    loop {
-        let after: Option<&[u8]> = from.as_deref();
-        let page = block_on(store.run(async |tx| sessions::list(&tx, id, after, PAGE).await))?;
-        count += page.len();
-        match page.into_iter().last() {
-            Some((client, _)) => from = Some(client),
-            None => return Ok(count),
-        }
-    }
+    let (waiting, first) = block_on(store.run(async |tx| {
+        let waiting = metering::held(&tx, id).await?.sessions;
+        Ok((waiting, sessions::list(&tx, id, None, 1).await?))
+    }))?;
+    // The first one may have its client on another pod, and then does not wait.
+    broker.has_sessions.store(!first.is_empty(), Ordering::Relaxed);
+    Ok(usize::try_from(waiting).unwrap_or(usize::MAX))
 }
 
 /// Also removes expired messages from the store. Stops where memory has no room for more: the broker then lacks the

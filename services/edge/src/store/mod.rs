@@ -13,6 +13,7 @@ mod apply;
 mod away;
 mod backlog;
 mod claims;
+mod closing;
 mod costs;
 mod duties;
 mod gather;
@@ -157,7 +158,8 @@ impl Store {
             patiently(clock, "cannot make a broker in the store", || {
                 block_on(shared.layers.ensure_broker(name.as_bytes()))
             })?;
-            patiently(clock, "cannot read a broker from the store", || shared.open(name))?;
+            let opened = patiently(clock, "cannot read a broker from the store", || shared.open(name))?;
+            opened.iter().for_each(|broker| broker.stay_open());
         }
         // Wills of an earlier process's sessions go to the clients of all pods.
         if let Some(region) = &shared.region {

@@ -5,7 +5,7 @@
 //! same time: neither other brokers, nor the pages of sessions, nor the writer wait for a large one.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,15 +37,34 @@ impl Sized for ToOpen {
 
 #[derive(Default)]
 pub(super) struct Openings {
-    /// Brokers that are being opened, each with the event loops that wait for it.
+    /// Brokers that are being opened or closed, each with the event loops that wait for it.
     begun: Mutex<HashMap<Box<str>, Vec<u16>>>,
     ended: Condvar,
     /// Brokers for which [`Shared::are_open`] has asked: `false` while they are queued or being opened, `true` after
     /// that has failed.
     due: Mutex<HashMap<Arc<str>, bool>>,
+    /// When idle brokers are looked for next.
+    pub(super) look_at: AtomicU64,
 }
 
 impl Openings {
+    /// Returns false if the broker is being opened or closed. Until [`Openings::end`] nobody else opens it.
+    pub(super) fn begin(&self, name: &str) -> bool {
+        let mut begun = self.begun();
+        let is_free = !begun.contains_key(name);
+        if is_free {
+            begun.insert(name.into(), Vec::new());
+        }
+        is_free
+    }
+
+    /// Returns the event loops that have asked for the broker meanwhile.
+    pub(super) fn end(&self, name: &str) -> Vec<u16> {
+        let waiting = self.begun().remove(name);
+        self.ended.notify_all();
+        waiting.unwrap_or_default()
+    }
+
     fn begun(&self) -> MutexGuard<'_, HashMap<Box<str>, Vec<u16>>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,25 +86,26 @@ struct Opening<'s> {
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         let openings = &self.shared.openings;
-        let waiting = openings.begun().remove(self.name);
-        openings.ended.notify_all();
+        let waiting = openings.end(self.name);
         match &self.opened {
             Some(_) => drop(openings.due().remove(self.name)),
             None => openings.due().get_mut(self.name).into_iter().for_each(|has_failed| *has_failed = true),
         }
-        for core in waiting.unwrap_or_default() {
+        for core in waiting {
             self.shared.answer_opened(core, self.name.into(), self.opened.as_ref().map(Option::as_ref));
         }
     }
 }
 
 pub(super) fn run(shared: &Shared) {
+    let wait = shared.look_every_ms().map_or(WAIT, |every_ms| WAIT.min(Duration::from_millis(every_ms)));
     loop {
-        match shared.opens.take_some(WAIT, 1) {
+        match shared.opens.take_some(wait, 1) {
             Taken::Work(asked) => asked.into_iter().for_each(|one| shared.open_for(one)),
             Taken::Nothing => {}
             Taken::Closed => return,
         }
+        shared.close_idle();
     }
 }
 
@@ -179,10 +199,11 @@ impl Shared {
         let found =
             block_on(self.layers.run(async |tx| catalog::get(&tx, name.as_bytes(), Read::Snapshot).await))?;
         let Some(found) = found else { return Ok(None) };
-        let broker = Arc::new(Broker::new(found.id, name, self.mailboxes.len()));
+        let broker = Broker::new(found.id, name, self.mailboxes.len());
+        broker.elsewhere.own.lock().begin(self.brokers.closings());
+        let broker = Arc::new(broker);
         self.brokers.count_retained_of(&broker);
         let sessions = load::all(&self.layers, &self.clock, &self.brokers, &broker)?;
-        broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
         broker.counters[self.mailboxes.len()].sessions.add(sessions);
         broker.set_records(access::load(&self.layers, &broker)?);
         let id = broker.id;

@@ -20,7 +20,6 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 pub(super) const TOLD_TICK_MS: u64 = 1_000;
 /// How long an ending process waits for the last renewal of its lease.
 const FAREWELL: Duration = Duration::from_secs(5);
-const PODS_MAX: usize = 1_000;
 /// Delays after which an event loop is notified again of a lost session: at first it may still wait for the session's
 /// first page, and have no connection to close.
 const AGAIN_MS: [u64; 3] = [500, 2_000, 10_000];
@@ -154,8 +153,8 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
             // Another pod ends them once the lease is over.
             return Ok(());
         }
-        for pod in pods::list(&tx, PODS_MAX).await?.iter().filter(|pod| *pod.name == *shared.owner) {
-            pods::remove(&tx, pod).await?;
+        if let Some(pod) = pods::get(&tx, &shared.owner).await? {
+            pods::remove(&tx, &pod).await?;
         }
         pods::clear_marker(&tx, shared.owner.as_ref())?;
         Ok(())

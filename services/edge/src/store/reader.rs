@@ -98,7 +98,7 @@ fn trim(shared: &Shared, all: bool) {
     let grown = std::mem::take(&mut *shared.touched.lock().unwrap_or_else(PoisonError::into_inner));
     let mut small = Vec::new();
     for ((broker, stream), messages) in grown {
-        let Some(broker) = shared.brokers.by_id(broker) else { continue };
+        let Some(broker) = shared.brokers.peek(broker) else { continue };
         let keep = Keep::of(shared, &broker);
         // Few messages may still be many bytes.
         let is_due = all

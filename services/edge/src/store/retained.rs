@@ -89,17 +89,14 @@ impl RetainedRead {
 
     async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<Step, LayerError> {
         let replays = &mut self.subscribe.pending.replays;
-        let Some(replay) = replays.get(self.at) else { return Ok(Step::Done) };
-        let is_sys = replay.filter.starts_with("$SYS/");
+        if self.at >= replays.len() {
+            return Ok(Step::Done);
+        }
         if !self.reader.pages.has_filters() {
             let filters = replays.iter().map(|replay| replay.filter.clone()).collect();
             self.reader.pages = RetainedPages::new(self.subscribe.session.broker.id, filters);
         }
-        let is_last = match is_sys {
-            true => Ok(true),
-            false => self.reader.read(layers, clock, self.at).await,
-        };
-        match is_last {
+        match self.reader.read(layers, clock, self.at).await {
             Ok(is_last) => (self.at, self.failures) = (self.at + usize::from(is_last), 0),
             Err(error) if may_pass(&error) && self.failures + 1 < FAILURES_MAX => {
                 self.failures += 1;

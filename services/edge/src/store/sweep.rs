@@ -4,11 +4,11 @@
 use std::cell::Cell;
 
 use futures_util::future::join_all;
-use millrace_layers::due::{self, SHARDS};
+use millrace_layers::due::{self, Due, SHARDS};
 use millrace_layers::pods::{self, Pod};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_layers::{LayerError, subscriptions};
-use millrace_storage::TransactionOption;
+use millrace_storage::{Read, TransactionOption};
 
 use super::apply::{Applier, is_hopeless};
 use super::duties::Duty;
@@ -16,6 +16,8 @@ use super::writer::{CONFLICTS, Writer, may_pass};
 
 /// Sessions that are ended together, before the transaction checks whether it is full.
 const TOGETHER: usize = 5;
+/// A due entry that cannot be settled at all is tried again after this time.
+const PUT_OFF_MS: u64 = 3_600_000;
 
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
@@ -51,7 +53,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
     };
     match writer.duties.halve(error, sessions) {
         Ok(()) => Some(Duty::Due(shard, now_ms)),
-        Err(error) if is_hopeless(&error) && drop_first(writer, shard, now_ms, &error) => {
+        Err(error) if is_hopeless(&error) && settle_first(writer, shard, now_ms, &error) => {
             Some(Duty::Due(shard, now_ms))
         }
         Err(error) => {
@@ -78,17 +80,34 @@ fn conflicts_max(sessions: usize, alone: u32) -> u32 {
     if sessions > 1 { 1 } else { alone }
 }
 
-/// Drops the first due entry of a shard, because it can never be written and would block all later ones. The session
-/// stays until its client connects again. Returns false when the entry cannot be dropped now.
-fn drop_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &LayerError) -> bool {
-    let dropped = writer.transact(&[], CONFLICTS, &async |applier| {
+/// Settles the first due entry of a shard without publishing its will, because the store can never hold what the entry
+/// writes, and all later ones would wait for it. If that fails too, as for a session that cannot be read, the entry is
+/// put off. Returns false when the store takes neither now.
+fn settle_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &LayerError) -> bool {
+    let settled = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
-        due::take_due(applier.tx, shard, now_ms, 1).await.map(|_| ())
+        let first = due::take_due(applier.tx, shard, now_ms, 1).await?;
+        settle_all(applier, first, now_ms, Some(why)).await
     });
-    if dropped.is_ok() {
-        tracing::error!(error = %why, shard, "a job that is due is dropped: the store can never hold what it writes");
+    match settled {
+        Ok((applied, stamp)) => {
+            writer.swept(applied, stamp);
+            return true;
+        }
+        Err(error) if !is_hopeless(&error) => return false,
+        Err(_) => {}
     }
-    dropped.is_ok()
+    let put_off = writer.transact(&[], CONFLICTS, &async |applier| {
+        applier.tx.set_option(TransactionOption::Cleanup);
+        for due in due::take_due(applier.tx, shard, now_ms, 1).await? {
+            due::schedule(applier.tx, &Due { at_ms: now_ms + PUT_OFF_MS, ..due })?;
+        }
+        Ok(())
+    });
+    if put_off.is_ok() {
+        tracing::error!(error = %why, shard, "a session that is due cannot be ended; it is tried again in an hour");
+    }
+    put_off.is_ok()
 }
 
 fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
@@ -106,12 +125,18 @@ async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) 
             break;
         }
         settled += all.len();
-        settle_all(applier, all, now_ms).await?;
+        settle_all(applier, all, now_ms, None).await?;
     }
     Ok(())
 }
 
-async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> Result<(), LayerError> {
+/// `wills_dropped`: why no will is published.
+async fn settle_all(
+    applier: &Applier<'_>,
+    all: Vec<Due>,
+    now_ms: u64,
+    wills_dropped: Option<&LayerError>,
+) -> Result<(), LayerError> {
     applier.shared.open_all(all.iter().map(|due| due.broker))?;
     for due in all {
         let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };
@@ -119,8 +144,10 @@ async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> R
         let id = SessionId { broker: broker.id, client: &due.client };
         let before = subscriptions::list(applier.tx, id).await?;
         let settled = sessions::settle(applier.tx, &due, now_ms).await?;
-        if let Some(will) = settled.will {
-            applier.will(&broker, &will).await?;
+        match (settled.will, wills_dropped) {
+            (Some(_), Some(why)) => applier.applied().wills_dropped.push((broker.clone(), why.clone())),
+            (Some(will), None) => applier.will(&broker, &will).await?,
+            (None, _) => {}
         }
         if settled.ended {
             applier.applied().count(&broker).ended += 1;
@@ -231,12 +258,17 @@ fn abandon(
             let before = subscriptions::list(applier.tx, id).await?;
             if !is_own {
                 // The pod may be alive: the notice makes it close the connection.
-                let record = sessions::get(applier.tx, id, millrace_storage::Read::Snapshot).await?;
+                let record = sessions::get(applier.tx, id, Read::Snapshot).await?;
                 pods::notify_lost(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
             }
             applier.queue_server_lost(&broker, id, owner).await?;
             if let Some(will) = sessions::abandon(applier.tx, id, owner, now_ms).await? {
                 applier.will(&broker, &will).await?;
+            }
+            if is_own {
+                // The broker was opened before the session became offline, and has not counted it.
+                let is_left = sessions::get(applier.tx, id, Read::Snapshot).await?.is_some();
+                applier.applied().count(&broker).began += usize::from(is_left);
             }
             applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }

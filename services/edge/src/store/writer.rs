@@ -412,6 +412,7 @@ impl<'s> Writer<'s> {
         self.save_groups_in_time();
         if now_ms >= self.swept_at + TICK.as_millis() as u64 {
             self.swept_at = now_ms;
+            self.routes.forget_idle();
             if !self.unleft.is_empty() {
                 self.duties.add(Duty::Unleft);
             }
@@ -428,15 +429,13 @@ impl<'s> Writer<'s> {
                 }
             }
             self.save_groups();
-            if self.shared.is_shared {
-                self.save_all_claims();
-                let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-                if !is_told || now_ms >= self.looked_around_at + LOOK_AROUND_TOLD_MS {
-                    self.looked_around_at = now_ms;
-                    self.claims.all_grew();
-                }
-                self.claim_more();
+            self.save_all_claims();
+            let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
+            if !is_told || now_ms >= self.looked_around_at + LOOK_AROUND_TOLD_MS {
+                self.looked_around_at = now_ms;
+                self.claims.all_grew();
             }
+            self.claim_more();
         }
         duties::step(self);
     }

@@ -1,9 +1,11 @@
 //! Retained messages (section 3.3.1.3 of MQTT 3.1.1).
 
-use millrace_mqtt::Version::V311;
-use millrace_mqtt::{Publish, QoS};
+use std::collections::HashSet;
 
-use crate::common::{Client, Server, publish, publish_qos};
+use millrace_mqtt::Version::V311;
+use millrace_mqtt::{Packet, Properties, Publish, QoS, SubscribeOptions, encode};
+
+use crate::common::{Client, Server, ack, id, publish, publish_qos};
 
 fn retained<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
     Publish { retain: true, ..publish(topic, payload) }
@@ -58,6 +60,52 @@ fn a_new_subscription_gets_the_last_retained_message_of_every_matching_topic() {
     assert_eq!(kept(&server, "+", 2), [all[0], ("b", b"other", qos)]);
     assert_eq!(kept(&server, "c", 0), []);
     assert_eq!(kept(&server, "#", 4).len(), 4);
+}
+
+#[test]
+fn each_of_many_subscribes_sent_at_once_gets_its_retained_messages() {
+    //= [MQTT-3.3.1-6] v3.1.1
+    const SUBSCRIBES: u16 = 60;
+    let server = Server::start();
+    let mut ann = Client::connect(&server, V311, "ann");
+    for number in 0..SUBSCRIBES {
+        for message in 0..30 {
+            let topic = format!("f/{number}/{message}");
+            ann.publish(Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, &topic, b"x") });
+        }
+    }
+    let mut bob = Client::connect(&server, V311, "bob");
+    let mut bytes = Vec::new();
+    let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
+    // Some filters come again before their retained messages have been sent.
+    for (packet_id, number) in (1..).zip((0..SUBSCRIBES).chain(SUBSCRIBES - 10..SUBSCRIBES)) {
+        let filter = format!("f/{number}/+");
+        encode::subscribe(id(packet_id), Properties::EMPTY, [(&*filter, options)], V311, &mut bytes);
+    }
+    bob.send_bytes(&bytes);
+    let (mut subacks, mut topics) = (0, HashSet::new());
+    while subacks < SUBSCRIBES + 10 || topics.len() < usize::from(SUBSCRIBES) * 30 {
+        match bob.recv() {
+            Packet::SubAck(_) => subacks += 1,
+            Packet::Publish(message) => {
+                topics.insert(message.topic);
+                bob.send(&Packet::PubAck(ack(message.packet_id.unwrap())));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_retained_state_of_a_bridge_comes_to_new_subscriptions() {
+    //= [MQTT-3.3.1-5] [MQTT-3.3.1-6] v3.1.1
+    let server = Server::start();
+    let mut bridge = Client::connect(&server, V311, "bridge");
+    let topic = "$SYS/broker/connection/b1/state";
+    bridge.publish(Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, topic, b"1") });
+    for filter in [topic, "$SYS/broker/connection/+/state", "$SYS/broker/connection/#"] {
+        assert_eq!(kept(&server, filter, 1), [(topic, &b"1"[..], QoS::AtLeastOnce)], "{filter}");
+    }
 }
 
 #[test]

@@ -280,6 +280,33 @@ fn retain_handling_decides_when_retained_messages_are_sent() {
 }
 
 #[test]
+fn a_filter_twice_in_one_subscribe_gets_retained_messages_if_either_asks_for_them() {
+    //= [MQTT-3.8.4-5] [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
+    let server = Server::start();
+    let mut ann = Client::connect(&server, V5, "ann");
+    ann.publish(Publish { retain: true, ..publish("t", b"x") });
+    let (send, new, none) = (RetainHandling::Send, RetainHandling::SendIfNew, RetainHandling::DoNotSend);
+    for (first, second, is_sent) in [
+        (send, none, true),
+        (none, send, true),
+        (new, none, true),
+        (new, new, true),
+        // The first occurrence makes the subscription, so it is not new for the second.
+        (none, new, false),
+        (none, none, false),
+    ] {
+        let mut bob = Client::connect(&server, V5, "bob");
+        let filter =
+            |retain_handling| ("t", SubscribeOptions { retain_handling, ..options(QoS::AtMostOnce) });
+        bob.subscribe_all(&[filter(first), filter(second)], Properties::EMPTY);
+        if is_sent {
+            assert_eq!(bob.recv_publish().payload, b"x", "{first:?} {second:?}");
+        }
+        bob.expect_nothing();
+    }
+}
+
+#[test]
 fn unsuback_has_the_packet_id_and_a_reason_for_each_filter_in_order() {
     //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.10.4-6] [MQTT-3.11.3-1] [MQTT-3.11.3-2] [MQTT-2.2.1-6] v5
     let server = Server::start();

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bytes::Bytes;
+use millrace_edge::EdgeLimits;
 use millrace_layers::{Store, catalog, retained};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
@@ -19,7 +20,18 @@ use crate::tools::{eventually, metric, now};
 
 /// An edge behind a gateway; these brokers are made if they are not there.
 pub(crate) fn start(database: &Database, threads: usize, brokers: &[&str]) -> Server {
+    start_with(database, threads, brokers, |_| {})
+}
+
+/// The same with other limits.
+pub(crate) fn start_with(
+    database: &Database,
+    threads: usize,
+    brokers: &[&str],
+    change: impl FnOnce(&mut EdgeLimits),
+) -> Server {
     Server::on(database, |config| {
+        change(&mut config.limits);
         config.threads = threads;
         config.gateway_listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
         config.gateway_from = vec!["127.0.0.1/32".parse().unwrap()];
@@ -318,13 +330,15 @@ fn a_broker_that_takes_long_to_open_delays_neither_others_nor_the_writer() {
         properties: soon,
         ..connect(V5, "slow device")
     };
-    open(&server, "acme", device).cut();
+    let mut device = open(&server, "acme", device);
+    device.subscribe("slow", QoS::AtLeastOnce);
+    device.cut();
     eventually(|| metric(&server, "millrace_connections_open", "") == 0, || "it is connected".into());
     server.edge.shutdown(Duration::from_secs(5));
 
     let server = start(&far.database(), 2, &["default"]);
     let _mended = Mended(far.clone());
-    // The list of the sessions of acme is not read beyond the device.
+    // The list of the filters of acme is not read beyond this one.
     far.set(Way::Slow);
     let mut of_acme: Vec<Client> = (0..WAITING)
         .map(|number| {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use millrace_layers::sessions::{self, Attach, Detach, SessionId};
+use millrace_layers::shares::{self, PodUsage};
 use millrace_layers::{LayerError, Store, pods};
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Connect, Packet, QoS, Will};
@@ -25,7 +26,7 @@ fn with_will(pod: &Server, id: &str) -> Client {
 }
 
 fn leases(store: &Store) -> HashMap<Bytes, u64> {
-    let listed = block_on(store.run(async |tx| pods::list(&tx, 100).await)).unwrap();
+    let listed = block_on(store.run(async |tx| pods::list(&tx).await)).unwrap();
     listed.into_iter().map(|pod| (pod.name, pod.until_ms)).collect()
 }
 
@@ -175,4 +176,45 @@ fn publishes_go_on_while_many_sessions_expire() {
     });
     let between = publish_meanwhile(&server, SESSIONS, left);
     assert!(between >= 3, "{between} messages");
+}
+
+#[test]
+fn a_pod_that_ends_is_forgotten_also_behind_a_thousand_others() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    block_on(store.run(async |tx| {
+        (0..1_000).try_for_each(|number| pods::renew(&tx, format!("a{number:04}").as_bytes(), now_ms()))
+    }))
+    .unwrap();
+    let last = Server::on(&database, |config| config.pod = Some("last".into()));
+    let is_listed = || {
+        let listed = block_on(store.run(async |tx| pods::list(&tx).await)).unwrap();
+        listed.iter().any(|pod| *pod.name == *b"last")
+    };
+    eventually(is_listed, || "the pod has no lease".into());
+    drop(last);
+    assert!(!is_listed());
+}
+
+#[test]
+fn what_pods_that_are_gone_have_used_of_limits_is_removed_though_nobody_opens_their_brokers() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    let broker = block_on(store.ensure_broker(b"nobody asks")).unwrap().id;
+    let used = PodUsage { connections: 1, ..PodUsage::default() };
+    block_on(store.run(async |tx| {
+        pods::renew(&tx, b"lives", now_ms())?;
+        for pod in [&b"gone"[..], b"lives"] {
+            shares::report(&tx, broker, pod, used, now_ms() + 3_600_000)?;
+        }
+        Ok(())
+    }))
+    .unwrap();
+    let _one = Server::on(&database, |config| config.pod = Some("one".into()));
+    let left = || {
+        let usage = store.run(async |tx| shares::usage_of_others(&tx, broker, b"", now_ms()).await);
+        block_on(usage).unwrap().len()
+    };
+    eventually(|| left() < 2, || "nothing is removed".into());
+    assert_eq!(left(), 1);
 }

@@ -206,7 +206,7 @@ fn the_sessions_of_a_dead_pod_get_their_wills_and_are_freed() {
         let (record, pods) = block_on(store.run(async |tx| {
             Ok::<_, millrace_layers::LayerError>((
                 sessions::get(&tx, id, read).await?,
-                pods::list(&tx, 10).await?,
+                pods::list(&tx).await?,
             ))
         }))
         .unwrap();

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{
-    Connect, Packet, PacketId, Properties, Publish, QoS, ReasonCode, RetainHandling, SubscribeOptions, encode,
+    Connect, Packet, PacketId, Properties, Property, Publish, QoS, ReasonCode, RetainHandling,
+    SubscribeOptions, encode,
 };
+use millrace_storage::Database;
 
 use crate::away::{Far, Mended, Way, named};
 use crate::common::{Client, Server, connect, id, publish_qos};
-use crate::steps::{acknowledge, lasting, say, subscribe_and_leave, take, take_until, texts};
+use crate::region::{Net, know_each_other, nets};
+use crate::steps::{acknowledge, lasting, lasting_with, say, subscribe_and_leave, take, take_until, texts};
 use crate::tools::{eventually, metric};
 
 fn send_subscribe(client: &mut Client, packet_id: u16, filter: &str, options: SubscribeOptions) {
@@ -304,5 +307,44 @@ fn a_refused_subscribe_leaves_the_former_subscription() {
             said(&mut ann, &pods[1], "three");
             assert_eq!(ann.unsubscribe(&["slow/+"]).reasons, [0], "{case}");
         }
+    }
+}
+
+#[test]
+fn messages_stay_in_order_while_a_session_subscribes_again() {
+    //= [MQTT-4.6.0-6] v5
+    const MESSAGES: u16 = 30;
+    for net in nets() {
+        let database = Database::memory();
+        let pods = ["one", "two"].map(|name| net.pod(&database, name, 1));
+        if let Net::Nats(_) = net {
+            know_each_other(&pods);
+        }
+        let mut ann = Client::open(&pods[0], lasting_with(V5, "ann", &[Property::ReceiveMaximum(2)]));
+        ann.subscribe("t", QoS::AtLeastOnce);
+        let mut bob = Client::connect(&pods[0], V5, "bob");
+        let mut subscribes = 0;
+        for number in 0..MESSAGES {
+            let text = number.to_string();
+            let message = publish_qos(QoS::AtLeastOnce, number + 1, "t", text.as_bytes());
+            assert!(!bob.publish(message).is_error());
+            if number % 5 == 0 || number % 7 == 3 {
+                subscribes += 1;
+                let qos = if number % 2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+                send_subscribe(&mut ann, 100 + number, "t", at(qos));
+            }
+        }
+        let mut got = Vec::new();
+        while got.len() < usize::from(MESSAGES) || subscribes > 0 {
+            match ann.recv() {
+                Packet::SubAck(_) => subscribes -= 1,
+                Packet::Publish(message) => {
+                    got.push(String::from_utf8(message.payload.to_vec()).unwrap());
+                    acknowledge(&mut ann, &message);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(got, (0..MESSAGES).map(|number| number.to_string()).collect::<Vec<_>>());
     }
 }

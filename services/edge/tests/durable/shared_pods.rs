@@ -155,7 +155,7 @@ fn what_the_members_of_a_dead_pod_had_goes_to_others() {
             Ok::<_, millrace_layers::LayerError>(claimed.entries.len())
         }));
         assert_eq!(claimed.unwrap(), 2);
-        let all = || block_on(store.run(async |tx| pods::list(&tx, 10).await)).unwrap();
+        let all = || block_on(store.run(async |tx| pods::list(&tx).await)).unwrap();
         eventually(|| all().iter().all(|pod| pod.name != "dead"), || "nobody takes it for dead".into());
         let mut ann = come_back(&pod, V5, "ann");
         assert_eq!(

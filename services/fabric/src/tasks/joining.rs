@@ -33,12 +33,18 @@ pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), Str
         join(shared, to, &mut tasks, &mut waiting);
     }
     loop {
-        for (to, joins) in shared.take_join_requests() {
-            if joins {
-                join(shared, to, &mut tasks, &mut waiting);
-            } else if let Some(task) = tasks.remove(&to) {
+        for (to, request) in shared.take_join_requests() {
+            if request.leaves
+                && let Some(task) = tasks.remove(&to)
+            {
                 shared.core().leave(to);
-                task.inspect(AbortHandle::abort);
+                match task {
+                    Some(task) => task.abort(),
+                    None => waiting.retain(|other| *other != to),
+                }
+            }
+            if request.joins {
+                join(shared, to, &mut tasks, &mut waiting);
             }
         }
         let list = subscribe(shared, client, &mut tasks, &mut waiting).await?;

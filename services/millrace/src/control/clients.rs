@@ -16,8 +16,6 @@ use crate::clock::now_ms;
 /// Longest wait for the pods. A pod with a million connections takes a hundredth of it for its part
 /// of a page.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Most pods whose answers one request waits for.
-const PODS_MAX: usize = 1_000;
 const NEVER: u32 = u32::MAX;
 
 pub(super) async fn list(
@@ -90,12 +88,12 @@ impl Inquiry {
     async fn begin(edge: &Edge, broker: BrokerId, question: Question) -> Result<Self, LiveError> {
         // Counts the pods with a valid lease in the store, so that the answer names pods that the
         // network does not reach.
-        let leases = edge.run(|tx| async move { pods::list(&tx, PODS_MAX).await }).await?;
+        let leases = edge.run(|tx| async move { pods::list(&tx).await }).await?;
         let alive = leases.into_iter().filter(|pod| pod.until_ms >= now_ms());
         let mut unanswered: BTreeSet<_> =
             alive.map(|pod| String::from_utf8_lossy(&pod.name).into_owned()).collect();
-        // Room for all pods and one that starts meanwhile, so that no pod waits to answer.
-        let (sender, answers) = mpsc::channel(PODS_MAX + 1);
+        // Room for all pods, this one and one that starts meanwhile, so that no pod waits to answer.
+        let (sender, answers) = mpsc::channel(unanswered.len() + 2);
         let running = edge.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref().ok_or_else(|| LiveError::Unavailable("the server is stopping".into()))?;
         let asking = edge.ask_clients(broker, question, move |said| {

@@ -77,7 +77,7 @@ async fn forget_retained(checker: &Pod, broker: BrokerId) -> LayerResult<()> {
 
 /// Removes the remaining leases and commit markers, as a sweep long after the last write would.
 async fn forget_pods(checker: &Pod) -> LayerResult<()> {
-    for lease in checker.read(async |tx| pods::list(tx, 1_000).await).await? {
+    for lease in checker.read(async |tx| pods::list(tx).await).await? {
         checker.read(async |tx| pods::remove(tx, &lease).await).await?;
     }
     let mut from: Option<Bytes> = None;
@@ -93,7 +93,7 @@ async fn forget_pods(checker: &Pod) -> LayerResult<()> {
 }
 
 async fn recover(checker: &Pod) -> LayerResult<()> {
-    let leases = checker.read(async |tx| pods::list(tx, 1_000).await).await?;
+    let leases = checker.read(async |tx| pods::list(tx).await).await?;
     let names = checker.history.borrow().pods.clone();
     for name in names.into_iter().filter(|name| name != HOLDER) {
         let known = leases.iter().find(|lease| lease.name == name.as_bytes());

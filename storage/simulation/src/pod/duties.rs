@@ -17,7 +17,6 @@ use crate::{
     plan::{LEASE_MS, LIMITED, Plant},
 };
 
-const PODS_MAX: usize = 100;
 /// Few, so that there are several pages.
 const PAGE: usize = 4;
 /// Limits of a limited stream.
@@ -44,7 +43,7 @@ impl Pod {
         let leases = self
             .read(async |tx| {
                 pods::renew(tx, name, now_ms + LEASE_MS)?;
-                pods::list(tx, PODS_MAX).await
+                pods::list(tx).await
             })
             .await?;
         self.renewed_ms.set(now_ms);

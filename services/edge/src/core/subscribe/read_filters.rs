@@ -5,7 +5,7 @@ use std::hash::BuildHasher as _;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use millrace_mqtt::{QoS, SubscribeFilters, SubscribeOptions, UnsubscribeFilters, Version};
+use millrace_mqtt::{QoS, RetainHandling, SubscribeFilters, SubscribeOptions, UnsubscribeFilters, Version};
 use smallvec::SmallVec;
 
 /// Filters of one packet that are read in one turn: 4,000 units of work, less than a connection's share.
@@ -89,7 +89,9 @@ impl FiltersToAdd {
             let place = match self.known.entry(hash, is_same, |known| known.0) {
                 Entry::Occupied(known) => {
                     let place = known.get().1;
-                    self.filters[place as usize].1 = options;
+                    let before = self.filters[place as usize].1.retain_handling;
+                    let retain_handling = both(before, options.retain_handling);
+                    self.filters[place as usize].1 = SubscribeOptions { retain_handling, ..options };
                     place
                 }
                 Entry::Vacant(new) => {
@@ -102,6 +104,16 @@ impl FiltersToAdd {
             self.places.push((place, options.qos));
         }
         ((self.places.len() - before) / PER_UNIT) as u64
+    }
+}
+
+/// How retained messages are sent for a filter that one packet has twice: if the first or the second occurrence asks for
+/// them, once.
+fn both(first: RetainHandling, second: RetainHandling) -> RetainHandling {
+    match (first, second) {
+        (RetainHandling::Send, _) | (_, RetainHandling::Send) => RetainHandling::Send,
+        // The second occurrence asks for them if the subscription is new, which it is not any more.
+        (first, _) => first,
     }
 }
 

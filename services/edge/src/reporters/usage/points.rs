@@ -58,6 +58,11 @@ impl Span {
 }
 
 impl History {
+    /// Whether the rows have all counts: without further ones no row follows.
+    pub(super) fn is_written(&self) -> bool {
+        self.hour.is_empty() && !self.has_row
+    }
+
     /// Counts towards the present minute and hour, and returns the rows to write at their ends.
     pub(super) fn points(&mut self, counted: &Point, span: Span, began_ms: u64) -> Vec<NewPoint> {
         let (mut rows, mut left) = (BTreeMap::new(), *counted);

@@ -124,6 +124,7 @@ impl Client {
             let taken = world.network.borrow_mut().take_down(link.number, now_us);
             let Some(packet) = taken else { break };
             world.note(format!("{packet:?}"));
+            world.log(|| format!("{} gets {packet:?}", self.name));
             self.receive(world, packet);
         }
         if self.link.as_ref().is_some_and(|link| !link.is_open && now_us > link.since_us + CONNECT_US) {
@@ -165,6 +166,7 @@ impl Client {
         }
         let pod = *world.pick(&up);
         let connection = world.network.borrow_mut().open(number, pod);
+        world.log(|| format!("{} connects to pod {pod} as {connection}", self.name));
         let is_clean = !self.is_ending && !self.lasts() && world.one_in(20);
         let will = (!self.is_ending && self.role != Role::Watches && world.one_in(3)).then(|| {
             self.next_will += 1;

@@ -89,6 +89,7 @@ impl Core {
         let packets = world.network.borrow_mut().take_up(number, world.micros());
         for (from, packet) in packets {
             world.note((from, format!("{packet:?}")));
+            world.log(|| format!("pod {number} gets from {from}: {packet:?}"));
             self.packet(&turn, from, packet);
         }
         self.mark(&turn);
@@ -176,6 +177,11 @@ impl Core {
             Mail::Page(target, version, page) => self.page(turn, target.slot, version, page),
             Mail::Shared { receiver, message, group, .. } => {
                 self.deliver_shared(turn, receiver.target.slot, &message, group);
+            }
+            Mail::Unsaved(checkpoint) => {
+                if let Some(local) = self.locals.get_mut(&checkpoint.target.slot) {
+                    local.unsaved(turn.world, *checkpoint);
+                }
             }
             // The sessions of the simulation read everything from the store.
             Mail::Publish { .. } | Mail::Committed(_) => {}

@@ -51,7 +51,9 @@ impl Faults {
             6..=7 if world.plan.is_shared => {
                 let pod = world.random(0..world.pods.len() as u64) as usize;
                 self.counts.borrow_mut().stalls += 1;
-                world.pods[pod].stalled_until_us.set(now_us + world.random(1..20_000_000));
+                let until_us = now_us + world.random(1..20_000_000);
+                world.log(|| format!("pod {pod} is stalled until {} ms", until_us / 1_000));
+                world.pods[pod].stalled_until_us.set(until_us);
             }
             _ => {}
         }

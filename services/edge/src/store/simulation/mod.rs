@@ -235,7 +235,6 @@ fn planted_faults_of_one_process_are_found() {
     let planted = [
         Plant::ForgetsDoubt,
         Plant::RepeatsUnknown,
-        Plant::SkipsFence,
         Plant::AcknowledgesRefused,
         Plant::ForgetsEnds,
         Plant::LetsPass,

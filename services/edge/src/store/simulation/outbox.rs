@@ -176,6 +176,11 @@ impl Outbox {
         std::mem::take(&mut self.completed)
     }
 
+    /// A checkpoint with these is not stored. An id that is used again has a new row.
+    pub(super) fn take_back(&mut self, completed: Vec<PacketId>) {
+        self.completed.extend(completed.into_iter().filter(|id| !self.stored.contains(&id.get())));
+    }
+
     /// Messages that the client has not acknowledged.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         let sent = self.flights.iter().filter_map(|(_, flight)| match flight {

@@ -111,6 +111,7 @@ impl Pod {
         self.drop_all();
         self.mailboxes[0].take(&mut Vec::new());
         self.core.take();
+        world.log(|| format!("pod {} is killed", self.number));
         world.cut_pod(self.number);
         world.wake(Actor::Writer(self.number), world.micros() + world.random(1..8_000_000));
     }
@@ -190,7 +191,8 @@ impl Pod {
         self.shared.set(Some(shared));
         world.wake(Actor::Lease(self.number), world.micros());
         again(|| block_on(shared.layers.ensure_broker(BROKER.as_bytes())));
-        again(|| shared.open(BROKER));
+        let broker = again(|| shared.open(BROKER)).expect("it is made");
+        broker.stay_open();
         again(|| match writer::abandon(shared) {
             Err(error) if !writer::may_pass(&error) => Ok(()),
             ended => ended,

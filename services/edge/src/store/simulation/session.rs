@@ -272,10 +272,17 @@ impl Local {
         Some(self.checkpoint(turn, completed))
     }
 
+    /// The store has refused a checkpoint.
+    pub(super) fn unsaved(&mut self, world: &World, checkpoint: Checkpoint) {
+        self.outbox.take_back(checkpoint.completed);
+        self.save_us = self.save_us.min(world.micros() + world.random(0..SAVE_AFTER_US));
+    }
+
     fn checkpoint(&self, turn: &Turn<'_>, completed: Vec<PacketId>) -> Checkpoint {
         let (cursor, acknowledged) = self.progress();
         let streams = self.reading.sources.iter().map(|(_, source)| source.stream).collect();
-        Checkpoint { session: self.key(turn), cursor, acknowledged, completed, streams, replayed: Vec::new() }
+        let (session, target) = (self.key(turn), target(self.number));
+        Checkpoint { session, target, cursor, acknowledged, completed, streams, replayed: Vec::new() }
     }
 
     /// Returns the last checkpoint, the detach, and the messages of shared subscriptions that others must get.

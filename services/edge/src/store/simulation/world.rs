@@ -69,6 +69,7 @@ pub(super) struct World {
     /// Everything that happened, as a number, to compare two runs.
     trace: RefCell<DefaultHasher>,
     commits: Cell<u64>,
+    is_logged: bool,
 }
 
 thread_local! {
@@ -124,6 +125,7 @@ impl World {
             late: RefCell::default(),
             trace: RefCell::default(),
             commits: Cell::new(0),
+            is_logged: std::env::var_os("SIMULATION_LOG").is_some(),
             plan,
         });
         WORLD.set(Some(world.clone()));
@@ -186,6 +188,13 @@ impl World {
 
     pub(super) fn note(&self, what: impl Hash) {
         what.hash(&mut *self.trace.borrow_mut());
+    }
+
+    /// Prints what happens, with `SIMULATION_LOG`.
+    pub(super) fn log(&self, text: impl FnOnce() -> String) {
+        if self.is_logged {
+            println!("{:>9} ms  {}", self.ms(), text());
+        }
     }
 
     pub(super) fn trace(&self) -> u64 {
@@ -317,8 +326,13 @@ impl World {
     }
 
     pub(super) fn fate(&self, is_cleanup: bool) -> Fate {
-        let is_patient = self.frames.borrow().last().is_some_and(|frame| frame.is_patient);
-        self.faults.fate(self, is_cleanup, is_patient)
+        let (pod, is_patient) =
+            self.frames.borrow().last().map_or((None, false), |frame| (frame.pod, frame.is_patient));
+        let fate = self.faults.fate(self, is_cleanup, is_patient);
+        if fate != Fate::Done {
+            self.log(|| format!("a commit of {pod:?} {fate:?}"));
+        }
+        fate
     }
 
     pub(super) fn break_engine(&self, survivor: Option<millrace_storage::Transaction>) {

@@ -90,10 +90,8 @@ impl Writer<'_> {
     }
 
     pub(super) fn claim_more(&mut self) {
-        if self.shared.is_shared {
-            self.claim_all();
-            self.send(None);
-        }
+        self.claim_all();
+        self.send(None);
     }
 
     /// Charges brokers for filters of ended sessions, which their jobs could not estimate.
@@ -188,7 +186,7 @@ impl Writer<'_> {
     }
 
     pub(in crate::store) fn answer(&mut self, write: Write, outcome: Outcome) {
-        let stored = !matches!(outcome, Outcome::Fenced);
+        let stored = !matches!(outcome, Outcome::Fenced | Outcome::Unstored);
         match (write, outcome) {
             (Write::Attach(attach), outcome) => self.answer_attach(attach, outcome),
             (Write::Subscribe(mut subscribe), outcome) => {
@@ -239,6 +237,9 @@ impl Writer<'_> {
                 let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
             }
             (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
+            (Write::Checkpoint(checkpoint), Outcome::Unstored) => {
+                self.post(checkpoint.target.core, Mail::Unsaved(checkpoint));
+            }
             (Write::Detach(detach), _) => {
                 if let Some(connection) = detach.leaves {
                     self.post(connection.core, Mail::Left(connection));

@@ -31,11 +31,9 @@ impl Writer<'_> {
             }
             // Tried again: otherwise the session's will would never be published, and the session would never expire.
             write @ (Write::Detach(_) | Write::Webhooks(_)) if !is_planted(Plant::ForgetsEnds) => {
-                self.unleft.push(Job { write, ack: None })
+                self.unleft.push(Job { write, ack: None });
             }
-            // The session is unchanged, and its next checkpoint contains this one.
-            Write::Checkpoint(_) if why == Why::Passing => {}
-            write => self.answer(write, Outcome::Fenced),
+            write => self.answer(write, Outcome::Unstored),
         }
     }
 

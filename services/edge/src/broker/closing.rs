@@ -1,0 +1,231 @@
+//! Closing brokers that nobody uses, so that memory follows the active ones. A closed broker is only rows in the store:
+//! its next client, due will or request opens it again.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Broker, Brokers};
+use crate::metrics::{self, BrokerCounters, Count};
+
+/// Closed brokers whose last usage is not written yet. While the store does not take it, no further ones are closed.
+const UNWRITTEN_MAX: usize = 1_000;
+
+#[derive(Default)]
+pub(super) struct Idleness {
+    /// Somebody looked the broker up since the last call of [`Brokers::idle`].
+    is_used: AtomicBool,
+    looks: AtomicU32,
+    stays_open: AtomicBool,
+}
+
+impl Idleness {
+    #[inline]
+    pub(super) fn note_use(&self) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct ClosedBrokers {
+    /// The thread that writes usage takes `unwritten`.
+    is_usage_written: AtomicBool,
+    unwritten: Mutex<Vec<Arc<Broker>>>,
+    count: AtomicU64,
+}
+
+impl Brokers {
+    /// The brokers that had no client and no look-up in the last `looks` calls.
+    pub(crate) fn idle(&self, looks: u32) -> Vec<(u64, Box<str>)> {
+        let known = self.read();
+        let idle = known.by_id.values().filter(|broker| broker.is_idle(looks));
+        idle.map(|broker| (broker.id, broker.name.clone())).collect()
+    }
+
+    /// Returns false, and closes nothing, if something refers to the broker or is in memory only.
+    pub(crate) fn close(&self, id: u64) -> bool {
+        let is_usage_written = self.closed.is_usage_written.load(Ordering::Relaxed);
+        let mut unwritten = self.closed.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        if unwritten.len() >= UNWRITTEN_MAX {
+            return false;
+        }
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // Only this map and the one by name refer to it, and while they are locked nobody gets a reference from them.
+        let Some(broker) = known.by_id.get(&id).filter(|broker| Arc::strong_count(broker) == 2) else {
+            return false;
+        };
+        // All changes by those who had a reference are visible now.
+        fence(Ordering::Acquire);
+        if broker.has_clients() || !broker.is_written() {
+            return false;
+        }
+        let counts = metrics::sum(broker.counters.iter().map(BrokerCounters::values));
+        let Some(broker) = known.by_id.remove(&id) else { return false };
+        known.by_name.remove(&broker.name);
+        known.closed_counts.resize(counts.len(), 0);
+        for ((sum, count), metric) in known.closed_counts.iter_mut().zip(counts).zip(BrokerCounters::METRICS)
+        {
+            if metric.kind == "counter" {
+                *sum = sum.wrapping_add(count);
+            }
+        }
+        drop(known);
+        self.closed.count.fetch_add(1, Ordering::Relaxed);
+        if is_usage_written {
+            unwritten.push(broker);
+        }
+        true
+    }
+
+    /// How many times a broker was closed: announcements of a broker that is opened again are numbered beyond those from before.
+    pub(crate) fn closings(&self) -> u64 {
+        self.closed.count.load(Ordering::Relaxed)
+    }
+
+    /// Like [`Brokers::by_id`], but does not count as use.
+    pub(crate) fn peek(&self, id: u64) -> Option<Arc<Broker>> {
+        self.read().by_id.get(&id).cloned()
+    }
+
+    /// The open brokers, and what the closed ones have counted, in the order of [`BrokerCounters::METRICS`].
+    pub(crate) fn all_with_closed_counts(&self) -> (Vec<Arc<Broker>>, Vec<u64>) {
+        let known = self.read();
+        (known.by_name.values().cloned().collect(), known.closed_counts.clone())
+    }
+
+    /// From now on the caller takes the closed brokers with [`Brokers::take_closed`].
+    pub(crate) fn write_usage_of_closed(&self) {
+        self.closed.is_usage_written.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take_closed(&self) -> Vec<Arc<Broker>> {
+        std::mem::take(&mut self.closed.unwritten.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Broker {
+    pub(crate) fn has_clients(&self) -> bool {
+        Count::sum(self.counters.iter().map(|counters| &counters.connected)) > 0
+    }
+
+    /// The settings name it, so it is open as long as the process runs.
+    pub(crate) fn stay_open(&self) {
+        self.idleness.stays_open.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stays_open(&self) -> bool {
+        self.idleness.stays_open.load(Ordering::Relaxed)
+    }
+
+    fn is_idle(&self, looks: u32) -> bool {
+        let Idleness { is_used, looks: unused, .. } = &self.idleness;
+        if is_used.swap(false, Ordering::Relaxed) || self.stays_open() || self.has_clients() {
+            unused.store(0, Ordering::Relaxed);
+            return false;
+        }
+        unused.fetch_add(1, Ordering::Relaxed) + 1 >= looks
+    }
+
+    /// Whether nothing of the broker is in memory only. The thread that trims queues visits open brokers, so one with
+    /// stored sessions and a limit that time alone exceeds stays open.
+    fn is_written(&self) -> bool {
+        let limits = self.quota.limits();
+        let is_trimmed = limits.client.queue_age_s.is_some() || limits.broker.queue_bytes.is_some();
+        self.incidents.is_empty()
+            && self.unstored_bytes.load(Ordering::Relaxed) == 0
+            && Arc::strong_count(&self.home) == 1
+            && !(is_trimmed && self.has_sessions.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Loads;
+
+    fn brokers(names: &[(u64, &str)]) -> Brokers {
+        let brokers = Brokers::new(u64::MAX, u64::MAX, Loads::new(2, 256));
+        names.iter().for_each(|(id, name)| brokers.insert(&Arc::new(Broker::new(*id, name, 2))));
+        brokers
+    }
+
+    fn close_idle(brokers: &Brokers, looks: u32) {
+        brokers.idle(looks).into_iter().for_each(|(id, _)| {
+            brokers.close(id);
+        });
+    }
+
+    fn names(brokers: &Brokers) -> Vec<String> {
+        brokers.all().iter().map(|broker| broker.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_broker_is_closed_after_some_looks_without_clients_look_ups_and_references() {
+        let brokers = brokers(&[(1, "client"), (2, "held"), (3, "idle"), (4, "named"), (5, "used")]);
+        brokers.by_id(1).unwrap().counters[1].connected.add(1);
+        let held = brokers.by_id(2).unwrap();
+        brokers.by_id(4).unwrap().stay_open();
+        for _ in 0..4 {
+            close_idle(&brokers, 3);
+            assert!(brokers.get("used").is_some());
+        }
+        assert_eq!(names(&brokers), ["client", "held", "named", "used"]);
+        assert!(brokers.by_id(3).is_none());
+        drop(held);
+        close_idle(&brokers, 3);
+        assert_eq!(names(&brokers), ["client", "named", "used"]);
+        brokers.by_id(1).unwrap().counters[1].connected.sub(1);
+        (0..4).for_each(|_| close_idle(&brokers, 3));
+        assert_eq!(names(&brokers), ["named"]);
+    }
+
+    #[test]
+    fn a_broker_with_something_in_memory_only_stays_open() {
+        let brokers = brokers(&[(1, "claimed"), (2, "queued")]);
+        let claim = brokers.by_id(1).unwrap().home.owner(7, 2).into_claim();
+        assert!(claim.is_some());
+        brokers.by_id(2).unwrap().unstored_bytes.store(1, Ordering::Relaxed);
+        (0..4).for_each(|_| close_idle(&brokers, 2));
+        assert_eq!(names(&brokers), ["claimed", "queued"]);
+        drop(claim);
+        brokers.by_id(2).unwrap().unstored_bytes.store(0, Ordering::Relaxed);
+        (0..4).for_each(|_| close_idle(&brokers, 2));
+        assert!(names(&brokers).is_empty());
+    }
+
+    #[test]
+    fn counts_of_closed_brokers_are_kept_and_their_usage_is_taken_once() {
+        let brokers = brokers(&[(1, "one"), (2, "two")]);
+        brokers.write_usage_of_closed();
+        for id in [1, 2] {
+            let broker = brokers.by_id(id).unwrap();
+            broker.counters[0].sent.add(5);
+            broker.counters[0].sessions.add(3);
+        }
+        (0..2).for_each(|_| close_idle(&brokers, 2));
+        assert_eq!(brokers.all().len(), 2, "they were just used");
+        close_idle(&brokers, 2);
+        let (all, counts) = brokers.all_with_closed_counts();
+        let of = |name| {
+            let index = BrokerCounters::METRICS.iter().position(|metric| metric.name == name);
+            counts[index.unwrap()]
+        };
+        assert_eq!((all.len(), of("millrace_messages_sent_total"), of("millrace_sessions")), (0, 10, 0));
+        assert_eq!((brokers.take_closed().len(), brokers.take_closed().len()), (2, 0));
+    }
+
+    #[test]
+    fn a_closed_broker_leaves_room_on_its_home_loop_and_in_the_sums_of_all() {
+        let brokers = brokers(&[(1, "one"), (2, "two")]);
+        assert_ne!(brokers.by_id(1).unwrap().home.core(), brokers.by_id(2).unwrap().home.core());
+        let home = brokers.by_id(1).unwrap().home.core();
+        (0..4).for_each(|_| {
+            close_idle(&brokers, 3);
+            assert!(brokers.by_id(2).is_some());
+        });
+        let third = Arc::new(Broker::new(3, "three", 2));
+        brokers.insert(&third);
+        assert_eq!(third.home.core(), home);
+    }
+}

@@ -1,0 +1,99 @@
+//! The look-up of the retained messages of one subscription, node by node.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use millrace_mqtt::QoS;
+use millrace_router::{Step, TreeSnapshot, Walk};
+use millrace_session::{Delivery, Entry, Message, Seconds};
+use smallvec::SmallVec;
+
+use crate::broker::Broker;
+use crate::jobs::replay::Replay;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tree {
+    OfBroker,
+    Sys,
+    /// Read from the store for the SUBSCRIBE alone.
+    Own,
+}
+
+pub(in crate::core) struct Lookup {
+    pub(super) tree: Tree,
+    walk: Walk<Arc<Message>>,
+    /// Found by the walk and not sent yet.
+    pub(super) found: Option<Arc<Message>>,
+    qos: QoS,
+    identifier: u32,
+    /// Set when the replay goes on after a restart: only QoS 1 and 2 messages are due, and not on these topics.
+    is_had: Option<Arc<Topics>>,
+}
+
+pub(in crate::core) type Topics = HashSet<Arc<str>, foldhash::fast::RandomState>;
+
+impl Lookup {
+    /// The look-ups of a subscription: one, and for `$SYS` topics also one of those that clients publish, the states of bridges.
+    pub(in crate::core) fn all(replay: &Replay, broker: &Broker) -> impl Iterator<Item = Self> {
+        let of_server =
+            replay.filter.starts_with("$SYS/").then(|| Self::new(replay, Tree::Sys, broker.sys.snapshot()));
+        let tree = if replay.pages.has_filters() { Tree::Own } else { Tree::OfBroker };
+        let of_clients = replay.retained.clone().map(|retained| Self::new(replay, tree, retained));
+        of_clients.into_iter().chain(of_server)
+    }
+
+    fn new(replay: &Replay, tree: Tree, retained: Arc<TreeSnapshot<Arc<Message>>>) -> Self {
+        let (qos, identifier) = (replay.qos, replay.identifier);
+        let walk = Walk::new(retained, &replay.filter);
+        Self { tree, walk, found: None, qos, identifier, is_had: None }
+    }
+
+    pub(in crate::core) fn goes_on_without(self, had: &Arc<Topics>) -> Self {
+        Self { is_had: Some(had.clone()), ..self }
+    }
+
+    pub(super) fn step(&mut self, broker: &Broker) -> Step<Arc<Message>> {
+        if self.walk.is_suspended() {
+            let tree = if self.tree == Tree::Sys { &broker.sys } else { &broker.retained };
+            self.walk.resume(tree.snapshot());
+        }
+        match self.found.take().map_or_else(|| self.walk.step(), Step::Value) {
+            Step::Value(message) if !self.is_due(&message) => Step::Nothing,
+            step => step,
+        }
+    }
+
+    fn is_due(&self, message: &Message) -> bool {
+        self.is_had
+            .as_ref()
+            .is_none_or(|had| message.qos().min(self.qos) > QoS::AtMostOnce && !had.contains(message.topic()))
+    }
+
+    /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
+    pub(super) fn release(&mut self) {
+        if self.tree != Tree::Own {
+            self.walk.suspend();
+        }
+    }
+
+    pub(super) fn delivery<'m>(&'m self, message: &'m Arc<Message>) -> Delivery<'m> {
+        Delivery {
+            message,
+            qos: message.qos().min(self.qos),
+            //= [MQTT-3.3.1-8] v5
+            //= [MQTT-3.3.1-8] v3.1.1
+            retain: true,
+            replay: true,
+            maybe_sent: false,
+            shared: 0,
+            identifiers: if self.identifier == 0 { &[] } else { std::slice::from_ref(&self.identifier) },
+        }
+    }
+}
+
+pub(super) fn unsent(lookup: &Lookup, message: Arc<Message>, now: Seconds) -> Option<Entry> {
+    let Delivery { qos, retain, replay, shared, identifiers, .. } = lookup.delivery(&message);
+    let identifiers = SmallVec::from_slice(identifiers);
+    let is_wanted = qos > QoS::AtMostOnce && !message.is_expired(now);
+    is_wanted.then_some(Entry { message, qos, retain, replay, maybe_sent: false, shared, identifiers })
+}
