@@ -20,10 +20,9 @@ use millrace_layers::webhooks::{self, WebhookId};
 use millrace_layers::{GroupedFilter, LayerError, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::Message;
-use millrace_storage::{Read, Transaction};
+use millrace_storage::Transaction;
 
 use super::load::{self, subscribers};
-use super::plant::{Plant, is_planted};
 use super::{Attached, Job, Publish, SessionKey, Shared, StreamKey, Write, record};
 use crate::broker::Broker;
 use crate::clock::seconds;
@@ -200,13 +199,7 @@ impl Applier<'_> {
     where
         Self: 'k,
     {
-        let epoch = match is_planted(Plant::SkipsFence) {
-            true => {
-                sessions::get(self.tx, session.id(), Read::Snapshot).await?.map_or(0, |record| record.epoch)
-            }
-            false => session.epoch,
-        };
-        sessions::fence(self.tx, session.id(), epoch).await
+        sessions::fence(self.tx, session.id(), self.epoch(session).await?).await
     }
 
     async fn publish(&self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, LayerError> {
@@ -257,9 +250,6 @@ impl Applier<'_> {
         let (tx, layers) = (self.tx, &self.shared.layers);
         let mut behind = brokers.to_vec();
         behind.retain(|broker| self.applied().caught_up.insert(broker.id));
-        if is_planted(Plant::IgnoresOthersFilters) {
-            return Ok(());
-        }
         join_all(behind.into_iter().map(|broker| load::changes(tx, layers, broker)))
             .await
             .into_iter()

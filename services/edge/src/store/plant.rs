@@ -1,6 +1,6 @@
 //! Faults that a test plants in the writer, to show that the simulation finds them. A build without tests has none.
 
-/// What the writer does wrong.
+/// A fault of the writer.
 #[allow(dead_code, reason = "each is planted by a test")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plant {

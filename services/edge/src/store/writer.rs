@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_layers::once::{Attempts, MarkerNumbers};
 use millrace_layers::{LayerError, pods as layer_pods};
-use millrace_storage::{Attempt, StoreError, Versionstamp};
+use millrace_storage::{Attempt, StoreError, Transaction, Versionstamp};
 
 pub(super) use self::refusals::{Why, may_pass};
 use self::refusals::{is_of_jobs, is_unknown, known};
@@ -284,8 +284,7 @@ impl<'s> Writer<'s> {
             async move {
                 shared.transactions.note_attempt(attempted.replace(attempt), attempt);
                 if attempt.maybe_committed
-                    && !is_planted(Plant::RepeatsUnknown)
-                    && let Some(stamp) = attempts.find(&tx, &shared.owner).await?
+                    && let Some(stamp) = find(attempts, &tx, shared).await?
                 {
                     return Ok(Some(stamp));
                 }
@@ -439,6 +438,18 @@ impl<'s> Writer<'s> {
         }
         duties::step(self);
     }
+}
+
+/// The versionstamp of the attempt that the commit marker names.
+async fn find(
+    attempts: &Attempts<Applied>,
+    tx: &Transaction,
+    shared: &Shared,
+) -> Result<Option<Versionstamp>, LayerError> {
+    if is_planted(Plant::RepeatsUnknown) {
+        return Ok(None);
+    }
+    attempts.find(tx, &shared.owner).await
 }
 
 /// Time of the next request for a session that was first asked for at `asked_at`: after half of the time passed so far,

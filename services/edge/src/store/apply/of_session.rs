@@ -18,13 +18,22 @@ use crate::jobs::open_places;
 use crate::quota::Limit;
 use crate::store::plant::{Plant, is_planted};
 use crate::store::{
-    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Purge, StreamKey, Subscribe, Unsubscribe, inflight,
-    record,
+    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Purge, SessionKey, StreamKey, Subscribe, Unsubscribe,
+    inflight, record,
 };
 
 use super::{Applier, HAND_OVER_MS, Outcome, WHOLE_BYTES_MAX};
 
 impl Applier<'_> {
+    /// The epoch that shows the ownership of a session.
+    pub(super) async fn epoch(&self, session: &SessionKey) -> Result<u64, LayerError> {
+        if is_planted(Plant::SkipsFence) {
+            let record = sessions::get(self.tx, session.id(), Read::Snapshot).await?;
+            return Ok(record.map_or(session.epoch, |record| record.epoch));
+        }
+        Ok(session.epoch)
+    }
+
     pub(super) async fn attach(&self, attach: &Attach) -> Result<Outcome, LayerError> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
@@ -365,7 +374,6 @@ mod tests {
 
     use super::*;
     use crate::broker::Broker;
-    use crate::store::SessionKey;
 
     fn at(number: u8) -> [u8; 12] {
         let mut place = [0; 12];

@@ -1,16 +1,17 @@
 //! An imitation of an event loop: it turns packets into jobs and mail into packets, as `services/edge/src/core` does.
 
+mod connections;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_layers::subscriptions::Subscribed;
-use millrace_mqtt::{PacketId, Properties, QoS};
+use millrace_mqtt::PacketId;
 use millrace_router::Target;
 use millrace_session::Message;
 
-use super::model::{Key, WILL_TOPIC, WILLS};
-use super::network::{ToClient, ToServer, Will};
+use super::network::{ToClient, ToServer};
 use super::pod::Pod;
 use super::publishing::Refusals;
 use super::session::Local;
@@ -19,8 +20,8 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::jobs::{
-    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, PublisherKey, Read,
-    SessionKey, SharedMessages, Subscribe, Unsubscribe, Write,
+    IdWrite, Ids, Job, Page, PendingSubscribe, PublisherKey, Read, SessionKey, SharedMessages, Subscribe,
+    Unsubscribe, Write,
 };
 use crate::mailbox::Mail;
 
@@ -41,7 +42,7 @@ pub(super) struct Core {
     pub(super) locals: BTreeMap<u32, Local>,
     pub(super) asked: BTreeSet<Asked>,
     pub(super) unconfirmed: BTreeMap<u32, Refusals>,
-    /// What members of shared subscriptions have done in this turn.
+    /// Answers of members of shared subscriptions in this turn.
     pub(super) shared: SharedMessages,
     pub(super) jobs: Vec<Job>,
     pub(super) reads: Vec<Read>,
@@ -258,114 +259,6 @@ impl Core {
         }
     }
 
-    fn connect(
-        &mut self,
-        turn: &Turn<'_>,
-        from: u32,
-        client: usize,
-        (clean, expiry_s): (bool, u32),
-        will: Option<Will>,
-    ) {
-        let local = Local::new(client, from, expiry_s, will.is_some());
-        let client: Arc<str> = local.client_id(turn.world).into();
-        self.locals.insert(from, local);
-        self.ask(turn, Asked::Attach(from));
-        let will = will.map(|will| (will_message(will), will.delay_s));
-        let attach = Attach {
-            broker: turn.broker.clone(),
-            client,
-            connection: connection(from),
-            clean,
-            expiry_s,
-            will,
-            user: None,
-            is_visitor: false,
-            asked_at: 0,
-            ask_at: 0,
-        };
-        self.jobs.push(Job { write: Write::Attach(Box::new(attach)), ack: None });
-    }
-
-    fn attached(&mut self, turn: &Turn<'_>, number: u32, attached: Option<(Box<Attached>, Option<Page>)>) {
-        let Some(local) = self.locals.get_mut(&number) else { return };
-        let Some((attached, page)) = attached else {
-            self.locals.remove(&number);
-            return turn.world.send_down(number, ToClient::Closed);
-        };
-        if local.is_cut {
-            self.locals.remove(&number);
-            turn.world.forget_connection(number);
-            if attached.epoch != 0 {
-                let now_ms = turn.pod.shared().clock.unix_now_ms();
-                let detach = Detach::unused(turn.broker.clone(), *attached, now_ms);
-                self.jobs.push(Job { write: Write::Detach(Box::new(detach)), ack: None });
-            }
-            return;
-        }
-        let (client, present) = (local.client, attached.present);
-        let filters =
-            attached.subscriptions.iter().map(|of| String::from_utf8_lossy(&of.filter).into_owned());
-        let filters: Vec<String> = filters.collect();
-        local.open(turn, *attached);
-        let others: Vec<u32> =
-            self.locals.iter().filter(|(other, _)| **other != number).map(|(other, _)| *other).collect();
-        for other in others {
-            if self.locals.get(&other).is_some_and(|of| of.client == client && of.is_open()) {
-                self.close(turn, other, true);
-            }
-        }
-        filters.iter().for_each(|filter| self.join(turn, filter));
-        turn.world.send_down(number, ToClient::ConnAck { present, filters });
-        if let Some(page) = page {
-            let version = self.locals[&number].reading.version;
-            self.page(turn, number, version, Some(page));
-        }
-    }
-
-    /// The connection ends from this side, or the client is gone. A session that another owner has is not written.
-    pub(super) fn close(&mut self, turn: &Turn<'_>, number: u32, is_lost: bool) {
-        let Some(local) = self.locals.get(&number).filter(|local| local.is_open()) else { return };
-        if local.is_cut {
-            turn.world.forget_connection(number);
-        } else {
-            turn.world.send_down(number, ToClient::Closed);
-        }
-        if is_lost {
-            self.end(turn, number, true, false);
-        } else {
-            self.detach(turn, number, true, false);
-        }
-    }
-
-    fn detach(&mut self, turn: &Turn<'_>, number: u32, keep_will: bool, leaves: bool) {
-        if let Some((checkpoint, detach)) = self.end(turn, number, keep_will, leaves) {
-            if let Some(checkpoint) = checkpoint {
-                self.jobs.push(Job { write: Write::Checkpoint(Box::new(checkpoint)), ack: None });
-            }
-            self.jobs.push(Job { write: Write::Detach(Box::new(detach)), ack: None });
-        }
-    }
-
-    /// Takes the session out of memory.
-    fn end(
-        &mut self,
-        turn: &Turn<'_>,
-        number: u32,
-        keep_will: bool,
-        leaves: bool,
-    ) -> Option<(Option<Checkpoint>, Detach)> {
-        self.forget_unconfirmed(number);
-        let mut local = self.locals.remove(&number)?;
-        local.leave_groups(turn);
-        let (checkpoint, detach, mut ended) =
-            local.detach(turn, keep_will, leaves.then(|| connection(number)));
-        self.shared.settled.extend(ended.outbox.take_settled(turn.broker.id));
-        for entry in ended.left {
-            self.give_back(turn, &entry.message, entry.shared);
-        }
-        Some((checkpoint, detach))
-    }
-
     pub(super) fn write_ids(&mut self, turn: &Turn<'_>, number: u32, write: IdWrite) {
         let (id, kind) = key(&write);
         // A client that sends PUBREC again gets its answer once.
@@ -423,13 +316,6 @@ impl Core {
 
 pub(super) fn publisher_of(turn: &Turn<'_>, client: &str) -> PublisherKey {
     PublisherKey { broker: turn.broker.id, publisher: record::publisher(client) }
-}
-
-fn will_message(will: Will) -> Arc<Message> {
-    let key = Key { publisher: WILLS, number: will.number };
-    let message =
-        Message::new(WILL_TOPIC.into(), QoS::AtLeastOnce, false, Properties::EMPTY, &key.payload(), 0);
-    Arc::new(message)
 }
 
 pub(super) fn session_key(turn: &Turn<'_>, client: &str, epoch: u64) -> SessionKey {

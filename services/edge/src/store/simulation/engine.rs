@@ -35,7 +35,7 @@ impl Host for SimulatedHost {
     }
 }
 
-/// What becomes of a commit.
+/// The fate of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Done,
@@ -103,7 +103,7 @@ impl SimulatedTransaction {
     }
 }
 
-// What is written was checked before it came here.
+// The outer transaction has checked all arguments.
 impl EngineTransaction for SimulatedTransaction {
     fn read_version(&self) -> Reply<'_, StoreVersion> {
         match world().before_read() {

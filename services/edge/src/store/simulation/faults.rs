@@ -1,4 +1,4 @@
-//! What goes wrong: with the store, and with pods.
+//! Faults of the store and of pods.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,5 +1,5 @@
-//! Runs the real writer, reader and lease keeper over a store in memory: one thread, a simulated time, and a seed that decides
-//! what goes wrong and who acts next. Decision 0049 has the reasons and the limits.
+//! Runs the real writer, reader and lease thread over a store in memory: one thread, a simulated time, and a seed that decides
+//! what goes wrong and who acts next. Decision 0048 has the reasons and the limits.
 //!
 //! ```text
 //! clients <── packets, lost connections ──> event loops (imitated) ── jobs ──> writer (real) ──> store in memory
@@ -20,6 +20,7 @@ mod outbox;
 mod pod;
 mod publishing;
 mod session;
+mod tests;
 mod world;
 
 use std::fmt;
@@ -42,7 +43,7 @@ struct Plan {
     is_shared: bool,
     publishers: usize,
     subscribers: usize,
-    /// Of a shared subscription.
+    /// Members of the shared subscription.
     members: usize,
     seconds: u64,
     /// Mean time between two actions of a client, ms.
@@ -177,75 +178,4 @@ fn finish(world: &Rc<World>) {
     if !left.is_empty() {
         world.model.borrow().violated(&format!("keys of these kinds are left: {left:?}"));
     }
-}
-
-/// Runs with many seeds; prints what they did.
-fn run_all(plans: impl Iterator<Item = Plan>) {
-    for plan in plans {
-        let seed = plan.seed;
-        let outcome = run(plan, None);
-        println!("seed {seed}: {outcome}");
-        assert!(outcome.acknowledged > 0 && outcome.delivered > 0, "a run of nothing");
-    }
-}
-
-/// As many seeds from `SIMULATION_FIRST` on as `SIMULATION_SEEDS` says.
-fn seeds(standard: u64) -> std::ops::Range<u64> {
-    let of = |name: &str, standard: u64| {
-        std::env::var(name).map_or(standard, |text| text.parse().expect("a number"))
-    };
-    let first = of("SIMULATION_FIRST", 1);
-    first..first + of("SIMULATION_SEEDS", standard)
-}
-
-#[test]
-fn one_process_keeps_its_promises() {
-    run_all(seeds(20).map(Plan::one_process));
-}
-
-#[test]
-fn pods_keep_their_promises() {
-    run_all(seeds(20).map(Plan::pods));
-}
-
-#[test]
-fn a_seed_gives_the_same_run_again() {
-    for plan in [Plan::one_process, Plan::pods] {
-        let trace = || run(plan(1), None).trace;
-        assert_eq!(trace(), trace());
-    }
-}
-
-/// The first of some seeds that shows the fault.
-fn finds(planted: Plant, plan: fn(u64) -> Plan) {
-    let mut found = None;
-    for seed in 1..=40 {
-        let ran = std::panic::catch_unwind(|| run(plan(seed), Some(planted)));
-        if let Err(reason) = ran {
-            let text = reason.downcast_ref::<String>().map_or("a panic", String::as_str);
-            found = Some(format!("{planted:?}: {text}"));
-            break;
-        }
-    }
-    println!("{}", found.unwrap_or_else(|| panic!("no seed shows {planted:?}")));
-}
-
-#[test]
-fn planted_faults_of_one_process_are_found() {
-    let planted = [
-        Plant::ForgetsDoubt,
-        Plant::RepeatsUnknown,
-        Plant::AcknowledgesRefused,
-        Plant::ForgetsEnds,
-        Plant::LetsPass,
-        Plant::TrimsOthers,
-    ];
-    planted.into_iter().for_each(|planted| finds(planted, Plan::one_process));
-}
-
-#[test]
-fn planted_faults_of_pods_are_found() {
-    let planted =
-        [Plant::SkipsFence, Plant::IgnoresOthersFilters, Plant::ForgetsClaims, Plant::RemovesLeaseEarly];
-    planted.into_iter().for_each(|planted| finds(planted, Plan::pods));
 }

@@ -1,4 +1,4 @@
-//! What clients have done and seen, and what they may see next: the promises P1, P2, P4 and P7 (PROMISES.md).
+//! A model of all clients: it knows which messages each may see next, and so checks P1, P2, P4, P5 and P7 (PROMISES.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! A pod: the real writer, reader and lease keeper of the store, without their threads, and an imitation of an event loop.
+//! A pod: the real writer, reader and lease thread of the store, without their threads, and an imitation of an event loop.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
