@@ -91,7 +91,7 @@ impl Core {
         for (from, packet) in packets {
             world.note((from, format!("{packet:?}")));
             world.log(|| format!("pod {number} gets from {from}: {packet:?}"));
-            self.packet(&turn, from, packet);
+            self.packet(&turn, from, &packet);
         }
         self.mark(&turn);
         let numbers: Vec<u32> = self.locals.keys().copied().collect();
@@ -208,8 +208,8 @@ impl Core {
         turn.world.send_down(number, ToClient::SubAck { filter, granted: granted.is_some() });
     }
 
-    fn packet(&mut self, turn: &Turn<'_>, from: u32, packet: ToServer) {
-        if let ToServer::Connect { client, clean, expiry_s, will } = packet {
+    fn packet(&mut self, turn: &Turn<'_>, from: u32, packet: &ToServer) {
+        if let ToServer::Connect { client, clean, expiry_s, will } = *packet {
             return self.connect(turn, from, client, (clean, expiry_s), will);
         }
         let Some(local) = self.locals.get_mut(&from) else { return };
@@ -217,7 +217,7 @@ impl Core {
         if !local.is_open() {
             return;
         }
-        match packet {
+        match *packet {
             ToServer::Connect { .. } => {}
             ToServer::Closed => self.close(turn, from, false),
             ToServer::Publish { key, qos, id } => self.publish(turn, from, key, qos, id),
@@ -278,7 +278,7 @@ impl Core {
         }
         match &ids.write {
             IdWrite::Reserve(reserve) => {
-                reserve.rows.iter().for_each(|(id, _)| local.outbox.confirm(id.get()))
+                reserve.rows.iter().for_each(|(id, _)| local.outbox.confirm(id.get()));
             }
             IdWrite::Release(id, place) => {
                 local.outbox.release(id.get(), *place);

@@ -207,7 +207,7 @@ impl Outbox {
         for (id, flight) in std::mem::take(&mut self.flights).into_iter().chain(repeats) {
             match flight {
                 InFlight::Published(entry) if entry.shared != 0 && entry.qos < QoS::ExactlyOnce => {
-                    left.push(entry)
+                    left.push(entry);
                 }
                 InFlight::Published(entry) => {
                     let is_whole =

@@ -126,7 +126,7 @@ impl Local {
                 }
                 InFlight::Published(entry) | InFlight::Unsent(entry) => match entry.message.place() {
                     Some(place) if !entry.replay => {
-                        drop(self.reading.rows.insert(Position(place), (id, entry)))
+                        drop(self.reading.rows.insert(Position(place), (id, entry)));
                     }
                     _ => self.outbox.repeat(id, entry),
                 },

@@ -56,7 +56,9 @@ fn finds(planted: Plant, plan: fn(u64) -> Plan) {
 
 #[test]
 fn planted_faults_of_one_process_are_found() {
-    [Plant::ForgetsDoubt, Plant::RepeatsUnknown].map(|planted| finds(planted, Plan::one_process));
+    [Plant::ForgetsDoubt, Plant::RepeatsUnknown]
+        .into_iter()
+        .for_each(|planted| finds(planted, Plan::one_process));
 }
 
 /// Takes minutes, because some of these need many seeds.
@@ -64,7 +66,7 @@ fn planted_faults_of_one_process_are_found() {
 #[ignore = "takes minutes: run with --ignored"]
 fn rarer_planted_faults_of_one_process_are_found() {
     let planted = [Plant::AcknowledgesRefused, Plant::ForgetsEnds, Plant::LetsPass, Plant::TrimsOthers];
-    planted.map(|planted| finds(planted, Plan::one_process));
+    planted.into_iter().for_each(|planted| finds(planted, Plan::one_process));
 }
 
 #[test]
@@ -72,5 +74,5 @@ fn rarer_planted_faults_of_one_process_are_found() {
 fn planted_faults_of_pods_are_found() {
     let planted =
         [Plant::SkipsFence, Plant::IgnoresOthersFilters, Plant::ForgetsClaims, Plant::RemovesLeaseEarly];
-    planted.map(|planted| finds(planted, Plan::pods));
+    planted.into_iter().for_each(|planted| finds(planted, Plan::pods));
 }
