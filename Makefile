@@ -30,6 +30,9 @@ FAULTS ?=
 # How many seeds `make simulate` runs, or the only SEED, and the fault that it plants.
 SEEDS ?=
 PLANT ?=
+# The first seed of `make simulate-writer`, or the simulated hours after which it ends.
+FIRST ?=
+HOURS ?=
 # How long each fuzz target runs.
 FUZZ_SECONDS ?= 60
 
@@ -131,6 +134,12 @@ test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a 
 
 simulate: ## Run the layers in FoundationDB's simulator, 20 seeds (SEEDS=, SEED= for one, PLANT=index for a fault to find)
 	SEEDS="$(or $(SEEDS),20)" SEED="$(SEED)" PLANT="$(PLANT)" storage/simulation/run.sh
+
+# The runs of two kinds: one process, and several pods.
+.PHONY: simulate-writer
+simulate-writer: ## Run the real writer in a simulation (SEEDS=20 of each kind from FIRST=1 on, or HOURS=100 simulated)
+	SIMULATION_FIRST="$(FIRST)" SIMULATION_SEEDS="$(or $(SEEDS),20)" SIMULATION_HOURS="$(HOURS)" RUST_TEST_THREADS=$$(nproc) \
+		cargo test --profile quick --package millrace-edge --lib -- simulation::tests::promises --nocapture
 
 lint: ## Check format, lints, prose, documentation, dependencies and citations
 	cargo fmt --all --check

@@ -1,17 +1,32 @@
 //! The only place that reads a clock.
 
-use std::time::{Instant, SystemTime};
+#[cfg(test)]
+pub(crate) mod simulated;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant, SystemTime};
 
 use millrace_session::Seconds;
 
 /// Time since the process started, which event loops read once a turn and pass on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    start: Instant,
+    source: Source,
     /// Milliseconds since 1970 at the start, from which stored times derive.
     unix_start_ms: u64,
     /// Microseconds within that millisecond, so that spans of several pods can be compared.
     unix_start_us: u32,
+}
+
+/// Where the time comes from. A simulation moves a time of its own, and waiting lets others act.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// The machine's clock, since this moment.
+    Machine(Instant),
+    /// Microseconds of the simulation at the start.
+    #[cfg(test)]
+    Simulated(u64),
 }
 
 pub(crate) type Millis = u64;
@@ -26,7 +41,7 @@ impl Clock {
 
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn at(unix_start_ms: u64) -> Self {
-        Self { start: Instant::now(), unix_start_ms, unix_start_us: 0 }
+        Self { source: Source::Machine(Instant::now()), unix_start_ms, unix_start_us: 0 }
     }
 
     /// The same clock, `ms` milliseconds ahead of the machine's.
@@ -34,12 +49,40 @@ impl Clock {
         Self { unix_start_ms: self.unix_start_ms.saturating_add_signed(ms), ..self }
     }
 
+    /// A clock of a pod in a simulation.
+    #[cfg(test)]
+    pub(crate) fn simulated(unix_start_ms: u64) -> Self {
+        Self { source: Source::Simulated(simulated::micros()), unix_start_ms, unix_start_us: 0 }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self.source, Source::Simulated(_))
+    }
+
+    fn elapsed(&self) -> Duration {
+        match self.source {
+            Source::Machine(start) => start.elapsed(),
+            #[cfg(test)]
+            Source::Simulated(start_us) => Duration::from_micros(simulated::micros() - start_us),
+        }
+    }
+
+    /// [`millrace_storage::block_on_for`] on this clock.
+    pub(crate) fn block_on_for<F: Future>(&self, future: Pin<&mut F>, wait: Duration) -> Option<F::Output> {
+        match self.source {
+            Source::Machine(_) => millrace_storage::block_on_for(future, wait),
+            #[cfg(test)]
+            Source::Simulated(_) => simulated::block_on_for(future, wait),
+        }
+    }
+
     pub(crate) fn now(&self) -> Millis {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn micros(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+        u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn unix_now_ms(&self) -> u64 {

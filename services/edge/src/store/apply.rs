@@ -199,7 +199,7 @@ impl Applier<'_> {
     where
         Self: 'k,
     {
-        sessions::fence(self.tx, session.id(), session.epoch).await
+        sessions::fence(self.tx, session.id(), self.epoch(session).await?).await
     }
 
     async fn publish(&self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, LayerError> {
@@ -213,7 +213,7 @@ impl Applier<'_> {
             return Ok(Outcome::Refused(error));
         }
         if let (Some(session), Some(id)) = (&publish.inbound, id) {
-            let owned = sessions::fence(self.tx, session.id(), session.epoch).await?;
+            let owned = self.fence(session).await?;
             qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
         }
         if publish.retains {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use millrace_layers::LayerError;
 use millrace_mqtt::QoS;
-use millrace_storage::{StoreError, block_on, block_on_for};
+use millrace_storage::{StoreError, block_on};
 
 use super::queue::{Sized as _, Taken};
 use super::writer::{Why, Writer};
@@ -92,7 +92,7 @@ impl Writer<'_> {
         let mut asked = pin!(asked);
         let mut patience = if self.away.is_away { PATIENCE_WHILE_AWAY } else { PATIENCE };
         loop {
-            if let Some(answer) = block_on_for(asked.as_mut(), patience) {
+            if let Some(answer) = self.shared.clock.block_on_for(asked.as_mut(), patience) {
                 match &answer {
                     Ok(_) if self.away.is_away => {
                         self.away.is_away = false;

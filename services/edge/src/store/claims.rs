@@ -8,6 +8,7 @@ use std::sync::Arc;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
 use millrace_layers::{LayerError, Position};
 
+use super::plant::{Plant, is_planted};
 use super::writer::Writer;
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
@@ -156,7 +157,7 @@ impl Writer<'_> {
             if is_with_member {
                 group.outstanding.insert(entry.position);
             } else {
-                group.gives_back = true;
+                group.gives_back |= !is_planted(Plant::ForgetsClaims);
             }
         }
         more

@@ -18,7 +18,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_layers::LayerError;
 use millrace_layers::pods::{self, Pod};
-use millrace_storage::block_on_for;
 
 use super::Shared;
 
@@ -73,6 +72,12 @@ impl Leases {
         drop(self.changed.wait_timeout_while(state, at_most, |state| !state.has_ended));
     }
 
+    /// No renewal comes any more.
+    pub(super) fn note_end(&self) {
+        self.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+
     fn set_dead(&self, dead: Vec<Pod>) {
         self.lock().dead = dead;
     }
@@ -96,15 +101,20 @@ pub(super) fn run(shared: &Shared) {
     let _ended = Ended(&shared.leases);
     let mut watch = Watch::default();
     loop {
-        let dead = turn(shared, &mut watch).unwrap_or_else(|error| {
-            tracing::warn!(%error, "this pod cannot renew its lease");
-            Vec::new()
-        });
-        shared.leases.set_dead(dead);
+        step(shared, &mut watch);
         if !shared.leases.wait() {
             return;
         }
     }
+}
+
+/// Renews the lease of this pod, and judges those of the others.
+pub(super) fn step(shared: &Shared, watch: &mut Watch) {
+    let dead = turn(shared, watch).unwrap_or_else(|error| {
+        tracing::warn!(%error, "this pod cannot renew its lease");
+        Vec::new()
+    });
+    shared.leases.set_dead(dead);
 }
 
 fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, LayerError> {
@@ -131,7 +141,7 @@ fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, LayerError>> {
     });
     let mut asked = pin!(asked);
     loop {
-        if let Some(pods) = block_on_for(asked.as_mut(), LOOK_UP) {
+        if let Some(pods) = shared.clock.block_on_for(asked.as_mut(), LOOK_UP) {
             return Some(pods);
         }
         if shared.leases.ends() {
@@ -158,7 +168,7 @@ fn head_start_ms(own: &[u8], dead: &Pod, live: &[&Pod]) -> u64 {
 }
 
 #[derive(Default)]
-struct Watch {
+pub(super) struct Watch {
     last: u64,
     /// By pod: its lease, and when it was first seen to be this.
     leases: HashMap<Bytes, (u64, u64)>,
@@ -198,8 +208,7 @@ impl Drop for Ended<'_> {
         if std::thread::panicking() {
             std::process::abort();
         }
-        self.0.lock().has_ended = true;
-        self.0.changed.notify_all();
+        self.0.note_end();
     }
 }
 

@@ -10,6 +10,7 @@ use millrace_layers::index::{self, IndexPart, IndexRow, IndexedStream};
 use millrace_layers::{BrokerId, LayerError, Store, metering, retained, sessions, subscriptions};
 use millrace_storage::{Read, Transaction, block_on};
 
+use super::plant::{Plant, is_planted};
 use super::record;
 use crate::broker::{Broker, Brokers, retained_size};
 use crate::clock::{Clock, seconds};
@@ -123,6 +124,9 @@ async fn filters(store: &Store, broker: &Broker) -> Result<(), LayerError> {
 /// Reads changes of the index by other pods, as the transaction sees them.
 pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) -> Result<(), LayerError> {
     let version = tx.read_version().await?;
+    if is_planted(Plant::IgnoresOthersFilters) {
+        return Ok(());
+    }
     match index::changes(tx, broker.id, broker.streams.through()).await? {
         Some(rows) => broker.streams.change(&rows),
         None => filters(store, broker).await?,

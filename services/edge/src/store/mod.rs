@@ -24,11 +24,14 @@ mod opening;
 mod pace;
 mod pages;
 mod parts;
+mod plant;
 mod pods;
 mod queue;
 mod queues;
 mod reader;
 mod retained;
+#[cfg(test)]
+mod simulation;
 mod sweep;
 mod transaction_metrics;
 mod unconfirmed;

@@ -9,6 +9,7 @@ use millrace_layers::sessions::{self, OwnedSession};
 use millrace_layers::{LayerError, metering, streams};
 use millrace_storage::Transaction;
 
+use super::plant::{Plant, is_planted};
 use super::sweep::{self, Abandoned};
 use super::writer::Writer;
 use super::{SessionKey, duties::Duty};
@@ -86,7 +87,7 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
     if recovery.after.is_none() && recovery.has_sessions {
         tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod no longer renews its lease; its sessions are recovered");
     }
-    if recovery.has_sessions {
+    if recovery.has_sessions && !is_planted(Plant::RemovesLeaseEarly) {
         match sweep::abandon_some(writer, &pod.name, Some(pod), recovery.after.as_ref()) {
             Abandoned::Through(last) => recovery.after = Some(last),
             Abandoned::Again => {}
@@ -107,7 +108,7 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
 fn remove(writer: &mut Writer<'_>, pod: &Pod) {
     let shared = writer.shared;
     let removed = writer.wait(shared.layers.run(async |tx| {
-        if has_any(&tx, &pod.name).await? {
+        if has_any(&tx, &pod.name).await? && !is_planted(Plant::RemovesLeaseEarly) {
             return Ok(false);
         }
         metering::forget(&tx, &pod.name)?;

@@ -1,7 +1,7 @@
 //! A queue of work from the event loops to the threads of the store, with a fair share per broker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::broker::Broker;
@@ -79,7 +79,7 @@ impl<T: Sized> Queue<T> {
     pub(super) fn take(&self, wait: Duration) -> Taken<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.work.is_empty() && !state.closed {
-            state = self.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, wait);
         }
         state.taken_since_us = state.since_us;
         match (state.work.is_empty(), state.closed) {
@@ -90,6 +90,17 @@ impl<T: Sized> Queue<T> {
             (true, false) => Taken::Nothing,
             (true, true) => Taken::Closed,
         }
+    }
+
+    fn wait<'q>(&'q self, state: MutexGuard<'q, State<T>>, wait: Duration) -> MutexGuard<'q, State<T>> {
+        #[cfg(test)]
+        if self.clock.is_simulated() {
+            drop(state);
+            let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            crate::clock::simulated::pass(wait, &|| !lock().work.is_empty() || lock().closed);
+            return lock();
+        }
+        self.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// [`Queue::take`] of at most `most` items.

@@ -27,43 +27,62 @@ const TAKEN: usize = 64;
 /// Reads beside [`run`], until the queue is closed.
 pub(super) fn help(shared: &Shared) {
     let (mut parts, mut unread) = (Parts::default(), Vec::new());
-    while read_some(shared, &mut parts, &mut unread).is_some() {
+    while read_some(shared, &mut parts, &mut unread, LOOK_EVERY).is_some() {
         parts.clean(shared.clock.now());
     }
 }
 
 pub(super) fn run(shared: &Shared) {
-    let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
-    let mut looked_at_queues = looked_at;
-    let mut parts = Parts::default();
-    let mut unread = Vec::new();
-    while let Some(is_there) = read_some(shared, &mut parts, &mut unread) {
+    let mut first = FirstReader::new(shared);
+    while first.step(shared, LOOK_EVERY) {}
+}
+
+/// The reader that also trims and sweeps.
+pub(super) struct FirstReader {
+    parts: Parts,
+    unread: Vec<Read>,
+    looked_at: u64,
+    looked_at_all: u64,
+    looked_at_queues: u64,
+}
+
+impl FirstReader {
+    pub(super) fn new(shared: &Shared) -> Self {
+        let now = shared.clock.now();
+        let (parts, unread) = (Parts::default(), Vec::new());
+        Self { parts, unread, looked_at: now, looked_at_all: now, looked_at_queues: now }
+    }
+
+    /// Returns false once the queue is closed.
+    pub(super) fn step(&mut self, shared: &Shared, wait: Duration) -> bool {
+        let Some(is_there) = read_some(shared, &mut self.parts, &mut self.unread, wait) else { return false };
         if !is_there {
-            continue;
+            return true;
         }
         let now = shared.clock.now();
-        parts.clean(now);
-        if now >= looked_at + LOOK_EVERY.as_millis() as u64 {
-            let all = now >= looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
+        self.parts.clean(now);
+        if now >= self.looked_at + LOOK_EVERY.as_millis() as u64 {
+            let all = now >= self.looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
             trim(shared, all);
             if all {
                 sweep(shared);
             }
-            if now >= looked_at_queues + queues::LOOK_EVERY_MS {
+            if now >= self.looked_at_queues + queues::LOOK_EVERY_MS {
                 queues::look(shared);
-                looked_at_queues = now;
+                self.looked_at_queues = now;
             }
-            looked_at = now;
-            looked_at_all = if all { now } else { looked_at_all };
+            self.looked_at = now;
+            self.looked_at_all = if all { now } else { self.looked_at_all };
         }
+        true
     }
 }
 
 /// Serves waiting requests, after those in `unread` that an unavailable store has not answered. Returns false if the store
 /// does not answer, `None` once the queue is closed.
-fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>) -> Option<bool> {
+fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>, wait: Duration) -> Option<bool> {
     let mut pages = std::mem::take(unread);
-    match shared.reads.take_some(LOOK_EVERY, TAKEN) {
+    match shared.reads.take_some(wait, TAKEN) {
         Taken::Work(work) => {
             pages.extend(work);
         }

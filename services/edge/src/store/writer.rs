@@ -6,6 +6,7 @@
 mod answers;
 mod deliveries;
 mod refusals;
+mod step;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_layers::once::{Attempts, MarkerNumbers};
 use millrace_layers::{LayerError, pods as layer_pods};
-use millrace_storage::{Attempt, StoreError, Versionstamp};
+use millrace_storage::{Attempt, StoreError, Transaction, Versionstamp};
 
 pub(super) use self::refusals::{Why, may_pass};
 use self::refusals::{is_of_jobs, is_unknown, known};
@@ -28,7 +29,8 @@ use super::duties::{self, Duties, Duty};
 use super::gather::Gather;
 use super::groups::Groups;
 use super::pace::Pace;
-use super::queue::{Sized as _, Taken};
+use super::plant::{Plant, is_planted};
+use super::queue::Sized as _;
 use super::unconfirmed::Unconfirmed;
 use super::{Ack, Job, SessionKey, Shared, Write, pods, sweep};
 use crate::broker::Broker;
@@ -61,35 +63,7 @@ pub(super) fn abandon(shared: &Shared) -> Result<(), LayerError> {
 pub(super) fn run(shared: &Shared) {
     let _lease = EndsLease(shared);
     let mut writer = Writer::new(shared);
-    loop {
-        let wait = match () {
-            () if writer.away.holds() || !writer.backlog.is_empty() => Duration::ZERO,
-            () if !writer.waiting.is_empty() => RETRY,
-            () if shared.is_shared => pods::TICK,
-            () => TICK,
-        };
-        let taken = shared.writes.take(wait.min(writer.until_step()));
-        if writer.away.holds() {
-            let held = writer.away.take_held();
-            writer.backlog.push(held.into_iter().flat_map(Job::by_broker));
-        }
-        match taken {
-            Taken::Work(jobs) => writer.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
-            Taken::Nothing => {}
-            Taken::Closed if writer.backlog.is_empty() => {
-                while writer.write_some_unleft() {}
-                writer.save_groups();
-                return pods::leave(&mut writer);
-            }
-            Taken::Closed => {}
-        }
-        writer.linger();
-        writer.gather();
-        writer.write_next();
-        writer.ask_again();
-        writer.sweep();
-        writer.put_back_unfinished();
-    }
+    while writer.step(shared.writes.take(writer.wait_for_jobs())).is_continue() {}
 }
 
 /// Ends the pod's lease when the writer ends, even by a panic: a pod without a writer is dead, and others recover its
@@ -149,7 +123,7 @@ pub(super) struct Writer<'s> {
 }
 
 impl<'s> Writer<'s> {
-    fn new(shared: &'s Shared) -> Self {
+    pub(super) fn new(shared: &'s Shared) -> Self {
         let mail: Vec<Vec<Mail>> = shared.mailboxes.iter().map(|_| Vec::new()).collect();
         let stored = mail.iter().map(|_| Vec::new()).collect();
         Self {
@@ -183,36 +157,6 @@ impl<'s> Writer<'s> {
             work_us: 0,
             senders: RandomState::new(),
         }
-    }
-
-    /// Waits for a moment for brokers that have just been answered, see [`Backlog::is_early`].
-    fn linger(&mut self) {
-        let until = self.pace.linger_until_us();
-        let mut left = until.saturating_sub(self.shared.clock.micros());
-        while left > 0 && self.backlog.is_early() {
-            let Taken::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { return };
-            self.backlog.push(jobs.into_iter().flat_map(Job::by_broker));
-            left = until.saturating_sub(self.shared.clock.micros());
-        }
-    }
-
-    /// Waits for a moment for publishers that have just been answered, see [`Gather`].
-    fn gather(&mut self) {
-        let mut publishes = self.backlog.small_publishes();
-        let is_full = std::mem::take(&mut self.leaves_small);
-        let waits = !is_full && !self.backlog.is_empty();
-        let wait_us = if waits { self.gather.wait_us(publishes, self.pace.commit_us()) } else { 0 };
-        if wait_us == 0 {
-            return;
-        }
-        let until = self.shared.clock.micros() + wait_us;
-        while !self.gather.is_complete(publishes) {
-            let left = until.saturating_sub(self.shared.clock.micros());
-            let Taken::Work(work) = self.shared.writes.take(Duration::from_micros(left)) else { break };
-            self.backlog.push(work.into_iter().flat_map(Job::by_broker));
-            publishes = self.backlog.small_publishes();
-        }
-        self.gather.end(publishes);
     }
 
     fn write_next(&mut self) {
@@ -340,7 +284,7 @@ impl<'s> Writer<'s> {
             async move {
                 shared.transactions.note_attempt(attempted.replace(attempt), attempt);
                 if attempt.maybe_committed
-                    && let Some(stamp) = attempts.find(&tx, &shared.owner).await?
+                    && let Some(stamp) = find(attempts, &tx, shared).await?
                 {
                     return Ok(Some(stamp));
                 }
@@ -399,6 +343,9 @@ impl<'s> Writer<'s> {
     /// # Errors
     /// [`StoreError::CommitUnknown`] if the process ends first.
     fn resolve(&mut self, attempts: &Attempts<Applied>) -> Result<Option<Versionstamp>, LayerError> {
+        if is_planted(Plant::ForgetsDoubt) {
+            return Ok(None);
+        }
         let shared = self.shared;
         tracing::warn!(
             "it is not known whether a transaction was committed; writes wait until the store answers"
@@ -491,6 +438,18 @@ impl<'s> Writer<'s> {
         }
         duties::step(self);
     }
+}
+
+/// The versionstamp of the attempt that the commit marker names.
+async fn find(
+    attempts: &Attempts<Applied>,
+    tx: &Transaction,
+    shared: &Shared,
+) -> Result<Option<Versionstamp>, LayerError> {
+    if is_planted(Plant::RepeatsUnknown) {
+        return Ok(None);
+    }
+    attempts.find(tx, &shared.owner).await
 }
 
 /// Time of the next request for a session that was first asked for at `asked_at`: after half of the time passed so far,

@@ -16,14 +16,24 @@ use millrace_storage::{Read, TransactionOption};
 use crate::clock::Clock;
 use crate::jobs::open_places;
 use crate::quota::Limit;
+use crate::store::plant::{Plant, is_planted};
 use crate::store::{
-    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Purge, StreamKey, Subscribe, Unsubscribe, inflight,
-    record,
+    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Purge, SessionKey, StreamKey, Subscribe, Unsubscribe,
+    inflight, record,
 };
 
 use super::{Applier, HAND_OVER_MS, Outcome, WHOLE_BYTES_MAX};
 
 impl Applier<'_> {
+    /// The epoch that shows the ownership of a session.
+    pub(super) async fn epoch(&self, session: &SessionKey) -> Result<u64, LayerError> {
+        if is_planted(Plant::SkipsFence) {
+            let record = sessions::get(self.tx, session.id(), Read::Snapshot).await?;
+            return Ok(record.map_or(session.epoch, |record| record.epoch));
+        }
+        Ok(session.epoch)
+    }
+
     pub(super) async fn attach(&self, attach: &Attach) -> Result<Outcome, LayerError> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
@@ -288,7 +298,7 @@ impl Applier<'_> {
         }
         let broker = checkpoint.session.broker.id;
         for stream in &checkpoint.streams {
-            if subscriptions::is_sole(self.tx, broker, *stream).await? {
+            if is_planted(Plant::TrimsOthers) || subscriptions::is_sole(self.tx, broker, *stream).await? {
                 streams::trim(self.tx, broker, *stream, checkpoint.cursor, None).await?;
             }
         }
@@ -364,7 +374,6 @@ mod tests {
 
     use super::*;
     use crate::broker::Broker;
-    use crate::store::SessionKey;
 
     fn at(number: u8) -> [u8; 12] {
         let mut place = [0; 12];

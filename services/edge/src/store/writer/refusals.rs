@@ -7,6 +7,7 @@ use millrace_storage::StoreError;
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::store::apply::Outcome;
+use crate::store::plant::{Plant, is_planted};
 use crate::store::{Ack, Job, Publish, Write};
 
 use super::Writer;
@@ -29,7 +30,9 @@ impl Writer<'_> {
                 self.refuse_publish(&publish, job.ack, why);
             }
             // Tried again: otherwise the session's will would never be published, and the session would never expire.
-            write @ (Write::Detach(_) | Write::Webhooks(_)) => self.unleft.push(Job { write, ack: None }),
+            write @ (Write::Detach(_) | Write::Webhooks(_)) if !is_planted(Plant::ForgetsEnds) => {
+                self.unleft.push(Job { write, ack: None });
+            }
             write => self.answer(write, Outcome::Unstored),
         }
     }
@@ -53,7 +56,8 @@ impl Writer<'_> {
             if ack.holds_back {
                 self.unconfirmed.add(&ack);
             }
-            self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
+            let stored = is_planted(Plant::AcknowledgesRefused);
+            self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored });
         }
     }
 
@@ -62,7 +66,7 @@ impl Writer<'_> {
     /// stored before it (P4). Once the store accepts writes again, the publisher's connection is closed, so that it
     /// sends all of them again, in order.
     pub(super) fn without_refused(&mut self, jobs: Vec<Job>) -> Vec<Job> {
-        if self.unconfirmed.is_empty() {
+        if self.unconfirmed.is_empty() || is_planted(Plant::LetsPass) {
             return jobs;
         }
         let mut left = Vec::with_capacity(jobs.len());

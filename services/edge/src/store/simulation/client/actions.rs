@@ -1,0 +1,112 @@
+//! Clients decide to do something, and finish at the end of a run.
+
+use super::{Client, Outgoing, Role, Step};
+use crate::store::simulation::model::{Key, WILLS};
+use crate::store::simulation::network::ToServer;
+use crate::store::simulation::world::World;
+
+/// Messages of a publisher without an acknowledgement.
+const WINDOW: usize = 4;
+const IDS: u16 = 8;
+const FILTERS: [&str; 4] = ["t/a", "t/b", "t/+", "#"];
+
+impl Client {
+    pub(super) fn do_something(&mut self, world: &World) {
+        match (self.role, world.random(0..200)) {
+            (Role::Watches, 0) | (_, 0..=2) => self.give_up(world),
+            (Role::Publishes | Role::Subscribes | Role::Shares, 3) => self.leave(world),
+            (Role::Publishes, _) => self.publish(world),
+            (Role::Subscribes, 4..=40) => {
+                let filter = *world.pick(&FILTERS);
+                if self.session.has(filter) && world.one_in(2) {
+                    self.unsubscribe(world, filter);
+                } else {
+                    self.subscribe(world, filter);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self, world: &World) {
+        let ends = self.is_ending || !self.lasts() && world.one_in(5);
+        let Some(link) = &mut self.link else { return };
+        link.leaves = true;
+        let expiry_s = if ends { 0 } else { self.expiry_s };
+        self.may_be_new |= ends;
+        if let Some(will) = link.will {
+            world.model.borrow_mut().leaves(will.number, false);
+        }
+        self.send(world, ToServer::Disconnect { expiry_s });
+    }
+
+    pub(super) fn subscribe(&mut self, world: &World, filter: &'static str) {
+        if !self.asked.iter().any(|asked| asked == filter) {
+            self.asked.push(filter.into());
+            self.send(world, ToServer::Subscribe(filter));
+        }
+    }
+
+    fn unsubscribe(&mut self, world: &World, filter: &'static str) {
+        if !self.asked.iter().any(|asked| asked == filter) {
+            self.session.unsubscribes(filter);
+            self.asked.push(filter.into());
+            self.send(world, ToServer::Unsubscribe(filter));
+        }
+    }
+
+    fn publish(&mut self, world: &World) {
+        if self.outgoing.len() >= WINDOW {
+            return;
+        }
+        let used = |id: u16| self.outgoing.iter().any(|out| out.id == id);
+        let id = (0..IDS).map(|more| (self.next_id + more - 1) % IDS + 1).find(|id| !used(*id)).unwrap();
+        self.next_id = id % IDS + 1;
+        let publisher = self.publisher();
+        let key = Key { publisher, number: self.next_number };
+        self.next_number += 1;
+        let qos = if world.one_in(2) { 2 } else { 1 };
+        self.outgoing.push_back(Outgoing { key, qos, id, step: Step::Sent });
+        world.model.borrow_mut().sends(key, qos);
+        self.send(world, ToServer::Publish { key, qos, id });
+    }
+
+    fn publisher(&self) -> u32 {
+        let number = self.name.rsplit('-').next().unwrap().parse().unwrap();
+        assert!(number < WILLS, "wills have these numbers");
+        number
+    }
+
+    /// From here on it finishes what it has begun.
+    pub(in crate::store::simulation) fn finish(&mut self) {
+        self.is_ending = true;
+        self.again_us = 0;
+    }
+
+    pub(in crate::store::simulation) fn is_finished(&self) -> bool {
+        self.is_online() && self.outgoing.is_empty() && self.asked.is_empty()
+    }
+
+    pub(in crate::store::simulation) fn check(&self, world: &World) {
+        world.model.borrow().has_all(&self.session, &self.name);
+    }
+
+    fn end(&mut self, world: &World) {
+        self.leave(world);
+        self.is_over = true;
+    }
+
+    /// A session with a short expiry ends by that.
+    pub(in crate::store::simulation) fn vanish(&mut self, world: &World) {
+        if self.expiry_s < 1_000 && world.one_in(2) {
+            self.give_up(world);
+            self.is_over = true;
+        } else {
+            self.end(world);
+        }
+    }
+
+    pub(in crate::store::simulation) fn has_left(&self) -> bool {
+        self.link.is_none()
+    }
+}

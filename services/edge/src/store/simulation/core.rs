@@ -1,0 +1,328 @@
+//! An imitation of an event loop: it turns packets into jobs and mail into packets, as `services/edge/src/core` does.
+
+mod connections;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_layers::subscriptions::Subscribed;
+use millrace_mqtt::PacketId;
+use millrace_router::Target;
+use millrace_session::Message;
+
+use super::network::{ToClient, ToServer};
+use super::pod::Pod;
+use super::publishing::Refusals;
+use super::session::Local;
+use super::world::World;
+use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
+use crate::encoding::record;
+use crate::jobs::{
+    IdWrite, Ids, Job, Page, PendingSubscribe, PublisherKey, Read, SessionKey, SharedMessages, Subscribe,
+    Unsubscribe, Write,
+};
+use crate::mailbox::Mail;
+
+/// A request to the writer that has exactly one answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Asked {
+    Attach(u32),
+    Publish(u32, u16),
+    Ids(u32, u16, u8),
+    Subscribe(u32, String),
+    Unsubscribe(u32, String),
+    Leave(u32),
+    Mark(u64),
+}
+
+#[derive(Default)]
+pub(super) struct Core {
+    pub(super) locals: BTreeMap<u32, Local>,
+    pub(super) asked: BTreeSet<Asked>,
+    pub(super) unconfirmed: BTreeMap<u32, Refusals>,
+    /// Answers of members of shared subscriptions in this turn.
+    pub(super) shared: SharedMessages,
+    pub(super) jobs: Vec<Job>,
+    pub(super) reads: Vec<Read>,
+    marks: u64,
+    mark_us: u64,
+}
+
+pub(super) struct Turn<'w> {
+    pub(super) world: &'w World,
+    pub(super) pod: &'w Pod,
+    pub(super) broker: Arc<Broker>,
+}
+
+pub(super) fn connection(number: u32) -> ConnectionId {
+    ConnectionId { core: 0, slot: number, generation: number }
+}
+
+pub(super) fn target(number: u32) -> Target {
+    Target { core: 0, slot: number, generation: number }
+}
+
+pub(super) fn packet_id(id: u16) -> PacketId {
+    PacketId::new(id).unwrap()
+}
+
+pub(super) fn key(write: &IdWrite) -> (u16, u8) {
+    match write {
+        IdWrite::Reserve(reserve) => (reserve.rows[0].0.get(), 0),
+        IdWrite::Release(id, _) => (id.get(), 1),
+        IdWrite::Forget(id) => (id.get(), 2),
+    }
+}
+
+impl Core {
+    /// Nothing waits for the writer or for a client.
+    pub(super) fn is_idle(&self) -> bool {
+        self.asked.is_empty() && self.locals.values().all(Local::is_idle)
+    }
+
+    pub(super) fn turn(&mut self, world: &World, pod: &Pod, number: usize, mail: Vec<Mail>) -> Vec<Job> {
+        let turn = Turn { world, pod, broker: pod.broker() };
+        for mail in mail {
+            self.mail(&turn, mail);
+        }
+        let packets = world.network.borrow_mut().take_up(number, world.micros());
+        for (from, packet) in packets {
+            world.note((from, format!("{packet:?}")));
+            world.log(|| format!("pod {number} gets from {from}: {packet:?}"));
+            self.packet(&turn, from, &packet);
+        }
+        self.mark(&turn);
+        let numbers: Vec<u32> = self.locals.keys().copied().collect();
+        for local in numbers {
+            self.go_on(&turn, local);
+        }
+        self.submit_shared(&turn);
+        std::mem::take(&mut self.jobs)
+    }
+
+    pub(super) fn take_reads(&mut self) -> Vec<Read> {
+        std::mem::take(&mut self.reads)
+    }
+
+    pub(super) fn next_us(&self, world: &World) -> u64 {
+        let locals = self.locals.values().map(Local::next_us).min().unwrap_or(u64::MAX);
+        locals.max(world.micros() + 1_000)
+    }
+
+    pub(super) fn ask(&mut self, turn: &Turn<'_>, asked: Asked) {
+        if !self.asked.insert(asked.clone()) {
+            turn.world.model.borrow().violated(&format!("the simulation asks twice for {asked:?}"));
+        }
+    }
+
+    fn answered(&mut self, turn: &Turn<'_>, asked: &Asked) {
+        if !self.asked.remove(asked) {
+            turn.world
+                .model
+                .borrow()
+                .violated(&format!("an answer without a question, or a second one: {asked:?}"));
+        }
+    }
+
+    /// A barrier from time to time.
+    fn mark(&mut self, turn: &Turn<'_>) {
+        if turn.world.micros() >= self.mark_us {
+            self.mark_us = turn.world.micros() + turn.world.random(0..4_000_000);
+            self.marks += 1;
+            self.ask(turn, Asked::Mark(self.marks));
+            let write = Write::Mark { core: 0, fence: self.marks, broker: turn.broker.id };
+            self.jobs.push(Job { write, ack: None });
+        }
+    }
+
+    fn mail(&mut self, turn: &Turn<'_>, mail: Mail) {
+        match mail {
+            Mail::Attached(connection, _, attached) => {
+                self.answered(turn, &Asked::Attach(connection.slot));
+                self.attached(turn, connection.slot, attached);
+            }
+            Mail::Stored { acks, stored } => {
+                for ack in acks {
+                    self.answered(turn, &Asked::Publish(ack.connection.slot, ack.packet_id.get()));
+                    self.stored(turn, &ack, stored);
+                }
+            }
+            Mail::SendAgain(connection) => self.send_again(turn, connection.slot),
+            Mail::Subscribed(subscribe, subscribed) => self.subscribed(turn, &subscribe, subscribed[0]),
+            Mail::Unsubscribed(unsubscribe, _) => {
+                let (slot, filter) = (unsubscribe.target.slot, unsubscribe.filters[0].to_string());
+                self.answered(turn, &Asked::Unsubscribe(slot, filter.clone()));
+                if let Some(local) = self.locals.get_mut(&slot) {
+                    local.subscribing -= 1;
+                    turn.world.send_down(slot, ToClient::UnsubAck { filter });
+                }
+            }
+            Mail::Ids(ids, stored) => {
+                let (id, kind) = key(&ids.write);
+                self.answered(turn, &Asked::Ids(ids.target.slot, id, kind));
+                self.ids_written(turn, &ids, stored);
+            }
+            Mail::Left(connection) => {
+                self.answered(turn, &Asked::Leave(connection.slot));
+                turn.world.send_down(connection.slot, ToClient::Left);
+            }
+            Mail::Marked { fence, .. } => self.answered(turn, &Asked::Mark(fence)),
+            Mail::Lost { session, is_lost } => {
+                let lost = self.locals.iter().find(|(_, local)| local.is_session(turn.world, &session));
+                if let Some(number) = lost.map(|(number, _)| *number) {
+                    self.close(turn, number, is_lost);
+                }
+            }
+            Mail::Page(target, version, page) => self.page(turn, target.slot, version, page),
+            Mail::Shared { receiver, message, group, .. } => {
+                self.deliver_shared(turn, receiver.target.slot, &message, group);
+            }
+            Mail::Unsaved(checkpoint) => {
+                if let Some(local) = self.locals.get_mut(&checkpoint.target.slot) {
+                    local.unsaved(turn.world, *checkpoint);
+                }
+            }
+            // The sessions of the simulation read everything from the store.
+            Mail::Publish { .. } | Mail::Committed(_) => {}
+            _ => turn.world.model.borrow().violated("this mail has no reason here"),
+        }
+    }
+
+    fn send_again(&mut self, turn: &Turn<'_>, number: u32) {
+        if let Some(local) = self.locals.get(&number).filter(|local| local.is_open()) {
+            let publisher = publisher_of(turn, &local.client_id(turn.world));
+            self.unconfirmed.entry(number).or_insert_with(|| Refusals::none(publisher));
+            self.close(turn, number, false);
+        }
+    }
+
+    fn subscribed(&mut self, turn: &Turn<'_>, subscribe: &Subscribe, subscribed: Option<Subscribed>) {
+        let (number, filter) = (subscribe.target.slot, subscribe.filters[0].0.to_string());
+        self.answered(turn, &Asked::Subscribe(number, filter.clone()));
+        let Some(local) = self.locals.get_mut(&number) else { return };
+        let granted = subscribed.filter(|_| !subscribe.pending.is_refused);
+        local.subscribed(turn, &filter, granted);
+        self.join(turn, &filter);
+        turn.world.send_down(number, ToClient::SubAck { filter, granted: granted.is_some() });
+    }
+
+    fn packet(&mut self, turn: &Turn<'_>, from: u32, packet: &ToServer) {
+        if let ToServer::Connect { client, clean, expiry_s, will } = *packet {
+            return self.connect(turn, from, client, (clean, expiry_s), will);
+        }
+        let Some(local) = self.locals.get_mut(&from) else { return };
+        local.is_cut |= matches!(packet, ToServer::Closed);
+        if !local.is_open() {
+            return;
+        }
+        match *packet {
+            ToServer::Connect { .. } => {}
+            ToServer::Closed => self.close(turn, from, false),
+            ToServer::Publish { key, qos, id } => self.publish(turn, from, key, qos, id),
+            ToServer::PubRel(id) if local.received.contains(&id) => {
+                self.write_ids(turn, from, IdWrite::Forget(packet_id(id)));
+            }
+            ToServer::PubRel(id) => turn.world.send_down(from, ToClient::PubComp(id)),
+            ToServer::PubAck(id) | ToServer::PubComp(id) => local.acknowledge(turn.world, id),
+            ToServer::PubRec(id) => match local.place_of(id) {
+                Some(place) => self.write_ids(turn, from, IdWrite::Release(packet_id(id), place)),
+                None => turn.world.send_down(from, ToClient::PubRel(id)),
+            },
+            ToServer::Subscribe(filter) => {
+                local.subscribing += 1;
+                let filters = vec![(filter.into(), local.options(turn.world), 0)];
+                let pending = PendingSubscribe::new(PacketId::MIN);
+                let subscribe = Subscribe::new(local.key(turn), target(from), filters, Vec::new(), pending);
+                self.ask(turn, Asked::Subscribe(from, filter.into()));
+                self.jobs.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
+            }
+            ToServer::Unsubscribe(filter) => {
+                local.subscribing += 1;
+                local.reading.remove(filter);
+                let (session, filters) = (local.key(turn), vec![filter.into()]);
+                let unsubscribe = Unsubscribe::new(session, target(from), filters, None, Default::default());
+                self.ask(turn, Asked::Unsubscribe(from, filter.into()));
+                self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
+            }
+            ToServer::Disconnect { expiry_s } => {
+                local.expiry_s = expiry_s;
+                let leaves = local.has_will;
+                if leaves {
+                    self.ask(turn, Asked::Leave(from));
+                } else {
+                    turn.world.send_down(from, ToClient::Closed);
+                }
+                self.detach(turn, from, false, leaves);
+            }
+        }
+    }
+
+    pub(super) fn write_ids(&mut self, turn: &Turn<'_>, number: u32, write: IdWrite) {
+        let (id, kind) = key(&write);
+        // A client that sends PUBREC again gets its answer once.
+        if !self.asked.insert(Asked::Ids(number, id, kind)) {
+            return;
+        }
+        let session = self.locals[&number].key(turn);
+        let ids = Ids { session, target: target(number), write, skipped_ids: false };
+        self.jobs.push(Job { write: Write::Ids(Box::new(ids)), ack: None });
+    }
+
+    fn ids_written(&mut self, turn: &Turn<'_>, ids: &Ids, stored: bool) {
+        let number = ids.target.slot;
+        let Some(local) = self.locals.get_mut(&number).filter(|local| local.is_open()) else { return };
+        if !stored {
+            return self.close(turn, number, false);
+        }
+        match &ids.write {
+            IdWrite::Reserve(reserve) => {
+                reserve.rows.iter().for_each(|(id, _)| local.outbox.confirm(id.get()));
+            }
+            IdWrite::Release(id, place) => {
+                local.outbox.release(id.get(), *place);
+                turn.world.send_down(number, ToClient::PubRel(id.get()));
+            }
+            IdWrite::Forget(id) => {
+                local.received.remove(&id.get());
+                turn.world.send_down(number, ToClient::PubComp(id.get()));
+            }
+        }
+    }
+
+    fn page(&mut self, turn: &Turn<'_>, number: u32, version: u32, page: Option<Page>) {
+        let Some(local) = self.locals.get_mut(&number).filter(|local| local.is_open()) else { return };
+        match page {
+            None => self.close(turn, number, false),
+            Some(page) => local.page(turn, version, page),
+        }
+    }
+
+    fn go_on(&mut self, turn: &Turn<'_>, number: u32) {
+        let Some(local) = self.locals.get_mut(&number).filter(|local| local.is_open()) else { return };
+        if let Some(checkpoint) = local.checkpoint_in_time(turn) {
+            self.jobs.push(Job { write: Write::Checkpoint(Box::new(checkpoint)), ack: None });
+        }
+        self.reads.extend(local.next_read(turn));
+        if let Some(reserve) = local.reserve(turn) {
+            self.write_ids(turn, number, IdWrite::Reserve(reserve));
+        }
+        if let Some(local) = self.locals.get_mut(&number) {
+            local.outbox.pump(turn.world, number);
+        }
+    }
+}
+
+pub(super) fn publisher_of(turn: &Turn<'_>, client: &str) -> PublisherKey {
+    PublisherKey { broker: turn.broker.id, publisher: record::publisher(client) }
+}
+
+pub(super) fn session_key(turn: &Turn<'_>, client: &str, epoch: u64) -> SessionKey {
+    SessionKey { broker: turn.broker.clone(), client: client.into(), epoch }
+}
+
+/// Where a message stands in its stream.
+pub(super) fn place_of(message: &Message) -> Position {
+    Position(message.place().expect("a message of a page has its position"))
+}

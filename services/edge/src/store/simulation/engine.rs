@@ -1,0 +1,215 @@
+//! The store of a simulation: the engine in memory, whose answers may be late, lost or refused, and during whose calls
+//! other parts act.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use millrace_storage::{
+    Completion, Database, Engine, EngineTransaction, Host, KeyRange, Pause, RangeOptions, RangePage, Read,
+    Reply, RetryPolicy, StoreError, StoreVersion, Transaction, TransactionOption, block_on,
+};
+
+use super::world::{World, world};
+use crate::clock::simulated;
+
+/// The environment of the store: the time and the random numbers of the simulation.
+pub(super) struct SimulatedHost;
+
+impl Host for SimulatedHost {
+    fn now(&self) -> Duration {
+        Duration::from_micros(simulated::micros())
+    }
+
+    fn unix_ms(&self) -> u64 {
+        world().unix_ms()
+    }
+
+    fn random(&self) -> u64 {
+        world().random(0..u64::MAX)
+    }
+
+    fn pause(&self, duration: Duration) -> Pause {
+        Box::pin(async move { simulated::pass(duration, &|| false) })
+    }
+}
+
+/// The fate of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Done,
+    Conflict,
+    /// The answer is lost; the transaction was committed or not.
+    Lost {
+        committed: bool,
+    },
+    /// The engine fails. Until it has opened its journal again, it refuses all commits; then this transaction is in it, or not.
+    Breaks {
+        survives: bool,
+    },
+    Refused(Refusal),
+    /// The answer takes long.
+    Late {
+        ms: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Full,
+    Broken,
+    Away,
+}
+
+impl Refusal {
+    fn error(self) -> StoreError {
+        match self {
+            Self::Full => StoreError::DiskFull { free_bytes: 1, reserve_bytes: 2 },
+            Self::Broken => StoreError::Io("by the simulation".into()),
+            Self::Away => StoreError::Unavailable("by the simulation".into()),
+        }
+    }
+}
+
+pub(super) struct SimulatedEngine;
+
+impl SimulatedEngine {
+    pub(super) fn database() -> Database {
+        Database::new(Arc::new(Self), Arc::new(SimulatedHost), RetryPolicy::default())
+    }
+}
+
+impl Engine for SimulatedEngine {
+    #[allow(clippy::disallowed_methods, reason = "this is an engine")]
+    fn begin(&self) -> Box<dyn EngineTransaction> {
+        Box::new(SimulatedTransaction {
+            inner: world().store().begin_unretried(),
+            writes: AtomicBool::new(false),
+            is_cleanup: AtomicBool::new(false),
+        })
+    }
+}
+
+struct SimulatedTransaction {
+    inner: Transaction,
+    writes: AtomicBool,
+    is_cleanup: AtomicBool,
+}
+
+impl SimulatedTransaction {
+    fn wrote(&self) {
+        self.writes.store(true, Ordering::Relaxed);
+    }
+}
+
+// The outer transaction has checked all arguments.
+impl EngineTransaction for SimulatedTransaction {
+    fn read_version(&self) -> Reply<'_, StoreVersion> {
+        match world().before_read() {
+            Ok(()) => self.inner.read_version(),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>> {
+        match world().before_read() {
+            Ok(()) => self.inner.get(key, read),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, RangePage> {
+        match world().before_read() {
+            Ok(()) => self.inner.range(range, options),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    fn set(&self, key: Bytes, value: Bytes) {
+        self.wrote();
+        self.inner.set(key, value).unwrap();
+    }
+
+    fn clear(&self, key: Bytes) {
+        self.wrote();
+        self.inner.clear(key).unwrap();
+    }
+
+    fn clear_range(&self, range: KeyRange) {
+        self.wrote();
+        self.inner.clear_range(range).unwrap();
+    }
+
+    fn atomic_add(&self, key: Bytes, addend: i64) {
+        self.wrote();
+        self.inner.atomic_add(key, addend).unwrap();
+    }
+
+    fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
+        self.wrote();
+        let (prefix, rest) = template.split_at(offset);
+        let (user_bytes, suffix) = rest[10..].split_at(2);
+        self.inner.set_versionstamped_key(prefix, user_bytes.try_into().unwrap(), suffix, value).unwrap();
+    }
+
+    fn add_read_conflict_range(&self, range: KeyRange) {
+        self.inner.add_read_conflict_range(range).unwrap();
+    }
+
+    fn add_write_conflict_range(&self, range: KeyRange) {
+        self.wrote();
+        self.inner.add_write_conflict_range(range).unwrap();
+    }
+
+    fn set_option(&self, option: TransactionOption) {
+        self.is_cleanup.store(option == TransactionOption::Cleanup, Ordering::Relaxed);
+        self.inner.set_option(option);
+    }
+
+    fn commit(&self, done: Completion) {
+        let (world, inner) = (world(), self.inner.clone());
+        if !self.writes.load(Ordering::Relaxed) {
+            return done.complete(block_on(inner.commit()));
+        }
+        world.before_commit();
+        match world.fate(self.is_cleanup.load(Ordering::Relaxed)) {
+            Fate::Done => {
+                let result = block_on(inner.commit());
+                world.note_commit(result.is_ok());
+                world.after_commit();
+                done.complete(result);
+            }
+            Fate::Conflict => done.complete(Err(StoreError::Conflict)),
+            Fate::Lost { committed } => {
+                if committed {
+                    // A conflict is no commit, and its answer is lost all the same.
+                    world.note_commit(block_on(inner.commit()).is_ok());
+                }
+                world.after_commit();
+                done.complete(Err(StoreError::CommitUnknown));
+            }
+            Fate::Breaks { survives } => {
+                world.break_engine(survives.then_some(inner));
+                done.complete(Err(StoreError::CommitUnknown));
+            }
+            Fate::Refused(refusal) => done.complete(Err(refusal.error())),
+            Fate::Late { ms } => world.answer_late(Late { inner, done, at_us: world.micros() + 1_000 * ms }),
+        }
+    }
+}
+
+/// A commit whose answer comes later.
+pub(super) struct Late {
+    inner: Transaction,
+    done: Completion,
+    pub(super) at_us: u64,
+}
+
+impl Late {
+    pub(super) fn answer(self, world: &World) {
+        let result = block_on(self.inner.commit());
+        world.note_commit(result.is_ok());
+        self.done.complete(result);
+    }
+}

@@ -1,0 +1,66 @@
+//! Members of shared subscriptions on an event loop, as `services/edge/src/core/shared.rs` serves them.
+
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_mqtt::topic::Filter;
+use millrace_session::Message;
+
+use super::core::{Core, Turn};
+use crate::elsewhere::is_here;
+use crate::jobs::{Job, SharedMessages, Write};
+use crate::routes::Routes;
+use crate::streams::StoredGroup;
+
+impl Core {
+    /// A new member may take waiting messages.
+    pub(super) fn join(&mut self, turn: &Turn<'_>, filter: &str) {
+        if let Some(Filter { share: Some(name), filter }) = Filter::parse(filter)
+            && let Some(group) = turn.broker.streams.group_of(name, filter)
+        {
+            self.shared.joined.push((turn.broker.id, group.stream));
+        }
+    }
+
+    /// The writer has picked a member, which may have left since.
+    pub(super) fn deliver_shared(
+        &mut self,
+        turn: &Turn<'_>,
+        number: u32,
+        message: &Arc<Message>,
+        group: u64,
+    ) {
+        match self.locals.get_mut(&number).filter(|local| local.is_open()) {
+            Some(local) => {
+                let entry = local.entry(turn.world, message.clone(), group);
+                local.outbox.push(entry);
+            }
+            None => self.give_back(turn, message, group),
+        }
+    }
+
+    pub(super) fn give_back(&mut self, turn: &Turn<'_>, message: &Arc<Message>, number: u64) {
+        let Some(stream) = StoredGroup::stream_of(number) else { return };
+        let routes = Routes::new(turn.broker.clone(), message.topic().clone());
+        let stored = turn.broker.streams.group_or_ended(stream);
+        let member = stored
+            .and_then(|stored| routes.online_group(&stored).and_then(|group| group.pick_online(is_here)));
+        if let Some(member) = member {
+            self.deliver_shared(turn, member.target.slot, message, number);
+        } else if let Some(place) = message.place() {
+            self.shared.returned.push(((turn.broker.id, stream), Position(place)));
+        }
+    }
+
+    /// Submits what members have acknowledged and given back.
+    pub(super) fn submit_shared(&mut self, turn: &Turn<'_>) {
+        for local in self.locals.values_mut() {
+            self.shared.settled.extend(local.outbox.take_settled(turn.broker.id));
+        }
+        let SharedMessages { settled, returned, joined } = &self.shared;
+        if !(settled.is_empty() && returned.is_empty() && joined.is_empty()) {
+            let shared = Box::new(std::mem::take(&mut self.shared));
+            self.jobs.push(Job { write: Write::Shared(shared), ack: None });
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Runs the real writer, reader and lease thread over a store in memory: one thread, a simulated time, and a seed that decides
+//! what goes wrong and who acts next. Decision 0048 has the reasons and the limits.
+//!
+//! ```text
+//! clients <── packets, lost connections ──> event loops (imitated) ── jobs ──> writer (real) ──> store in memory
+//!    └─ model: P1, P2, P4, P5, P7              └─ each question has one answer      └─ commits that conflict, get lost, fail
+//! ```
+//!
+//! It knows no socket, no thread and no clock of the machine.
+
+mod client;
+mod core;
+mod engine;
+mod faults;
+mod groups;
+mod leftovers;
+mod model;
+mod network;
+mod outbox;
+mod pod;
+mod publishing;
+mod session;
+mod tests;
+mod world;
+
+use std::fmt;
+use std::rc::Rc;
+
+use self::faults::Counts;
+use self::world::{Actor, World};
+use super::plant::{self, Plant};
+
+const BROKER: &str = "default";
+/// After the last fault, everything must be done within this time, s.
+const CALM_S: u64 = 300;
+/// Time after which nothing is due any more, s: longer than any session, delay and sweep of these runs.
+const EXPIRY_S: u64 = 600;
+
+#[derive(Clone, Debug)]
+struct Plan {
+    seed: u64,
+    pods: usize,
+    is_shared: bool,
+    publishers: usize,
+    subscribers: usize,
+    /// Members of the shared subscription.
+    members: usize,
+    seconds: u64,
+    /// Mean time between two actions of a client, ms.
+    pace_ms: u64,
+    /// Others act in one of so many reads.
+    overlap: u64,
+    /// Mean time between two faults, s.
+    fault_every_s: u64,
+    commits_per_fault: u64,
+    /// How far the clocks of pods are off, ms.
+    clocks_ms: u64,
+}
+
+impl Plan {
+    fn one_process(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        Self {
+            seed,
+            pods: 1,
+            is_shared: false,
+            publishers: random.usize(1..4),
+            subscribers: random.usize(1..4),
+            members: random.usize(0..3),
+            seconds: 300,
+            pace_ms: random.u64(20..1_000),
+            overlap: random.u64(5..40),
+            fault_every_s: random.u64(5..60),
+            commits_per_fault: random.u64(2..100),
+            clocks_ms: 0,
+        }
+    }
+
+    fn pods(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x9e37_79b9);
+        let clocks_ms = if random.bool() { 0 } else { 30_000 };
+        Self { pods: random.usize(2..4), is_shared: true, clocks_ms, ..Self::one_process(seed) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome {
+    simulated_s: u64,
+    /// Everything that happened, as a number.
+    trace: u64,
+    commits: u64,
+    acknowledged: u64,
+    delivered: u64,
+    wills: usize,
+    faults: Counts,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { simulated_s, commits, acknowledged, delivered, wills, faults, .. } = self;
+        write!(
+            f,
+            "{simulated_s} s, {commits} commits, {acknowledged} acknowledged, {delivered} delivered, {wills} wills, {faults:?}"
+        )
+    }
+}
+
+/// Runs a simulation to its end; a violated promise is a panic.
+fn run(plan: Plan, planted: Option<Plant>) -> Outcome {
+    // Calls wait inside calls.
+    let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(move || {
+        plant::plant(planted);
+        let seconds = plan.seconds;
+        let world = World::begin(plan);
+        world.pass_s(seconds);
+        world.faults.end(&world);
+        finish(&world);
+        let outcome = outcome(&world);
+        world.end();
+        outcome
+    });
+    thread.unwrap().join().unwrap_or_else(|reason| std::panic::resume_unwind(reason))
+}
+
+fn outcome(world: &World) -> Outcome {
+    let model = world.model.borrow();
+    Outcome {
+        simulated_s: world.ms() / 1_000,
+        trace: world.trace(),
+        commits: world.commits(),
+        acknowledged: model.acknowledged,
+        delivered: model.delivered,
+        wills: model.fired(),
+        faults: *world.faults.counts.borrow(),
+    }
+}
+
+/// Nothing goes wrong any more: all clients get what they should have, and end their sessions.
+fn finish(world: &Rc<World>) {
+    for (number, client) in world.clients.iter().enumerate() {
+        client.borrow_mut().finish();
+        world.wake(Actor::Client(number), world.micros());
+    }
+    let is_done = || {
+        world.clients.iter().all(|client| client.borrow().is_finished())
+            && world.pods.iter().all(|pod| pod.is_up() && pod.is_idle())
+    };
+    let mut calm_s = 0;
+    while calm_s < 5 {
+        if world.ms() > 1_000 * (world.plan.seconds + CALM_S) {
+            world.model.borrow().violated("somebody still waits although nothing goes wrong any more");
+        }
+        world.pass_s(1);
+        calm_s = if is_done() { calm_s + 1 } else { 0 };
+    }
+    for client in &world.clients {
+        client.borrow().check(world);
+    }
+    world.model.borrow().check_group();
+    for client in &world.clients {
+        client.borrow_mut().vanish(world);
+    }
+    world.pass_s(EXPIRY_S);
+    if !world.clients.iter().all(|client| client.borrow().has_left()) {
+        world.model.borrow().violated("a client has not left");
+    }
+    world.model.borrow().check_wills();
+    // The last pod also removes what the others leave.
+    let (last, others) = world.pods.split_last().expect("there is a pod");
+    others.iter().for_each(|pod| pod.close(world));
+    world.pass_s(130);
+    last.close(world);
+    world.pass_s(10);
+    if !world.pods.iter().all(pod::Pod::has_ended) {
+        world.model.borrow().violated("a writer does not end");
+    }
+    let left = leftovers::left(world);
+    if !left.is_empty() {
+        world.model.borrow().violated(&format!("keys of these kinds are left: {left:?}"));
+    }
+}
