@@ -70,7 +70,7 @@ impl Core {
         self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
     }
 
-    /// The store has refused a checkpoint. The session goes on, and a later checkpoint has the same progress.
+    /// The store has refused a checkpoint: a later one has the same progress.
     pub(super) fn unsaved(&mut self, checkpoint: Checkpoint) {
         let Checkpoint { target, completed, replayed, .. } = checkpoint;
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };

@@ -274,8 +274,7 @@ impl PersistentSession {
         self.had.progress(self.base(handed_over), open_places(open))
     }
 
-    /// Takes back packet ids and filters of a refused checkpoint. An id that is in use again is completed when that use
-    /// is over.
+    /// Takes back what a refused checkpoint said; an id that is in use again is completed when that use is over.
     pub(super) fn take_back(&mut self, completed: Vec<PacketId>, replayed: Vec<Box<str>>) {
         let known: HashSet<PacketId> = self.ids.iter().map(|(id, _)| *id).collect();
         self.ids.extend(completed.into_iter().filter(|id| !known.contains(id)).map(|id| (id, None)));

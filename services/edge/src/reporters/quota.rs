@@ -50,7 +50,6 @@ struct UsageExchange {
     pod: Box<[u8]>,
     last_at: Millis,
     tidy_at: Millis,
-    /// Name of the broker up to which usage of pods that are gone was removed.
     tidied: Option<Bytes>,
 }
 
@@ -62,7 +61,7 @@ impl UsageExchange {
         }
     }
 
-    /// Removes usage of pods that are gone, some brokers at a time. The pods that open a broker remove only what is old.
+    /// Removes usage of pods that are gone, some brokers at a time.
     fn tidy(&mut self) {
         let now = self.clock.now();
         if now < self.tidy_at {

@@ -23,6 +23,7 @@ use millrace_session::Message;
 use millrace_storage::Transaction;
 
 use super::load::{self, subscribers};
+use super::writer::is_hopeless;
 use super::{Attached, Job, Publish, SessionKey, Shared, StreamKey, Write, record};
 use crate::broker::Broker;
 use crate::clock::seconds;
@@ -56,6 +57,8 @@ pub(super) struct Applied {
     pub(super) places: Vec<(Arc<Message>, u16)>,
     pub(super) last_place: u16,
     pub(super) changes: Vec<Change>,
+    /// The first of the changes that no job has made.
+    pub(super) changes_of_jobs: Option<usize>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) touched: Vec<StreamKey>,
@@ -398,21 +401,6 @@ impl Applier<'_> {
             self.applied().changes.push(Change { broker: broker.clone(), filter, streams, subscribers });
         }
         Ok(())
-    }
-}
-
-/// Whether the write can never succeed, because of its content.
-pub(super) fn is_hopeless(error: &LayerError) -> bool {
-    use millrace_storage::StoreError as Store;
-    match error {
-        LayerError::NameTooLong { .. }
-        | LayerError::BodyTooLarge(_)
-        | LayerError::TooManyStreams(_)
-        | LayerError::Corrupt(_) => true,
-        LayerError::Store(error) => {
-            matches!(error, Store::KeyNotAllowed(_) | Store::ValueTooLarge(_) | Store::TransactionTooLarge)
-        }
-        _ => false,
     }
 }
 

@@ -10,9 +10,10 @@ use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_layers::{LayerError, subscriptions};
 use millrace_storage::{Read, TransactionOption};
 
-use super::apply::{Applier, is_hopeless};
-use super::duties::Duty;
-use super::writer::{CONFLICTS, Writer, may_pass};
+use super::Job;
+use super::apply::Applier;
+use super::duties::{Beside, Duty};
+use super::writer::{CONFLICTS, Writer, is_hopeless, may_pass};
 
 /// Sessions that are ended together, before the transaction checks whether it is full.
 const TOGETHER: usize = 5;
@@ -42,8 +43,10 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
         return Some(Duty::Due(shard, now_ms));
     }
     let conflicts_max = conflicts_max(sessions, CONFLICTS);
-    let swept =
-        writer.transact(&[], conflicts_max, &async |applier| settle(applier, shard, now_ms, sessions).await);
+    let swept = writer.transact(&[], conflicts_max, &async |applier| {
+        applier.tx.set_option(TransactionOption::Cleanup);
+        settle(applier, shard, now_ms, sessions).await
+    });
     let error = match swept {
         Ok((applied, stamp)) => {
             writer.swept(applied, stamp);
@@ -63,7 +66,39 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
     }
 }
 
+/// Settles the sessions that a transaction of jobs takes along. A full disk refuses such a transaction: only steps of
+/// their own may use the space that is reserved for removals.
+pub(super) async fn settle_beside(applier: &Applier<'_>, beside: Option<&Beside>) -> Result<(), LayerError> {
+    let Some(beside) = beside.filter(|_| !applier.is_full()) else { return Ok(()) };
+    let changes = applier.applied().changes.len();
+    applier.applied().changes_of_jobs = Some(changes);
+    let began_us = applier.shared.clock.micros();
+    settle(applier, beside.shard, beside.now_ms, beside.sessions).await?;
+    beside.took_us.set(applier.shared.clock.micros() - began_us);
+    Ok(())
+}
+
 impl Writer<'_> {
+    /// Writes jobs again without the due sessions that they took along, because their transaction has failed.
+    pub(super) fn write_alone(&mut self, jobs: Vec<Job>) {
+        self.duties.take_alone(self.shared.clock.micros());
+        self.write(jobs);
+    }
+
+    pub(super) fn take_along(&mut self) -> Option<Beside> {
+        let shared = self.shared;
+        let beside = self.duties.take_along(shared.clock.micros(), self.pace.commit_us())?;
+        let Beside { shard, now_ms, sessions, .. } = beside;
+        let due = shared.layers.run(async |tx| due::list_due(&tx, shard, now_ms, sessions).await);
+        let due = self.wait(due).ok()?;
+        if due.is_empty() {
+            self.duties.end_due(shard);
+            return None;
+        }
+        let are_open = shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(false);
+        are_open.then_some(Beside { sessions: due.len(), ..beside })
+    }
+
     /// Whether the next step finds the brokers of what is due open. If not, they are being opened, because the step must
     /// not read them in its transaction. If the store does not say, the step fails and says why.
     fn has_open_brokers_of_due(&mut self, shard: u8, now_ms: u64, limit: usize) -> bool {
@@ -117,7 +152,6 @@ fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
 
 /// Ends sessions until none is left or the transaction is full: a session may have a thousand filters.
 async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), LayerError> {
-    applier.tx.set_option(TransactionOption::Cleanup);
     let mut settled = 0;
     while settled == 0 || settled < sessions && !applier.is_full() {
         let all = due::take_due(applier.tx, shard, now_ms, TOGETHER.min(sessions - settled)).await?;

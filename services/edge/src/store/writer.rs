@@ -19,7 +19,7 @@ use millrace_layers::once::{Attempts, MarkerNumbers};
 use millrace_layers::{LayerError, pods as layer_pods};
 use millrace_storage::{Attempt, StoreError, Transaction, Versionstamp};
 
-pub(super) use self::refusals::{Why, may_pass};
+pub(super) use self::refusals::{Why, is_hopeless, may_pass};
 use self::refusals::{is_of_jobs, is_unknown, known};
 use super::apply::{Applied, Applier, HAND_OVER_MS, Outcome};
 use super::away::Away;
@@ -112,7 +112,7 @@ pub(super) struct Writer<'s> {
     marks: MarkerNumbers,
     /// Key of the last commit marker; `None`: unknown.
     marked: Option<Versionstamp>,
-    pace: Pace,
+    pub(super) pace: Pace,
     gather: Gather,
     /// The last batch had no room for all small messages, so the next one is full without waiting.
     leaves_small: bool,
@@ -145,7 +145,7 @@ impl<'s> Writer<'s> {
             backlog: Backlog::default(),
             unfinished: Vec::new(),
             away: Away::default(),
-            duties: Duties::default(),
+            duties: Duties::new(!shared.is_shared),
             losing: BTreeMap::new(),
             tidied_at: 0,
             tidied: None,
@@ -163,7 +163,7 @@ impl<'s> Writer<'s> {
         let jobs = self.backlog.next_batch(self.pace.budget());
         self.leaves_small = self.backlog.small_publishes() > 0;
         if !jobs.is_empty() {
-            self.duties.note_jobs();
+            self.duties.note_jobs(self.shared.clock.micros(), self.pace.commit_us());
         }
         self.end_connections_before(&jobs);
         let bytes: Vec<(Option<Arc<Broker>>, usize)> = jobs
@@ -223,17 +223,20 @@ impl<'s> Writer<'s> {
                 Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. }
             )
         });
+        let beside = if is_written { self.take_along() } else { None };
         let result = if is_written {
-            let conflicts_max = if batch.len() > 1 { CONFLICTS } else { u32::MAX };
+            let conflicts_max = if batch.len() > 1 || beside.is_some() { CONFLICTS } else { u32::MAX };
             self.transact(&batch, conflicts_max, &async |applier| {
                 applier.warm(&batch).await?;
-                applier.all(&batch).await
+                applier.all(&batch).await?;
+                sweep::settle_beside(applier, beside.as_ref()).await
             })
         } else {
             Ok((Applied::done(batch.len()), None))
         };
         match result {
             Ok((applied, stamp)) => {
+                beside.iter().for_each(|beside| self.duties.note_beside(beside));
                 // A checkpoint is also written to a disk that is nearly full.
                 if is_written && batch.iter().any(|job| !matches!(job.write, Write::Checkpoint(_))) {
                     self.log(None);
@@ -242,6 +245,7 @@ impl<'s> Writer<'s> {
                 self.committed(batch, applied, stamp);
                 self.unfinished.extend(rest);
             }
+            Err(error) if beside.is_some() && !is_unknown(&error) => self.write_alone(batch),
             // A job that cannot be written must not fail the others of its batch, so the batch is split.
             Err(error) if batch.len() > 1 && is_of_jobs(&error) => {
                 let rest = batch.split_off(batch.len() / 2);
@@ -374,17 +378,6 @@ impl<'s> Writer<'s> {
             self.write(due);
             due = rest;
         }
-    }
-
-    fn log(&mut self, error: Option<&LayerError>) {
-        match error {
-            Some(error) if !self.refused => {
-                tracing::error!(%error, "the store refuses writes: their publishers are notified, live delivery goes on");
-            }
-            None if self.refused => tracing::info!("the store takes writes again"),
-            _ => {}
-        }
-        self.refused = error.is_some();
     }
 
     /// Interval in which notices of other pods are read from the store; it is long while the fabric announces them.

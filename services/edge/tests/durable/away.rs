@@ -43,10 +43,13 @@ pub(crate) enum Way {
     Old(usize),
     /// Ranges of keys with [`SLOW`] in them cannot be read.
     Corrupt,
+    /// Each commit takes [`SYNC`], as on a slow disk.
+    Syncs,
 }
 
 const POISON: &[u8] = b"poison";
 const SLOW: &[u8] = b"slow";
+const SYNC: Duration = Duration::from_millis(50);
 
 /// A store in memory with a way to it.
 pub(crate) struct Far {
@@ -55,6 +58,7 @@ pub(crate) struct Far {
     stuck: Mutex<Vec<(Transaction, Completion)>>,
     survives: Mutex<Option<Transaction>>,
     commits: AtomicU64,
+    syncs: AtomicU64,
     /// Reads of ranges with [`SLOW`] in their keys.
     slow: AtomicU64,
     host: System,
@@ -73,6 +77,7 @@ impl Far {
             stuck: Mutex::default(),
             survives: Mutex::default(),
             commits: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
             slow: AtomicU64::new(0),
             host: System::new(),
         })
@@ -103,6 +108,10 @@ impl Far {
     /// Reads of ranges with `slow` in their keys.
     pub(crate) fn slow_reads(&self) -> u64 {
         self.slow.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
     }
 
     /// Whether a commit waits.
@@ -138,6 +147,7 @@ impl Engine for Handle {
             far: self.0.clone(),
             near: self.0.near.begin_unretried(),
             appends: AtomicBool::new(false),
+            writes: AtomicBool::new(false),
             is_poisoned: AtomicBool::new(false),
         })
     }
@@ -147,6 +157,7 @@ struct FarTransaction {
     far: Arc<Far>,
     near: Transaction,
     appends: AtomicBool,
+    writes: AtomicBool,
     is_poisoned: AtomicBool,
 }
 
@@ -183,11 +194,13 @@ impl EngineTransaction for FarTransaction {
     }
 
     fn set(&self, key: Bytes, value: Bytes) {
+        self.writes.store(true, Ordering::Relaxed);
         self.note(&value);
         self.near.set(key, value).unwrap();
     }
 
     fn clear(&self, key: Bytes) {
+        self.writes.store(true, Ordering::Relaxed);
         self.near.clear(key).unwrap();
     }
 
@@ -202,6 +215,7 @@ impl EngineTransaction for FarTransaction {
     fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
         self.note(&value);
         self.appends.store(true, Ordering::Relaxed);
+        self.writes.store(true, Ordering::Relaxed);
         let (prefix, rest) = template.split_at(offset);
         let (user_bytes, suffix) = rest[10..].split_at(2);
         self.near.set_versionstamped_key(prefix, user_bytes.try_into().unwrap(), suffix, value).unwrap();
@@ -242,6 +256,11 @@ impl EngineTransaction for FarTransaction {
             }
             Way::Poisoned if self.is_poisoned.load(Ordering::Relaxed) => {
                 done.complete(Err(StoreError::TransactionTooLarge));
+            }
+            Way::Syncs if self.writes.load(Ordering::Relaxed) => {
+                self.far.syncs.fetch_add(1, Ordering::Relaxed);
+                block_on(self.far.host.pause(SYNC));
+                done.complete(block_on(near.commit()));
             }
             _ => done.complete(block_on(near.commit())),
         }

@@ -14,12 +14,11 @@ use crate::common::{Client, Server, ack};
 use crate::steps::{lasting, say, take};
 use crate::tools::eventually;
 
-/// Longer than the server waits before it stores what a client has acknowledged.
+/// The server stores progress after two seconds.
 const SAVED: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_session_whose_checkpoint_is_refused_goes_on_and_stores_its_progress_later() {
-    // A disk that fails, and a cluster that does not answer.
     for (way, pod) in [(Way::Broken, None), (Way::Away, Some("pod"))] {
         let far = Far::new();
         let server = Server::on(&far.database(), |config| config.pod = pod.map(Into::into));

@@ -49,12 +49,11 @@ fn a_session_ends_without_a_will_that_the_store_can_never_hold() {
     assert!(dues(&store).iter().all(|due| due.client == "watcher"), "{:?}", dues(&store));
 }
 
-/// The row of a session in the store.
 fn row(database: &Database, client: &str) -> (Bytes, Bytes) {
     let end = format!("\u{1}s\0\u{1}{client}\0");
     let all = RangeOptions::first(10_000).snapshot();
-    let page = database.run(|tx, _| async move { tx.range(KeyRange::prefix([]), all).await });
-    let page = block_on(page).unwrap();
+    let read = database.run(|tx, _| async move { tx.range(KeyRange::prefix([]), all).await });
+    let page = block_on(read).unwrap();
     let row = page.items.into_iter().find(|row| row.key.ends_with(end.as_bytes())).unwrap();
     (row.key, row.value)
 }
@@ -72,7 +71,6 @@ fn a_session_that_cannot_be_read_is_put_off_and_ends_when_it_can() {
     let database = Database::memory();
     let store = Store::new(database.clone());
     let server = start(&database, 1);
-    // Enough that each shard of what is due has some beside it.
     let others: Vec<String> = (0..40).map(|number| format!("other {number}")).collect();
     for (id, expiry_s) in others.iter().map(|id| (id.as_str(), 1)).chain([("ann", 3)]) {
         half_close(Client::open(&server, expiring(id, b"gone", expiry_s)).stream());
@@ -80,7 +78,6 @@ fn a_session_that_cannot_be_read_is_put_off_and_ends_when_it_can() {
     eventually(|| dues(&store).iter().any(|due| due.client == "ann"), || "ann is online".into());
     let (key, value) = row(&database, "ann");
     write(&database, &key, &Bytes::from_static(b"torn"));
-    // The rows of its will and of its end.
     let is_put_off = |due: &Due| due.client == "ann" && due.at_ms > now_ms() + 60_000;
     eventually(|| dues(&store).iter().all(is_put_off), || format!("{:?}", dues(&store)));
     assert_eq!(dues(&store).len(), 2);

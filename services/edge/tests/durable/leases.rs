@@ -2,6 +2,7 @@
 //! lets publishes go on.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use millrace_layers::sessions::{self, Attach, Detach, SessionId};
@@ -11,7 +12,7 @@ use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Connect, Packet, QoS, Will};
 use millrace_storage::{Database, block_on};
 
-use crate::away::{Far, Way, named};
+use crate::away::{Far, Mended, Way, named};
 use crate::common::{Client, Server, publish_qos, will};
 use crate::pods::now_ms;
 use crate::steps::{lasting, say, subscribe_and_leave, take, texts};
@@ -156,6 +157,20 @@ fn publishes_go_on_while_the_sessions_of_a_dead_pod_are_recovered() {
     assert!(between >= 3, "{between} messages");
 }
 
+fn expired_sessions_left(store: &Store, broker: u64) -> usize {
+    let all = block_on(store.run(async |tx| sessions::list(&tx, broker, None, 2 * SESSIONS).await)).unwrap();
+    all.iter().filter(|(client, _)| client.starts_with(b"session ")).count()
+}
+
+/// Makes offline sessions that are due in a moment, while the server runs.
+fn make_expiring(store: &Store, broker: u64) {
+    let at_ms = now_ms();
+    make_sessions(store, broker, SESSIONS, async |tx, id, epoch| {
+        let how = Detach { now_ms: at_ms + 10_000, expiry_s: Some(1), keep_will: false };
+        sessions::detach(sessions::fence(tx, id, epoch).await?, how).await.map(drop)
+    });
+}
+
 #[test]
 fn publishes_go_on_while_many_sessions_expire() {
     let database = Database::memory();
@@ -163,19 +178,39 @@ fn publishes_go_on_while_many_sessions_expire() {
     let server = Server::on(&database, |_| {});
     subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
     let broker = block_on(store.ensure_broker(b"default")).unwrap().id;
-    let left = || {
-        let all =
-            block_on(store.run(async |tx| sessions::list(&tx, broker, None, 2 * SESSIONS).await)).unwrap();
-        all.iter().filter(|(client, _)| client.starts_with(b"session ")).count()
-    };
-    // Made while the server runs, and due in a moment.
-    let at_ms = now_ms();
-    make_sessions(&store, broker, SESSIONS, async |tx, id, epoch| {
-        let how = Detach { now_ms: at_ms + 10_000, expiry_s: Some(1), keep_will: false };
-        sessions::detach(sessions::fence(tx, id, epoch).await?, how).await.map(drop)
-    });
-    let between = publish_meanwhile(&server, SESSIONS, left);
+    make_expiring(&store, broker);
+    let between = publish_meanwhile(&server, SESSIONS, || expired_sessions_left(&store, broker));
     assert!(between >= 3, "{between} messages");
+}
+
+#[test]
+fn publishes_wait_for_no_commit_of_sessions_that_expire() {
+    let far = Far::new();
+    far.set(Way::Syncs);
+    let store = Store::new(far.near().clone());
+    let server = Server::on(&far.database(), |config| config.limits.usage_interval_s = 0);
+    let _mended = Mended(far.clone());
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
+    let broker = block_on(store.ensure_broker(b"default")).unwrap().id;
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let (publishes, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let own = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let answer = publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"on"));
+                assert!(!answer.is_error());
+                publishes.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        make_expiring(&store, broker);
+        let own = || far.syncs().saturating_sub(publishes.load(Ordering::Relaxed));
+        let before = own();
+        eventually(|| expired_sessions_left(&store, broker) == 0, || "sessions are left".into());
+        is_over.store(true, Ordering::Relaxed);
+        own() - before
+    });
+    // Some for moments in which the publisher had no processor; steps of their own would be 16 or more.
+    assert!(own <= 8, "{own} transactions of their own beside {publishes:?} publishes");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::store::apply::{Applied, Change, Outcome};
 use crate::store::costs::cost;
 use crate::store::queue::Sized as _;
 use crate::store::{
-    Ack, Attach, Attached, IdWrite, Job, Publish, Read, SessionKey, Subscribe, Write, retained,
+    Ack, Attach, Attached, Checkpoint, IdWrite, Job, Publish, Read, SessionKey, Subscribe, Write, retained,
 };
 
 use super::refusals::Why;
@@ -99,7 +99,8 @@ impl Writer<'_> {
     /// Charges brokers for filters of ended sessions, which their jobs could not estimate.
     pub(super) fn charge(&mut self, batch: &[Job], applied: &Applied) {
         let mut costs: HashMap<u64, (usize, usize)> = HashMap::new();
-        for change in &applied.changes {
+        let of_jobs = applied.changes_of_jobs.unwrap_or(applied.changes.len());
+        for change in &applied.changes[..of_jobs] {
             costs.entry(change.broker.id).or_default().0 += 1;
         }
         for job in if costs.is_empty() { &[] } else { batch } {
@@ -220,16 +221,21 @@ impl Writer<'_> {
                 };
                 let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
             }
-            (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
-            (Write::Checkpoint(checkpoint), Outcome::Unstored) => {
-                self.post(checkpoint.target.core, Mail::Unsaved(checkpoint));
-            }
+            (Write::Checkpoint(checkpoint), outcome) => self.answer_checkpoint(checkpoint, &outcome),
             (Write::Detach(detach), _) => {
                 if let Some(connection) = detach.leaves {
                     self.post(connection.core, Mail::Left(connection));
                 }
             }
-            (Write::Publish(_) | Write::Checkpoint(_) | Write::Confirmed { .. } | Write::Webhooks(_), _) => {}
+            (Write::Publish(_) | Write::Confirmed { .. } | Write::Webhooks(_), _) => {}
+        }
+    }
+
+    fn answer_checkpoint(&mut self, checkpoint: Box<Checkpoint>, outcome: &Outcome) {
+        match outcome {
+            Outcome::Fenced => self.lose(&checkpoint.session, true),
+            Outcome::Unstored => self.post(checkpoint.target.core, Mail::Unsaved(checkpoint)),
+            _ => {}
         }
     }
 

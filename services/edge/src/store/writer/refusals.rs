@@ -13,6 +13,17 @@ use crate::store::{Ack, Job, Publish, Write};
 use super::Writer;
 
 impl Writer<'_> {
+    pub(super) fn log(&mut self, error: Option<&LayerError>) {
+        match error {
+            Some(error) if !self.refused => {
+                tracing::error!(%error, "the store refuses writes: their publishers are notified, live delivery goes on");
+            }
+            None if self.refused => tracing::info!("the store takes writes again"),
+            _ => {}
+        }
+        self.refused = error.is_some();
+    }
+
     pub(super) fn refuse(&mut self, batch: Vec<Job>, why: Why) {
         for job in batch {
             self.refuse_job(job, why);
@@ -140,6 +151,21 @@ impl Why {
             error if is_of_jobs(error) => Self::Content,
             _ => Self::Failure,
         }
+    }
+}
+
+/// Whether the write can never succeed, because of its content.
+pub(in crate::store) fn is_hopeless(error: &LayerError) -> bool {
+    use millrace_storage::StoreError as Store;
+    match error {
+        LayerError::NameTooLong { .. }
+        | LayerError::BodyTooLarge(_)
+        | LayerError::TooManyStreams(_)
+        | LayerError::Corrupt(_) => true,
+        LayerError::Store(error) => {
+            matches!(error, Store::KeyNotAllowed(_) | Store::ValueTooLarge(_) | Store::TransactionTooLarge)
+        }
+        _ => false,
     }
 }
 
