@@ -102,6 +102,11 @@ pub async fn copy(
     Err(CopyError::SourceChanges)
 }
 
+/// The row that marks a store as the target of a copy of which nothing is there yet.
+pub(crate) fn unfinished() -> (Bytes, Bytes) {
+    (Bytes::from_static(UNFINISHED_KEY), value_of(0, &Bytes::new()))
+}
+
 async fn version(database: &Database) -> Result<StoreVersion, StoreError> {
     database.run(async |tx, _| tx.read_version().await).await
 }

@@ -1,6 +1,7 @@
 //! The reader threads: read pages of streams for sessions that lag. One of them also trims streams that exceed their
 //! limits.
 
+use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use millrace_storage::block_on;
 use super::parts::Parts;
 use super::queue::Taken;
 use super::queues::{self, Keep};
-use super::{Read, Shared, pages};
+use super::{Read, Shared, StreamKey, pages};
 use crate::quota::Limit;
 
 /// Interval in which grown streams are checked against their limits.
@@ -21,13 +22,15 @@ const LOOK_AT_PART: u64 = 8;
 /// Interval in which all grown streams are checked.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
 const SWEPT: usize = 500;
+/// Streams that are trimmed before waiting reads are answered again: a few milliseconds.
+const TRIMMED_AT_ONCE: usize = 32;
 
 const TAKEN: usize = 64;
 
 /// Reads beside [`run`], until the queue is closed.
 pub(super) fn help(shared: &Shared) {
     let (mut parts, mut unread) = (Parts::default(), Vec::new());
-    while read_some(shared, &mut parts, &mut unread, LOOK_EVERY).is_some() {
+    while read_some(shared, LOOK_EVERY, &mut parts, &mut unread).is_some() {
         parts.clean(shared.clock.now());
     }
 }
@@ -41,6 +44,8 @@ pub(super) fn run(shared: &Shared) {
 pub(super) struct FirstReader {
     parts: Parts,
     unread: Vec<Read>,
+    /// Streams to check against their limits.
+    due: VecDeque<StreamKey>,
     looked_at: u64,
     looked_at_all: u64,
     looked_at_queues: u64,
@@ -49,21 +54,30 @@ pub(super) struct FirstReader {
 impl FirstReader {
     pub(super) fn new(shared: &Shared) -> Self {
         let now = shared.clock.now();
-        let (parts, unread) = (Parts::default(), Vec::new());
-        Self { parts, unread, looked_at: now, looked_at_all: now, looked_at_queues: now }
+        Self {
+            parts: Parts::default(),
+            unread: Vec::new(),
+            due: VecDeque::new(),
+            looked_at: now,
+            looked_at_all: now,
+            looked_at_queues: now,
+        }
     }
 
     /// Returns false once the queue is closed.
     pub(super) fn step(&mut self, shared: &Shared, wait: Duration) -> bool {
-        let Some(is_there) = read_some(shared, &mut self.parts, &mut self.unread, wait) else { return false };
+        // A store that does not answer is not asked again at once.
+        let wait = if self.due.is_empty() || !self.unread.is_empty() { wait } else { Duration::ZERO };
+        let Some(is_there) = read_some(shared, wait, &mut self.parts, &mut self.unread) else { return false };
         if !is_there {
             return true;
         }
         let now = shared.clock.now();
         self.parts.clean(now);
-        if now >= self.looked_at + LOOK_EVERY.as_millis() as u64 {
+        trim_some(shared, &mut self.due);
+        if self.due.is_empty() && now >= self.looked_at + LOOK_EVERY.as_millis() as u64 {
             let all = now >= self.looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
-            trim(shared, all);
+            queue_due(shared, all, &mut self.due);
             if all {
                 sweep(shared);
             }
@@ -78,9 +92,9 @@ impl FirstReader {
     }
 }
 
-/// Serves waiting requests, after those in `unread` that an unavailable store has not answered. Returns false if the store
-/// does not answer, `None` once the queue is closed.
-fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>, wait: Duration) -> Option<bool> {
+/// Waits up to `wait` for requests. Serves them, after those in `unread` that an unavailable store has not answered.
+/// Returns false if the store does not answer, `None` once the queue is closed.
+fn read_some(shared: &Shared, wait: Duration, parts: &mut Parts, unread: &mut Vec<Read>) -> Option<bool> {
     let mut pages = std::mem::take(unread);
     match shared.reads.take_some(wait, TAKEN) {
         Taken::Work(work) => {
@@ -93,26 +107,36 @@ fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>, wait: D
     Some(unread.is_empty())
 }
 
-/// Trims streams to their limits: removes the oldest messages, and counts them.
-fn trim(shared: &Shared, all: bool) {
+/// Queues the streams that have grown enough to be checked against their limits.
+fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
     let grown = std::mem::take(&mut *shared.touched.lock().unwrap_or_else(PoisonError::into_inner));
     let mut small = Vec::new();
-    for ((broker, stream), messages) in grown {
-        let Some(broker) = shared.brokers.peek(broker) else { continue };
+    for (key, messages) in grown {
+        let Some(broker) = shared.brokers.peek(key.0) else { continue };
         let keep = Keep::of(shared, &broker);
         // Few messages may still be many bytes.
         let is_due = all
             || messages * LOOK_AT_PART >= keep.totals.entries
             || messages * LOOK_AT_PART * u64::from(shared.limits.packet_size_max) >= keep.totals.bytes;
         if is_due {
-            queues::hold(shared, &broker, stream, keep, Limit::ClientQueue);
+            due.push_back(key);
         } else {
-            small.push(((broker.id, stream), messages));
+            small.push((key, messages));
         }
     }
     let mut touched = shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
     for (stream, messages) in small {
         *touched.entry(stream).or_default() += messages;
+    }
+}
+
+/// Trims some streams to their limits: removes the oldest messages, and counts them. Sessions wait
+/// for reads meanwhile, so a check of very many streams is done in pieces.
+fn trim_some(shared: &Shared, due: &mut VecDeque<StreamKey>) {
+    for (broker, stream) in due.drain(..due.len().min(TRIMMED_AT_ONCE)) {
+        if let Some(broker) = shared.brokers.peek(broker) {
+            queues::hold(shared, &broker, stream, Keep::of(shared, &broker), Limit::ClientQueue);
+        }
     }
 }
 

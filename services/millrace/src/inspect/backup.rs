@@ -7,13 +7,16 @@ use std::sync::TryLockError;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use millrace_storage::{OpenError, Options, RestoreError};
+use millrace_storage::{OpenError, Options, RestoreError, StoreError};
 
 use super::place::{Ended, Out, Place};
 use super::rows::Row;
 use super::source;
 use crate::permissions::keep_private;
 use crate::text;
+
+/// Extension of the folder of a copy that has not ended.
+const PARTIAL: &str = "partial";
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
@@ -35,6 +38,12 @@ pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), E
 pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), Ended> {
     if source::is_missing(backup) {
         return Err(Ended::Failed(format!("there is no backup at {}", backup.display())));
+    }
+    if backup.extension().is_some_and(|extension| extension == PARTIAL) {
+        return Err(Ended::Failed(format!(
+            "{} is a part of a backup that did not end, and lacks data: restore another backup",
+            backup.display()
+        )));
     }
     if is_inside(target, backup) {
         return Err(Ended::Failed("a restore does not write into the backup: name another folder".into()));
@@ -144,7 +153,13 @@ fn failed(error: &RestoreError) -> Ended {
         RestoreError::Open(OpenError::NoSpace(_)) => "make room, or name a folder on another disk",
         RestoreError::Open(OpenError::NewerFormat { .. }) => "use the version that wrote it",
         RestoreError::Open(OpenError::NotAStore(_)) => "name the folder that `millrace backup` made",
-        RestoreError::Open(OpenError::Corrupt { .. }) => "use another backup",
+        RestoreError::Open(OpenError::Corrupt { .. }) | RestoreError::Copy(StoreError::Corrupt(_)) => {
+            "restore another backup"
+        }
+        RestoreError::Open(_) => "see that it can be read and written",
+        RestoreError::Copy(StoreError::Io(_) | StoreError::DiskFull { .. }) => {
+            "make room if the disk is full, or name a folder on another disk; the folder with .partial at the end may be deleted"
+        }
         _ => "what was copied so far is in the folder with .partial at the end, and may be deleted",
     };
     Ended::Failed(format!("{error}{cause}: {advice}"))
@@ -152,7 +167,8 @@ fn failed(error: &RestoreError) -> Ended {
 
 fn partial(target: &Path) -> PathBuf {
     let mut partial = target.as_os_str().to_owned();
-    partial.push(".partial");
+    partial.push(".");
+    partial.push(PARTIAL);
     partial.into()
 }
 

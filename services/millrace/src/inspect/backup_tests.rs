@@ -98,11 +98,14 @@ fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
     let place = place(&path("data"), None);
     backup(&place, &path("copy"), &mut nowhere).unwrap();
     fs::create_dir(path("foreign")).unwrap();
+    // As a disk that was full leaves it: a data folder without keys.
+    backup(&place, &path("copy.partial"), &mut nowhere).unwrap();
     fs::write(path("foreign/file"), "of something else").unwrap();
     for (from, to, words) in [
         ("nowhere", "new", "there is no backup at"),
         ("copy", "foreign", "is not empty"),
         ("foreign", "new", "is no data folder"),
+        ("copy.partial", "new", "a part of a backup that did not end"),
         ("data", "new", "is the data folder of a running server"),
     ] {
         let Err(Ended::Failed(said)) = restore(&path(from), &path(to), &mut nowhere) else {

@@ -121,7 +121,8 @@ fn table(out: &mut impl Write, fields: Fields, rows: &[Value]) -> io::Result<()>
     let columns: Vec<Column> = fields
         .iter()
         .map(|(head, field)| {
-            let is_number = rows.iter().all(|row| row[*field].is_number()) && !field.ends_with("_ms");
+            let is_time = field.ends_with("_ms") && !DURATIONS.contains(field);
+            let is_number = rows.iter().all(|row| row[*field].is_number()) && !is_time;
             (*head, if is_number { Align::Right } else { Align::Left })
         })
         .collect();
@@ -186,10 +187,14 @@ fn is_endpoint(value: &Value) -> bool {
 
 const NOTHING: &str = "-";
 
+/// Durations in milliseconds. All other fields whose names end with `_ms` are times.
+const DURATIONS: &[&str] = &["duration_ms", "timeout_ms", "step_ms", "measured_ms"];
+
 /// With `whole` there is room for all of the value.
 fn cell(name: &str, value: &Value, whole: bool) -> String {
     match (value, value.as_u64()) {
         (Value::Null, _) => NOTHING.into(),
+        (_, Some(duration_ms)) if DURATIONS.contains(&name) => text::count(duration_ms),
         (_, Some(0)) if name.ends_with("_at_ms") => NOTHING.into(),
         (_, Some(at_ms)) if name.ends_with("_ms") && whole => text::time(at_ms, now_ms()),
         (_, Some(at_ms)) if name.ends_with("_ms") => text::distance(at_ms, now_ms()),
@@ -267,6 +272,15 @@ mod tests {
             drop(reader);
             assert!(secrets.show(&mut closed, &rows("c")).is_err());
         }
+    }
+
+    #[test]
+    fn a_duration_is_no_time() {
+        let fields: Fields = &[("AT", "at_ms"), ("MS", "duration_ms")];
+        let text = written(|out| table(out, fields, &[json!({ "at_ms": 0, "duration_ms": 1200 })]));
+        assert!(text.contains("1,200") && !text.contains("ago"), "{text}");
+        let text = written(|out| details(out, &json!({ "timeout_ms": 1200 })));
+        assert!(text.contains("timeout_ms  1,200"), "{text}");
     }
 
     #[test]

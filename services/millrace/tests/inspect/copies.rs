@@ -130,6 +130,34 @@ fn a_migration_refuses_what_would_lose_data() {
 }
 
 #[test]
+fn no_server_starts_on_a_target_that_has_nothing_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fill(&path("data"));
+    // As a migration leaves it that is killed before its first key.
+    Embedded::create_after(path("empty"), 1 << 40).unwrap();
+    let refused =
+        millrace(&path("empty"), "serve --mqtt-listen=127.0.0.1:0 --ws-listen=off --http-listen=off");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("run the same `millrace migrate` again"), "{}", refused.err);
+    millrace(&path("data"), "migrate data empty").succeeded();
+    let list = "sessions list --json";
+    assert_eq!(millrace(&path("data"), list).out, millrace(&path("empty"), list).out);
+}
+
+#[test]
+fn a_broken_backup_is_refused_with_advice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fill(&path("data"));
+    millrace(&path("data"), "backup copy").succeeded();
+    // No text at all.
+    std::fs::write(path("copy/format"), [0xff; 20]).unwrap();
+    millrace(&path("new"), "restore copy").failed_with("restore another backup");
+    assert!(!path("new").exists());
+}
+
+#[test]
 fn no_server_starts_on_half_of_a_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

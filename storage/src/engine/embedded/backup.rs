@@ -12,6 +12,7 @@ use super::{
     store::Store,
 };
 use crate::{
+    copy::unfinished,
     engine::local::View,
     error::{OpenError, StoreError},
     key::KeyRange,
@@ -61,8 +62,9 @@ impl Embedded {
         sync_folder(parent.unwrap_or(Path::new("."))).map_err(moved)
     }
 
-    /// Makes a data folder without keys whose commits come after `version`, as the target for
-    /// copying a store of that version. Leaves a folder alone that has commits.
+    /// Makes a data folder whose commits come after `version`, as the target for copying a store
+    /// of that version. It is marked as unfinished at once, so that no server starts on it if the
+    /// copy is killed before its first key. Leaves a folder alone that has commits.
     ///
     /// # Errors
     /// The folder is in use, not a data folder, or cannot be written.
@@ -70,7 +72,8 @@ impl Embedded {
         let folder = Folder::open(path.as_ref())?;
         let store = Store::open(&folder.tables(), &Options::default(), 0)?;
         if store.version()? == 0 {
-            store.fill(version, &mut |_| Ok(()))?;
+            let (key, value) = unfinished();
+            store.fill(version, &mut |sink| sink(key.clone(), value.clone()))?;
         }
         folder.sync_all().map_err(|source| OpenError::Io { path: path.as_ref().into(), source })?;
         Ok(())

@@ -136,6 +136,9 @@ fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
             let empty = is_new(path).map_err(|error| refused(path, error))?;
             return if empty { Ok(None) } else { Err(OpenError::NotAStore(path.into())) };
         }
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            return Err(corrupt(path, "its format file is not one"));
+        }
         Err(error) => return Err(refused(path, error)),
     };
     let number = text.strip_prefix(FORMAT_PREFIX).and_then(|rest| rest.trim_end().parse().ok());
