@@ -112,8 +112,9 @@ impl Core {
     }
 
     pub(super) fn ask(&mut self, turn: &Turn<'_>, asked: Asked) {
-        if !self.asked.insert(asked.clone()) {
-            turn.world.model.borrow().violated(&format!("the simulation asks twice for {asked:?}"));
+        let text = format!("{asked:?}");
+        if !self.asked.insert(asked) {
+            turn.world.model.borrow().violated(&format!("the simulation asks twice for {text}"));
         }
     }
 
