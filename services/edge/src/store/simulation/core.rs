@@ -41,6 +41,9 @@ pub(super) enum Asked {
 pub(super) struct Core {
     pub(super) locals: BTreeMap<u32, Local>,
     pub(super) asked: BTreeSet<Asked>,
+    /// Connections that the writer has closed. If another pod has the session, their QoS 2 publishes are fenced and get no
+    /// answer.
+    fenced: BTreeSet<u32>,
     pub(super) unconfirmed: BTreeMap<u32, Refusals>,
     /// Answers of members of shared subscriptions in this turn.
     pub(super) shared: SharedMessages,
@@ -78,8 +81,15 @@ pub(super) fn key(write: &IdWrite) -> (u16, u8) {
 
 impl Core {
     /// Nothing waits for the writer or for a client.
+    /// The questions without an answer.
+    pub(super) fn unanswered(&self) -> String {
+        format!("{:?}", self.asked)
+    }
+
     pub(super) fn is_idle(&self) -> bool {
-        self.asked.is_empty() && self.locals.values().all(Local::is_idle)
+        let is_fenced =
+            |asked: &Asked| matches!(asked, Asked::Publish(from, _) if self.fenced.contains(from));
+        self.asked.iter().all(is_fenced) && self.locals.values().all(Local::is_idle)
     }
 
     pub(super) fn turn(&mut self, world: &World, pod: &Pod, number: usize, mail: Vec<Mail>) -> Vec<Job> {
@@ -173,6 +183,7 @@ impl Core {
             Mail::Lost { session, is_lost } => {
                 let lost = self.locals.iter().find(|(_, local)| local.is_session(turn.world, &session));
                 if let Some(number) = lost.map(|(number, _)| *number) {
+                    self.fenced.insert(number);
                     self.close(turn, number, is_lost);
                 }
             }

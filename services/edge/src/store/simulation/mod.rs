@@ -148,7 +148,12 @@ fn finish(world: &Rc<World>) {
     let mut calm_s = 0;
     while calm_s < 5 {
         if world.ms() > 1_000 * (world.plan.seconds + CALM_S) {
-            world.model.borrow().violated("somebody still waits although nothing goes wrong any more");
+            let clients: Vec<bool> =
+                world.clients.iter().map(|client| client.borrow().is_finished()).collect();
+            let pods: Vec<(bool, String)> =
+                world.pods.iter().map(|pod| (pod.is_up(), pod.unanswered())).collect();
+            let text = "somebody still waits although nothing goes wrong any more";
+            world.model.borrow().violated(&format!("{text}: clients {clients:?}, pods {pods:?}"));
         }
         world.pass_s(1);
         calm_s = if is_done() { calm_s + 1 } else { 0 };

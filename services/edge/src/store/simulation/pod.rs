@@ -88,6 +88,10 @@ impl Pod {
         self.core.borrow().is_idle()
     }
 
+    pub(super) fn unanswered(&self) -> String {
+        self.core.borrow().unanswered()
+    }
+
     pub(super) fn shared(&self) -> &'static Shared {
         self.shared.get().expect("the pod has begun")
     }
