@@ -4,8 +4,8 @@
     loadtests/migrate.py --millrace target/release/millrace                              seconds
     loadtests/migrate.py --millrace ... --retained 1000000 --sessions 100000             the size of a region
 
-Prints time, rows a second, memory and downtime. The way to FoundationDB and back is that of services/millrace/tests/foundationdb.sh,
-which needs a cluster.
+Prints time, rows a second, memory and downtime. services/millrace/tests/foundationdb.sh, which needs a
+cluster, tests the migration to FoundationDB and back.
 """
 
 import argparse
@@ -23,10 +23,10 @@ import time
 import stored_data
 from server import serving
 
-# Parts of the time of a whole migration after which it and its resumptions are killed, once they copy.
+# Each run is killed so long after it has begun to copy, as a fraction of the time of a whole migration.
 KILLS = (0.02, 0.04, 0.08, 0.16)
 COPIES_MB = 0.5
-# A server that starts on a part of a store runs until this.
+# A server must refuse an incomplete target. One that starts all the same is ended after this time.
 SERVE_S = 60
 UNFINISHED = "run the same `millrace migrate` again"
 
@@ -52,11 +52,11 @@ class Migration:
 
     def killed_after(self, seconds):
         """Kills it some seconds after it has begun to copy. Returns whether it still ran."""
-        # Not poll(), which would take the memory that ended() reads.
+        # Not poll(), which would reap the process: ended() could not read its memory. A process that is not reaped has no exe.
         while pathlib.Path(f"/proc/{self.process.pid}/exe").exists() and stored_data.size_mb(self.target) < COPIES_MB:
             time.sleep(0.01)
         time.sleep(seconds)
-        # Not kill(), which would take it, too, if it has ended.
+        # Not Popen.kill(), which would reap a process that has ended.
         os.kill(self.process.pid, signal.SIGKILL)
         code, *_ = self.ended()
         said = self.log.read_text()
@@ -90,7 +90,7 @@ def interrupted(program, source, target, seconds):
             [program, "serve", "--data-dir", target, "--mqtt-listen", "127.0.0.1:0", "--ws-listen", "off", "--http-listen", "off"],
             capture_output=True, text=True, timeout=SERVE_S,
         )
-        assert refused.returncode == 1 and UNFINISHED in refused.stderr, f"a server starts on a part of a store: {refused.stderr[-500:]}"
+        assert refused.returncode == 1 and UNFINISHED in refused.stderr, f"a server did not refuse an incomplete store: {refused.stderr[-500:]}"
         kills += 1
     assert kills, "each migration had ended before it could be killed: fill the store with more"
     return kills
@@ -132,7 +132,7 @@ def main():
         assert again == keys, f"the resumed migration has {again} keys of {keys}"
         assert copied is None or copied < keys, f"the resumed migration began anew: it copied {copied} of {keys} keys"
         print(f"killed {kills} times and resumed: the last run took {rest_s:.1f} s"
-              f"{'' if copied is None else f' and copied {copied} of {keys} keys'}; no server started on the part before", flush=True)
+              f"{'' if copied is None else f' and copied {copied} of {keys} keys'}; no server started on the incomplete store", flush=True)
         for target in (straight, resumed):
             lines = equal(program, source, target, args.retained, args.sessions)
         print(f"equal exports of all three stores, {lines} lines each", flush=True)

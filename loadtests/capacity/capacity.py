@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Machines and monthly cost of a fleet, out of measured costs.
+"""Machines and monthly cost of a fleet, from the measured CPU time and bytes of each connection, message and session.
 
     loadtests/capacity/capacity.py FLEET.toml                     a table
     loadtests/capacity/capacity.py FLEET.toml --json              sizes for programs, such as Terraform

@@ -18,10 +18,10 @@ use std::sync::{Arc, PoisonError};
 
 use axum::Router;
 use axum::extract::{ConnectInfo, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::get;
 use millrace_control::RequestMetrics;
 use millrace_edge::Edge;
 use tracing::error;
@@ -94,8 +94,6 @@ pub(crate) fn start(
             .build()?;
         app = app
             .nest(millrace_control::PATH, threads::on(threads.handle(), api.router))
-            .route("/api", any(millrace_control::outside))
-            .route("/api/{*rest}", any(millrace_control::outside))
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)))
             .route("/confirm", get(async || shown("text/html", CONFIRM)))
@@ -175,11 +173,13 @@ fn stopping() -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n".into())
 }
 
-async fn nothing_here() -> (StatusCode, &'static str) {
-    (
-        StatusCode::NOT_FOUND,
-        "There is nothing at this path. The pages of this server are / and /healthz; metrics are on the admin port.\n",
-    )
+async fn nothing_here(path: Uri) -> Response {
+    let is_beside_api = path.path() == "/api" || path.path().starts_with("/api/");
+    if is_beside_api {
+        return millrace_control::outside().await;
+    }
+    let text = "There is nothing at this path. The pages of this server are / and /healthz; metrics are on the admin port.\n";
+    (StatusCode::NOT_FOUND, text).into_response()
 }
 
 async fn page(State(shared): State<Shared>, headers: HeaderMap) -> Response {

@@ -2,7 +2,7 @@ locals {
   console = "console.${var.domain}"
   records = {
     (var.domain)      = var.gateway
-    "*.${var.domain}" = var.gateway
+    "*.${var.domain}" = var.gateway # devices connect to BROKER.domain
     (local.console)   = var.control
   }
 }

@@ -9,7 +9,7 @@ afterEach(() => {
   globalThis.firstAnswers = undefined
 })
 
-/** The paths that are asked for; each is answered with how often the server was asked. */
+/** A server whose n-th answer has the name `answer n`. Returns the list of requests. */
 function server() {
   const asked: string[] = []
   vi.stubGlobal('fetch', async (request: Request) => {
@@ -19,6 +19,7 @@ function server() {
   return asked
 }
 
+/** As public/first.js does: has asked for `/me` before the app runs. */
 const early = () => {
   globalThis.firstAnswers = new Map([[ME, Promise.resolve(Response.json({ user: { name: 'early' } }))]])
 }

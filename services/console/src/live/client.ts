@@ -9,7 +9,7 @@ export type Status =
   | { kind: 'connected'; clientId: string }
   /** There is no connection; the page connects again after AGAIN_MS. */
   | { kind: 'lost'; why: string }
-  /** The server refused this page's credentials; trying again would not help. */
+  /** The API refused to issue credentials; trying again would not help. */
   | { kind: 'refused'; why: string }
 
 /** Credentials of one connection. They expire soon, so each connection requests its own. */

@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn a_duration_is_no_time() {
-        let fields: Fields = &[("AT", "at_ms"), ("MS", "duration_ms")];
-        let text = written(|out| table(out, fields, &[json!({ "at_ms": 0, "duration_ms": 1200 })]));
+        let fields: Fields = &[("AT", "made_at_ms"), ("MS", "duration_ms")];
+        let text = written(|out| table(out, fields, &[json!({ "made_at_ms": 0, "duration_ms": 1200 })]));
         assert!(text.contains("1,200") && !text.contains("ago"), "{text}");
         let text = written(|out| details(out, &json!({ "timeout_ms": 1200 })));
         assert!(text.contains("timeout_ms  1,200"), "{text}");

@@ -27,7 +27,7 @@ import { CurrentPassword } from './CurrentPassword'
 import { FactorInput, useFactor } from './FactorInput'
 import { RecoveryCodes } from './RecoveryCodes'
 
-/** A code only proves who asks, so a later one does not make another request of it. */
+/** For `useOnce`: a repetition with another code is the same request, because the code only proves who asks. */
 const anyCode = () => true
 
 /** With fewer left, the panel asks for new ones. */
