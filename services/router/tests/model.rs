@@ -60,7 +60,7 @@ fn subscription() -> impl Strategy<Value = Subscription> {
 #[derive(Clone, Debug)]
 enum Step {
     Subscribe(Option<&'static str>, String, Subscription),
-    /// Of the n-th subscription there is, so that removals hit.
+    /// Removes the n-th existing subscription, so that the removal has an effect.
     Unsubscribe(prop::sample::Index),
     UnsubscribeAny(Option<&'static str>, String, Target),
     Online(prop::sample::Index, bool),

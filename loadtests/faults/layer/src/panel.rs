@@ -1,4 +1,4 @@
-//! The mapped control file: the planted failures, and counters.
+//! The mapped control file, through which the test driver, another process, plants failures in this one and reads counters.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -204,7 +204,7 @@ impl Control {
             let group = record.webhook.as_ref().and_then(|webhook| webhook.group.as_deref());
             check_group(tx, broker.id, "webhook.group", group).await?;
             let version = put(tx, broker.id, &record).await?;
-            touch(tx, broker.id)?;
+            touch(tx, broker.id)?; // Pods notice the change by this counter.
             let said = with(json!({ "broker": at.name }), difference(Some(&old.value), Some(&record))?);
             change.audit(at.organisation, "access.change", &at.name, said)?;
             Ok(Versioned { value: record.into(), version })

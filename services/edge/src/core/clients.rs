@@ -23,6 +23,7 @@ use crate::clients::{
 };
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
+use crate::incidents::{Kind, Note};
 
 /// Sessions of a slice: about 0.2 ms when none is in the cache.
 const SLICE: usize = 2048;
@@ -266,8 +267,10 @@ impl Core {
     ) -> bool {
         let is_banned = self.is_banned(slot, broker, client_id, user);
         if is_banned {
+            let why = "banned from this broker";
             self.broker_counters(broker).refused_banned.add(1);
-            self.refuse(slot, ReasonCode::BANNED, "banned from this broker");
+            self.note(broker, &Note { client_id, user, ..Note::new(Kind::ConnectRefused, "", why) }, 1);
+            self.refuse(slot, ReasonCode::BANNED, why);
         }
         is_banned
     }

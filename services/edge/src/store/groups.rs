@@ -116,7 +116,7 @@ impl Writer<'_> {
                 }
                 continue;
             }
-            // Later messages of its transaction may have been read already.
+            // A page that was read for an earlier message of the same transaction may have contained this one.
             if !group.wants(place) {
                 continue;
             }
@@ -187,7 +187,7 @@ impl Writer<'_> {
         self.groups.of.get_mut(&key)
     }
 
-    /// Reads for a lagging group, while its members accept more.
+    /// Reads for a group that is behind, while its members accept more.
     fn read_for(&mut self, key: StreamKey) {
         let broker = self.shared.brokers.by_id(key.0);
         let Some((broker, stored)) =
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_comes_as_far_as_what_its_oldest_member_has() {
+    fn the_cursor_stops_before_the_oldest_unacknowledged_message() {
         let mut group = Group::new(Progress { cursor: at(1), acknowledged: [at(9)].into_iter().collect() });
         take(&mut group, 2..6);
         group.settle(at(3));
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(cursor, at(4).before());
         assert!(!acknowledged.contains(at(3)), "what the cursor has passed is forgotten");
         assert!(!acknowledged.contains(at(5)) && acknowledged.contains(at(9)));
-        // A member leaves without one: it is read again, and nothing else.
+        // A member leaves without acknowledging message 4: only that message is read again.
         group.settle(at(5));
         group.give_back(at(4));
         assert_eq!((group.behind, group.progress().cursor), (true, at(4).before()));

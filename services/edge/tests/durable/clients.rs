@@ -7,12 +7,14 @@ use millrace_access::model::{Access, Ban};
 use millrace_edge::Asking;
 use millrace_edge::clients::{Answer, PAGE_MAX, PodAnswer, Question};
 use millrace_layers::catalog::{self, Details};
+use millrace_layers::incidents::Kind;
 use millrace_layers::{LayerError, Store, accounts};
 use millrace_mqtt::{Packet, QoS, ReasonCode, Version};
 use millrace_storage::{Database, Read, Transaction, block_on};
 
 use crate::access::{bob, change, managed, put, refused, with};
 use crate::common::{Client, Server, connect, publish_qos};
+use crate::limits::told;
 use crate::region::three;
 use crate::tools::{ended, eventually, metric};
 
@@ -189,6 +191,9 @@ fn who_is_banned_is_closed_and_does_not_come_back_until_the_ban_ends() {
     }
     assert_eq!(ended(&server, "banned"), 3);
     assert!(metric(&server, "millrace_connects_refused_total", "reason=\"banned\"") >= 3);
+    let incidents = told(&database, id, Kind::ConnectRefused);
+    let of_bob = incidents.iter().find(|incident| incident.reason.contains("banned"));
+    assert_eq!(of_bob.and_then(|incident| incident.client_id.as_deref()), Some("c1"), "{incidents:?}");
 }
 
 /// The reason of the CONNACK that bob gets.

@@ -66,7 +66,7 @@ fn a_subscription_that_is_not_allowed_any_more_ends_at_once() {
             send(&mut publisher, topic);
         }
         assert_eq!(received(&mut client), ["b"], "{expiry_s}");
-        // Also in the session that it comes back to.
+        // The resumed session has no revoked subscription either, even when the rules allow it again.
         drop(client);
         let mut client = open(&server, "sub", false, expiry_s);
         if expiry_s > 0 {
@@ -97,7 +97,7 @@ fn a_session_comes_back_to_what_is_allowed_by_then() {
     for topic in ["a", "b"] {
         send(&mut publisher, topic);
     }
-    // Whoever comes now is looked at by the rules of now.
+    // Wait until the server applies the new rules to a client that connects.
     eventually(
         || publisher.subscribe_all(&[("a", Default::default())], properties(&[])).reasons == [0x87],
         || "the rules have not come".into(),

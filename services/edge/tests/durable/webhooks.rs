@@ -25,7 +25,7 @@ fn questions(server: &Server, result: &str) -> u64 {
     metric(server, "millrace_webhook_questions_total", &format!("result=\"{result}\""))
 }
 
-/// Says what it is asked.
+/// A service that always gives `answer`, and the list of requests that it has received.
 fn listening(answer: &'static str) -> (Service, Arc<Mutex<Vec<Asked>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let all = asked.clone();
@@ -37,7 +37,7 @@ fn listening(answer: &'static str) -> (Service, Arc<Mutex<Vec<Asked>>>) {
 }
 
 #[test]
-fn who_the_service_lets_in_is_who_it_says_and_may_what_it_says() {
+fn an_allowed_client_has_the_user_and_the_rules_of_the_response() {
     let (service, _) = listening(
         r#"{"result":"allow","user":"pump-7","group":"g","rules":[{"effect":"allow","action":"publish","filter":"of/%u"}]}"#,
     );

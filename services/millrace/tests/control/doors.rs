@@ -1,4 +1,5 @@
-//! Ways in that must stay shut: streams that outlive their reason, and sessions of other users.
+//! Access that must be refused: tails whose token or broker is deleted, sessions of another user, credentials at another broker,
+//! bodies over the limit, and paths beside the API.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -36,7 +37,7 @@ fn a_tail_ends_with_the_token_that_opened_it_and_with_its_broker() {
     assert!(of_broker.next("end")["reason"].is_string());
 }
 
-#[allow(clippy::disallowed_methods, reason = "an expiry is bounded by the present time")]
+#[allow(clippy::disallowed_methods, reason = "the server compares the expiry with the real clock")]
 fn in_an_hour_ms() -> u64 {
     let hour = std::time::Duration::from_secs(3_600);
     (std::time::SystemTime::now() + hour).duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() * 1_000
