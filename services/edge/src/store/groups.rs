@@ -187,7 +187,7 @@ impl Writer<'_> {
         self.groups.of.get_mut(&key)
     }
 
-    /// Reads for a group that is behind, while its members accept more.
+    /// Reads for a lagging group, while its members accept more.
     fn read_for(&mut self, key: StreamKey) {
         let broker = self.shared.brokers.by_id(key.0);
         let Some((broker, stored)) =
