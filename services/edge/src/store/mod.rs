@@ -30,8 +30,6 @@ mod queue;
 mod queues;
 mod reader;
 mod retained;
-#[cfg(test)]
-mod simulation;
 mod sweep;
 mod transaction_metrics;
 mod unconfirmed;
@@ -312,3 +310,6 @@ impl Drop for Store {
         self.lease.take().into_iter().for_each(join);
     }
 }
+
+#[cfg(test)]
+mod simulation;
