@@ -27,7 +27,6 @@ ALONE = "BACKUPS_ALONE"
 # The small disk has room for a part of the backup only.
 SMALL_PART = 0.4
 FLIPS = 40
-# The advice that a refusal of a broken backup gives.
 ADVICE = r"restore another backup|use the version that wrote it|name the folder"
 SECONDS_MAX = 3600
 

@@ -22,18 +22,14 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from server import field, free_port, packet
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
 # A server refuses CONNECT while it is busy, and until the lease of the killed pod has expired. The client tries again
 # every RETRY_S seconds, for CONNECT_S_MAX seconds.
 CONNECT_S_MAX = 300
 RETRY_S = 0.2
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def cpu_s(pid):
@@ -71,16 +67,7 @@ class Pod:
 
 
 def text(value):
-    return len(value).to_bytes(2, "big") + value.encode()
-
-
-def packet(first, body):
-    size, length = len(body), b""
-    while True:
-        size, low = divmod(size, 128)
-        length += bytes([low | (0x80 if size else 0)])
-        if not size:
-            return bytes([first]) + length + body
+    return field(value.encode())
 
 
 def connect_packet(client):

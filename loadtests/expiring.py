@@ -19,7 +19,7 @@ import sys
 import time
 import urllib.request
 
-from server import field, serving
+from server import field, packet, serving
 
 AT_ONCE = 50
 TRIES = 100
@@ -27,17 +27,7 @@ KEPT_S = 3_600
 PATIENCE_S = 600
 
 
-def packet(first: int, body: bytes) -> bytes:
-    length, rest = b"", len(body)
-    while True:
-        rest, low = rest >> 7, rest & 0x7F
-        length += bytes([low | (0x80 if rest else 0)])
-        if not rest:
-            return bytes([first]) + length + body
-
-
 def expiry(seconds: int) -> bytes:
-    """The properties of a packet of 5.0: Session Expiry Interval."""
     return b"\x05\x11" + seconds.to_bytes(4, "big")
 
 
@@ -147,7 +137,6 @@ class Left:
 
 
 def of(times: list, part: float) -> float:
-    """A quantile in milliseconds."""
     return 1_000 * times[min(len(times) - 1, int(part * len(times)))]
 
 

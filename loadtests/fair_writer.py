@@ -19,20 +19,7 @@ import sys
 import tempfile
 import time
 
-START_S = 30
-
-
-def field(data: bytes) -> bytes:
-    return len(data).to_bytes(2, "big") + data
-
-
-def packet(first: int, body: bytes) -> bytes:
-    length, rest = b"", len(body)
-    while True:
-        rest, low = rest >> 7, rest & 0x7F
-        length += bytes([low | (0x80 if rest else 0)])
-        if not rest:
-            return bytes([first]) + length + body
+from server import START_S, field, packet
 
 
 class Client:

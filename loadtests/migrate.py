@@ -56,7 +56,6 @@ class Migration:
         while pathlib.Path(f"/proc/{self.process.pid}/exe").exists() and stored_data.size_mb(self.target) < COPIES_MB:
             time.sleep(0.01)
         time.sleep(seconds)
-        # Not Popen.kill(), which would reap a process that has ended.
         os.kill(self.process.pid, signal.SIGKILL)
         code, *_ = self.ended()
         said = self.log.read_text()

@@ -21,21 +21,12 @@ import sys
 import threading
 import time
 
-from server import START_S, field, serving
+from server import START_S, field, packet, serving
 
 NICE = 5
 SESSIONS = 2_000
 WAITING = 500
 EXPENSIVE = ("sessions?limit=200", "topics", "usage")
-
-
-def packet(first: int, body: bytes) -> bytes:
-    length, rest = b"", len(body)
-    while True:
-        rest, low = rest >> 7, rest & 0x7F
-        length += bytes([low | (0x80 if rest else 0)])
-        if not rest:
-            return bytes([first]) + length + body
 
 
 class Tenant:

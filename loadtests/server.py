@@ -1,4 +1,4 @@
-"""Starts a Millrace on free loopback ports for the load tests in Python."""
+"""Starts a Millrace on free loopback ports for the load tests in Python, and encodes packets for it."""
 
 import contextlib
 import re
@@ -13,6 +13,15 @@ START_S = 30
 
 def field(data: bytes) -> bytes:
     return len(data).to_bytes(2, "big") + data
+
+
+def packet(first: int, body: bytes) -> bytes:
+    length, rest = b"", len(body)
+    while True:
+        rest, low = rest >> 7, rest & 0x7F
+        length += bytes([low | (0x80 if rest else 0)])
+        if not rest:
+            return bytes([first]) + length + body
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ import selectors
 import socket
 import subprocess
 
-from server import field
+from server import field, packet
 
 GROUP, GROUP_MESSAGES = 100, 5
 SHARED, SHARED_MESSAGES = "$share/workers/jobs/#", 1_000
@@ -23,15 +23,6 @@ UNANSWERED_MAX = 20_000
 AT_ONCE, ADDRESSES = 200, 16
 QUIET_S = 120
 LIST_MAX = 100_000_000
-
-
-def packet(first: int, body: bytes) -> bytes:
-    size, length = len(body), b""
-    while True:
-        size, low = divmod(size, 128)
-        length += bytes([low | (0x80 if size else 0)])
-        if not size:
-            return bytes([first]) + length + body
 
 
 def packets(buffer: bytearray):
@@ -62,7 +53,6 @@ def subscribe(*filters: str) -> bytes:
 
 
 def published(body: bytes) -> tuple[str, bytes, bytes]:
-    """Topic, packet id and payload of a PUBLISH with QoS 1."""
     end = 2 + int.from_bytes(body[:2], "big")
     return body[2:end].decode(), body[end : end + 2], body[end + 2 :]
 
@@ -85,7 +75,6 @@ def queued(sessions: int):
 
 
 def own_queue(number: int) -> list[tuple[str, bytes]]:
-    """The messages that wait for a device that has read nothing."""
     group = number // GROUP
     return [(f"device/{number}/cmd", f"to {number}".encode())] + [
         (f"group/{group}/all", f"{message} to group {group}".encode()) for message in range(GROUP_MESSAGES)

@@ -27,15 +27,7 @@ after(async () => {
   await server?.stop()
 })
 
-/** Opens a page, does something in it, and closes it. The page must not have complained. */
-async function on(path, act, api = owner) {
-  const { tab, context, complaints } = await harness.visitor(api)
-  await tab.goto(`${server.url}${path}`)
-  await settled(tab)
-  await act(tab)
-  assert.deepEqual(complaints, [])
-  await context.close()
-}
+const on = (path, act, api = owner) => harness.on(`${server.url}${path}`, act, { api })
 
 const click = (place, name) => place.getByRole('button', { name, exact: true }).click()
 

@@ -1,5 +1,6 @@
 // Shared by the browser tests: a browser, visitors whose pages must not complain, devices, and axe.
 
+import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import mqtt from 'mqtt'
@@ -53,6 +54,20 @@ export class Harness {
       }
     })
     return { tab, context, complaints }
+  }
+
+  /**
+   * Opens a page as `api`, does something in it, and closes it. The page must not have complained. `prepare` gets the tab before
+   * the page is opened.
+   */
+  async on(url, act, { api, prepare } = {}) {
+    const { tab, context, complaints } = await this.visitor(api)
+    await prepare?.(tab)
+    await tab.goto(url)
+    await settled(tab)
+    await act(tab)
+    assert.deepEqual(complaints, [])
+    await context.close()
   }
 }
 

@@ -55,15 +55,8 @@ async function held(tab, path) {
   return release
 }
 
-/** Opens a page of a server's operators, does something in it, and closes it. The page must not have complained. */
-async function on(path, act, at = server) {
-  const { tab, context, complaints } = await harness.visitor(undefined)
-  await tab.goto(`${at.admin}${path}`)
-  await settled(tab)
-  await act(tab)
-  assert.deepEqual(complaints, [])
-  await context.close()
-}
+/** A page of a server's operators. */
+const on = (path, act, at = server) => harness.on(`${at.admin}${path}`, act)
 
 test('the overview shows the health of the pod, its numbers, and the loudest tenant', async () => {
   const device = await harness.device(pump())

@@ -24,15 +24,7 @@ after(async () => {
   await server?.stop()
 })
 
-async function on(path, act, prepare) {
-  const { tab, context, complaints } = await harness.visitor(owner)
-  await prepare?.(tab)
-  await tab.goto(`${server.url}${path}`)
-  await settled(tab)
-  await act(tab)
-  assert.deepEqual(complaints, [])
-  await context.close()
-}
+const on = (path, act, prepare) => harness.on(`${server.url}${path}`, act, { api: owner, prepare })
 
 test('an ESP32: the snippet has the address of this machine on the network, once it is typed', () =>
   on('/b/default/connect?snippet=arduino', async (tab) => {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { after, before, test } from 'node:test'
-import { Harness, settled } from './harness.mjs'
+import { Harness } from './harness.mjs'
 import { Api, ownerOf, Server, until } from './server.mjs'
 
 let server
@@ -24,15 +24,7 @@ after(async () => {
   await server?.stop()
 })
 
-/** Opens a page, does something in it, and closes it. The page must not have complained. */
-async function on(path, act) {
-  const { tab, context, complaints } = await harness.visitor(owner)
-  await tab.goto(`${server.url}${path}`)
-  await settled(tab)
-  await act(tab)
-  assert.deepEqual(complaints, [])
-  await context.close()
-}
+const on = (path, act) => harness.on(`${server.url}${path}`, act, { api: owner })
 
 const click = (place, name) => place.getByRole('button', { name, exact: true }).click()
 

@@ -113,9 +113,7 @@ impl Brokers {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Broker>> {
-        let mut all: Vec<_> = self.read().by_name.values().cloned().collect();
-        all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        all
+        self.read().sorted()
     }
 
     /// The open brokers, each found when its turn comes: a pass over many holds none of them open.
@@ -149,6 +147,17 @@ impl Brokers {
     fn read(&self) -> RwLockReadGuard<'_, Known> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Groups of up to `size` brokers. Those of the next group are looked up after this one is done with.
+pub(crate) fn chunks(
+    mut brokers: impl Iterator<Item = Arc<Broker>>,
+    size: usize,
+) -> impl Iterator<Item = Vec<Arc<Broker>>> {
+    std::iter::from_fn(move || {
+        let chunk: Vec<_> = brokers.by_ref().take(size).collect();
+        (!chunk.is_empty()).then_some(chunk)
+    })
 }
 
 pub(crate) struct Broker {

@@ -52,11 +52,14 @@ impl OperatorTokens {
     /// Says what a file must have. The text never repeats a token.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines: Vec<&str> = lines.collect();
         let mut tokens = Vec::new();
-        for line in lines {
+        for line in &lines {
             let (name, token) = match line.rsplit_once([' ', '\t']) {
+                // Without names the one token may have spaces.
+                Some((_, last)) if lines.len() == 1 && last.len() < OPERATOR_TOKEN_BYTES_MIN => (None, *line),
                 Some((name, token)) => (Some(name.trim()), token),
-                None => (None, line),
+                None => (None, *line),
             };
             let wrong_name = || format!("line {} has a name that cannot be shown", tokens.len() + 1);
             let name = name.map(|name| shown_name(name).ok_or_else(wrong_name)).transpose()?;
@@ -92,6 +95,8 @@ mod tests {
         let one = OperatorTokens::parse(&format!("{ONE}\n")).unwrap();
         assert_eq!(one.find(ONE), Some(&None));
         assert_eq!(one.find(OTHER), None);
+        let words = "a token of words, each shorter than a token";
+        assert_eq!(OperatorTokens::parse(words).unwrap().find(words), Some(&None));
         let both = format!("# of the night shift\nAnn Archer {ONE}\n\nbob\t{OTHER}\n");
         let both = OperatorTokens::parse(&both).unwrap();
         assert_eq!(both.find(ONE), Some(&Some("Ann Archer".into())));

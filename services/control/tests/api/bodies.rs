@@ -52,14 +52,18 @@ async fn send(owned: &Owned, operation: &Operation, body: Value) -> Answer {
     client.send(method.clone(), &path, Some(body)).await
 }
 
+/// The path of a field by which problems name it.
+fn below(object: &str, field: &str) -> String {
+    if object.is_empty() { field.to_owned() } else { format!("{object}.{field}") }
+}
+
 /// The JSON pointers of all objects in a value, and the paths by which problems name them.
 fn objects(value: &Value, at: (String, String), found: &mut Vec<(String, String)>) {
     let (pointer, name) = at;
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                let dot = if name.is_empty() { "" } else { "." };
-                objects(value, (format!("{pointer}/{key}"), format!("{name}{dot}{key}")), found);
+                objects(value, (format!("{pointer}/{key}"), below(&name, key)), found);
             }
             found.push((pointer, name));
         }
@@ -103,8 +107,7 @@ async fn an_unknown_field_is_refused_at_each_place_of_each_request() {
             let object = body.pointer_mut(&pointer).unwrap().as_object_mut().unwrap();
             object.insert(UNKNOWN.into(), json!(true));
             let answer = send(&owned, &operation, body).await;
-            let dot = if name.is_empty() { "" } else { "." };
-            let expected = format!("{name}{dot}{UNKNOWN}");
+            let expected = below(&name, UNKNOWN);
             assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{}: {answer:#?}", operation.id);
             assert!(fields_of(&answer).contains(&expected), "{} {expected}: {answer:#?}", operation.id);
             tried += 1;
@@ -169,8 +172,7 @@ fn repeated(value: &Value) -> Vec<(String, String)> {
             let object = value.pointer_mut(&pointer).unwrap().as_object_mut().unwrap();
             object.insert(AGAIN.into(), again.clone());
             let text = value.to_string().replace(&format!("\"{AGAIN}\""), &format!("\"{field}\""));
-            let dot = if name.is_empty() { "" } else { "." };
-            all.push((format!("{name}{dot}{field}"), text));
+            all.push((below(&name, field), text));
         }
     }
     all

@@ -223,7 +223,7 @@ fn each_route_with_an_id_outside_of_an_organisation_has_its_own_test_of_tenancy(
     assert_eq!(others, tested);
 }
 
-/// What a token may see outside of its organisation's routes.
+/// A token may see these outside of its organisation's routes.
 const OF_TOKENS: [&str; 4] = ["/plans", "/prices", "/regions", "/token"];
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use millrace_storage::{Read, block_on};
 
 use super::load;
 use super::service::Shared;
-use crate::broker::Broker;
+use crate::broker::{Broker, chunks};
 use crate::mailbox::Mail;
 
 /// A change applies to connected clients within two seconds, including reading and notifying.
@@ -19,12 +19,7 @@ const AT_ONCE: usize = 100;
 
 pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
     while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-        let mut open = shared.brokers.each();
-        loop {
-            let brokers: Vec<_> = open.by_ref().take(AT_ONCE).collect();
-            if brokers.is_empty() {
-                break;
-            }
+        for brokers in chunks(shared.brokers.each(), AT_ONCE) {
             let changes = block_on(join_all(brokers.iter().map(|broker| changes(shared, broker.id))));
             for (broker, changes) in brokers.iter().zip(changes) {
                 let looked = match changes {

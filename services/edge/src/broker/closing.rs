@@ -11,6 +11,9 @@ use crate::metrics::{self, BrokerCounters, Count};
 
 /// Closed brokers whose last usage is not written yet. While the store does not take it, no further ones are closed.
 const UNWRITTEN_MAX: usize = 1_000;
+/// A broker is closed when it was idle for so many times as long as its opening took: clients that come and go must not keep
+/// the threads busy that open brokers.
+const OPENINGS: u64 = 100;
 
 #[derive(Default)]
 pub(super) struct Idleness {
@@ -18,8 +21,7 @@ pub(super) struct Idleness {
     is_used: AtomicBool,
     looks: AtomicU32,
     stays_open: AtomicBool,
-    /// Least time without use before it is closed, milliseconds.
-    idle_ms: AtomicU64,
+    opening_ms: AtomicU64,
 }
 
 impl Idleness {
@@ -42,6 +44,12 @@ pub(super) struct ClosedBrokers {
 impl Known {
     pub(super) fn hash(&self, name: &str) -> u64 {
         self.by_name.hasher().hash_one(name)
+    }
+
+    pub(super) fn sorted(&self) -> Vec<Arc<Broker>> {
+        let mut all: Vec<_> = self.by_name.values().cloned().collect();
+        all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        all
     }
 }
 
@@ -104,10 +112,10 @@ impl Brokers {
         known.closed.contains(&hash).then_some(hash)
     }
 
-    /// The open brokers, and what the closed ones have counted, in the order of [`BrokerCounters::METRICS`].
+    /// The open brokers by name, and the counts of the closed ones in the order of [`BrokerCounters::METRICS`].
     pub(crate) fn all_with_closed_counts(&self) -> (Vec<Arc<Broker>>, Vec<u64>) {
         let known = self.read();
-        (known.by_name.values().cloned().collect(), known.closed_counts.clone())
+        (known.sorted(), known.closed_counts.clone())
     }
 
     /// From now on the caller takes the closed brokers with [`Brokers::take_closed`].
@@ -134,19 +142,19 @@ impl Broker {
         self.idleness.stays_open.load(Ordering::Relaxed)
     }
 
-    /// `idle_ms`: how long it must be idle before it is closed, because it takes long to open.
-    pub(crate) fn note_opening(&self, idle_ms: Millis) {
-        self.idleness.idle_ms.store(idle_ms, Ordering::Relaxed);
+    pub(crate) fn note_opening(&self, took_ms: Millis) {
+        self.idleness.opening_ms.store(took_ms, Ordering::Relaxed);
     }
 
     fn is_idle(&self, looks: u32, every_ms: Millis) -> bool {
-        let Idleness { is_used, looks: unused, idle_ms, .. } = &self.idleness;
+        let Idleness { is_used, looks: unused, opening_ms, .. } = &self.idleness;
         if is_used.swap(false, Ordering::Relaxed) || self.stays_open() || self.has_clients() {
             unused.store(0, Ordering::Relaxed);
             return false;
         }
         let unused = unused.fetch_add(1, Ordering::Relaxed) + 1;
-        unused >= looks && Millis::from(unused) * every_ms >= idle_ms.load(Ordering::Relaxed)
+        let opening_ms = opening_ms.load(Ordering::Relaxed);
+        unused >= looks && Millis::from(unused) * every_ms >= opening_ms.saturating_mul(OPENINGS)
     }
 
     /// Whether nothing of the broker is in memory only. The thread that trims queues visits open brokers, so one with
@@ -173,7 +181,7 @@ mod tests {
     }
 
     fn close_idle(brokers: &Brokers, looks: u32) {
-        brokers.idle(looks, 1).into_iter().for_each(|(id, _)| {
+        brokers.idle(looks, OPENINGS).into_iter().for_each(|(id, _)| {
             brokers.close(id);
         });
     }

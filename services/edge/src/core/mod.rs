@@ -435,7 +435,7 @@ impl Core {
     }
 
     fn begin_stop(&mut self) {
-        // Messages that were acknowledged to clients of other cores are in the mailbox by now.
+        // Messages acknowledged to clients of other cores are in the mailbox, behind mail that the last turn has left over.
         self.take_mail(u64::MAX);
         self.take_mail(u64::MAX);
         self.stopping = true;

@@ -1,4 +1,5 @@
-//! A coarse calendar of deadlines, in seconds. Each core has one for all its connections and sessions.
+//! A coarse calendar of deadlines, in seconds, and what a core does when they pass. Each core has one for all its connections and
+//! sessions.
 
 use std::collections::BTreeMap;
 

@@ -46,10 +46,10 @@ impl Members {
         self.by_name.retain(|_, id| *id != pod);
         let has_any = |(id, of): (&u64, &OfBroker)| of.theirs.contains_key(&pod).then_some(*id);
         let ids: Vec<u64> = self.brokers.iter().filter_map(has_any).collect();
+        // A broker that is closed has no entry.
         for broker in ids.into_iter().filter_map(brokers) {
             self.forget(pod, &broker);
         }
-        self.brokers.values_mut().for_each(|of| drop(of.theirs.remove(&pod)));
     }
 
     pub(super) fn id_of(&self, name: &[u8]) -> Option<PodId> {

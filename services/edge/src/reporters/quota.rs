@@ -19,7 +19,7 @@ use millrace_storage::block_on;
 
 use super::Reporter;
 use crate::StartError;
-use crate::broker::{Broker, Brokers};
+use crate::broker::{Broker, Brokers, chunks};
 use crate::clock::{Clock, Millis};
 use crate::metrics::Count;
 
@@ -84,12 +84,7 @@ impl UsageExchange {
         let elapsed_ms = now.saturating_sub(self.last_at).max(1);
         self.last_at = now;
         let is_limited = |broker: &Arc<Broker>| broker.quota.limits().broker != BrokerLimits::default();
-        let mut limited = self.brokers.each().filter(is_limited);
-        loop {
-            let brokers: Vec<_> = limited.by_ref().take(AT_ONCE).collect();
-            if brokers.is_empty() {
-                return;
-            }
+        for brokers in chunks(self.brokers.each().filter(is_limited), AT_ONCE) {
             let exchange = |broker: &Arc<Broker>| self.exchange(broker.clone(), used(broker, elapsed_ms));
             let answers = block_on(join_all(brokers.iter().map(exchange)));
             for (broker, answers) in brokers.iter().zip(answers) {

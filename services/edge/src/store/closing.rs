@@ -8,9 +8,6 @@ use crate::clock::Millis;
 /// Looks at the brokers within the time after which an idle one is closed.
 const LOOKS: u32 = 10;
 
-/// A broker is open for at least so many times as long as its opening took.
-const OPENINGS: u64 = 100;
-
 /// A closing that has begun. Its drop lets those open the broker that have asked for it meanwhile.
 struct Closing<'s> {
     shared: &'s Shared,
@@ -56,10 +53,5 @@ impl Shared {
             }
             tracing::debug!(broker = name, "closed a broker that nobody uses");
         }
-    }
-
-    /// How long a broker must be idle, milliseconds, whose opening took so long.
-    pub(super) fn idle_after(opening_ms: Millis) -> Millis {
-        opening_ms.saturating_mul(OPENINGS)
     }
 }

@@ -220,7 +220,7 @@ impl Shared {
         if block_on(self.layers.run(async |tx| millrace_layers::webhooks::has_any(&tx, id).await))? {
             self.brokers.webhooks_changed(id);
         }
-        broker.note_opening(Self::idle_after(self.clock.now().saturating_sub(began)));
+        broker.note_opening(self.clock.now().saturating_sub(began));
         self.brokers.insert(&broker);
         if let Some(region) = &self.region {
             region.join(&broker);

@@ -213,7 +213,7 @@ fn a_pod_that_has_closed_a_broker_is_no_peer_and_hears_all_when_it_has_opened_it
     }
 }
 
-/// What is published on another pod after a SUBACK arrives, also if the broker is closed and opened at that moment.
+/// A message that another pod publishes after a SUBACK arrives, also if the broker is closed and opened at that moment.
 #[test]
 fn subscribers_that_come_while_a_pod_closes_the_broker_hear_the_other_pod() {
     let Some(([one, two], _database, _net)) = two_pods() else { return };
