@@ -149,7 +149,7 @@ impl Brokers {
     }
 }
 
-/// Groups of up to `size` brokers. Those of the next group are looked up after this one is done with.
+/// Groups of up to `size` brokers. The next group is looked up when this one is done with.
 pub(crate) fn chunks(
     mut brokers: impl Iterator<Item = Arc<Broker>>,
     size: usize,
