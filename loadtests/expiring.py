@@ -16,6 +16,7 @@ import re
 import select
 import socket
 import sys
+import threading
 import time
 import urllib.request
 
@@ -115,25 +116,21 @@ def publish_while(publishers: list, goes_on) -> list:
 
 
 class Left:
-    """Whether sessions are left. Asks the server twice a second."""
+    """Whether sessions are left. A thread asks the server twice a second, so that publishers do not wait for answers."""
 
     def __init__(self, admin_port: int):
-        self.url, self.asked_at, self.gives_up_at = f"http://127.0.0.1:{admin_port}/metrics", 0.0, 0.0
+        self.url, self.are_left = f"http://127.0.0.1:{admin_port}/metrics", True
         self.others = self.count()
 
     def count(self) -> int:
         with urllib.request.urlopen(self.url, timeout=30) as metrics:
             return int(re.search(r"^millrace_sessions\S* (\d+)", metrics.read().decode(), re.MULTILINE)[1])
 
-    def are_left(self) -> bool:
-        now = time.monotonic()
-        if now < self.asked_at + 0.5:
-            return True
-        self.asked_at = now
-        self.gives_up_at = self.gives_up_at or now + PATIENCE_S
-        if now > self.gives_up_at:
-            raise SystemExit("the sessions do not end")
-        return self.count() > self.others
+    def ask(self):
+        gives_up_at = time.monotonic() + PATIENCE_S
+        while self.are_left and time.monotonic() < gives_up_at:
+            time.sleep(0.5)
+            self.are_left = self.count() > self.others
 
 
 def of(times: list, part: float) -> float:
@@ -157,7 +154,11 @@ def measure(ports: tuple, publishers: list, options) -> float:
     before = publish_while(publishers, lambda: time.monotonic() < before_ends)
     time.sleep(max(0.0, ends_at - time.monotonic() - 0.5))
     began = time.monotonic()
-    during = publish_while(publishers, sessions.are_left)
+    asking = threading.Thread(target=sessions.ask)
+    asking.start()
+    during = publish_while(publishers, lambda: sessions.are_left and asking.is_alive())
+    if sessions.are_left:
+        raise SystemExit("the sessions do not end")
     took = time.monotonic() - began
     show("before", before, options.seconds)
     show("during", during, took)

@@ -8,7 +8,7 @@ use millrace_storage::{Database, Read, Transaction, TransactionOption};
 use crate::{
     BrokerId,
     catalog::{self, BrokerRecord},
-    due::{self, Due},
+    due::{self, Due, DueRange},
     error::{LayerError, LayerResult},
     position::Position,
     positions::Positions,
@@ -198,7 +198,7 @@ impl Store {
     {
         let publish = &publish;
         self.run(|tx| async move {
-            let taken = due::take_due(&tx, shard, now_ms, limit).await?;
+            let taken = due::take_due(&tx, DueRange::until(shard, now_ms), limit).await?;
             let count = taken.len();
             for due in taken {
                 if let Some(will) = sessions::settle(&tx, &due, now_ms).await?.will {

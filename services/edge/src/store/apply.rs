@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use millrace_layers::due::Due;
 use millrace_layers::index::{self, IndexedStream};
 use millrace_layers::limits::{BODY_BYTES_MAX, STREAMS_PER_PUBLISH_MAX, TOPIC_BYTES_MAX};
 use millrace_layers::metering::{self, Unit};
@@ -59,6 +60,8 @@ pub(super) struct Applied {
     pub(super) changes: Vec<Change>,
     /// The first of the changes that no job has made.
     pub(super) changes_of_jobs: Option<usize>,
+    /// The last due time of its shard that this transaction or an earlier one has settled.
+    pub(super) settled: Option<Due>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) touched: Vec<StreamKey>,

@@ -17,10 +17,11 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use millrace_layers::due::Due;
 use millrace_layers::{LayerError, halved};
 
 use super::pods::{self, Recovery};
-use super::sweep;
+use super::sweep::{self, Passed};
 use super::writer::Writer;
 
 const SESSIONS: usize = 100;
@@ -74,6 +75,7 @@ impl Duty {
 pub(super) struct Beside {
     pub(super) shard: u8,
     pub(super) now_ms: u64,
+    pub(super) from: Option<Due>,
     pub(super) sessions: usize,
     /// Time of the last attempt, microseconds; 0 if the transaction was full without them.
     pub(super) took_us: Cell<u64>,
@@ -81,6 +83,7 @@ pub(super) struct Beside {
 
 pub(super) struct Duties {
     is_beside: bool,
+    pub(super) passed: Passed,
     session_ns: u64,
     /// Time that transactions of jobs may still spend on due sessions, nanoseconds.
     credit_ns: u64,
@@ -101,6 +104,7 @@ impl Duties {
     pub(super) fn new(is_beside: bool) -> Self {
         Self {
             is_beside,
+            passed: Passed::new(is_beside),
             session_ns: SESSION_NS,
             credit_ns: 0,
             quiet_at_us: 0,
@@ -173,7 +177,7 @@ impl Duties {
         }
         self.credit_ns -= self.session_ns * sessions;
         self.waiting.rotate_left(at + 1);
-        Some(Beside { shard, now_ms, sessions: sessions as usize, took_us: Cell::default() })
+        Some(Beside { shard, now_ms, from: None, sessions: sessions as usize, took_us: Cell::default() })
     }
 
     pub(super) fn note_beside(&mut self, beside: &Beside) {

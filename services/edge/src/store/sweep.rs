@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use futures_util::future::join_all;
-use millrace_layers::due::{self, Due, SHARDS};
+use millrace_layers::due::{self, Due, DueRange, SHARDS};
 use millrace_layers::pods::{self, Pod};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_layers::{LayerError, subscriptions};
@@ -20,17 +20,54 @@ const TOGETHER: usize = 5;
 /// A due entry that cannot be settled at all is tried again after this time.
 const PUT_OFF_MS: u64 = 3_600_000;
 
+/// The last due times that this process has settled, one per shard. Reads begin there, because the embedded engine keeps
+/// removed rows until a compaction: a read from the start of a shard passes those of each session that has ended. A
+/// store of several pods begins at the start, because a pod with a slower clock adds earlier due times.
+pub(super) struct Passed {
+    is_kept: bool,
+    last: [Option<Due>; SHARDS as usize],
+    sweeps: usize,
+}
+
+impl Passed {
+    pub(super) fn new(is_kept: bool) -> Self {
+        Self { is_kept, last: Default::default(), sweeps: 0 }
+    }
+
+    pub(super) fn note(&mut self, settled: Due) {
+        if self.is_kept {
+            let shard = usize::from(settled.shard());
+            self.last[shard] = Some(settled);
+        }
+    }
+
+    /// Each sweep reads another shard from its start, because due times may be added late: by jobs that waited for the
+    /// store, or after the clock was set back.
+    fn forget_one(&mut self) {
+        self.sweeps = (self.sweeps + 1) % self.last.len();
+        self.last[self.sweeps] = None;
+    }
+
+    fn last(&self, shard: u8) -> Option<Due> {
+        self.last[usize::from(shard)].clone()
+    }
+}
+
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
+    writer.duties.passed.forget_one();
+    let last = writer.duties.passed.last.clone();
     // All shards in one request, because a store across a network takes time for each.
     let asked = writer.shared.layers.run(async |tx| {
-        let shards = (0..SHARDS).map(|shard| due::next_due(&tx, shard));
-        join_all(shards).await.into_iter().collect::<Result<Vec<_>, _>>()
+        let rests = (0..SHARDS).zip(&last).map(|(shard, last)| {
+            let range = DueRange { shard, from: last.as_ref(), until_ms: now_ms };
+            due::list_due(&tx, range, 1)
+        });
+        join_all(rests).await.into_iter().collect::<Result<Vec<_>, _>>()
     });
     let Ok(next) = writer.wait(asked) else { return };
-    let is_due = |(_, next): &(u8, Option<u64>)| next.is_some_and(|at_ms| at_ms <= now_ms);
-    for (shard, _) in (0..SHARDS).zip(next).filter(is_due) {
-        writer.duties.add(Duty::Due(shard, now_ms));
+    for due in next.iter().flatten() {
+        writer.duties.add(Duty::Due(due.shard(), now_ms));
     }
 }
 
@@ -43,14 +80,17 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
         return Some(Duty::Due(shard, now_ms));
     }
     let conflicts_max = conflicts_max(sessions, CONFLICTS);
+    let last = writer.duties.passed.last(shard);
     let swept = writer.transact(&[], conflicts_max, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
-        settle(applier, shard, now_ms, sessions).await
+        let rest = DueRange { shard, from: last.as_ref(), until_ms: now_ms };
+        settle(applier, rest, sessions).await
     });
     let error = match swept {
         Ok((applied, stamp)) => {
             writer.swept(applied, stamp);
-            return is_still_due(writer, shard, now_ms).then_some(Duty::Due(shard, now_ms));
+            let is_done = list_due(writer, shard, now_ms, 1).is_ok_and(|due| due.is_empty());
+            return (!is_done).then_some(Duty::Due(shard, now_ms));
         }
         Err(error) => error,
     };
@@ -73,7 +113,8 @@ pub(super) async fn settle_beside(applier: &Applier<'_>, beside: Option<&Beside>
     let changes = applier.applied().changes.len();
     applier.applied().changes_of_jobs = Some(changes);
     let began_us = applier.shared.clock.micros();
-    settle(applier, beside.shard, beside.now_ms, beside.sessions).await?;
+    let rest = DueRange { shard: beside.shard, from: beside.from.as_ref(), until_ms: beside.now_ms };
+    settle(applier, rest, beside.sessions).await?;
     beside.took_us.set(applier.shared.clock.micros() - began_us);
     Ok(())
 }
@@ -89,22 +130,20 @@ impl Writer<'_> {
         let shared = self.shared;
         let beside = self.duties.take_along(shared.clock.micros(), self.pace.commit_us())?;
         let Beside { shard, now_ms, sessions, .. } = beside;
-        let due = shared.layers.run(async |tx| due::list_due(&tx, shard, now_ms, sessions).await);
-        let due = self.wait(due).ok()?;
+        let due = list_due(self, shard, now_ms, sessions).ok()?;
         if due.is_empty() {
             self.duties.end_due(shard);
             return None;
         }
         let are_open = shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(false);
-        are_open.then_some(Beside { sessions: due.len(), ..beside })
+        are_open.then(|| Beside { sessions: due.len(), from: due.into_iter().next(), ..beside })
     }
 
     /// Whether the next step finds the brokers of what is due open. If not, they are being opened, because the step must
     /// not read them in its transaction. If the store does not say, the step fails and says why.
     fn has_open_brokers_of_due(&mut self, shard: u8, now_ms: u64, limit: usize) -> bool {
         let shared = self.shared;
-        let due = shared.layers.run(async |tx| due::list_due(&tx, shard, now_ms, limit).await);
-        let Ok(due) = self.wait(due) else { return true };
+        let Ok(due) = list_due(self, shard, now_ms, limit) else { return true };
         shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(true)
     }
 }
@@ -119,9 +158,11 @@ fn conflicts_max(sessions: usize, alone: u32) -> u32 {
 /// writes, and all later ones would wait for it. If that fails too, as for a session that cannot be read, the entry is
 /// put off. Returns false when the store takes neither now.
 fn settle_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &LayerError) -> bool {
+    let last = writer.duties.passed.last(shard);
+    let rest = DueRange { shard, from: last.as_ref(), until_ms: now_ms };
     let settled = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
-        let first = due::take_due(applier.tx, shard, now_ms, 1).await?;
+        let first = due::take_due(applier.tx, rest, 1).await?;
         settle_all(applier, first, now_ms, Some(why)).await
     });
     match settled {
@@ -134,7 +175,7 @@ fn settle_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &LayerErro
     }
     let put_off = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
-        for due in due::take_due(applier.tx, shard, now_ms, 1).await? {
+        for due in due::take_due(applier.tx, rest, 1).await? {
             due::schedule(applier.tx, &Due { at_ms: now_ms + PUT_OFF_MS, ..due })?;
         }
         Ok(())
@@ -145,22 +186,25 @@ fn settle_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &LayerErro
     put_off.is_ok()
 }
 
-fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
-    let next = writer.shared.layers.run(async |tx| due::next_due(&tx, shard).await);
-    writer.wait(next).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
+fn list_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64, limit: usize) -> Result<Vec<Due>, LayerError> {
+    let last = writer.duties.passed.last(shard);
+    let rest = DueRange { shard, from: last.as_ref(), until_ms: now_ms };
+    let due = writer.shared.layers.run(async |tx| due::list_due(&tx, rest, limit).await);
+    writer.wait(due)
 }
 
 /// Ends sessions until none is left or the transaction is full: a session may have a thousand filters.
-async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), LayerError> {
-    let mut settled = 0;
+async fn settle(applier: &Applier<'_>, range: DueRange<'_>, sessions: usize) -> Result<(), LayerError> {
+    let (mut settled, mut last) = (0, range.from.cloned());
     while settled == 0 || settled < sessions && !applier.is_full() {
-        let all = due::take_due(applier.tx, shard, now_ms, TOGETHER.min(sessions - settled)).await?;
-        if all.is_empty() {
-            break;
-        }
+        let rest = DueRange { from: last.as_ref(), ..range };
+        let all = due::take_due(applier.tx, rest, TOGETHER.min(sessions - settled)).await?;
+        let Some(taken) = all.last() else { break };
         settled += all.len();
-        settle_all(applier, all, now_ms, None).await?;
+        last = Some(taken.clone());
+        settle_all(applier, all, range.until_ms, None).await?;
     }
+    applier.applied().settled = last;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Sessions whose end the store can never hold as it is: they end without their will, and those behind them do not wait.
 
 use bytes::Bytes;
-use millrace_layers::due::{self, Due, SHARDS};
+use millrace_layers::due::{self, Due, DueRange, SHARDS};
 use millrace_layers::{Store, sessions};
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Connect, Property, QoS, Will};
@@ -29,7 +29,9 @@ fn clients(store: &Store) -> Vec<Bytes> {
 
 fn dues(store: &Store) -> Vec<Due> {
     let until_ms = now_ms() + 86_400_000;
-    let list = |shard| block_on(store.run(async |tx| due::list_due(&tx, shard, until_ms, 1_000).await));
+    let list = |shard| {
+        block_on(store.run(async |tx| due::list_due(&tx, DueRange::until(shard, until_ms), 1_000).await))
+    };
     (0..SHARDS).flat_map(|shard| list(shard).unwrap()).collect()
 }
 

@@ -4,7 +4,7 @@ use millrace_storage::{Database, Read, block_on};
 use super::*;
 use crate::{
     LayerError, Position, Positions,
-    due::{self, Due, DueKind, SHARDS},
+    due::{self, Due, DueKind, DueRange, SHARDS},
     metering::{self, HeldLevels},
     qos2::{self, Direction},
     subscriptions::{self, StoredOptions},
@@ -27,7 +27,7 @@ fn sweep(database: &Database, now_ms: u64) -> Vec<(Due, Settled)> {
     run(database, async |tx| {
         let mut settled = Vec::new();
         for shard in 0..SHARDS {
-            for due in due::take_due(tx, shard, now_ms, 100).await? {
+            for due in due::take_due(tx, DueRange::until(shard, now_ms), 100).await? {
                 let result = settle(tx, &due, now_ms).await?;
                 settled.push((due, result));
             }

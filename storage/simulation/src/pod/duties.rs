@@ -140,13 +140,14 @@ impl Pod {
     }
 
     async fn is_due(&self, shard: u8, now_ms: u64) -> LayerResult<bool> {
-        let next = self.read(async |tx| due::next_due(tx, shard).await).await?;
-        Ok(next.is_some_and(|at_ms| at_ms <= now_ms))
+        let due =
+            self.read(async |tx| due::list_due(tx, due::DueRange::until(shard, now_ms), 1).await).await?;
+        Ok(!due.is_empty())
     }
 
     async fn settle_due(&self, tx: &Transaction, shard: u8, now_ms: u64) -> LayerResult<Vec<MessageId>> {
         let (mut late, mut place) = (Vec::new(), 0);
-        for due in due::take_due(tx, shard, now_ms, PAGE).await? {
+        for due in due::take_due(tx, due::DueRange::until(shard, now_ms), PAGE).await? {
             if let Some(will) = sessions::settle(tx, &due, now_ms).await?.will {
                 self.fire(tx, &will, &mut place, &mut late).await?;
             }

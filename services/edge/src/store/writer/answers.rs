@@ -123,6 +123,7 @@ impl Writer<'_> {
         for Change { broker, filter, streams, subscribers } in applied.changes.drain(..) {
             broker.streams.set(&filter, &streams, &subscribers);
         }
+        applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));
         self.shared.hooked.note(std::mem::take(&mut applied.hooked));
         if !applied.touched.is_empty() {
             let mut touched = self.shared.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
