@@ -148,6 +148,7 @@ def measure(ports: tuple, publishers: list, options) -> float:
     ends_at = time.monotonic() + options.making_s
     asyncio.run(make_sessions(mqtt, options.sessions, ends_at))
     spare_s = ends_at - 2 - time.monotonic()
+    print(f"  {options.sessions} sessions made in {options.making_s - 2 - spare_s:.1f} s")
     if spare_s < options.seconds:
         raise SystemExit(f"the sessions took {options.making_s - spare_s:.0f} s: raise --making-s")
     before_ends = time.monotonic() + options.seconds

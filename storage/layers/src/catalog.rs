@@ -156,15 +156,22 @@ pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> LayerR
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes up to `limit` keys of a broker, and returns their number.
-pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> LayerResult<usize> {
+/// Removes up to `limit` keys of a broker; returns their number, and where the next step begins. A step from the start
+/// would pass all removed rows, because the embedded engine keeps them until a compaction.
+pub async fn erase(
+    tx: &Transaction,
+    id: BrokerId,
+    from: Option<Bytes>,
+    limit: usize,
+) -> LayerResult<(usize, Option<Bytes>)> {
     tx.set_option(TransactionOption::Cleanup);
-    let all = Key::element(id).children();
-    let page = tx.range(all.clone(), RangeOptions::first(limit).snapshot()).await?;
-    if let Some(last) = page.items.last() {
-        tx.clear_range(KeyRange { begin: all.begin, end: after(&last.key) })?;
-    }
-    Ok(page.items.len())
+    let mut rest = Key::element(id).children();
+    rest.begin = from.unwrap_or(rest.begin);
+    let page = tx.range(rest.clone(), RangeOptions::first(limit).snapshot()).await?;
+    let Some(last) = page.items.last() else { return Ok((0, None)) };
+    let next = after(&last.key);
+    tx.clear_range(KeyRange::new(rest.begin, &next))?;
+    Ok((page.items.len(), page.more.then_some(next)))
 }
 
 /// Removes a condemned broker without data from the list.
@@ -258,8 +265,13 @@ mod tests {
             assert_eq!(condemned(tx, broker.id, 9).await?, []);
             Ok(())
         });
-        let erased = || run(&database, async |tx| erase(tx, broker.id, 5).await);
-        assert_eq!([erased(), erased(), erased(), erased()], [5, 5, 3, 0]);
+        let mut from = None;
+        let mut erased = || {
+            let (count, next) = run(&database, async |tx| erase(tx, broker.id, from.clone(), 5).await);
+            from.clone_from(&next);
+            (count, next.is_some())
+        };
+        assert_eq!([erased(), erased(), erased(), erased()], [(5, true), (5, true), (3, false), (0, false)]);
         run(&database, async |tx| forget(tx, broker.id));
         run(&database, async |tx| {
             assert_eq!(condemned(tx, 0, 9).await?, []);

@@ -14,7 +14,9 @@ use crate::{
     positions::Positions,
     retained,
     sessions::{self, Attach, Attached, Detach, SessionId},
-    streams::{self, NewEntry, ReadLimit, Source, StreamBatch, StreamId, StreamRef, Totals, Trimmed},
+    streams::{
+        self, DroppedFrom, NewEntry, ReadLimit, Source, StreamBatch, StreamId, StreamRef, Totals, Trimmed,
+    },
     subscriptions::{self, StoredOptions, Subscribed, SweptFilters},
 };
 
@@ -224,13 +226,13 @@ impl Store {
                 break;
             }
         }
-        loop {
-            let removed =
-                self.run(|tx| async move { streams::sweep_dropped(&tx, broker, limit).await }).await?;
-            entries += removed;
-            if removed == 0 {
-                break;
-            }
+        let mut from = Some(DroppedFrom::default());
+        while let Some(begin) = from {
+            let begin = &begin;
+            let swept =
+                self.run(|tx| async move { streams::sweep_dropped(&tx, broker, begin, limit).await }).await?;
+            entries += swept.removed;
+            from = swept.next;
         }
         let mut from = Some(Position::MIN);
         while let Some(after) = from {

@@ -26,14 +26,18 @@ impl Control {
             return Ok(0);
         }
         self.settle(broker).await?;
-        let mut all = 0;
+        let (mut all, mut from) = (0, None);
         loop {
-            let erased =
-                self.look(|tx| async move { Ok(catalog::erase(&tx, broker, ERASED_KEYS).await?) }).await?;
+            let some = self.look(|tx| {
+                let from = from.clone();
+                async move { Ok(catalog::erase(&tx, broker, from, ERASED_KEYS).await?) }
+            });
+            let (erased, next) = some.await?;
             all += erased;
-            if erased < ERASED_KEYS {
+            if next.is_none() {
                 break;
             }
+            from = next;
         }
         // Servers that had the broker open may still write for a while, so its erasure is repeated until then.
         if since_ms + ERASE_AGAIN_MS <= self.now_ms() {

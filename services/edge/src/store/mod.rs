@@ -29,6 +29,7 @@ mod pods;
 mod queue;
 mod queues;
 mod reader;
+mod removal;
 mod retained;
 mod sweep;
 mod transaction_metrics;

@@ -5,13 +5,10 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use millrace_layers::streams;
-use millrace_layers::{LayerError, Position, index, resized};
-use millrace_storage::block_on;
-
 use super::parts::Parts;
 use super::queue::Taken;
 use super::queues::{self, Keep};
+use super::removal::Removal;
 use super::{Read, Shared, StreamKey, pages};
 use crate::quota::Limit;
 
@@ -21,7 +18,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AT_PART: u64 = 8;
 /// Interval in which all grown streams are checked.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
-const SWEPT: usize = 500;
 /// Streams that are trimmed before waiting reads are answered again: a few milliseconds.
 const TRIMMED_AT_ONCE: usize = 32;
 
@@ -40,12 +36,13 @@ pub(super) fn run(shared: &Shared) {
     while first.step(shared, LOOK_EVERY) {}
 }
 
-/// The reader that also trims and sweeps.
+/// The reader that also trims and removes.
 pub(super) struct FirstReader {
     parts: Parts,
     unread: Vec<Read>,
     /// Streams to check against their limits.
     due: VecDeque<StreamKey>,
+    removal: Removal,
     looked_at: u64,
     looked_at_all: u64,
     looked_at_queues: u64,
@@ -58,6 +55,7 @@ impl FirstReader {
             parts: Parts::default(),
             unread: Vec::new(),
             due: VecDeque::new(),
+            removal: Removal::default(),
             looked_at: now,
             looked_at_all: now,
             looked_at_queues: now,
@@ -67,7 +65,8 @@ impl FirstReader {
     /// Returns false once the queue is closed.
     pub(super) fn step(&mut self, shared: &Shared, wait: Duration) -> bool {
         // A store that does not answer is not asked again at once.
-        let wait = if self.due.is_empty() || !self.unread.is_empty() { wait } else { Duration::ZERO };
+        let is_idle = self.due.is_empty() && self.removal.is_done();
+        let wait = if is_idle || !self.unread.is_empty() { wait } else { Duration::ZERO };
         let Some(is_there) = read_some(shared, wait, &mut self.parts, &mut self.unread) else { return false };
         if !is_there {
             return true;
@@ -75,11 +74,12 @@ impl FirstReader {
         let now = shared.clock.now();
         self.parts.clean(now);
         trim_some(shared, &mut self.due);
+        self.removal.step(&shared.layers);
         if self.due.is_empty() && now >= self.looked_at + LOOK_EVERY.as_millis() as u64 {
             let all = now >= self.looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
             queue_due(shared, all, &mut self.due);
             if all {
-                sweep(shared);
+                self.removal.start(shared.brokers.each().map(|broker| broker.id));
             }
             if now >= self.looked_at_queues + queues::LOOK_EVERY_MS {
                 queues::look(shared);
@@ -138,40 +138,4 @@ fn trim_some(shared: &Shared, due: &mut VecDeque<StreamKey>) {
             queues::hold(shared, &broker, stream, Keep::of(shared, &broker), Limit::ClientQueue);
         }
     }
-}
-
-/// Removes streams without subscribers, and long messages that no stream needs any more.
-fn sweep(shared: &Shared) {
-    for broker in shared.brokers.each() {
-        sweep_broker(shared, broker.id);
-    }
-}
-
-fn sweep_broker(shared: &Shared, broker: u64) {
-    let layers = &shared.layers;
-    let dropped = |limit| {
-        block_on(layers.run_piece(limit, async |tx| streams::sweep_dropped(&tx, broker, limit).await))
-    };
-    let changes =
-        |limit| block_on(layers.run_piece(limit, async |tx| index::trim_changes(&tx, broker, limit).await));
-    let swept = until_nothing(dropped).and_then(|()| until_nothing(changes)).and_then(|()| {
-        let (mut bodies, mut limit) = (Some(Position::MIN), SWEPT);
-        while let Some(from) = bodies {
-            let run =
-                layers.run_piece(limit, async |tx| streams::sweep_bodies(&tx, broker, from, limit).await);
-            if let Some(swept) = resized(block_on(run), &mut limit, SWEPT)? {
-                bodies = swept.next;
-            }
-        }
-        Ok(())
-    });
-    if let Err(error) = swept {
-        tracing::warn!(%error, "what nobody needs any more stays in the store for now");
-    }
-}
-
-fn until_nothing(piece: impl Fn(usize) -> Result<usize, LayerError>) -> Result<(), LayerError> {
-    let mut limit = SWEPT;
-    while resized(piece(limit), &mut limit, SWEPT)? != Some(0) {}
-    Ok(())
 }

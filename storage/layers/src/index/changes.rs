@@ -64,19 +64,26 @@ pub async fn changes(
     }
 }
 
-/// Removes the oldest changes beyond [`INDEX_CHANGES_KEPT`], at most `at_most`, and returns their number.
-pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) -> LayerResult<usize> {
+/// Removes the oldest changes beyond [`INDEX_CHANGES_KEPT`], at most `at_most`. Returns their number, and the `from`
+/// of the next trim, before which no change is left.
+pub async fn trim_changes(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: Position,
+    at_most: usize,
+) -> LayerResult<(usize, Position)> {
     let excess = rows::counter(tx, &count_key(broker), Read::Snapshot).await?;
     let excess =
         usize::try_from(excess).unwrap_or(usize::MAX).saturating_sub(INDEX_CHANGES_KEPT).min(at_most);
     if excess == 0 {
-        return Ok(0);
+        return Ok((0, from));
     }
     // Serializable, so that two concurrent trims do not count the same changes twice. One more row, because the first
     // may be the marker of an earlier trim.
     let options = RangeOptions { limit: excess + 1, reverse: false, read: Read::Serializable };
     let prefix = log(broker);
-    let page = tx.range(prefix.children(), options).await?;
+    let begin = log(broker).position(from);
+    let page = tx.range(KeyRange::new(&begin, prefix.end()), options).await?;
     let keys = page.items.iter().map(|row| Ok((read_key(&prefix, &row.key)?, &row.key)));
     let mut keys = keys.collect::<LayerResult<Vec<_>>>()?;
     keys.retain(|((_, filter), _)| !filter.is_empty());
@@ -84,12 +91,12 @@ pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) ->
     let Some(((position, _), last)) = keys.last() else {
         // The counter was too high: a transaction that changes one filter twice counts twice, but writes one key.
         tx.clear(count_key(broker))?;
-        return Ok(0);
+        return Ok((0, from));
     };
-    tx.clear_range(KeyRange::new(prefix.children().begin, after(last)))?;
+    tx.clear_range(KeyRange::new(begin, after(last)))?;
     tx.set(prefix.position(*position).bytes(b""), Bytes::new())?;
     tx.atomic_add(count_key(broker), -i64::try_from(keys.len()).unwrap_or(i64::MAX))?;
-    Ok(keys.len())
+    Ok((keys.len(), *position))
 }
 
 fn read_key(prefix: &Key, key: &[u8]) -> LayerResult<(Position, Vec<u8>)> {
@@ -149,7 +156,12 @@ mod tests {
     #[test]
     fn a_pod_that_missed_trimmed_changes_must_load_the_index_and_others_need_not() {
         let database = database();
-        let trim = |at_most| run(&database, async |tx| trim_changes(tx, BROKER, at_most).await);
+        let mut from = Position::MIN;
+        let mut trim = |at_most| {
+            let (removed, next) = run(&database, async |tx| trim_changes(tx, BROKER, from, at_most).await);
+            from = next;
+            removed
+        };
         change(&database, "first", 1);
         let early = now(&database);
         for number in 0..INDEX_CHANGES_KEPT {

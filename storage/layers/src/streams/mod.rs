@@ -30,7 +30,7 @@ pub use newest::{Newest, newest};
 pub use read::{ReadLimit, Source, StreamBatch, StreamEntry, read};
 pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
-pub use sweep::{Swept, sweep_bodies, sweep_dropped};
+pub use sweep::{DroppedFrom, Swept, SweptDropped, sweep_bodies, sweep_dropped};
 pub use totals::{Totals, all_totals, totals};
 pub use trim::{CountedSpan, Trimmed, trim, trim_by_age, trim_by_size};
 pub use waiting::{WaitingMessages, waiting};

@@ -70,25 +70,80 @@ pub(crate) fn drop_stream(
     Ok(())
 }
 
-/// Removes up to `limit` entries of a dropped stream, and returns their number; 0 when no dropped stream is left.
-pub async fn sweep_dropped(tx: &Transaction, broker: BrokerId, limit: usize) -> LayerResult<usize> {
+/// Where a sweep of dropped streams goes on. The embedded engine keeps removed rows until a compaction, and a step from
+/// the start would pass all that were removed before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DroppedFrom {
+    stream: StreamId,
+    partition: u8,
+    /// The first entry to look at; empty for all of the partition.
+    entry: Bytes,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SweptDropped {
+    /// Rows: entries and streams.
+    pub removed: usize,
+    pub next: Option<DroppedFrom>,
+}
+
+/// Removes dropped streams from `from` on with their entries, about `limit` rows.
+pub async fn sweep_dropped(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: &DroppedFrom,
+    limit: usize,
+) -> LayerResult<SweptDropped> {
     let prefix = keys::dropped(broker);
-    let first = tx.range(prefix.children(), RangeOptions::first(1)).await?.items.pop();
-    let Some(dropped) = first else { return Ok(0) };
-    let stream = Elements::after(&prefix, &dropped.key)?.uint()?;
+    let range = KeyRange::new(keys::dropped(broker).uint(from.stream), prefix.end());
+    let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
+    let mut swept = SweptDropped::default();
+    for row in page.items {
+        let stream = Elements::after(&prefix, &row.key)?.uint()?;
+        let next = |stream| DroppedFrom { stream, ..DroppedFrom::default() };
+        if swept.removed >= limit {
+            return Ok(SweptDropped { next: Some(next(stream)), ..swept });
+        }
+        swept.next = page.more.then(|| next(stream + 1));
+        // Another sweep may have removed the stream, and a filter may have taken its id since.
+        let Some(partitions) = tx.get(&row.key, Read::Serializable).await? else { continue };
+        let begin = if stream == from.stream { from.clone() } else { next(stream) };
+        let partitions = partitions.first().copied().unwrap_or(1);
+        let (removed, rest) = sweep_entries(tx, broker, begin, partitions, limit - swept.removed).await?;
+        swept.removed += removed;
+        if rest.is_some() {
+            return Ok(SweptDropped { next: rest, ..swept });
+        }
+        totals::clear(tx, broker, stream).await?;
+        tx.clear(&row.key)?;
+        swept.removed += 1;
+    }
+    Ok(swept)
+}
+
+/// Removes up to `limit` entries of a dropped stream; returns their number, and where the rest begins.
+async fn sweep_entries(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: DroppedFrom,
+    partitions: u8,
+    limit: usize,
+) -> LayerResult<(usize, Option<DroppedFrom>)> {
     let mut removed = 0;
-    for partition in 0..dropped.value.first().copied().unwrap_or(1) {
-        let range = keys::partition(broker, stream, partition).children();
-        let page = tx.range(range.clone(), RangeOptions::first((limit - removed).max(1)).snapshot()).await?;
+    for partition in from.partition..partitions {
+        let mut range = keys::partition(broker, from.stream, partition).children();
+        if partition == from.partition && !from.entry.is_empty() {
+            range.begin = from.entry.clone();
+        }
+        let options = RangeOptions::first((limit - removed).max(1)).snapshot();
+        let page = tx.range(range.clone(), options).await?;
         removed += page.items.len();
         let Some(last) = page.items.last() else { continue };
-        tx.clear_range(KeyRange::new(range.begin, after(&last.key)))?;
+        let entry = after(&last.key);
+        tx.clear_range(KeyRange::new(range.begin, &entry))?;
         if page.more || removed >= limit {
-            return Ok(removed);
+            return Ok((removed, Some(DroppedFrom { partition, entry, ..from })));
         }
     }
-    totals::clear(tx, broker, stream).await?;
-    tx.clear(&dropped.key)?;
-    // The stream counts too, because 0 means that nothing was left to do.
-    Ok(removed + 1)
+    Ok((removed, None))
 }

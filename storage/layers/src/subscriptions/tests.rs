@@ -301,8 +301,37 @@ fn rows_of_a_dropped_stream_are_swept_in_pieces() {
     let sources = [Source { stream, since: 0 }];
     let read = async |tx: &Transaction| streams::read(tx, BROKER, &sources, Position::MIN, limit).await;
     assert!(run(&database, read).entries.is_empty(), "nobody reads it any more");
-    let sweep = || run(&database, async |tx| streams::sweep_dropped(tx, BROKER, 10).await);
-    assert_eq!([sweep(), sweep(), sweep(), sweep()], [10, 10, 6, 0]);
+    let (mut from, mut removed) = (Some(streams::DroppedFrom::default()), Vec::new());
+    while let Some(begin) = from {
+        let swept = run(&database, async |tx| streams::sweep_dropped(tx, BROKER, &begin, 10).await);
+        removed.push(swept.removed);
+        from = swept.next;
+    }
+    assert_eq!(removed, [10, 10, 6]);
+    assert_eq!(rows(&database), before);
+}
+
+#[test]
+fn a_step_of_a_sweep_removes_many_small_streams() {
+    let database = database();
+    let session = &sessions(&database, 1)[0];
+    let before = rows(&database);
+    for number in 0..25 {
+        let filter = format!("a/{number}");
+        let stream = subscribed(&database, session, &filter).stream;
+        let to = [streams::StreamRef { stream, partition: 0 }];
+        let body = bytes::Bytes::from_static(b"x");
+        let publish = streams::NewEntry { place: 0, now_ms: 1, body: &body };
+        run(&database, async |tx| streams::append(tx, BROKER, &to, publish));
+        unsubscribed(&database, session, &filter);
+    }
+    let mut steps = 0;
+    let mut from = Some(streams::DroppedFrom::default());
+    while let Some(begin) = from {
+        from = run(&database, async |tx| streams::sweep_dropped(tx, BROKER, &begin, 10).await).next;
+        steps += 1;
+    }
+    assert_eq!(steps, 5, "a stream has two rows");
     assert_eq!(rows(&database), before);
 }
 

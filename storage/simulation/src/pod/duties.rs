@@ -201,7 +201,10 @@ impl Pod {
                 break;
             }
         }
-        while self.read(async |tx| streams::sweep_dropped(tx, broker, 20).await).await? > 0 {}
+        let mut from = Some(streams::DroppedFrom::default());
+        while let Some(begin) = from {
+            from = self.read(async |tx| streams::sweep_dropped(tx, broker, &begin, 20).await).await?.next;
+        }
         let mut from = Some(Position::MIN);
         while let Some(begin) = from {
             from = self.read(async |tx| streams::sweep_bodies(tx, broker, begin, 10).await).await?.next;

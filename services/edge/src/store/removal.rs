@@ -1,0 +1,146 @@
+//! Removes what nobody needs any more from the store: entries of streams without subscribers, old changes of filters,
+//! and long messages without a stream.
+
+use std::collections::VecDeque;
+
+use millrace_layers::streams::DroppedFrom;
+use millrace_layers::{LayerError, Position, Store, index, resized, streams};
+use millrace_storage::block_on;
+
+/// Rows of a step: a few milliseconds.
+const ROWS: usize = 100;
+
+/// Goes through all brokers in turn, in steps of one transaction, because sessions wait for reads meanwhile.
+pub(super) struct Removal {
+    brokers: VecDeque<(u64, Stage)>,
+    rows: usize,
+}
+
+#[derive(Clone)]
+enum Stage {
+    Dropped(DroppedFrom),
+    Changes(Position),
+    Bodies(Position),
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::Dropped(DroppedFrom::default())
+    }
+}
+
+impl Default for Removal {
+    fn default() -> Self {
+        Self { brokers: VecDeque::new(), rows: ROWS }
+    }
+}
+
+impl Removal {
+    pub(super) fn is_done(&self) -> bool {
+        self.brokers.is_empty()
+    }
+
+    pub(super) fn start(&mut self, brokers: impl Iterator<Item = u64>) {
+        if self.is_done() {
+            self.brokers.extend(brokers.map(|broker| (broker, Stage::default())));
+        }
+    }
+
+    pub(super) fn step(&mut self, layers: &Store) {
+        let Some((broker, stage)) = self.brokers.pop_front() else { return };
+        match self.remove_some(layers, broker, &stage) {
+            Ok(next) => self.brokers.extend(next.map(|next| (broker, next))),
+            Err(error) => tracing::warn!(%error, "what nobody needs any more stays in the store for now"),
+        }
+    }
+
+    /// Returns where the next step begins, or `None` when the broker is done.
+    fn remove_some(
+        &mut self,
+        layers: &Store,
+        broker: u64,
+        stage: &Stage,
+    ) -> Result<Option<Stage>, LayerError> {
+        let rows = self.rows;
+        let again = Some(stage.clone());
+        Ok(match stage {
+            Stage::Dropped(from) => {
+                let run =
+                    layers.run_piece(rows, async |tx| streams::sweep_dropped(&tx, broker, from, rows).await);
+                resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |swept| {
+                    Some(swept.next.map_or(Stage::Changes(Position::MIN), Stage::Dropped))
+                })
+            }
+            Stage::Changes(from) => {
+                let run =
+                    layers.run_piece(rows, async |tx| index::trim_changes(&tx, broker, *from, rows).await);
+                resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |(removed, next)| {
+                    Some(if removed == 0 { Stage::Bodies(Position::MIN) } else { Stage::Changes(next) })
+                })
+            }
+            Stage::Bodies(from) => {
+                let run =
+                    layers.run_piece(rows, async |tx| streams::sweep_bodies(&tx, broker, *from, rows).await);
+                resized(block_on(run), &mut self.rows, ROWS)?
+                    .map_or(again, |swept| swept.next.map(Stage::Bodies))
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use millrace_layers::sessions::{Attach, SessionId};
+    use millrace_layers::subscriptions::StoredOptions;
+    use millrace_storage::Database;
+
+    use super::*;
+
+    /// Subscribes to filters and unsubscribes; returns the broker.
+    async fn with_dropped_streams(layers: &Store, name: &[u8], count: usize) -> Result<u64, LayerError> {
+        let broker = layers.ensure_broker(name).await?.id;
+        let id = SessionId { broker, client: b"ann" };
+        let (owner, expiry_s, now_ms) = (Bytes::from_static(b"pod"), 60, 1);
+        let attach = Attach { owner, clean: true, expiry_s, now_ms, will: None, details: None };
+        let epoch = layers.attach(id, &attach).await?.epoch;
+        for number in 0..count {
+            let filter = format!("a/{number}");
+            let options = StoredOptions { bits: 1, identifier: 0 };
+            layers.subscribe(id, epoch, filter.as_bytes(), options).await?;
+            layers.unsubscribe(id, epoch, filter.as_bytes()).await?;
+        }
+        Ok(broker)
+    }
+
+    fn has_dropped_streams(layers: &Store, broker: u64) -> bool {
+        let all = DroppedFrom::default();
+        let removed = layers.run(|tx| {
+            let all = all.clone();
+            async move {
+                // Removed in a transaction of its own, which does not commit.
+                let swept = streams::sweep_dropped(&tx, broker, &all, 1).await?;
+                Err::<(), _>(LayerError::Contended(swept.removed as u32))
+            }
+        });
+        !matches!(block_on(removed), Err(LayerError::Contended(0)))
+    }
+
+    #[test]
+    fn brokers_take_turns_in_steps_of_bounded_size() {
+        let layers = Store::new(Database::memory());
+        let many = block_on(with_dropped_streams(&layers, b"many", 5 * ROWS)).unwrap();
+        let few = block_on(with_dropped_streams(&layers, b"few", 3)).unwrap();
+        let mut removal = Removal::default();
+        removal.start([many, few].into_iter());
+        (0..2).for_each(|_| removal.step(&layers));
+        assert!(has_dropped_streams(&layers, many) && !has_dropped_streams(&layers, few));
+        let mut steps = 2;
+        while !removal.is_done() {
+            removal.step(&layers);
+            steps += 1;
+        }
+        assert!(!has_dropped_streams(&layers, many));
+        assert!((10..20).contains(&steps), "{steps} steps");
+    }
+}
