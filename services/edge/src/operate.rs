@@ -173,7 +173,7 @@ impl Edge {
                 publisher: 0,
                 retains: true,
                 deliver: false,
-                inbound: None,
+                fence: None,
                 wanted: None,
                 queued_us: 0,
             };

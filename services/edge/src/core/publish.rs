@@ -132,7 +132,10 @@ impl Core {
         let local = &self.sessions[session as usize];
         let publisher = record::publisher(local.session.client_id());
         let keeps_id = publish.qos == QoS::ExactlyOnce && local.persistent.is_some();
-        let inbound = keeps_id.then(|| local.key());
+        // A connection that another pod has replaced sends nothing into the gap that its fenced QoS 2 messages leave, and
+        // no retained message over a later one.
+        let is_fenced = keeps_id || deliver && self.process.is_shared() && local.persistent.is_some();
+        let fence = is_fenced.then(|| local.key());
         let ack = Ack {
             broker: routes.broker.id,
             connection: self.id_of(slot),
@@ -157,7 +160,7 @@ impl Core {
         };
         let is_full = self.is_store_full_for(&routes.broker);
         let publish =
-            jobs::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted, queued_us };
+            jobs::Publish { message, routes, from, publisher, retains, deliver, fence, wanted, queued_us };
         let write = Write::Publish(publish);
         self.note_reuse(&ack);
         self.store_jobs.queue.push(Job { write, ack: Some(ack) });

@@ -60,7 +60,7 @@ impl Core {
             publisher: 0,
             retains: false,
             deliver: false,
-            inbound: None,
+            fence: None,
             wanted: None,
             queued_us: 0,
         };

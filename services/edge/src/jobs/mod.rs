@@ -135,8 +135,9 @@ pub(crate) struct Publish {
     pub(crate) retains: bool,
     /// Whether receivers get the message only after its commit.
     pub(crate) deliver: bool,
-    /// The publisher's session, if it stores the packet id.
-    pub(crate) inbound: Option<SessionKey>,
+    /// The publisher's session, if the message is only stored while the session has this epoch. With QoS 2, the
+    /// session stores the packet id, too.
+    pub(crate) fence: Option<SessionKey>,
     /// The condition under which the message need not be stored, because its receivers have it already.
     pub(crate) wanted: Option<Wanted>,
     /// When the trace of the message began this step, microseconds; 0: the message is not traced.

@@ -24,6 +24,7 @@ use millrace_session::Message;
 use millrace_storage::Transaction;
 
 use super::load::{self, subscribers};
+use super::plant::{Plant, is_planted};
 use super::writer::is_hopeless;
 use super::{Attached, Job, Publish, SessionKey, Shared, StreamKey, Write, record};
 use crate::broker::Broker;
@@ -218,9 +219,13 @@ impl Applier<'_> {
         if let Err(error) = check(message, publish.retains, kept) {
             return Ok(Outcome::Refused(error));
         }
-        if let (Some(session), Some(id)) = (&publish.inbound, id) {
-            let owned = self.fence(session).await?;
-            qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
+        if let (Some(session), Some(id)) = (&publish.fence, id) {
+            if message.qos() == QoS::ExactlyOnce {
+                let owned = self.fence(session).await?;
+                qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
+            } else if !is_planted(Plant::FencesQos2Only) {
+                self.fence(session).await?;
+            }
         }
         if publish.retains {
             // It writes the broker's current retained message, so the order of jobs does not matter.

@@ -173,7 +173,7 @@ impl Job {
     /// its stored packet id would make it look like a duplicate.
     pub(super) fn is_repeatable(&self) -> bool {
         match &self.write {
-            Write::Publish(publish) => publish.inbound.is_none(),
+            Write::Publish(publish) => publish.fence.is_none() || publish.message.qos() < QoS::ExactlyOnce,
             Write::Attach(attach) => attach.will.is_none(),
             _ => true,
         }

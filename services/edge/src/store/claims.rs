@@ -41,6 +41,12 @@ struct Group {
     is_full: bool,
 }
 
+impl Group {
+    fn is_unsaved(&self) -> bool {
+        self.gives_back || !self.acknowledged.is_empty()
+    }
+}
+
 impl Claims {
     pub(super) fn grew(&mut self, key: StreamKey) {
         self.groups.entry(key).or_default().is_full = false;
@@ -98,9 +104,12 @@ impl Writer<'_> {
     /// Claims messages for groups that may have more, if they have members here that take them.
     pub(super) fn claim_all(&mut self) {
         for key in self.claims.behind.clone() {
-            let broker = self.shared.brokers.by_id(key.0);
-            let stored = broker.as_ref().and_then(|broker| broker.streams.group(key.1));
-            if let (Some(broker), Some(stored)) = (broker, stored) {
+            // Not a use of the broker, because an idle one must be closed although it has groups.
+            let Some(broker) = self.shared.brokers.peek(key.0) else {
+                self.claims.behind.remove(&key);
+                continue;
+            };
+            if let Some(stored) = broker.streams.group(key.1) {
                 while self.claim(key, &broker, &stored) {}
             } else {
                 self.claims.behind.remove(&key);
@@ -165,10 +174,23 @@ impl Writer<'_> {
 
     /// Stores acknowledged and returned messages, and trims those that no member needs any more.
     pub(super) fn save_all_claims(&mut self) {
-        let unsaved = |group: &Group| group.gives_back || !group.acknowledged.is_empty();
-        let keys: Vec<_> =
-            self.claims.groups.iter().filter(|(_, group)| unsaved(group)).map(|(key, _)| *key).collect();
+        self.give_back_of_closed();
+        let unsaved = self.claims.groups.iter().filter(|(_, group)| group.is_unsaved());
+        let keys: Vec<_> = unsaved.map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.save_claims(key));
+        let brokers = &self.shared.brokers;
+        self.claims.groups.retain(|key, group| group.is_unsaved() || brokers.peek(key.0).is_some());
+    }
+
+    /// A closed broker has no members here, so all that this pod has claimed for them goes back.
+    fn give_back_of_closed(&mut self) {
+        let brokers = &self.shared.brokers;
+        for (key, group) in &mut self.claims.groups {
+            if !group.outstanding.is_empty() && brokers.peek(key.0).is_none() {
+                group.outstanding.clear();
+                group.gives_back = true;
+            }
+        }
     }
 
     fn save_claims(&mut self, key: StreamKey) {
@@ -215,5 +237,46 @@ impl Writer<'_> {
             }
         }
         Ok(!streams.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Shared;
+    use crate::store::apply::Applier;
+
+    #[test]
+    fn a_member_takes_messages_of_all_its_groups_or_of_none() {
+        let (shared, broker) = Shared::with_broker(true);
+        let mut groups = ["one", "two"].map(|name| shared.message_of_group(broker, name));
+        groups.sort_unstable();
+        let taken = groups.map(|group| (group, shared.claim(group, "pod")[0]));
+        // Other pods took this one for dead, and one of them has the second message.
+        let [_, (_, second)] = groups;
+        shared.run(async |tx| streams::settle(tx, broker, second, b"pod", &[], &[]).await);
+        let is_taken = shared.run(async |tx| Applier::new(tx, &shared, false).take_from_groups(&taken).await);
+        assert!(!is_taken);
+        let [((_, first), place), _] = taken;
+        let claims = shared.run(async |tx| streams::settle(tx, broker, first, b"pod", &[place], &[]).await);
+        assert_eq!(claims, [place], "the first message is no longer with this pod");
+    }
+
+    #[test]
+    fn a_broker_with_claims_is_closed_and_leaves_none_behind() {
+        let (shared, broker) = Shared::with_broker(true);
+        let group = shared.message_of_group(broker, "one");
+        let mut writer = Writer::new(&shared);
+        shared.open("default").unwrap().unwrap();
+        let place = shared.claim(group, "pod")[0];
+        writer.claims.grew(group);
+        writer.claims.groups.get_mut(&group).unwrap().outstanding.insert(place);
+        // Nobody looks the broker up from here on.
+        shared.brokers.idle(1, 1);
+        writer.tick(1_000);
+        assert!(shared.brokers.close(broker).is_some(), "the writer has looked the broker up");
+        writer.tick(2_000);
+        assert!(writer.claims.groups.is_empty() && writer.claims.behind.is_empty());
+        assert_eq!(shared.claim(group, "other"), [place]);
     }
 }

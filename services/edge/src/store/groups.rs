@@ -264,6 +264,9 @@ impl Writer<'_> {
     /// Stores the progress of the groups, and deletes the messages of their streams up to the cursor.
     pub(super) fn save_groups(&mut self) {
         self.groups.taken = 0;
+        let brokers = &self.shared.brokers;
+        // A closed broker has no members. Its next opening reads the progress again.
+        self.groups.of.retain(|(broker, _), group| group.unsaved || brokers.peek(*broker).is_some());
         let unsaved = self.groups.of.iter_mut().filter(|(_, group)| group.unsaved);
         let progress: Vec<(StreamKey, Progress)> = unsaved
             .map(|(stream, group)| {
@@ -291,6 +294,7 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Shared;
 
     fn at(version: u64) -> Position {
         Position::end_of(version)
@@ -347,5 +351,21 @@ mod tests {
             let wanted: Vec<u64> = (2..50_010).filter(|version| group.wants(at(*version))).collect();
             assert_eq!(wanted, [2].into_iter().chain(50_000..50_010).collect::<Vec<u64>>());
         }
+    }
+
+    #[test]
+    fn groups_of_a_closed_broker_are_forgotten() {
+        let (shared, broker) = Shared::with_broker(false);
+        let group = shared.message_of_group(broker, "one");
+        let mut writer = Writer::new(&shared);
+        shared.open("default").unwrap().unwrap();
+        writer.shared(SharedMessages { joined: vec![group], ..SharedMessages::default() });
+        assert!(writer.groups.of.contains_key(&group));
+        shared.brokers.idle(1, 1);
+        // The cache of routes drops a part at each tick.
+        (1..20).for_each(|second| writer.tick(1_000 * second));
+        assert!(shared.brokers.close(broker).is_some(), "the writer has looked the broker up");
+        writer.tick(20_000);
+        assert!(writer.groups.of.is_empty());
     }
 }

@@ -314,3 +314,5 @@ impl Drop for Store {
 
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod testing;

@@ -24,6 +24,10 @@ pub(super) enum Plant {
     ForgetsClaims,
     /// A dead pod's lease is removed before its sessions are recovered.
     RemovesLeaseEarly,
+    /// Among the messages of a replaced owner, only those with QoS 2 are fenced off.
+    FencesQos2Only,
+    /// The imitated event loop gives messages to other members whose packet ids are on their way to the store.
+    PassesOnBegun,
 }
 
 #[cfg(not(test))]

@@ -28,7 +28,7 @@ impl Applier<'_> {
     async fn ask(&self, write: &Write) -> Result<(), LayerError> {
         match write {
             Write::Publish(publish) => {
-                if let Some(session) = &publish.inbound {
+                if let Some(session) = &publish.fence {
                     self.session(session.id()).await?;
                 }
                 Ok(())

@@ -404,32 +404,36 @@ impl<'s> Writer<'s> {
         self.save_groups_in_time();
         if now_ms >= self.swept_at + TICK.as_millis() as u64 {
             self.swept_at = now_ms;
-            self.routes.forget_idle();
-            if !self.unleft.is_empty() {
-                self.duties.add(Duty::Unleft);
-            }
-            if self.refused && !self.unconfirmed.is_empty() {
-                self.probe();
-            }
-            sweep::due(self);
-            self.follow_webhooks();
-            if self.shared.is_shared {
-                pods::look(self);
-                if now_ms >= self.tidied_at + TIDY_EVERY_MS {
-                    self.tidied_at = now_ms;
-                    pods::tidy(self);
-                }
-            }
-            self.save_groups();
-            self.save_all_claims();
-            let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-            if !is_told || now_ms >= self.looked_around_at + LOOK_AROUND_TOLD_MS {
-                self.looked_around_at = now_ms;
-                self.claims.all_grew();
-            }
-            self.claim_more();
+            self.tick(now_ms);
         }
         duties::step(self);
+    }
+
+    pub(super) fn tick(&mut self, now_ms: u64) {
+        self.routes.forget_idle();
+        if !self.unleft.is_empty() {
+            self.duties.add(Duty::Unleft);
+        }
+        if self.refused && !self.unconfirmed.is_empty() {
+            self.probe();
+        }
+        sweep::due(self);
+        self.follow_webhooks();
+        if self.shared.is_shared {
+            pods::look(self);
+            if now_ms >= self.tidied_at + TIDY_EVERY_MS {
+                self.tidied_at = now_ms;
+                pods::tidy(self);
+            }
+        }
+        self.save_groups();
+        self.save_all_claims();
+        let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
+        if !is_told || now_ms >= self.looked_around_at + LOOK_AROUND_TOLD_MS {
+            self.looked_around_at = now_ms;
+            self.claims.all_grew();
+        }
+        self.claim_more();
     }
 }
 

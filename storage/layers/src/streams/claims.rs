@@ -1,7 +1,7 @@
 //! Shared subscriptions with members on several pods. A pod claims messages before it delivers them to its members, so each message
 //! goes to one pod. Messages that a pod gives back, or had claimed when it died, become free for other pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption, after};
@@ -90,22 +90,26 @@ pub async fn settle(
     Ok(outstanding)
 }
 
-/// Removes claims of messages that now belong to the session of a member; false when the pod no longer owns one of
-/// them.
+/// Removes claims of messages that now belong to the session of a member. Returns false, and removes none, when the pod
+/// no longer owns one of them.
 pub async fn keep(
     tx: &Transaction,
-    broker: BrokerId,
-    stream: StreamId,
     pod: &[u8],
-    kept: &[Position],
+    kept: &BTreeMap<(BrokerId, StreamId), Vec<Position>>,
 ) -> LayerResult<bool> {
-    let mut all = own(tx, broker, stream, pod).await?;
-    let has_all = kept.iter().all(|position| all.contains(position));
-    if has_all {
-        all.retain(|position| !kept.contains(position));
+    let mut left = Vec::with_capacity(kept.len());
+    for ((broker, stream), positions) in kept {
+        let mut all = own(tx, *broker, *stream, pod).await?;
+        if !positions.iter().all(|position| all.contains(position)) {
+            return Ok(false);
+        }
+        all.retain(|position| !positions.contains(position));
+        left.push((*broker, *stream, all));
+    }
+    for (broker, stream, all) in left {
         set_own(tx, broker, stream, pod, &all)?;
     }
-    Ok(has_all)
+    Ok(true)
 }
 
 /// Returns the streams whose claims are freed; none when no claim is left.
@@ -235,8 +239,6 @@ fn read_positions(mut value: Bytes) -> LayerResult<Vec<Position>> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use millrace_storage::Database;
     use proptest::prelude::*;
 
@@ -269,8 +271,9 @@ mod tests {
         assert!(left.is_empty());
         assert_eq!(claim_of(&database, PODS[2], 10), one[1..]);
         // The third keeps it for good, then nobody else has it; the dead one's are free.
-        assert!(run(&database, async |tx| keep(tx, BROKER, 1, PODS[2], &one[1..]).await));
-        assert!(!run(&database, async |tx| keep(tx, BROKER, 1, PODS[2], &one[1..]).await));
+        let kept = BTreeMap::from([((BROKER, 1), one[1..].to_vec())]);
+        assert!(run(&database, async |tx| keep(tx, PODS[2], &kept).await));
+        assert!(!run(&database, async |tx| keep(tx, PODS[2], &kept).await));
         assert!(run(&database, async |tx| has_any(tx, PODS[1]).await));
         assert_eq!(run(&database, async |tx| free_all(tx, PODS[1], 10).await), [(BROKER, 1)]);
         assert!(!run(&database, async |tx| has_any(tx, PODS[1]).await));

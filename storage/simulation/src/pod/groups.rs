@@ -1,6 +1,6 @@
 //! Shared subscriptions: claims for the members on this pod, acknowledgements, releases.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_layers::{
     LayerError, LayerResult, Position,
@@ -116,8 +116,8 @@ impl Pod {
         }
         let known = self.history.borrow_mut().lets_go(&self.name, group, &some, &[]);
         let pod = self.name.as_bytes();
-        let kept =
-            self.transact(async |tx| streams::keep(tx, group.broker, group.stream, pod, &some).await).await;
+        let of_stream = BTreeMap::from([(key, some.clone())]);
+        let kept = self.transact(async |tx| streams::keep(tx, pod, &of_stream).await).await;
         let some: BTreeSet<Position> = some.into_iter().collect();
         if let Some(claims) = self.claims.borrow_mut().get_mut(&key) {
             claims.outstanding.retain(|at| !some.contains(at));

@@ -264,20 +264,20 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Marks messages as taken by a member. Memory follows after the commit. Returns false if another pod has one of
-    /// them by now.
-    pub(super) async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<bool, LayerError> {
+    /// Marks messages as taken by a member. Memory follows after the commit. Returns false, and marks none, if another
+    /// pod has one of them by now: the job is then fenced, and its transaction commits nevertheless.
+    pub(in crate::store) async fn take_from_groups(
+        &self,
+        taken: &[(StreamKey, Position)],
+    ) -> Result<bool, LayerError> {
         let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();
         for (stream, place) in taken {
             of_stream.entry(*stream).or_default().push(*place);
         }
+        if self.shared.is_shared {
+            return streams::keep(self.tx, &self.shared.owner, &of_stream).await;
+        }
         for ((broker, stream), places) in of_stream {
-            if self.shared.is_shared {
-                if !streams::keep(self.tx, broker, stream, &self.shared.owner, &places).await? {
-                    return Ok(false);
-                }
-                continue;
-            }
             let mut progress = streams::progress(self.tx, broker, stream).await?;
             places.into_iter().for_each(|place| progress.acknowledged.add(place));
             streams::set_progress(self.tx, broker, stream, &progress).await?;

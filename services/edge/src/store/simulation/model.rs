@@ -73,7 +73,7 @@ pub(super) struct Session {
     /// The filters, and when the server granted them.
     filters: BTreeMap<String, u64>,
     delivered: BTreeMap<Key, u32>,
-    last: BTreeMap<(u32, &'static str, u8), u32>,
+    last: BTreeMap<(u32, &'static str), u32>,
 }
 
 pub(super) struct Model {
@@ -139,10 +139,7 @@ impl Model {
         if sent.qos == 2 && qos == 2 && count > 1 {
             self.violated(&format!("P2: {client} got {key:?} {count} times with QoS 2"));
         }
-        // A message with QoS 2 of a replaced connection is fenced off, and one with QoS 1 is not. So among pods, only
-        // messages of one QoS are in order (MQTT asks for no more).
-        let qos = if self.plan.is_shared { sent.qos } else { 0 };
-        let last = session.last.entry((key.publisher, key.topic(), qos)).or_default();
+        let last = session.last.entry((key.publisher, key.topic())).or_default();
         if is_first && key.number < *last {
             let last = *last;
             self.violated(&format!("P4: {client} got {key:?} after {last} of the same publisher"));

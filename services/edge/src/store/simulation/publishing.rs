@@ -45,7 +45,10 @@ impl Core {
         let message = Message::new(key.topic().into(), level, false, Properties::EMPTY, &key.payload(), 0);
         let keeps_id = qos == 2;
         let publisher = publisher_of(turn, &local.client_id(turn.world));
-        let inbound = keeps_id.then(|| local.key(turn));
+        let is_behind = local.uncommitted > 0 || self.unconfirmed.contains_key(&from);
+        let deliver = keeps_id || is_behind;
+        local.uncommitted += u32::from(deliver);
+        let fence = (keeps_id || deliver && turn.world.plan.is_shared).then(|| local.key(turn));
         let ack = Ack {
             broker: turn.broker.id,
             connection: connection(from),
@@ -53,7 +56,7 @@ impl Core {
             qos: level,
             packet_id: packet_id(id),
             keeps_id,
-            in_order: keeps_id,
+            in_order: deliver,
             publisher: publisher.publisher,
             holds_back: false,
         };
@@ -63,8 +66,8 @@ impl Core {
             from: Some(connection(from)),
             publisher: publisher.publisher,
             retains: false,
-            deliver: keeps_id,
-            inbound,
+            deliver,
+            fence,
             wanted: None,
             queued_us: 0,
         };
@@ -84,6 +87,7 @@ impl Core {
             }
             return;
         };
+        local.uncommitted -= u32::from(ack.in_order);
         let answers = stored || turn.world.clients_is_v5(local.client);
         if ack.qos == QoS::ExactlyOnce && stored {
             local.received.insert(id);

@@ -37,6 +37,8 @@ pub(super) struct Local {
     /// Packet ids of the client's messages with QoS 2.
     pub(super) received: std::collections::BTreeSet<u16>,
     pub(super) subscribing: u32,
+    /// Messages of the client that receivers get only after their commits.
+    pub(super) uncommitted: u32,
     pub(super) reading: Reading,
     pub(super) outbox: Outbox,
     /// Its shared subscriptions.
@@ -70,6 +72,7 @@ impl Local {
             epoch: 0,
             received: Default::default(),
             subscribing: 0,
+            uncommitted: 0,
             reading: Reading { through: Position::MIN, is_at_end: true, ..Reading::default() },
             outbox: Outbox::default(),
             groups: Vec::new(),

@@ -1,0 +1,94 @@
+//! A store without threads, for tests of its parts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_layers::sessions::{self, SessionId};
+use millrace_layers::streams::{self, NewEntry, ReadLimit, StreamRef};
+use millrace_layers::subscriptions::{self, StoredOptions};
+use millrace_layers::{BrokerId, LayerError, Position, Store};
+use millrace_mqtt::{Properties, QoS};
+use millrace_session::Message;
+use millrace_storage::{Database, Transaction, block_on};
+use mio::{Poll, Token, Waker};
+
+use super::queue::Queue;
+use super::{Shared, StreamKey, record};
+use crate::broker::Brokers;
+use crate::clock::Clock;
+use crate::home::Loads;
+use crate::limits::EdgeLimits;
+use crate::mailbox::Mailbox;
+
+impl Shared {
+    pub(super) fn of_test(layers: Store, clock: Clock, is_shared: bool, owner: &str) -> Self {
+        Self {
+            layers,
+            clock,
+            limits: EdgeLimits::default(),
+            mailboxes: [mailbox()].into(),
+            brokers: Arc::new(Brokers::new(u64::MAX, u64::MAX, Loads::new(1, 0))),
+            region: None,
+            is_shared,
+            owner: owner.as_bytes().into(),
+            openings: Default::default(),
+            opens: Queue::new(clock),
+            writes: Queue::new(clock),
+            reads: Queue::new(clock),
+            retained: Default::default(),
+            leases: Default::default(),
+            acknowledged: Default::default(),
+            transactions: Default::default(),
+            through: Default::default(),
+            touched: Default::default(),
+            hooked: Arc::default(),
+            tracer: None,
+        }
+    }
+
+    /// `is_shared`: other pods use the store, too. Returns it with the number of the broker `default`, which is closed.
+    pub(super) fn with_broker(is_shared: bool) -> (Self, BrokerId) {
+        let layers = Store::new(Database::memory());
+        let broker = block_on(layers.ensure_broker(b"default")).unwrap().id;
+        (Self::of_test(layers, Clock::start(), is_shared, "pod"), broker)
+    }
+
+    /// Stores a message for a new group, and returns the group's stream.
+    pub(super) fn message_of_group(&self, broker: BrokerId, group: &str) -> StreamKey {
+        let id = SessionId { broker, client: group.as_bytes() };
+        let filter = format!("$share/{group}/t");
+        let subscribed = self.run(async |tx| {
+            let owner = Bytes::copy_from_slice(&self.owner);
+            let (will, details) = (None, None);
+            let attach = sessions::Attach { owner, clean: true, expiry_s: 1_000, now_ms: 1, will, details };
+            let epoch = sessions::attach(tx, id, attach).await?.epoch;
+            let owned = sessions::fence(tx, id, epoch).await?;
+            let options = StoredOptions { bits: 1, identifier: 0 };
+            subscriptions::subscribe(&owned, filter.as_bytes(), options).await
+        });
+        let stream = subscribed.stream;
+        let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
+        let body = record::encode_entry(&message, 0, &self.clock).into();
+        let entry = NewEntry { place: 1, now_ms: 1, body: &body };
+        let streams = [StreamRef { stream, partition: 0 }];
+        self.run(async |tx| streams::append(tx, broker, &streams, entry));
+        (broker, stream)
+    }
+
+    pub(super) fn run<T>(&self, body: impl AsyncFn(&Transaction) -> Result<T, LayerError>) -> T {
+        block_on(self.layers.run(async |tx| body(&tx).await)).unwrap()
+    }
+
+    /// Claims the messages of a group for a pod.
+    pub(super) fn claim(&self, (broker, stream): StreamKey, pod: &str) -> Vec<Position> {
+        let all = ReadLimit { entries: 10, bytes: usize::MAX };
+        let claimed = self.run(async |tx| streams::claim(tx, broker, stream, pod.as_bytes(), all).await);
+        claimed.entries.iter().map(|entry| entry.position).collect()
+    }
+}
+
+/// A mailbox needs a waker, which nobody waits for.
+pub(super) fn mailbox() -> Mailbox {
+    let poll = Poll::new().unwrap();
+    Mailbox::new(Waker::new(poll.registry(), Token(0)).unwrap())
+}
