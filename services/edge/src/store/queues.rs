@@ -2,10 +2,10 @@
 //!
 //! A stream is a queue that all sessions of a filter share. So a limit per session applies to each of its streams.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 
+use millrace_layers::BrokerId;
 use millrace_layers::streams::{self, StreamId, Totals};
-use millrace_layers::{BrokerId, LayerError};
 use millrace_storage::block_on;
 
 use super::Shared;
@@ -18,6 +18,8 @@ pub(super) const LOOK_EVERY_MS: u64 = 5_000;
 const PAGE: usize = 1_000;
 /// Streams of a broker that one check trims, the largest first.
 const TRIMMED: usize = 200;
+/// Streams that are trimmed before waiting reads are answered again: a few milliseconds.
+pub(super) const TRIMMED_AT_ONCE: usize = 32;
 const TRIM_ENTRIES: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -55,55 +57,137 @@ pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Kee
     }
 }
 
-/// Trims the streams of brokers with limits that a check of a single growing stream cannot enforce.
-pub(super) fn look(shared: &Shared) {
-    for broker in shared.brokers.each() {
-        let limits = broker.quota.limits();
-        let (bytes, has_age) = (limits.broker.queue_bytes, limits.client.queue_age_s.is_some());
-        if (bytes.is_some() || has_age)
-            && let Err(error) = look_at(shared, &broker, bytes, has_age)
-        {
-            tracing::warn!(%error, broker = &*broker.name, "its queues could not be looked at");
+/// A check of the brokers with limits that a check of a single growing stream cannot enforce. It is done in steps, because
+/// sessions wait for reads meanwhile.
+#[derive(Default)]
+pub(super) struct Look {
+    brokers: VecDeque<BrokerId>,
+    /// The totals that were read of the first broker.
+    totals: Vec<(StreamId, Totals)>,
+    from: Option<StreamId>,
+    trims: VecDeque<(StreamId, Keep, Limit)>,
+}
+
+impl Look {
+    pub(super) fn is_done(&self) -> bool {
+        self.brokers.is_empty()
+    }
+
+    pub(super) fn start(&mut self, shared: &Shared) {
+        if self.is_done() {
+            let limited = shared.brokers.each().filter(|broker| Limits::of(broker).is_any());
+            self.brokers.extend(limited.map(|broker| broker.id));
         }
+    }
+
+    /// Reads a page of totals, or trims some streams.
+    pub(super) fn step(&mut self, shared: &Shared) {
+        let Some(id) = self.brokers.front() else { return };
+        let Some(broker) = shared.brokers.peek(*id) else { return self.end_broker() };
+        if !self.trims.is_empty() {
+            for (stream, keep, limit) in self.trims.drain(..self.trims.len().min(TRIMMED_AT_ONCE)) {
+                hold(shared, &broker, stream, keep, limit);
+            }
+            if self.trims.is_empty() {
+                self.end_broker();
+            }
+            return;
+        }
+        let read = shared.layers.run(async |tx| streams::all_totals(&tx, broker.id, self.from, PAGE).await);
+        match block_on(read) {
+            Ok(page) => {
+                self.from = page.last().map(|(stream, _)| *stream);
+                let is_last = page.len() < PAGE;
+                self.totals.extend(page.into_iter().filter(|(_, totals)| totals.entries > 0));
+                if is_last {
+                    self.trims = trims(shared, &broker, std::mem::take(&mut self.totals));
+                    if self.trims.is_empty() {
+                        self.end_broker();
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, broker = &*broker.name, "its queues could not be looked at");
+                self.end_broker();
+            }
+        }
+    }
+
+    fn end_broker(&mut self) {
+        self.brokers.pop_front();
+        self.totals.clear();
+        self.trims.clear();
+        self.from = None;
     }
 }
 
-fn look_at(
-    shared: &Shared,
-    broker: &Arc<Broker>,
+struct Limits {
     bytes: Option<u64>,
     has_age: bool,
-) -> Result<(), LayerError> {
-    let mut all = all_totals(shared, broker.id)?;
+}
+
+impl Limits {
+    fn of(broker: &Broker) -> Self {
+        let limits = broker.quota.limits();
+        Self { bytes: limits.broker.queue_bytes, has_age: limits.client.queue_age_s.is_some() }
+    }
+
+    fn is_any(&self) -> bool {
+        self.bytes.is_some() || self.has_age
+    }
+}
+
+/// The streams to trim, the largest first.
+fn trims(
+    shared: &Shared,
+    broker: &Broker,
+    mut all: Vec<(StreamId, Totals)>,
+) -> VecDeque<(StreamId, Keep, Limit)> {
+    let Limits { bytes, has_age } = Limits::of(broker);
     all.sort_unstable_by_key(|(_, totals)| std::cmp::Reverse(totals.bytes));
     let sum: u64 = all.iter().map(|(_, totals)| totals.bytes).sum();
     let keep = Keep::of(shared, broker);
-    for (stream, totals) in all.into_iter().take(TRIMMED) {
-        match bytes.filter(|most| sum > *most) {
-            Some(most) => {
-                // Each stream loses the same fraction.
-                let part = u128::from(totals.bytes) * u128::from(most) / u128::from(sum);
-                let bytes = keep.totals.bytes.min(u64::try_from(part).unwrap_or(u64::MAX));
-                let keep = Keep { totals: Totals { bytes, ..keep.totals }, ..keep };
-                hold(shared, broker, stream, keep, Limit::BrokerQueueBytes);
-            }
-            None if has_age => hold(shared, broker, stream, keep, Limit::ClientQueue),
-            None => return Ok(()),
+    let trim = |(stream, totals): (StreamId, Totals)| match bytes.filter(|most| sum > *most) {
+        Some(most) => {
+            // Each stream loses the same fraction.
+            let part = u128::from(totals.bytes) * u128::from(most) / u128::from(sum);
+            let bytes = keep.totals.bytes.min(u64::try_from(part).unwrap_or(u64::MAX));
+            let keep = Keep { totals: Totals { bytes, ..keep.totals }, ..keep };
+            Some((stream, keep, Limit::BrokerQueueBytes))
         }
-    }
-    Ok(())
+        None => has_age.then_some((stream, keep, Limit::ClientQueue)),
+    };
+    all.into_iter().take(TRIMMED).filter_map(trim).collect()
 }
 
-fn all_totals(shared: &Shared, broker: BrokerId) -> Result<Vec<(StreamId, Totals)>, LayerError> {
-    let (mut all, mut from) = (Vec::new(), None);
-    loop {
-        let read = shared.layers.run(async |tx| streams::all_totals(&tx, broker, from, PAGE).await);
-        let page = block_on(read)?;
-        from = page.last().map(|(stream, _)| *stream);
-        let is_last = page.len() < PAGE;
-        all.extend(page.into_iter().filter(|(_, totals)| totals.entries > 0));
-        if is_last {
-            return Ok(all);
+#[cfg(test)]
+mod tests {
+    use millrace_access::model::{BrokerLimits, Limits as TenantLimits};
+
+    use super::*;
+
+    #[test]
+    fn a_step_of_a_look_trims_some_of_many_streams() {
+        let (shared, id) = Shared::with_broker(false);
+        let streams: Vec<_> =
+            (0..3 * TRIMMED_AT_ONCE).map(|number| shared.message_of_group(id, &number.to_string())).collect();
+        let broker = shared.open("default").unwrap().unwrap();
+        let limits = BrokerLimits { queue_bytes: Some(1), ..BrokerLimits::default() };
+        broker.quota.set(TenantLimits { broker: limits, ..TenantLimits::default() });
+        let left = || {
+            let all = shared.run(async |tx| streams::all_totals(tx, id, None, PAGE).await);
+            all.iter().filter(|(_, totals)| totals.entries > 0).count()
+        };
+        let mut look = Look::default();
+        look.start(&shared);
+        let mut seen = Vec::new();
+        while !look.is_done() {
+            look.step(&shared);
+            seen.push(left());
         }
+        assert_eq!(seen, [streams.len(), 2 * TRIMMED_AT_ONCE, TRIMMED_AT_ONCE, 0]);
+        look.start(&shared);
+        look.step(&shared);
+        assert!(look.is_done(), "no stream has messages");
     }
 }

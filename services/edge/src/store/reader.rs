@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::parts::Parts;
 use super::queue::Taken;
-use super::queues::{self, Keep};
+use super::queues::{self, Keep, Look, TRIMMED_AT_ONCE};
 use super::removal::Removal;
 use super::{Read, Shared, StreamKey, pages};
 use crate::quota::Limit;
@@ -18,8 +18,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AT_PART: u64 = 8;
 /// Interval in which all grown streams are checked.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
-/// Streams that are trimmed before waiting reads are answered again: a few milliseconds.
-const TRIMMED_AT_ONCE: usize = 32;
 
 const TAKEN: usize = 64;
 
@@ -43,6 +41,7 @@ pub(super) struct FirstReader {
     /// Streams to check against their limits.
     due: VecDeque<StreamKey>,
     removal: Removal,
+    look: Look,
     looked_at: u64,
     looked_at_all: u64,
     looked_at_queues: u64,
@@ -56,6 +55,7 @@ impl FirstReader {
             unread: Vec::new(),
             due: VecDeque::new(),
             removal: Removal::default(),
+            look: Look::default(),
             looked_at: now,
             looked_at_all: now,
             looked_at_queues: now,
@@ -65,7 +65,7 @@ impl FirstReader {
     /// Returns false once the queue is closed.
     pub(super) fn step(&mut self, shared: &Shared, wait: Duration) -> bool {
         // A store that does not answer is not asked again at once.
-        let is_idle = self.due.is_empty() && self.removal.is_done();
+        let is_idle = self.due.is_empty() && self.removal.is_done() && self.look.is_done();
         let wait = if is_idle || !self.unread.is_empty() { wait } else { Duration::ZERO };
         let Some(is_there) = read_some(shared, wait, &mut self.parts, &mut self.unread) else { return false };
         if !is_there {
@@ -75,6 +75,7 @@ impl FirstReader {
         self.parts.clean(now);
         trim_some(shared, &mut self.due);
         self.removal.step(&shared.layers);
+        self.look.step(shared);
         if self.due.is_empty() && now >= self.looked_at + LOOK_EVERY.as_millis() as u64 {
             let all = now >= self.looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
             queue_due(shared, all, &mut self.due);
@@ -82,7 +83,7 @@ impl FirstReader {
                 self.removal.start(shared.brokers.each().map(|broker| broker.id));
             }
             if now >= self.looked_at_queues + queues::LOOK_EVERY_MS {
-                queues::look(shared);
+                self.look.start(shared);
                 self.looked_at_queues = now;
             }
             self.looked_at = now;

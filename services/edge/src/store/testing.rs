@@ -56,7 +56,7 @@ impl Shared {
     /// Stores a message for a new group, and returns the group's stream.
     pub(super) fn message_of_group(&self, broker: BrokerId, group: &str) -> StreamKey {
         let id = SessionId { broker, client: group.as_bytes() };
-        let filter = format!("$share/{group}/t");
+        let filter = format!("$share/{group}/{group}");
         let subscribed = self.run(async |tx| {
             let owner = Bytes::copy_from_slice(&self.owner);
             let (will, details) = (None, None);
