@@ -1,21 +1,44 @@
-// Asks for what the first page of a signed-in person needs while the browser still reads the scripts of the page.
-// src/api/firstAnswers.ts takes the answers. A link with #local= signs in first, so it asks afterwards.
+// Asks for what the first page needs while the browser still reads the scripts of the page: for the session, or for the sign-in of the
+// link that `make run` prints, and then for the brokers. src/api/firstAnswers.ts takes the answers.
 const answers = new Map()
-const ask = (path) => {
-  const answer = fetch(path)
-  answers.set(new URL(path, location.origin).href, answer)
+const ask = (path, options) => {
+  const answer = fetch(path, options)
+  answers.set(`${options?.method ?? 'GET'} ${new URL(path, location.origin).href}`, answer)
   return answer
 }
 const [, first, broker] = location.pathname.split('/')
-if (['', 'b', 'brokers', 'me', 'org'].includes(first) && !location.hash.startsWith('#local=')) {
-  ask('/api/v1/me')
-    .then(async (answer) => {
-      if (!answer.ok || first !== 'b' || !broker) return
-      const { organisations } = await answer.clone().json()
-      const [own] = organisations
-      if (own) await ask(`/api/v1/organisations/${own.id}/brokers/${broker}`)
+
+/** A link to a broker asks for this one; the start page asks for all of them. */
+async function askForBrokers(session) {
+  const answer = await session
+  if (!answer.ok) return
+  const { organisations } = await answer.clone().json()
+  const [own] = organisations
+  if (own && first === 'b' && broker) await ask(`/api/v1/organisations/${own.id}/brokers/${broker}`)
+  // As src/api/brokers.ts asks.
+  if (first === '')
+    await Promise.all(organisations.map(({ id }) => ask(`/api/v1/organisations/${id}/brokers?limit=200`)))
+}
+
+function begin() {
+  const link = /^#local=(.+)$/.exec(location.hash)?.[1]
+  if (link !== undefined) {
+    const body = JSON.stringify({ token: decodeURIComponent(link) })
+    return ask('/api/v1/sign-in/local', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
     })
-    // The page takes the same answer, and says what is wrong.
-    .catch(() => {})
+  }
+  return ask('/api/v1/me')
+}
+
+if (['', 'b', 'brokers', 'me', 'org'].includes(first)) {
+  try {
+    // The page takes the same answers, and says what is wrong.
+    askForBrokers(begin()).catch(() => {})
+  } catch {
+    // A link with a broken token. The page says so.
+  }
 }
 globalThis.firstAnswers = answers

@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib'
 import type { Plugin } from 'vite'
 import { FIRST_PAGE, OPERATOR_PAGE } from './firstPage.ts'
 
-const GZIPPED_BYTES_MAX = 300_000
+const GZIPPED_BYTES_MAX = 265_000
 
 interface Chunk {
   type: string

@@ -1,12 +1,65 @@
 // The modules of the first pages, for their budget and for what the page names to the browser.
 
-/** Everything that a browser runs before the overview of a broker is complete. */
-export const FIRST_PAGE = [
-  'src/main.tsx',
+/** The frame and the overview of a broker, with what the console needs before its pages. */
+export const OVERVIEW = [
+  'src/api/linkToken.ts',
+  'src/api/local.ts',
+  'src/shell/queryClient.ts',
+  'src/shell/Root.tsx',
   'src/shell/Shell.tsx',
   'src/pages/broker/BrokerFrame.tsx',
   'src/pages/broker/Overview.tsx',
-  'src/charts/Plot.tsx',
 ]
+/** Everything that a browser runs before the overview of a broker is complete. */
+export const FIRST_PAGE = ['src/main.tsx', ...OVERVIEW]
 /** The same for operators. */
 export const OPERATOR_PAGE = ['src/operator/main.tsx', 'src/operator/Overview.tsx']
+/** Modules that tenants and operators share. */
+export const BOTH_PAGES = [
+  'src/mount.tsx',
+  'src/charts/Sparkline.tsx',
+  'src/shell/Frame.tsx',
+  'src/shell/SearchButton.tsx',
+  'src/shell/shortcuts.ts',
+  'src/ui/Page.tsx',
+  'src/ui/Rows.tsx',
+  'src/ui/Stat.tsx',
+  'src/ui/State.tsx',
+  'src/ui/Time.tsx',
+  'src/api/client.ts',
+  'src/api/link.ts',
+  'src/shell/queryDefaults.ts',
+  '@mantine/core/esm/components/Anchor/Anchor.mjs',
+  '@mantine/core/esm/components/Badge/Badge.mjs',
+  '@mantine/core/esm/components/FocusTrap/FocusTrap.mjs',
+  '@mantine/core/esm/components/Group/Group.mjs',
+  '@mantine/core/esm/components/Input/Input.mjs',
+  '@mantine/core/esm/components/Overlay/Overlay.mjs',
+  '@mantine/core/esm/components/Stack/Stack.mjs',
+  '@mantine/hooks/esm/use-focus-return/use-focus-return.mjs',
+  '@mantine/hooks/esm/use-focus-trap/use-focus-trap.mjs',
+  '@mantine/hooks/esm/use-uncontrolled/use-uncontrolled.mjs',
+  '@tabler/icons-react/dist/esm/icons/IconActivity.mjs',
+  '@tabler/icons-react/dist/esm/icons/IconKey.mjs',
+  '@tabler/icons-react/dist/esm/icons/IconUsers.mjs',
+  '@tanstack/query-core/build/modern/queryClient.js',
+  '@tanstack/react-query/build/modern/queryOptions.js',
+  '@tanstack/react-query/build/modern/useQuery.js',
+  '@tanstack/react-router/dist/esm/link.js',
+  '@tanstack/react-router/dist/esm/RouterProvider.js',
+  '@tanstack/react-router/dist/esm/router.js',
+  '@tanstack/react-router/dist/esm/useNavigate.js',
+  '@tanstack/react-router/dist/esm/useParams.js',
+  '@tanstack/react-router/dist/esm/useSearch.js',
+  'vite/preload-helper.js',
+]
+/** Forms and questions, which the first page of operators has and that of tenants has not. */
+export const FORMS = [
+  'src/shell/Card.tsx',
+  'src/lib/prometheus.ts',
+  'src/ui/Confirm.tsx',
+  'src/ui/PasswordInput.tsx',
+  '@mantine/core/esm/components/Progress/Progress.mjs',
+  '@tabler/icons-react/dist/esm/icons/IconLogout.mjs',
+  '@tanstack/react-query/build/modern/useMutation.js',
+]

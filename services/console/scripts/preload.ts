@@ -1,12 +1,18 @@
-// Names the scripts of a broker's overview in the page, so that the browser asks for them together with the first one.
-// Without it the browser finds them only after it has run the first one.
+// Names the scripts of a broker's overview and the font of its text in the page, so that the browser asks for them together with the
+// first script. Without it the browser finds them only after it has run that one.
 
 import type { HtmlTagDescriptor, Plugin } from 'vite'
 import { scriptsOf } from './budget.ts'
 import { FIRST_PAGE } from './firstPage.ts'
 
-/** Drawn after the first paint. */
-const LATER = 'src/charts/Plot.tsx'
+/** Without it the whole page is laid out again when the font arrives. */
+const FONT = /inter-latin-wght-normal-[^/]*\.woff2$/
+
+const link = (attrs: HtmlTagDescriptor['attrs']): HtmlTagDescriptor => ({
+  tag: 'link',
+  attrs,
+  injectTo: 'head',
+})
 
 export const preload: Plugin = {
   name: 'preload',
@@ -16,19 +22,22 @@ export const preload: Plugin = {
     handler(_, { bundle, filename }) {
       if (!bundle || !filename.endsWith('index.html')) return
       const own = scriptsOf(bundle as never, ['src/main.tsx'])
-      const needed = scriptsOf(
-        bundle as never,
-        FIRST_PAGE.filter((module) => module !== LATER),
-      )
-      return [...needed]
-        .filter((name) => !own.has(name))
-        .map(
-          (name): HtmlTagDescriptor => ({
-            tag: 'link',
-            attrs: { rel: 'modulepreload', href: `/${name}` },
-            injectTo: 'head',
-          }),
-        )
+      const needed = scriptsOf(bundle as never, FIRST_PAGE)
+      // A page that shares a file with others is opened by a small file of its own.
+      for (const [name, chunk] of Object.entries(bundle)) {
+        if (chunk.type === 'chunk' && FIRST_PAGE.some((module) => chunk.facadeModuleId?.endsWith(module)))
+          needed.add(name)
+      }
+      const fonts = Object.keys(bundle).filter((name) => FONT.test(name))
+      if (fonts.length !== 1) throw new Error(`the build has ${fonts.length} fonts ${FONT}, not one`)
+      return [
+        ...[...needed]
+          .filter((name) => !own.has(name))
+          .map((name) => link({ rel: 'modulepreload', href: `/${name}` })),
+        ...fonts.map((name) =>
+          link({ rel: 'preload', as: 'font', type: 'font/woff2', href: `/${name}`, crossorigin: true }),
+        ),
+      ]
     },
   },
 }

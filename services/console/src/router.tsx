@@ -73,6 +73,8 @@ const homeRoute = createRoute({
     const brokers = await queryClient.ensureQueryData(brokersQuery)
     const [only] = brokers
     if (only && brokers.length === 1) {
+      // The list has the whole broker, so that its page need not wait for the same answer.
+      queryClient.setQueryData(brokerQuery(only.name).queryKey, (known) => known ?? only)
       throw redirect({ to: '/b/$broker', params: { broker: only.name }, replace: true })
     }
   },

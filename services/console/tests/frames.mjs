@@ -11,8 +11,8 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { availableParallelism, loadavg } from 'node:os'
-import { gzipSync } from 'node:zlib'
 import { launch, withSession } from './browser.mjs'
+import { busyTime, firstPage, medians } from './firstPage.mjs'
 import { Api, Server, until } from './server.mjs'
 
 const CLIENTS = Number(process.env.CLIENTS ?? 10_000)
@@ -49,84 +49,6 @@ async function mqttClient(port, id) {
   if (answer[0] !== 0x20 || answer[3] !== 0) throw new Error(`${id}: CONNACK ${answer.toString('hex')}`)
   socket.resume()
   return socket
-}
-
-const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]
-
-/** The median of each figure over all runs. */
-async function medians(run) {
-  const runs = []
-  for (let at = 0; at < RUNS; at += 1) runs.push(await run())
-  return Object.fromEntries(Object.keys(runs[0]).map((key) => [key, median(runs.map((one) => one[key]))]))
-}
-
-/** Runs in the page before its own scripts: notes when the page can be used, and when its live stream has begun. */
-function noteMoments() {
-  window.moments = {}
-  const note = (name, isThere) => {
-    if (window.moments[name] || !isThere()) return
-    window.moments[name] = true
-    requestAnimationFrame(() => {
-      window.moments[name] = performance.now()
-    })
-  }
-  new MutationObserver(() => {
-    note('interactive', () => document.querySelector('main h1'))
-    note('listening', () =>
-      [...document.querySelectorAll('[role=status]')].some((one) => one.textContent === 'Listening to #'),
-    )
-  }).observe(document, { subtree: true, childList: true, characterData: true })
-}
-
-/** Processor time of the page's main thread, in ms. Other processes do not add to it. */
-async function busyTime(tab) {
-  const session = await tab.context().newCDPSession(tab)
-  await session.send('Performance.enable', { timeDomain: 'threadTicks' })
-  return async () => {
-    const { metrics } = await session.send('Performance.getMetrics')
-    return metrics.find(({ name }) => name === 'TaskDuration').value * 1000
-  }
-}
-
-/** The overview, in a browser that has nothing in its cache. */
-async function firstPage(browser, server, api) {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 } })
-  try {
-    await withSession(context, server.url, api)
-    await context.addInitScript(noteMoments)
-    const tab = await context.newPage()
-    const busy = await busyTime(tab)
-    const before = await busy()
-    const scripts = []
-    tab.on('response', (response) => {
-      if (response.request().resourceType() === 'script') scripts.push(response)
-    })
-    await tab.goto(`${server.url}/b/default`)
-    await tab.waitForFunction(() => typeof window.moments.interactive === 'number')
-    const busyMs = (await busy()) - before
-    await tab.waitForFunction(() => typeof window.moments.listening === 'number')
-    const { interactive, listening } = await tab.evaluate(() => window.moments)
-    // Once it can be used, the page loads what other pages need.
-    const needed = await tab.evaluate(
-      (until) =>
-        performance
-          .getEntriesByType('resource')
-          .filter(({ startTime }) => startTime <= until)
-          .map(({ name }) => name),
-      interactive,
-    )
-    const bodies = await Promise.all(
-      scripts.filter((response) => needed.includes(response.url())).map((response) => response.body()),
-    )
-    return {
-      busy_ms: Math.round(busyMs),
-      gzipped_script_kb: Math.round(bodies.reduce((sum, body) => sum + gzipSync(body).length, 0) / 1000),
-      interactive_ms: Math.round(interactive),
-      listening_ms: Math.round(listening),
-    }
-  } finally {
-    await context.close()
-  }
 }
 
 const slow = []
@@ -187,7 +109,7 @@ try {
     sockets.push(...(await Promise.all(ids.map((id) => mqttClient(server.ports.mqtt, id)))))
   }
   console.log(`load average ${loadavg()[0].toFixed(1)} on ${availableParallelism()} cores`)
-  const first = await medians(() => firstPage(browser, server, api))
+  const first = await medians(RUNS, () => firstPage(browser, `${server.url}/b/default`, { api }))
   console.log(`first page, empty cache: ${JSON.stringify(first)}`)
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 } })
   await withSession(context, server.url, api)
@@ -210,7 +132,7 @@ try {
       scrolling.catch(() => {})
       return () => void tab.evaluate(() => cancelAnimationFrame(window.scrolling)).catch(() => {})
     }
-    const figures = await medians(() => measured(tab, scroll))
+    const figures = await medians(RUNS, () => measured(tab, scroll))
     console.log(`${CLIENTS} clients, ${how}: ${JSON.stringify(figures)}`)
     judge(`${CLIENTS} clients, ${how}`, figures)
   }
@@ -231,7 +153,7 @@ try {
     }, TICK_MS)
     return () => clearInterval(timer)
   }
-  const live = await medians(() => measured(tab, publish))
+  const live = await medians(RUNS, () => measured(tab, publish))
   const said = await tab
     .getByText(/received, /)
     .first()

@@ -37,7 +37,11 @@ export async function front(folder, ports, page = 'index.html') {
     if (kind && file.startsWith(folder) && existsSync(file)) {
       // As the server does: names below assets have the hash of their content.
       const cached = pathname.startsWith('/assets/') && { 'cache-control': FOREVER }
-      outgoing.writeHead(200, { 'content-type': kind, ...cached }).end(readFileSync(file))
+      const isPacked = incoming.headers['accept-encoding']?.includes('br') && existsSync(`${file}.br`)
+      const packed = isPacked && { 'content-encoding': 'br' }
+      outgoing
+        .writeHead(200, { 'content-type': kind, ...cached, ...packed })
+        .end(readFileSync(isPacked ? `${file}.br` : file))
     } else if (isPage(incoming, pathname)) {
       const nonce = randomBytes(16).toString('base64').replaceAll('=', '')
       const headers = {

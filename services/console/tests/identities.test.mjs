@@ -103,7 +103,7 @@ test('when the sign-in is old, the page asks for the password and the code befor
   await tab.goto(`${server.url}/me`)
   await click(tab, 'Connect Plant login')
   const question = tab.getByRole('dialog', { name: 'Confirm that it is you' })
-  const password = question.getByLabel('Your password')
+  const password = question.getByRole('textbox', { name: 'Your password' })
   const code = question.getByLabel('Code', { exact: true })
   await code.waitFor()
   for (const colorScheme of ['light', 'dark']) {

@@ -94,13 +94,13 @@ test('a passkey is added, signs in with and without the password, is renamed and
   await passkeys.getByText('No passkey yet').waitFor()
   await click(passkeys, 'Add passkey')
   await passkeys.getByLabel('Name of the passkey').fill('Laptop')
-  await passkeys.getByLabel('Your password').fill('not the password')
+  await passkeys.getByRole('textbox', { name: 'Your password' }).fill('not the password')
   await axe(tab)
   await picture(tab, 'add')
   const form = passkeys.locator('form')
   await click(form, 'Add passkey')
   await passkeys.getByRole('alert').waitFor()
-  await passkeys.getByLabel('Your password').fill(PASSWORD)
+  await passkeys.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
   await click(form, 'Add passkey')
   const codes = (await passkeys.getByTestId('secret').textContent()).split('\n')
   assert.equal(codes.length, 10)
@@ -134,7 +134,7 @@ test('a passkey is added, signs in with and without the password, is renamed and
   const question = tab.getByRole('dialog')
   await question.getByText(/your only second factor/).waitFor()
   await axe(tab)
-  await question.getByLabel('Your password').fill(PASSWORD)
+  await question.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
   await click(question, 'Remove passkey')
   await passkeys.getByText('No passkey yet').waitFor()
 
@@ -170,7 +170,7 @@ test('the first recovery codes are not lost when the answer with them is', async
   const passkeys = panel(tab, 'Passkeys')
   await click(passkeys, 'Add passkey')
   await passkeys.getByLabel('Name of the passkey').fill('Laptop')
-  await passkeys.getByLabel('Your password').fill(PASSWORD)
+  await passkeys.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
   await click(passkeys.locator('form'), 'Add passkey')
   for (const attempt of [1, 2, 3]) {
     const said = attempt === 1 ? 'the server has not added it' : 'the answer of the server did not arrive'
@@ -204,7 +204,7 @@ test('a passkey that is cancelled or unknown says so, and a recovery code stands
   await tab.goto(`${url}/me`)
   const passkeys = panel(tab, 'Passkeys')
   await click(passkeys, 'Add passkey')
-  await passkeys.getByLabel('Your password').fill(PASSWORD)
+  await passkeys.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
   await click(passkeys.locator('form'), 'Add passkey')
   const [code] = (await passkeys.getByTestId('secret').textContent()).split('\n')
   // The authenticator has lost the passkey.

@@ -2,7 +2,7 @@ import './pageAddress.testing'
 import { afterEach, expect, test, vi } from 'vitest'
 import { api } from './client'
 
-const ME = 'http://console.test/api/v1/me'
+const AT = 'http://console.test/api/v1'
 
 afterEach(() => {
   vi.unstubAllGlobals()
@@ -21,7 +21,11 @@ function server() {
 
 /** As public/first.js does: has asked for `/me` before the app runs. */
 const early = () => {
-  globalThis.firstAnswers = new Map([[ME, Promise.resolve(Response.json({ user: { name: 'early' } }))]])
+  const answer = (name: string) => Promise.resolve(Response.json({ user: { name } }))
+  globalThis.firstAnswers = new Map([
+    [`GET ${AT}/me`, answer('early')],
+    [`POST ${AT}/sign-in/local`, answer('signed in')],
+  ])
 }
 const nameOf = async () => (await api.GET('/me')).data?.user.name
 
@@ -39,4 +43,13 @@ test('after a sign-out, an answer from before it does not count', async () => {
   await api.POST('/sign-out')
   expect(await nameOf()).toBe('answer 2')
   expect(asked).toEqual(['POST /api/v1/sign-out', 'GET /api/v1/me'])
+})
+
+test('the sign-in of a link is sent once, and answers that were asked for after it count', async () => {
+  early()
+  const asked = server()
+  const signedIn = await api.POST('/sign-in/local', { body: { token: 'of the link' } })
+  expect(signedIn.data?.user.name).toBe('signed in')
+  expect(await nameOf()).toBe('early')
+  expect(asked).toEqual([])
 })

@@ -10,6 +10,8 @@ const LINK = /^#local=(.+)$/
 /** Why the link of the log did not sign anybody in; the sign-in page says it. */
 export let linkProblem: Problem | null = null
 
+export const isLocalLink = (hash: string) => LINK.test(hash)
+
 export async function signInFromLink(client: QueryClient) {
   const token = LINK.exec(location.hash)?.[1]
   if (!token) return

@@ -1,9 +1,7 @@
 import { Group, Text } from '@mantine/core'
-import { lazy, Suspense, useState } from 'react'
+import { useState } from 'react'
 import classes from './chart.module.css'
-import type { PlotProps } from './Plot'
-
-const Plot = lazy(() => import('./Plot'))
+import { Plot, type PlotProps } from './Plot'
 
 interface ChartProps extends Omit<PlotProps, 'onHover' | 'height' | 'sync'> {
   title: string
@@ -41,9 +39,7 @@ export function Chart({ title, height = 160, sync = 'page', isNamed = false, ...
         </Group>
       </Group>
       <div style={{ height }} role="img" aria-label={chartSaid(title, series, format)}>
-        <Suspense>
-          <Plot {...plot} height={height} sync={sync} onHover={setHovered} />
-        </Suspense>
+        <Plot {...plot} height={height} sync={sync} onHover={setHovered} />
       </div>
     </figure>
   )

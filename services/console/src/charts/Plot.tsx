@@ -56,8 +56,8 @@ function lonely(drawn: uPlot, series: number): number[] {
 
 const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 
-/** A chart on a canvas. Loaded when the first one is shown. */
-export default function Plot(props: PlotProps) {
+/** A chart on a canvas. */
+export function Plot(props: PlotProps) {
   const { times, series, height, sync, isStepped } = props
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot>(undefined)

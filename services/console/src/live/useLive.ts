@@ -11,7 +11,6 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
   const isOff = isStopped(shown)
   const [client] = useState(() => new LiveClient())
   const status = useSyncExternalStore(client.subscribe, client.status)
-  const view = useSyncExternalStore(client.log.subscribe, client.log.read)
   const { organisation, broker } = path
   const canPublish = can('messages:write')
   const url = endpoint?.wsUrl
@@ -31,7 +30,10 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
     return () => client.close()
   }, [client, url, isOff, organisation, broker, canPublish])
 
-  return { client, status: isOff ? STOPPED : status, view, hasListener: Boolean(url), canPublish }
+  return { client, status: isOff ? STOPPED : status, hasListener: Boolean(url), canPublish }
 }
+
+/** The messages that the page has received. They change several times a second, so only the parts that show them read this. */
+export const useReceived = ({ log }: LiveClient) => useSyncExternalStore(log.subscribe, log.read)
 
 export type Live = ReturnType<typeof useLive>

@@ -101,7 +101,13 @@ function Proof({ provider, close }: { provider: string; close: () => void }) {
             You signed in more than ten minutes ago. The server asks for your password, because everybody who
             controls the connected account can sign in as you.
           </Text>
-          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} data-autofocus />
+          <CurrentPassword
+            confirms="the connection"
+            value={password}
+            onChange={setPassword}
+            error={wrong.password}
+            data-autofocus
+          />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}

@@ -44,7 +44,12 @@ export function Address({ isMailed }: { isMailed: boolean }) {
               onChange={(event) => setEmail(event.currentTarget.value)}
               error={wrong.email}
             />
-            <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
+            <CurrentPassword
+              confirms="the new address"
+              value={password}
+              onChange={setPassword}
+              error={wrong.password}
+            />
             <FactorInput value={code} onChange={setCode} wrong={wrong} />
           </>
         )}

@@ -82,6 +82,7 @@ function Question({ email, close }: { email: string; close: () => void }) {
             data-autofocus
           />
           <CurrentPassword
+            confirms="the deletion"
             description={
               provider &&
               `Leave it empty if you have none: then you must have signed in with ${provider} in the last ten minutes.`

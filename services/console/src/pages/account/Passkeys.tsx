@@ -146,7 +146,12 @@ function Add({ onAdded, onCancel }: AddProps) {
         ) : (
           <>
             <Name value={name} onChange={setName} error={wrong.name} />
-            <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
+            <CurrentPassword
+              confirms="the new passkey"
+              value={password}
+              onChange={setPassword}
+              error={wrong.password}
+            />
             <FactorInput value={code} onChange={setCode} wrong={wrong} />
           </>
         )
@@ -305,7 +310,13 @@ function Question({ row, isLast, again, close }: RemoveProps & { close: () => vo
               !hasApp &&
               ' It is your only second factor: the sign-in then asks for your password alone, and your recovery codes are void.'}
           </Text>
-          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} data-autofocus />
+          <CurrentPassword
+            confirms="the removal"
+            value={password}
+            onChange={setPassword}
+            error={wrong.password}
+            data-autofocus
+          />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}

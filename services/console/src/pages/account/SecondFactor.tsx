@@ -92,7 +92,12 @@ function SetUp({ onCodes, onCancel }: SetUpProps) {
     >
       {(wrong) => (
         <>
-          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
+          <CurrentPassword
+            confirms="the second factor"
+            value={password}
+            onChange={setPassword}
+            error={wrong.password}
+          />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}
@@ -242,7 +247,12 @@ function WithProof<T>({ verb, lead, act, onDone, onCancel }: WithProofProps<T>) 
       {(wrong) => (
         <>
           <Text size="sm">{lead}</Text>
-          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
+          <CurrentPassword
+            confirms="the change"
+            value={password}
+            onChange={setPassword}
+            error={wrong.password}
+          />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}

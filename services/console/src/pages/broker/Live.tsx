@@ -11,7 +11,7 @@ import { Messages } from '../../live/Messages'
 import { MessageView } from '../../live/MessageView'
 import { Publish } from '../../live/Publish'
 import { StatusLine } from '../../live/StatusLine'
-import { type Live as Connection, useLive } from '../../live/useLive'
+import { type Live as Connection, useLive, useReceived } from '../../live/useLive'
 import { Choice } from '../../ui/Choice'
 import { Page, Panel } from '../../ui/Page'
 import { Empty } from '../../ui/State'
@@ -88,15 +88,7 @@ export function Live() {
             />
             <Controls live={live} />
           </div>
-          <div className={classes.bar} style={{ minHeight: 44 }}>
-            <StatusLine status={live.status} view={live.view} />
-            {live.view.isPaused && (
-              <Text size="xs" c="dimmed">
-                Paused, {live.view.missed} not shown
-              </Text>
-            )}
-          </div>
-          <Messages messages={live.view.messages} find={find} height={HEIGHT} onOpen={setOpen} />
+          <Received live={live} find={find} onOpen={setOpen} />
         </Panel>
         {live.canPublish && (
           <Panel title="Publish">
@@ -111,6 +103,30 @@ export function Live() {
   )
 }
 
+interface ReceivedProps {
+  live: Connection
+  find: string | undefined
+  onOpen: (message: Message) => void
+}
+
+/** How the connection gets on, and the messages. */
+function Received({ live, find, onOpen }: ReceivedProps) {
+  const view = useReceived(live.client)
+  return (
+    <>
+      <div className={classes.bar} style={{ minHeight: 44 }}>
+        <StatusLine status={live.status} view={view} />
+        {view.isPaused && (
+          <Text size="xs" c="dimmed">
+            Paused, {view.missed} not shown
+          </Text>
+        )}
+      </div>
+      <Messages messages={view.messages} find={find} height={HEIGHT} onOpen={onOpen} />
+    </>
+  )
+}
+
 function refusedSaid({ client }: Connection) {
   const [first] = client.refused
   return first && `${first[0]} is refused: ${first[1]}.`
@@ -118,7 +134,7 @@ function refusedSaid({ client }: Connection) {
 
 function Controls({ live }: { live: Connection }) {
   const { log } = live.client
-  const { isPaused, messages } = live.view
+  const { isPaused, messages } = useReceived(live.client)
   return (
     <Group gap={4} wrap="nowrap">
       <Button
