@@ -248,6 +248,22 @@ impl Outbox {
         (sent, unseen)
     }
 
+    /// Removes and returns the messages that were never sent although the caller got their packet ids to store them.
+    pub(crate) fn take_begun(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<(PacketId, Entry)> {
+        let mut begun = Vec::new();
+        for slot in &mut self.slots {
+            let is_begun = slot.never_sent
+                && !self.reserved.contains(&slot.id)
+                && matches!(&slot.state, State::Published(entry) if wanted(entry));
+            if is_begun && let State::Published(entry) = std::mem::replace(&mut slot.state, State::Done) {
+                begun.push((slot.id, entry));
+            }
+        }
+        self.done += begun.len();
+        self.remove_done();
+        begun
+    }
+
     pub(crate) fn is_in_use(&self, id: PacketId) -> bool {
         self.index_of(id).is_some()
     }

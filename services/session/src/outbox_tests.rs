@@ -256,3 +256,23 @@ fn replay_points_keep_their_position_when_entries_leave_the_middle_or_the_end() 
     outbox.cut_queue(|entry| entry.message.payload() != b"a");
     assert_eq!((drain(&mut outbox), outbox.is_at_replay()), ("a".into(), true));
 }
+
+#[test]
+fn begun_messages_are_those_whose_packet_ids_the_caller_has_and_the_client_has_not() {
+    let mut outbox = Outbox::default();
+    outbox.send(QoS::ExactlyOnce, "sent");
+    for shared in [7, 0, 7] {
+        outbox.reserve(Entry { shared, ..entry(QoS::ExactlyOnce, "begun") });
+    }
+    assert_eq!(outbox.take_reserved().len(), 3);
+    // The store has this one already, and the last one is not on its way.
+    outbox.confirm(id(2));
+    outbox.reserve(Entry { shared: 7, ..entry(QoS::ExactlyOnce, "reserved") });
+    let begun = outbox.take_begun(|entry| entry.shared == 7);
+    assert_eq!(begun.iter().map(|(id, _)| id.get()).collect::<Vec<_>>(), [2, 4]);
+    assert!(outbox.take_begun(|entry| entry.shared == 7).is_empty());
+    let (sent, unseen) = outbox.in_flight();
+    assert_eq!((sent.len(), unseen.len(), outbox.len()), (1, 2, 3));
+    let (left, _) = outbox.into_legacy();
+    assert_eq!(left.len(), 1, "another member gets the last one");
+}

@@ -242,6 +242,12 @@ impl Session {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_waiting(|entry| entry.shared != 0))
     }
 
+    /// Removes and returns, with their packet ids, the messages that were never sent although [`Session::take_reserved`] has
+    /// returned them.
+    pub fn take_begun(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<(PacketId, Entry)> {
+        self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_begun(wanted))
+    }
+
     /// Ends the session, and returns the messages that other members of its shared subscriptions must get, in order, and the
     /// result of [`Session::take_settled`].
     pub fn into_legacy(self) -> (Vec<Entry>, Vec<(u64, Place)>) {

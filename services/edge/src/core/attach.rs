@@ -256,7 +256,9 @@ impl Core {
         let local = &mut self.sessions[session as usize];
         local.connection = NONE;
         if local.epoch != 0 {
-            if !local.is_lost {
+            if local.is_lost {
+                self.give_back_begun(session);
+            } else {
                 self.leave_to_store(session, with_will, leaves);
             }
             return self.forget_session(session);

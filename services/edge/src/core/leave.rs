@@ -122,6 +122,8 @@ impl Core {
         {
             self.save(session);
         }
+        // After the checkpoint, which removes the rows of packet ids that the session does not use any more.
+        let begun = self.give_back_begun(session);
         let now_ms = self.process.clock.unix_now_ms();
         let (retained, replayed) = self.leave_retained(session);
         let local = &mut self.sessions[session as usize];
@@ -136,7 +138,9 @@ impl Core {
         };
         let mut in_flight: Vec<_> = in_flight.into_iter().filter(|(_, in_flight)| stays(in_flight)).collect();
         mark_whole(&mut in_flight, local.persistent.as_deref());
-        let standing = standing(&in_flight, local.persistent.as_deref());
+        let mut standing = standing(&in_flight, local.persistent.as_deref());
+        standing.extend(begun);
+        standing.sort_unstable();
         in_flight.extend(retained);
         let mut detach = Detach {
             session: local.key(),
@@ -177,7 +181,7 @@ fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&Persis
     }
 }
 
-/// Packet ids of reserved messages, which are in the store already, whole; in order.
+/// Packet ids of reserved messages, which are in the store already, whole.
 fn standing(in_flight: &[(PacketId, InFlight)], persistent: Option<&PersistentSession>) -> Vec<u16> {
     let is_known = |id: &PacketId| {
         persistent.is_some_and(|persistent| persistent.ids.iter().any(|(known, _)| known == id))
@@ -189,7 +193,5 @@ fn standing(in_flight: &[(PacketId, InFlight)], persistent: Option<&PersistentSe
     let is_standing = |(id, in_flight): &&(PacketId, InFlight)| {
         matches!(in_flight, InFlight::Published(entry) if is_whole(entry)) && is_known(id)
     };
-    let mut standing: Vec<u16> = in_flight.iter().filter(is_standing).map(|(id, _)| id.get()).collect();
-    standing.sort_unstable();
-    standing
+    in_flight.iter().filter(is_standing).map(|(id, _)| id.get()).collect()
 }

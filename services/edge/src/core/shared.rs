@@ -75,6 +75,25 @@ impl Core {
         true
     }
 
+    /// Returns the messages of a session whose packet ids are on their way to the store. Each belongs to the session from
+    /// the commit of its packet id on, and to the group without that commit. Only the writer knows which, so the messages
+    /// are given back to it, and it ignores those that the session has. The session keeps the rows with these packet ids.
+    pub(super) fn give_back_begun(&mut self, session: u32) -> Vec<u16> {
+        let local = &mut self.sessions[session as usize];
+        if local.persistent.is_none() {
+            return Vec::new();
+        }
+        let broker = local.broker.id;
+        let begun = local.session.take_begun(|entry| StoredGroup::stream_of(entry.shared).is_some());
+        for (_, entry) in &begun {
+            if let (Some(stream), Some(place)) = (StoredGroup::stream_of(entry.shared), entry.message.place())
+            {
+                self.store_jobs.shared.returned.push(((broker, stream), Position(place)));
+            }
+        }
+        begun.into_iter().map(|(id, _)| id.get()).collect()
+    }
+
     /// The next member in turn. If it is full, another one of this loop that has room.
     pub(super) fn pick_member(&self, group: &ShareGroup) -> Option<Receiver> {
         let picked = group.pick()?;

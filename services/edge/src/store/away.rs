@@ -18,7 +18,7 @@ use super::queue::{Sized as _, Taken};
 use super::writer::{Why, Writer};
 use super::{Job, PublisherKey, Write};
 use crate::connection_id::ConnectionId;
-use crate::jobs::Publish;
+use crate::jobs::{IdWrite, Publish};
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -169,12 +169,14 @@ impl Publish {
 
 impl Job {
     /// Whether the job may run twice if it appends no message; otherwise its transaction needs a commit marker. A CONNECT
-    /// may not, because the second run would publish the will of its own connection. A QoS 2 message may not, because
+    /// may not, because the second run would publish the will of its own connection. Packet ids of messages of groups may
+    /// not, because a refusal gives the messages back, and the session would have them, too. A QoS 2 message may not, because
     /// its stored packet id would make it look like a duplicate.
     pub(super) fn is_repeatable(&self) -> bool {
         match &self.write {
             Write::Publish(publish) => publish.fence.is_none() || publish.message.qos() < QoS::ExactlyOnce,
             Write::Attach(attach) => attach.will.is_none(),
+            Write::Ids(ids) => !matches!(&ids.write, IdWrite::Reserve(reserve) if !reserve.taken.is_empty()),
             _ => true,
         }
     }

@@ -13,6 +13,8 @@ use super::world::World;
 
 /// Without an answer to CONNECT, the client tries another pod, us.
 const CONNECT_US: u64 = 15_000_000;
+/// The server notices the end of a connection, and stores it, within this time, ms.
+const DETACH_MS: u64 = 120_000;
 /// The filters that the last client keeps to the end.
 const WATCHED: [&str; 2] = ["t/#", "will/#"];
 const SHARED: &str = "$share/group/t/#";
@@ -74,6 +76,8 @@ pub(super) struct Client {
     may_be_new: bool,
     /// The session lives at least until this time, ms; 0: nobody knows.
     lives_until_ms: u64,
+    /// The session of an earlier connection ends before this time, ms.
+    over_at_ms: u64,
     /// Filters with an unanswered request.
     asked: Vec<String>,
     /// From here on it does nothing new.
@@ -108,6 +112,7 @@ impl Client {
             session: Session::default(),
             may_be_new: true,
             lives_until_ms: 0,
+            over_at_ms: u64::MAX,
             asked: Vec::new(),
             is_ending: false,
             is_over: false,
@@ -200,9 +205,17 @@ impl Client {
             let until_ms = (world.ms() + 1_000 * u64::from(self.expiry_s)).saturating_sub(slack_ms);
             self.lives_until_ms = if link.leaves { 0 } else { until_ms };
         }
+        let slack_ms = 2 * world.plan.clocks_ms + DETACH_MS;
+        self.over_at_ms = world.ms() + 1_000 * u64::from(self.expiry_s) + slack_ms;
         self.asked.clear();
-        self.again_us = world.micros()
-            + if world.one_in(4) { world.random(0..60_000_000) } else { world.random(0..500_000) };
+        let away_us = match world.random(0..40) {
+            1..4 if self.role == Role::Shares => world.random(0..20_000_000),
+            _ if self.role == Role::Shares => world.random(0..500_000),
+            0 => world.random(60_000_000..300_000_000),
+            1..10 => world.random(0..60_000_000),
+            _ => world.random(0..500_000),
+        };
+        self.again_us = world.micros() + away_us;
     }
 
     fn receive(&mut self, world: &World, packet: ToClient) {
@@ -298,6 +311,9 @@ impl Client {
         link.is_open = true;
         if let Some(will) = link.will {
             world.model.borrow_mut().will_is_stored(will.number);
+        }
+        if present && link.since_us / 1_000 > self.over_at_ms {
+            world.model.borrow().violated(&format!("P5: the session of {} has not expired", self.name));
         }
         if !present || link.is_clean {
             let must_be = !self.may_be_new && world.ms() < self.lives_until_ms;

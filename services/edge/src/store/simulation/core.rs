@@ -41,9 +41,6 @@ pub(super) enum Asked {
 pub(super) struct Core {
     pub(super) locals: BTreeMap<u32, Local>,
     pub(super) asked: BTreeSet<Asked>,
-    /// Connections that the writer has closed. If another pod has the session, their QoS 2 publishes are fenced and get no
-    /// answer.
-    fenced: BTreeSet<u32>,
     pub(super) unconfirmed: BTreeMap<u32, Refusals>,
     /// Answers of members of shared subscriptions in this turn.
     pub(super) shared: SharedMessages,
@@ -80,15 +77,15 @@ pub(super) fn key(write: &IdWrite) -> (u16, u8) {
 }
 
 impl Core {
-    /// Nothing waits for the writer or for a client.
     /// The questions without an answer.
     pub(super) fn unanswered(&self) -> String {
         format!("{:?}", self.asked)
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        let is_fenced =
-            |asked: &Asked| matches!(asked, Asked::Publish(from, _) if self.fenced.contains(from));
+    /// Nothing waits for the writer or for a client. `is_shared`: a publish whose connection has ended may have no
+    /// answer, because another pod had the session and the publish was fenced.
+    pub(super) fn is_idle(&self, is_shared: bool) -> bool {
+        let is_fenced = |asked: &Asked| matches!(asked, Asked::Publish(from, _) if is_shared && !self.locals.contains_key(from));
         self.asked.iter().all(is_fenced) && self.locals.values().all(Local::is_idle)
     }
 
@@ -183,7 +180,6 @@ impl Core {
             Mail::Lost { session, is_lost } => {
                 let lost = self.locals.iter().find(|(_, local)| local.is_session(turn.world, &session));
                 if let Some(number) = lost.map(|(number, _)| *number) {
-                    self.fenced.insert(number);
                     self.close(turn, number, is_lost);
                 }
             }

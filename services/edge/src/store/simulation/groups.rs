@@ -47,7 +47,14 @@ impl Core {
             .and_then(|stored| routes.online_group(&stored).and_then(|group| group.pick_online(is_here)));
         if let Some(member) = member {
             self.deliver_shared(turn, member.target.slot, message, number);
-        } else if let Some(place) = message.place() {
+        } else {
+            self.return_to_group(turn, message, number);
+        }
+    }
+
+    /// Nobody here takes the message.
+    pub(super) fn return_to_group(&mut self, turn: &Turn<'_>, message: &Message, number: u64) {
+        if let (Some(stream), Some(place)) = (StoredGroup::stream_of(number), message.place()) {
             self.shared.returned.push(((turn.broker.id, stream), Position(place)));
         }
     }

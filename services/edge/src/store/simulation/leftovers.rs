@@ -1,6 +1,6 @@
 //! When all sessions have ended, no row of them is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millrace_storage::{Database, KeyRange, RangeOptions, StoreError, after, block_on};
@@ -19,9 +19,14 @@ pub(super) fn empty_store() -> Database {
 /// The number of keys of each kind that should be gone.
 pub(super) fn left(world: &World) -> BTreeMap<String, usize> {
     let mut left: BTreeMap<String, usize> = BTreeMap::new();
-    for key in keys(world.store()).unwrap() {
-        let kind = kind(&key);
-        if !STAYS.contains(&kind.as_str()) {
+    let keys = keys(world.store()).unwrap();
+    // A killed pod that was replaced by one with another name. It may only have been stalled, so that notices to it stay
+    // as long as its marker: a day.
+    let gone: BTreeSet<&[u8]> = keys.iter().filter(|key| kind(key) == "pm").map(|key| pod(key)).collect();
+    for key in &keys {
+        let kind = kind(key);
+        let waits = kind == "pn" && gone.contains(pod(key));
+        if !waits && !STAYS.contains(&kind.as_str()) {
             *left.entry(kind).or_default() += 1;
         }
     }
@@ -42,6 +47,13 @@ fn keys(store: &Database) -> Result<Vec<Vec<u8>>, StoreError> {
             _ => return Ok(keys),
         }
     }
+}
+
+/// The name of a pod, the first element of such keys.
+fn pod(key: &[u8]) -> &[u8] {
+    let mut parts = key.split(|byte| *byte == 0);
+    let (_kind, pod) = (parts.next(), parts.next());
+    pod.unwrap_or_default()
 }
 
 /// The bytes after the broker's number, as the tuple layer writes them.

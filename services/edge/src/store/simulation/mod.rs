@@ -48,6 +48,8 @@ struct Plan {
     seconds: u64,
     /// Mean time between two actions of a client, ms.
     pace_ms: u64,
+    /// One in so many actions of a member of the shared subscription loses its connection.
+    actions_per_loss: u64,
     /// Others act in one of so many reads.
     overlap: u64,
     /// Mean time between two faults, s.
@@ -69,6 +71,7 @@ impl Plan {
             members: random.usize(0..3),
             seconds: 300,
             pace_ms: random.u64(20..1_000),
+            actions_per_loss: 70,
             overlap: random.u64(5..40),
             fault_every_s: random.u64(5..60),
             commits_per_fault: random.u64(2..100),
@@ -80,6 +83,44 @@ impl Plan {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x9e37_79b9);
         let clocks_ms = if random.bool() { 0 } else { 30_000 };
         Self { pods: random.usize(2..4), is_shared: true, clocks_ms, ..Self::one_process(seed) }
+    }
+
+    /// Pods of which often one is stalled or killed, under a high load.
+    fn busy_pods(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0xc2b2_ae35);
+        let (publishers, subscribers, members) = (3, 1, 1);
+        let (pods, is_shared, clocks_ms) = (2, true, 0);
+        Self {
+            seed,
+            pods,
+            is_shared,
+            publishers,
+            subscribers,
+            members,
+            seconds: 150,
+            pace_ms: random.u64(20..100),
+            actions_per_loss: 70,
+            overlap: random.u64(5..40),
+            fault_every_s: random.u64(2..6),
+            commits_per_fault: random.u64(10..100),
+            clocks_ms,
+        }
+    }
+
+    /// Few members of the shared subscription, which come and go all the time, so that mostly nobody is there to take
+    /// what a member leaves.
+    fn members(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x85eb_ca6b);
+        let plan = if random.bool() { Self::pods(seed) } else { Self::one_process(seed) };
+        Self {
+            publishers: 2,
+            subscribers: 0,
+            members: random.usize(1..3),
+            seconds: 100,
+            pace_ms: random.u64(20..200),
+            actions_per_loss: random.u64(3..10),
+            ..plan
+        }
     }
 }
 
@@ -143,7 +184,7 @@ fn finish(world: &Rc<World>) {
     }
     let is_done = || {
         world.clients.iter().all(|client| client.borrow().is_finished())
-            && world.pods.iter().all(|pod| pod.is_up() && pod.is_idle())
+            && world.pods.iter().all(|pod| pod.is_up() && pod.is_idle(world))
     };
     let mut calm_s = 0;
     while calm_s < 5 {

@@ -12,6 +12,7 @@ use super::network::ToClient;
 use super::world::World;
 use crate::encoding::inflight;
 use crate::jobs::{Reserve, StreamKey};
+use crate::store::plant::{Plant, is_planted};
 use crate::streams::StoredGroup;
 
 /// Messages that are on their way to a client.
@@ -192,13 +193,20 @@ impl Outbox {
 
     /// The session ends: its rows in flight, the messages that it never sent, and those that other members must get.
     pub(super) fn end(mut self) -> Ended {
-        let (mut in_flight, mut unsent, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut in_flight, mut unsent, mut left, mut begun) = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
         let mut standing = BTreeSet::new();
         let repeats: Vec<Waiting> = {
             let (repeats, others): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.is_repeat);
-            for Waiting { entry, .. } in others {
-                if entry.shared == 0 { unsent.push(entry) } else { left.push(entry) }
+            for Waiting { entry, id, .. } in others {
+                match id {
+                    _ if entry.shared == 0 => unsent.push(entry),
+                    Some(id) if !is_planted(Plant::PassesOnBegun) => {
+                        standing.insert(id);
+                        begun.push(entry);
+                    }
+                    _ => left.push(entry),
+                }
             }
             repeats
         };
@@ -221,7 +229,7 @@ impl Outbox {
                 other => in_flight.push((packet_id(id), other)),
             }
         }
-        Ended { in_flight, standing: standing.into_iter().collect(), unsent, left, outbox: self }
+        Ended { in_flight, standing: standing.into_iter().collect(), unsent, left, begun, outbox: self }
     }
 }
 
@@ -230,6 +238,8 @@ pub(super) struct Ended {
     pub(super) standing: Vec<u16>,
     pub(super) unsent: Vec<Entry>,
     pub(super) left: Vec<Entry>,
+    /// The session has these if the store has their packet ids; otherwise they go back.
+    pub(super) begun: Vec<Entry>,
     /// Only what is settled is left in it.
     pub(super) outbox: Outbox,
 }

@@ -7,23 +7,20 @@ use std::time::Duration;
 
 use millrace_layers::LayerError;
 use millrace_storage::block_on;
-use mio::{Poll, Token, Waker};
 
 use super::BROKER;
 use super::core::Core;
 use super::engine::SimulatedEngine;
 use super::model::TOPICS;
 use super::world::{Actor, World};
-use crate::broker::{Broker, Brokers};
+use crate::broker::Broker;
 use crate::clock::{Clock, simulated};
-use crate::home::Loads;
-use crate::limits::EdgeLimits;
 use crate::mailbox::{Mail, Mailbox};
 use crate::region::Notices as _;
 use crate::store::lease::{self, Watch};
 use crate::store::reader::FirstReader;
 use crate::store::writer::{self, Writer};
-use crate::store::{Job, Shared};
+use crate::store::{Job, Shared, testing};
 
 /// Between two attempts of a starting pod.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -43,6 +40,8 @@ pub(super) struct Pod {
     mailboxes: Arc<[Mailbox]>,
     /// Grows when the pod is killed.
     life: Cell<u32>,
+    /// How many pods took this one's place under a new name.
+    successors: Cell<u32>,
     state: Cell<State>,
     pub(super) stalled_until_us: Cell<u64>,
     /// Never freed, because the writer borrows it.
@@ -55,13 +54,11 @@ pub(super) struct Pod {
 
 impl Pod {
     pub(super) fn new(number: usize) -> Self {
-        // A mailbox needs a waker, which nobody waits for.
-        let poll = Poll::new().unwrap();
-        let mailbox = Mailbox::new(Waker::new(poll.registry(), Token(0)).unwrap());
         Self {
             number,
-            mailboxes: [mailbox].into(),
+            mailboxes: [testing::mailbox()].into(),
             life: Cell::new(1),
+            successors: Cell::new(0),
             state: Cell::new(State::Down),
             stalled_until_us: Cell::new(0),
             shared: Cell::new(None),
@@ -84,8 +81,8 @@ impl Pod {
         self.state.get() == State::Ended
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        self.core.borrow().is_idle()
+    pub(super) fn is_idle(&self, world: &World) -> bool {
+        self.core.borrow().is_idle(world.plan.is_shared)
     }
 
     pub(super) fn unanswered(&self) -> String {
@@ -110,7 +107,12 @@ impl Pod {
     /// Ends everything of the pod, wherever it is.
     pub(super) fn kill(&self, world: &World) {
         self.life.set(self.life.get() + 1);
+        // Otherwise it comes back with its name and recovers its own sessions.
+        let is_replaced = world.one_in(2);
+        self.successors.set(self.successors.get() + u32::from(is_replaced));
         self.state.set(State::Down);
+        // The lease thread of the next life must not renew the lease of this one.
+        self.shared.set(None);
         self.stalled_until_us.set(0);
         self.drop_all();
         self.mailboxes[0].take(&mut Vec::new());
@@ -138,7 +140,8 @@ impl Pod {
     }
 
     fn name(&self, world: &World) -> String {
-        if world.plan.is_shared { format!("pod-{}", self.number) } else { "edge".into() }
+        let Self { number, successors, .. } = self;
+        if world.plan.is_shared { format!("pod-{number}.{}", successors.get()) } else { "edge".into() }
     }
 
     pub(super) fn write(&self, world: &World) -> u64 {
@@ -168,29 +171,12 @@ impl Pod {
         let clock = Clock::simulated(world.unix_ms() + ahead_ms - world.plan.clocks_ms);
         let layers = millrace_layers::Store::new(SimulatedEngine::database());
         let through = again(|| block_on(layers.run(async |tx| Ok(tx.read_version().await?))));
-        let brokers = Brokers::new(u64::MAX, u64::MAX, Loads::new(1, 0));
-        let shared: &'static Shared = Box::leak(Box::new(Shared {
-            layers,
-            clock,
-            limits: EdgeLimits::default(),
+        let shared = Shared {
             mailboxes: self.mailboxes.clone(),
-            brokers: Arc::new(brokers),
-            region: None,
-            is_shared: world.plan.is_shared,
-            owner: self.name(world).into_bytes().into(),
-            openings: Default::default(),
-            opens: crate::store::queue::Queue::new(clock),
-            writes: crate::store::queue::Queue::new(clock),
-            reads: crate::store::queue::Queue::new(clock),
-            retained: Default::default(),
-            leases: Default::default(),
-            acknowledged: Default::default(),
-            transactions: Default::default(),
             through: AtomicU64::new(through),
-            touched: Default::default(),
-            hooked: Arc::default(),
-            tracer: None,
-        }));
+            ..Shared::of_test(layers, clock, world.plan.is_shared, &self.name(world))
+        };
+        let shared: &'static Shared = Box::leak(Box::new(shared));
         // The lease thread begins first.
         self.shared.set(Some(shared));
         world.wake(Actor::Lease(self.number), world.micros());

@@ -2,6 +2,8 @@ use super::{Plan, Plant, run};
 
 /// Seeds of each kind that `make test` runs.
 const SEEDS: u64 = 3;
+/// Seeds of which one must show a planted fault.
+const SEEDS_PLANTED: u64 = 40;
 
 /// A number from the environment.
 fn setting(name: &str) -> Option<u64> {
@@ -44,35 +46,90 @@ fn a_seed_gives_the_same_run_again() {
     }
 }
 
+#[test]
+fn promises_of_busy_pods_are_kept() {
+    run_seeds(Plan::busy_pods);
+}
+
+#[test]
+fn promises_to_members_that_come_and_go_are_kept() {
+    run_seeds(Plan::members);
+}
+
 /// Some seed must show the fault.
 fn finds(planted: Plant, plan: fn(u64) -> Plan) {
-    for seed in 1..=40 {
+    for seed in 1..=SEEDS_PLANTED {
         let Err(reason) = std::panic::catch_unwind(|| run(plan(seed), Some(planted))) else { continue };
-        let text = reason.downcast_ref::<String>().map_or("a panic", String::as_str);
+        // Any other panic is a fault of the simulation.
+        let text = reason.downcast_ref::<String>().filter(|text| text.contains("(seed "));
+        let Some(text) = text else { std::panic::resume_unwind(reason) };
         return println!("{planted:?} is found: {text}");
     }
     panic!("no seed shows {planted:?}");
 }
 
 #[test]
-fn planted_faults_of_one_process_are_found() {
-    [Plant::ForgetsDoubt, Plant::RepeatsUnknown]
-        .into_iter()
-        .for_each(|planted| finds(planted, Plan::one_process));
-}
-
-/// Takes minutes, because some of these need many seeds.
-#[test]
-#[ignore = "takes minutes: run with --ignored"]
-fn rarer_planted_faults_of_one_process_are_found() {
-    let planted = [Plant::AcknowledgesRefused, Plant::ForgetsEnds, Plant::LetsPass, Plant::TrimsOthers];
-    planted.into_iter().for_each(|planted| finds(planted, Plan::one_process));
+fn a_forgotten_doubt_is_found() {
+    finds(Plant::ForgetsDoubt, Plan::one_process);
 }
 
 #[test]
-#[ignore = "takes minutes: run with --ignored"]
-fn planted_faults_of_pods_are_found() {
-    let planted =
-        [Plant::SkipsFence, Plant::IgnoresOthersFilters, Plant::ForgetsClaims, Plant::RemovesLeaseEarly];
-    planted.into_iter().for_each(|planted| finds(planted, Plan::pods));
+fn a_repeated_transaction_is_found() {
+    finds(Plant::RepeatsUnknown, Plan::one_process);
+}
+
+#[test]
+fn an_acknowledged_refusal_is_found() {
+    finds(Plant::AcknowledgesRefused, Plan::one_process);
+}
+
+#[test]
+#[ignore = "not seen to find its fault yet"]
+fn a_forgotten_end_of_a_connection_is_found() {
+    finds(Plant::ForgetsEnds, Plan::one_process);
+}
+
+#[test]
+#[ignore = "not seen to find its fault yet"]
+fn a_message_that_passes_a_refused_one_is_found() {
+    finds(Plant::LetsPass, Plan::one_process);
+}
+
+#[test]
+fn a_stream_that_is_trimmed_too_early_is_found() {
+    finds(Plant::TrimsOthers, Plan::one_process);
+}
+
+#[test]
+#[ignore = "not seen to find its fault yet"]
+fn a_missing_fence_is_found() {
+    finds(Plant::SkipsFence, Plan::busy_pods);
+}
+
+#[test]
+fn a_fence_for_qos_2_alone_is_found() {
+    finds(Plant::FencesQos2Only, Plan::busy_pods);
+}
+
+#[test]
+#[ignore = "takes half a minute: found with seed 6"]
+fn a_message_that_is_with_a_session_and_passed_on_is_found() {
+    finds(Plant::PassesOnBegun, Plan::members);
+}
+
+#[test]
+fn an_ignored_filter_of_another_pod_is_found() {
+    finds(Plant::IgnoresOthersFilters, Plan::pods);
+}
+
+#[test]
+#[ignore = "not seen to find its fault yet"]
+fn a_forgotten_claim_is_found() {
+    finds(Plant::ForgetsClaims, Plan::members);
+}
+
+#[test]
+#[ignore = "not seen to find its fault yet"]
+fn a_lease_that_is_removed_too_early_is_found() {
+    finds(Plant::RemovesLeaseEarly, Plan::busy_pods);
 }

@@ -12,10 +12,21 @@ const FILTERS: [&str; 4] = ["t/a", "t/b", "t/+", "#"];
 
 impl Client {
     pub(super) fn do_something(&mut self, world: &World) {
+        let is_lost = match self.role {
+            Role::Watches => world.one_in(200),
+            Role::Shares => world.one_in(world.plan.actions_per_loss),
+            Role::Publishes | Role::Subscribes => world.one_in(70),
+        };
+        if is_lost {
+            return self.give_up(world);
+        }
         match (self.role, world.random(0..200)) {
-            (Role::Watches, 0) | (_, 0..=2) => self.give_up(world),
-            (Role::Publishes | Role::Subscribes | Role::Shares, 3) => self.leave(world),
-            (Role::Publishes, _) => self.publish(world),
+            (Role::Publishes | Role::Subscribes | Role::Shares, 0) => self.leave(world),
+            (Role::Publishes, _) => {
+                // A burst, so that messages of one publisher wait for the writer together.
+                let count = if world.one_in(4) { WINDOW as u64 } else { 1 };
+                (0..count).for_each(|_| self.publish(world));
+            }
             (Role::Subscribes, 4..=40) => {
                 let filter = *world.pick(&FILTERS);
                 if self.session.has(filter) && world.one_in(2) {

@@ -122,6 +122,9 @@ impl Core {
         for entry in ended.left {
             self.give_back(turn, &entry.message, entry.shared);
         }
+        for entry in ended.begun {
+            self.return_to_group(turn, &entry.message, entry.shared);
+        }
         Some((checkpoint, detach))
     }
 }
