@@ -26,7 +26,9 @@ pub use streams::{
     TracedConnect, TracedFilter, TracedPacket,
 };
 
-use crate::domain::{AccessQuestion, Drops, LiveBroker, Page, PageRequest, PubackLatency, Visit};
+use crate::domain::{
+    AccessQuestion, DeliveryLatency, Drops, LiveBroker, Page, PageRequest, PubackLatency, Visit,
+};
 
 pub type LiveAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LiveError>> + Send + 'a>>;
 
@@ -189,3 +191,5 @@ pub struct Metrics {
     /// The minutes among the last two that have ended, because servers report latency at their ends. Null: no message was stored.
     pub puback: Option<PubackLatency>,
 }
+    /// The same minutes as in `puback`. Null: no delivery was measured.
+    pub delivery: Option<DeliveryLatency>,

@@ -82,7 +82,8 @@ pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use error::{Error, Result};
 pub use former::FormerTenant;
 pub use history::{
-    Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, MetricsHistory, PubackLatency,
+    DeliveryLatency, Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, MetricsHistory,
+    PubackLatency,
 };
 pub use incidents::{Incident, IncidentKind};
 pub use invitations::{Invitation, NewInvitation};
