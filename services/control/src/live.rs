@@ -18,8 +18,9 @@ pub use clients::{
     Client, ClientDetails, Clients, SessionDetails, SessionInfo, SessionState, SubscriptionInfo,
 };
 pub use messages::{
-    MessageReceiver, PublishRequest, Published, ReceiverState, Retained, RetainedMessage, StoredMessage,
-    StoredMessages, StoringFilter, TopicBranch, UserProperty,
+    MessageProperties, MessageReceiver, PublishRequest, Published, ReceiverState, RemovalReason,
+    RemovedMessages, Retained, RetainedMessage, StoredMessage, StoredMessages, StoringFilter, TopicBranch,
+    UserProperty,
 };
 pub use streams::{
     TailDropped, TailEnd, TailEvent, TailMessage, TraceBegun, TraceDirection, TraceEvent, TraceLeftOut,
@@ -190,6 +191,6 @@ pub struct Metrics {
     pub stored_bytes: u64,
     /// The minutes among the last two that have ended, because servers report latency at their ends. Null: no message was stored.
     pub puback: Option<PubackLatency>,
-}
     /// The same minutes as in `puback`. Null: no delivery was measured.
     pub delivery: Option<DeliveryLatency>,
+}

@@ -8,6 +8,7 @@ mod mail;
 mod messages;
 mod oidc;
 mod printed;
+mod properties;
 mod publish;
 mod reach;
 mod retained;
@@ -229,8 +230,8 @@ impl Plane {
             anonymous: settings.allow_anonymous,
             passwords: settings.password_file.is_some(),
         });
-    }
         self.control.calls_by(edge.outgoing.clone());
+    }
 
     /// WebSocket origin of the gateway, for the Content-Security-Policy.
     pub(crate) fn gateway_socket(&self) -> Option<String> {
