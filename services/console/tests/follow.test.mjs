@@ -102,9 +102,15 @@ test('a message that a limit removed says so, and which limits there are', async
     const { filters } = await owner.get(`${at}/messages?topic=hall%2F3%2Fdoor`)
     return filters[0]?.trimmed > 0
   })
-  await drawer.getByText('Removed by a limit').first().waitFor()
+  await drawer.getByText('Removed before each session had it').waitFor()
+  await drawer
+    .getByText(/^The limit on the messages or bytes that wait for a session removed messages/)
+    .waitFor()
   await tab.keyboard.press('Escape')
-  await table.getByText('left: removed by a limit').waitFor()
+  await table.getByText('left: removed').waitFor()
+  await tab
+    .getByText(/The limit on the messages or bytes that wait for a session removed \d+ messages (at|between)/)
+    .waitFor()
   await tab.getByText('Limits of this broker: 3 messages that wait for a session').waitFor()
   await tab.getByRole('link', { name: 'which clients missed messages' }).waitFor()
   await change({ queue_messages: null })

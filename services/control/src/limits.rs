@@ -192,6 +192,9 @@ pub(crate) const HISTORY_LATE_MS: u64 = 5_000;
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(30);
 pub(crate) const SWEPT_ROWS: usize = 500;
 
+/// The latest end of a token or a credential, from now: 100 years.
+pub(crate) const END_MS_MAX: u64 = 36_525 * DAY_MS;
+
 /// The last time that RFC 3339 can express.
 pub(crate) const TIME_MS_MAX: u64 = 253_402_300_799_999;
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;

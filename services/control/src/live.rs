@@ -18,15 +18,18 @@ pub use clients::{
     Client, ClientDetails, Clients, SessionDetails, SessionInfo, SessionState, SubscriptionInfo,
 };
 pub use messages::{
-    MessageReceiver, PublishRequest, Published, ReceiverState, Retained, RetainedMessage, StoredMessage,
-    StoredMessages, StoringFilter, TopicBranch, UserProperty,
+    MessageProperties, MessageReceiver, PublishRequest, Published, ReceiverState, RemovalReason,
+    RemovedMessages, Retained, RetainedMessage, StoredMessage, StoredMessages, StoringFilter, TopicBranch,
+    UserProperty,
 };
 pub use streams::{
     TailDropped, TailEnd, TailEvent, TailMessage, TraceBegun, TraceDirection, TraceEvent, TraceLeftOut,
     TracedConnect, TracedFilter, TracedPacket,
 };
 
-use crate::domain::{AccessQuestion, Drops, LiveBroker, Page, PageRequest, PubackLatency, Visit};
+use crate::domain::{
+    AccessQuestion, DeliveryLatency, Drops, LiveBroker, Page, PageRequest, PubackLatency, Visit,
+};
 
 pub type LiveAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LiveError>> + Send + 'a>>;
 
@@ -188,4 +191,6 @@ pub struct Metrics {
     pub stored_bytes: u64,
     /// The minutes among the last two that have ended, because servers report latency at their ends. Null: no message was stored.
     pub puback: Option<PubackLatency>,
+    /// The same minutes as in `puback`. Null: no delivery was measured.
+    pub delivery: Option<DeliveryLatency>,
 }

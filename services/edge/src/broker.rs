@@ -19,7 +19,7 @@ use crate::home::{Home, Loads};
 use crate::incidents::Incidents;
 use crate::limits;
 use crate::metering::UsageCounter;
-use crate::metrics::{BrokerCounters, Histogram};
+use crate::metrics::{BrokerCounters, Latencies};
 use crate::quota::Quota;
 use crate::streams::Streams;
 use closing::{ClosedBrokers, Idleness};
@@ -189,8 +189,7 @@ pub(crate) struct Broker {
     /// One set per core, then one for the store's writer thread and one for its reader thread.
     pub(crate) counters: Box<[BrokerCounters]>,
     pub(crate) meters: Box<[UsageCounter]>,
-    /// Times from a stored message to its PUBACK or PUBREC; the writer thread adds to it.
-    pub(crate) acknowledged: Histogram,
+    pub(crate) latencies: Latencies,
     /// Bytes of its jobs in the store's queue.
     pub(crate) unstored_bytes: AtomicUsize,
 }
@@ -268,7 +267,7 @@ impl Broker {
             incidents: Incidents::default(),
             counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
             meters: (0..cores).map(|_| UsageCounter::default()).collect(),
-            acknowledged: Histogram::default(),
+            latencies: Latencies::default(),
             unstored_bytes: AtomicUsize::new(0),
         }
     }

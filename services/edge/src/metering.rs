@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use millrace_layers::metering::{DROP_REASONS, LATENCY_BOUNDS_US, message_units};
+use millrace_layers::metering::{DROP_REASONS, LatencyClasses, message_units};
 use millrace_session::Message;
 
 use crate::clock::Millis;
@@ -117,8 +117,10 @@ pub(crate) struct Reading {
     pub(crate) messages_delivered: u64,
     /// By [`DropCause`](millrace_layers::metering::DropCause).
     pub(crate) drops: [u64; DROP_REASONS],
-    /// Acknowledged messages by [`LATENCY_BOUNDS_US`].
-    pub(crate) latencies: [u64; LATENCY_BOUNDS_US.len() + 1],
+    /// Acknowledged messages.
+    pub(crate) latencies: LatencyClasses,
+    /// Timed deliveries.
+    pub(crate) deliveries: LatencyClasses,
 }
 
 impl Reading {
@@ -149,6 +151,7 @@ impl Reading {
             messages_delivered: less(self.messages_delivered, earlier.messages_delivered),
             drops: std::array::from_fn(|at| less(self.drops[at], earlier.drops[at])),
             latencies: std::array::from_fn(|at| less(self.latencies[at], earlier.latencies[at])),
+            deliveries: std::array::from_fn(|at| less(self.deliveries[at], earlier.deliveries[at])),
         }
     }
 }

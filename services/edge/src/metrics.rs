@@ -3,6 +3,7 @@
 
 mod connect_steps;
 mod histogram;
+mod latencies;
 mod loudest;
 
 use std::fmt::Write;
@@ -13,6 +14,7 @@ use millrace_mqtt::Version;
 
 pub(crate) use connect_steps::{ConnectStep, ConnectSteps, ConnectTimes};
 pub(crate) use histogram::Histogram;
+pub(crate) use latencies::Latencies;
 pub(crate) use loudest::{Loudest, Row};
 
 /// A counter or gauge with a single writer.

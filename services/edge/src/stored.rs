@@ -12,7 +12,10 @@ pub struct DecodedMessage {
     pub qos: u8,
     /// Unix milliseconds, in whole seconds; `None` when it never expires.
     pub expires_at_ms: Option<u64>,
+    /// Names and values, for people.
     pub properties: Vec<(String, Vec<u8>)>,
+    /// As in a packet of 5.0, without their length.
+    pub encoded_properties: Vec<u8>,
     pub payload: Vec<u8>,
 }
 
@@ -41,6 +44,7 @@ fn taken_apart(message: &Message, clock: &Clock) -> DecodedMessage {
         qos: message.qos() as u8,
         expires_at_ms: message.expires_at().map(|at| clock.unix_ms(at)),
         properties: message.properties().iter().map(named).collect(),
+        encoded_properties: message.properties().as_bytes().to_vec(),
         payload: message.payload().to_vec(),
     }
 }

@@ -46,6 +46,8 @@ enum Command {
     Claim(remote::ClaimArgs),
     /// Rules for publishing and subscribing at a broker of a service.
     Rules(remote::RulesArgs),
+    /// Authentication methods of a broker of a service, and a test of what a client may do.
+    Access(remote::AccessArgs),
     /// Connected clients of a broker of a service: list, show, disconnect, ban.
     Clients(remote::ClientsArgs),
     /// Usage of a broker of a service.
@@ -68,8 +70,14 @@ enum Command {
     Limits(remote::LimitsArgs),
     /// Spend caps of a service.
     Caps(remote::CapsArgs),
-    /// Counters of a broker of a service.
+    /// Counters and latency of a broker of a service, now or over time.
     Metrics(remote::MetricsArgs),
+    /// Regions of a service.
+    Regions(remote::RegionArgs),
+    /// Plans of a service, the upper bounds of limits.
+    Plans(remote::RegionArgs),
+    /// Prices of a service.
+    Prices(remote::RegionArgs),
     /// Refusals and drops at a broker of a service.
     Incidents(remote::IncidentsArgs),
     /// The organisation at a service: show, rename, delete.
@@ -117,6 +125,7 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::ClaimTokens(args) => remote::claim_tokens(args),
         Command::Claim(args) => remote::claim(&args),
         Command::Rules(args) => remote::rules(args),
+        Command::Access(args) => remote::access(args),
         Command::Clients(args) => remote::clients(args),
         Command::Usage(args) => remote::usage(&args),
         Command::Webhooks(args) => remote::webhooks(args),
@@ -129,6 +138,9 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Limits(args) => remote::limits(args),
         Command::Caps(args) => remote::caps(args),
         Command::Metrics(args) => remote::metrics(&args),
+        Command::Regions(args) => remote::regions(&args),
+        Command::Plans(args) => remote::plans(&args),
+        Command::Prices(args) => remote::prices(&args),
         Command::Incidents(args) => remote::incidents(&args),
         Command::Organisations(args) => remote::organisations(args),
         Command::Members(args) => remote::members(args),

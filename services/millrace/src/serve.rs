@@ -228,7 +228,7 @@ fn start(
     let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
     let (at, gateway) = (Addresses::of(&edge), edge.gateway_addresses().to_vec());
     if let Some((_, plane)) = durable {
-        plane.reached_at(&at, &settings.edge.authentication);
+        plane.reached_at(&at, &settings.edge);
     }
     let running: Running = Arc::new(RwLock::new(Some(edge)));
     let address_of = |bound: &Option<(TcpListener, SocketAddr)>| bound.as_ref().map(|(_, address)| *address);

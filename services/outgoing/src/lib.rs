@@ -19,6 +19,7 @@ pub mod limits;
 mod lookups;
 mod permits;
 mod resolver;
+mod stored_url;
 mod stream;
 
 pub use call::{Call, Response};

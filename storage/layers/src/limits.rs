@@ -42,6 +42,11 @@ pub const PARTITIONS_MAX: u8 = 64;
 
 /// Trims that a stream remembers one by one, to compute how much a cursor before its floor missed.
 pub const TRIM_STEPS_MAX: usize = 16;
+/// Losses of a stream whose time and reason are stored: 500 bytes.
+pub const LOSSES_MAX: usize = 12;
+/// Losses for one reason within this time are stored as one, because a stream at its limit loses entries with each
+/// publish.
+pub const LOSSES_JOINED_MS: u64 = 60_000;
 
 /// Entries that one call of a trim removes at most.
 pub const TRIM_ENTRIES_MAX: usize = 10_000;

@@ -15,7 +15,8 @@ use crate::{
     retained,
     sessions::{self, Attach, Attached, Detach, SessionId},
     streams::{
-        self, DroppedFrom, NewEntry, ReadLimit, Source, StreamBatch, StreamId, StreamRef, Totals, Trimmed,
+        self, DroppedFrom, LossCause, LossReason, NewEntry, ReadLimit, Source, StreamBatch, StreamId,
+        StreamLimits, StreamRef, Totals, Trimmed,
     },
     subscriptions::{self, StoredOptions, Subscribed, SweptFilters},
 };
@@ -132,10 +133,12 @@ impl Store {
         &self,
         broker: BrokerId,
         stream: StreamId,
-        before_ms: u64,
-        keep: Totals,
+        limits: StreamLimits,
         entries_per_transaction: usize,
     ) -> LayerResult<Totals> {
+        let StreamLimits { now_ms: at_ms, before_ms, keep, over_keep } = limits;
+        let too_old = LossCause { reason: LossReason::Age, at_ms };
+        let too_many = LossCause { reason: over_keep, at_ms };
         let mut removed = Totals::default();
         let mut count = |trimmed: &Trimmed| {
             removed.entries += trimmed.removed.entries;
@@ -148,7 +151,7 @@ impl Store {
         loop {
             let by_age = self.run_piece(limit, |tx: Transaction| async move {
                 tx.set_option(TransactionOption::Cleanup);
-                streams::trim_by_age(&tx, broker, stream, before_ms, limit).await
+                streams::trim_by_age(&tx, broker, stream, before_ms, limit, too_old).await
             });
             match resized(by_age.await, &mut limit, most)? {
                 Some(trimmed) if !count(&trimmed) => break,
@@ -159,7 +162,7 @@ impl Store {
         loop {
             let by_size = self.run_piece(limit, |tx: Transaction| async move {
                 tx.set_option(TransactionOption::Cleanup);
-                streams::trim_by_size(&tx, broker, stream, keep, limit).await
+                streams::trim_by_size(&tx, broker, stream, keep, limit, too_many).await
             });
             match resized(by_size.await, &mut limit, most)? {
                 Some(trimmed) if !count(&trimmed) => break,

@@ -20,6 +20,7 @@ pub(crate) const COUNT: &[u8] = b"n";
 
 pub(crate) const STREAM: &[u8] = b"t";
 pub(crate) const TOTALS: &[u8] = b"tn";
+pub(crate) const LOSSES: &[u8] = b"tl";
 pub(crate) const ENTRY: &[u8] = b"e";
 pub(crate) const HOLDERS: &[u8] = b"bh";
 pub(crate) const BODY: &[u8] = b"b";
@@ -124,6 +125,7 @@ mod tests {
             COUNT,
             STREAM,
             TOTALS,
+            LOSSES,
             ENTRY,
             HOLDERS,
             BODY,

@@ -7,7 +7,7 @@ use common::{BROKER, attach, database, id, publish_all, rows, run};
 use millrace_layers::{
     Position, Store, retained,
     sessions::{self, Detach, fence},
-    streams::{NewEntry, ReadLimit, Source, StreamRef, Totals},
+    streams::{LossReason, NewEntry, ReadLimit, Source, StreamLimits, StreamRef, Totals},
     subscriptions::{self, StoredOptions},
 };
 use millrace_storage::Database;
@@ -66,7 +66,9 @@ fn futures_can_be_sent_to_another_thread() {
     is_send(store.checkpoint(id("c"), 1, Position::MIN));
     is_send(store.append(BROKER, &to, NewEntry { place: 0, now_ms: 1, body: &body }));
     is_send(store.read(BROKER, &source, Position::MIN, limit));
-    is_send(store.limit_stream(BROKER, 1, 1, Totals::default(), 10));
+    let (keep, over_keep) = (Totals::default(), LossReason::Size);
+    let limits = StreamLimits { now_ms: 1, before_ms: 1, keep, over_keep };
+    is_send(store.limit_stream(BROKER, 1, limits, 10));
     is_send(store.retained(BROKER, b"#", None, 1));
     is_send(store.sweep(BROKER, 10));
     is_send(store.sweep_due(0, 1, 10, |tx, due, will| async move {

@@ -9,6 +9,8 @@ export type StoredMessages = Schemas['StoredMessages']
 export type StoredMessage = Schemas['StoredMessage']
 export type MessageReceiver = Schemas['MessageReceiver']
 export type ReceiverState = Schemas['ReceiverState']
+export type RemovedMessages = Schemas['RemovedMessages']
+export type RemovalReason = Schemas['RemovalReason']
 
 export const storedMessagesQuery = (path: BrokerPath, topic: string) =>
   queryOptions({

@@ -25,9 +25,11 @@ const sample = (at_ms: number, connections = 1) => ({
   stored_bytes: 8,
   drops: { busy_socket: 1, queue_full: 2, queue_memory: 0, expired: 3, packet_too_large: 0, stored_limit: 4 },
   puback: connections === 1 ? null : { messages: 5, p50_ms: 0.5, p99_ms: 2.5 },
+  delivery: connections === 7 ? null : { messages: 1, p50_ms: 0.05, p99_ms: 0.1 },
 })
-const zeros = (at_ms: number, ...puback: unknown[]) =>
-  JSON.stringify([at_ms, ...Array(14).fill(0), ...puback])
+const zeros = (at_ms: number, ...latencies: unknown[]) =>
+  JSON.stringify([at_ms, ...Array(14).fill(0), ...latencies])
+const none = [null, null, null]
 
 test('what was written is read, but for samples that no chart shows any more', () => {
   const store = new FakeStorage()
@@ -43,9 +45,11 @@ test.each([
   '{}',
   '[1]',
   '[[1,2]]',
-  `[${zeros(NOW, 0, 0, null)}]`,
-  `[${zeros(NOW, null, null)}]`,
-  `[${zeros(NOW, 0, 0, 0)},${zeros(NOW - 1, 0, 0, 0)}]`,
+  `[${zeros(NOW, 0, 0, null, ...none)}]`,
+  `[${zeros(NOW, ...none, 0, null, 0)}]`,
+  `[${zeros(NOW, 0, 0, 0)}]`,
+  `[${zeros(NOW, null, null, ...none)}]`,
+  `[${zeros(NOW, 0, 0, 0, ...none)},${zeros(NOW - 1, 0, 0, 0, ...none)}]`,
 ])('unreadable content is nothing: %s', (text) => {
   const store = new FakeStorage()
   store.setItem('millrace.metrics plant', text)

@@ -22,24 +22,27 @@ const FIELDS = [
   'stored_bytes',
 ] as const
 const COLUMNS = FIELDS.length + DROP_REASONS.length
-/** Columns at the end that are null while no message was stored. */
-const PUBACK = ['messages', 'p50_ms', 'p99_ms'] as const
+/** Columns at the end: the time to PUBACK and the time to delivery, null while nothing was measured. */
+const LATENCIES = ['puback', 'delivery'] as const
+const LATENCY = ['messages', 'p50_ms', 'p99_ms'] as const
 
 type Row = (number | null)[]
 
 const rowOf = (sample: Sample): Row => [
   ...FIELDS.map((field) => sample[field]),
   ...DROP_REASONS.map((reason) => sample.drops[reason]),
-  ...PUBACK.map((field) => sample.puback?.[field] ?? null),
+  ...LATENCIES.flatMap((of) => LATENCY.map((field) => sample[of]?.[field] ?? null)),
 ]
 
 function sampleOf(row: Row): Sample {
   const named = <T extends string>(names: readonly T[], from: number) =>
     Object.fromEntries(names.map((name, at) => [name, row[from + at]])) as Record<T, number>
+  const latency = (from: number) => (row[from] === null ? null : named(LATENCY, from))
   return {
     ...named(FIELDS, 0),
     drops: named(DROP_REASONS, FIELDS.length),
-    puback: row.at(-1) === null ? null : named(PUBACK, COLUMNS),
+    puback: latency(COLUMNS),
+    delivery: latency(COLUMNS + LATENCY.length),
   }
 }
 
@@ -69,11 +72,12 @@ export function readSeen(store: Store | null, broker: string, now: number): Samp
 }
 
 function isRow(row: unknown): row is Row {
-  if (!Array.isArray(row) || row.length !== COLUMNS + PUBACK.length) return false
-  const [counts, puback] = [row.slice(0, COLUMNS), row.slice(COLUMNS)]
-  return (
-    counts.every(Number.isFinite) && (puback.every(Number.isFinite) || puback.every((one) => one === null))
+  if (!Array.isArray(row) || row.length !== COLUMNS + LATENCIES.length * LATENCY.length) return false
+  const latencies = LATENCIES.map((_, at) =>
+    row.slice(COLUMNS + at * LATENCY.length).slice(0, LATENCY.length),
   )
+  const isLatency = (of: unknown[]) => of.every(Number.isFinite) || of.every((one) => one === null)
+  return row.slice(0, COLUMNS).every(Number.isFinite) && latencies.every(isLatency)
 }
 
 /** Stores the samples of brokers. When a tab has seen more than `BROKERS_MAX` brokers, some are left out. */

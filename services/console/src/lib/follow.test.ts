@@ -1,12 +1,13 @@
 import { expect, test } from 'vitest'
-import type { MessageReceiver, StoredMessage, StoredMessages } from '../api/stored'
-import { type Followed, follow, LISTED_MAX, receiptOf } from './follow'
+import type { MessageReceiver, RemovedMessages, StoredMessage, StoredMessages } from '../api/stored'
+import { type Followed, follow, LISTED_MAX, receiptOf, removalAt } from './follow'
 
 const FILTER = 'hall/#'
 const receiver = (client_id: string, state: MessageReceiver['state']): MessageReceiver => ({
   client_id,
   filter: FILTER,
   state,
+  acknowledged_by_ms: null,
 })
 
 const message = (
@@ -27,9 +28,26 @@ const message = (
   ...more,
 })
 
-const answer = (items: StoredMessage[], trimmed = 0, more: Partial<StoredMessages> = {}): StoredMessages => ({
+const removal = (
+  published_from_ms: number,
+  published_to_ms: number,
+  last_at_ms = 2_900,
+): RemovedMessages => ({
+  reason: 'queue_size',
+  first_at_ms: 2_800,
+  last_at_ms,
+  published_from_ms,
+  published_to_ms,
+  messages: 3,
+})
+
+const answer = (
+  items: StoredMessage[],
+  removed: RemovedMessages[] = [],
+  more: Partial<StoredMessages> = {},
+): StoredMessages => ({
   items,
-  filters: [{ filter: FILTER, subscriptions: 1, trimmed }],
+  filters: [{ filter: FILTER, subscriptions: 1, trimmed: removed.length, removed }],
   incomplete: false,
   ...more,
 })
@@ -61,9 +79,10 @@ test('an acknowledgement before the page looked is after the publication', () =>
 test.each([
   ['acknowledged', message('1', [receiver('a', 'in_flight')]), answer([])],
   ['expired', message('1', [receiver('a', 'waiting')], { expires_at_ms: 2_500 }), answer([])],
-  ['limit', message('1', [receiver('a', 'waiting')]), answer([], 3)],
-  ['unsubscribed', message('1', [receiver('a', 'waiting')]), answer([], 0, { filters: [] })],
-  ['acknowledged', message('1', [receiver('a', 'acknowledged')]), answer([], 3)],
+  ['removed', message('1', [receiver('a', 'waiting')]), answer([], [removal(900, 1_100)])],
+  ['acknowledged', message('1', [receiver('a', 'waiting')]), answer([], [removal(1_001, 1_100)])],
+  ['unsubscribed', message('1', [receiver('a', 'waiting')]), answer([], [], { filters: [] })],
+  ['acknowledged', message('1', [receiver('a', 'acknowledged')]), answer([], [removal(900, 1_100)])],
 ])('a message leaves the store: %s', (why, before, after) => {
   const [gone] = followed(answer([before]), after).messages
   expect(gone?.gone).toMatchObject({ why, from: 2_000, to: 3_000 })
@@ -72,9 +91,13 @@ test.each([
 test('a message that left stays with its reason while later answers come', () => {
   const one = message('1', [receiver('a', 'waiting')])
   const two = message('2', [receiver('a', 'waiting')])
-  const known = followed(answer([one]), answer([], 4), answer([two], 9))
+  const known = followed(
+    answer([one]),
+    answer([], [removal(900, 1_100)]),
+    answer([two], [removal(1_200, 1_300)]),
+  )
   expect(known.messages.map(({ position }) => position)).toEqual(['2', '1'])
-  expect(known.messages[1]?.gone).toMatchObject({ why: 'limit', removed: 4 })
+  expect(known.messages[1]?.gone).toMatchObject({ why: 'removed', removal: removal(900, 1_100) })
 })
 
 test('an answer that has no place for an earlier message does not say that it is gone', () => {
@@ -83,5 +106,13 @@ test('an answer that has no place for an earlier message does not say that it is
   )
   const early = message('100', [receiver('a', 'waiting')])
   expect(followed(answer([early]), answer(full)).messages).toHaveLength(LISTED_MAX)
-  expect(followed(answer([early]), answer([], 0, { incomplete: true })).messages).toHaveLength(0)
+  expect(followed(answer([early]), answer([], [], { incomplete: true })).messages).toHaveLength(0)
+})
+
+test('the latest removal of a time is found', () => {
+  const [early, late] = [removal(900, 1_100), removal(1_000, 1_200, 3_500)]
+  const { filters } = answer([], [early, late])
+  expect(removalAt(filters, 950)).toEqual(early)
+  expect(removalAt(filters, 1_050)).toEqual(late)
+  expect(removalAt(filters, 899)).toBeNull()
 })

@@ -1,7 +1,8 @@
-// Follows stored messages while a page is open: when each receiver acknowledged them, and why they left the store. The API says how
-// far each receiver is and no time, so the page compares two answers: a change between them happened in the time between them.
+// Follows stored messages while a page is open: when each receiver acknowledged them, and why they left the store. The API has the
+// time of an acknowledgement only for offline sessions, so the page compares two answers: a change between them happened in the time
+// between them. Each answer has the removals by limits and operators, with time and reason.
 
-import type { MessageReceiver, StoredMessage, StoredMessages } from '../api/stored'
+import type { MessageReceiver, RemovedMessages, StoredMessage, StoredMessages } from '../api/stored'
 
 /** The API returns as many messages at most: an earlier one may still be stored. */
 export const LISTED_MAX = 50
@@ -15,13 +16,13 @@ export interface Between {
   to: number
 }
 
-/** Why a message is no longer stored. `limit`: a limit removed messages of its filter at that time, so probably this one, too.
- * `unsubscribed`: no session has its filter any more. */
-export type Gone = 'acknowledged' | 'expired' | 'limit' | 'unsubscribed'
+/** Why a message is no longer stored. `removed`: a limit or an operator removed it. `unsubscribed`: no session has its filter any
+ * more. */
+export type Gone = 'acknowledged' | 'expired' | 'removed' | 'unsubscribed'
 
 export interface FollowedMessage extends StoredMessage {
   /** Null while the message is stored. */
-  gone: (Between & { why: Gone; removed: number }) | null
+  gone: (Between & { why: Gone; removal: RemovedMessages | null }) | null
 }
 
 export interface Followed {
@@ -31,7 +32,6 @@ export interface Followed {
   messages: readonly FollowedMessage[]
   /** When each receiver acknowledged each message. `from` is the time of publication when the page was not yet open. */
   acknowledged: ReadonlyMap<string, Between>
-  trimmed: ReadonlyMap<string, number>
 }
 
 export const receiptOf = ({ position }: StoredMessage, { client_id, filter }: MessageReceiver) =>
@@ -39,20 +39,18 @@ export const receiptOf = ({ position }: StoredMessage, { client_id, filter }: Me
 
 /** Adds the answer of the time `at`. */
 export function follow(before: Followed | null, found: StoredMessages, at: number): Followed {
-  const trimmed = new Map(found.filters.map(({ filter, trimmed }) => [filter, trimmed]))
   const stored = found.items.map((message): FollowedMessage => ({ ...message, gone: null }))
   const names = new Set(found.items.map(({ position }) => position))
   const others = (before?.messages ?? []).filter(({ position }) => !names.has(position))
   const listed = others.filter((message) => message.gone || !mayBeStored(message, found))
   const left = listed
-    .map((message) => (message.gone ? message : { ...message, gone: goneOf(message, before, trimmed, at) }))
+    .map((message) => (message.gone ? message : { ...message, gone: goneOf(message, before, found, at) }))
     .slice(0, LEFT_MAX)
   const messages = [...stored, ...left].sort((one, other) => (one.position < other.position ? 1 : -1))
   return {
     at,
     messages,
     acknowledged: receiptsOf(before, messages, at),
-    trimmed,
   }
 }
 
@@ -65,13 +63,11 @@ function mayBeStored({ position }: StoredMessage, { items, incomplete }: StoredM
 function goneOf(
   message: FollowedMessage,
   before: Followed | null,
-  trimmed: ReadonlyMap<string, number>,
+  { filters }: StoredMessages,
   at: number,
 ): FollowedMessage['gone'] {
-  const removed = message.filters.reduce(
-    (sum, filter) => sum + Math.max(0, (trimmed.get(filter) ?? 0) - (before?.trimmed.get(filter) ?? 0)),
-    0,
-  )
+  const own = filters.filter(({ filter }) => message.filters.includes(filter))
+  const removal = removalAt(own, message.at_ms)
   const why = (): Gone => {
     if (
       message.waiting + message.in_flight === 0 &&
@@ -79,10 +75,19 @@ function goneOf(
     )
       return 'acknowledged'
     if (message.expires_at_ms && message.expires_at_ms <= at) return 'expired'
-    if (removed > 0) return 'limit'
-    return message.filters.some((filter) => trimmed.has(filter)) ? 'acknowledged' : 'unsubscribed'
+    if (removal) return 'removed'
+    return own.length > 0 ? 'acknowledged' : 'unsubscribed'
   }
-  return { from: before?.at ?? message.at_ms, to: at, why: why(), removed }
+  return { from: before?.at ?? message.at_ms, to: at, why: why(), removal }
+}
+
+/** The latest removal that messages published at `at` were in. */
+export function removalAt(filters: StoredMessages['filters'], at: number): RemovedMessages | null {
+  const all = filters.flatMap(({ removed }) => removed)
+  const then = all.filter(
+    ({ published_from_ms, published_to_ms }) => published_from_ms <= at && at <= published_to_ms,
+  )
+  return then.toSorted((one, other) => other.last_at_ms - one.last_at_ms)[0] ?? null
 }
 
 function receiptsOf(before: Followed | null, messages: readonly FollowedMessage[], at: number) {

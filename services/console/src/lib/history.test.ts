@@ -83,6 +83,7 @@ test('a step that nobody measured is a gap, and rates count the measured time al
     stored_bytes: 0,
     drops,
     puback: null,
+    delivery: { messages: 3, p50_ms: 0.2, p99_ms: 0.4 },
   }
   const points = [{ from_ms: 0 }, { from_ms: 60_000, values }, { from_ms: 120_000, values: null }]
   const series = seriesOf({ step: 'minute', step_ms: 60_000, points })
@@ -90,6 +91,7 @@ test('a step that nobody measured is a gap, and rates count the measured time al
   expect(series.edges).toEqual([0, 60, 120, 180])
   expect(series.of(({ connections }) => connections)).toEqual([null, 2.5, null])
   expect(series.of(({ puback }) => puback?.p99_ms)).toEqual([null, null, null])
+  expect(series.of(({ delivery }) => delivery?.p99_ms)).toEqual([null, 0.4, null])
   expect(series.perSecond(({ messages_in }) => messages_in)).toEqual([null, 2, null])
   expect(seriesOf({ step: 'minute', step_ms: 60_000, points: [] }).edges).toEqual([])
 })

@@ -24,7 +24,7 @@ use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, streams};
 use crate::domain::{ConnectToken, LiveBroker, NewConnectToken, Permission};
 use crate::limits::{REQUEST_TIME_MAX, STREAM_MAX};
-use crate::live::{PublishRequest, Published, TailEvent, UserProperty};
+use crate::live::{MessageProperties, PublishRequest, Published, TailEvent};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -76,21 +76,6 @@ struct NewMessage {
     /// Properties of MQTT 5.0.
     #[serde(default, deserialize_with = "object")]
     properties: MessageProperties,
-}
-
-/// Properties of a message (MQTT 5.0).
-#[derive(Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-struct MessageProperties {
-    #[schema(example = "application/json", max_length = 65535)]
-    content_type: Option<String>,
-    response_topic: Option<String>,
-    /// Data that the responder repeats, in base64.
-    correlation_data_base64: Option<String>,
-    /// Seconds after which the message is no longer delivered.
-    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
-    message_expiry_s: Option<u32>,
-    user_properties: Vec<UserProperty>,
 }
 
 fn one() -> u8 {

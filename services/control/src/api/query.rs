@@ -7,6 +7,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::{OpenApi, RefOr};
@@ -49,6 +50,11 @@ impl Known {
         let path = path.strip_prefix(self.prefix).unwrap_or(path);
         let method = if method == Method::HEAD { Method::GET } else { method.clone() };
         let Some(known) = self.names.get(&(method, path.to_owned())) else { return Ok(()) };
+        // Parsing would replace bytes that are not UTF-8, and so name another topic, for example.
+        if let Some(pair) = query.split('&').find(|pair| percent_decode_str(pair).decode_utf8().is_err()) {
+            let name = percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy();
+            return Err(wrong(&name, "is not UTF-8"));
+        }
         let is_known = |name: &str| known.iter().any(|known| known == name);
         match form_urlencoded::parse(query.as_bytes()).find(|(name, _)| !is_known(name)) {
             None => Ok(()),

@@ -201,6 +201,10 @@ impl Control {
             seen.check(Some(old.version))?;
             let record = input.record(&old.value)?;
             record.validate()?;
+            if let Some(webhook) = &record.webhook {
+                let stored = old.value.webhook.as_ref().map(|webhook| webhook.url.as_str());
+                self.check_called("webhook.url", &webhook.url, stored)?;
+            }
             let group = record.webhook.as_ref().and_then(|webhook| webhook.group.as_deref());
             check_group(tx, broker.id, "webhook.group", group).await?;
             let version = put(tx, broker.id, &record).await?;

@@ -4,8 +4,8 @@ use millrace_access::model::Invalid;
 
 use super::{Error, Result, names};
 use crate::limits::{
-    EMAIL_BYTES_MAX, EMAIL_LOCAL_BYTES_MAX, NAME_CHARS_MAX, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN,
-    PASSWORD_CHARS_READ, PASSWORD_PART_CHARS_MIN, PASSWORD_SCORE_MIN,
+    EMAIL_BYTES_MAX, EMAIL_LOCAL_BYTES_MAX, END_MS_MAX, NAME_CHARS_MAX, PASSWORD_BYTES_MAX,
+    PASSWORD_CHARS_MIN, PASSWORD_CHARS_READ, PASSWORD_PART_CHARS_MIN, PASSWORD_SCORE_MIN,
 };
 use crate::secret::Secret;
 
@@ -23,6 +23,16 @@ impl Fields {
             self.add(field, format!("must have 1 to {NAME_CHARS_MAX} characters"));
         } else if let Err(what) = names::check(name) {
             self.add(field, what);
+        }
+    }
+
+    pub(super) fn end(&mut self, field: &str, at_ms: Option<u64>, now_ms: u64) {
+        match at_ms {
+            Some(at_ms) if at_ms <= now_ms => self.add(field, "is over already"),
+            Some(at_ms) if at_ms > now_ms + END_MS_MAX => {
+                self.add(field, "is more than 100 years ahead: send unix milliseconds, or null for no end");
+            }
+            _ => {}
         }
     }
 
@@ -58,6 +68,12 @@ impl Fields {
     pub(super) fn done(self) -> Result<()> {
         if self.0.is_empty() { Ok(()) } else { Err(Error::Invalid(self.0)) }
     }
+}
+
+pub(super) fn check_end(at_ms: Option<u64>, now_ms: u64) -> Result<()> {
+    let mut fields = Fields::default();
+    fields.end("expires_at_ms", at_ms, now_ms);
+    fields.done()
 }
 
 fn is_dot_string(local: &str) -> bool {

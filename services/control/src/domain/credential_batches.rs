@@ -13,6 +13,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::check::check_end;
 use super::credentials::{check_others, check_room, shown};
 use super::difference::{difference, with};
 use super::parts::check_group;
@@ -76,6 +77,7 @@ impl Control {
                 let tx = &change.tx;
                 let broker =
                     brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
+                check_end(input.expires_at_ms, change.now_ms)?;
                 check_group(tx, broker.id, "group", input.group.as_deref()).await?;
                 let all = &accounts::credentials(broker.id);
                 let is_taken = |user: String| async move {

@@ -15,6 +15,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::check::check_end;
 use super::difference::{difference, with};
 use super::parts::{Precondition, Versioned, check_group};
 use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, names};
@@ -165,6 +166,7 @@ impl Control {
                     ..model::Credential::default()
                 };
                 record.validate()?;
+                check_end(input.expires_at_ms, change.now_ms)?;
                 check_look(&record.user)?;
                 check_group(tx, broker.id, "group", input.group.as_deref()).await?;
                 let all = accounts::credentials(broker.id);
@@ -284,6 +286,9 @@ impl Control {
             let before = record.clone();
             edit(&mut record, change.now_ms);
             record.validate()?;
+            if record.expires_at_ms != before.expires_at_ms {
+                check_end(record.expires_at_ms, change.now_ms)?;
+            }
             check_group(tx, broker.id, "group", record.group.as_deref()).await?;
             let version = accounts::credentials(broker.id).put(tx, user.as_bytes(), &record).await?;
             touch(tx, broker.id)?;

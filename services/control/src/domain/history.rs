@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use millrace_layers::metering::{self, DROP_REASONS, DropCause, Point, Resolution};
+use millrace_layers::metering::{self, DROP_REASONS, DropCause, LatencyClasses, Point, Resolution};
 use millrace_layers::{catalog, recount};
 use millrace_storage::Read;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,8 @@ pub struct HistoryValues {
     pub stored_bytes: u64,
     /// Null: no message was stored.
     pub puback: Option<PubackLatency>,
+    /// Null: no delivery was measured.
+    pub delivery: Option<DeliveryLatency>,
 }
 
 /// Dropped messages by reason.
@@ -101,6 +103,16 @@ pub struct PubackLatency {
     pub p99_ms: f64,
 }
 
+/// Time from reading a PUBLISH of any QoS until an event loop has handed it to its connected subscribers. The server
+/// measures the first PUBLISH of every 17th read of a loop, and counts as for `PubackLatency`. A message that came from
+/// another server is not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeliveryLatency {
+    pub messages: u64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+}
+
 impl From<[u64; DROP_REASONS]> for Drops {
     fn from(drops: [u64; DROP_REASONS]) -> Self {
         let of = |reason: DropCause| drops[reason as usize];
@@ -117,11 +129,24 @@ impl From<[u64; DROP_REASONS]> for Drops {
 
 impl PubackLatency {
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn of(point: &Point) -> Option<Self> {
-        let ms = |share| point.latency_us(share).map(|us| us as f64 / 1_000.0);
-        Some(Self { messages: point.latencies.iter().sum(), p50_ms: ms(0.5)?, p99_ms: ms(0.99)? })
+        let (messages, p50_ms, p99_ms) = count_p50_p99_ms(&point.latencies)?;
+        Some(Self { messages, p50_ms, p99_ms })
     }
+}
+
+impl DeliveryLatency {
+    #[must_use]
+    pub fn of(point: &Point) -> Option<Self> {
+        let (messages, p50_ms, p99_ms) = count_p50_p99_ms(&point.deliveries)?;
+        Some(Self { messages, p50_ms, p99_ms })
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn count_p50_p99_ms(classes: &LatencyClasses) -> Option<(u64, f64, f64)> {
+    let ms = |share| metering::latency_us(classes, share).map(|us| us as f64 / 1_000.0);
+    Some((classes.iter().sum(), ms(0.5)?, ms(0.99)?))
 }
 
 impl From<&Point> for HistoryValues {
@@ -138,6 +163,7 @@ impl From<&Point> for HistoryValues {
             stored_messages: point.stored_messages,
             stored_bytes: point.stored_bytes,
             puback: PubackLatency::of(point),
+            delivery: DeliveryLatency::of(point),
         }
     }
 }

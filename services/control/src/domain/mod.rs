@@ -60,6 +60,7 @@ use std::sync::{Arc, OnceLock};
 
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::{Store, accounts::keys};
+use millrace_outgoing::{CallError, CallSettings};
 use millrace_storage::{Database, Read, Transaction};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -82,7 +83,8 @@ pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use error::{Error, Result};
 pub use former::FormerTenant;
 pub use history::{
-    Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, MetricsHistory, PubackLatency,
+    DeliveryLatency, Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, MetricsHistory,
+    PubackLatency,
 };
 pub use incidents::{Incident, IncidentKind};
 pub use invitations::{Invitation, NewInvitation};
@@ -160,6 +162,7 @@ struct Inner {
     /// For links that an operator passes on.
     console: OnceLock<String>,
     audit_kept_ms: OnceLock<u64>,
+    calls: OnceLock<CallSettings>,
 }
 
 impl Control {
@@ -186,6 +189,7 @@ impl Control {
             printed: OnceLock::new(),
             console: OnceLock::new(),
             audit_kept_ms: OnceLock::new(),
+            calls: OnceLock::new(),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -220,6 +224,33 @@ impl Control {
     /// Removes entries of audit logs after this time; without a call they stay. Only the first call counts.
     pub fn keep_audit_for(&self, days: u32) {
         let _ = self.0.audit_kept_ms.set(u64::from(days) * DAY_MS);
+    }
+
+    /// How servers of the region call tenants' URLs. Only the first call counts.
+    pub fn calls_by(&self, settings: CallSettings) {
+        let _ = self.0.calls.set(settings);
+    }
+
+    /// Refuses a new URL that no server would call; a stored one stays, because the operator's settings may have changed.
+    fn check_called(&self, field: &str, url: &str, stored: Option<&str>) -> Result<()> {
+        if stored == Some(url) {
+            return Ok(());
+        }
+        let checked = match self.0.calls.get() {
+            Some(settings) => settings.check(url),
+            None => CallSettings::default().check(url),
+        };
+        let what = match checked {
+            Ok(()) => return Ok(()),
+            Err(CallError::Forbidden) => {
+                "has a private or loopback address, which this server does not call; its operator can allow networks with \
+                 the setting outgoing_allow"
+                    .to_owned()
+            }
+            Err(CallError::Insecure) => "must start with https://".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(Error::field(field, what))
     }
 
     fn audit_kept_ms(&self) -> Option<u64> {

@@ -3,7 +3,7 @@
 //! The operations are the same for all kinds; the trait [`Part`] holds what differs.
 
 use millrace_access::jwt::Issuer;
-use millrace_access::model::{Ban, Checked, ClientCa, Group, JwtIssuer};
+use millrace_access::model::{Ban, Checked, ClientCa, Group, JwtIssuer, JwtKey};
 use millrace_access::x509::Authority;
 use millrace_layers::{
     BrokerId,
@@ -47,6 +47,9 @@ pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'sta
 
     fn all(broker: BrokerId) -> Collection;
     fn check(&self) -> Checked;
+    fn called(&self) -> Option<(&'static str, &str)> {
+        None
+    }
     /// The group whose rules the part gives to clients.
     fn group(&self) -> Option<&str> {
         None
@@ -130,6 +133,10 @@ impl Control {
             let mut part = input.clone();
             part.settle(name, change.now_ms, old.as_ref().map(|old| &old.value));
             part.check()?;
+            if let Some((field, url)) = part.called() {
+                let stored = old.as_ref().and_then(|old| old.value.called());
+                self.check_called(field, url, stored.map(|(_, url)| url))?;
+            }
             check_group(tx, broker.id, "group", part.group()).await?;
             let others = all.page::<P>(tx, None, P::MAX, Read::Serializable).await?.items;
             if old.is_none() {
@@ -259,13 +266,18 @@ impl Part for JwtIssuer {
         Issuer::new(self.clone()).map(|_| ())
     }
 
+    fn called(&self) -> Option<(&'static str, &str)> {
+        match &self.key {
+            JwtKey::Jwks { url } => Some(("key.url", url)),
+            _ => None,
+        }
+    }
+
     fn group(&self) -> Option<&str> {
         self.group.as_deref()
     }
 
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
-        use millrace_access::model::JwtKey;
-
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
         // Answers omit the secret, so a caller that sends an answer back does not have it: the stored secret stays.

@@ -220,9 +220,7 @@ impl NewToken {
         if scopes.is_empty() {
             fields.add("scopes", "name at least one");
         }
-        if self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
-            fields.add("expires_at_ms", "is over already");
-        }
+        fields.end("expires_at_ms", self.expires_at_ms, now_ms);
         fields.done()?;
         Ok(scopes)
     }

@@ -49,6 +49,10 @@ impl Part for Webhook {
         self.validate()
     }
 
+    fn called(&self) -> Option<(&'static str, &str)> {
+        Some(("url", &self.url))
+    }
+
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);

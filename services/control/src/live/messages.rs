@@ -25,6 +25,21 @@ pub struct UserProperty {
     pub value: String,
 }
 
+/// Properties of a message (MQTT 5.0).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MessageProperties {
+    #[schema(example = "application/json", max_length = 65535)]
+    pub content_type: Option<String>,
+    pub response_topic: Option<String>,
+    /// Data that the responder repeats, in base64.
+    pub correlation_data_base64: Option<String>,
+    /// Seconds after which the message is no longer delivered.
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
+    pub message_expiry_s: Option<u32>,
+    pub user_properties: Vec<UserProperty>,
+}
+
 /// Result of publishing a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Published {
@@ -38,7 +53,8 @@ pub struct Published {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct StoredMessages {
     /// The newest message first. The store removes a message when the only session of its filter has acknowledged it,
-    /// or at a limit of the queue. With several sessions it stays until a limit removes it.
+    /// when the last session of its filter ends or unsubscribes, or for a reason of `removed`. With several sessions it
+    /// stays until such a reason.
     pub items: Vec<StoredMessage>,
     /// Filters of stored sessions that match the topic. Empty: no session needs the messages of this topic stored.
     pub filters: Vec<StoringFilter>,
@@ -79,6 +95,10 @@ pub struct MessageReceiver {
     pub filter: String,
     /// How far the session has come with the message.
     pub state: ReceiverState,
+    /// The latest time of the acknowledgement, in unix milliseconds: when the session's connection ended. The store has
+    /// one position for each session and no time for each message. So this is null while the session is connected, for
+    /// a group, and without an acknowledgement.
+    pub acknowledged_by_ms: Option<u64>,
 }
 
 /// How far a session has come with a message.
@@ -103,6 +123,36 @@ pub struct StoringFilter {
     pub subscriptions: u64,
     /// Messages on all topics of this filter that a limit removed before each session had them.
     pub trimmed: u64,
+    /// The latest first. A message that is neither in `items` nor within one of them was acknowledged by each session, or
+    /// had expired.
+    pub removed: Vec<RemovedMessages>,
+}
+
+/// Messages of a filter that were removed before each session had them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RemovedMessages {
+    pub reason: RemovalReason,
+    /// First and last removal, in unix milliseconds; removals for one reason within a minute are joined.
+    pub first_at_ms: u64,
+    pub last_at_ms: u64,
+    /// When the oldest and the newest of the messages were published, in unix milliseconds.
+    pub published_from_ms: u64,
+    pub published_to_ms: u64,
+    pub messages: u64,
+}
+
+/// Why stored messages were removed before each session had them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RemovalReason {
+    /// They were older than the limit on the age of waiting messages.
+    QueueAge,
+    /// The queue had more messages or bytes than the limit of a session.
+    QueueSize,
+    /// All queues of the broker together had more bytes than their limit.
+    BrokerQueueBytes,
+    /// An operator purged the queue.
+    Purged,
 }
 
 /// A level in the tree of topics.
@@ -139,9 +189,7 @@ pub struct RetainedMessage {
     /// The fields of a list.
     #[serde(flatten)]
     pub retained: Retained,
-    /// Names and values of its properties.
-    #[schema(value_type = Vec<Vec<String>>)]
-    pub properties: Vec<(String, String)>,
+    pub properties: MessageProperties,
     /// The payload, if it is UTF-8.
     pub payload: Option<String>,
     /// The payload in base64, if it is not UTF-8.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{ClientDetails, UserProperty};
+use super::{ClientDetails, MessageProperties};
 
 /// An event in a tail, the stream of messages that a broker's clients publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,7 @@ pub struct TailMessage {
     pub payload_base64: Option<String>,
     /// Bytes of the whole payload. The tail cuts a payload off that is longer than a limit.
     pub payload_bytes: u64,
-    /// User properties, and the standard properties by their names.
-    pub properties: Vec<UserProperty>,
+    pub properties: MessageProperties,
 }
 
 /// Messages that the tail left out.

@@ -10,7 +10,6 @@ use serde_json::json;
 
 use crate::tools::{Client, Region};
 
-/// A credential as the pods read it.
 pub(crate) async fn stored(region: &Region, ann: &Client, broker: &str, user: &str) -> Credential {
     let name = ann.get(broker).await.text("/name").to_owned();
     let (name, user) = (name.as_bytes(), user.as_bytes());
@@ -255,4 +254,42 @@ async fn credentials_are_found_by_the_beginning_of_their_user_name() {
     let next = next.unwrap();
     assert_eq!(found(&format!("search=pump&limit=2&cursor={next}")).await, ("pumpe".into(), None));
     assert_eq!(found(&format!("search=a&cursor={next}")).await.0, "", "a cursor of another search");
+}
+
+#[tokio::test]
+async fn an_end_is_in_the_future_and_not_too_far_ahead() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (now_ms, year_ms) = (1_000_000_000_000_u64, 366 * 24 * 3_600_000);
+    let tokens = format!("/organisations/{}/tokens", ann.organisation);
+    let (credentials, batch) = (format!("{broker}/credentials"), format!("{broker}/credential-batches"));
+    let mut number = 0;
+    for (ends, status) in [
+        (0, StatusCode::UNPROCESSABLE_ENTITY),
+        (now_ms, StatusCode::UNPROCESSABLE_ENTITY),
+        (now_ms + 101 * year_ms, StatusCode::UNPROCESSABLE_ENTITY),
+        (u64::MAX, StatusCode::UNPROCESSABLE_ENTITY),
+        (now_ms + 1, StatusCode::CREATED),
+        (now_ms + 99 * year_ms, StatusCode::CREATED),
+    ] {
+        number += 1;
+        for (path, mut body) in [
+            (&tokens, json!({ "name": "a", "scopes": ["audit:read"] })),
+            (&credentials, json!({ "user": format!("one-{number}") })),
+            (&batch, json!({ "devices": [{ "user": format!("two-{number}") }] })),
+        ] {
+            body["expires_at_ms"] = json!(ends);
+            let answer = ann.post(path, body).await;
+            answer.is(status);
+            if status == StatusCode::UNPROCESSABLE_ENTITY {
+                assert_eq!(answer.text("/fields/0/field"), "expires_at_ms", "{path}: {}", answer.body);
+            }
+        }
+    }
+    let one = format!("{credentials}/one-5");
+    let change = |ends: u64, enabled: bool| json!({ "enabled": enabled, "expires_at_ms": ends });
+    ann.put(&one, "*", change(now_ms - 1, true)).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    region.clock.move_on(2);
+    ann.put(&one, "*", change(now_ms + 1, false)).await.is(StatusCode::OK);
 }

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::tools::{Client, Region};
 
-/// The clock of tests.
 const NOW_MS: u64 = 1_000_000_000_000;
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -24,12 +23,15 @@ async fn id_of(region: &Region, broker: &str) -> BrokerId {
 async fn count(region: &Region, broker: BrokerId, resolution: Resolution, from_ms: u64, messages_in: u64) {
     let mut latencies = Point::default().latencies;
     latencies[6] = messages_in;
+    let mut deliveries = Point::default().deliveries;
+    deliveries[0] = 1;
     let point = Point {
         end_ms: resolution.window_ms(),
         connected_ms: 3 * resolution.window_ms(),
         messages_in,
         drops: [0, 2, 0, 0, 0, 1],
         latencies,
+        deliveries,
         ..Point::default()
     };
     let said = UsageReport {
@@ -94,6 +96,8 @@ async fn each_step_has_the_sum_of_its_points_and_a_step_without_points_is_null()
     assert_eq!((&values["drops"]["queue_full"], &values["drops"]["stored_limit"]), (&json!(2), &json!(1)));
     let puback = &values["puback"];
     assert_eq!((&puback["messages"], &puback["p50_ms"]), (&json!(4), &json!(3.75)));
+    let delivery = &values["delivery"];
+    assert_eq!((&delivery["messages"], &delivery["p50_ms"]), (&json!(1), &json!(0.05)));
 }
 
 #[tokio::test]

@@ -162,6 +162,9 @@ async fn an_unknown_or_wrong_query_parameter_is_refused_with_what_there_is() {
         (ann.own("/brokers?limit=0"), "limit", "between 1 and 200"),
         (ann.own("/brokers?cursor=%21"), "cursor", "is none that"),
         ("/openapi.json?x".into(), "x", "takes no parameters"),
+        (format!("{broker}/messages?topic=%ff"), "topic", "is not UTF-8"),
+        (format!("{broker}/retained/message?topic=a%ED%A0%80"), "topic", "is not UTF-8"),
+        (ann.own("/audit?%ff=1"), "\u{fffd}", "is not UTF-8"),
     ] {
         let refused = ann.get(&path).await;
         let field = &refused.is(StatusCode::BAD_REQUEST).body["fields"][0];

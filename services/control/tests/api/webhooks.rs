@@ -5,6 +5,7 @@ use millrace_access::model::Webhook;
 use millrace_layers::streams::ReadLimit;
 use millrace_layers::webhooks::{self, DeliveryRecord, Failure, Outcome, Taken, WebhookId};
 use millrace_layers::{LayerError, accounts, catalog};
+use millrace_outgoing::CallSettings;
 use millrace_storage::Read;
 use serde_json::{Value, json};
 
@@ -150,7 +151,65 @@ async fn a_filter_that_is_none_of_topics_is_refused() {
     ann.put(&format!("{broker}/webhooks/one"), "", body).await.is(StatusCode::UNPROCESSABLE_ENTITY);
 }
 
-/// The webhook as the pods read it.
+#[tokio::test]
+async fn a_url_that_no_server_would_call_is_refused_when_it_is_stored() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    for url in
+        ["http://127.0.0.1:1/", "https://169.254.169.254/latest", "https://[::1]/", "https://localhost/"]
+    {
+        let hook = json!({ "url": url, "events": ["connect"] });
+        let issuer = json!({ "algorithms": ["RS256"], "key": { "kind": "jwks", "url": url } });
+        let access = json!({ "webhook": { "url": url } });
+        for (path, field, body) in [
+            ("webhooks/one", "url", hook),
+            ("jwt-issuers/one", "key.url", issuer),
+            ("access", "webhook.url", access),
+        ] {
+            let condition = if path == "access" { "*" } else { "" };
+            let answer = ann.put(&format!("{broker}/{path}"), condition, body).await;
+            answer.is(StatusCode::UNPROCESSABLE_ENTITY);
+            assert_eq!(answer.text("/fields/0/field"), field, "{url}: {}", answer.body);
+            assert!(answer.text("/fields/0/detail").contains("private or loopback"), "{}", answer.body);
+        }
+    }
+    let plain = json!({ "url": "http://8.8.8.8/", "events": ["connect"] });
+    let answer = ann.put(&format!("{broker}/webhooks/one"), "", plain).await;
+    assert_eq!(answer.text("/fields/0/detail"), "must start with https://", "{}", answer.body);
+    let named = json!({ "url": "https://10.0.0.1.nip.io/", "events": ["connect"] });
+    ann.put(&format!("{broker}/webhooks/one"), "", named).await.is(StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_network_that_the_operator_allows_may_be_stored() {
+    let region = Region::new().await;
+    let allow = vec!["127.0.0.0/8".parse().unwrap()];
+    region.control.calls_by(CallSettings { allow, ..CallSettings::default() });
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let path = format!("{broker}/webhooks/one");
+    let hook = |url: &str| json!({ "url": url, "events": ["connect"] });
+    ann.put(&path, "", hook("http://127.0.0.1:1/")).await.is(StatusCode::CREATED);
+    ann.put(&path, "*", hook("http://10.0.0.1/")).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn a_stored_url_stays_when_the_operator_allows_its_network_no_more() {
+    let region = Region::new().await;
+    let (ann, path, id) = with_webhook(&region).await;
+    let mut stored = stored(&region, id).await;
+    stored.url = "http://127.0.0.1:1/".into();
+    let written = region.store.run(|tx| {
+        let stored = stored.clone();
+        async move { accounts::webhooks(id).put(&tx, b"orders", &stored).await }
+    });
+    written.await.unwrap();
+    let hook = |url: &str| json!({ "url": url, "events": ["connect"] });
+    ann.put(&path, "*", hook("http://127.0.0.1:1/")).await.is(StatusCode::NO_CONTENT);
+    ann.put(&path, "*", hook("http://127.0.0.1:2/")).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}
+
 async fn stored(region: &Region, broker: u64) -> Webhook {
     let read = region.store.run(|tx| async move {
         accounts::webhooks(broker).get::<Webhook>(&tx, b"orders", Read::Snapshot).await

@@ -174,7 +174,7 @@ impl Core {
             Copies::Run { bytes, is_v5, amount, received_us } => {
                 let next = self.deliver_run_from(routes, bytes, *is_v5, *amount, *publisher, *next);
                 if next == routes.receivers(self.index).len() {
-                    self.note_delivery(*received_us);
+                    self.note_delivery(&routes.broker, *received_us);
                 }
                 next
             }

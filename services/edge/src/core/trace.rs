@@ -67,10 +67,11 @@ impl Core {
 
     /// All receivers of this loop have a message or run that was read at `received_us`.
     #[inline]
-    pub(super) fn note_delivery(&self, received_us: u32) {
+    pub(super) fn note_delivery(&self, broker: &Broker, received_us: u32) {
         if received_us != 0 {
-            let took_us = low(self.process.clock.micros()).wrapping_sub(received_us);
-            self.process.core(self.index).delivery_times.note(took_us.into());
+            let took_us = low(self.process.clock.micros()).wrapping_sub(received_us).into();
+            self.process.core(self.index).delivery_times.note(took_us);
+            broker.latencies.note_delivery(took_us);
         }
     }
 
@@ -150,7 +151,7 @@ impl Core {
         message: &Message,
         count: usize,
     ) {
-        self.note_delivery(message.received_us());
+        self.note_delivery(broker, message.received_us());
         if let (Some(began), Some(trace), Some(tracer)) =
             (began, message.trace(), &self.process.config.tracer)
         {

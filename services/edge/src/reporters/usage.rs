@@ -176,7 +176,8 @@ impl Task {
         for drops in broker.counters.iter().map(BrokerCounters::drops) {
             reading.drops.iter_mut().zip(drops).for_each(|(sum, drops)| *sum += drops);
         }
-        broker.acknowledged.add_to(&mut reading.latencies);
+        broker.latencies.acknowledged.add_to(&mut reading.latencies);
+        reading.deliveries = broker.latencies.deliveries();
         reading
     }
 
@@ -251,6 +252,7 @@ fn counted(more: &Reading) -> Point {
         bytes_out: more.delivered[1],
         latencies: more.latencies,
         drops: more.drops,
+        deliveries: more.deliveries,
         ..Point::default()
     }
 }

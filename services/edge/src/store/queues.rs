@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use millrace_layers::BrokerId;
-use millrace_layers::streams::{self, StreamId, Totals};
+use millrace_layers::streams::{self, LossReason, StreamId, StreamLimits, Totals};
 use millrace_storage::block_on;
 
 use super::Shared;
@@ -45,8 +45,17 @@ impl Keep {
 
 /// Trims a stream to `keep`, and counts the removed messages.
 pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Keep, limit: Limit) {
-    let before_ms = shared.clock.unix_now_ms().saturating_sub(keep.age_ms);
-    match block_on(shared.layers.limit_stream(broker.id, stream, before_ms, keep.totals, TRIM_ENTRIES)) {
+    let now_ms = shared.clock.unix_now_ms();
+    let limits = StreamLimits {
+        now_ms,
+        before_ms: now_ms.saturating_sub(keep.age_ms),
+        keep: keep.totals,
+        over_keep: match limit {
+            Limit::BrokerQueueBytes => LossReason::AllStreams,
+            _ => LossReason::Size,
+        },
+    };
+    match block_on(shared.layers.limit_stream(broker.id, stream, limits, TRIM_ENTRIES)) {
         Ok(removed) => {
             // The last set belongs to the reader thread, which trims.
             let counters = &broker.counters[shared.mailboxes.len() + 1];

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_access::model::Webhook;
-use millrace_layers::streams::Totals;
+use millrace_layers::streams::{LossReason, StreamLimits, Totals};
 use millrace_layers::webhooks::{self, DeliveryRecord, Outcome, Taken, WebhookId, Work};
 use millrace_layers::{LayerError, Store, accounts, catalog};
 use millrace_outgoing::{CallSettings, HttpClient};
@@ -339,8 +339,10 @@ impl Worker {
         }
         self.limited.borrow_mut().insert(name.clone(), now);
         let hook = WebhookId { broker: name.0, name: &name.1 };
-        let before_ms = self.parts.clock.unix_now_ms().saturating_sub(QUEUE_MS_MAX);
-        if let Err(error) = hook.limit(&self.parts.store, before_ms, self.keep).await {
+        let now_ms = self.parts.clock.unix_now_ms();
+        let (before_ms, keep) = (now_ms.saturating_sub(QUEUE_MS_MAX), self.keep);
+        let limits = StreamLimits { now_ms, before_ms, keep, over_keep: LossReason::Size };
+        if let Err(error) = hook.limit(&self.parts.store, limits).await {
             tracing::warn!(%error, "a webhook's queue could not be held to its limits");
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use millrace_control::{
-    AccessQuestion, ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
-    PageRequest, PubackLatency, PublishRequest, Published, Retained, RetainedMessage, SessionDetails,
-    SessionInfo, StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
+    AccessQuestion, ClientDetails, Clients, DeliveryLatency, Live, LiveAnswer, LiveBroker, LiveError,
+    Metrics, Page, PageRequest, PubackLatency, PublishRequest, Published, Retained, RetainedMessage,
+    SessionDetails, SessionInfo, StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
 };
 use millrace_layers::metering::{self, Point, Resolution};
 use millrace_layers::{Store, limits::NAME_BYTES_MAX};
@@ -111,13 +111,14 @@ impl Live for Edge {
     fn metrics<'a>(&'a self, broker: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
         Box::pin(async move {
             let (id, at_ms) = (broker.id, crate::clock::now_ms());
-            let (live, puback) = self
+            let (live, puback, delivery) = self
                 .run(|tx| async move {
                     let from_ms = at_ms.saturating_sub(2 * Resolution::Minute.window_ms());
                     let last = metering::history(&tx, id, Resolution::Minute, from_ms, at_ms).await?;
                     let mut sum = Point::default();
                     last.iter().for_each(|(_, point)| sum.add(point));
-                    Ok((metering::live(&tx, id, at_ms).await?, PubackLatency::of(&sum)))
+                    let live = metering::live(&tx, id, at_ms).await?;
+                    Ok((live, PubackLatency::of(&sum), DeliveryLatency::of(&sum)))
                 })
                 .await?;
             Ok(Metrics {
@@ -132,6 +133,7 @@ impl Live for Edge {
                 stored_messages: live.stored_messages,
                 stored_bytes: live.stored_bytes,
                 puback,
+                delivery,
             })
         })
     }

@@ -6,13 +6,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use millrace_control::{
-    LiveError, MessageReceiver, ReceiverState, StoredMessage, StoredMessages, StoringFilter,
+    LiveError, MessageReceiver, ReceiverState, RemovalReason, RemovedMessages, StoredMessage, StoredMessages,
+    StoringFilter,
 };
 use millrace_edge::stored;
 use millrace_layers::index::{self, IndexPart};
 use millrace_layers::limits::TOPIC_BYTES_MAX;
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::streams::{self, Progress, ReadLimit, StreamEntry, StreamId};
+use millrace_layers::streams::{self, LossReason, Progress, ReadLimit, StreamEntry, StreamId, StreamLoss};
 use millrace_layers::{BrokerId, Position, subscriptions};
 use millrace_storage::{Read, StoreVersion};
 
@@ -45,9 +46,17 @@ struct Reader {
     client_id: Option<String>,
     progress: Progress,
     is_connected: bool,
+    /// When its connection ended; `None` if it is connected, and for a group.
+    detached_at_ms: Option<u64>,
 }
 
 impl Reader {
+    fn of_session(client_id: String, record: sessions::Record, positions: &HashSet<Position>) -> Arc<Self> {
+        let detached_at_ms = record.is_detached().then_some(record.detached_at_ms);
+        let progress = Progress { cursor: record.cursor, acknowledged: record.acknowledged };
+        Self::new(Some(client_id), progress, positions, detached_at_ms.is_none(), detached_at_ms)
+    }
+
     /// Keeps only acknowledgements of the messages at `positions`, because a session may have
     /// thousands of others.
     fn new(
@@ -55,10 +64,11 @@ impl Reader {
         mut progress: Progress,
         positions: &HashSet<Position>,
         is_connected: bool,
+        detached_at_ms: Option<u64>,
     ) -> Arc<Self> {
         let acknowledged = |position: &Position| progress.acknowledged.contains(*position);
         progress.acknowledged = positions.iter().copied().filter(acknowledged).collect();
-        Arc::new(Self { client_id, progress, is_connected })
+        Arc::new(Self { client_id, progress, is_connected, detached_at_ms })
     }
 }
 
@@ -192,8 +202,7 @@ async fn subscribers(
         after = Some(last.to_vec());
         for (client, record, subscriptions) in page {
             let (is_connected, is_expired) = (!record.is_detached(), record.is_expired(now_ms()));
-            let progress = Progress { cursor: record.cursor, acknowledged: record.acknowledged };
-            let reader = Reader::new(Some(name(&client)), progress, positions, is_connected);
+            let reader = Reader::of_session(name(&client), record, positions);
             for of in subscriptions {
                 if own.contains(&of.stream) && !is_expired {
                     let subscriber = Subscriber { reader: reader.clone(), since: of.since };
@@ -211,7 +220,7 @@ async fn subscribers(
     };
     for id in shared {
         let progress = edge.run(|tx| async move { streams::progress(&tx, broker, id).await }).await?;
-        let reader = Reader::new(None, progress, positions, connected_groups.contains(&id));
+        let reader = Reader::new(None, progress, positions, connected_groups.contains(&id), None);
         subscribers.insert(id, vec![Subscriber { reader, since: 0 }]);
     }
     Ok((subscribers, is_cut))
@@ -228,12 +237,25 @@ async fn filters(
         let counted = edge.run(|tx| async move {
             let row = streams::stream(&tx, broker, id, Read::Snapshot).await?;
             let trimmed = row.map_or(0, |row| row.missed_since(Position::MIN).at_most);
-            Ok((subscriptions::subscribers(&tx, broker, id).await?, trimmed))
+            let subscriptions = subscriptions::subscribers(&tx, broker, id).await?;
+            Ok((subscriptions, trimmed, streams::losses(&tx, broker, id).await?))
         });
-        let (subscriptions, trimmed) = counted.await?;
-        filters.push(StoringFilter { filter: filter.clone(), subscriptions, trimmed });
+        let (subscriptions, trimmed, losses) = counted.await?;
+        let removed = losses.into_iter().rev().map(removed).collect();
+        filters.push(StoringFilter { filter: filter.clone(), subscriptions, trimmed, removed });
     }
     Ok(filters)
+}
+
+fn removed(loss: StreamLoss) -> RemovedMessages {
+    let StreamLoss { reason, first_at_ms, last_at_ms, published_from_ms, published_to_ms, entries } = loss;
+    let reason = match reason {
+        LossReason::Age => RemovalReason::QueueAge,
+        LossReason::Size => RemovalReason::QueueSize,
+        LossReason::AllStreams => RemovalReason::BrokerQueueBytes,
+        LossReason::Purged => RemovalReason::Purged,
+    };
+    RemovedMessages { reason, first_at_ms, last_at_ms, published_from_ms, published_to_ms, messages: entries }
 }
 
 fn shown(
@@ -268,6 +290,7 @@ struct Receiver<'a> {
     state: ReceiverState,
     client_id: Option<&'a str>,
     filter: &'a str,
+    acknowledged_by_ms: Option<u64>,
 }
 
 impl<'a> Receivers<'a> {
@@ -284,7 +307,10 @@ impl<'a> Receivers<'a> {
                 let subscribed_before = client_id.is_none() || Position::end_of(*since) < position;
                 if subscribed_before {
                     let state = state(reader, position, is_expired);
-                    receivers.push(Receiver { state, client_id, filter: &stream.filter });
+                    let is_acknowledged = state == ReceiverState::Acknowledged;
+                    let acknowledged_by_ms = reader.detached_at_ms.filter(|_| is_acknowledged);
+                    let filter = &stream.filter;
+                    receivers.push(Receiver { state, client_id, filter, acknowledged_by_ms });
                 }
             }
         }
@@ -302,10 +328,11 @@ impl<'a> Receivers<'a> {
             receivers.truncate(RECEIVERS_MAX);
         }
         receivers.sort_unstable_by(Receiver::order);
-        let named = |Receiver { state, client_id, filter }: Receiver<'_>| MessageReceiver {
-            client_id: client_id.map(Into::into),
-            filter: filter.into(),
-            state,
+        let named = |receiver: Receiver<'_>| MessageReceiver {
+            client_id: receiver.client_id.map(Into::into),
+            filter: receiver.filter.into(),
+            state: receiver.state,
+            acknowledged_by_ms: receiver.acknowledged_by_ms,
         };
         receivers.into_iter().map(named).collect()
     }
@@ -343,7 +370,8 @@ mod tests {
             let odd = if number % 2 == 1 { vec![at(9), at(5), at(7)] } else { Vec::new() };
             let acknowledged = odd.into_iter().collect();
             let progress = Progress { cursor: at(1), acknowledged };
-            let reader = Reader::new(Some(format!("c{number:03}")), progress, &positions, number % 2 == 0);
+            let name = Some(format!("c{number:03}"));
+            let reader = Reader::new(name, progress, &positions, number % 2 == 0, None);
             for id in [1, 2] {
                 let since = if number < 140 { 2 } else { 6 };
                 let subscriber = Subscriber { reader: reader.clone(), since };

@@ -8,6 +8,7 @@ mod mail;
 mod messages;
 mod oidc;
 mod printed;
+mod properties;
 mod publish;
 mod reach;
 mod retained;
@@ -219,15 +220,17 @@ impl Plane {
         Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
     }
 
-    /// Takes the first pod's listeners as the addresses of brokers, and its settings as the access to brokers that go
-    /// by them.
-    pub(crate) fn reached_at(&self, at: &Addresses, settings: &millrace_edge::Authentication) {
+    /// Takes the first pod's listeners as the addresses of brokers, and its settings for the access to brokers that go
+    /// by them and for the URLs that tenants may store.
+    pub(crate) fn reached_at(&self, at: &Addresses, edge: &millrace_edge::Config) {
+        let settings = &edge.authentication;
         let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
         self.control.reached_at(self.reach.reach(at, host));
         self.control.admits_by_settings(AccessBySettings {
             anonymous: settings.allow_anonymous,
             passwords: settings.password_file.is_some(),
         });
+        self.control.calls_by(edge.outgoing.clone());
     }
 
     /// WebSocket origin of the gateway, for the Content-Security-Policy.

@@ -10,9 +10,11 @@ use millrace_layers::{
     limits::TOPIC_BYTES_MAX,
     retained::{self, Bookmark},
 };
+use millrace_mqtt::Properties;
 use millrace_storage::Read;
 
 use super::live::Edge;
+use super::properties;
 use crate::text::name;
 
 /// Messages counted below one level of the tree; the answer then says that there are more.
@@ -94,7 +96,7 @@ pub(super) async fn show(edge: &Edge, broker: BrokerId, topic: &str) -> Result<R
     let body = body(edge, broker, topic).await?.ok_or(LiveError::NotFound("retained message"))?;
     let message = decode(topic, &body)?;
     let retained = shown(topic.to_owned(), &message);
-    let properties = message.properties.into_iter().map(|(of, value)| (of, name(&value))).collect();
+    let properties = properties::shown(Properties::from_validated(&message.encoded_properties));
     let (payload, payload_base64) = match String::from_utf8(message.payload) {
         Ok(text) => (Some(text), None),
         Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),

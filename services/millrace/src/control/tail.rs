@@ -10,17 +10,18 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
-use millrace_control::{LiveError, TailDropped, TailEnd, TailEvent, TailMessage, UserProperty, Visit};
+use millrace_control::{LiveError, TailDropped, TailEnd, TailEvent, TailMessage, Visit};
 use millrace_edge::stored;
 use millrace_mqtt::{
-    Ack, Packet, PacketId, Properties, Property, Publish, QoS, ReasonCode, RetainHandling, SubscribeOptions,
-    Version, encode,
+    Ack, Packet, PacketId, Properties, Publish, QoS, ReasonCode, RetainHandling, SubscribeOptions, Version,
+    encode,
 };
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, Interval, interval};
 
 use super::inside::{Gone, Inside};
 use super::live::Edge;
+use super::properties;
 use crate::clock::now_ms;
 
 const QUEUE_MESSAGES: usize = 500;
@@ -190,25 +191,12 @@ fn message(publish: &Publish<'_>) -> TailMessage {
         payload: text.map(Into::into),
         payload_base64: text.is_none().then(|| BASE64_STANDARD.encode(cut)),
         payload_bytes: publish.payload.len() as u64,
-        properties: publish.properties.iter().filter_map(named).collect(),
+        properties: properties::shown(publish.properties),
     }
-}
-
-fn named(property: Property<'_>) -> Option<UserProperty> {
-    let (name, value) = match property {
-        Property::ContentType(value) => ("content type", value.to_owned()),
-        Property::ResponseTopic(value) => ("response topic", value.to_owned()),
-        Property::CorrelationData(value) => ("correlation data (base64)", BASE64_STANDARD.encode(value)),
-        Property::MessageExpiryInterval(seconds) => ("message expiry (s)", seconds.to_string()),
-        Property::UserProperty(name, value) => (name, value.to_owned()),
-        _ => return None,
-    };
-    Some(UserProperty { name: name.to_owned(), value })
 }
 
 /// Estimated memory of a message, bytes.
 fn weight(message: &TailMessage) -> usize {
     let payload = message.payload.as_ref().or(message.payload_base64.as_ref()).map_or(0, String::len);
-    let properties: usize = message.properties.iter().map(|one| one.name.len() + one.value.len()).sum();
-    message.topic.len() + payload + properties + size_of::<TailMessage>()
+    message.topic.len() + payload + properties::weight(&message.properties) + size_of::<TailMessage>()
 }

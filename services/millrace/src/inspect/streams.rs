@@ -3,7 +3,7 @@
 use millrace_edge::stored;
 use millrace_layers::{
     BrokerId, GroupedFilter, Position, Positions, index,
-    streams::{self, ReadLimit, Source, StreamId, Totals},
+    streams::{self, LossCause, LossReason, ReadLimit, Source, StreamId, Totals},
     subscriptions,
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
@@ -80,13 +80,14 @@ pub(super) fn show(
 /// Removes the messages that are there now; messages published meanwhile stay.
 pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>) -> Result<(), Ended> {
     let id = id_of(place, broker, filter)?;
-    let before_ms = now_ms() + 1;
+    let at_ms = now_ms();
+    let (before_ms, cause) = (at_ms + 1, LossCause { reason: LossReason::Purged, at_ms });
     let mut removed = Totals::default();
     loop {
         let trimmed = place.run(|tx| async move {
             // A purge makes room, so it must also work on a nearly full disk.
             tx.set_option(TransactionOption::Cleanup);
-            streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES).await
+            streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES, cause).await
         })?;
         removed.entries += trimmed.removed.entries;
         removed.bytes += trimmed.removed.bytes;

@@ -6,11 +6,21 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Limit, OfBroker, Sure};
 use super::print::Fields;
-use super::site::{Site, part};
+use super::site::{List, Site, part};
 use crate::failure::Failure;
 use crate::limits::whole_number;
 use crate::terminal::confirm::{confirm, may_ask};
 
+const HISTORY: Fields = &[
+    ("FROM", "from_ms"),
+    ("CONNECTIONS", "connections"),
+    ("IN", "messages_in"),
+    ("OUT", "messages_out"),
+    ("DROPPED", "dropped"),
+    ("STORED", "stored_messages"),
+    ("PUBACK P99 MS", "puback_p99"),
+    ("DELIVERY P99 MS", "delivery_p99"),
+];
 const INCIDENTS: Fields = &[
     ("LAST", "last_at_ms"),
     ("COUNT", "count"),
@@ -98,8 +108,28 @@ enum CapsCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
+    /// Show the history in steps of this length; minutes are stored for a day, hours for 30 days.
+    #[arg(long, value_name = "STEP")]
+    step: Option<HistoryStep>,
+
+    /// Show the history from this time on, in milliseconds since 1970.
+    #[arg(long, value_name = "MS")]
+    from: Option<u64>,
+
+    /// Show the history before this time, in milliseconds since 1970.
+    #[arg(long, value_name = "MS")]
+    to: Option<u64>,
+
     #[command(flatten)]
     of: OfBroker,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum HistoryStep {
+    Minute,
+    TenMinutes,
+    Hour,
+    Day,
 }
 
 #[derive(Debug, Args)]
@@ -214,7 +244,38 @@ pub(crate) fn caps(args: CapsArgs) -> Result<(), Failure> {
 
 pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
     let (site, broker) = Site::at_broker(&args.of)?;
-    site.printer.details(&site.get(&format!("{broker}/metrics"))?.body)
+    let MetricsArgs { step, from, to, of } = args;
+    if step.is_none() && from.is_none() && to.is_none() {
+        return site.printer.details(&site.get(&format!("{broker}/metrics"))?.body);
+    }
+    let step = step.map(|step| match step {
+        HistoryStep::Minute => "minute",
+        HistoryStep::TenMinutes => "ten_minutes",
+        HistoryStep::Hour => "hour",
+        HistoryStep::Day => "day",
+    });
+    let time = |time: &Option<u64>| time.map(|time| time.to_string());
+    let asked = [("step", step.map(str::to_owned)), ("from", time(from)), ("to", time(to))];
+    let asked = asked.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    let query = asked.collect::<Vec<_>>().join("&");
+    let mut history = site.get(&format!("{broker}/metrics/history?{query}"))?.body;
+    let points = history["points"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    let rows = if of.api.json { points } else { points.iter().map(row_of).collect() };
+    let list = List { rows, more: false, unanswered: Vec::new() };
+    site.printer.list(HISTORY, &list, "The time has no step that is over.")
+}
+
+/// A step without values was not measured.
+fn row_of(point: &Value) -> Value {
+    let values = &point["values"];
+    let drops = values["drops"].as_object();
+    let dropped: Option<u64> = drops.map(|all| all.values().filter_map(Value::as_u64).sum());
+    let (puback, delivery) = (&values["puback"]["p99_ms"], &values["delivery"]["p99_ms"]);
+    json!({
+        "from_ms": point["from_ms"], "connections": values["connections"], "messages_in": values["messages_in"],
+        "messages_out": values["messages_out"], "dropped": dropped, "stored_messages": values["stored_messages"],
+        "puback_p99": puback, "delivery_p99": delivery,
+    })
 }
 
 pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Failure> {

@@ -8,6 +8,7 @@
 
 mod access;
 mod accounts;
+mod admission;
 mod args;
 mod client;
 mod connect;
@@ -21,6 +22,7 @@ mod patience;
 mod people;
 mod print;
 mod profiles;
+mod region;
 mod rules;
 mod site;
 mod stored;
@@ -29,6 +31,7 @@ mod webhooks;
 
 pub(crate) use access::{NamedArgs, cas, groups, issuers};
 pub(crate) use accounts::{AccountsArgs, accounts};
+pub(crate) use admission::{AccessArgs, access};
 pub(crate) use args::{
     AuditArgs, BrokersArgs, ClientsArgs, CredentialsArgs, LoginArgs, LogoutArgs, RulesArgs, UsageArgs,
     WebhooksArgs,
@@ -44,6 +47,7 @@ pub(crate) use people::{
     InvitationsArgs, MembersArgs, OrganisationsArgs, TokensArgs, invitations, members, organisations, tokens,
 };
 pub(crate) use profiles::{ProfilesArgs, profiles};
+pub(crate) use region::{RegionArgs, plans, prices, regions};
 pub(crate) use rules::rules;
 pub(crate) use stored::{Stored, stored};
 pub(crate) use webhooks::webhooks;

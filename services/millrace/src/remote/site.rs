@@ -119,6 +119,11 @@ impl Site {
         self.client.ask(&Ask::get(self.own(path)))
     }
 
+    /// `path` is outside of the organisation.
+    pub(super) fn get_of_region(&self, path: &str) -> Result<Value, Failure> {
+        Ok(self.client.ask(&Ask::get(path))?.body)
+    }
+
     pub(super) fn make(&self, path: &str, body: Value) -> Result<Value, Failure> {
         Ok(self.client.ask(&Ask::once(self.own(path), body)?)?.body)
     }

@@ -218,6 +218,26 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
     ann.run("rules delete 9 --yes --broker Works").badly(1, "there is no rule 9");
     ann.run("rules add allow publish a/#/b --broker Works").badly(1, "rules[1].filter");
 
+    let test = |asked: &str| ann.run(&format!("access test {asked} --broker Works --json")).json().remove(0);
+    let allowed = test("p-9 publish up/p-9/heat --user p-9 --qos 1");
+    assert_eq!((&allowed["allowed"], &allowed["rule"]["filter"]), (&json!(true), &json!("up/%c/#")));
+    assert_eq!(test("p-9 publish up/p-10/heat --user p-9 --retain")["allowed"], false);
+    ann.run("access test p-9 subscribe a/#/b --user p-9 --broker Works").badly(1, "topic");
+    let mut settings = ann.run("access show --broker Works --json").json().remove(0);
+    settings["tokens"] = json!(true);
+    let set = ann.run_with("access set --broker Works --json", &settings.to_string(), &[]).json();
+    assert_eq!((&set[0]["tokens"], &set[0]["rules"]), (&json!(true), &settings["rules"]));
+    ann.run_with("access set --broker Works", "{ \"tokens\": 1 }", &[]).badly(1, "tokens");
+
+    let minutes = ann.run("metrics --step minute --broker Works --json").json();
+    assert!(minutes.len() >= 59 && minutes.iter().all(|one| one.get("values").is_some()), "{minutes:?}");
+    let table = ann.run("metrics --step hour --broker Works").well().out;
+    assert!(table.starts_with("FROM") && table.contains("DELIVERY P99 MS"), "{table}");
+    ann.run("metrics --from 5 --to 4 --broker Works").badly(1, "from");
+    assert_eq!(ann.run("regions --json").json().len(), 1);
+    assert!(ann.run("plans").well().err.contains("There is no plan"));
+    assert!(ann.run("prices").well().err.contains("costs nothing"));
+
     ann.run("brokers delete Works --yes").well();
     ann.run("brokers show Works").badly(1, "there is no broker \"Works\"");
     let log = ann.run("audit --limit 1").well();

@@ -80,15 +80,25 @@ fn what_is_published_over_http_is_stored_and_shown_as_it_happens() {
             (&json!("plant/1"), &json!("21.5"), &json!(qos))
         );
         let unit = json!({ "name": "unit", "value": "C" });
-        assert!(shown["properties"].as_array().unwrap().contains(&unit), "{shown}");
+        let properties = &shown["properties"];
+        assert_eq!(properties["content_type"], "text/plain", "{shown}");
+        assert_eq!(properties["user_properties"], json!([unit]), "{shown}");
     }
     let session = server.get(&owner, &format!("{broker}/sessions/reader"));
     assert_eq!(session["waiting_messages"], 2);
-    let retained = publish(&json!({ "topic": "plant/2", "payload_base64": "/w==", "retain": true }));
+    let retained = publish(&json!({
+        "topic": "plant/2", "payload_base64": "/w==", "retain": true, "properties": {
+            "response_topic": "plant/2/answer", "correlation_data_base64": "/wA=",
+            "user_properties": [{ "name": "content type", "value": "of a user" }] } }));
     assert_eq!(retained.status, 200, "{}", retained.body);
     assert_eq!(tail.next("message")["payload_base64"], "/w==");
     let message = server.get(&owner, &format!("{broker}/retained/message?topic=plant/2"));
     assert_eq!(message["payload_base64"], "/w==");
+    let expected = json!({
+        "content_type": null, "response_topic": "plant/2/answer", "correlation_data_base64": "/wA=",
+        "message_expiry_s": null, "user_properties": [{ "name": "content type", "value": "of a user" }],
+    });
+    assert_eq!(message["properties"], expected);
     for (wrong, status) in [
         (json!({ "topic": "a/+", "payload": "x" }), 422),
         (json!({ "topic": "$SYS/x", "payload": "x" }), 403),
@@ -192,6 +202,51 @@ fn a_message_shows_who_acknowledged_it_while_it_waits_for_another_session_of_the
     reader.disconnect().unwrap();
     reading.join().unwrap();
     assert_eq!(counts(), [Some(1), Some(0), Some(1)], "after the connection, too");
+    // The end of the connection is in the store a moment later.
+    let by_ms = || {
+        let found = server.get(&owner, &format!("{broker}/messages?topic=plant/1"));
+        let item = &found["items"][0];
+        assert_eq!(item["receivers"][0]["acknowledged_by_ms"], Value::Null, "one waits: {found}");
+        let at_ms = item["at_ms"].as_u64().unwrap();
+        item["receivers"][1]["acknowledged_by_ms"].as_u64().map(|by_ms| by_ms - at_ms)
+    };
+    while by_ms().is_none() {
+        assert!(Instant::now() < until, "the session is offline");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    assert!(by_ms().unwrap() < 20_000);
+}
+
+#[test]
+fn a_filter_shows_when_and_why_its_messages_were_removed() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let broker = format!("{organisation}/brokers/default");
+    let limits = json!({ "limits": { "client": { "queue_messages": 3 } } });
+    assert_eq!(server.ask_if(&owner, "PATCH", &broker, "If-Match: *", &limits).status, 200);
+    let subscribe = |client: &Client| client.subscribe("hall/#", QoS::AtLeastOnce).unwrap();
+    client(&server, "full", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
+    let until = Instant::now() + Duration::from_secs(60);
+    let filter = loop {
+        for _ in 0..10 {
+            let message = json!({ "topic": "hall/1", "payload": "x" });
+            assert_eq!(server.ask(&owner, "POST", &format!("{broker}/publish"), &message).status, 200);
+        }
+        let found = server.get(&owner, &format!("{broker}/messages?topic=hall/1"));
+        let filter = found["filters"][0].clone();
+        if filter["trimmed"].as_u64() > Some(0) {
+            break filter;
+        }
+        assert_eq!(filter["removed"], json!([]), "{found}");
+        assert!(Instant::now() < until, "{found}");
+    };
+    let removed = &filter["removed"][0];
+    assert_eq!((&removed["reason"], &removed["messages"]), (&json!("queue_size"), &filter["trimmed"]));
+    let time = |name: &str| removed[name].as_u64().unwrap();
+    let (oldest, newest) = (time("published_from_ms"), time("published_to_ms"));
+    assert!(oldest <= newest && newest <= time("last_at_ms"), "{removed}");
+    assert!(time("first_at_ms") <= time("last_at_ms"), "{removed}");
 }
 
 fn token(server: &Server, owner: &Browser, broker: &str, body: &Value) -> Value {

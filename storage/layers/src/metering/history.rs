@@ -35,6 +35,11 @@ pub enum DropCause {
 }
 
 pub const DROP_REASONS: usize = 6;
+/// A row has room for more reasons, so that the numbers after them stay where they are when one is added.
+const DROP_PLACES: usize = 16;
+
+/// Counts of durations by [`LATENCY_BOUNDS_US`], then of longer ones.
+pub type LatencyClasses = [u64; LATENCY_BOUNDS_US.len() + 1];
 
 /// Length of the windows of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +66,12 @@ pub struct Point {
     /// Messages in streams at the end.
     pub stored_messages: u64,
     pub stored_bytes: u64,
-    /// Times from a message to its PUBACK or PUBREC: counts by [`LATENCY_BOUNDS_US`], then longer ones.
-    pub latencies: [u64; LATENCY_BOUNDS_US.len() + 1],
+    /// Times from a message to its PUBACK or PUBREC.
+    pub latencies: LatencyClasses,
     /// By [`DropCause`].
     pub drops: [u64; DROP_REASONS],
+    /// Times from reading a PUBLISH to its delivery, of the messages that event loops time.
+    pub deliveries: LatencyClasses,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +120,8 @@ impl Point {
         ];
         let classes = self.latencies.iter_mut().zip(later.latencies);
         let reasons = self.drops.iter_mut().zip(later.drops);
-        for (sum, added) in sums.into_iter().chain(classes).chain(reasons) {
+        let deliveries = self.deliveries.iter_mut().zip(later.deliveries);
+        for (sum, added) in sums.into_iter().chain(classes).chain(reasons).chain(deliveries) {
             *sum = sum.saturating_add(added);
         }
         (self.stored_messages, self.stored_bytes) = (later.stored_messages, later.stored_bytes);
@@ -123,25 +131,6 @@ impl Point {
     pub fn is_empty(&self) -> bool {
         // The first two numbers are times.
         self.numbers().skip(2).all(|number| number == 0)
-    }
-
-    /// The latency in microseconds below which this share of the messages was acknowledged, interpolated within its
-    /// class of [`LATENCY_BOUNDS_US`]. `None` without messages.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub fn latency_us(&self, share: f64) -> Option<u64> {
-        let total: u64 = self.latencies.iter().sum();
-        let rank = (total as f64 * share).max(1.0);
-        let (mut below, mut from_us) = (0.0, 0);
-        for (index, count) in self.latencies.into_iter().enumerate() {
-            let to_us = LATENCY_BOUNDS_US.get(index).copied().unwrap_or(from_us);
-            let count = count as f64;
-            if count > 0.0 && below + count >= rank {
-                return Some(from_us + ((to_us - from_us) as f64 * (rank - below) / count).round() as u64);
-            }
-            (below, from_us) = (below + count, to_us);
-        }
-        None
     }
 
     fn numbers(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
@@ -158,7 +147,8 @@ impl Point {
             self.stored_messages,
             self.stored_bytes,
         ];
-        first.into_iter().chain(self.latencies).chain(self.drops)
+        let free = [0; DROP_PLACES - DROP_REASONS];
+        first.into_iter().chain(self.latencies).chain(self.drops).chain(free).chain(self.deliveries)
     }
 
     /// LEB128 numbers without the zeros at the end, so that a quiet point has a dozen bytes.
@@ -205,8 +195,33 @@ impl Point {
         for number in point.latencies.iter_mut().chain(&mut point.drops) {
             *number = next()?;
         }
+        for _ in DROP_REASONS..DROP_PLACES {
+            next()?;
+        }
+        for number in &mut point.deliveries {
+            *number = next()?;
+        }
         Ok(point)
     }
+}
+
+/// The duration in microseconds that this share of all durations does not exceed, interpolated within its class.
+/// `None` without durations.
+#[must_use]
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn latency_us(classes: &LatencyClasses, share: f64) -> Option<u64> {
+    let total: u64 = classes.iter().sum();
+    let rank = (total as f64 * share).max(1.0);
+    let (mut below, mut from_us) = (0.0, 0);
+    for (index, count) in classes.iter().enumerate() {
+        let to_us = LATENCY_BOUNDS_US.get(index).copied().unwrap_or(from_us);
+        let count = *count as f64;
+        if count > 0.0 && below + count >= rank {
+            return Some(from_us + ((to_us - from_us) as f64 * (rank - below) / count).round() as u64);
+        }
+        (below, from_us) = (below + count, to_us);
+    }
+    None
 }
 
 /// Reads in a snapshot the windows from that of `from_ms` to before `to_ms` that have rows, with the sum of each.

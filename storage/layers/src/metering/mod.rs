@@ -17,7 +17,8 @@ mod tests;
 pub use flush::{Flush, Flushed, UsageReport, begin, flush, forget};
 pub use fold::{Fold, fold};
 pub use history::{
-    DROP_REASONS, DropCause, LATENCY_BOUNDS_US, NewPoint, Point, Resolution, forget_history, history, stored,
+    DROP_REASONS, DropCause, LATENCY_BOUNDS_US, LatencyClasses, NewPoint, Point, Resolution, forget_history,
+    history, latency_us, stored,
 };
 pub use levels::{HeldLevels, Level, change, held};
 pub(crate) use levels::{change_messages, change_will_bytes, key as level_key, messages as messages_key};

@@ -46,7 +46,9 @@ fn rows_of_several_processes_add_up_and_a_repeated_row_replaces_itself() {
     let (begin_ms, end_ms) = (10_000, 60_000);
     let one =
         Point { begin_ms, end_ms, messages_in: 300, connected_ms: 60_000, latencies, ..Point::default() };
-    let other = Point { begin_ms: 5_000, end_ms: 8_000, drops: [0, 1, 0, 0, 0, 7], ..one };
+    let mut deliveries = [0; LATENCY_BOUNDS_US.len() + 1];
+    deliveries[3] = 2;
+    let other = Point { begin_ms: 5_000, end_ms: 8_000, drops: [0, 1, 0, 0, 0, 7], deliveries, ..one };
     for (number, (pod, point)) in (0..).zip([(b"one", one), (b"two", other), (b"one", one)]) {
         run(&database, async |tx| begin(tx, pod, u64::from(pod[0])));
         let flush = Flush { pod, incarnation: u64::from(pod[0]), number: 1 + number, now_ms: MONTH_MS };
@@ -56,9 +58,10 @@ fn rows_of_several_processes_add_up_and_a_repeated_row_replaces_itself() {
     let [(MONTH_MS, sum)] = found[..] else { panic!("{found:?}") };
     assert_eq!((sum.messages_in, sum.connected_ms, sum.drops), (600, 120_000, [0, 1, 0, 0, 0, 7]));
     assert_eq!(sum.measured_ms, 3_000 + 50_000, "time that two processes measure counts once");
-    assert_eq!(sum.latency_us(0.5), Some(753));
-    assert_eq!(sum.latency_us(0.999), Some(10_000_000), "the last class begins there");
-    assert_eq!(Point::default().latency_us(0.5), None);
+    assert_eq!(latency_us(&sum.latencies, 0.5), Some(753));
+    assert_eq!(latency_us(&sum.latencies, 0.999), Some(10_000_000), "the last class begins there");
+    assert_eq!(latency_us(&sum.deliveries, 0.99), Some(498));
+    assert_eq!(latency_us(&Point::default().latencies, 0.5), None);
     assert_eq!(minutes(&database, MONTH_MS - MINUTE_MS, MONTH_MS), []);
     assert_eq!(minutes(&database, MONTH_MS + MINUTE_MS, MONTH_MS + 9 * MINUTE_MS), []);
 }
@@ -78,7 +81,8 @@ fn a_row_has_every_number_that_was_counted() {
         bytes_out: 1,
         ..Point::default()
     };
-    for (number, of) in (1..).zip(point.latencies.iter_mut().chain(&mut point.drops)) {
+    let lists = point.latencies.iter_mut().chain(&mut point.drops).chain(&mut point.deliveries);
+    for (number, of) in (1..).zip(lists) {
         *of = number << (number % 50);
     }
     tell(&database, word(1, 1), &[row(Resolution::Minute, MONTH_MS, point)]);

@@ -15,6 +15,10 @@ pub(crate) fn totals(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::TOTALS).uint(stream)
 }
 
+pub(crate) fn losses(broker: BrokerId, stream: StreamId) -> Key {
+    Key::new(broker, tags::LOSSES).uint(stream)
+}
+
 /// Prefix of a partition's entries: the partition comes before the versionstamp, so that the keys of a stream with
 /// several partitions grow at several ends.
 pub(crate) fn partition(broker: BrokerId, stream: StreamId, partition: u8) -> Key {

@@ -11,6 +11,7 @@ mod append;
 mod claims;
 mod group;
 pub(crate) mod keys;
+mod losses;
 mod merge;
 mod newest;
 mod read;
@@ -26,13 +27,14 @@ mod tests;
 pub use append::{Added, NewEntry, append, append_of_many};
 pub use claims::{Claimed, claim, free_all, has_any, keep, settle};
 pub use group::{Progress, progress, set_progress};
+pub use losses::{LossCause, LossReason, StreamLoss, losses};
 pub use newest::{Newest, newest};
 pub use read::{ReadLimit, Source, StreamBatch, StreamEntry, read};
 pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
 pub use sweep::{DroppedFrom, Swept, SweptDropped, sweep_bodies, sweep_dropped};
 pub use totals::{Totals, all_totals, totals};
-pub use trim::{CountedSpan, Trimmed, trim, trim_by_age, trim_by_size};
+pub use trim::{CountedSpan, StreamLimits, Trimmed, trim, trim_by_age, trim_by_size};
 pub use waiting::{WaitingMessages, waiting};
 
 /// Id of a stream within its broker; a filter that has lost its last subscriber gets a new stream with the next one.

@@ -64,6 +64,7 @@ pub(crate) fn drop_stream(
     partitions: u8,
 ) -> LayerResult<()> {
     tx.clear(keys::stream(broker, stream))?;
+    tx.clear(keys::losses(broker, stream))?;
     tx.clear(keys::group(broker, stream))?;
     super::claims::clear(tx, broker, stream)?;
     tx.set(keys::dropped(broker).uint(stream), Bytes::copy_from_slice(&[partitions]))?;

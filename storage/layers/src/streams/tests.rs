@@ -180,7 +180,8 @@ fn limits_trim_the_oldest_in_bounded_steps_and_tell_who_missed_what() {
         publish(&database, &[(1, (number % 2) as u8)], 100 + number, &Bytes::from(vec![0; 10]));
     }
     let cursor = read_all(&database, &[1], Position::MIN).entries[5].position;
-    let by_age = async |limit| run(&database, async |tx| trim_by_age(tx, BROKER, 1, 108, limit).await);
+    let old = LossCause { reason: LossReason::Age, at_ms: 200 };
+    let by_age = async |limit| run(&database, async |tx| trim_by_age(tx, BROKER, 1, 108, limit, old).await);
     let first = block_on(by_age(6));
     assert_eq!((first.removed, first.more), (Totals { entries: 6, bytes: 60 }, true));
     assert!(read_all(&database, &[1], cursor).missed.is_empty(), "the cursor is at the floor");
@@ -189,13 +190,27 @@ fn limits_trim_the_oldest_in_bounded_steps_and_tell_who_missed_what() {
     assert_eq!(block_on(by_age(6)), Trimmed { floor: second.floor, ..Trimmed::default() });
 
     let keep = Totals { entries: 100, bytes: 55 };
-    let by_size = run(&database, async |tx| trim_by_size(tx, BROKER, 1, keep, 100).await);
+    let many = LossCause { reason: LossReason::Size, at_ms: 300 };
+    let by_size = run(&database, async |tx| trim_by_size(tx, BROKER, 1, keep, 100, many).await);
     assert_eq!((by_size.removed, by_size.more), (Totals { entries: 7, bytes: 70 }, false));
     let batch = read_all(&database, &[1], cursor);
     assert_eq!(batch.entries.len(), 5);
     assert_eq!(batch.missed, [(0, Missed { at_least: 9, at_most: 9 })]);
     let from_start = read_all(&database, &[1], Position::MIN);
     assert_eq!(from_start.missed, [(0, Missed { at_least: 9, at_most: 15 })]);
+    let lost = |cause: LossCause, entries, published_from_ms, published_to_ms| {
+        let (first_at_ms, last_at_ms) = (cause.at_ms, cause.at_ms);
+        StreamLoss {
+            reason: cause.reason,
+            first_at_ms,
+            last_at_ms,
+            published_from_ms,
+            published_to_ms,
+            entries,
+        }
+    };
+    let all = run(&database, async |tx| losses(tx, BROKER, 1).await);
+    assert_eq!(all, [lost(old, 8, 100, 107), lost(many, 7, 108, 114)]);
     run(&database, async |tx| {
         assert_eq!(totals(tx, BROKER, 1).await?, Totals { entries: 5, bytes: 50 });
         assert_eq!(usage::get(tx, BROKER, Counter::TrimmedEntries).await?, 15);

@@ -8,6 +8,7 @@ use super::{
     StreamId, StreamRef,
     append::Value,
     keys,
+    losses::{self, LossCause, LossReason, StreamLoss},
     merge::{Merge, Start},
     row::{self, Stream},
     totals::{self, Totals},
@@ -26,6 +27,15 @@ pub struct Trimmed {
     pub floor: Position,
     /// The trim ended at its limit, before all entries were removed that it should remove.
     pub more: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLimits {
+    pub now_ms: u64,
+    /// Entries that were published before this time go.
+    pub before_ms: u64,
+    pub keep: Totals,
+    pub over_keep: LossReason,
 }
 
 /// Counts of all entries of a stream between two positions, which must be exact: the stream's totals are reduced by
@@ -60,7 +70,7 @@ pub async fn trim(
     }
     let known = read.filter(|span| span.from == row.floor).map(|span| span.totals);
     let found = match known {
-        Some(totals) => Found { totals, last: through, more: false },
+        Some(totals) => Found { totals, last: through, more: false, published_ms: None },
         None => {
             let until = |next: Position, _: &Totals| next > through;
             let mut found = find(tx, broker, stream, &row, TRIM_ENTRIES_MAX, Stop::Before(&until)).await?;
@@ -70,7 +80,7 @@ pub async fn trim(
             found
         }
     };
-    remove(tx, broker, stream, row, found, false)
+    remove(tx, broker, stream, row, found, None).await
 }
 
 /// Removes up to `limit` entries that were published before `before_ms`, read or not, and counts them as trimmed in the
@@ -81,13 +91,14 @@ pub async fn trim_by_age(
     stream: StreamId,
     before_ms: u64,
     limit: usize,
+    cause: LossCause,
 ) -> LayerResult<Trimmed> {
     let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
         return Ok(Trimmed::default());
     };
     let is_young = |at_ms: u64| at_ms >= before_ms;
     let found = find(tx, broker, stream, &row, limit, Stop::Young(&is_young)).await?;
-    remove(tx, broker, stream, row, found, true)
+    remove(tx, broker, stream, row, found, Some(cause)).await
 }
 
 /// Removes up to `limit` of the oldest entries, read or not, until the stream has no more than `keep`, and counts them
@@ -98,6 +109,7 @@ pub async fn trim_by_size(
     stream: StreamId,
     keep: Totals,
     limit: usize,
+    cause: LossCause,
 ) -> LayerResult<Trimmed> {
     let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
         return Ok(Trimmed::default());
@@ -107,7 +119,7 @@ pub async fn trim_by_size(
         has.entries <= keep.entries + gone.entries && has.bytes <= keep.bytes + gone.bytes
     };
     let found = find(tx, broker, stream, &row, limit, Stop::Before(&fits)).await?;
-    remove(tx, broker, stream, row, found, true)
+    remove(tx, broker, stream, row, found, Some(cause)).await
 }
 
 enum Stop<'a> {
@@ -122,6 +134,8 @@ struct Found {
     totals: Totals,
     last: Position,
     more: bool,
+    /// The oldest and the newest; `None` if the entries were not read.
+    published_ms: Option<(u64, u64)>,
 }
 
 /// Reads entries from the floor on, in commit order over all partitions, until `stop` or `limit` ends it.
@@ -137,7 +151,7 @@ async fn find(
     let lane = |partition| Start { lane: StreamRef { stream, partition }, after: row.floor };
     let starts: Vec<Start> = (0..row.partitions).map(lane).collect();
     let mut merge = Merge::open(tx, broker, &starts, limit.min(100)).await?;
-    let mut found = Found { totals: Totals::default(), last: row.floor, more: false };
+    let mut found = Found { totals: Totals::default(), last: row.floor, more: false, published_ms: None };
     while let Some(next) = merge.peek() {
         if let Stop::Before(is_end) = stop
             && is_end(next, &found.totals)
@@ -157,20 +171,22 @@ async fn find(
         }
         found.totals.add(value.bytes());
         found.last = raw.position;
+        let (oldest, newest) = found.published_ms.unwrap_or((at_ms, at_ms));
+        found.published_ms = Some((oldest.min(at_ms), newest.max(at_ms)));
     }
     Ok(found)
 }
 
-/// `lost`: a subscriber may not have read the entries, so they count as trimmed.
-fn remove(
+/// With a cause a subscriber may not have read the entries, so they count as trimmed.
+async fn remove(
     tx: &Transaction,
     broker: BrokerId,
     stream: StreamId,
     mut row: Stream,
     found: Found,
-    lost: bool,
+    cause: Option<LossCause>,
 ) -> LayerResult<Trimmed> {
-    let Found { totals: removed, last, more } = found;
+    let Found { totals: removed, last, more, published_ms } = found;
     if last <= row.floor {
         return Ok(Trimmed { floor: row.floor, more, removed: Totals::default() });
     }
@@ -183,8 +199,14 @@ fn remove(
         }
         totals::remove(tx, broker, stream, removed)?;
     }
-    if lost {
+    if let Some(LossCause { reason, at_ms }) = cause {
         row.lose(last, removed.entries);
+        if let Some((published_from_ms, published_to_ms)) = published_ms {
+            let (first_at_ms, last_at_ms, entries) = (at_ms, at_ms, removed.entries);
+            let loss =
+                StreamLoss { reason, first_at_ms, last_at_ms, published_from_ms, published_to_ms, entries };
+            losses::note(tx, broker, stream, loss).await?;
+        }
         usage::add(tx, broker, Counter::TrimmedEntries, removed.entries)?;
         usage::add(tx, broker, Counter::TrimmedBytes, removed.bytes)?;
     } else {

@@ -67,7 +67,7 @@ mod tests {
     use crate::{
         limits::CHUNK_BYTES,
         sessions::fence,
-        streams::{NewEntry, ReadLimit, StreamRef, append, read, trim_by_size},
+        streams::{LossCause, LossReason, NewEntry, ReadLimit, StreamRef, append, read, trim_by_size},
         subscriptions::{StoredOptions, subscribe},
         testing::{BROKER, attached, database, id, request, run},
     };
@@ -110,7 +110,10 @@ mod tests {
         assert_eq!((rest.totals, rest.oldest_at_ms), (Totals { entries: 1, bytes: 10 }, Some(101)));
 
         for one in &subscribed {
-            run(&database, async |tx| trim_by_size(tx, BROKER, one.stream, Totals::default(), 100).await);
+            run(&database, async |tx| {
+                let cause = LossCause { reason: LossReason::Size, at_ms: 1 };
+                trim_by_size(tx, BROKER, one.stream, Totals::default(), 100, cause).await
+            });
         }
         let trimmed = count(Position::MIN, &[], 10);
         assert_eq!((trimmed.totals.entries, trimmed.missed.at_most), (0, 6));

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::{LayerError, LayerResult},
     limits::WEBHOOK_LEASE_MS,
-    streams::{self, ReadLimit, StreamEntry, Totals},
+    streams::{self, ReadLimit, StreamEntry, StreamLimits, Totals},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,11 +239,11 @@ pub async fn status(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<(St
 
 impl WebhookId<'_> {
     /// Removes the oldest events above a limit, and returns their number.
-    pub async fn limit(self, store: &crate::Store, before_ms: u64, keep: Totals) -> LayerResult<u64> {
+    pub async fn limit(self, store: &crate::Store, limits: StreamLimits) -> LayerResult<u64> {
         let sources = store.run(|tx| async move { sources(&tx, self).await }).await?;
         let mut removed = 0;
         for source in sources {
-            removed += store.limit_stream(self.broker, source.stream, before_ms, keep, 1_000).await?.entries;
+            removed += store.limit_stream(self.broker, source.stream, limits, 1_000).await?.entries;
         }
         Ok(removed)
     }

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     LayerError, Position, Store, index,
     limits::{DEAD_LETTER_BYTES_MAX, DEAD_LETTERS_MAX, WEBHOOK_DELIVERIES_MAX, WEBHOOK_LEASE_MS},
-    streams::{self, NewEntry, ReadLimit, StreamRef, Totals},
+    streams::{self, LossReason, NewEntry, ReadLimit, StreamLimits, StreamRef, Totals},
     testing::{BROKER, database, rows, run, try_run},
 };
 
@@ -260,6 +260,7 @@ fn dead_letters_are_bounded_and_removed_ones_are_counted() {
 
 #[test]
 fn a_queue_over_its_limit_loses_its_oldest_events_and_counts_them() {
+    let limits = |before_ms, keep| StreamLimits { now_ms: 9, before_ms, keep, over_keep: LossReason::Size };
     let database = database();
     synced(&database, &["a"]);
     for body in ["1", "2", "3", "4"] {
@@ -267,13 +268,13 @@ fn a_queue_over_its_limit_loses_its_oldest_events_and_counts_them() {
     }
     let store = Store::new(database.clone());
     let keep = Totals { entries: 2, bytes: 1_000 };
-    assert_eq!(block_on(WEBHOOK.limit(&store, 0, keep)), Ok(2));
+    assert_eq!(block_on(WEBHOOK.limit(&store, limits(0, keep))), Ok(2));
     let rest = work(&database, "pod", 1);
     assert_eq!(bodies(&rest), ["3", "4"]);
     assert_eq!(settled(&database, &rest, &Outcome::Delivered).unwrap().lost, 2);
     publish(&database, &["a"], "old");
     assert_eq!(state_now(&database).1.oldest_at_ms, Some(5));
-    assert_eq!(block_on(WEBHOOK.limit(&store, 6, keep)), Ok(1));
+    assert_eq!(block_on(WEBHOOK.limit(&store, limits(6, keep))), Ok(1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use millrace_layers::{
     BrokerId, LayerError, LayerResult, Position, due,
     pods::{self, Pod as Lease},
     sessions::{self, OwnedSession, SessionId},
-    streams::{self, Totals},
+    streams::{self, LossReason, StreamLimits, Totals},
     subscriptions,
 };
 use millrace_storage::{Read, Transaction};
@@ -171,13 +171,15 @@ impl Pod {
     pub(super) async fn limit_streams(&self) -> Done {
         let broker = self.broker();
         let streams = self.read(async |tx| streams::list(tx, broker, None, 1_000).await).await?;
-        let before_ms = self.world.now_ms().saturating_sub(KEEP_MS);
+        let now_ms = self.world.now_ms();
+        let before_ms = now_ms.saturating_sub(KEEP_MS);
+        let limits = StreamLimits { now_ms, before_ms, keep: KEEP, over_keep: LossReason::Size };
         let is_limited = |name: &Bytes| LIMITED.iter().any(|limited| limited.as_bytes() == name);
         for (stream, row) in streams {
             if !is_limited(&row.name) {
                 continue;
             }
-            let removed = self.store.limit_stream(broker, stream, before_ms, KEEP, 7).await;
+            let removed = self.store.limit_stream(broker, stream, limits, 7).await;
             let mut history = self.history.borrow_mut();
             if let Ok(removed) = removed {
                 history.count("trims by limits");

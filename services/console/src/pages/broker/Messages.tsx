@@ -7,7 +7,7 @@ import { useBroker } from '../../api/brokers'
 import { type StoredMessages, storedMessagesQuery } from '../../api/stored'
 import { around } from '../../lib/around'
 import { now } from '../../lib/clock'
-import { type Followed, type FollowedMessage, follow } from '../../lib/follow'
+import { type Followed, type FollowedMessage, follow, removalAt } from '../../lib/follow'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { Long } from '../../ui/Long'
@@ -18,7 +18,7 @@ import { Term } from '../../ui/Term'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 import { Filters } from './messages/Filters'
-import { GONE } from './messages/gone'
+import { GONE, REMOVED_BY, removedSaid } from './messages/gone'
 import { OneMessage } from './messages/OneMessage'
 
 /** Where the messages of a topic are: stored, acknowledged by whom, waiting for whom. */
@@ -228,7 +228,7 @@ function List({ found: { filters, incomplete }, messages, topic, time, onOpen }:
         detailOf={({ position }) => `position ${position}`}
         empty={
           messages.length > 0 ? (
-            <NotThen all={messages} topic={topic} />
+            <NotThen all={messages} filters={filters} time={time} topic={topic} />
           ) : incomplete ? (
             <Empty title="Not among the latest messages of these filters">
               The server looks at their last 500 messages, and this topic is in none of them. An older message
@@ -236,8 +236,8 @@ function List({ found: { filters, incomplete }, messages, topic, time, onOpen }:
             </Empty>
           ) : (
             <Empty title="Nothing of this topic is stored now">
-              Each session has acknowledged what was published, or a limit has removed it. Leave this page
-              open and publish again: the list then says when the message is acknowledged, and by whom.
+              Each session has acknowledged what was published, or it was removed, as shown below. Leave this
+              page open and publish again: the list then says when the message is acknowledged, and by whom.
             </Empty>
           )
         }
@@ -271,9 +271,17 @@ function NotStored({ topic }: { topic: string }) {
   )
 }
 
+interface NotThenProps {
+  all: readonly FollowedMessage[]
+  filters: StoredMessages['filters']
+  time: string | undefined
+  topic: string
+}
+
 /** None of the stored messages was published around the named time. */
-function NotThen({ all, topic }: { all: readonly FollowedMessage[]; topic: string }) {
+function NotThen({ all, filters, time, topic }: NotThenProps) {
   const { broker } = useBroker()
+  const removal = time ? removalAt(filters, new Date(time).getTime()) : null
   const oldest = Math.min(...all.map(({ at_ms }) => at_ms))
   return (
     <Empty
@@ -284,8 +292,10 @@ function NotThen({ all, topic }: { all: readonly FollowedMessage[]; topic: strin
         </Anchor>
       }
     >
-      The oldest of {plural(all.length, 'stored message')} is of <Time at={oldest} />. An earlier one was
-      acknowledged by each session, or a limit has removed it.
+      The oldest of {plural(all.length, 'stored message')} is of <Time at={oldest} />.{' '}
+      {removal
+        ? `${REMOVED_BY[removal.reason]} removed messages of that time ${removedSaid(removal)}.`
+        : 'An earlier one was acknowledged by each session, or has expired, unless it is among the removed ones below.'}
     </Empty>
   )
 }

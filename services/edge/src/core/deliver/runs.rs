@@ -37,7 +37,7 @@ impl Core {
             let copies = Copies::Run { bytes, is_v5, amount, received_us };
             self.put_off(&run.routes, copies, publisher, next);
         } else {
-            self.note_delivery(received_us);
+            self.note_delivery(&run.routes.broker, received_us);
         }
     }
 
@@ -57,7 +57,7 @@ impl Core {
             let bytes = bytes.into();
             self.put_off(routes, Copies::Run { bytes, is_v5, amount, received_us }, publisher, next);
         } else {
-            self.note_delivery(received_us);
+            self.note_delivery(&routes.broker, received_us);
         }
     }
 

@@ -123,7 +123,9 @@ fn without(all: &Point, some: &Point) -> Point {
         (&mut left.bytes_in, some.bytes_in),
         (&mut left.bytes_out, some.bytes_out),
     ];
-    let lists = left.latencies.iter_mut().zip(some.latencies).chain(left.drops.iter_mut().zip(some.drops));
+    let latencies = left.latencies.iter_mut().zip(some.latencies);
+    let deliveries = left.deliveries.iter_mut().zip(some.deliveries);
+    let lists = latencies.chain(left.drops.iter_mut().zip(some.drops)).chain(deliveries);
     for (count, some) in fields.into_iter().chain(lists) {
         *count -= some.min(*count);
     }
@@ -139,6 +141,7 @@ fn each(point: &Point, of: impl Fn(u64) -> u64) -> Point {
         bytes_out: of(point.bytes_out),
         latencies: point.latencies.map(&of),
         drops: point.drops.map(&of),
+        deliveries: point.deliveries.map(&of),
         ..Point::default()
     }
 }

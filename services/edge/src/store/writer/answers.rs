@@ -47,7 +47,7 @@ impl Writer<'_> {
                 self.published(publish, is_fenced);
                 if let Some(ack) = ack {
                     if ack.qos > QoS::AtMostOnce {
-                        publish.routes.broker.acknowledged.note(age_us);
+                        publish.routes.broker.latencies.acknowledged.note(age_us);
                     }
                     acks[usize::from(ack.connection.core)].push(ack);
                 }

@@ -6,7 +6,9 @@ import type { StoredMessages } from '../../../api/stored'
 import { bytes, count, duration, plural } from '../../../lib/format'
 import { Panel } from '../../../ui/Page'
 import { Rows } from '../../../ui/Rows'
+import { Time } from '../../../ui/Time'
 import ui from '../../../ui/ui.module.css'
+import { REMOVED_BY, removedSaid } from './gone'
 import { StoredFor } from './StoredFor'
 
 /** The filters that make the server store a topic, with what limits have removed of each. */
@@ -35,7 +37,7 @@ export function Filters({ found: { filters } }: { found: StoredMessages }) {
           },
           {
             key: 'trimmed',
-            header: 'Removed by a limit',
+            header: 'Removed early',
             width: '136px',
             isNumber: true,
             cell: ({ trimmed }) => count(trimmed),
@@ -43,12 +45,34 @@ export function Filters({ found: { filters } }: { found: StoredMessages }) {
         ]}
         idOf={({ filter }) => filter}
       />
+      {filters.map(({ filter, removed }) => (
+        <Removals key={filter} filter={filter} removed={removed} />
+      ))}
       {removed > 0 && <WhichLimits removed={removed} />}
     </Panel>
   )
 }
 
-/** The API counts removed messages without naming the limit, so the note names those that may have been. */
+/** Removals that the note lists of a filter; the API has a few more. */
+const SHOWN_MAX = 4
+
+function Removals({ filter, removed }: Pick<StoredMessages['filters'][number], 'filter' | 'removed'>) {
+  if (removed.length === 0) return null
+  return (
+    <div className={ui.note}>
+      Removed from <StoredFor filter={filter} />:
+      <ul>
+        {removed.slice(0, SHOWN_MAX).map((one) => (
+          <li key={`${one.reason} ${one.first_at_ms}`}>
+            {REMOVED_BY[one.reason]} removed {plural(one.messages, 'message')} {removedSaid(one)}, published{' '}
+            <Time at={one.published_from_ms} /> to <Time at={one.published_to_ms} />.
+          </li>
+        ))}
+      </ul>
+    </div>
+  )
+}
+
 function WhichLimits({ removed }: { removed: number }) {
   const { broker } = useBroker()
   const limits = queueLimits(broker.limits, broker.ceiling)

@@ -132,8 +132,9 @@ function whenSaid(message: FollowedMessage, receiver: MessageReceiver, receipts:
   if (receiver.state === 'expired' && message.expires_at_ms) return `at ${timeSaid(message.expires_at_ms)}`
   const when = receipts.get(receiptOf(message, receiver))
   if (receiver.state !== 'acknowledged' || !when) return null
-  // Before the page was opened, only the publication is known.
-  if (when.from === message.at_ms) return `before ${timeSaid(when.to)}`
+  // Before the page was opened, only the publication is known, and when an offline session's connection ended.
+  if (when.from === message.at_ms)
+    return `before ${timeSaid(Math.min(when.to, receiver.acknowledged_by_ms ?? when.to))}`
   return (
     <span
       title={`${absolute(when.from)} to ${absolute(when.to)}`}

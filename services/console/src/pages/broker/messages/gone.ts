@@ -1,7 +1,8 @@
 // Texts for the reasons why a message is no longer stored.
 
+import type { RemovalReason, RemovedMessages } from '../../../api/stored'
 import type { FollowedMessage, Gone } from '../../../lib/follow'
-import { absolute, plural } from '../../../lib/format'
+import { absolute } from '../../../lib/format'
 
 /** "12:03:04" of a time in Unix milliseconds. */
 export const timeSaid = (at: number) => absolute(at).slice(11)
@@ -9,6 +10,20 @@ export const timeSaid = (at: number) => absolute(at).slice(11)
 type Left = NonNullable<FollowedMessage['gone']>
 
 const between = ({ from, to }: Left) => `between ${timeSaid(from)} and ${timeSaid(to)}`
+
+/** Subjects of a sentence about a removal. */
+export const REMOVED_BY: Record<RemovalReason, string> = {
+  queue_age: 'The limit on the age of waiting messages',
+  queue_size: 'The limit on the messages or bytes that wait for a session',
+  broker_queue_bytes: 'The limit on the bytes of all queues',
+  purged: 'An operator, who purged the queue,',
+}
+
+/** "at 12:03:04", or "between 12:03:04 and 12:03:59". */
+export function removedSaid({ first_at_ms, last_at_ms }: RemovedMessages) {
+  const [first, last] = [timeSaid(first_at_ms), timeSaid(last_at_ms)]
+  return first === last ? `at ${first}` : `between ${first} and ${last}`
+}
 
 interface Words {
   /** In a row of the list. */
@@ -30,11 +45,13 @@ export const GONE: Record<Gone, Words> = {
     text: ({ expires_at_ms }) =>
       `Its message expiry interval ended at ${timeSaid(expires_at_ms ?? 0)}. The receivers below that had not acknowledged it do not get it.`,
   },
-  limit: {
-    state: 'left: removed by a limit',
-    title: 'Removed by a limit',
-    text: (_, gone) =>
-      `A limit removed ${plural(gone.removed, 'message')} of its filters ${between(gone)}, so probably this one, too. Receivers that were waiting do not get it.`,
+  removed: {
+    state: 'left: removed',
+    title: 'Removed before each session had it',
+    text: (_, { removal }) =>
+      removal
+        ? `${REMOVED_BY[removal.reason]} removed messages of that time ${removedSaid(removal)}. Receivers that were waiting do not get it.`
+        : 'Receivers that were waiting do not get it.',
   },
   unsubscribed: {
     state: 'left: no session subscribes',

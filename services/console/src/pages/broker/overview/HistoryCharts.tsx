@@ -124,6 +124,15 @@ function Charts({ history, seconds, step, incidents, limits }: ChartsProps) {
         />
         <Chart
           {...shared}
+          title="Time to delivery"
+          format={milliseconds}
+          series={[
+            { label: 'median', values: of(({ delivery }) => delivery?.p50_ms), color: '--c7' },
+            { label: '99 %', values: of(({ delivery }) => delivery?.p99_ms), color: '--c2', dash: [6, 3] },
+          ]}
+        />
+        <Chart
+          {...shared}
           title="Stored messages"
           format={si}
           series={[{ label: 'stored', values: of(({ stored_messages }) => stored_messages), color: '--c6' }]}

@@ -86,6 +86,24 @@ export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
       />
       <Chart
         {...shared}
+        title="Time to delivery, of 2 minutes"
+        format={milliseconds}
+        series={[
+          {
+            label: 'median',
+            values: samples.map(({ delivery }) => delivery?.p50_ms ?? null),
+            color: '--c7',
+          },
+          {
+            label: '99 %',
+            values: samples.map(({ delivery }) => delivery?.p99_ms ?? null),
+            color: '--c2',
+            dash: [6, 3],
+          },
+        ]}
+      />
+      <Chart
+        {...shared}
         title="Stored messages"
         format={si}
         series={[

@@ -2,6 +2,7 @@ import { Anchor, Button, CloseButton, Group, Stack, Text } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useBroker } from '../../../api/brokers'
+import type { Schemas } from '../../../api/client'
 import { clearRetained, retainedMessageQuery } from '../../../api/live'
 import { isMissing } from '../../../api/problem'
 import { storedMessagesQuery } from '../../../api/stored'
@@ -98,7 +99,7 @@ function Retained({ topic, data, onClose }: RetainedProps) {
           ['QoS', qos],
           ['Size', bytes(payload_bytes)],
           ['Expires', expires_at_ms ? <Time key="at" at={expires_at_ms} /> : 'never'],
-          ...properties.map((pair): [string, string] => [String(pair[0]), String(pair[1])]),
+          ...propertyRows(properties),
         ]}
       />
       <Payload
@@ -166,4 +167,17 @@ function Subscriptions({ topic }: { topic: string }) {
       </Group>
     </>
   )
+}
+
+function propertyRows(properties: Schemas['MessageProperties']): [string, string][] {
+  const { content_type, response_topic, correlation_data_base64, user_properties } = properties
+  const standard: [string, string | null | undefined][] = [
+    ['Content type', content_type],
+    ['Response topic', response_topic],
+    ['Correlation data (base64)', correlation_data_base64],
+  ]
+  return [
+    ...standard.filter((row): row is [string, string] => typeof row[1] === 'string'),
+    ...(user_properties ?? []).map(({ name, value }): [string, string] => [`User property ${name}`, value]),
+  ]
 }
