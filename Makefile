@@ -226,9 +226,9 @@ $(K6): $(K6_SOURCES)
 	@command -v go >/dev/null || { echo "k6 is built with Go, which is not here: https://go.dev/dl"; exit 1; }
 	cd loadtests/k6 && nice go build -o "$@" .
 
-loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fanout LOAD_SECONDS=30, ARGS= for k6)
+loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fanout LOAD_SECONDS=30, BESIDE=/path/to/millrace to compare, ARGS= for k6)
 	$(BUILD_PROGRAM)
-	loadtests/k6/run.py "$(SCENARIO)" $(ARGS)
+	loadtests/k6/run.py "$(SCENARIO)" $(if $(BESIDE),--beside "$(BESIDE)") $(ARGS)
 
 test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broken broker
 	$(BUILD_PROGRAM)
