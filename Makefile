@@ -276,6 +276,11 @@ drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try
 	$(BUILD_PROGRAM)
 	$(DASHBOARDS)/bin/python runbooks/drill.py $(NAME) $(ARGS)
 
+.PHONY: check-runbooks
+check-runbooks: $(DASHBOARDS)/check observe-packages packages ## Type the commands of the alerts' pages as written, beside a server and Prometheus (ARGS=pod-down.md for some)
+	$(BUILD_PROGRAM)
+	MILLRACE="$(PROGRAM)" $(DASHBOARDS)/bin/python -B runbooks/typed.py $(ARGS)
+
 lint-dashboards: $(DASHBOARDS)/lint observe-packages
 	$(DASHBOARDS)/bin/python dashboards/lint.py
 	python3 -m unittest discover --quiet --start-directory dashboards/collector
