@@ -226,9 +226,9 @@ $(K6): $(K6_SOURCES)
 	@command -v go >/dev/null || { echo "k6 is built with Go, which is not here: https://go.dev/dl"; exit 1; }
 	cd loadtests/k6 && nice go build -o "$@" .
 
-loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fanout LOAD_SECONDS=30, ARGS= for k6)
+loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fanout LOAD_SECONDS=30, BESIDE=/path/to/millrace to compare, ARGS= for k6)
 	$(BUILD_PROGRAM)
-	loadtests/k6/run.py "$(SCENARIO)" $(ARGS)
+	loadtests/k6/run.py "$(SCENARIO)" $(if $(BESIDE),--beside "$(BESIDE)") $(ARGS)
 
 test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broken broker
 	$(BUILD_PROGRAM)
@@ -275,6 +275,11 @@ telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, o
 drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed; MILLRACE=/usr/bin/millrace builds none)
 	$(BUILD_PROGRAM)
 	$(DASHBOARDS)/bin/python runbooks/drill.py $(NAME) $(ARGS)
+
+.PHONY: check-runbooks
+check-runbooks: $(DASHBOARDS)/check observe-packages packages ## Type the commands of the alerts' pages as written, beside a server and Prometheus (ARGS=pod-down.md for some)
+	$(BUILD_PROGRAM)
+	MILLRACE="$(PROGRAM)" $(DASHBOARDS)/bin/python -B runbooks/typed.py $(ARGS)
 
 lint-dashboards: $(DASHBOARDS)/lint observe-packages
 	$(DASHBOARDS)/bin/python dashboards/lint.py

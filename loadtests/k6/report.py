@@ -94,7 +94,7 @@ def page(scenario, code, metrics, used, settings, graphs, slow=()):
     `slow` has the rows of slowdown.py."""
     shown = {name: metric for name, metric in sorted(metrics.items()) if name not in HIDDEN and "{" not in name}
     trends = [[name, *(milliseconds(metric[one]) if one in metric else "" for one in STATISTICS)] for name, metric in shown.items() if is_trend(metric)]
-    counts = [[name, count(metric["count"]), f"{metric['rate']:,.1f}/s"] for name, metric in shown.items() if "count" in metric]
+    counts = [[name, count(metric["count"]), f"{metric['rate']:,.1f}/s"] for name, metric in shown.items() if "count" in metric and not is_trend(metric)]
     verdict = '<span class="passed">passed</span>' if code == 0 else f'<span class="failed">failed (k6 exit code {code})</span>'
     parts = [
         f"<h1>{html.escape(scenario)}</h1><p>{datetime.datetime.now():%Y-%m-%d %H:%M} · {verdict} · "

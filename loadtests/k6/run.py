@@ -3,20 +3,22 @@
 the other, and fails when one does.
 
     loadtests/k6/run.py SCENARIO|all [--record] [k6 arguments]
+    loadtests/k6/run.py SCENARIO --beside PROGRAM [k6 arguments]
 
 MQTT_URL names a broker that runs already; then nothing is known of its CPU. LOAD_... variables size the scenario.
 K6 and MILLRACE name the programs, REPORTS the folder of the reports. Exit code 99: a threshold was crossed, or the run is slower than the
 record of a quiet machine (slowdown.py). `--record` writes each scenario's run into README.md, and on a quiet machine the medians of three
-runs as that record. Results go to the Prometheus of `make observe` while it runs (OBSERVE_PORTS_UP as there).
+runs as that record. `--beside` starts another Millrace, such as the build before a change, and runs the scenario against both at the same
+time, PAIRS times: exit code 99 means that this one is slower. Results go to the Prometheus of `make observe` while it runs (OBSERVE_PORTS_UP as there).
 """
 
 import collections
+import concurrent.futures
 import contextlib
 import json
 import os
 import pathlib
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -36,6 +38,7 @@ MILLRACE = os.environ.get("MILLRACE", str(TARGET / "release/millrace"))
 START_SECONDS_MAX = 10
 STOP_SECONDS_MAX = 15
 ROUNDS = 3
+PAIRS = int(os.environ.get("PAIRS", 3))
 # A machine with a higher load average makes no record, because later runs would be compared with it.
 QUIET_LOAD_MAX = 1
 # By name: the scenario, the scheme of its URL, and the version. With MQTT_URL the URL decides.
@@ -57,12 +60,12 @@ def scenarios():
 
 
 @contextlib.contextmanager
-def server(*flags):
+def server(program=MILLRACE):
     """A Millrace on free ports of 127.0.0.1, with every transport."""
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+") as log:
-        subprocess.run([MILLRACE, "dev-certs", "--out", f"{folder}/tls"], check=True, capture_output=True)
+        subprocess.run([program, "dev-certs", "--out", f"{folder}/tls"], check=True, capture_output=True)
         ports = [f"--{name}-listen=127.0.0.1:0" for name in ("mqtt", "mqtts", "ws", "wss", "http")]
-        command = [MILLRACE, "serve", *ports, f"--tls-dir={folder}/tls", f"--data-dir={folder}/data", "--sign-up=anybody", *flags]
+        command = [program, "serve", *ports, f"--tls-dir={folder}/tls", f"--data-dir={folder}/data", "--sign-up=anybody"]
         # Settings of this machine's own broker must not reach this one.
         own = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE")}
         process = subprocess.Popen(command, stderr=log, env=own)
@@ -119,21 +122,19 @@ def run_k6(scenario, arguments, environment, reports):
     reports.mkdir(parents=True, exist_ok=True)
     summary = reports / f"{scenario}.json"
     summary.unlink(missing_ok=True)
-    more, settings = observed(scenario)
     environment = {
-        **settings, "K6_WEB_DASHBOARD": "true", "K6_WEB_DASHBOARD_PORT": "-1", "K6_WEB_DASHBOARD_PERIOD": "1s",
+        "K6_WEB_DASHBOARD": "true", "K6_WEB_DASHBOARD_PORT": "-1", "K6_WEB_DASHBOARD_PERIOD": "1s",
         "K6_WEB_DASHBOARD_EXPORT": str(reports / f"{scenario}.graphs.html"), "K6_NO_USAGE_REPORT": "true",
         **os.environ, **environment,
     }
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(
-        [K6, "run", "--quiet", f"--summary-export={summary}", *more, *arguments,
+        [K6, "run", "--quiet", "--address=", f"--summary-export={summary}", *arguments,
          str(HERE / f"scenarios/{VARIANTS.get(scenario, [scenario])[0]}.js")],
         env=environment)
-    code = process.wait()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return code, json.loads(summary.read_text())["metrics"] if summary.exists() else {}, cpu
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    metrics = json.loads(summary.read_text())["metrics"] if summary.exists() else {}
+    return process.returncode, metrics, usage.ru_utime + usage.ru_stime
 
 
 def cost(metrics, server_cpu, k6_cpu):
@@ -149,16 +150,16 @@ def cost(metrics, server_cpu, k6_cpu):
     }
 
 
-def measure(scenario, arguments, reports, disturb=None):
-    """Runs a scenario against a server of its own: k6's exit code, its metrics, what was used. `disturb` gets the server's process."""
+def measure(scenario, arguments, reports, settings=None, program=MILLRACE, way=contextlib.nullcontext):
+    """Runs a scenario against a server of its own: k6's exit code, its metrics, what was used. `settings` are k6's variables, `way` gets
+    the server's URL and yields the one that clients use, such as a proxy's."""
     _, scheme, version = VARIANTS.get(scenario, (scenario, "mqtt", None))
-    with server() as own:
-        environment = {"MQTT_URL": own.urls[scheme], "MILLRACE_HTTP": own.http}
+    with server(program) as own, way(own.urls[scheme]) as url:
+        environment = {**(settings or {}), "MQTT_URL": url, "MILLRACE_HTTP": own.http}
         environment |= {"MQTT_CA": own.ca} if scheme in ("mqtts", "wss") else {}
         environment |= {"MQTT_VERSION": version} if version else {}
         before = cpu_seconds(own.process.pid)
-        with disturb(own.process) if disturb else contextlib.nullcontext():
-            code, metrics, k6_cpu = run_k6(scenario, arguments, environment, reports)
+        code, metrics, k6_cpu = run_k6(scenario, arguments, environment, reports)
         return code, metrics, cost(metrics, cpu_seconds(own.process.pid) - before, k6_cpu)
 
 
@@ -174,15 +175,41 @@ def judged(scenario, metrics, used, probes, settings):
     return rows, "\n".join(slowdown.sentences(rows, slower))
 
 
+def pairs(scenario, arguments, reports, programs, ways=(contextlib.nullcontext, contextlib.nullcontext)):
+    """Runs a scenario against two programs at the same time, PAIRS times. Returns the figures of each pair, and k6's worst exit code."""
+    found, worst = [], 0
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for _ in range(PAIRS):
+            runs = [pool.submit(measure, scenario, arguments, reports / name, None, program, way)
+                    for name, program, way in zip(("this", "beside"), programs, ways)]
+            runs = [one.result() for one in runs]
+            worst = max(worst, *(code for code, _, _ in runs))
+            found.append([slowdown.figures(metrics, used) for _, metrics, used in runs])
+    return found, worst
+
+
+def beside(scenario, arguments, reports, other):
+    found, code = pairs(scenario, arguments, reports, (MILLRACE, other))
+    rows = list(slowdown.judge_pairs(found))
+    print("\n".join(slowdown.sentences(rows, 1, "the other program's")))
+    if not rows:
+        print("FAILED: no figure has enough samples")
+    code = code or (99 if not rows or any(row[-1] for row in rows) else 0)
+    print(f"{scenario}, {PAIRS} pairs: {'passed' if code == 0 else f'FAILED with exit code {code}'}", flush=True)
+    return code
+
+
 def run(scenario, arguments, reports):
     """Runs a scenario, writes its report, and returns k6's exit code, or 99 when it is slower than the record."""
     settings = {name: value for name, value in os.environ.items() if name.startswith(("LOAD_", "MQTT_")) and name != "MQTT_PASSWORD"}
     rows, used = [], {}
+    more, environment = observed(scenario)
+    arguments = [*more, *arguments]
     if "MQTT_URL" in os.environ:
-        code, metrics, _ = run_k6(scenario, arguments, {}, reports)
+        code, metrics, _ = run_k6(scenario, arguments, environment, reports)
     else:
         probes = [slowdown.probe()]
-        code, metrics, used = measure(scenario, arguments, reports)
+        code, metrics, used = measure(scenario, arguments, reports, environment)
         probes.append(slowdown.probe())
         (reports / f"{scenario}.cost.json").write_text(json.dumps({"scenario": scenario, **used}) + "\n")
         print(f"cost: {json.dumps(used)}")
@@ -237,6 +264,11 @@ def main():
     reports = pathlib.Path(os.environ.get("REPORTS", TARGET / "loadtests"))
     if "--record" in sys.argv:
         sys.exit(record([word for word in sys.argv[2:] if word != "--record"], reports))
+    if "--beside" in sys.argv:
+        at = sys.argv.index("--beside")
+        if "MQTT_URL" in os.environ or sys.argv[1] == "all" or len(sys.argv) == at + 1:
+            sys.exit("--beside starts two programs: name one scenario and the other program, and unset MQTT_URL")
+        sys.exit(beside(sys.argv[1], sys.argv[2:at] + sys.argv[at + 2:], reports, sys.argv[at + 1]))
     if sys.argv[1] != "all":
         sys.exit(run(sys.argv[1], sys.argv[2:], reports))
     codes = {scenario: run(scenario, sys.argv[2:], reports) for scenario in scenarios()}

@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands three packages release image costs boot secrets artifacts database contract telemetry lint validate test policy
+#   terraform/checks/check.sh NAME...    some of: format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy
 #                                        chartpolicy negative chart drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
@@ -113,6 +113,26 @@ check_boot() {
     done
     python3 -B "$here/folders_test.py" 2>"$work/boot.log" || { cat "$work/boot.log"; fail "a program that was taken over gets files of root"; }
     grep '^Ran\|skipped' "$work/boot.log" | sed 's/^/folders_test.py: /'
+}
+
+# systemd judges what a program can do beside its task, if it was taken over: 0 is nothing, 10 everything.
+check_units() {
+    has systemd-analyze || { echo "SKIPPED: exposure of systemd's units: systemd-analyze is not installed"; return 0; }
+    local folder=$work/units unit name said judged=0
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    for unit in "$root"/terraform/modules/*/files/*.service* "$root"/services/millrace/packaging/*.service; do
+        # Units of root fetch the machine's secrets, so they cannot be cut off from them.
+        grep -q '^\(User\|DynamicUser\)=' "$unit" || continue
+        name=$(basename "$unit" .tftpl)
+        # shellcheck disable=SC2016 # the dollars are Terraform's
+        sed 's/\${[^}]*}/1/g; s/%{[^}]*}//g' "$unit" >"$folder/$name"
+        said=$(systemd-analyze security --no-pager --offline=true --threshold=20 "$folder/$name" 2>&1) \
+            || { grep '✗' <<<"$said" | sort -k3 -rn | head; fail "$name leaves its program more than it needs: $(grep -o 'Overall.*' <<<"$said")"; }
+        judged=$((judged + 1))
+    done
+    [ "$judged" -gt 6 ] || fail "only $judged units were judged"
+    echo "systemd-analyze security: $judged units: ok"
 }
 
 # Checks who may connect to FoundationDB, and whom its clients take for a server.
@@ -450,7 +470,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands three packages release image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
+all=(format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 "$here/tools.sh" debian
 for name in "$@"; do

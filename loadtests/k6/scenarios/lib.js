@@ -67,8 +67,8 @@ export function mine(count) {
   return own
 }
 
-/** What the summary has of each time: also what thresholds are about. */
-export const statistics = ['avg', 'med', 'p(90)', 'p(95)', 'p(99)', 'p(99.9)', 'max']
+/** What the summary has of each time: what thresholds are about, and the number of samples, which slowdown.py needs. */
+export const statistics = ['avg', 'med', 'p(90)', 'p(95)', 'p(99)', 'p(99.9)', 'max', 'count']
 
 export const pause = s => new Promise(resolve => setTimeout(resolve, s * 1000))
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Slowdowns beside the record: the arithmetic, and, with k6 and a Millrace, a server that is three times slower.
+"""Slowdowns: the arithmetic, and, with k6 and a Millrace, a server that answers six times later.
 
-The planted slowdown stops the server for two thirds of the time, in short pieces. The run before it is its record, so the test does not
-depend on the machine.
+The planted slowdown is a proxy that delays the server's messages and acknowledgements by a multiple of what this machine needs for an
+answer. The server's twin runs at the same time behind a proxy without a delay, so other programs slow both.
 """
 
+import asyncio
 import contextlib
 import os
 import pathlib
-import signal
+import statistics
 import sys
 import tempfile
 import threading
@@ -19,19 +20,24 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import run  # noqa: E402
 import slowdown  # noqa: E402
 
-STOPPED_S, RUNNING_S = 0.004, 0.002
 SCENARIO = "fanin-qos1"
+LOAD = {"LOAD_SECONDS": "5", "LOAD_PUBLISHERS": "150", "LOAD_RATE": "2", "LOAD_PUBLISH_P99_MS": "30000", "LOAD_DELIVERY_P99_MS": "30000"}
+CONNACK, SUBACK = 0x20, 0x90
+PUBLISH = "mqtt_publish_duration median, ms"
+SLOWER = 6
+DELAY_S_MAX = 3
 
 
 class Arithmetic(unittest.TestCase):
     METRICS = {
-        "mqtt_publish_duration": {"med": 2.0},
-        "mqtt_connect_duration": {"med": 9.0},
-        "mqtt_connect_duration{phase:storm}": {"med": 40.0},
-        "http_req_duration": {"med": 3.0},
-        "http_req_duration{expected_response:true}": {"med": 3.0},
-        "http_req_blocked": {"med": 1.0},
-        "iteration_duration": {"med": 5000.0},
+        "mqtt_publish_duration": {"med": 2.0, "count": 50},
+        "mqtt_connect_duration": {"med": 9.0, "count": 50},
+        "mqtt_connect_duration{phase:storm}": {"med": 40.0, "count": 50},
+        "http_req_duration": {"med": 3.0, "count": 50},
+        "http_req_duration{expected_response:true}": {"med": 3.0, "count": 50},
+        "http_req_blocked": {"med": 1.0, "count": 50},
+        "iteration_duration": {"med": 5000.0, "count": 50},
+        "mqtt_subscribe_duration": {"med": 1.0, "count": 49},
         "mqtt_messages_sent": {"count": 7},
     }
 
@@ -49,6 +55,17 @@ class Arithmetic(unittest.TestCase):
     def test_a_figure_that_is_missing_is_too_slow(self):
         self.assertEqual([row[-1] for row in slowdown.judge({}, {"a": 1.0}, 1.0)], [True])
 
+    def test_a_pair_that_another_program_disturbed_decides_nothing(self):
+        pairs = [({"a": 1.0}, {"a": 1.0}), ({"a": 9.0}, {"a": 1.0}), ({"a": 1.5}, {"a": 1.0})]
+        self.assertEqual(list(slowdown.judge_pairs(pairs)), [["a", 1.5, 1.0, 1.5, False]])
+
+    def test_two_slow_pairs_of_three_are_too_slow_on_a_machine_of_any_speed(self):
+        pairs = [({"a": 3.0}, {"a": 1.0}), ({"a": 90.0}, {"a": 30.0}), ({"a": 1.0}, {"a": 1.0})]
+        self.assertEqual([row[-2:] for row in slowdown.judge_pairs(pairs)], [[3.0, True]])
+
+    def test_a_figure_that_one_run_of_the_pairs_lacks_is_too_slow(self):
+        self.assertEqual([row[-1] for row in slowdown.judge_pairs([({}, {"a": 1.0}), ({"a": 1.0}, {"a": 1.0})])], [True])
+
     def test_the_slowest_probe_counts_and_a_faster_machine_is_no_stricter(self):
         quiet = {"round_trip_us": 10, "sync_us": 100}
         self.assertEqual(slowdown.factor([{"round_trip_us": 5, "sync_us": 50}], quiet), 1.0)
@@ -58,54 +75,75 @@ class Arithmetic(unittest.TestCase):
         self.assertTrue(all(value > 0 for value in slowdown.probe().values()))
 
 
-@contextlib.contextmanager
-def slow(process):
-    over = threading.Event()
+async def copy(reader, writer, delay_s):
+    """Hands on each piece `delay_s` after it came. CONNACK and SUBACK are not delayed, because clients give up when they are late."""
+    pieces = asyncio.Queue()
 
-    def stop_and_go():
-        while not over.is_set():
-            os.kill(process.pid, signal.SIGSTOP)
-            time.sleep(STOPPED_S)
-            os.kill(process.pid, signal.SIGCONT)
-            time.sleep(RUNNING_S)
+    async def read():
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                pieces.put_nowait((time.monotonic() + (0 if data[0] in (CONNACK, SUBACK) else delay_s), data))
+        pieces.put_nowait((0, b""))
 
-    thread = threading.Thread(target=stop_and_go, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    reading = asyncio.create_task(read())
+    with contextlib.suppress(ConnectionError):
+        while (piece := await pieces.get())[1]:
+            await asyncio.sleep(max(0, piece[0] - time.monotonic()))
+            writer.write(piece[1])
+            await writer.drain()
+    writer.close()
+    await reading
+
+
+def proxy(delay_s):
+    @contextlib.contextmanager
+    def way(url):
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        host, port = url.rpartition("/")[2].split(":")
+
+        async def take(reader, writer):
+            server_reader, server_writer = await asyncio.open_connection(host, int(port))
+            await asyncio.gather(copy(reader, server_writer, 0), copy(server_reader, writer, delay_s))
+
+        async def listen():
+            return await asyncio.start_server(take, host, 0, backlog=1024)
+
+        listener = asyncio.run_coroutine_threadsafe(listen(), loop).result()
+        try:
+            yield f"mqtt://{host}:{listener.sockets[0].getsockname()[1]}"
+        finally:
+            loop.call_soon_threadsafe(listener.close)
+            loop.call_soon_threadsafe(loop.stop)
+
+    return way
 
 
 @unittest.skipUnless(pathlib.Path(run.K6).exists() and pathlib.Path(run.MILLRACE).exists(), "it needs k6 (make k6) and a Millrace")
 class Planted(unittest.TestCase):
-    def measure(self, disturb=None):
-        os.environ["LOAD_SECONDS"] = "4"
-        self.addCleanup(os.environ.pop, "LOAD_SECONDS", None)
-        with tempfile.TemporaryDirectory() as reports:
-            probes = [slowdown.probe()]
-            code, metrics, used = run.measure(SCENARIO, [], pathlib.Path(reports), disturb)
-            probes.append(slowdown.probe())
-        return code, slowdown.figures(metrics, used), probes
+    def setUp(self):
+        os.environ.update(LOAD)
+        reports = tempfile.TemporaryDirectory()
+        self.addCleanup(reports.cleanup)
+        self.addCleanup(lambda: [os.environ.pop(name) for name in LOAD])
+        self.reports = pathlib.Path(reports.name)
 
-    def slower(self, probes, machine):
-        found = slowdown.factor(probes, machine)
-        if found > slowdown.FACTOR_MAX:
-            self.skipTest(f"this machine became {found:.1f} times slower meanwhile")
-        return found
+    def judged(self, delay_s):
+        """The rows of this program beside itself, and the twin's median of a publish, ms."""
+        found, code = run.pairs(SCENARIO, [], self.reports, (run.MILLRACE, run.MILLRACE), (proxy(delay_s), proxy(0)))
+        self.assertEqual(code, 0, "the thresholds see it already, so this test shows nothing")
+        rows = list(slowdown.judge_pairs(found))
+        print(*slowdown.sentences(rows, 1, "its twin's"), sep="\n", flush=True)
+        return rows, statistics.median(beside[PUBLISH] for _, beside in found)
 
-    def test_a_server_that_is_three_times_slower_is_seen_and_passes_the_thresholds_alone(self):
-        _, recorded, probes = self.measure()
-        self.assertGreater(len(recorded), 2)
-        machine = {name: max(probe[name] for probe in probes) for name in probes[0]}
-        _, again, probes = self.measure()
-        slower = self.slower(probes, machine)
-        self.assertFalse(any(row[-1] for row in slowdown.judge(again, recorded, slower)), (again, recorded, slower))
-        code, late, probes = self.measure(slow)
-        slower = self.slower(probes, machine)
-        self.assertEqual(code, 0, "the thresholds in milliseconds see it already, so this test shows nothing")
-        self.assertTrue(any(row[-1] for row in slowdown.judge(late, recorded, slower)), (late, recorded, slower))
+    def test_a_server_that_answers_later_than_its_twin_is_seen_and_the_same_server_is_not(self):
+        rows, publish_ms = self.judged(0)
+        self.assertGreater(len(rows), 2)
+        self.assertEqual([row for row in rows if row[-1]], [], "the same program is no slower than itself")
+        delay_s = min((SLOWER - 1) * publish_ms / 1000, DELAY_S_MAX)
+        print(f"a server that answers {1000 * delay_s:.1f} ms later", flush=True)
+        rows, _ = self.judged(delay_s)
+        self.assertIn(PUBLISH, [row[0] for row in rows if row[-1]])
 
 
 if __name__ == "__main__":

@@ -53,6 +53,13 @@ variable "artifacts" {
     everywhere           = optional(list(object({ key = string, sha256 = string })), [])
   })
   description = "Programs in the artifacts bucket, as terraform/artifacts.sh prints them. `everywhere` is installed on each machine, such as amazon-ssm-agent."
+  validation {
+    condition = alltrue([
+      for artifact in concat(var.artifacts.everywhere, [for name, artifact in var.artifacts : artifact if name != "everywhere"]) :
+      can(regex("^[A-Za-z0-9._+-][A-Za-z0-9._+/-]*$", artifact.key))
+    ])
+    error_message = "artifacts: each needs a key such as millrace_0.1.0_amd64.deb, without a slash at its beginning, as terraform/artifacts.sh prints them."
+  }
 }
 
 variable "load" {
@@ -231,6 +238,10 @@ variable "backup_days" {
   type        = number
   default     = 35
   description = "Days whose every moment can be restored from the backup."
+  validation {
+    condition     = var.backup_days >= 1 && var.backup_days == floor(var.backup_days)
+    error_message = "backup_days must be a whole number from 1 on: with 0 every backup would be removed."
+  }
 }
 
 variable "is_protected" {

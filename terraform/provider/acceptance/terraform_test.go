@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -73,9 +74,13 @@ func (i *installation) install(folder string) error {
 }
 
 func (i *installation) run(folder string, arguments ...string) (string, int, error) {
+	return i.runWith(folder, nil, arguments...)
+}
+
+func (i *installation) runWith(folder string, environment []string, arguments ...string) (string, int, error) {
 	command := exec.Command(i.program, arguments...)
 	command.Dir = folder
-	command.Env = i.env
+	command.Env = append(slices.Clone(i.env), environment...)
 	output, err := command.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -88,6 +93,8 @@ func (i *installation) run(folder string, arguments ...string) (string, int, err
 type workspace struct {
 	t      *testing.T
 	folder string
+	// environment has variables that differ from the others'.
+	environment []string
 }
 
 func newWorkspace(t *testing.T) *workspace {
@@ -112,7 +119,7 @@ func (w *workspace) configure(configuration string) {
 // try runs terraform and returns what it prints and its exit code.
 func (w *workspace) try(arguments ...string) (string, int) {
 	w.t.Helper()
-	output, code, err := terraform.run(w.folder, append(arguments, "-no-color")...)
+	output, code, err := terraform.runWith(w.folder, w.environment, append(arguments, "-no-color")...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -441,3 +441,19 @@ run "a_disk_slower_than_aws_makes_them_is_refused" {
   }
   expect_failures = [var.log_disk]
 }
+
+run "a_key_with_a_slash_before_it_is_refused" {
+  command = plan
+  variables {
+    artifacts = merge(var.artifacts, { everywhere = [{ key = "/agent.deb", sha256 = sha256("agent") }] })
+  }
+  expect_failures = [var.artifacts]
+}
+
+run "a_backup_of_no_day_is_refused" {
+  command = plan
+  variables {
+    backup_days = 0
+  }
+  expect_failures = [var.backup_days]
+}

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,6 +70,12 @@ func IsNotFound(err error) bool {
 	return errors.As(err, &problem) && problem.Problem.Status == http.StatusNotFound
 }
 
+// ErrNoAnswer says that no answer came from the endpoint.
+var ErrNoAnswer = errors.New("does not answer")
+
+// ErrOrganisation says that the endpoint is not Millrace's, or that it does not know the organisation.
+var ErrOrganisation = errors.New("the organisation is not found there")
+
 // Client calls the control plane for one organisation.
 type Client struct {
 	endpoint     string
@@ -78,6 +85,9 @@ type Client struct {
 	http         *http.Client
 	// wait pauses between two attempts; tests replace it.
 	wait func(context.Context, time.Duration) error
+
+	knowing sync.Mutex
+	isKnown bool
 }
 
 // New makes a client. organisation is the id of the organisation that the token belongs to.
@@ -141,7 +151,11 @@ func (c *Client) attempt(ctx context.Context, request Request, target, key strin
 	}
 	answer, err := c.http.Do(sent)
 	if err != nil {
-		return "", pauseAfterLoss(ctx, request), fmt.Errorf("%s: %w", operation.Name, err)
+		var cause *url.Error
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return "", pauseAfterLoss(ctx, request), fmt.Errorf("%s: %s %w: %w", operation.Name, c.endpoint, ErrNoAnswer, err)
 	}
 	defer answer.Body.Close()
 	read, err := io.ReadAll(io.LimitReader(answer.Body, answerBytesMax))
@@ -157,6 +171,33 @@ func (c *Client) attempt(ctx context.Context, request Request, target, key strin
 		}
 	}
 	return answer.Header.Get("ETag"), 0, nil
+}
+
+// CheckOrganisation says whether the server knows the organisation. Without it a 404 does not mean that a thing is gone: another web
+// server, and Millrace with the id of another organisation, answer everything with 404.
+func (c *Client) CheckOrganisation(ctx context.Context) error {
+	c.knowing.Lock()
+	defer c.knowing.Unlock()
+	if c.isKnown {
+		return nil
+	}
+	var page struct {
+		Items *[]json.RawMessage `json:"items"`
+	}
+	_, err := c.Do(ctx, Request{Operation: OpListTokens, Query: url.Values{"limit": {"1"}}}, &page)
+	var problem *Error
+	if errors.As(err, &problem) {
+		isForbidden := problem.Problem.Status == http.StatusForbidden && strings.HasPrefix(problem.Problem.Type, "urn:millrace:")
+		if problem.Problem.Status == http.StatusNotFound {
+			err = fmt.Errorf("%w: %w", ErrOrganisation, err)
+		} else if isForbidden {
+			err = nil
+		}
+	} else if err == nil && page.Items == nil {
+		err = fmt.Errorf("%w: the answer is not of Millrace's API", ErrOrganisation)
+	}
+	c.isKnown = err == nil
+	return err
 }
 
 // isRepeatable says whether the server comes to the same end when it gets the request twice.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -79,6 +80,47 @@ func TestAChangeOfAVersionIsNotSentAgainWhenItMayBeDone(t *testing.T) {
 	client, requests, _ := serve(t, status(503))
 	if _, err := client.Do(t.Context(), Request{Operation: OpPutGroup, Path: []string{"b", "g"}, Body: GroupSettings{}, IfMatch: `"1"`}, nil); err == nil {
 		t.Fatal("503 is no error")
+	}
+	if len(*requests) != 1 {
+		t.Fatal(*requests)
+	}
+}
+
+func problem(code int, kind string) func(http.ResponseWriter) {
+	return func(w http.ResponseWriter) {
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(`{"type": "` + kind + `", "title": "t", "detail": "d", "status": ` + strconv.Itoa(code) + `}`))
+	}
+}
+
+func items(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"items": []}`)) }
+
+// Other web servers answer 404 and 403, too.
+func TestAnOrganisationIsThereIfTheServerSaysSo(t *testing.T) {
+	for name, it := range map[string]struct {
+		answer  func(http.ResponseWriter)
+		isThere bool
+	}{
+		"a list":                 {items, true},
+		"no permission":          {problem(403, "urn:millrace:problem:forbidden"), true},
+		"no organisation":        {problem(404, "urn:millrace:problem:not-found"), false},
+		"another server":         {status(404), false},
+		"another server, no way": {status(403), false},
+		"another server's JSON":  {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{}`)) }, false},
+	} {
+		client, _, _ := serve(t, it.answer)
+		if err := client.CheckOrganisation(t.Context()); (err == nil) != it.isThere {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAnOrganisationIsLookedForOnce(t *testing.T) {
+	client, requests, _ := serve(t, items)
+	for range 2 {
+		if err := client.CheckOrganisation(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if len(*requests) != 1 {
 		t.Fatal(*requests)

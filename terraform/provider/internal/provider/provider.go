@@ -39,7 +39,6 @@ func (p *millrace) Metadata(_ context.Context, _ provider.MetadataRequest, respo
 }
 
 func (p *millrace) Schema(_ context.Context, _ provider.SchemaRequest, response *provider.SchemaResponse) {
-	uuid := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	response.Schema = schema.Schema{
 		Description: "Brokers of an organisation, and who may connect to them.",
 		Attributes: map[string]schema.Attribute{
@@ -57,10 +56,14 @@ func (p *millrace) Schema(_ context.Context, _ provider.SchemaRequest, response 
 			"organisation": schema.StringAttribute{
 				Optional:    true,
 				Description: "Id of the organisation that the token belongs to. Or the variable MILLRACE_ORGANISATION.",
-				Validators:  []validator.String{stringvalidator.RegexMatches(uuid, "must be a UUID in lower case")},
+				Validators:  []validator.String{organisationID()},
 			},
 		},
 	}
+}
+
+func organisationID() validator.String {
+	return stringvalidator.RegexMatches(regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`), "must be a UUID in lower case")
 }
 
 func (p *millrace) Configure(ctx context.Context, request provider.ConfigureRequest, response *provider.ConfigureResponse) {
@@ -87,6 +90,18 @@ func (p *millrace) Configure(ctx context.Context, request provider.ConfigureRequ
 	endpoint := value("endpoint", "MILLRACE_ENDPOINT", given.Endpoint)
 	token := value("token", "MILLRACE_TOKEN", given.Token)
 	organisation := value("organisation", "MILLRACE_ORGANISATION", given.Organisation)
+	// The schema's validators do not see variables.
+	for name, it := range map[string]struct {
+		value, variable string
+		validator       validator.String
+	}{"endpoint": {endpoint, "MILLRACE_ENDPOINT", httpURL()}, "organisation": {organisation, "MILLRACE_ORGANISATION", organisationID()}} {
+		var judged validator.StringResponse
+		it.validator.ValidateString(ctx, validator.StringRequest{Path: path.Root(name), ConfigValue: types.StringValue(it.value)}, &judged)
+		if it.value != "" && judged.Diagnostics.HasError() {
+			response.Diagnostics.AddAttributeError(path.Root(name), "A setting is wrong",
+				fmt.Sprintf("%q (or %s) %s, not %q.", name, it.variable, it.validator.Description(ctx), it.value))
+		}
+	}
 	if response.Diagnostics.HasError() {
 		return
 	}

@@ -1,10 +1,13 @@
 package provider
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 )
 
 func TestFieldsOfTheServerBecomeAttributes(t *testing.T) {
@@ -52,5 +55,36 @@ func TestSchemasAreRight(t *testing.T) {
 		if found := response.Schema.ValidateImplementation(t.Context()); found.HasError() {
 			t.Error(found)
 		}
+	}
+}
+
+// Terraform prints each attribute that is not sensitive, in plans and in the logs of CI.
+func TestSecretsAreNotPrinted(t *testing.T) {
+	secrets := []string{"secret", "password", "token", "signing_key", "invitation_token", "private_key"}
+	found := 0
+	var look func(kind string, attributes map[string]schema.Attribute)
+	look = func(kind string, attributes map[string]schema.Attribute) {
+		for name, attribute := range maps.All(attributes) {
+			if nested, ok := attribute.(schema.SingleNestedAttribute); ok {
+				look(kind+"."+name, nested.Attributes)
+			}
+			if slices.Contains(secrets, name) {
+				found++
+				if !attribute.IsSensitive() {
+					t.Errorf("%s.%s is printed", kind, name)
+				}
+			}
+		}
+	}
+	for _, make := range New("test")().Resources(t.Context()) {
+		var response resource.SchemaResponse
+		it := make()
+		it.Schema(t.Context(), resource.SchemaRequest{}, &response)
+		var named resource.MetadataResponse
+		it.Metadata(t.Context(), resource.MetadataRequest{ProviderTypeName: "millrace"}, &named)
+		look(named.TypeName, response.Schema.Attributes)
+	}
+	if found < 7 {
+		t.Fatalf("only %d secrets were found", found)
 	}
 }

@@ -68,7 +68,10 @@ func (r *kindResource[M]) Create(ctx context.Context, request resource.CreateReq
 		return
 	}
 	etag, err := r.create(ctx, r.client, &plan)
-	r.explain(&response.Diagnostics, "make", err)
+	if isConflict(err) {
+		err = r.orImport(ctx, request.Plan, err)
+	}
+	r.explain(&response.Diagnostics, "make", r.isThere(ctx, err))
 	var partial partialError
 	if err != nil && !errors.As(err, &partial) {
 		return
@@ -84,7 +87,8 @@ func (r *kindResource[M]) Read(ctx context.Context, request resource.ReadRequest
 		return
 	}
 	etag, err := r.read(ctx, r.client, &state)
-	if api.IsNotFound(err) {
+	err = r.isThere(ctx, err)
+	if isGone(err) {
 		response.State.RemoveResource(ctx)
 		return
 	}
@@ -126,7 +130,7 @@ func (r *kindResource[M]) Delete(ctx context.Context, request resource.DeleteReq
 	if response.Diagnostics.HasError() {
 		return
 	}
-	if err := r.remove(ctx, r.client, &state, loaded(old)); !api.IsNotFound(err) {
+	if err := r.isThere(ctx, r.remove(ctx, r.client, &state, loaded(old))); !isGone(err) {
 		r.explain(&response.Diagnostics, "delete", err)
 	}
 }
@@ -156,7 +160,7 @@ func (r *kindResource[M]) explain(diagnostics *diag.Diagnostics, what string, er
 		if problem != nil && problem.Problem.Status == 412 {
 			err = fmt.Errorf("it was made or changed by somebody else meanwhile: plan again, or import it (%w)", err)
 		}
-		diagnostics.AddError(summary, err.Error())
+		diagnostics.AddError(summary, err.Error()+advice(err))
 		return
 	}
 	for _, field := range *problem.Problem.Fields {
