@@ -216,8 +216,8 @@ impl Drop for RetainedMemory {
 #[derive(Default)]
 pub(crate) struct ClientMemory {
     alias_bytes: AtomicU64,
-    /// Bytes of incomplete packets, see [`crate::held_input`].
-    pub(crate) held_input: AtomicU64,
+    /// Bytes of incomplete packets, see [`crate::incomplete_packets`].
+    pub(crate) incomplete_packets: AtomicU64,
     /// Budget of the messages in its sessions; set by [`Brokers::insert`].
     queues: OnceLock<Arc<Budget>>,
 }

@@ -24,20 +24,22 @@ const MEMORY_PAUSE_MS: Millis = 250;
 const PAUSED_PER_MS: u64 = 64;
 
 impl Core {
-    pub(super) fn hold_up(&mut self, receiver: u32, publisher: ConnectionId) {
-        // It may wait already, and have resumed because it had waited long enough.
+    /// Pauses a publisher until the receiver's socket has drained.
+    pub(super) fn pause_until_drained(&mut self, receiver: u32, publisher: ConnectionId) {
+        // The publisher may be listed already: it resumes without a drained receiver when it has waited long enough.
         self.pauses.behind.entry(receiver).or_default().push(publisher);
         if publisher.core == self.index {
             return self.pause(publisher, Paused::ForReceiver);
         }
-        // Each message that is delivered singly pauses the publisher again: one notice for them is enough.
+        // Each message that is delivered singly pauses the publisher again; one notice for a row of them is enough.
         let last = self.mail.outgoing[usize::from(publisher.core)].last();
-        if !matches!(last, Some(Mail::Congested(told)) if *told == publisher) {
+        if !matches!(last, Some(Mail::Congested(notified)) if *notified == publisher) {
             self.post(publisher.core, Mail::Congested(publisher));
         }
     }
 
-    pub(super) fn hold_up_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
+    /// Pauses a publisher if too many bytes wait for another loop.
+    pub(super) fn pause_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
         let core = usize::from(core);
         let waiting = self.process.mailboxes[core].bytes() + self.mail.outgoing_bytes[core];
         if waiting > self.process.limits.mailbox_bytes_max as usize {
@@ -47,7 +49,7 @@ impl Core {
 
     /// Pauses a publisher shortly after each read while the process has hardly any memory left.
     #[inline]
-    pub(super) fn hold_up_for_memory(&mut self, publisher: ConnectionId) {
+    pub(super) fn pause_for_memory(&mut self, publisher: ConnectionId) {
         if self.process.memory.pressure() == Pressure::Publishers {
             self.pause(publisher, Paused::ForMailbox);
             self.pauses.paused.put_off(publisher, self.now_ms + MEMORY_PAUSE_MS);

@@ -67,7 +67,7 @@ impl Core {
         let streams = persistent.streams();
         let checkpoint =
             Checkpoint { session: local.key(), target, cursor, acknowledged, completed, streams, replayed };
-        self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
+        self.queue_job(Write::Checkpoint(Box::new(checkpoint)));
     }
 
     /// The store has refused a checkpoint: a later one has the same progress.
@@ -106,7 +106,7 @@ impl Core {
         }
         purge.was_online = found.is_some();
         if self.process.store.is_some() {
-            self.leave_job(Write::Purge(purge));
+            self.queue_job(Write::Purge(purge));
         } else {
             // The caller may have stopped waiting.
             let _ = purge.done.try_send(Ok(found.is_some()));
@@ -158,7 +158,7 @@ impl Core {
             detach.base = persistent.base(self.following.handed_over);
             (detach.recent, detach.had) = persistent.into_recent();
         }
-        self.leave_job(Write::Detach(Box::new(detach)));
+        self.queue_job(Write::Detach(Box::new(detach)));
     }
 }
 
