@@ -35,7 +35,6 @@ struct AtCredential {
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
-    /// User name.
     user: String,
 }
 

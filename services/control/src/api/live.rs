@@ -96,7 +96,6 @@ fn client_id_of(part: String) -> String {
 /// A page of connected clients.
 #[derive(Serialize, ToSchema)]
 struct ClientList {
-    /// The rows of the page.
     items: Vec<Client>,
     /// Send it as `cursor` to get the next page; null: this is the last page.
     next_cursor: Option<String>,

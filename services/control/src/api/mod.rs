@@ -224,7 +224,6 @@ async fn not_like_that() -> Problem {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct List<T> {
-    /// The rows of the page.
     items: Vec<T>,
     /// Send it as `cursor` to get the next page; null: this is the last page.
     next_cursor: Option<String>,

@@ -48,7 +48,6 @@ struct AtMember {
 struct AtInvitation {
     /// Id of the organisation.
     organisation: Uuid,
-    /// Id of the invitation.
     invitation: Uuid,
 }
 
@@ -66,7 +65,6 @@ struct MadeInvitation {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Acceptance {
-    /// The secret of the invitation.
     #[schema(value_type = String, format = Password)]
     token: Secret,
 }
@@ -74,7 +72,6 @@ struct Acceptance {
 /// The organisation of an accepted invitation.
 #[derive(Serialize, ToSchema)]
 struct Joined {
-    /// Its id.
     organisation: Uuid,
 }
 

@@ -23,7 +23,6 @@ pub(crate) struct Problem {
     kind: String,
     /// The kind, for people.
     title: &'static str,
-    /// Status of the answer.
     status: u16,
     /// The error of this request, and what to do.
     detail: String,

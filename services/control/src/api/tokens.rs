@@ -29,7 +29,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 struct AtToken {
     /// Id of the organisation.
     organisation: Uuid,
-    /// Id of the token.
     token: Uuid,
 }
 

@@ -49,11 +49,8 @@ pub struct AccessQuestion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecidedBy {
-    /// A rule of the credential.
     Credential,
-    /// A rule of the credential's group.
     Group,
-    /// A rule of the broker.
     Broker,
     /// There are rules, but none applies: the action is refused.
     NoRule,

@@ -30,7 +30,6 @@ use crate::secret::{self, Hash, Purpose, Secret};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetRequest {
-    /// E-mail address of the account.
     #[schema(example = "ann@example.org", format = Email, max_length = 254)]
     pub email: String,
 }
@@ -51,7 +50,6 @@ pub struct NewPasswordByLink {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddressChange {
-    /// The new e-mail address.
     #[schema(example = "ann@example.org", format = Email, max_length = 254)]
     pub email: String,
     /// The password of the account.

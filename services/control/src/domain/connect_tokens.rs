@@ -42,7 +42,6 @@ pub struct ConnectToken {
     #[schema(example = "console:ann@example.org")]
     pub username: String,
     pub client_id: String,
-    /// Permissions of the client.
     pub rules: Vec<Rule>,
     /// End of the token, when the broker disconnects the client, in unix milliseconds.
     pub expires_at_ms: u64,

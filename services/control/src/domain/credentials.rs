@@ -37,7 +37,6 @@ pub struct CredentialInfo {
     pub expires_at_ms: Option<u64>,
     /// Until then the previous secret is also valid, in unix milliseconds.
     pub previous_secret_until_ms: Option<u64>,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
     /// Whether clients may authenticate by SCRAM-SHA-256.
     #[serde(default)]

@@ -18,7 +18,6 @@ use crate::limits::FORMER_ORGANISATION_MS;
 pub struct FormerTenant {
     pub id: Uuid,
     pub name: String,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
     /// Time of the deletion, in unix milliseconds.
     pub deleted_at_ms: u64,

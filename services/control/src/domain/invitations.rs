@@ -31,9 +31,7 @@ pub struct Invitation {
     pub email: String,
     /// Their role once they accept.
     pub role: Role,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// Expiry, in unix milliseconds.
     pub expires_at_ms: u64,
     /// Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
     /// the role any more.

@@ -331,12 +331,8 @@ type Broker struct {
 	// settings of the server, whichever decide.
 	AnonymousAllowed bool    `json:"anonymous_allowed"`
 	Ceiling          *Limits `json:"ceiling,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
-
-	// DisplayName Name for people.
-	DisplayName string `json:"display_name"`
+	CreatedAtMs      int64   `json:"created_at_ms"`
+	DisplayName      string  `json:"display_name"`
 
 	// Endpoints Addresses for its clients.
 	Endpoints *Endpoints `json:"endpoints,omitempty"`
@@ -356,7 +352,6 @@ type Broker struct {
 
 // BrokerChange A change of a broker. A field that is left out keeps its value.
 type BrokerChange struct {
-	// DisplayName Name for people.
 	DisplayName *string `json:"display_name,omitempty"`
 	Limits      *Limits `json:"limits,omitempty"`
 }
@@ -402,26 +397,18 @@ type ClaimToken struct {
 	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
 	// BindClientId Whether a device can connect only with its user name as client id.
-	BindClientId bool `json:"bind_client_id"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	BindClientId bool  `json:"bind_client_id"`
+	CreatedAtMs  int64 `json:"created_at_ms"`
 
 	// ExpiresAtMs End of the token, in unix milliseconds.
-	ExpiresAtMs int64 `json:"expires_at_ms"`
-
-	// Group The group of the credentials.
-	Group *string            `json:"group,omitempty"`
-	Id    openapi_types.UUID `json:"id"`
+	ExpiresAtMs int64              `json:"expires_at_ms"`
+	Group       *string            `json:"group,omitempty"`
+	Id          openapi_types.UUID `json:"id"`
 
 	// MadeBy Id of the member who made it. It is void while that member may not change credentials.
 	MadeBy openapi_types.UUID `json:"made_by"`
-
-	// Name Its name, for people.
-	Name string `json:"name"`
-
-	// Rules Rules of the credentials.
-	Rules []Rule `json:"rules"`
+	Name   string             `json:"name"`
+	Rules  []Rule             `json:"rules"`
 
 	// UserPrefix The user name of each device begins with this.
 	UserPrefix string `json:"user_prefix"`
@@ -475,10 +462,8 @@ type Credential struct {
 	ClaimToken *openapi_types.UUID `json:"claim_token,omitempty"`
 
 	// ClientId The only client id that may connect as this user; null: any.
-	ClientId *string `json:"client_id,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ClientId    *string `json:"client_id,omitempty"`
+	CreatedAtMs int64   `json:"created_at_ms"`
 
 	// Enabled False: the broker refuses this user.
 	Enabled bool `json:"enabled"`
@@ -558,15 +543,11 @@ type GroupSettings struct {
 // Invitation An open invitation.
 type Invitation struct {
 	// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
-	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+	CreatedAtMs int64               `json:"created_at_ms"`
 
 	// Email E-mail address of the invited person.
-	Email string `json:"email"`
-
-	// ExpiresAtMs Expiry, in unix milliseconds.
+	Email       string             `json:"email"`
 	ExpiresAtMs int64              `json:"expires_at_ms"`
 	Id          openapi_types.UUID `json:"id"`
 
@@ -662,33 +643,24 @@ type Limits struct {
 
 // ListClaimToken defines model for List_ClaimToken.
 type ListClaimToken struct {
-	// Items The rows of the page.
 	Items []struct {
 		// ApiToken Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
 		// change credentials.
 		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
 		// BindClientId Whether a device can connect only with its user name as client id.
-		BindClientId bool `json:"bind_client_id"`
-
-		// CreatedAtMs Creation time, in unix milliseconds.
-		CreatedAtMs int64 `json:"created_at_ms"`
+		BindClientId bool  `json:"bind_client_id"`
+		CreatedAtMs  int64 `json:"created_at_ms"`
 
 		// ExpiresAtMs End of the token, in unix milliseconds.
-		ExpiresAtMs int64 `json:"expires_at_ms"`
-
-		// Group The group of the credentials.
-		Group *string            `json:"group,omitempty"`
-		Id    openapi_types.UUID `json:"id"`
+		ExpiresAtMs int64              `json:"expires_at_ms"`
+		Group       *string            `json:"group,omitempty"`
+		Id          openapi_types.UUID `json:"id"`
 
 		// MadeBy Id of the member who made it. It is void while that member may not change credentials.
 		MadeBy openapi_types.UUID `json:"made_by"`
-
-		// Name Its name, for people.
-		Name string `json:"name"`
-
-		// Rules Rules of the credentials.
-		Rules []Rule `json:"rules"`
+		Name   string             `json:"name"`
+		Rules  []Rule             `json:"rules"`
 
 		// UserPrefix The user name of each device begins with this.
 		UserPrefix string `json:"user_prefix"`
@@ -706,18 +678,13 @@ type ListClaimToken struct {
 
 // ListInvitation defines model for List_Invitation.
 type ListInvitation struct {
-	// Items The rows of the page.
 	Items []struct {
 		// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
-		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-		// CreatedAtMs Creation time, in unix milliseconds.
-		CreatedAtMs int64 `json:"created_at_ms"`
+		ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+		CreatedAtMs int64               `json:"created_at_ms"`
 
 		// Email E-mail address of the invited person.
-		Email string `json:"email"`
-
-		// ExpiresAtMs Expiry, in unix milliseconds.
+		Email       string             `json:"email"`
 		ExpiresAtMs int64              `json:"expires_at_ms"`
 		Id          openapi_types.UUID `json:"id"`
 
@@ -735,7 +702,6 @@ type ListInvitation struct {
 
 // ListMember defines model for List_Member.
 type ListMember struct {
-	// Items The rows of the page.
 	Items []struct {
 		// Email E-mail address; null for the owner of this machine, who has none.
 		Email *string `json:"email,omitempty"`
@@ -759,30 +725,21 @@ type ListMember struct {
 
 // ListToken defines model for List_Token.
 type ListToken struct {
-	// Items The rows of the page.
 	Items []struct {
 		// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
 		// delete what it made.
-		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-		// CreatedAtMs Creation time, in unix milliseconds.
-		CreatedAtMs int64 `json:"created_at_ms"`
+		ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+		CreatedAtMs int64               `json:"created_at_ms"`
 
 		// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
-		ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
-
-		// Id Id of the token.
-		Id openapi_types.UUID `json:"id"`
+		ExpiresAtMs *int64             `json:"expires_at_ms,omitempty"`
+		Id          openapi_types.UUID `json:"id"`
 
 		// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
 		// Older tokens have none.
 		MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
-
-		// Name Name for people.
-		Name string `json:"name"`
-
-		// Scopes Permissions of the token.
-		Scopes []Permission `json:"scopes"`
+		Name   string              `json:"name"`
+		Scopes []Permission        `json:"scopes"`
 	} `json:"items"`
 
 	// NextCursor Send it as `cursor` to get the next page; null: this is the last page.
@@ -796,26 +753,18 @@ type MadeClaimToken struct {
 	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
 	// BindClientId Whether a device can connect only with its user name as client id.
-	BindClientId bool `json:"bind_client_id"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	BindClientId bool  `json:"bind_client_id"`
+	CreatedAtMs  int64 `json:"created_at_ms"`
 
 	// ExpiresAtMs End of the token, in unix milliseconds.
-	ExpiresAtMs int64 `json:"expires_at_ms"`
-
-	// Group The group of the credentials.
-	Group *string            `json:"group,omitempty"`
-	Id    openapi_types.UUID `json:"id"`
+	ExpiresAtMs int64              `json:"expires_at_ms"`
+	Group       *string            `json:"group,omitempty"`
+	Id          openapi_types.UUID `json:"id"`
 
 	// MadeBy Id of the member who made it. It is void while that member may not change credentials.
 	MadeBy openapi_types.UUID `json:"made_by"`
-
-	// Name Its name, for people.
-	Name string `json:"name"`
-
-	// Rules Rules of the credentials.
-	Rules []Rule `json:"rules"`
+	Name   string             `json:"name"`
+	Rules  []Rule             `json:"rules"`
 
 	// Secret The text that devices show. Only this answer contains it.
 	Secret string `json:"secret"`
@@ -836,10 +785,8 @@ type MadeCredential struct {
 	ClaimToken *openapi_types.UUID `json:"claim_token,omitempty"`
 
 	// ClientId The only client id that may connect as this user; null: any.
-	ClientId *string `json:"client_id,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ClientId    *string `json:"client_id,omitempty"`
+	CreatedAtMs int64   `json:"created_at_ms"`
 
 	// Enabled False: the broker refuses this user.
 	Enabled bool `json:"enabled"`
@@ -869,15 +816,11 @@ type MadeCredential struct {
 // MadeInvitation An invitation with its secret.
 type MadeInvitation struct {
 	// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
-	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+	CreatedAtMs int64               `json:"created_at_ms"`
 
 	// Email E-mail address of the invited person.
-	Email string `json:"email"`
-
-	// ExpiresAtMs Expiry, in unix milliseconds.
+	Email       string             `json:"email"`
 	ExpiresAtMs int64              `json:"expires_at_ms"`
 	Id          openapi_types.UUID `json:"id"`
 
@@ -896,26 +839,18 @@ type MadeInvitation struct {
 type MadeToken struct {
 	// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
 	// delete what it made.
-	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+	CreatedAtMs int64               `json:"created_at_ms"`
 
 	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
-	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
-
-	// Id Id of the token.
-	Id openapi_types.UUID `json:"id"`
+	ExpiresAtMs *int64             `json:"expires_at_ms,omitempty"`
+	Id          openapi_types.UUID `json:"id"`
 
 	// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
 	// Older tokens have none.
 	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
-
-	// Name Name for people.
-	Name string `json:"name"`
-
-	// Scopes Permissions of the token.
-	Scopes []Permission `json:"scopes"`
+	Name   string              `json:"name"`
+	Scopes []Permission        `json:"scopes"`
 
 	// Secret The secret that programs send. Only this answer contains it.
 	Secret string `json:"secret"`
@@ -947,7 +882,6 @@ type MemberChange struct {
 
 // NewBroker defines model for NewBroker.
 type NewBroker struct {
-	// DisplayName Name for people.
 	DisplayName string `json:"display_name"`
 }
 
@@ -962,9 +896,7 @@ type NewClaimToken struct {
 
 	// Group The group of the credentials. Without a group and rules, the broker's rules alone apply.
 	Group *string `json:"group,omitempty"`
-
-	// Name Its name, for people.
-	Name string `json:"name"`
+	Name  string  `json:"name"`
 
 	// Rules Rules of the credentials. `%u` stands for the user name, `%c` for the client id.
 	Rules *[]Rule `json:"rules,omitempty"`
@@ -1023,9 +955,7 @@ type NewSpendCap struct {
 type NewToken struct {
 	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end, or that of the API token that makes it.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
-
-	// Name Name for people.
-	Name string `json:"name"`
+	Name        string `json:"name"`
 
 	// Scopes Permissions of the token. The caller must have each of them.
 	Scopes []Permission `json:"scopes"`
@@ -1072,9 +1002,7 @@ type Problem struct {
 
 	// RequestId With a status of 500 or more: the id of the request, by which the server's log names it.
 	RequestId *openapi_types.UUID `json:"request_id,omitempty"`
-
-	// Status Status of the answer.
-	Status int32 `json:"status"`
+	Status    int32               `json:"status"`
 
 	// Title The kind, for people.
 	Title string `json:"title"`
@@ -1125,7 +1053,6 @@ type Rule struct {
 
 // ShownClientCa defines model for ShownClientCa.
 type ShownClientCa struct {
-	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
 	// Enabled False: the broker refuses its certificates.
@@ -1149,7 +1076,6 @@ type ShownClientCa struct {
 
 // ShownGroup defines model for ShownGroup.
 type ShownGroup struct {
-	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
 	// Name Its name, unique in its broker.
@@ -1168,10 +1094,8 @@ type ShownJwtIssuer struct {
 	Audience *[]string `json:"audience,omitempty"`
 
 	// Claims Names and meanings of its claims.
-	Claims *ClaimMapping `json:"claims,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	Claims      *ClaimMapping `json:"claims,omitempty"`
+	CreatedAtMs int64         `json:"created_at_ms"`
 
 	// DisconnectAtExpiry Whether the broker disconnects a client when its token expires.
 	DisconnectAtExpiry *bool `json:"disconnect_at_expiry,omitempty"`
@@ -1198,10 +1122,8 @@ type ShownJwtIssuer struct {
 // ShownWebhook defines model for ShownWebhook.
 type ShownWebhook struct {
 	// BatchMax Most events in one request. With 1 the body is one JSON object, with 2 to 100 it is an array.
-	BatchMax *int32 `json:"batch_max,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	BatchMax    *int32 `json:"batch_max,omitempty"`
+	CreatedAtMs int64  `json:"created_at_ms"`
 
 	// Enabled False: the broker neither queues nor sends events.
 	Enabled *bool `json:"enabled,omitempty"`
@@ -1243,26 +1165,18 @@ type SpendCap struct {
 type Token struct {
 	// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
 	// delete what it made.
-	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+	CreatedAtMs int64               `json:"created_at_ms"`
 
 	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
-	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
-
-	// Id Id of the token.
-	Id openapi_types.UUID `json:"id"`
+	ExpiresAtMs *int64             `json:"expires_at_ms,omitempty"`
+	Id          openapi_types.UUID `json:"id"`
 
 	// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
 	// Older tokens have none.
 	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
-
-	// Name Name for people.
-	Name string `json:"name"`
-
-	// Scopes Permissions of the token.
-	Scopes []Permission `json:"scopes"`
+	Name   string              `json:"name"`
+	Scopes []Permission        `json:"scopes"`
 }
 
 // WebhookEvent A kind of event.
@@ -1371,9 +1285,7 @@ type SetAccessParams struct {
 type ListClaimTokensParams struct {
 	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
-
-	// Limit Maximum number of rows.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateClaimTokenParams defines parameters for CreateClaimToken.
@@ -1488,9 +1400,7 @@ type PutWebhookParams struct {
 type ListInvitationsParams struct {
 	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
-
-	// Limit Maximum number of rows.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // InviteParams defines parameters for Invite.
@@ -1504,9 +1414,7 @@ type InviteParams struct {
 type ListMembersParams struct {
 	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
-
-	// Limit Maximum number of rows.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // DeleteSpendCapParams defines parameters for DeleteSpendCap.
@@ -1528,9 +1436,7 @@ type SetSpendCapParams struct {
 type ListTokensParams struct {
 	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
-
-	// Limit Maximum number of rows.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateTokenParams defines parameters for CreateToken.

@@ -215,7 +215,6 @@ pub(super) struct BanSettings {
     /// End of the ban in unix milliseconds; null: it has no end.
     #[serde(default)]
     until_ms: Option<u64>,
-    /// The reason, for people.
     #[serde(default)]
     #[schema(max_length = 256)]
     reason: Option<String>,

@@ -17,7 +17,6 @@ pub struct SignUp {
     /// At least 15 characters.
     #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
     pub password: Secret,
-    /// Name of the person.
     #[schema(example = "Ann", min_length = 1, max_length = 100)]
     pub name: String,
     /// Name of their new organisation; theirs if it is left out. It has no meaning with an invitation.
@@ -32,9 +31,7 @@ pub struct SignUp {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
-    /// E-mail address.
     pub email: String,
-    /// Password.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
     /// The six digits that the device shows, or a recovery code: for an account with a second factor. It is sent when the answer without
@@ -61,7 +58,6 @@ pub struct NewPassword {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserChange {
-    /// Name of the person.
     #[schema(min_length = 1, max_length = 100)]
     pub name: String,
 }
@@ -69,11 +65,9 @@ pub struct UserChange {
 /// A person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct User {
-    /// Their id.
     pub id: Uuid,
     /// E-mail address; null for the owner of this machine, who has none.
     pub email: Option<String>,
-    /// Name of the person.
     pub name: String,
     /// When they signed up, in unix milliseconds.
     pub created_at_ms: u64,
@@ -82,20 +76,15 @@ pub struct User {
 /// A person and what they belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Me {
-    /// The person.
     pub user: User,
-    /// Their organisations.
     pub organisations: Vec<Membership>,
 }
 
 /// An organisation that a person belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Membership {
-    /// Its id.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
-    /// Role of the person in it.
     pub role: Role,
 }
 

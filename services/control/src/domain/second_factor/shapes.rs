@@ -24,7 +24,6 @@ pub struct SecondFactor {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecondFactorRemoval {
-    /// E-mail address of the account.
     #[schema(example = "ann@example.org", format = Email, max_length = 254)]
     pub email: String,
 }

@@ -108,7 +108,7 @@ pub struct WebhookDelivery {
     pub attempt: u32,
     /// HTTP status of the answer; null: there was no answer.
     pub status: Option<u16>,
-    /// Why the attempt failed; null: the receiver has taken the events.
+    /// Why the attempt failed; null: the receiver has accepted the events.
     pub error: Option<String>,
 }
 
