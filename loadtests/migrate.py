@@ -37,8 +37,6 @@ def number(text):
 
 
 class Migration:
-    """`millrace migrate`, with its output in a file."""
-
     def __init__(self, program, source, target):
         self.target, self.log = target, pathlib.Path(f"{target}.log")
         self.began = time.monotonic()
@@ -99,7 +97,7 @@ def interrupted(program, source, target, seconds):
 
 
 def check_equal(program, source, target, retained, sessions):
-    """Exports both stores and compares the exports; returns how many lines they have."""
+    """Returns how many lines the exports have."""
     wanted, found = stored_data.export(program, source), stored_data.export(program, target)
     stored_data.check_export(wanted, retained, sessions)
     different = [command for command in wanted if wanted[command] != found[command]]

@@ -58,7 +58,6 @@ struct Known {
     by_id: HashMap<u64, Arc<Broker>, foldhash::fast::RandomState>,
     /// The sums of the counters of closed brokers, in the order of [`BrokerCounters::METRICS`].
     closed_counts: Vec<u64>,
-    /// Hashes of the names of closed brokers.
     closed: HashSet<u64, foldhash::fast::RandomState>,
 }
 

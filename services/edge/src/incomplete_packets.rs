@@ -20,11 +20,9 @@ const GROWTH: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct IncompletePackets {
     max: u64,
-    /// All charged bytes.
     bytes: AtomicU64,
     /// The charged bytes of connections before their CONNECT.
     before_connect: AtomicU64,
-    /// Brokers with charged bytes.
     brokers: AtomicU64,
 }
 

@@ -56,7 +56,6 @@ impl Panel {
         fails
     }
 
-    /// Sleeps for a time between the minimum and the maximum that the control file has for a sync.
     pub(crate) fn delay_sync(&self) {
         let (min, max) = (self.get(Field::SyncMicrosMin), self.get(Field::SyncMicrosMax));
         if max > 0 {

@@ -31,7 +31,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(end_web_session))
 }
 
-/// Somebody who is signed in.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WebSession {
     #[serde(flatten)]

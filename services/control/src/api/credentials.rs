@@ -31,7 +31,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtCredential {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
@@ -57,7 +56,6 @@ pub(super) struct MadeCredential {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct CredentialSearch {
-    /// Prefix of the user name.
     #[param(max_length = 1024)]
     search: Option<String>,
 }

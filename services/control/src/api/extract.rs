@@ -52,7 +52,6 @@ pub(crate) struct Seen(pub(crate) Precondition);
 
 pub(crate) struct Paging(pub(crate) PageRequest);
 
-/// A page of a list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {

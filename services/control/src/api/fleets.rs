@@ -33,7 +33,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtClaimToken {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
@@ -75,7 +74,6 @@ struct ClaimedCredential {
     password: Secret,
 }
 
-/// The name of a claim.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[allow(dead_code, reason = "only described: the extractor reads the header")]

@@ -45,7 +45,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtClient {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
@@ -93,7 +92,6 @@ fn client_id_of(part: String) -> String {
     decoded.unwrap_or(part)
 }
 
-/// A page of connected clients.
 #[derive(Serialize, ToSchema)]
 struct ClientList {
     items: Vec<Client>,
@@ -128,7 +126,6 @@ async fn list_clients(
     Ok(Json(api.live().clients(&broker, search.as_deref(), &page).await?.into()))
 }
 
-/// A connected client.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients/{client_id}", tag = "clients",
     params(AtClient), responses((status = 200, description = "The client", body = ClientDetails)))]
 async fn get_client(
@@ -195,7 +192,6 @@ fn traced(event: &TraceEvent) -> Event {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct SessionSearch {
-    /// Prefix of the client id.
     #[param(max_length = 1024)]
     search: Option<String>,
 }

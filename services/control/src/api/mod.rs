@@ -236,19 +236,15 @@ impl<T> List<T> {
     }
 }
 
-/// An organisation in a path.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct InOrganisation {
-    /// Id of the organisation.
     pub(crate) organisation: Uuid,
 }
 
-/// A broker in a path.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct AtBroker {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,

@@ -67,7 +67,6 @@ pub(crate) enum WhoSignsUp {
 /// An OpenID Connect provider.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ProviderName {
-    /// Its name for people.
     name: String,
 }
 
@@ -97,7 +96,6 @@ struct Former {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Back {
-    /// The authorization code.
     #[param(value_type = Option<String>)]
     code: Option<Secret>,
     /// The `state` of the authorization request.
@@ -106,7 +104,6 @@ pub(crate) struct Back {
     iss: Option<String>,
     /// Error code, instead of `code`.
     error: Option<String>,
-    /// The error for people.
     error_description: Option<String>,
 }
 

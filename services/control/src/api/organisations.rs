@@ -37,7 +37,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtMember {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Id of the person.
     user: Uuid,
@@ -46,7 +45,6 @@ struct AtMember {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtInvitation {
-    /// Id of the organisation.
     organisation: Uuid,
     invitation: Uuid,
 }
@@ -61,7 +59,6 @@ struct MadeInvitation {
     token: Secret,
 }
 
-/// Request to accept an invitation.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Acceptance {

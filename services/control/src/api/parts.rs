@@ -29,11 +29,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct AtPart {
-    /// Id of the organisation.
     pub(super) organisation: Uuid,
     /// Name of the broker.
     pub(super) broker: String,
-    /// Name of the part.
     pub(super) name: String,
 }
 

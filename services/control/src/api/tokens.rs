@@ -27,7 +27,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtToken {
-    /// Id of the organisation.
     organisation: Uuid,
     token: Uuid,
 }

@@ -45,7 +45,6 @@ pub struct AccessQuestion {
     pub retain: bool,
 }
 
-/// The source of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecidedBy {
@@ -68,14 +67,12 @@ pub struct AccessAnswer {
     pub allowed: bool,
     /// The QoS that a subscription gets; null if it is refused, and for publishing.
     pub granted_qos: Option<u8>,
-    /// The source of the decision.
     pub decided_by: DecidedBy,
     /// Name of the credential or group whose rule decides.
     pub of: Option<String>,
     /// Position of the rule in its list, from 0.
     pub rule_index: Option<u64>,
     pub rule: Option<Rule>,
-    /// The decision in a sentence.
     pub reason: String,
     /// Reasons for which the client could not connect, as far as they are known without its password.
     pub obstacles: Vec<String>,

@@ -57,7 +57,6 @@ pub struct ClaimToken {
     pub created_at_ms: u64,
 }
 
-/// Request for a claim token.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewClaimToken {

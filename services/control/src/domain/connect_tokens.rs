@@ -20,7 +20,6 @@ use crate::secret::{self, Secret};
 /// Every broker accepts a client id of this length.
 const CLIENT_ID_BYTES_MAX: usize = 200;
 
-/// Request for a connect token.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewConnectToken {

@@ -93,7 +93,6 @@ pub struct CredentialChange {
     pub client_id: Option<String>,
 }
 
-/// Request to replace a secret.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rotation {

@@ -13,7 +13,6 @@ use super::change::Change;
 use super::{Control, Error, Page, PageRequest, Result, ledger, members, organisations};
 use crate::limits::FORMER_ORGANISATION_MS;
 
-/// A tenant that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FormerTenant {
     pub id: Uuid,

@@ -27,7 +27,6 @@ use crate::secret::{Hash, Purpose, Secret};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invitation {
     pub id: Uuid,
-    /// E-mail address of the invited person.
     pub email: String,
     /// Their role once they accept.
     pub role: Role,

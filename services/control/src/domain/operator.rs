@@ -55,7 +55,6 @@ pub struct TenantBroker {
 pub struct LoudTenant {
     pub id: Uuid,
     pub name: String,
-    /// Usage of this month (UTC).
     pub used: Used,
 }
 
@@ -73,11 +72,9 @@ pub struct PodLease {
     pub name: String,
     /// End of its lease, in unix milliseconds. The pod extends the lease while it is alive.
     pub until_ms: u64,
-    /// Whether the lease is still valid.
     pub is_alive: bool,
 }
 
-/// Request to suspend a tenant.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSuspension {

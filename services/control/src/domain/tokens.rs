@@ -48,7 +48,6 @@ pub struct OwnToken {
     pub token: Token,
 }
 
-/// A new API token.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {

@@ -44,11 +44,9 @@ pub struct TailDropped {
 /// Why a tail ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TailEnd {
-    /// The reason, for people.
     pub reason: String,
 }
 
-/// An event in the trace of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
     Begun(Box<TraceBegun>),
@@ -66,7 +64,6 @@ pub struct TraceBegun {
     pub unanswered: Vec<String>,
 }
 
-/// Events that the trace left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TraceLeftOut {
     /// Number of events since the last such event.
@@ -96,7 +93,6 @@ pub struct TracedPacket {
     /// server did not take or did not deliver), `closed` (the connection).
     #[schema(example = "PUBLISH")]
     pub kind: String,
-    /// Bytes of the packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +114,6 @@ pub struct TracedPacket {
     /// Reason code of MQTT 5.0, or return code of a CONNACK of 3.1 and 3.1.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason_code: Option<u8>,
-    /// The reason, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// At most 100 filters of a SUBSCRIBE, an UNSUBSCRIBE or its answer.
@@ -148,7 +143,6 @@ pub struct TracedFilter {
     pub reason_code: Option<u8>,
 }
 
-/// The contents of a CONNECT.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TracedConnect {
     pub user: Option<String>,

@@ -54,7 +54,6 @@ pub(super) struct PersistentSession {
     pub(super) ids: Vec<(PacketId, Option<Position>)>,
     /// Filters whose retained messages are due, see [`super::replays_due`].
     pub(super) due: HashSet<Box<str>, foldhash::fast::RandomState>,
-    /// Messages acknowledged since the last checkpoint.
     pub(super) acknowledged: u32,
     /// Only for sessions that follow their streams: messages delivered from copies but not yet read from the store.
     pub(super) live_copies: LiveCopies,

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Request for a new account.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignUp {
@@ -27,7 +26,6 @@ pub struct SignUp {
     pub token: Option<Secret>,
 }
 
-/// Request to sign in.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
@@ -42,11 +40,9 @@ pub struct SignIn {
     pub passkey: Option<PasskeyAssertion>,
 }
 
-/// A new password.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPassword {
-    /// The password until now.
     #[schema(value_type = String, format = Password)]
     pub current: Secret,
     /// The new one: at least 15 characters.
@@ -54,7 +50,6 @@ pub struct NewPassword {
     pub new: Secret,
 }
 
-/// A change of a person.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserChange {
@@ -62,7 +57,6 @@ pub struct UserChange {
     pub name: String,
 }
 
-/// A person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct User {
     pub id: Uuid,

@@ -14,7 +14,6 @@ pub struct SecondFactor {
     pub enabled_at: Option<u64>,
     /// Since when the authenticator app is in force, in unix milliseconds; null: there is none.
     pub app_enabled_at: Option<u64>,
-    /// Number of passkeys.
     pub passkeys: usize,
     /// Recovery codes that were not used.
     pub recovery_codes_left: usize,
@@ -28,7 +27,6 @@ pub struct SecondFactorRemoval {
     pub email: String,
 }
 
-/// The first code of a device.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FirstCode {
@@ -41,7 +39,6 @@ pub struct FirstCode {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
-    /// The password of the account.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
     /// The six digits that the device shows, or a recovery code.

@@ -7,7 +7,6 @@ use crate::core::{Core, Ended, parts};
 use crate::jobs::{Ack, IdWrite, Ids, Write};
 
 impl Core {
-    /// Answers a PUBLISH that is not stored.
     pub(super) fn answer_publish(
         &mut self,
         slot: u32,

@@ -127,7 +127,6 @@ impl Pod {
         self.watch.take();
     }
 
-    /// Begins an orderly end.
     pub(super) fn close(&self, world: &World) {
         self.state.set(State::Ending);
         // No renewal is under way.
