@@ -58,6 +58,7 @@ def scenarios():
 
 @contextlib.contextmanager
 def server(*flags):
+    """A Millrace on free ports of 127.0.0.1, with every transport."""
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+") as log:
         subprocess.run([MILLRACE, "dev-certs", "--out", f"{folder}/tls"], check=True, capture_output=True)
         ports = [f"--{name}-listen=127.0.0.1:0" for name in ("mqtt", "mqtts", "ws", "wss", "http")]

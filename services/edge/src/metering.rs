@@ -115,6 +115,7 @@ pub(crate) struct Reading {
     /// Including stored messages: messages and bytes.
     pub(crate) all_received: [u64; 2],
     pub(crate) messages_delivered: u64,
+    /// By [`DropCause`](millrace_layers::metering::DropCause).
     pub(crate) drops: [u64; DROP_REASONS],
     /// Acknowledged messages by [`LATENCY_BOUNDS_US`].
     pub(crate) latencies: [u64; LATENCY_BOUNDS_US.len() + 1],

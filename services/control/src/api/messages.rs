@@ -76,6 +76,7 @@ struct NewMessage {
     properties: MessageProperties,
 }
 
+/// Properties of a message (MQTT 5.0).
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct MessageProperties {

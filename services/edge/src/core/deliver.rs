@@ -53,7 +53,7 @@ impl Core {
         let waits = self.unfinished.fanouts.delays(routes.broker.id, publisher);
         let next = if waits { 0 } else { self.deliver_from(routes, message, publisher, 0) };
         if next < routes.receivers(self.index).len() {
-            self.defer_fanout(routes, Copies::One(message.clone()), publisher, next);
+            self.put_off(routes, Copies::One(message.clone()), publisher, next);
         }
     }
 

@@ -119,7 +119,7 @@ impl Fanouts {
 
 impl Core {
     /// Puts off the receivers from `next` on to a later turn.
-    pub(super) fn defer_fanout(
+    pub(super) fn put_off(
         &mut self,
         routes: &Arc<Routes>,
         copies: Copies,

@@ -63,6 +63,7 @@ pub struct Point {
     pub stored_bytes: u64,
     /// Times from a message to its PUBACK or PUBREC: counts by [`LATENCY_BOUNDS_US`], then longer ones.
     pub latencies: [u64; LATENCY_BOUNDS_US.len() + 1],
+    /// By [`DropCause`].
     pub drops: [u64; DROP_REASONS],
 }
 

@@ -35,7 +35,7 @@ impl Core {
         if next < run.routes.receivers(self.index).len() {
             let (bytes, is_v5, amount) = (run.bytes.clone(), run.is_v5, run.amount);
             let copies = Copies::Run { bytes, is_v5, amount, received_us };
-            self.defer_fanout(&run.routes, copies, publisher, next);
+            self.put_off(&run.routes, copies, publisher, next);
         } else {
             self.note_delivery(received_us);
         }
@@ -56,7 +56,7 @@ impl Core {
             if must_wait { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
         if next < routes.receivers(self.index).len() {
             let bytes = bytes.into();
-            self.defer_fanout(routes, Copies::Run { bytes, is_v5, amount, received_us }, publisher, next);
+            self.put_off(routes, Copies::Run { bytes, is_v5, amount, received_us }, publisher, next);
         } else {
             self.note_delivery(received_us);
         }

@@ -29,6 +29,7 @@ pub(super) struct Local {
     number: u32,
     /// The store has given the session to the connection.
     is_open: bool,
+    /// The client is gone.
     pub(super) is_cut: bool,
     pub(super) expiry_s: u32,
     pub(super) has_will: bool,
@@ -40,6 +41,7 @@ pub(super) struct Local {
     pub(super) uncommitted: u32,
     pub(super) reading: Reading,
     pub(super) outbox: Outbox,
+    /// Its shared subscriptions.
     pub(super) groups: Vec<String>,
     save_us: u64,
 }
