@@ -16,7 +16,6 @@ use super::{AccessBySettings, BrokerRef, Caller, Control, Error, Permission, Res
 
 const BANS_MAX: usize = 10_000;
 
-/// The action of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TestedAction {
@@ -24,7 +23,6 @@ pub enum TestedAction {
     Subscribe,
 }
 
-/// A question about one action of a client.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessQuestion {
@@ -36,7 +34,6 @@ pub struct AccessQuestion {
     /// Topic to publish to, or topic filter to subscribe to.
     #[schema(example = "plant/7/pump", min_length = 1)]
     pub topic: String,
-    /// QoS of the action.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 2, default = 0)]
     pub qos: u8,
@@ -61,7 +58,6 @@ pub enum DecidedBy {
     Protocol,
 }
 
-/// The decision about one action of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AccessAnswer {
     pub allowed: bool,

@@ -70,7 +70,7 @@ impl Core {
         self.queue_job(Write::Checkpoint(Box::new(checkpoint)));
     }
 
-    /// The store has refused a checkpoint: a later one has the same progress.
+    /// The store has refused a checkpoint, so a later one must have its progress, too.
     pub(super) fn unsaved(&mut self, checkpoint: Checkpoint) {
         let Checkpoint { target, completed, replayed, .. } = checkpoint;
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
@@ -162,9 +162,8 @@ impl Core {
     }
 }
 
-/// Marks the messages whose rows in the store have the whole message: nobody can read them again from a stream of the session.
+/// Marks the messages that no stream of the session has any more. Their rows in the store must have the whole message.
 fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) {
-    // A message that matches no subscription any more cannot be read again.
     let is_found = |topic: &str| {
         let mut filters = persistent.into_iter().flat_map(PersistentSession::filters);
         filters.any(|filter| topic::matches(filter, topic))
