@@ -34,7 +34,6 @@ pub struct NewConnectToken {
     pub expires_in_s: Option<u32>,
 }
 
-/// A connect token without its password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectToken {
     /// User name to connect with, prefixed with the broker's name if the host name does not identify the broker.

@@ -62,7 +62,6 @@ pub struct TenantPlan {
     pub organisations: Vec<Uuid>,
 }
 
-/// The ceilings of a plan.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPlan {

@@ -41,7 +41,6 @@ pub struct TailDropped {
     pub messages: u64,
 }
 
-/// Why a tail ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TailEnd {
     pub reason: String,

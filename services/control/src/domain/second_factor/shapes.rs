@@ -5,7 +5,6 @@ use crate::secret::{Hash, Secret};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The second factor of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SecondFactor {
     /// Whether signing in with the password asks for a second factor: a code of an authenticator app, or a passkey.
