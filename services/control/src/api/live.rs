@@ -126,6 +126,7 @@ async fn list_clients(
     Ok(Json(api.live().clients(&broker, search.as_deref(), &page).await?.into()))
 }
 
+/// A connected client.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients/{client_id}", tag = "clients",
     params(AtClient), responses((status = 200, description = "The client", body = ClientDetails)))]
 async fn get_client(

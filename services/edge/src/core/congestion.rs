@@ -27,7 +27,7 @@ impl Core {
     /// Pauses a publisher until the receiver's socket has drained.
     pub(super) fn pause_until_drained(&mut self, receiver: u32, publisher: ConnectionId) {
         // The publisher may be listed already: it resumes without a drained receiver when it has waited long enough.
-        self.pauses.behind.entry(receiver).or_default().push(publisher);
+        self.pauses.for_receiver.entry(receiver).or_default().push(publisher);
         if publisher.core == self.index {
             return self.pause(publisher, Paused::ForReceiver);
         }
@@ -67,7 +67,7 @@ impl Core {
 
     /// True when publishers wait for a receiver that has nothing left to write: nothing else would wake them.
     pub(super) fn has_relief(&self) -> bool {
-        self.pauses.behind.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
+        self.pauses.for_receiver.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
     }
 
     fn waits_for_socket(&self, receiver: u32) -> usize {
@@ -79,11 +79,11 @@ impl Core {
 
     /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once.
     pub(super) fn relieve(&mut self) {
-        if self.pauses.behind.is_empty() {
+        if self.pauses.for_receiver.is_empty() {
             return;
         }
         let soft_bytes = self.output.soft_bytes;
-        let mut behind = std::mem::take(&mut self.pauses.behind);
+        let mut behind = std::mem::take(&mut self.pauses.for_receiver);
         behind.retain(|receiver, waiting| {
             let len = self.waits_for_socket(*receiver);
             if len < soft_bytes / 2 {
@@ -100,8 +100,8 @@ impl Core {
         });
         // Resumed publishers may have been paused again.
         for (receiver, mut waiting) in behind {
-            waiting.append(self.pauses.behind.remove(&receiver).unwrap_or_default());
-            self.pauses.behind.insert(receiver, waiting);
+            waiting.append(self.pauses.for_receiver.remove(&receiver).unwrap_or_default());
+            self.pauses.for_receiver.insert(receiver, waiting);
         }
     }
 
