@@ -508,7 +508,7 @@ type CredentialChange struct {
 // Effect defines model for Effect.
 type Effect string
 
-// Endpoint The endpoint of one transport.
+// Endpoint defines model for Endpoint.
 type Endpoint struct {
 	Port int32 `json:"port"`
 
@@ -516,7 +516,7 @@ type Endpoint struct {
 	Url string `json:"url"`
 }
 
-// Endpoints Endpoints of a broker.
+// Endpoints defines model for Endpoints.
 type Endpoints struct {
 	// CaPem PEM of the authority that clients must trust; null: a public authority issued the server's certificate.
 	CaPem *string `json:"ca_pem,omitempty"`
@@ -545,11 +545,9 @@ type Invitation struct {
 	// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
 	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
 	CreatedAtMs int64               `json:"created_at_ms"`
-
-	// Email E-mail address of the invited person.
-	Email       string             `json:"email"`
-	ExpiresAtMs int64              `json:"expires_at_ms"`
-	Id          openapi_types.UUID `json:"id"`
+	Email       string              `json:"email"`
+	ExpiresAtMs int64               `json:"expires_at_ms"`
+	Id          openapi_types.UUID  `json:"id"`
 
 	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
 	// the role any more.
@@ -559,7 +557,7 @@ type Invitation struct {
 	Role Role `json:"role"`
 }
 
-// IssuerKey The key that checks signatures.
+// IssuerKey defines model for IssuerKey.
 type IssuerKey struct {
 	union json.RawMessage
 }
@@ -604,7 +602,6 @@ type JwtAlgorithm string
 
 // JwtIssuerSettings An issuer of JSON web tokens. A client sends its token as the password.
 type JwtIssuerSettings struct {
-	// Algorithms Allowed signature algorithms.
 	Algorithms []JwtAlgorithm `json:"algorithms"`
 
 	// Audience `aud` must name one of these; any value when empty.
@@ -623,10 +620,8 @@ type JwtIssuerSettings struct {
 	Group *string `json:"group,omitempty"`
 
 	// Issuer Required value of `iss`; any value when left out.
-	Issuer *string `json:"issuer,omitempty"`
-
-	// Key The key that checks signatures.
-	Key IssuerKey `json:"key"`
+	Issuer *string   `json:"issuer,omitempty"`
+	Key    IssuerKey `json:"key"`
 
 	// LeewayS Tolerated clock difference to the issuer, in seconds.
 	LeewayS *int32 `json:"leeway_s,omitempty"`
@@ -682,11 +677,9 @@ type ListInvitation struct {
 		// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
 		ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
 		CreatedAtMs int64               `json:"created_at_ms"`
-
-		// Email E-mail address of the invited person.
-		Email       string             `json:"email"`
-		ExpiresAtMs int64              `json:"expires_at_ms"`
-		Id          openapi_types.UUID `json:"id"`
+		Email       string              `json:"email"`
+		ExpiresAtMs int64               `json:"expires_at_ms"`
+		Id          openapi_types.UUID  `json:"id"`
 
 		// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
 		// the role any more.
@@ -707,10 +700,8 @@ type ListMember struct {
 		Email *string `json:"email,omitempty"`
 
 		// Id Id of the person.
-		Id openapi_types.UUID `json:"id"`
-
-		// Name Name for people.
-		Name string `json:"name"`
+		Id   openapi_types.UUID `json:"id"`
+		Name string             `json:"name"`
 
 		// Role Role of a person in an organisation.
 		Role Role `json:"role"`
@@ -818,11 +809,9 @@ type MadeInvitation struct {
 	// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
 	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
 	CreatedAtMs int64               `json:"created_at_ms"`
-
-	// Email E-mail address of the invited person.
-	Email       string             `json:"email"`
-	ExpiresAtMs int64              `json:"expires_at_ms"`
-	Id          openapi_types.UUID `json:"id"`
+	Email       string              `json:"email"`
+	ExpiresAtMs int64               `json:"expires_at_ms"`
+	Id          openapi_types.UUID  `json:"id"`
 
 	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
 	// the role any more.
@@ -862,10 +851,8 @@ type Member struct {
 	Email *string `json:"email,omitempty"`
 
 	// Id Id of the person.
-	Id openapi_types.UUID `json:"id"`
-
-	// Name Name for people.
-	Name string `json:"name"`
+	Id   openapi_types.UUID `json:"id"`
+	Name string             `json:"name"`
 
 	// Role Role of a person in an organisation.
 	Role Role `json:"role"`
@@ -885,7 +872,7 @@ type NewBroker struct {
 	DisplayName string `json:"display_name"`
 }
 
-// NewClaimToken Request for a claim token.
+// NewClaimToken defines model for NewClaimToken.
 type NewClaimToken struct {
 	// BindClientId Whether a device can connect only with its user name as client id.
 	BindClientId *bool `json:"bind_client_id,omitempty"`
@@ -943,7 +930,7 @@ type NewInvitation struct {
 	Role Role `json:"role"`
 }
 
-// NewSpendCap A monthly spend cap.
+// NewSpendCap defines model for NewSpendCap.
 type NewSpendCap struct {
 	Action CapAction `json:"action"`
 
@@ -951,7 +938,7 @@ type NewSpendCap struct {
 	MonthlyMicros int64 `json:"monthly_micros"`
 }
 
-// NewToken A new API token.
+// NewToken defines model for NewToken.
 type NewToken struct {
 	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end, or that of the API token that makes it.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
@@ -1003,9 +990,7 @@ type Problem struct {
 	// RequestId With a status of 500 or more: the id of the request, by which the server's log names it.
 	RequestId *openapi_types.UUID `json:"request_id,omitempty"`
 	Status    int32               `json:"status"`
-
-	// Title The kind, for people.
-	Title string `json:"title"`
+	Title     string              `json:"title"`
 
 	// Type The kind of problem. It never changes, while texts may.
 	Type string `json:"type"`
@@ -1026,7 +1011,7 @@ type Regions struct {
 // Role Role of a person in an organisation.
 type Role string
 
-// Rotation Request to replace a secret.
+// Rotation defines model for Rotation.
 type Rotation struct {
 	// OverlapS Time for which the previous secret stays valid too, in seconds: at most 30 days.
 	OverlapS *int32 `json:"overlap_s,omitempty"`
@@ -1087,7 +1072,6 @@ type ShownGroup struct {
 
 // ShownJwtIssuer defines model for ShownJwtIssuer.
 type ShownJwtIssuer struct {
-	// Algorithms Allowed signature algorithms.
 	Algorithms []JwtAlgorithm `json:"algorithms"`
 
 	// Audience `aud` must name one of these; any value when empty.
@@ -1107,10 +1091,8 @@ type ShownJwtIssuer struct {
 	Group *string `json:"group,omitempty"`
 
 	// Issuer Required value of `iss`; any value when left out.
-	Issuer *string `json:"issuer,omitempty"`
-
-	// Key The key that checks signatures.
-	Key IssuerKey `json:"key"`
+	Issuer *string   `json:"issuer,omitempty"`
+	Key    IssuerKey `json:"key"`
 
 	// LeewayS Tolerated clock difference to the issuer, in seconds.
 	LeewayS *int32 `json:"leeway_s,omitempty"`
@@ -1126,10 +1108,8 @@ type ShownWebhook struct {
 	CreatedAtMs int64  `json:"created_at_ms"`
 
 	// Enabled False: the broker neither queues nor sends events.
-	Enabled *bool `json:"enabled,omitempty"`
-
-	// Events Kinds of events to send.
-	Events []WebhookEvent `json:"events"`
+	Enabled *bool          `json:"enabled,omitempty"`
+	Events  []WebhookEvent `json:"events"`
 
 	// Filters Topic filters of the messages to send.
 	Filters *[]string `json:"filters,omitempty"`
@@ -1188,10 +1168,8 @@ type WebhookSettings struct {
 	BatchMax *int32 `json:"batch_max,omitempty"`
 
 	// Enabled False: the broker neither queues nor sends events.
-	Enabled *bool `json:"enabled,omitempty"`
-
-	// Events Kinds of events to send.
-	Events []WebhookEvent `json:"events"`
+	Enabled *bool          `json:"enabled,omitempty"`
+	Events  []WebhookEvent `json:"events"`
 
 	// Filters Topic filters of the messages to send.
 	Filters *[]string `json:"filters,omitempty"`
@@ -1203,7 +1181,7 @@ type WebhookSettings struct {
 	Url string `json:"url"`
 }
 
-// WrongField An invalid field of a request.
+// WrongField defines model for WrongField.
 type WrongField struct {
 	Detail string `json:"detail"`
 
