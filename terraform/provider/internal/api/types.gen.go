@@ -438,7 +438,7 @@ type ClientCaSettings struct {
 	User *CertificateUser `json:"user,omitempty"`
 }
 
-// ClientLimits Limits of each client of a broker.
+// ClientLimits defines model for ClientLimits.
 type ClientLimits struct {
 	ConnectsPerMin *int64 `json:"connects_per_min,omitempty"`
 
@@ -629,10 +629,8 @@ type JwtIssuerSettings struct {
 
 // Limits Limits of a broker. The server's own limits always apply, and with `None` they alone do.
 type Limits struct {
-	// Broker Limits of all clients together.
+	// Broker Limits of all clients of a broker together, in the whole region.
 	Broker *BrokerLimits `json:"broker,omitempty"`
-
-	// Client Limits of each client of a broker.
 	Client *ClientLimits `json:"client,omitempty"`
 }
 
@@ -1159,7 +1157,7 @@ type Token struct {
 	Scopes []Permission        `json:"scopes"`
 }
 
-// WebhookEvent A kind of event.
+// WebhookEvent defines model for WebhookEvent.
 type WebhookEvent string
 
 // WebhookSettings A webhook: the broker POSTs events to a URL.
