@@ -25,7 +25,8 @@ from server import serving
 
 # Each run is killed so long after it has begun to copy, as a fraction of the time of a whole migration.
 KILLS = (0.02, 0.04, 0.08, 0.16)
-COPIES_MB = 0.5
+# A target of this size has copied keys.
+COPIED_MB = 0.5
 # A server must refuse an incomplete target. One that starts all the same is ended after this time.
 SERVE_S = 60
 UNFINISHED = "run the same `millrace migrate` again"
@@ -36,8 +37,6 @@ def number(text):
 
 
 class Migration:
-    """`millrace migrate`, with its output in a file."""
-
     def __init__(self, program, source, target):
         self.target, self.log = target, pathlib.Path(f"{target}.log")
         self.began = time.monotonic()
@@ -45,23 +44,23 @@ class Migration:
             self.process = subprocess.Popen([program, "migrate", source, target], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def ended(self):
-        """Waits for the end; returns exit code, seconds, those of the CPU, and the most memory in MB."""
+        """Waits for the end; returns exit code, seconds, CPU seconds and peak memory in MB."""
         _, status, used = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         return self.process.returncode, time.monotonic() - self.began, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
 
     def killed_after(self, seconds):
-        """Kills it some seconds after it has begun to copy. Returns whether it still ran."""
+        """Kills it some seconds after it has begun to copy. Returns whether the copy was incomplete."""
         # Not poll(), which would reap the process: ended() could not read its memory. A process that is not reaped has no exe.
-        while pathlib.Path(f"/proc/{self.process.pid}/exe").exists() and stored_data.size_mb(self.target) < COPIES_MB:
+        while pathlib.Path(f"/proc/{self.process.pid}/exe").exists() and stored_data.size_mb(self.target) < COPIED_MB:
             time.sleep(0.01)
         time.sleep(seconds)
         os.kill(self.process.pid, signal.SIGKILL)
         code, *_ = self.ended()
-        said = self.log.read_text()
-        assert code in (0, -9), f"millrace migrate ended with {code}: {said[-500:]}"
-        # It says so before it closes both stores.
-        return "Both stores are equal" not in said
+        output = self.log.read_text()
+        assert code in (0, -9), f"millrace migrate ended with {code}: {output[-500:]}"
+        # It prints this line before it closes both stores, so a kill in between still finds a complete copy.
+        return "Both stores are equal" not in output
 
     def copied(self):
         """The last number of copied keys that it printed."""
@@ -69,18 +68,20 @@ class Migration:
         return number(found[-1]) if found else None
 
 
-def whole(program, source, target):
+def uninterrupted(program, source, target):
+    """Migrates to the end; returns seconds, CPU seconds, peak memory in MB, compared keys, and copied keys if it printed some."""
     migration = Migration(program, source, target)
     code, seconds, cpu_s, memory_mb = migration.ended()
-    said = migration.log.read_text()
-    assert code == 0, f"millrace migrate ended with {code}: {said[-500:]}"
-    keys = re.search(r"Both stores are equal: ([\d,]+) keys", said)
-    assert keys, f"millrace migrate does not say that both stores are equal: {said[-500:]}"
+    output = migration.log.read_text()
+    assert code == 0, f"millrace migrate ended with {code}: {output[-500:]}"
+    keys = re.search(r"Both stores are equal: ([\d,]+) keys", output)
+    assert keys, f"millrace migrate does not say that both stores are equal: {output[-500:]}"
     return seconds, cpu_s, memory_mb, number(keys[1]), migration.copied()
 
 
 def interrupted(program, source, target, seconds):
-    """Kills the migration some times; returns how often it was killed with a part of the store copied."""
+    """Kills a migration and resumes it, once for each of KILLS, until one ends before its kill. Returns how often the copy was incomplete;
+    each time a server must refuse to start on the target."""
     kills = 0
     for part in KILLS:
         if not Migration(program, source, target).killed_after(part * seconds):
@@ -95,7 +96,8 @@ def interrupted(program, source, target, seconds):
     return kills
 
 
-def equal(program, source, target, retained, sessions):
+def check_equal(program, source, target, retained, sessions):
+    """Returns how many lines the exports have."""
     wanted, found = stored_data.export(program, source), stored_data.export(program, target)
     stored_data.check_export(wanted, retained, sessions)
     different = [command for command in wanted if wanted[command] != found[command]]
@@ -122,18 +124,18 @@ def main():
                 stored_data.fill(port, args.retained, args.sessions)
             print(f"filled in {time.monotonic() - began:.0f} s: {args.retained} retained messages, {args.sessions} sessions with queues, "
                   f"{stored_data.size_mb(source):.0f} MB on the disk", flush=True)
-        seconds, cpu_s, memory_mb, keys, _ = whole(program, source, straight)
+        seconds, cpu_s, memory_mb, keys, _ = uninterrupted(program, source, straight)
         print(f"migrated in {seconds:.1f} s, {cpu_s:.1f} s of the CPU: {keys} keys, {keys / seconds:.0f} a second, at most {memory_mb:.0f} MB of memory, "
               f"{stored_data.size_mb(straight):.0f} MB on the disk", flush=True)
         print(f"downtime: {seconds:.1f} s, and the stop and start of the server", flush=True)
         kills = interrupted(program, source, resumed, seconds)
-        rest_s, _, _, again, copied = whole(program, source, resumed)
+        rest_s, _, _, again, copied = uninterrupted(program, source, resumed)
         assert again == keys, f"the resumed migration has {again} keys of {keys}"
         assert copied is None or copied < keys, f"the resumed migration began anew: it copied {copied} of {keys} keys"
         print(f"killed {kills} times and resumed: the last run took {rest_s:.1f} s"
               f"{'' if copied is None else f' and copied {copied} of {keys} keys'}; no server started on the incomplete store", flush=True)
         for target in (straight, resumed):
-            lines = equal(program, source, target, args.retained, args.sessions)
+            lines = check_equal(program, source, target, args.retained, args.sessions)
         print(f"equal exports of all three stores, {lines} lines each", flush=True)
         began = time.monotonic()
         with serving(program, data=resumed) as (port, _, _):

@@ -51,12 +51,10 @@ class Server:
                 time.sleep(0.05)
 
     def memory(self):
-        """Resident bytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
     def cpu(self):
-        """Seconds."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -72,7 +70,6 @@ def connect(number):
 
 
 def client(port, number, context=None, session=None):
-    """Connects a client, which then stays idle."""
     stream = socket.create_connection((HOST, port))
     if context:
         stream = context.wrap_socket(stream, server_hostname="localhost", session=session)

@@ -1,4 +1,4 @@
-"""Pods, a gateway in front of them, and clients on which a check decides every byte."""
+"""Pods, a gateway in front of them, and clients that send exactly the bytes of a check."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def free_port():
 
 
 def until(condition, what):
-    """Waits for a condition, and gives what it gave."""
+    """Waits until the condition returns something true, and returns that."""
     end = deadline()
     while not (found := condition()):
         before(end, what)
@@ -34,7 +34,7 @@ def until(condition, what):
 
 
 def get(url):
-    """Status and text."""
+    """Returns the HTTP status and the body."""
     try:
         with urllib.request.urlopen(url, timeout=SECONDS_MAX) as answer:
             return answer.status, answer.read().decode()
@@ -70,7 +70,7 @@ class Process:
         return self.process.wait(SECONDS_MAX)
 
     def kill(self):
-        """All of it: what it started too."""
+        """Kills it and all processes that it has started."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -87,7 +87,7 @@ def brokers():
 
 
 class Pod(Process):
-    """An edge that listens for the gateway, with and without ports given; its log tells of each client."""
+    """An edge that listens for the gateway, on free ports unless they are given. Its log has a line for each client."""
 
     def __init__(self, folder, number, at="0", health="0"):
         super().__init__(
@@ -107,12 +107,12 @@ class Pod(Process):
         return f"{HOST}:{self.gateway}/{self.health}"
 
     def again(self):
-        """The same pod after it was killed."""
+        """Starts the same pod again after it was killed."""
         self.log.unlink()
         return Pod(self.folder, self.number, self.gateway, self.health)
 
     def clients(self):
-        """What it knows of each client that it let in, by client id: the last time."""
+        """The last "client connected" line of each client id in its log, as fields."""
         found = {}
         for line in self.text().splitlines(keepends=True):
             if '"client connected"' in line and line.endswith("\n"):
@@ -154,7 +154,7 @@ class Gateway(Process):
         return int(text.split(": ")[1]) if text else None
 
     def has_pods(self, count):
-        """So many, and all of them are known to be healthy."""
+        """Waits until the gateway knows so many pods, all of them healthy."""
         names = [f"cluster.edge.membership_{what}" for what in ("total", "healthy")]
         until(lambda: [self.stat(name) for name in names] == [count, count], f"there are no {count} healthy pods")
 
@@ -248,7 +248,7 @@ class Stage:
             raise
 
     def home(self, client_id, pods=None):
-        """The pod that let this client in, and what it knows of it."""
+        """Waits until one pod has this client; returns the pod and the fields of its log line."""
 
         def look():
             found = [(pod, known) for pod in pods or self.pods if (known := pod.clients().get(client_id))]

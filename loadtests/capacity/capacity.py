@@ -43,7 +43,9 @@ def table(plan, measured):
 
 
 def comparison(cost, fleet):
-    """Cores and memory that a fleet uses here, and what others have published for as much."""
+    """The bars of two charts, cores and GiB of memory: what the model says that Millrace uses for the fleet, by part, beside the brokers of
+    published.toml. Their machines were rented for the same number of connections ("provisioned"), or their published use of one
+    connection or message is scaled to the fleet ("used")."""
     needed = model.demand(cost, fleet)
     connections = fleet["fleet"]["connections"]
     parts = [part for part in model.PARTS if needed[part]["cores"]]
@@ -56,21 +58,21 @@ def comparison(cost, fleet):
         if "bytes_per_connection" in setup:
             memory.append((f"{setup['name']}, used", {"published": setup["bytes_per_connection"] * connections / GIB}))
         if "messages_per_core_s" in setup:
-            moved = needed["publishes_per_s"] + needed["deliveries_per_s"]
-            cores.append((f"{setup['name']}, used", {"published": moved / setup["messages_per_core_s"]}))
+            messages = needed["publishes_per_s"] + needed["deliveries_per_s"]
+            cores.append((f"{setup['name']}, used", {"published": messages / setup["messages_per_core_s"]}))
     return cores, memory
 
 
-def written(rows, unit):
+def lines_of(bars, unit):
     return "\n".join(f"  {label:28} {sum(parts.values()):10,.0f} {unit}  "
-                     + ", ".join(f"{part} {value:,.0f}" for part, value in parts.items()) for label, parts in rows)
+                     + ", ".join(f"{part} {value:,.0f}" for part, value in parts.items()) for label, parts in bars)
 
 
 def charts(folder, cost, measured):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     note = (f"Millrace: measured on {measured['measured_on']}, with the kernel's sockets. Others, as published: "
-            "EMQX 5.0 and TBMQ 1 rented, the rest used.")
+            "EMQX 5.0 and TBMQ 1: the rented machines; the rest: what was in use.")
     for name, tls in (("100-million-plain", "without TLS"), ("100-million", "with TLS")):
         cores, memory = comparison(cost, fleets.read(HERE / f"fleets/{name}.toml"))
         write(folder, f"{name}-memory", f"100 million connections, {tls}: memory", "GiB", memory, note)
@@ -109,7 +111,7 @@ def main():
             fleet = fleets.read(options.fleet)
             if options.compare:
                 cores, memory = comparison(cost, fleet)
-                print(f"{fleet['name']}\n{written(cores, 'cores')}\n{written(memory, 'GiB')}")
+                print(f"{fleet['name']}\n{lines_of(cores, 'cores')}\n{lines_of(memory, 'GiB')}")
             elif options.json:
                 print(json.dumps({"measured_on": measured["measured_on"], **model.plan(cost, fleet)}, indent=1))
             else:

@@ -1,7 +1,7 @@
 """Reads a fleet file (TOML, such as fleets/million-sessions.toml) into a dict for model.py, and refuses numbers without a meaning.
 
-In [[traffic]], `durable` says that a message is stored, `kept_s` for how long on average, and `online_share` is the part of
-its first deliveries that finds the subscriber connected.
+In [[traffic]], `durable` says that a message is stored, `kept_s` for how long on average, and `online_share` says
+which share of the messages finds its first subscriber connected.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ MACHINE = {"cores": 1, "memory_gib": 1, "usd_per_hour": 0}
 
 
 class Invalid(Exception):
-    """The fleet says something that has no meaning."""
+    pass
 
 
 def check(where, table, keys):
@@ -27,7 +27,7 @@ def check(where, table, keys):
 
 
 def read(path):
-    """A fleet of a TOML file, with the assumptions of the file beside it unless it has its own."""
+    """A fleet of a TOML file. assumptions.toml completes its assumptions, prices and machines."""
     path = pathlib.Path(path)
     fleet = tomllib.loads(path.read_text())
     defaults = tomllib.loads(pathlib.Path(__file__).with_name("assumptions.toml").read_text())

@@ -53,7 +53,6 @@ THROUGH_GATEWAY = {"gateway-qos0": ["qos0-window"], "gateway-qos1": ["qos1-close
 
 
 def machine():
-    """Describes the measured machine."""
     cpu = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), "unknown")
     return {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "load_before": os.getloadavg()[0]}
@@ -79,7 +78,6 @@ def socket_bytes(pairs=8000):
 
 
 def mqttload(name, arguments, *more):
-    """Runs a scenario and returns its JSON."""
     command = [MQTTLOAD, "run", *arguments, "--json", "--seconds", SECONDS, *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, env={**os.environ, "TMPDIR": str(k6.TARGET)})
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,8 +1,8 @@
-//! Acknowledged transactions survive SIGKILL, whole ones only.
+//! Acknowledged transactions survive SIGKILL, and no transaction survives in part.
 //!
-//! A child process commits from several threads and says on a pipe what was acknowledged; it is
-//! killed at a random acknowledgement, again and again on one folder. After each kill all that it
-//! said must be there. `MILLRACE_CRASH_ROUNDS` sets how often (10), `MILLRACE_SEED` the seed.
+//! A child process commits from several threads and writes each acknowledged commit to a pipe. The test
+//! kills the child at a random acknowledgement, again and again on one folder. After each kill the store
+//! must have every commit of the pipe. `MILLRACE_CRASH_ROUNDS` sets how often (10), `MILLRACE_SEED` the seed.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -44,7 +44,7 @@ fn acknowledged_commits_survive_sigkill() {
     let seed = setting("MILLRACE_SEED").unwrap_or(1);
     let mut acknowledged = Acknowledged::default();
     for round in 0..rounds {
-        // Now and then a new one, for what is compared grows with each round.
+        // The comparison costs more with each round on a folder, so every tenth round begins a new one.
         if round > 0 && round % 10 == 0 {
             (folder, acknowledged) = (tempfile::tempdir().unwrap(), Acknowledged::default());
         }
@@ -57,9 +57,10 @@ fn acknowledged_commits_survive_sigkill() {
     assert!(acknowledged.newest > 0, "nothing was acknowledged: a test of nothing");
 }
 
-/// The output of the children.
+/// The commits that the children have written to their pipes.
 #[derive(Default)]
 struct Acknowledged {
+    /// The number of the last commit of each thread.
     last: BTreeMap<u64, u64>,
     newest: StoreVersion,
 }
@@ -74,7 +75,7 @@ fn run_child(folder: &Path, kill_after: u64, acknowledged: &mut Acknowledged) {
     let mut count = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
-        // The last line may be cut.
+        // The kill may cut the last line off.
         let Some(rest) = line.strip_prefix("ack ").and_then(|rest| rest.strip_suffix(" .")) else { continue };
         let numbers: Vec<u64> = rest.split(' ').map(|number| number.parse().unwrap()).collect();
         acknowledged.last.insert(numbers[0], numbers[1]);
@@ -117,7 +118,7 @@ fn commit_for_ever(database: &Database, number: u64) {
     }
 }
 
-/// Parts that belong together: any of them missing shows.
+/// Commits changes of several kinds in one transaction. `check` finds it if any of them is missing.
 fn write(transaction: &Transaction, number: u64, count: u64) {
     transaction.set(format!("last/{number}"), count.to_string()).unwrap();
     transaction.atomic_add("sum", 1).unwrap();
@@ -138,7 +139,7 @@ fn last(transaction: &Transaction, number: u64) -> u64 {
     value.map_or(0, |value| std::str::from_utf8(&value).unwrap().parse().unwrap())
 }
 
-/// Opens what is left and compares; gives the number of transactions.
+/// Opens the store after the kill and compares it with the acknowledged commits. Returns the number of its transactions.
 fn check(folder: &Path, acknowledged: &Acknowledged) -> u64 {
     let store = Embedded::open(folder, options()).unwrap();
     let database = store.database();

@@ -136,7 +136,7 @@ test('a second factor is set up, asked for, replaced by a recovery code, and tur
   await click(factor, 'Turn off')
   await factor.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
   await factor.getByLabel('Code', { exact: true }).fill(renewed[0])
-  await click(factor, 'Turn off second factor')
+  await click(factor, 'Turn off authenticator app')
   await factor.getByRole('button', { name: 'Set up second factor' }).waitFor()
   assert.deepEqual(complaints, [])
   await context.close()

@@ -7,7 +7,7 @@ import mqtt from 'mqtt'
 import { launch, withSession } from './browser.mjs'
 import { WITHOUT_SESSION } from './pages.mjs'
 
-/** Every wait ends with its condition; this is for those that never come. */
+/** A wait ends when its condition holds, and fails after this time. */
 const MS_MAX = 60_000
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
@@ -119,7 +119,7 @@ export async function settled(tab) {
   await tab.waitForFunction(() => document.querySelector('[aria-busy=true]') === null)
 }
 
-/** Pages that are looked at side by side: while one waits for its data, the other one is drawn. */
+/** Pages that are open at once: while one waits for its data, the browser draws the other. */
 const LANES = 2
 
 /** Opens each page with the visitors of one lane, which `visitors` makes. Returns their complaints. */

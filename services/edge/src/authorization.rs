@@ -56,7 +56,8 @@ pub(crate) enum Refused {
     Busy,
 }
 
-pub(crate) struct Entered {
+/// The answer to an authentication request.
+pub(crate) struct AccessDecision {
     pub(crate) connection: ConnectionId,
     pub(crate) outcome: Result<Granted, Refused>,
 }
@@ -73,7 +74,7 @@ pub(crate) struct Attempted {
 
 pub(crate) enum Progress {
     Challenged(Box<Enhanced>, Box<[u8]>),
-    Entered(Box<Granted>, Box<[u8]>),
+    Granted(Box<Granted>, Box<[u8]>),
     Renewed(Grant, Box<[u8]>),
 }
 

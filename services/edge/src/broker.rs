@@ -58,7 +58,6 @@ struct Known {
     by_id: HashMap<u64, Arc<Broker>, foldhash::fast::RandomState>,
     /// The sums of the counters of closed brokers, in the order of [`BrokerCounters::METRICS`].
     closed_counts: Vec<u64>,
-    /// Hashes of the names of closed brokers.
     closed: HashSet<u64, foldhash::fast::RandomState>,
 }
 
@@ -215,8 +214,8 @@ impl Drop for RetainedMemory {
 #[derive(Default)]
 pub(crate) struct ClientMemory {
     alias_bytes: AtomicU64,
-    /// Bytes of incomplete packets, see [`crate::held_input`].
-    pub(crate) held_input: AtomicU64,
+    /// Bytes of incomplete packets, see [`crate::incomplete_packets`].
+    pub(crate) incomplete_packets: AtomicU64,
     /// Budget of the messages in its sessions; set by [`Brokers::insert`].
     queues: OnceLock<Arc<Budget>>,
 }

@@ -14,6 +14,7 @@ pub const PAGE_MAX: usize = 1_000;
 pub const FILTERS_MAX: usize = 1_000;
 /// Bytes of the filters of one answer as JSON: an event loop makes it, and other pods send it.
 pub(crate) const FILTERS_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a filter's other fields as JSON, at most.
 pub(crate) const FILTER_FIELDS_BYTES: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +27,7 @@ pub enum Question {
         limit: usize,
     },
     One(Box<str>),
-    /// One client, whose connection is closed then.
+    /// One client; the server then closes its connection.
     Kick(Box<str>),
     /// One client, and trace it from now on. Other pods report to the asking pod under `number`, until
     /// [`Question::EndTrace`], or until the asking pod stops repeating the question.
@@ -91,7 +92,7 @@ pub struct ClientFilter {
     pub identifier: u32,
 }
 
-/// The answer of an event loop, of a pod, or of several.
+/// The answer of one event loop or pod, or the merged answers of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     pub clients: Vec<ConnectedClient>,

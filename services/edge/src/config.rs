@@ -38,7 +38,6 @@ pub struct Config {
     pub gateway_listen: Vec<SocketAddr>,
     /// Addresses of the gateway; other peers are refused on `gateway_listen`.
     pub gateway_from: Vec<IpNet>,
-    /// Networks without limits per address.
     pub unlimited_from: Networks,
     /// The name of this process among several that share a store; `None`: its store is its own.
     pub pod: Option<String>,

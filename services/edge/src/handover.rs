@@ -9,13 +9,14 @@ use crate::origin::Origin;
 use crate::outbound::Outbound;
 use crate::ws::frames::Decoder;
 
+/// All that moves with the connection.
 pub(crate) struct Adopted {
     pub(crate) stream: Socket,
     pub(crate) transport: Transport,
     /// The CONNECT and the bytes after it, then `raw` bytes of an incomplete WebSocket frame header.
     pub(crate) bytes: Vec<u8>,
     pub(crate) raw: usize,
-    /// The rest of the WebSocket handshake's answer that the socket did not take yet.
+    /// The rest of the answer to the WebSocket handshake, which the socket has not accepted yet.
     pub(crate) outbound: Option<Box<Outbound>>,
     pub(crate) origin: Option<Box<Origin>>,
     pub(crate) counted_for: Address,

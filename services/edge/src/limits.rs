@@ -20,8 +20,8 @@ pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: u32 = 10_000;
 pub(crate) const FILES_PER_ADDRESS_DIVISOR: u64 = 4;
 
 /// Bytes of replies (handshake, pongs, AUTH) that are queued before the CONNECT is accepted. Beyond it the server closes the
-/// connection, because an unknown client must not decide how much memory it costs.
-pub(crate) const STRANGER_ANSWER_BYTES_MAX: usize = 8 * 1024;
+/// connection, because a client that is not authenticated must not decide how much memory it costs.
+pub(crate) const UNAUTHENTICATED_REPLY_BYTES_MAX: usize = 8 * 1024;
 
 /// Bytes of topic aliases per connection that do not count for its broker.
 pub(crate) const TOPIC_ALIAS_BYTES_FREE: usize = 4 * 1024;
@@ -38,8 +38,8 @@ pub struct EdgeLimits {
     pub connections_max: u32,
     /// One tenant must not take all of `connections_max`; a further CONNECT is refused with 0x97.
     pub connections_per_broker_max: u32,
-    /// One address may use up neither `connections_max` nor the files that the process can open: 0 is a quarter of them, and
-    /// at most 10,000, which is room for a site of many devices behind one address.
+    /// One address must not use up `connections_max` or the files that the process can open. 0: a quarter of these files, at most
+    /// 10,000, which is room for a site of many devices behind one address.
     pub connections_per_address_max: u32,
     pub connects_per_address_per_second_max: u32,
     /// The default lets the devices of a site reconnect together.
@@ -75,13 +75,13 @@ pub struct EdgeLimits {
     /// The server sets no more aliases, whatever the client allows.
     pub topic_alias_outbound_max: u16,
     /// A client sends the rest of a packet when it likes. A connection that would exceed the share of its broker is closed,
-    /// see `held_input`.
+    /// see `incomplete_packets`.
     pub input_memory_max: u64,
     /// A persistent session has 1000 at most, so that one transaction can delete it.
     pub subscriptions_per_session_max: u32,
     /// Bounds the work of a match.
     pub topic_levels_max: u16,
-    /// Over [`TOPIC_BYTES_MAX`] the store has no key for a retained message.
+    /// Beyond [`TOPIC_BYTES_MAX`] the store has no key for a retained message.
     pub topic_bytes_max: u16,
     /// Counts sessions that wait for their clients. Beyond it only clients that have a session may begin a persistent one.
     pub stored_sessions_per_broker_max: u32,
@@ -89,8 +89,8 @@ pub struct EdgeLimits {
     pub will_bytes_per_broker_max: u64,
     pub session_expiry_max_s: u32,
     pub session_expiry_v3_s: u32,
-    /// Beyond it the oldest messages are dropped and counted. Without a store it counts one session, offline or over its
-    /// receive maximum.
+    /// Beyond it the oldest messages are dropped and counted. It limits a stream, and the queue of each in-memory session, which grows
+    /// while the client is offline or has as many unacknowledged messages as its receive maximum.
     pub queue_messages_max: u32,
     /// Counts topic, properties and payload.
     pub queue_bytes_max: u64,
@@ -117,8 +117,8 @@ pub struct EdgeLimits {
     /// pongs) are written.
     pub answers_bytes_max: u32,
     pub answers_timeout_s: u16,
-    /// Messages between the client ids of one loop cross no loops. A broker with more client ids spreads over all loops
-    /// until the process ends; clients at home stay there.
+    /// All clients of a small broker live on one loop, its home, so that their messages cross no loops. A broker with more client
+    /// ids spreads over all loops until it is closed; clients that are connected at that time stay on the home loop.
     pub home_clients_max: u32,
     pub mailbox_bytes_max: u32,
     /// Brokers with queued bytes have equal shares; reading from the publishers of a broker over its share pauses.
@@ -207,7 +207,7 @@ const ALIASES_DIVISOR: u64 = 4;
 impl EdgeLimits {
     /// Fills in the defaults that derive from `memory`; 0 is unknown.
     pub(crate) fn with_memory(mut self, memory: u64) -> Self {
-        let or = |said: u64, otherwise: u64| if said == 0 { otherwise } else { said };
+        let or = |set: u64, default: u64| if set == 0 { default } else { set };
         let share = if memory == 0 { u64::MAX } else { memory / MEMORY_DIVISOR };
         self.queue_memory_max = or(self.queue_memory_max, share);
         self.queue_memory_per_broker_max =
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(of(EdgeLimits::default(), 4 * GIB), (GIB, GIB, GIB / 2));
         assert_eq!(of(EdgeLimits::default(), GIB / 2), (GIB / 8, GIB / 4, GIB / 8));
         assert_eq!(of(EdgeLimits::default(), 0), (u64::MAX, u64::MAX, u64::MAX / 2));
-        let said = EdgeLimits { queue_memory_max: 1, filter_memory_max: 10, ..EdgeLimits::default() };
-        assert_eq!(of(said, 4 * GIB), (1, 10, 5));
+        let set = EdgeLimits { queue_memory_max: 1, filter_memory_max: 10, ..EdgeLimits::default() };
+        assert_eq!(of(set, 4 * GIB), (1, 10, 5));
     }
 
     #[test]
@@ -253,12 +253,12 @@ mod tests {
         assert_eq!(of(EdgeLimits::default(), 4 * GIB), (512 * MIB, 256 * MIB));
         assert_eq!(of(EdgeLimits::default(), GIB / 4), (64 * MIB, 64 * MIB));
         assert_eq!(of(EdgeLimits::default(), 0), (u64::MAX / 2, u64::MAX / 4));
-        let said = EdgeLimits {
+        let set = EdgeLimits {
             queue_memory_per_broker_max: 1,
             topic_alias_bytes_per_broker_max: 2,
             ..EdgeLimits::default()
         };
-        assert_eq!(of(said, 4 * GIB), (1, 2));
+        assert_eq!(of(set, 4 * GIB), (1, 2));
         // 10,000 subscribers with 100 unacknowledged messages each.
         let held = 10_000 * 100 * millrace_session::Budget::HOLDER_BYTES;
         assert!(of(EdgeLimits::default(), GIB).0 > held, "{held}");

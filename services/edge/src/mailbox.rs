@@ -9,7 +9,7 @@ use millrace_router::{Receiver, Target};
 use millrace_session::Message;
 use mio::Waker;
 
-use crate::authorization::{Attempted, Entered, LoginOutcome, Reviewed};
+use crate::authorization::{AccessDecision, Attempted, LoginOutcome, Reviewed};
 use crate::broker::Broker;
 use crate::clients::{ClientSearch, Done, Question};
 use crate::connection_id::ConnectionId;
@@ -98,7 +98,7 @@ pub(crate) enum Mail {
     /// The claim keeps the client id here until the purge is submitted.
     Purge(Box<Purge>, Option<HomeClaim>),
     /// Result of a client's admission to a managed broker.
-    Entered(Box<Entered>),
+    AccessDecided(Box<AccessDecision>),
     Attempted(Box<Attempted>),
     AccessChanged(Arc<Broker>),
     Clients(Arc<ClientSearch>),

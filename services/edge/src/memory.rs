@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::held_input::HeldInput;
+use crate::incomplete_packets::IncompletePackets;
 
 /// The load that the process sheds. Each level includes the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub(crate) struct Memory {
     budget: u64,
     used: AtomicU64,
     pressure: AtomicU8,
-    pub(crate) input: Arc<HeldInput>,
+    pub(crate) input: Arc<IncompletePackets>,
 }
 
 impl Memory {
@@ -49,13 +49,13 @@ impl Memory {
     pub(crate) fn new(bytes: u64) -> Self {
         let budget = if bytes == 0 { available().unwrap_or(0) } else { bytes };
         let (used, pressure) = (AtomicU64::new(0), AtomicU8::new(0));
-        Self { budget, used, pressure, input: HeldInput::new(u64::MAX) }
+        Self { budget, used, pressure, input: IncompletePackets::new(u64::MAX) }
     }
 
     /// The same with a limit on the bytes of incomplete packets.
     #[must_use]
     pub(crate) fn with_input(self, bytes_max: u64) -> Self {
-        Self { input: HeldInput::new(bytes_max), ..self }
+        Self { input: IncompletePackets::new(bytes_max), ..self }
     }
 
     pub(crate) fn budget(&self) -> u64 {

@@ -238,7 +238,6 @@ impl CoreCounters {
 }
 
 impl BrokerCounters {
-    /// By [`DropCause`](millrace_layers::metering::DropCause).
     pub(crate) fn drops(&self) -> [u64; DROP_REASONS] {
         [
             &self.dropped_busy,

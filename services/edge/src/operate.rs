@@ -141,7 +141,6 @@ impl Edge {
         granted.map(|qos| qos as u8)
     }
 
-    /// True when other pods use the same store.
     #[must_use]
     pub fn has_peers(&self) -> bool {
         self.process.is_shared()
@@ -155,7 +154,7 @@ impl Edge {
         Some((matched.receivers.len() + matched.groups.len()) as u64)
     }
 
-    /// Removes the retained message of a topic without notifying subscribers. Returns true when there was one. Clients no longer
+    /// Removes the retained message of a topic without notifying subscribers. Clients no longer
     /// get it when this returns; the store deletes it in the order of its jobs.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A socket that takes so many bytes until it is busy.
+/// A socket that accepts so many bytes until it is busy.
 struct Socket(usize);
 
 impl Write for Socket {
@@ -43,7 +43,7 @@ fn written_answers_no_longer_count_while_messages_keep_the_buffer_long() {
             add_messages(&mut outbound, 900);
             outbound.flush(&mut Socket(1_000), websocket).unwrap();
             assert!(outbound.len() >= 10_000, "{}", outbound.len());
-            // About ten turns stand in the buffer, and each of the two groups has so many at most.
+            // The buffer holds the answers of about ten turns, 1,000 bytes. They are counted in two groups, each rounded up.
             assert!((100..=3_000).contains(&outbound.answers()), "{}", outbound.answers());
         }
     }

@@ -66,7 +66,6 @@ pub(crate) struct Process {
     pub(crate) addresses: Addresses,
     pub(crate) tls: Option<Tls>,
     pub(crate) notices: Notices,
-    /// Peers of the gateway port.
     pub(crate) gateways: RecentPeers,
     pub(crate) health_checks: RecentPeers,
     pub(crate) authenticator: Authenticator,

@@ -39,7 +39,6 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct JoinRequests {
     joined: HashSet<To>,
-    /// Unhandled requests.
     changes: HashMap<To, JoinRequest>,
 }
 

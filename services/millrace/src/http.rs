@@ -46,7 +46,6 @@ pub(crate) const SIGN_UP_PATH: &str = "/sign-up";
 pub(crate) struct HttpMetrics {
     /// Connections of the public port; `None` without one.
     pub(crate) connections: Option<Arc<Connections>>,
-    /// Requests of the APIs on both ports.
     pub(crate) requests: Arc<RequestMetrics>,
 }
 

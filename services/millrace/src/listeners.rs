@@ -5,10 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) mqtt: Vec<SocketAddr>,
-    /// MQTT over WebSocket, path `/mqtt`.
     pub(crate) ws: Vec<SocketAddr>,
     pub(crate) mqtts: Vec<SocketAddr>,
-    /// MQTT over WebSocket over TLS, path `/mqtt`.
     pub(crate) wss: Vec<SocketAddr>,
 }
 

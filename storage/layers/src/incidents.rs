@@ -27,9 +27,7 @@ pub enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncidentRecord {
-    /// First event, in unix milliseconds.
     pub at_ms: u64,
-    /// Last event, in unix milliseconds.
     pub last_at_ms: u64,
     /// Number of equal events that the record joins, or of dropped messages.
     pub count: u64,
@@ -41,7 +39,6 @@ pub struct IncidentRecord {
     pub reason: String,
 }
 
-/// A search; `None` matches everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IncidentSearch<'a> {
     pub client_id: Option<&'a str>,

@@ -76,7 +76,6 @@ pub const HISTORY_HOURS_KEPT: u64 = 31 * 24;
 /// Dead letters of a webhook; above it the oldest are removed. A tenant can repair a service that fails for an hour,
 /// but an abandoned service must not fill the store, and one transaction can remove all.
 pub const DEAD_LETTERS_MAX: u32 = 1_000;
-/// Deliveries in the log of a webhook.
 pub const WEBHOOK_DELIVERIES_MAX: u64 = 100;
 /// Longest text of a delivery in the log, such as its error. With three texts in JSON, which may make six bytes of one,
 /// the log takes less than 500 KB, and usually 30 KB.

@@ -20,7 +20,7 @@ const MAYBE_SENT: u8 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Grows with every owner, also when the session ended in between.
+    /// Grows with every owner of this client id, and does not begin again after the session has ended.
     pub epoch: u64,
     /// The pod of the present or last connection.
     pub owner: Bytes,

@@ -102,7 +102,7 @@ fn sync(fd: c_int, number: c_long) -> c_int {
     let log_bytes = recorder.log_bytes();
     let fails = recorder.panel.sync_fails();
     drop(begun);
-    recorder.panel.take_time();
+    recorder.panel.delay_sync();
     let _order = recorder.lock_order();
     if fails {
         recorder.record(RecordKind::Lost, file.inode, log_bytes, &[]);

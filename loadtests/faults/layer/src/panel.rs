@@ -1,4 +1,4 @@
-//! The mapped control file, through which the test driver, another process, plants failures in this one and reads counters.
+//! The mapped control file. Through it the test driver, another process, makes system calls of this process fail, and reads counters.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,7 +41,7 @@ impl Panel {
             self.count(Field::FullErrors);
             return Err(libc::ENOSPC);
         }
-        // The driver may add room meanwhile, which must not be overwritten.
+        // If the driver has changed the space since, its value stays.
         let space = &self.0[Field::SpaceBytes as usize];
         let _ = space.compare_exchange(left, left - fits as u64, Relaxed, Relaxed);
         Ok(fits)
@@ -56,8 +56,7 @@ impl Panel {
         fails
     }
 
-    /// Sleeps as long as the control file says that a sync takes.
-    pub(crate) fn take_time(&self) {
+    pub(crate) fn delay_sync(&self) {
         let (min, max) = (self.get(Field::SyncMicrosMin), self.get(Field::SyncMicrosMax));
         if max > 0 {
             let spread = max.saturating_sub(min) + 1;

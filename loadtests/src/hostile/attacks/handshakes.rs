@@ -1,5 +1,5 @@
-//! Attacks by connections that begin a handshake or a packet and do not go on: they measure what
-//! each connection costs the server.
+//! Attacks by connections that send an incomplete packet or request: they measure what each
+//! connection costs the server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,8 +15,8 @@ use crate::hostile::server::Setup;
 use crate::hostile::traffic::flood;
 use crate::hostile::verdict::{WANTED, Wanted};
 
-/// Most memory of an unauthenticated connection, bytes.
-const STRANGER_BYTES: f64 = 8192.0;
+/// Most memory that a connection with an incomplete packet or request may take, bytes.
+const CONNECTION_BYTES_MAX: f64 = 8192.0;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::stranger(
@@ -81,7 +81,7 @@ fn connect_prefix(ring: &Ring<'_>) -> Outcome<()> {
     write_to_all(&mut strangers, &[0x10, 0xF0, 0xFF, 0x3F]);
     clock::pause_ms(200);
     write_to_all(&mut strangers, &[0, 4]);
-    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), STRANGER_BYTES);
+    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), CONNECTION_BYTES_MAX);
     Ok(())
 }
 
@@ -97,7 +97,7 @@ fn connect_drip(ring: &Ring<'_>) -> Outcome<()> {
         write_to_all(&mut strangers, byte);
         clock::pause_ms(200);
     }
-    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), STRANGER_BYTES);
+    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), CONNECTION_BYTES_MAX);
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn publish_prefix(ring: &Ring<'_>) -> Outcome<()> {
         }
         clock::pause_ms(200);
     }
-    ring.check_bytes_each("memory of a client", before_kb, clients.len(), STRANGER_BYTES);
+    ring.check_bytes_each("memory of a client", before_kb, clients.len(), CONNECTION_BYTES_MAX);
     Ok(())
 }
 

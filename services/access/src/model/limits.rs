@@ -8,7 +8,6 @@ use crate::limits::PACKET_BYTES_MIN;
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Limits {
-    /// Limits of all clients together.
     pub broker: BrokerLimits,
     pub client: ClientLimits,
 }
@@ -28,7 +27,6 @@ pub struct BrokerLimits {
     pub retained_messages: Option<u64>,
 }
 
-/// Limits of each client of a broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]

@@ -53,7 +53,7 @@ export class Problem extends Error {
 /** Whether the thing that was asked for does not exist. */
 export const isMissing = (error: unknown) => error instanceof Problem && error.status === 404
 
-/** Null for what does not exist. A query without data would show that it loads each time it asks again. */
+/** Null if the thing does not exist. As an error, the query would have no data, and show "loading" at each new attempt. */
 export async function orNull<T>(asked: Promise<T>): Promise<T | null> {
   try {
     return await asked

@@ -7,7 +7,7 @@ import { MessageLog, type Properties } from './log'
 export type Status =
   | { kind: 'connecting' }
   | { kind: 'connected'; clientId: string }
-  /** There is no connection; the page connects again after AGAIN_MS. */
+  /** There is no connection; the page connects again after RECONNECT_MS. */
   | { kind: 'lost'; why: string }
   /** The API refused to issue credentials; trying again would not help. */
   | { kind: 'refused'; why: string }
@@ -36,11 +36,12 @@ interface PublishOptions {
   properties: PublishProperties
 }
 
-/** A message that this page has published, until it comes back by a filter of the page. */
-interface Echo {
+/** The message that this page published last, until the broker delivers it to the page, too. */
+interface Published {
   topic: string
   payload: Uint8Array
-  from: number
+  /** Milliseconds of `performance.now()`. */
+  sentAt: number
   onReceived: (ms: number) => void
 }
 
@@ -58,19 +59,19 @@ const REASONS: Record<number, string> = {
   151: 'a quota is used up',
   159: 'too many connections a second',
 }
-const AGAIN_MS = 2000
+const RECONNECT_MS = 2000
 
 export class LiveClient {
   readonly log = new MessageLog()
-  /** Why a filter was not subscribed to. */
+  /** By filter, why the broker refused to subscribe this page to it. */
   refused: ReadonlyMap<string, string> = new Map()
   #status: Status = { kind: 'connecting' }
   #client: MqttClient | undefined
-  #again: ReturnType<typeof setTimeout> | undefined
+  #reconnect: ReturnType<typeof setTimeout> | undefined
   #isOver = false
   #listeners = new Set<() => void>()
   #filters = new Map<string, 0 | 1 | 2>()
-  #echo: Echo | undefined
+  #published: Published | undefined
 
   status = () => this.#status
 
@@ -113,7 +114,7 @@ export class LiveClient {
     })
     client.on('message', (topic, payload, packet) => {
       const { qos, retain, properties } = packet
-      this.#hearEcho(topic, payload)
+      this.#notePublished(topic, payload)
       this.log.add({ topic, payload, qos, retain, properties: properties as Properties | undefined })
     })
     client.on('error', (error) => {
@@ -131,8 +132,8 @@ export class LiveClient {
   #lost(why: string, open: () => void) {
     if (this.#isOver) return
     this.#set({ kind: 'lost', why })
-    clearTimeout(this.#again)
-    this.#again = setTimeout(open, AGAIN_MS)
+    clearTimeout(this.#reconnect)
+    this.#reconnect = setTimeout(open, RECONNECT_MS)
   }
 
   /** Subscribes to exactly these filters. */
@@ -158,12 +159,13 @@ export class LiveClient {
       refused.delete(filter)
       if (error || code >= 128) refused.set(filter, REASONS[code] ?? 'not authorized')
       this.refused = refused
-      this.#tell()
+      this.#notify()
     })
   }
 
-  /** Resolves when the server has acknowledged the message, with the milliseconds that it took: with QoS 1 and 2 it is then stored.
-   * `onReceived`: after how many milliseconds the message came back, if a filter of this page matches it. */
+  /** Resolves with the milliseconds until the server's acknowledgement: PUBACK (QoS 1) or PUBCOMP (QoS 2), which mean that it has stored
+   * the message for the sessions that wait for it. With QoS 0 there is none, so it resolves when the message is sent.
+   * `onReceived` gets the milliseconds until the broker delivers the message to this page, if one of its filters matches. */
   async publish(
     topic: string,
     payload: Uint8Array,
@@ -172,8 +174,8 @@ export class LiveClient {
   ): Promise<number> {
     const client = this.#client
     if (!client?.connected) throw new Error('The page is not connected.')
-    const from = performance.now()
-    this.#echo = { topic, payload, from, onReceived }
+    const sentAt = performance.now()
+    this.#published = { topic, payload, sentAt, onReceived }
     // The library keeps a message without an acknowledgement for a connection that this page never makes.
     const lost = new Promise<never>((_, reject) => {
       client.once('close', () =>
@@ -184,30 +186,30 @@ export class LiveClient {
     const set = Object.fromEntries(Object.entries(properties).filter(([, value]) => value !== undefined))
     // The library's types ask for Node's Buffer, but it accepts any bytes.
     await Promise.race([client.publishAsync(topic, payload as Buffer, { ...options, properties: set }), lost])
-    return performance.now() - from
+    return performance.now() - sentAt
   }
 
-  #hearEcho(topic: string, payload: Uint8Array) {
-    const echo = this.#echo
-    if (!echo || topic !== echo.topic || payload.length !== echo.payload.length) return
-    if (!payload.every((byte, at) => byte === echo.payload[at])) return
-    this.#echo = undefined
-    echo.onReceived(performance.now() - echo.from)
+  #notePublished(topic: string, payload: Uint8Array) {
+    const sent = this.#published
+    if (!sent || topic !== sent.topic || payload.length !== sent.payload.length) return
+    if (!payload.every((byte, at) => byte === sent.payload[at])) return
+    this.#published = undefined
+    sent.onReceived(performance.now() - sent.sentAt)
   }
 
   close() {
     this.#isOver = true
-    clearTimeout(this.#again)
+    clearTimeout(this.#reconnect)
     this.#client?.end(true)
     this.#client = undefined
   }
 
   #set(status: Status) {
     this.#status = status
-    this.#tell()
+    this.#notify()
   }
 
-  #tell() {
+  #notify() {
     for (const listener of this.#listeners) listener()
   }
 }

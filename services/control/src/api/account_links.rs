@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 use super::Api;
 use super::accounts::with_cookie;
 use super::cookie::Cookie;
-use super::extract::{Auth, Coming, From, Input};
+use super::extract::{Auth, Input, Source, SourceAddress};
 use super::problem::{Answer, Problem};
 use crate::domain::{AddressChange, DeleteAccount, LinkToken, NewPasswordByLink, ResetRequest};
 
@@ -27,7 +27,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 /// The mail is sent if an account has this address.
 #[derive(Serialize, ToSchema)]
 struct LetterAsked {
-    /// The e-mail address.
     email: String,
 }
 
@@ -36,7 +35,7 @@ struct LetterAsked {
     responses((status = 202, description = "If there is such an account, a mail is on its way. The answer is the same without one", body = LetterAsked)))]
 async fn request_password_reset(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Source(source): Source,
     Input { value, .. }: Input<ResetRequest>,
 ) -> Answer<(StatusCode, Json<LetterAsked>)> {
     api.rates().password(source.address)?;
@@ -62,7 +61,7 @@ async fn request_password_reset(
     responses((status = 204, description = "It is set: sign in with it")))]
 async fn reset_password(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Source(source): Source,
     Input { value, .. }: Input<NewPasswordByLink>,
 ) -> Answer<StatusCode> {
     api.rates().password(source.address)?;
@@ -77,7 +76,7 @@ async fn reset_password(
 async fn request_address(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<AddressChange>,
 ) -> Answer<(StatusCode, Json<LetterAsked>)> {
     api.rates().password(address)?;
@@ -93,7 +92,7 @@ async fn request_address(
 async fn confirm_address(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<LinkToken>,
 ) -> Answer<StatusCode> {
     api.rates().password(address)?;
@@ -107,7 +106,7 @@ async fn confirm_address(
 async fn delete_account(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<DeleteAccount>,
 ) -> Answer<(StatusCode, HeaderMap)> {
     api.rates().password(address)?;

@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::cookie::{self, Cookie};
-use super::extract::{Auth, Coming, From, IdempotencyKey, Input, PageQuery, Paging, Path};
+use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path, Source, SourceAddress};
 use super::problem::{Answer, Problem};
 use super::{Api, List};
 use crate::domain::{
@@ -31,7 +31,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(end_web_session))
 }
 
-/// Somebody who is signed in.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WebSession {
     #[serde(flatten)]
@@ -43,28 +42,27 @@ pub(crate) struct WebSession {
 
 /// A link is on its way.
 #[derive(Serialize, ToSchema)]
-struct LetterSent {
-    /// The e-mail address.
+struct MailSent {
     email: String,
 }
 
 /// Makes an account, and signs it in.
 #[utoipa::path(post, path = "/sign-up", tag = "people", security(()), params(IdempotencyKey), request_body = SignUp,
     responses((status = 201, description = "The new account", body = WebSession),
-        (status = 202, description = "Where the server confirms addresses: a link was mailed, or printed on the server's log for the operator to pass on, and its page makes the account. It is the same whether or not the address has an account", body = LetterSent)))]
+        (status = 202, description = "Where the server confirms addresses: a link was mailed, or printed on the server's log for the operator to pass on, and its page makes the account. It is the same whether or not the address has an account", body = MailSent)))]
 async fn sign_up(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Source(source): Source,
     Input { value, once }: Input<SignUp>,
 ) -> Answer<Response> {
     api.rates().password(source.address)?;
-    let tells = api.control().tells_accounts();
-    if tells {
-        api.rates().telling_sign_up(source.address)?;
+    let reveals = api.control().reveals_accounts();
+    if reveals {
+        api.rates().revealing_sign_up(source.address)?;
     }
     let signed_up = api.control().sign_up(&value, &once, &source).await;
-    if tells && matches!(signed_up, Err(Error::Conflict(_))) {
-        api.rates().met_account(source.address);
+    if reveals && matches!(signed_up, Err(Error::Conflict(_))) {
+        api.rates().account_revealed(source.address);
     }
     match signed_up? {
         SignedUp::In(signed_in) => Ok(welcome(&api, *signed_in, StatusCode::CREATED)?.into_response()),
@@ -73,7 +71,7 @@ async fn sign_up(
             if api.rates().mail(&mail.to) {
                 api.control().mail(mail);
             }
-            Ok((StatusCode::ACCEPTED, Json(LetterSent { email: value.email })).into_response())
+            Ok((StatusCode::ACCEPTED, Json(MailSent { email: value.email })).into_response())
         }
     }
 }
@@ -83,7 +81,7 @@ async fn sign_up(
     responses((status = 201, description = "The new account", body = WebSession)))]
 async fn confirm_sign_up(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Source(source): Source,
     Input { value, .. }: Input<Confirmation>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
@@ -97,7 +95,7 @@ async fn confirm_sign_up(
         (status = 401, description = "The password is not right; or it is, and the type of the problem is `urn:millrace:problem:second-factor-required` or `urn:millrace:problem:second-factor-wrong`: repeat the request with `code`, or with `passkey`", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Source(source): Source,
     Input { value, .. }: Input<SignIn>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
@@ -167,7 +165,7 @@ async fn change_me(
 async fn change_password(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<NewPassword>,
 ) -> Answer<StatusCode> {
     api.rates().password(address)?;
@@ -178,7 +176,6 @@ async fn change_password(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtSession {
-    /// Id of the web session.
     session: String,
 }
 

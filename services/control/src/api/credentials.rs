@@ -31,11 +31,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtCredential {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
-    /// User name.
     user: String,
 }
 
@@ -58,7 +56,6 @@ pub(super) struct MadeCredential {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct CredentialSearch {
-    /// Prefix of the user name.
     #[param(max_length = 1024)]
     search: Option<String>,
 }

@@ -17,7 +17,7 @@ use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{CSRF, From};
+use super::extract::{CSRF, SourceAddress};
 use super::problem::{Answer, Problem, WrongField};
 use super::{Api, PATH, examples, headers};
 
@@ -28,7 +28,10 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 /// This description.
 #[utoipa::path(get, path = "/openapi.json", tag = "description", security(()),
     responses((status = 200, description = "The description of the API", body = serde_json::Value)))]
-async fn get_openapi(State(api): State<Api>, From(address): From) -> Answer<impl IntoResponse> {
+async fn get_openapi(
+    State(api): State<Api>,
+    SourceAddress(address): SourceAddress,
+) -> Answer<impl IntoResponse> {
     // Written once, because it is long and everybody may read it.
     static DESCRIBED: LazyLock<Bytes> =
         LazyLock::new(|| super::openapi().to_json().unwrap_or_default().into());

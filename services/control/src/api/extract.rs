@@ -32,9 +32,10 @@ pub(crate) const CSRF: &str = "x-csrf-token";
 
 pub(crate) struct Auth(pub(crate) Caller);
 
-pub(crate) struct From(pub(crate) Option<IpAddr>);
+/// The address of the client, also behind a proxy.
+pub(crate) struct SourceAddress(pub(crate) Option<IpAddr>);
 
-pub(crate) struct Coming(pub(crate) RequestSource);
+pub(crate) struct Source(pub(crate) RequestSource);
 
 pub(crate) struct Path<T>(pub(crate) T);
 
@@ -51,14 +52,12 @@ pub(crate) struct Seen(pub(crate) Precondition);
 
 pub(crate) struct Paging(pub(crate) PageRequest);
 
-/// A page of a list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
     /// `next_cursor` of the previous page.
     #[serde(default)]
     cursor: Option<String>,
-    /// Maximum number of rows.
     #[serde(default)]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<usize>,
@@ -98,7 +97,7 @@ pub(crate) struct IdempotencyKey {
     idempotency_key: Option<String>,
 }
 
-impl FromRequestParts<Api> for From {
+impl FromRequestParts<Api> for SourceAddress {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
@@ -118,11 +117,11 @@ fn address(text: &str) -> Option<IpAddr> {
     bare.parse::<IpAddr>().or_else(|_| with_port()).ok().map(|address| address.to_canonical())
 }
 
-impl FromRequestParts<Api> for Coming {
+impl FromRequestParts<Api> for Source {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
-        let From(address) = From::from_request_parts(parts, api).await?;
+        let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         Ok(Self(RequestSource { address, user_agent: agent.map(Into::into) }))
     }
@@ -132,7 +131,7 @@ impl FromRequestParts<Api> for Auth {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
-        let From(address) = From::from_request_parts(parts, api).await?;
+        let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
         let shown = match parts.headers.get(header::AUTHORIZATION) {
             Some(value) => Shown::Token(bearer(value)?),
             None => Shown::Cookie(

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::credentials::MadeCredential;
-use super::extract::{Auth, Coming, IdempotencyKey, Input, PageQuery, Paging, Path};
+use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path, Source};
 use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, List};
 use crate::domain::{
@@ -33,11 +33,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtClaimToken {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
-    /// Id of the claim token.
     claim_token: Uuid,
 }
 
@@ -76,7 +74,6 @@ struct ClaimedCredential {
     password: Secret,
 }
 
-/// The name of a claim.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[allow(dead_code, reason = "only described: the extractor reads the header")]
@@ -201,7 +198,7 @@ impl FromRequestParts<Api> for Claiming {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
-        let Coming(source) = Coming::from_request_parts(parts, api).await?;
+        let Source(source) = Source::from_request_parts(parts, api).await?;
         api.rates().claim(source.address)?;
         Ok(Self(source))
     }

@@ -14,8 +14,8 @@ use super::guard;
 
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Operations that answer 201 and make nothing with a path of its own.
-const WITHOUT_PATH: [&str; 7] = [
+/// Operations that answer 201 without `Location`, because what they make has no path.
+const WITHOUT_LOCATION: [&str; 7] = [
     "sign_up",
     "confirm_sign_up",
     "begin_second_factor",
@@ -25,10 +25,10 @@ const WITHOUT_PATH: [&str; 7] = [
     "make_reset_link",
 ];
 
-/// Ends of paths whose POST answers with a new version of the object before them.
-const NEW_VERSION: [&str; 3] = ["/suspend", "/resume", "/rotate"];
+/// Last segments of POST paths that change the object named before them. The answer has the object's new ETag.
+const CHANGING: [&str; 3] = ["/suspend", "/resume", "/rotate"];
 
-/// The path of an object that the request has made.
+/// The header of an answer that has made the object at these segments of the API's path.
 pub(crate) fn location(segments: &[&str]) -> [(HeaderName, String); 1] {
     let encoded = segments.iter().map(|segment| utf8_percent_encode(segment, PLAIN).to_string());
     let path = encoded.fold(PATH.to_owned(), |path, segment| path + "/" + &segment);
@@ -40,18 +40,22 @@ pub(super) fn declare(components: &mut Components) {
     let integer = || Object::with_type(Type::Integer);
     let all = [
         ("X-Request-Id", text(), "Id of the request, which the server's log repeats for server errors"),
-        ("Location", text(), "Path of what was made, or where to go on"),
-        ("ETag", text(), "Version of the object, for If-Match"),
+        ("Location", text(), "Path of the new object; of a redirection, the address to open next"),
+        (
+            "ETag",
+            text(),
+            "Version of the object. A change sends it in If-Match, and is refused if the object has changed since",
+        ),
         ("Retry-After", integer(), "Seconds after which to try again"),
         (
             "RateLimit-Policy",
             text(),
-            "Rate limits that have counted the request, each by its name: `q` requests at most, which all come back within `w` seconds, such as `\"requests\";q=500;w=10`",
+            "The rate limits that counted this request, by name: at most `q` requests at once, and all `q` again after `w` seconds, such as `\"requests\";q=500;w=10`",
         ),
         (
             "RateLimit",
             text(),
-            "What is left of the rate limits that have counted the request: `r` requests at once, and all again in `t` seconds, such as `\"requests\";r=499;t=1`",
+            "Requests that these rate limits still admit: `r` at once, and the full number again after `t` seconds, such as `\"requests\";r=499;t=1`",
         ),
         (
             "Millrace-In-Force-At-Ms",
@@ -85,7 +89,7 @@ pub(super) fn versioned(paths: &Paths) -> Vec<String> {
     changed.map(|(path, _)| path.clone()).collect()
 }
 
-/// Declares the headers of rate limits, which count requests of this API but not of the operators'.
+/// Adds the headers of rate limits to every answer. Only the tenants' API calls it: the operators' API has no rate limits.
 pub(super) fn declare_rate_limits(api: &mut OpenApi) {
     let shared = api.components.iter_mut().flat_map(|all| all.responses.values_mut());
     let operations = api.paths.paths.values_mut().flat_map(|item| {
@@ -101,13 +105,14 @@ pub(super) fn declare_rate_limits(api: &mut OpenApi) {
     }
 }
 
+/// Adds to the answers of an operation the headers that they have. `versioned`: the result of [`versioned`].
 pub(super) fn describe(operation: &mut Operation, (method, path): (&str, &str), versioned: &[String]) {
     let has_version = |path: &str| versioned.iter().any(|one| one == path);
-    let is_made_version = versioned
+    let makes_versioned = versioned
         .iter()
         .any(|one| one.rsplit_once('/').is_some_and(|(list, last)| list == path && last.starts_with('{')));
-    let is_new_version = NEW_VERSION.iter().any(|end| path.strip_suffix(end).is_some_and(has_version));
-    let has_path = operation.operation_id.as_deref().is_none_or(|id| !WITHOUT_PATH.contains(&id));
+    let is_changed = CHANGING.iter().any(|end| path.strip_suffix(end).is_some_and(has_version));
+    let has_location = operation.operation_id.as_deref().is_none_or(|id| !WITHOUT_LOCATION.contains(&id));
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else { continue };
         add(response, "X-Request-Id");
@@ -119,13 +124,13 @@ pub(super) fn describe(operation: &mut Operation, (method, path): (&str, &str), 
         }
         let has_etag = match method {
             "get" | "put" | "patch" => has_version(path),
-            "post" => is_new_version || (status == "201" && is_made_version),
+            "post" => is_changed || (status == "201" && makes_versioned),
             _ => false,
         };
         if has_etag {
             add(response, "ETag");
         }
-        if status == "201" && has_path {
+        if status == "201" && has_location {
             add(response, "Location");
         }
         if method != "get" && guard::is_read_by_pods(path) {

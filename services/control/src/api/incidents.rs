@@ -19,9 +19,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Wanted {
-    /// Only incidents of this client id.
     client_id: Option<String>,
-    /// Only incidents of this kind.
     #[param(inline)]
     kind: Option<IncidentKind>,
 }

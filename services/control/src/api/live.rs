@@ -45,7 +45,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtClient {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
@@ -93,10 +92,8 @@ fn client_id_of(part: String) -> String {
     decoded.unwrap_or(part)
 }
 
-/// A page of connected clients.
 #[derive(Serialize, ToSchema)]
 struct ClientList {
-    /// The rows of the page.
     items: Vec<Client>,
     /// Send it as `cursor` to get the next page; null: this is the last page.
     next_cursor: Option<String>,
@@ -196,7 +193,6 @@ fn traced(event: &TraceEvent) -> Event {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct SessionSearch {
-    /// Prefix of the client id.
     #[param(max_length = 1024)]
     search: Option<String>,
 }

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::Api;
 use super::accounts::{WebSession, welcome};
-use super::extract::{Coming, Input};
+use super::extract::{Input, Source};
 use super::problem::{Answer, Problem};
 use crate::secret::Secret;
 
@@ -47,7 +47,7 @@ struct LocalSignIn {
             content_type = "application/problem+json")))]
 async fn sign_in_local(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Source(source): Source,
     headers: HeaderMap,
     Input { value, .. }: Input<LocalSignIn>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {

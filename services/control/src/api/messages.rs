@@ -56,13 +56,11 @@ async fn create_connect_token(
     Ok((StatusCode::CREATED, Json(MadeConnectToken { token, password })))
 }
 
-/// A message to publish.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewMessage {
     #[schema(example = "plant/7/pump", min_length = 1)]
     topic: String,
-    /// Payload as text.
     payload: Option<String>,
     /// Payload in base64, for binary data; it excludes `payload`.
     payload_base64: Option<String>,
@@ -156,7 +154,6 @@ fn decoded(field: &str, text: &str) -> Answer<Vec<u8>> {
         .map_err(|_| Problem::field(field, "is not base64 with padding (RFC 4648 section 4)"))
 }
 
-/// Parameters of a tail.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct TailFilter {

@@ -224,7 +224,6 @@ async fn not_like_that() -> Problem {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct List<T> {
-    /// The rows of the page.
     items: Vec<T>,
     /// Send it as `cursor` to get the next page; null: this is the last page.
     next_cursor: Option<String>,
@@ -237,19 +236,15 @@ impl<T> List<T> {
     }
 }
 
-/// An organisation in a path.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct InOrganisation {
-    /// Id of the organisation.
     pub(crate) organisation: Uuid,
 }
 
-/// A broker in a path.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct AtBroker {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,

@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::cookie::{self, Cookie};
-use super::extract::{Auth, Coming, From, Input, Path, Query};
+use super::extract::{Auth, Input, Path, Query, Source, SourceAddress};
 use super::headers::location;
 use super::problem::{Answer, Problem};
 use super::{Api, List, accounts::with_cookie};
@@ -67,7 +67,6 @@ pub(crate) enum WhoSignsUp {
 /// An OpenID Connect provider.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ProviderName {
-    /// Its name for people.
     name: String,
 }
 
@@ -97,7 +96,6 @@ struct Former {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Back {
-    /// The authorization code.
     #[param(value_type = Option<String>)]
     code: Option<Secret>,
     /// The `state` of the authorization request.
@@ -106,7 +104,6 @@ pub(crate) struct Back {
     iss: Option<String>,
     /// Error code, instead of `code`.
     error: Option<String>,
-    /// The error for people.
     error_description: Option<String>,
 }
 
@@ -134,7 +131,7 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
         (status = 404, description = "There is none here", body = Problem, content_type = "application/problem+json")))]
 async fn begin(
     State(api): State<Api>,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Query(Former { token, connect }): Query<Former>,
 ) -> Answer<(StatusCode, HeaderMap)> {
     // Otherwise a link on another site could make a browser join an organisation or connect an account.
@@ -161,7 +158,7 @@ async fn begin(
         (status = 404, description = "There is none here", body = Problem, content_type = "application/problem+json")))]
 async fn begin_with(
     State(api): State<Api>,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<BeginWith>,
 ) -> Answer<(HeaderMap, Json<GoOn>)> {
     api.rates().stranger(address)?;
@@ -194,7 +191,7 @@ fn journey() -> Answer<Secret> {
         (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
 async fn finish(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Source(source): Source,
     headers: HeaderMap,
     Query(back): Query<Back>,
 ) -> Answer<(StatusCode, HeaderMap)> {
@@ -251,7 +248,7 @@ async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<J
         (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
 async fn connect_identity(
     State(api): State<Api>,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Auth(caller): Auth,
     Input { value, .. }: Input<ConnectIdentity>,
 ) -> Answer<(HeaderMap, Json<GoOn>)> {
@@ -298,7 +295,6 @@ async fn confirm_identity(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtIdentity {
-    /// Id of the identity.
     identity: String,
 }
 

@@ -114,7 +114,6 @@ struct TenantsQuery {
     /// `next_cursor` of the previous page.
     #[serde(default)]
     cursor: Option<String>,
-    /// Maximum number of rows.
     #[serde(default)]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<usize>,
@@ -123,7 +122,6 @@ struct TenantsQuery {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct LoudestQuery {
-    /// Maximum number of rows.
     #[serde(default)]
     #[param(minimum = 1, maximum = 100, default = 20)]
     limit: Option<usize>,

@@ -37,7 +37,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtMember {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Id of the person.
     user: Uuid,
@@ -46,9 +45,7 @@ struct AtMember {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtInvitation {
-    /// Id of the organisation.
     organisation: Uuid,
-    /// Id of the invitation.
     invitation: Uuid,
 }
 
@@ -62,11 +59,9 @@ struct MadeInvitation {
     token: Secret,
 }
 
-/// Request to accept an invitation.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Acceptance {
-    /// The secret of the invitation.
     #[schema(value_type = String, format = Password)]
     token: Secret,
 }
@@ -74,7 +69,6 @@ struct Acceptance {
 /// The organisation of an accepted invitation.
 #[derive(Serialize, ToSchema)]
 struct Joined {
-    /// Its id.
     organisation: Uuid,
 }
 

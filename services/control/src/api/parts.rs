@@ -29,11 +29,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct AtPart {
-    /// Id of the organisation.
     pub(super) organisation: Uuid,
     /// Name of the broker.
     pub(super) broker: String,
-    /// Name of the part.
     pub(super) name: String,
 }
 
@@ -47,7 +45,6 @@ macro_rules! parts {
         pub(super) struct $shown {
             /// Its name, unique in its broker.
             name: String,
-            /// Creation time, in unix milliseconds.
             created_at_ms: u64,
             #[serde(flatten)]
             settings: $settings,
@@ -142,7 +139,7 @@ macro_rules! parts {
     };
 }
 
-/// A page of parts as their lists show them, also without the secrets that only some callers may see.
+/// A page of parts for an export: as their lists show them, and without the secrets that only some callers may see.
 pub(super) fn without_secrets<P: Exported>(mut page: Page<P>) -> Answer<Page<Value>> {
     page.items.iter_mut().for_each(P::hide_secrets);
     let items = page.items.into_iter().map(P::Shown::from).collect();

@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::accounts::{WebSession, welcome};
-use super::extract::{Auth, Coming, From, IdempotencyKey, Input, Path};
+use super::extract::{Auth, IdempotencyKey, Input, Path, Source, SourceAddress};
 use super::headers::location;
 use super::problem::{Answer, Problem};
 use super::{Api, List};
@@ -36,7 +36,10 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[utoipa::path(post, path = "/sign-in/passkey/challenge", tag = "people", security(()),
     responses((status = 200, description = "The challenge. It is of the same kind with and without an account", body = PasskeyRequest),
         (status = 409, description = "Passkeys do not work on this server: `GET /sign-in/ways` has no `passkey_origin`", body = Problem, content_type = "application/problem+json")))]
-async fn sign_in_challenge(State(api): State<Api>, From(address): From) -> Answer<Json<PasskeyRequest>> {
+async fn sign_in_challenge(
+    State(api): State<Api>,
+    SourceAddress(address): SourceAddress,
+) -> Answer<Json<PasskeyRequest>> {
     api.rates().stranger(address)?;
     Ok(Json(api.control().discovery()?))
 }
@@ -47,7 +50,7 @@ async fn sign_in_challenge(State(api): State<Api>, From(address): From) -> Answe
         (status = 401, description = "The passkey is not known here, or its answer is wrong, late or used: make a new challenge. Or your password was changed: sign in with it once, and the passkey works alone again", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in_with_passkey(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Source(source): Source,
     Input { value, .. }: Input<PasskeyAssertion, PASSKEY_BODY_BYTES_MAX>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
@@ -71,7 +74,7 @@ async fn list_passkeys(State(api): State<Api>, Auth(caller): Auth) -> Answer<Jso
 async fn begin_passkey(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<Proof>,
 ) -> Answer<Json<PasskeyCreation>> {
     api.rates().password(address)?;
@@ -84,7 +87,7 @@ async fn begin_passkey(
 async fn add_passkey(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, once }: Input<NewPasskey, PASSKEY_BODY_BYTES_MAX>,
 ) -> Answer<impl IntoResponse> {
     api.rates().password(address)?;
@@ -102,7 +105,6 @@ async fn passkey_challenge(State(api): State<Api>, Auth(caller): Auth) -> Answer
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtPasskey {
-    /// Id of the passkey.
     passkey: Uuid,
 }
 
@@ -124,7 +126,7 @@ async fn rename_passkey(
 async fn remove_passkey(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Path(AtPasskey { passkey }): Path<AtPasskey>,
     Input { value, .. }: Input<Proof>,
 ) -> Answer<StatusCode> {

@@ -21,9 +21,7 @@ pub(crate) struct Problem {
     #[serde(rename = "type")]
     #[schema(example = "urn:millrace:problem:not-found")]
     kind: String,
-    /// The kind, for people.
     title: &'static str,
-    /// Status of the answer.
     status: u16,
     /// The error of this request, and what to do.
     detail: String,
@@ -41,7 +39,6 @@ pub(crate) struct Problem {
     retry_after_s: Option<u32>,
 }
 
-/// An invalid field of a request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WrongField {
     /// Its path in the JSON, or the name of the query parameter.

@@ -108,7 +108,7 @@ impl Rates {
     }
 
     /// Refuses a sign-up whose answer would reveal an account, after too many of these from one address.
-    pub(crate) fn telling_sign_up(&self, address: Option<IpAddr>) -> Answer<()> {
+    pub(crate) fn revealing_sign_up(&self, address: Option<IpAddr>) -> Answer<()> {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, since)) =
             met.get(&network(address)).filter(|(count, _)| *count >= ACCOUNTS_MET_PER_HOUR)
@@ -119,7 +119,8 @@ impl Rates {
         if left.is_zero() { Ok(()) } else { Err(Problem::later(left.as_secs() + 1)) }
     }
 
-    pub(crate) fn met_account(&self, address: Option<IpAddr>) {
+    /// Counts a sign-up whose answer revealed an account.
+    pub(crate) fn account_revealed(&self, address: Option<IpAddr>) {
         let now = MonotonicClock.now();
         let is_old = |since: &Instant| HOUR <= now.saturating_duration_since(*since);
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
@@ -238,16 +239,16 @@ mod tests {
         let rates = Rates::new();
         let (here, there) = (Some(IpAddr::from([192, 0, 2, 1])), Some(IpAddr::from([192, 0, 2, 2])));
         for _ in 0..ACCOUNTS_MET_PER_HOUR {
-            assert!(rates.telling_sign_up(here).is_ok());
-            rates.met_account(here);
+            assert!(rates.revealing_sign_up(here).is_ok());
+            rates.account_revealed(here);
         }
-        assert!(rates.telling_sign_up(here).is_err());
-        assert!(rates.telling_sign_up(there).is_ok());
+        assert!(rates.revealing_sign_up(here).is_err());
+        assert!(rates.revealing_sign_up(there).is_ok());
         // An hour later.
         rates.met.lock().unwrap().get_mut(&here).unwrap().1 -= HOUR;
-        assert!(rates.telling_sign_up(here).is_ok());
-        rates.met_account(here);
-        assert!(rates.telling_sign_up(here).is_ok());
+        assert!(rates.revealing_sign_up(here).is_ok());
+        rates.account_revealed(here);
+        assert!(rates.revealing_sign_up(here).is_ok());
     }
 
     #[test]

@@ -32,10 +32,8 @@ struct Regions {
     items: Vec<Region>,
 }
 
-/// Prices of usage.
 #[derive(Serialize, ToSchema)]
 struct PriceList {
-    /// The price of each unit of usage.
     items: Vec<UnitPrice>,
     /// ISO 4217 code of the currency; null: the operator has not set it.
     #[schema(example = "EUR")]

@@ -7,7 +7,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use super::extract::{Auth, From, IdempotencyKey, Input};
+use super::extract::{Auth, IdempotencyKey, Input, SourceAddress};
 use super::problem::Answer;
 use crate::domain::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor};
 
@@ -32,7 +32,7 @@ async fn get_second_factor(State(api): State<Api>, Auth(caller): Auth) -> Answer
 async fn begin_second_factor(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<Proof>,
 ) -> Answer<(StatusCode, Json<DeviceKey>)> {
     api.rates().password(address)?;
@@ -45,7 +45,7 @@ async fn begin_second_factor(
 async fn confirm_second_factor(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, once }: Input<FirstCode>,
 ) -> Answer<Json<RecoveryCodes>> {
     api.rates().password(address)?;
@@ -58,7 +58,7 @@ async fn confirm_second_factor(
 async fn renew_recovery_codes(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, once }: Input<Proof>,
 ) -> Answer<Json<RecoveryCodes>> {
     api.rates().password(address)?;
@@ -71,7 +71,7 @@ async fn renew_recovery_codes(
 async fn disable_second_factor(
     State(api): State<Api>,
     Auth(caller): Auth,
-    From(address): From,
+    SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<Proof>,
 ) -> Answer<StatusCode> {
     api.rates().password(address)?;

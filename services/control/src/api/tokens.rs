@@ -27,9 +27,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtToken {
-    /// Id of the organisation.
     organisation: Uuid,
-    /// Id of the token.
     token: Uuid,
 }
 

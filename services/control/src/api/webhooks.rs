@@ -34,11 +34,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct AtLetter {
-    /// Id of the organisation.
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
-    /// Name of the webhook.
     name: String,
     /// Id of the dead letter.
     letter: String,

@@ -16,7 +16,6 @@ use super::{AccessBySettings, BrokerRef, Caller, Control, Error, Permission, Res
 
 const BANS_MAX: usize = 10_000;
 
-/// The action of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TestedAction {
@@ -24,7 +23,6 @@ pub enum TestedAction {
     Subscribe,
 }
 
-/// A question about one action of a client.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessQuestion {
@@ -36,7 +34,6 @@ pub struct AccessQuestion {
     /// Topic to publish to, or topic filter to subscribe to.
     #[schema(example = "plant/7/pump", min_length = 1)]
     pub topic: String,
-    /// QoS of the action.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 2, default = 0)]
     pub qos: u8,
@@ -45,15 +42,11 @@ pub struct AccessQuestion {
     pub retain: bool,
 }
 
-/// The source of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecidedBy {
-    /// A rule of the credential.
     Credential,
-    /// A rule of the credential's group.
     Group,
-    /// A rule of the broker.
     Broker,
     /// There are rules, but none applies: the action is refused.
     NoRule,
@@ -65,20 +58,17 @@ pub enum DecidedBy {
     Protocol,
 }
 
-/// The decision about one action of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AccessAnswer {
     pub allowed: bool,
     /// The QoS that a subscription gets; null if it is refused, and for publishing.
     pub granted_qos: Option<u8>,
-    /// The source of the decision.
     pub decided_by: DecidedBy,
     /// Name of the credential or group whose rule decides.
     pub of: Option<String>,
     /// Position of the rule in its list, from 0.
     pub rule_index: Option<u64>,
     pub rule: Option<Rule>,
-    /// The decision in a sentence.
     pub reason: String,
     /// Reasons for which the client could not connect, as far as they are known without its password.
     pub obstacles: Vec<String>,

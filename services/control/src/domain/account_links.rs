@@ -30,7 +30,6 @@ use crate::secret::{self, Hash, Purpose, Secret};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetRequest {
-    /// E-mail address of the account.
     #[schema(example = "ann@example.org", format = Email, max_length = 254)]
     pub email: String,
 }
@@ -47,14 +46,11 @@ pub struct NewPasswordByLink {
     pub password: Secret,
 }
 
-/// A new e-mail address.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddressChange {
-    /// The new e-mail address.
     #[schema(example = "ann@example.org", format = Email, max_length = 254)]
     pub email: String,
-    /// The password of the account.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
     /// For an account with a second factor: the six digits that the device shows, or a recovery code.
@@ -64,7 +60,6 @@ pub struct AddressChange {
     pub passkey: Option<PasskeyAssertion>,
 }
 
-/// The secret of a link.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkToken {

@@ -47,7 +47,7 @@ impl Control {
             fields.name("organisation", name);
         }
         fields.done()?;
-        // A stranger without a token that opens something costs no estimate and no hash.
+        // The token is checked first, so that a request with a wrong one makes the server estimate and hash no password.
         let opens_setup = match &input.token {
             Some(token) => {
                 let (email, now_ms) = (&email, self.now_ms());
@@ -73,14 +73,15 @@ impl Control {
                     self.is_open_to(&change.tx, token, &newcomer.email, change.now_ms).await?;
                 }
                 create(&change, newcomer).await?;
-                self.belong(&change, id, organisation, named, input.token.as_ref()).await?;
+                self.join_organisation(&change, id, organisation, named, input.token.as_ref()).await?;
                 Ok(id)
             })
             .await?;
         Ok(SignedUp::In(Box::new(self.start_signed_up(made, newcomer, &input.password, source).await?)))
     }
 
-    /// The same request may have come again when the account has another password or a second factor: then no session begins.
+    /// Begins the session of a new account. A repetition of the sign-up request may come after the account has got another password
+    /// or a second factor; then it begins no session.
     async fn start_signed_up(
         &self,
         user: Uuid,
@@ -91,7 +92,7 @@ impl Control {
         let is_there = || Error::Conflict(THERE_IS_AN_ACCOUNT.into());
         let stored = self.look(|tx| async move { get(&tx, user, Read::Snapshot).await }).await?;
         let phc = &stored.and_then(|account| account.value.password).ok_or_else(is_there)?;
-        // The hash that the first request has just stored is not computed again.
+        // If this request has stored the hash, the password needs no check.
         let is_new = newcomer.password.as_ref().is_some_and(|own| own.expose() == phc.expose());
         if !is_new && !self.verify_password(Some(phc.expose().to_owned()), password).await? {
             return Err(is_there());
@@ -108,8 +109,8 @@ impl Control {
         self.welcome_person(user, session).await
     }
 
-    /// Refuses a token that opens nothing for an e-mail address, before it is said whether the address has an account. Returns whether
-    /// the token is the one of the first start.
+    /// Refuses a token that is neither an invitation of this e-mail address nor the setup token of the first start. It does so before
+    /// any answer depends on whether the address has an account. Returns true for the setup token.
     pub(super) async fn is_open_to(
         &self,
         tx: &Transaction,
@@ -124,7 +125,8 @@ impl Control {
         Ok(false)
     }
 
-    /// Without mail an invitation needs no other link: the inviting member has passed it on to the person.
+    /// How a sign-up is confirmed: by the mail that this returns, or not at all (`None`). A server without mail accepts an invitation
+    /// alone, because the inviting member has passed it on to the person.
     fn confirms_sign_up(&self, token: Option<&Secret>) -> Result<Option<&Post>> {
         match self.0.sign_up_by {
             SignUpBy::Confirmed if token.is_none() => {
@@ -144,8 +146,8 @@ impl Control {
         ))
     }
 
-    /// Gives a new person the organisation that they come for: by their token, or else one of their own with this name.
-    pub(super) async fn belong(
+    /// Makes a new person a member of the organisation that their token is for, or of a new one with this name.
+    pub(super) async fn join_organisation(
         &self,
         change: &Change,
         user: Uuid,

@@ -27,7 +27,6 @@ pub struct Actor {
     pub id: Option<Uuid>,
     /// E-mail address of a person, or name of a token.
     pub name: String,
-    /// Address from which the request came.
     pub address: Option<String>,
     /// The program that sent the request, by its User-Agent header: a browser, or `millrace` for the command line.
     #[serde(default)]
@@ -36,7 +35,6 @@ pub struct Actor {
     /// recorded it.
     #[serde(default)]
     pub made_by: Option<String>,
-    /// Permissions of a token.
     #[serde(skip)]
     pub(super) scopes: Vec<Permission>,
 }

@@ -39,7 +39,6 @@ pub struct Broker {
     /// Unique name in the region. It is the first label of the host name that clients connect to.
     #[schema(example = "k3v9x2mwqd7r")]
     pub name: String,
-    /// Name for people.
     pub display_name: String,
     /// Whether the broker refuses all clients because it is suspended.
     pub suspended: bool,
@@ -50,7 +49,6 @@ pub struct Broker {
     /// Maxima of the limits, set by the organisation's plan; they hold where a limit is null. Null: no plan.
     #[serde(default)]
     pub ceiling: Option<Limits>,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
     /// Addresses for its clients.
     #[serde(default)]
@@ -71,7 +69,6 @@ pub struct Broker {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBroker {
-    /// Name for people.
     #[schema(example = "Sensors of plant 7", min_length = 1, max_length = 100)]
     pub display_name: String,
 }
@@ -80,7 +77,6 @@ pub struct NewBroker {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BrokerChange {
-    /// Name for people.
     #[schema(min_length = 1, max_length = 100)]
     pub display_name: Option<String>,
     /// Limits to change. A limit that is left out keeps its value; null sets it to the server's own limit.

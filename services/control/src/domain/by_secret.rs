@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::Result;
 use crate::secret::Hash;
 
+/// A kind of records that are found by a secret. `all` holds the records of an organisation, `places` the index.
 pub(super) struct BySecret {
     pub(super) all: fn(&[u8]) -> Collection,
     pub(super) places: fn() -> Collection,
@@ -16,6 +17,7 @@ pub(super) struct BySecret {
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Record<T> {
+    /// The part that the API shows.
     pub(super) shown: T,
     pub(super) hash: Hash,
 }

@@ -34,7 +34,6 @@ const USER_PREFIX_BYTES_MAX: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClaimToken {
     pub id: Uuid,
-    /// Its name, for people.
     pub name: String,
     /// The user name of each device begins with this.
     #[schema(example = "pump-")]
@@ -45,9 +44,7 @@ pub struct ClaimToken {
     pub uses: u64,
     /// End of the token, in unix milliseconds.
     pub expires_at_ms: u64,
-    /// The group of the credentials.
     pub group: Option<String>,
-    /// Rules of the credentials.
     pub rules: Vec<Rule>,
     /// Whether a device can connect only with its user name as client id.
     pub bind_client_id: bool,
@@ -57,15 +54,12 @@ pub struct ClaimToken {
     /// change credentials.
     #[serde(default)]
     pub api_token: Option<Uuid>,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
 }
 
-/// Request for a claim token.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewClaimToken {
-    /// Its name, for people.
     #[schema(example = "pumps of line 2", min_length = 1, max_length = 100)]
     pub name: String,
     /// The user name of each device begins with this. No user of a certificate, a JWT or a webhook should have such a
@@ -102,6 +96,7 @@ pub(super) struct Record {
     hash: Hash,
 }
 
+/// Where the record of a claim token is; found by the hash of its secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) organisation: Uuid,
@@ -181,8 +176,8 @@ impl Control {
                 all.put(tx, id.as_bytes(), &Record { shown: shown.clone(), hash }).await?;
                 accounts::claim_token_hashes().put(tx, &hash, &place).await?;
                 expiring(&hash, shown.expires_at_ms).schedule(tx)?;
-                let said = with(json!({ "broker": at.name }), difference(None, Some(&shown))?);
-                change.audit(at.organisation, "claim_token.create", &id.to_string(), said)?;
+                let details = with(json!({ "broker": at.name }), difference(None, Some(&shown))?);
+                change.audit(at.organisation, "claim_token.create", &id.to_string(), details)?;
                 Ok(shown)
             })
             .await?;
@@ -203,8 +198,8 @@ impl Control {
             let Record { shown, hash } = get(tx, broker.id, id, Read::Serializable).await?;
             expiring(&hash, shown.expires_at_ms).cancel(tx)?;
             remove(tx, broker.id, id, &hash).await?;
-            let said = json!({ "broker": at.name, "name": shown.name, "uses": shown.uses });
-            change.audit(at.organisation, "claim_token.delete", &id.to_string(), said)
+            let details = json!({ "broker": at.name, "name": shown.name, "uses": shown.uses });
+            change.audit(at.organisation, "claim_token.delete", &id.to_string(), details)
         })
         .await
     }
@@ -233,7 +228,7 @@ async fn check_end(tx: &Transaction, caller: &Caller, organisation: Uuid, expire
     }
 }
 
-/// The token may have expired.
+/// Finds a claim token of an existing broker by the hash of its secret. The caller must check whether it has expired.
 pub(super) async fn by_hash(
     tx: &Transaction,
     hash: &Hash,
@@ -262,6 +257,7 @@ pub(super) async fn count_use(tx: &Transaction, place: &Place) -> Result<()> {
     Ok(())
 }
 
+/// Removes an expired claim token; one that was deleted meanwhile is no error.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     let place = accounts::claim_token_hashes().get::<Place>(tx, hash, Read::Serializable).await?;
     match place {

@@ -28,7 +28,6 @@ use crate::secret::{Hash, Secret};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// The claim token.
     #[schema(value_type = String, format = Password, example = "mlc_...", max_length = 100)]
     pub token: Secret,
     /// The user name of the device. It begins with the prefix of the claim token, and nobody has it yet.
@@ -39,7 +38,6 @@ pub struct Claim {
 /// A claimed credential, without its password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClaimAnswer {
-    /// Name of the broker.
     #[schema(example = "k3v9x2mwqd7r")]
     pub broker: String,
     /// User name to connect with, prefixed with the broker's name if the host name does not identify the broker.

@@ -20,7 +20,6 @@ use crate::secret::{self, Secret};
 /// Every broker accepts a client id of this length.
 const CLIENT_ID_BYTES_MAX: usize = 200;
 
-/// Request for a connect token.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewConnectToken {
@@ -35,14 +34,12 @@ pub struct NewConnectToken {
     pub expires_in_s: Option<u32>,
 }
 
-/// A connect token without its password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectToken {
     /// User name to connect with, prefixed with the broker's name if the host name does not identify the broker.
     #[schema(example = "console:ann@example.org")]
     pub username: String,
     pub client_id: String,
-    /// Permissions of the client.
     pub rules: Vec<Rule>,
     /// End of the token, when the broker disconnects the client, in unix milliseconds.
     pub expires_at_ms: u64,

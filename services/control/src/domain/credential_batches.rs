@@ -41,7 +41,6 @@ pub struct NewCredentialBatch {
     pub expires_at_ms: Option<u64>,
 }
 
-/// A device of a batch.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchDevice {

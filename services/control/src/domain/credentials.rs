@@ -38,7 +38,6 @@ pub struct CredentialInfo {
     pub expires_at_ms: Option<u64>,
     /// Until then the previous secret is also valid, in unix milliseconds.
     pub previous_secret_until_ms: Option<u64>,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
     /// Whether clients may authenticate by SCRAM-SHA-256.
     #[serde(default)]
@@ -95,7 +94,6 @@ pub struct CredentialChange {
     pub client_id: Option<String>,
 }
 
-/// Request to replace a secret.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rotation {

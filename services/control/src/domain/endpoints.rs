@@ -30,7 +30,6 @@ pub struct Ports {
     pub wss: Option<u16>,
 }
 
-/// Endpoints of a broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoints {
     #[schema(example = "eu-1")]
@@ -53,7 +52,6 @@ pub struct Endpoints {
     pub ca_pem: Option<String>,
 }
 
-/// The endpoint of one transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoint {
     #[schema(example = 8883)]

@@ -13,12 +13,10 @@ use super::change::Change;
 use super::{Control, Error, Page, PageRequest, Result, ledger, members, organisations};
 use crate::limits::FORMER_ORGANISATION_MS;
 
-/// A tenant that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FormerTenant {
     pub id: Uuid,
     pub name: String,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
     /// Time of the deletion, in unix milliseconds.
     pub deleted_at_ms: u64,

@@ -95,7 +95,6 @@ pub struct Drops {
 /// in classes, so a value may be off by the width of its class: 10 ms and 20 ms are bounds of one, for example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PubackLatency {
-    /// Number of these messages.
     pub messages: u64,
     /// Milliseconds in which half of the messages were acknowledged.
     pub p50_ms: f64,

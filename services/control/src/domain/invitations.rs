@@ -27,13 +27,10 @@ use crate::secret::{Hash, Purpose, Secret};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invitation {
     pub id: Uuid,
-    /// E-mail address of the invited person.
     pub email: String,
     /// Their role once they accept.
     pub role: Role,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// Expiry, in unix milliseconds.
     pub expires_at_ms: u64,
     /// Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
     /// the role any more.

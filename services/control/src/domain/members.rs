@@ -19,7 +19,6 @@ pub struct Member {
     pub id: Uuid,
     /// E-mail address; null for the owner of this machine, who has none.
     pub email: Option<String>,
-    /// Name for people.
     pub name: String,
     pub role: Role,
     /// Start of the membership, in unix milliseconds.

@@ -268,7 +268,8 @@ impl Control {
         self.post().is_some()
     }
 
-    pub(crate) fn tells_accounts(&self) -> bool {
+    /// Whether the answer to a sign-up reveals that an address has an account. With confirmed addresses the mail says it instead.
+    pub(crate) fn reveals_accounts(&self) -> bool {
         !self.confirms_addresses() && self.0.sign_up_by != SignUpBy::Confirmed
     }
 

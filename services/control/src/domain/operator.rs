@@ -20,7 +20,6 @@ use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PAGE_ROWS};
 pub struct Suspension {
     /// Start of the suspension, in unix milliseconds.
     pub since_ms: u64,
-    /// The reason, for people.
     pub reason: String,
     /// Brokers that the suspension stopped. Brokers that were suspended before are not listed, so that resuming the
     /// tenant leaves them suspended.
@@ -31,7 +30,6 @@ pub struct Suspension {
 pub struct Tenant {
     pub id: Uuid,
     pub name: String,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
     pub members: usize,
     pub brokers: usize,
@@ -45,10 +43,8 @@ pub struct Tenant {
 pub struct TenantBroker {
     /// Name in the region.
     pub name: String,
-    /// Name for people.
     pub display_name: String,
     pub suspended: bool,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
     /// The tenant; null: the broker comes from the server's settings, and belongs to no organisation.
     pub tenant: Option<Tenant>,
@@ -59,7 +55,6 @@ pub struct TenantBroker {
 pub struct LoudTenant {
     pub id: Uuid,
     pub name: String,
-    /// Usage of this month (UTC).
     pub used: Used,
 }
 
@@ -77,11 +72,9 @@ pub struct PodLease {
     pub name: String,
     /// End of its lease, in unix milliseconds. The pod extends the lease while it is alive.
     pub until_ms: u64,
-    /// Whether the lease is still valid.
     pub is_alive: bool,
 }
 
-/// Request to suspend a tenant.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSuspension {

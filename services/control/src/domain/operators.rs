@@ -37,6 +37,7 @@ impl From<&Operator> for Actor {
     }
 }
 
+/// The name, if audit logs and pages can show it.
 pub(crate) fn shown_name(name: &str) -> Option<String> {
     let fits = (1..=NAME_CHARS_MAX).contains(&name.chars().count()) && names::check(name).is_ok();
     fits.then(|| name.to_owned())
@@ -77,8 +78,9 @@ impl OperatorTokens {
         Ok(Self(tokens))
     }
 
-    pub(crate) fn find(&self, shown: &str) -> Option<&Option<String>> {
-        let is_right = |token: &Secret| bool::from(shown.as_bytes().ct_eq(token.expose().as_bytes()));
+    /// The name that belongs to a token; `None`: the token is wrong.
+    pub(crate) fn find(&self, presented: &str) -> Option<&Option<String>> {
+        let is_right = |token: &Secret| bool::from(presented.as_bytes().ct_eq(token.expose().as_bytes()));
         self.0.iter().filter(|(_, token)| is_right(token)).map(|(name, _)| name).next_back()
     }
 }

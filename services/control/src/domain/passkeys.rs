@@ -220,7 +220,7 @@ impl Control {
                 forget(tx, &gone).await?;
                 second_factor::put(tx, user, &factors).await?;
                 let name = gone.first().map_or("", |passkey| &passkey.name);
-                // It may have begun any of the others.
+                // Somebody who had the passkey may have opened any of the other web sessions with it.
                 web_sessions::end_all(tx, user, Some(sign_in)).await?;
                 audit_everywhere(&change, user, "person.remove_passkey", json!({ "passkey": name })).await?;
                 Ok((checked, name.to_owned()))

@@ -53,18 +53,15 @@ struct PlanCopy {
     done: Option<Uuid>,
 }
 
-/// A plan as tenants see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TenantPlan {
     #[schema(example = "small")]
     pub name: String,
     /// Upper bounds of a broker's limits. The server's own limit holds where one is null.
     pub ceiling: Limits,
-    /// Your organisations with this plan.
     pub organisations: Vec<Uuid>,
 }
 
-/// The ceilings of a plan.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPlan {
@@ -74,7 +71,6 @@ pub struct NewPlan {
     pub is_public: Option<bool>,
 }
 
-/// The plan of a tenant.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanChoice {

@@ -32,7 +32,6 @@ pub struct Price {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Currency([u8; 3]);
 
-/// The price of one unit of usage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UnitPrice {
     /// Unit, named like the field of the usage; `bytes` counts both directions.

@@ -24,7 +24,6 @@ pub enum CapAction {
     Continue,
 }
 
-/// A monthly spend cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSpendCap {

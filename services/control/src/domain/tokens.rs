@@ -22,13 +22,9 @@ const PREFIX: &str = "mlr_";
 /// An API token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Id of the token.
     pub id: Uuid,
-    /// Name for people.
     pub name: String,
-    /// Permissions of the token.
     pub scopes: Vec<Permission>,
-    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
     /// End of the token, in unix milliseconds. Left out: it has no end.
     pub expires_at_ms: Option<u64>,
@@ -52,11 +48,9 @@ pub struct OwnToken {
     pub token: Token,
 }
 
-/// A new API token.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// Name for people.
     #[schema(example = "deployment", min_length = 1, max_length = 100)]
     pub name: String,
     /// Permissions of the token. The caller must have each of them.
@@ -86,7 +80,7 @@ impl Control {
         .await
     }
 
-    /// The API token that the caller shows, with the scopes that are in force.
+    /// The API token that the request is authenticated with, and its scopes that are in force.
     pub async fn own_token(&self, caller: &Caller) -> Result<OwnToken> {
         let Who::Token { organisation, id, scopes, .. } = &caller.who else {
             let what = "GET /token describes an API token, and you are signed in as a person: see GET /me";
@@ -255,11 +249,13 @@ async fn end_of(
     }
 }
 
+/// When the token expires; `None`: never.
 pub(super) async fn end(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<Option<u64>> {
     let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
     Ok(record.ok_or(Error::NotFound("token"))?.value.shown.expires_at_ms)
 }
 
+/// Whether a token exists, has not expired, and its scopes in force include this permission.
 pub(super) async fn may(
     tx: &Transaction,
     organisation: Uuid,

@@ -134,7 +134,7 @@ impl Control {
         let name = name(visitor.name.as_deref().unwrap_or_default(), &email);
         let newcomer = Newcomer { id, email, name: name.clone(), password: None };
         create(change, &newcomer).await?;
-        self.belong(change, id, organisation, &name, token).await
+        self.join_organisation(change, id, organisation, &name, token).await
     }
 
     /// Refuses to connect an account of the provider on behalf of a web session alone: whoever has stolen the session

@@ -37,9 +37,7 @@ pub struct SignInSession {
     pub created_at_ms: Option<u64>,
     /// End of the session, in unix milliseconds, unless it is ended earlier.
     pub expires_at_ms: u64,
-    /// Address from which the person signed in.
     pub address: Option<String>,
-    /// User-Agent of the browser.
     pub user_agent: Option<String>,
 }
 

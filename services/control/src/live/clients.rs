@@ -127,6 +127,5 @@ pub struct SubscriptionInfo {
     pub retain_as_published: bool,
     /// Retain handling: 0, 1 or 2.
     pub retain_handling: u8,
-    /// Subscription identifier; 0: none.
     pub identifier: u32,
 }

@@ -119,7 +119,6 @@ pub enum ReceiverState {
 pub struct StoringFilter {
     /// The filter, with `$share/GROUP/` for a group.
     pub filter: String,
-    /// Number of subscriptions with this filter.
     pub subscriptions: u64,
     /// Messages on all topics of this filter that a limit removed before each session had them.
     pub trimmed: u64,
@@ -176,14 +175,12 @@ pub struct TopicBranch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Retained {
     pub topic: String,
-    /// Its QoS.
     pub qos: u8,
     /// Expiry in unix milliseconds; null: never.
     pub expires_at_ms: Option<u64>,
     pub payload_bytes: u64,
 }
 
-/// A retained message with its payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RetainedMessage {
     /// The fields of a list.

@@ -40,14 +40,11 @@ pub struct TailDropped {
     pub messages: u64,
 }
 
-/// Why a tail ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TailEnd {
-    /// The reason, for people.
     pub reason: String,
 }
 
-/// An event in the trace of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
     Begun(Box<TraceBegun>),
@@ -65,7 +62,6 @@ pub struct TraceBegun {
     pub unanswered: Vec<String>,
 }
 
-/// Events that the trace left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TraceLeftOut {
     /// Number of events since the last such event.
@@ -95,7 +91,6 @@ pub struct TracedPacket {
     /// server did not take or did not deliver), `closed` (the connection).
     #[schema(example = "PUBLISH")]
     pub kind: String,
-    /// Bytes of the packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +112,6 @@ pub struct TracedPacket {
     /// Reason code of MQTT 5.0, or return code of a CONNACK of 3.1 and 3.1.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason_code: Option<u8>,
-    /// The reason, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// At most 100 filters of a SUBSCRIBE, an UNSUBSCRIBE or its answer.
@@ -147,7 +141,6 @@ pub struct TracedFilter {
     pub reason_code: Option<u8>,
 }
 
-/// The contents of a CONNECT.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TracedConnect {
     pub user: Option<String>,

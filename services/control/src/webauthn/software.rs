@@ -60,7 +60,8 @@ pub(crate) struct Authenticator {
     pub(crate) more: String,
     /// Overrides the `type` of the client data.
     pub(crate) kind: Option<&'static str>,
-    pub(crate) behind: Vec<u8>,
+    /// Bytes that follow the authenticator data.
+    pub(crate) trailing: Vec<u8>,
 }
 
 #[derive(Clone)]
@@ -91,7 +92,7 @@ impl Authenticator {
             origin: origin.into(),
             more: String::new(),
             kind: None,
-            behind: Vec::new(),
+            trailing: Vec::new(),
         }
     }
 
@@ -110,11 +111,14 @@ impl Authenticator {
         format!(r#"{{"type":"{kind}","challenge":"{challenge}","origin":"{origin}"{more}}}"#).into_bytes()
     }
 
+    /// The fixed part of the authenticator data: hash of the rp id, flags, counter.
     fn head(&self, flags: u8) -> Vec<u8> {
         let hash = digest(&SHA256, self.rp_id.as_bytes());
         [hash.as_ref(), &[flags], &self.counter.to_be_bytes()].concat()
     }
 
+    /// The public key in COSE (RFC 9053): 1 is the key type, 3 the algorithm, the negative numbers are curve and coordinates or modulus
+    /// and exponent.
     pub(crate) fn cose_key(&self) -> Vec<u8> {
         match &*self.key {
             KeyOf::Es256(key) => {
@@ -145,19 +149,21 @@ impl Authenticator {
         }
     }
 
+    /// The authenticator data of a registration.
     pub(crate) fn registered_data(&self) -> Vec<u8> {
         let length = u16::try_from(self.id.len()).unwrap().to_be_bytes();
         let head = self.head(self.flags | HAS_CREDENTIAL);
-        [&head[..], &[0; 16], &length, &self.id, &self.cose_key(), &self.behind].concat()
+        [&head[..], &[0; 16], &length, &self.id, &self.cose_key(), &self.trailing].concat()
     }
 
+    /// The client data and the attestation object of a registration.
     pub(crate) fn register(&self, challenge: &str) -> (Vec<u8>, Vec<u8>) {
         (self.client_data("webauthn.create", challenge), attestation(&self.registered_data()))
     }
 
     pub(crate) fn sign_in(&self, challenge: &str) -> Assertion {
         let client_data = self.client_data("webauthn.get", challenge);
-        let authenticator_data = [self.head(self.flags), self.behind.clone()].concat();
+        let authenticator_data = [self.head(self.flags), self.trailing.clone()].concat();
         let hash = digest(&SHA256, &client_data);
         let signature = self.sign(&[&authenticator_data, hash.as_ref()].concat());
         Assertion { client_data, authenticator_data, signature }
@@ -189,6 +195,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
+/// The head of a CBOR item: its major type and its value or length (RFC 8949 section 3).
 pub(crate) fn item(kind: u8, number: u64) -> Vec<u8> {
     let kind = kind << 5;
     match number {

@@ -68,7 +68,7 @@ const FAULTS: [Fault; 11] = [
     (|it| it.more = r#","origin":"https://console.example.org""#.into(), Refusal::ClientData),
     (|it| it.flags = VERIFIED, Refusal::UserAbsent),
     (|it| it.flags = PRESENT | BACKED_UP, Refusal::BackupState),
-    (|it| it.behind = vec![0], Refusal::AuthenticatorData),
+    (|it| it.trailing = vec![0], Refusal::AuthenticatorData),
 ];
 
 #[test]
@@ -121,10 +121,10 @@ fn flags_are_those_of_the_authenticator() {
 fn outputs_of_extensions_are_skipped() {
     let mut authenticator = authenticator();
     authenticator.flags |= HAS_EXTENSIONS;
-    authenticator.behind = map(&[(text("credProps"), map(&[(text("rk"), vec![0xf5])]))]);
+    authenticator.trailing = map(&[(text("credProps"), map(&[(text("rk"), vec![0xf5])]))]);
     let key = registered(&authenticator).unwrap().key;
     signed_in(&authenticator, &key).unwrap();
-    authenticator.behind = Vec::new();
+    authenticator.trailing = Vec::new();
     assert_eq!(registered(&authenticator).unwrap_err(), Refusal::AuthenticatorData);
     assert_eq!(signed_in(&authenticator, &key).unwrap_err(), Refusal::AuthenticatorData);
 }

@@ -10,21 +10,21 @@ use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::keys;
 use millrace_storage::{Read, block_on};
 
-use super::Applicant;
+use super::AuthenticationRequest;
 use super::service::Shared;
 use crate::authorization::{Granted, Refused};
 
-pub(super) fn enter(shared: &Shared, applicant: &Applicant) -> Result<Granted, Refused> {
-    let loaded = applicant.broker.access();
+pub(super) fn check(shared: &Shared, request: &AuthenticationRequest) -> Result<Granted, Refused> {
+    let loaded = request.broker.access();
     let keys = match &loaded {
         Some(loaded) => loaded.keys.clone(),
         None => region_keys(shared)?,
     };
     let now_ms = shared.clock.unix_now_ms();
-    let shown = applicant.shown();
-    let token = ConnectTokenClaims::open(&keys, shown.password.unwrap_or_default());
+    let credentials = request.credentials();
+    let token = ConnectTokenClaims::open(&keys, credentials.password.unwrap_or_default());
     let token = token.map_err(AccessRefusal::ConnectToken)?;
-    let identity = token.identity(applicant.broker.id, shown, now_ms)?;
+    let identity = token.identity(request.broker.id, credentials, now_ms)?;
     let not_managed = BrokerAccess::default();
     let access = loaded.as_ref().map_or(&not_managed, |loaded| &loaded.access);
     let grant = access.review(&identity, None, now_ms)?;

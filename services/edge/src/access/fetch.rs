@@ -11,19 +11,19 @@ use millrace_access::jwt::KeySet;
 use millrace_access::limits::KEY_SET_BYTES_MAX;
 use millrace_outgoing::Call;
 
-use super::Applicant;
+use super::AuthenticationRequest;
 use super::key_set_cache::{Fetched, KeySetCache, Waits};
 use super::limits::KEY_SET_TIMEOUT;
 use super::result_counters::{ResultCounters, Results, gauge, results};
 use super::service::{Job, Shared};
-use crate::authorization::Entered;
+use crate::authorization::AccessDecision;
 use crate::metrics::Metric;
 
 const RESULTS: Results = results!("fetched" "status" "invalid" "url" "forbidden" "insecure" "resolve" "connect" "tls" "timeout"
     "too_long" "busy" "http");
 
 pub(super) struct KeySets {
-    cache: Mutex<KeySetCache<Box<Applicant>>>,
+    cache: Mutex<KeySetCache<Box<AuthenticationRequest>>>,
     fetches: ResultCounters,
 }
 
@@ -52,7 +52,7 @@ impl KeySets {
         self.fetches.metrics().chain(sizes).collect()
     }
 
-    fn cache(&self) -> MutexGuard<'_, KeySetCache<Box<Applicant>>> {
+    fn cache(&self) -> MutexGuard<'_, KeySetCache<Box<AuthenticationRequest>>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,17 +81,22 @@ impl<'a> Lookup<'a> {
 }
 
 /// Parks a client until keys of one of these URLs arrive, or answers it. `fetches`: [`Lookup::fetches`].
-pub(super) fn wait(shared: &Arc<Shared>, applicant: Box<Applicant>, urls: &[Box<str>], fetches: u64) {
-    let tenant = applicant.broker.tenant();
-    let (to_fetch, waits) = shared.key_sets.cache().wait(urls, applicant, fetches, shared.now_s());
+pub(super) fn wait(
+    shared: &Arc<Shared>,
+    request: Box<AuthenticationRequest>,
+    urls: &[Box<str>],
+    fetches: u64,
+) {
+    let tenant = request.broker.tenant();
+    let (to_fetch, waits) = shared.key_sets.cache().wait(urls, request, fetches, shared.now_s());
     for url in to_fetch {
         fetch(shared, url, tenant.clone());
     }
     match waits {
         Waits::Yes => {}
-        Waits::Again(applicant) => shared.again(Job::Enter(applicant)),
-        Waits::No(applicant, refusal) => {
-            shared.tell(Entered { connection: applicant.connection, outcome: Err(refusal.into()) });
+        Waits::Again(request) => shared.queue_again(Job::Connect(request)),
+        Waits::No(request, refusal) => {
+            shared.report(AccessDecision { connection: request.connection, outcome: Err(refusal.into()) });
         }
     }
 }
@@ -101,8 +106,8 @@ fn fetch(shared: &Arc<Shared>, url: Box<str>, tenant: Arc<str>) {
     shared.calls.spawn(async move {
         let fetched = get(&to, &url, &tenant).await;
         let waited = to.key_sets.cache().fetched(&url, fetched, to.now_s());
-        for applicant in waited {
-            to.again(Job::Enter(applicant));
+        for request in waited {
+            to.queue_again(Job::Connect(request));
         }
     });
 }

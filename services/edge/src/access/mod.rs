@@ -39,7 +39,8 @@ pub(crate) use service::AuthenticationService;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
-pub(crate) struct Applicant {
+/// A CONNECT whose client is to be authenticated.
+pub(crate) struct AuthenticationRequest {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,
     pub(crate) client_id: Arc<str>,
@@ -53,6 +54,7 @@ pub(crate) struct Applicant {
     pub(crate) certificate: Option<Box<[u8]>>,
 }
 
+/// A connected client whose permissions may have changed.
 pub(crate) struct Review {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,

@@ -10,15 +10,15 @@ use millrace_authentication::passwords::{
     CheckOutcome, CheckedPassword, Checker, ClientSource, PasswordCheckCounts, Request,
 };
 
-use super::Applicant;
+use super::AuthenticationRequest;
 use super::service::{Shared, settle};
-use crate::authorization::{Entered, Loaded, Refused};
+use crate::authorization::{AccessDecision, Loaded, Refused};
 use crate::clock::seconds;
 use crate::metrics::Metric;
 use crate::{StartError, random};
 
 pub(super) struct Waiting {
-    pub(super) applicant: Box<Applicant>,
+    pub(super) request: Box<AuthenticationRequest>,
     pub(super) loaded: Arc<Loaded>,
     pub(super) entry: ConnectAuthentication,
     pub(super) credential: Option<Credential>,
@@ -41,35 +41,35 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
 }
 
 pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, hashes: Vec<Box<str>>) {
-    let applicant = &waiting.applicant;
-    let request = Request {
-        broker: applicant.broker.id,
-        source: ClientSource::new(applicant.address.map(|address| address.ip())),
-        user: applicant.user.as_deref().unwrap_or_default().into(),
-        password: applicant.password.as_deref().unwrap_or_default().into(),
+    let request = &waiting.request;
+    let check = Request {
+        broker: request.broker.id,
+        source: ClientSource::new(request.address.map(|address| address.ip())),
+        user: request.user.as_deref().unwrap_or_default().into(),
+        password: request.password.as_deref().unwrap_or_default().into(),
         hashes,
-        cancellation: applicant.cancellation.clone(),
+        cancellation: request.cancellation.clone(),
         context: waiting,
     };
-    if let Some(answer) = passwords.check(request) {
+    if let Some(answer) = passwords.check(check) {
         answered(shared, answer);
     }
 }
 
 fn answered(shared: &Shared, answer: CheckedPassword<Waiting>) {
-    let Waiting { applicant, loaded, mut entry, credential } = answer.context;
+    let Waiting { request, loaded, mut entry, credential } = answer.context;
     let is_right = match answer.outcome {
         CheckOutcome::Right => true,
         CheckOutcome::Wrong => false,
         CheckOutcome::Busy => {
             let outcome = Err(Refused::Busy);
-            return shared.tell(Entered { connection: applicant.connection, outcome });
+            return shared.report(AccessDecision { connection: request.connection, outcome });
         }
     };
     let now_ms = shared.clock.unix_now_ms();
     let step = entry.password_checked(&loaded.access, credential.as_ref(), is_right, now_ms);
     let outcome = settle(step, &loaded).unwrap_or(Err(Refused::Unread));
-    shared.tell(Entered { connection: applicant.connection, outcome });
+    shared.report(AccessDecision { connection: request.connection, outcome });
 }
 
 pub(crate) fn counts_as_metrics(all: impl IntoIterator<Item = PasswordCheckCounts>) -> Vec<(Metric, u64)> {

@@ -8,7 +8,7 @@ use millrace_access::model::Credential;
 use millrace_access::scram::{Enhanced, ScramAccepted};
 use millrace_layers::LayerError;
 
-use super::Applicant;
+use super::AuthenticationRequest;
 use super::service::{Shared, settle};
 use crate::authorization::{Attempted, Loaded, Progress, Refused};
 use crate::connection_id::ConnectionId;
@@ -16,7 +16,7 @@ use crate::mailbox::Mail;
 use crate::random;
 
 pub(crate) struct Attempt {
-    pub(crate) applicant: Applicant,
+    pub(crate) request: AuthenticationRequest,
     pub(crate) enhanced: Box<Enhanced>,
     pub(crate) data: Box<[u8]>,
     pub(crate) identity: Option<Arc<ProvenIdentity>>,
@@ -32,13 +32,13 @@ pub(super) struct ScramLookup {
 
 impl ScramLookup {
     pub(super) fn read(&self) -> (u64, Box<str>) {
-        (self.attempt.applicant.broker.id, self.user.clone())
+        (self.attempt.request.broker.id, self.user.clone())
     }
 }
 
 pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<ScramLookup> {
-    let connection = attempt.applicant.connection;
-    let Some(loaded) = attempt.applicant.broker.access() else {
+    let connection = attempt.request.connection;
+    let Some(loaded) = attempt.request.broker.access() else {
         tell(shared, connection, Err(Refused::Unread));
         return None;
     };
@@ -60,7 +60,7 @@ fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Acce
         return Ok((user, Some(data)));
     }
     let user: Box<str> = attempt.enhanced.begin(&attempt.data)?.into();
-    match attempt.applicant.user.as_deref() {
+    match attempt.request.user.as_deref() {
         Some(named) if !named.is_empty() && *named != *user => Err(AccessRefusal::OtherUser),
         _ => Ok((user, None)),
     }
@@ -68,20 +68,20 @@ fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Acce
 
 pub(super) fn proceed(
     shared: &Shared,
-    mut case: ScramLookup,
+    mut lookup: ScramLookup,
     credential: Result<Option<Credential>, LayerError>,
 ) {
-    let connection = case.attempt.applicant.connection;
+    let connection = lookup.attempt.request.connection;
     let outcome = match credential {
         Ok(credential) => {
             let now_ms = shared.clock.unix_now_ms();
-            match case.proven.take() {
-                None => challenge(case, credential.as_ref(), now_ms),
-                Some(data) => decide(&case, credential, data.into(), now_ms),
+            match lookup.proven.take() {
+                None => challenge(lookup, credential.as_ref(), now_ms),
+                Some(data) => decide(&lookup, credential, data.into(), now_ms),
             }
         }
         Err(error) => {
-            tracing::error!(%error, broker = &*case.attempt.applicant.broker.name, "a credential cannot be read");
+            tracing::error!(%error, broker = &*lookup.attempt.request.broker.name, "a credential cannot be read");
             Err(Refused::Unread)
         }
     };
@@ -89,35 +89,35 @@ pub(super) fn proceed(
 }
 
 /// The challenge for a user. An unknown or disabled user gets one, too, so that it cannot be told apart.
-fn challenge(case: ScramLookup, credential: Option<&Credential>, now_ms: u64) -> Result<Progress, Refused> {
-    let mut enhanced = case.attempt.enhanced;
+fn challenge(lookup: ScramLookup, credential: Option<&Credential>, now_ms: u64) -> Result<Progress, Refused> {
+    let mut enhanced = lookup.attempt.enhanced;
     let active = credential.filter(|credential| credential.is_active(now_ms));
     let verifier = active.and_then(|credential| credential.scram.as_ref());
     let random = random::bytes().map_err(|_| Refused::Unread)?;
-    let data = enhanced.challenge(verifier, &case.loaded.fake, &random).map_err(AccessRefusal::from)?;
+    let data = enhanced.challenge(verifier, &lookup.loaded.fake, &random).map_err(AccessRefusal::from)?;
     Ok(Progress::Challenged(enhanced, data.into()))
 }
 
 fn decide(
-    case: &ScramLookup,
+    lookup: &ScramLookup,
     credential: Option<Credential>,
     data: Box<[u8]>,
     now_ms: u64,
 ) -> Result<Progress, Refused> {
-    let access = &case.loaded.access;
+    let access = &lookup.loaded.access;
     let credential = credential.ok_or(AccessRefusal::Password)?;
-    if let Some(identity) = &case.attempt.identity {
+    if let Some(identity) = &lookup.attempt.identity {
         let grant = access.review(identity, Some(&credential), now_ms)?;
         return Ok(Progress::Renewed(grant, data));
     }
     let step: AuthenticationStep<'_> = ConnectAuthentication::default().proven_by_scram(
         access,
         &credential,
-        case.attempt.applicant.shown(),
+        lookup.attempt.request.credentials(),
         now_ms,
     );
-    let granted = settle(step, &case.loaded).unwrap_or(Err(Refused::Unread))?;
-    Ok(Progress::Entered(Box::new(granted), data))
+    let granted = settle(step, &lookup.loaded).unwrap_or(Err(Refused::Unread))?;
+    Ok(Progress::Granted(Box::new(granted), data))
 }
 
 fn tell(shared: &Shared, connection: ConnectionId, outcome: Result<Progress, Refused>) {

@@ -19,10 +19,10 @@ use super::calls::Calls;
 use super::fetch::{self, KeySets, Lookup};
 use super::passwords::{self, Passwords};
 use super::webhooks::{self, Webhooks};
-use super::{Applicant, Attempt, Review};
+use super::{Attempt, AuthenticationRequest, Review};
 use super::{connect_token, scram, watch};
 use crate::StartError;
-use crate::authorization::{Entered, Granted, Loaded, Refused, Reviewed};
+use crate::authorization::{AccessDecision, Granted, Loaded, Refused, Reviewed};
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
@@ -35,7 +35,7 @@ const JOBS_MAX: usize = 20_000;
 const TAKEN: usize = 64;
 
 pub(super) enum Job {
-    Enter(Box<Applicant>),
+    Connect(Box<AuthenticationRequest>),
     Attempt(Box<Attempt>),
     Answered(Box<(PendingConnect, WebhookAnswer)>),
     Review(Vec<Review>),
@@ -63,13 +63,13 @@ pub(super) struct Shared {
 }
 
 pub(super) struct PendingConnect {
-    pub(super) applicant: Box<Applicant>,
+    pub(super) request: Box<AuthenticationRequest>,
     pub(super) loaded: Arc<Loaded>,
     pub(super) entry: ConnectAuthentication,
 }
 
 struct CredentialLookup {
-    candidate: PendingConnect,
+    pending: PendingConnect,
     user: Box<str>,
 }
 
@@ -117,9 +117,9 @@ impl AuthenticationService {
         Ok(service)
     }
 
-    /// Queues a client; a [`Mail::Entered`] brings the result. False when the queue is full.
-    pub(crate) fn enter(&self, applicant: Applicant) -> bool {
-        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Enter(Box::new(applicant))).is_ok())
+    /// Queues a CONNECT; a [`Mail::AccessDecided`] brings the result. False when the queue is full.
+    pub(crate) fn authenticate(&self, request: AuthenticationRequest) -> bool {
+        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Connect(Box::new(request))).is_ok())
     }
 
     /// Queues a SCRAM message of a client; a [`Mail::Attempted`] brings the result. False when the queue is full.
@@ -158,22 +158,23 @@ impl Drop for AuthenticationService {
 }
 
 impl Shared {
-    pub(super) fn tell(&self, entered: Entered) {
-        let core = usize::from(entered.connection.core);
-        self.mailboxes[core].deliver(&mut vec![Mail::Entered(Box::new(entered))], 0);
+    pub(super) fn report(&self, decision: AccessDecision) {
+        let core = usize::from(decision.connection.core);
+        self.mailboxes[core].deliver(&mut vec![Mail::AccessDecided(Box::new(decision))], 0);
     }
 
-    pub(super) fn again(&self, job: Job) {
-        // The process is ending once the queue is gone.
+    /// Queues a client that has got what it waited for. If the queue is full, the client is refused as "server busy".
+    pub(super) fn queue_again(&self, job: Job) {
+        // Without a queue the process is ending.
         let Some(jobs) = self.jobs.upgrade() else { return };
         let Err(error) = jobs.try_send(job) else { return };
         let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = error;
-        let applicant = match job {
-            Job::Enter(applicant) => applicant,
-            Job::Answered(answered) => answered.0.applicant,
+        let request = match job {
+            Job::Connect(request) => request,
+            Job::Answered(answered) => answered.0.request,
             Job::Attempt(_) | Job::Review(_) => return,
         };
-        self.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Busy) });
+        self.report(AccessDecision { connection: request.connection, outcome: Err(Refused::Busy) });
     }
 
     pub(super) fn now_s(&self) -> u64 {
@@ -186,8 +187,8 @@ impl Shared {
     }
 }
 
-impl Applicant {
-    pub(super) fn shown(&self) -> PresentedCredentials<'_> {
+impl AuthenticationRequest {
+    pub(super) fn credentials(&self) -> PresentedCredentials<'_> {
         PresentedCredentials {
             client_id: &self.client_id,
             user: self.user.as_deref(),
@@ -209,95 +210,98 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
             let Ok(first) = jobs.recv() else { return };
             std::iter::once(first).chain(jobs.try_iter().take(TAKEN - 1)).collect()
         };
-        let (mut cases, mut attempts) = (Vec::new(), Vec::new());
+        let (mut lookups, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
-                Job::Enter(applicant) if applicant.cancellation.is_cancelled() => {}
-                Job::Enter(applicant) => cases.extend(begin(shared, applicant)),
+                Job::Connect(request) if request.cancellation.is_cancelled() => {}
+                Job::Connect(request) => lookups.extend(begin(shared, request)),
                 Job::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),
-                Job::Answered(answered) => cases.extend(answered_by_webhook(shared, *answered)),
+                Job::Answered(answered) => lookups.extend(answered_by_webhook(shared, *answered)),
                 Job::Review(reviews) => review(shared, &reviews),
             }
         }
         let users: Vec<_> = attempts.iter().map(scram::ScramLookup::read).collect();
         let reads = users.iter().map(|(broker, user)| shared.credential(*broker, user));
-        for (case, credential) in attempts.into_iter().zip(block_on(join_all(reads))) {
-            scram::proceed(shared, case, credential);
+        for (lookup, credential) in attempts.into_iter().zip(block_on(join_all(reads))) {
+            scram::proceed(shared, lookup, credential);
         }
         // A client whose webhook has just responded may have a credential under the user name in the response.
-        while !cases.is_empty() {
-            let reads =
-                cases.iter().map(|case| shared.credential(case.candidate.applicant.broker.id, &case.user));
+        while !lookups.is_empty() {
+            let reads = lookups
+                .iter()
+                .map(|lookup| shared.credential(lookup.pending.request.broker.id, &lookup.user));
             let credentials = block_on(join_all(reads));
-            let read = std::mem::take(&mut cases).into_iter().zip(credentials);
-            cases =
-                read.filter_map(|(case, credential)| proceed(shared, case, credential, passwords)).collect();
+            let read = std::mem::take(&mut lookups).into_iter().zip(credentials);
+            lookups = read
+                .filter_map(|(lookup, credential)| proceed(shared, lookup, credential, passwords))
+                .collect();
         }
     }
 }
 
-fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<CredentialLookup> {
-    if applicant.password.as_deref().is_some_and(connect_token::is_likely) {
-        let outcome = connect_token::enter(shared, &applicant);
-        shared.tell(Entered { connection: applicant.connection, outcome });
+fn begin(shared: &Arc<Shared>, request: Box<AuthenticationRequest>) -> Option<CredentialLookup> {
+    if request.password.as_deref().is_some_and(connect_token::is_likely) {
+        let outcome = connect_token::check(shared, &request);
+        shared.report(AccessDecision { connection: request.connection, outcome });
         return None;
     }
-    let Some(loaded) = applicant.broker.access() else {
+    let Some(loaded) = request.broker.access() else {
         // The broker stopped being managed after the client connected.
-        shared.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Unread) });
+        shared.report(AccessDecision { connection: request.connection, outcome: Err(Refused::Unread) });
         return None;
     };
     let mut entry = ConnectAuthentication::default();
     let now_ms = shared.clock.unix_now_ms();
-    let lookup = Lookup::new(shared, applicant.broker.tenant());
-    let step = entry.begin(&loaded.access, applicant.shown(), &lookup, now_ms);
+    let lookup = Lookup::new(shared, request.broker.tenant());
+    let step = entry.begin(&loaded.access, request.credentials(), &lookup, now_ms);
     if let AuthenticationStep::Keys(issuers) = step {
         let urls: Vec<_> = issuers.iter().filter_map(|issuer| issuer.key_set_url()).map(Into::into).collect();
-        fetch::wait(shared, applicant, &urls, lookup.fetches());
+        fetch::wait(shared, request, &urls, lookup.fetches());
         return None;
     }
     let next = next(step, &loaded);
-    go_on(shared, PendingConnect { applicant, loaded, entry }, next)
+    continue_with(shared, PendingConnect { request, loaded, entry }, next)
 }
 
 fn proceed(
     shared: &Arc<Shared>,
-    case: CredentialLookup,
+    lookup: CredentialLookup,
     credential: Result<Option<Credential>, LayerError>,
     passwords: &Passwords,
 ) -> Option<CredentialLookup> {
-    let mut candidate = case.candidate;
-    let PendingConnect { applicant, loaded, entry } = &mut candidate;
+    let mut pending = lookup.pending;
+    let PendingConnect { request, loaded, entry } = &mut pending;
     let next = match credential {
         Ok(credential) => {
             let now_ms = shared.clock.unix_now_ms();
-            let shown = applicant.shown();
-            let step = entry.credential(&loaded.access, credential.as_ref(), shown, &loaded.keys, now_ms);
+            let credentials = request.credentials();
+            let step =
+                entry.credential(&loaded.access, credential.as_ref(), credentials, &loaded.keys, now_ms);
             if let AuthenticationStep::Hash(hashes) = step {
                 let hashes = hashes.into_iter().map(Into::into).collect();
-                let PendingConnect { applicant, loaded, entry } = candidate;
-                let waiting = passwords::Waiting { applicant, loaded, entry, credential };
+                let PendingConnect { request, loaded, entry } = pending;
+                let waiting = passwords::Waiting { request, loaded, entry, credential };
                 passwords::check(shared, passwords, waiting, hashes);
                 return None;
             }
             next(step, loaded)
         }
         Err(error) => {
-            tracing::error!(%error, broker = &*applicant.broker.name, "a credential cannot be read");
+            tracing::error!(%error, broker = &*request.broker.name, "a credential cannot be read");
             Next::Over(Err(Refused::Unread))
         }
     };
-    go_on(shared, candidate, next)
+    continue_with(shared, pending, next)
 }
 
 fn answered_by_webhook(
     shared: &Arc<Shared>,
-    (mut candidate, answer): (PendingConnect, WebhookAnswer),
+    (mut pending, answer): (PendingConnect, WebhookAnswer),
 ) -> Option<CredentialLookup> {
-    let PendingConnect { applicant, loaded, entry } = &mut candidate;
-    let step = entry.webhook(&loaded.access, applicant.shown(), answer, shared.clock.unix_now_ms());
+    let PendingConnect { request, loaded, entry } = &mut pending;
+    let step = entry.webhook(&loaded.access, request.credentials(), answer, shared.clock.unix_now_ms());
     let next = next(step, loaded);
-    go_on(shared, candidate, next)
+    continue_with(shared, pending, next)
 }
 
 fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
@@ -309,18 +313,21 @@ fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
 }
 
 /// Returns a client that needs its credential; others wait elsewhere or have their result.
-fn go_on(shared: &Arc<Shared>, candidate: PendingConnect, next: Next) -> Option<CredentialLookup> {
+fn continue_with(shared: &Arc<Shared>, pending: PendingConnect, next: Next) -> Option<CredentialLookup> {
     match next {
-        Next::Credential(user) => return Some(CredentialLookup { candidate, user }),
+        Next::Credential(user) => return Some(CredentialLookup { pending, user }),
         Next::Webhook(certificate_user) => {
-            let known = webhooks::ask(shared, candidate, certificate_user.as_deref());
+            let known = webhooks::ask(shared, pending, certificate_user.as_deref());
             return known.and_then(|answered| answered_by_webhook(shared, answered));
         }
-        Next::Over(outcome) => shared.tell(Entered { connection: candidate.applicant.connection, outcome }),
+        Next::Over(outcome) => {
+            shared.report(AccessDecision { connection: pending.request.connection, outcome });
+        }
     }
     None
 }
 
+/// The result of the last step; `None`: the authentication has further steps.
 pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
     Some(match step {
         AuthenticationStep::Accept(accepted) => {
@@ -348,9 +355,9 @@ fn review(shared: &Shared, reviews: &[Review]) {
     let mut unread = None;
     for (review, credential) in reviews.iter().zip(credentials) {
         let loaded = review.broker.access();
-        let closed_to_nobody = BrokerAccess::default();
-        // An unmanaged broker still has clients with connect tokens.
-        let access = loaded.as_ref().map_or(&closed_to_nobody, |loaded| &loaded.access);
+        let unmanaged = BrokerAccess::default();
+        // Connect tokens also authenticate clients of brokers that are not managed.
+        let access = loaded.as_ref().map_or(&unmanaged, |loaded| &loaded.access);
         let credential = match credential {
             Ok(credential) => credential,
             Err(error) => {

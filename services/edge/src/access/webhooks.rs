@@ -13,7 +13,7 @@ use millrace_access::model::WebhookAuth;
 use millrace_access::webhook::{AnswerCache, SIGNATURE_HEADER, WebhookAnswer, WebhookQuestion, sign};
 use millrace_outgoing::Call;
 
-use super::Applicant;
+use super::AuthenticationRequest;
 use super::limits::{
     ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PART, QUESTIONS_PER_TENANT_MAX, WAITING_PER_QUESTION_MAX,
 };
@@ -93,21 +93,21 @@ impl Webhooks {
 /// `None` while the webhook is called: its answer comes back to the service as [`Job::Answered`].
 pub(super) fn ask(
     shared: &Arc<Shared>,
-    candidate: PendingConnect,
+    pending: PendingConnect,
     certificate_user: Option<&str>,
 ) -> Option<(PendingConnect, WebhookAnswer)> {
-    let Some(webhook) = candidate.loaded.access.access().webhook.clone() else {
-        return Some((candidate, WebhookAnswer::Failed("the broker has no webhook any more")));
+    let Some(webhook) = pending.loaded.access.access().webhook.clone() else {
+        return Some((pending, WebhookAnswer::Failed("the broker has no webhook any more")));
     };
-    let placed = shared.webhooks.state().place(&webhook, candidate, certificate_user, shared.now_s());
+    let placed = shared.webhooks.state().place(&webhook, pending, certificate_user, shared.now_s());
     match placed {
-        Place::Answered(candidate, answer) => {
+        Place::Answered(pending, answer) => {
             shared.webhooks.questions.add(if matches!(answer, WebhookAnswer::Failed(_)) {
                 "busy"
             } else {
                 "remembered"
             });
-            return Some((candidate, answer));
+            return Some((pending, answer));
         }
         Place::Waits => shared.webhooks.questions.add("shared"),
         Place::Asks(first, tag) => {
@@ -127,8 +127,8 @@ async fn run(
     certificate_user: Option<&str>,
     tag: Tag,
 ) {
-    let broker = first.applicant.broker.clone();
-    let question = question(&first.applicant, certificate_user);
+    let broker = first.request.broker.clone();
+    let question = question(&first.request, certificate_user);
     let (answer, result) = post(shared, webhook, &question, &broker.tenant()).await;
     shared.webhooks.questions.add(result);
     let mut state = shared.webhooks.state();
@@ -139,8 +139,8 @@ async fn run(
     if warns {
         tracing::warn!(broker = &*broker.name, reason = result, "a webhook that authenticates clients fails");
     }
-    for candidate in std::iter::once(first).chain(waited) {
-        shared.again(Job::Answered(Box::new((candidate, answer.clone()))));
+    for pending in std::iter::once(first).chain(waited) {
+        shared.queue_again(Job::Answered(Box::new((pending, answer.clone()))));
     }
 }
 
@@ -183,14 +183,17 @@ async fn post(
     }
 }
 
-fn question<'a>(applicant: &'a Applicant, certificate_user: Option<&'a str>) -> WebhookQuestion<'a> {
+fn question<'a>(
+    request: &'a AuthenticationRequest,
+    certificate_user: Option<&'a str>,
+) -> WebhookQuestion<'a> {
     WebhookQuestion {
-        broker: &applicant.broker.name,
-        client_id: if applicant.assigned { "" } else { &applicant.client_id },
-        user: applicant.user.as_deref(),
-        password: applicant.password.as_deref().map(Into::into),
+        broker: &request.broker.name,
+        client_id: if request.assigned { "" } else { &request.client_id },
+        user: request.user.as_deref(),
+        password: request.password.as_deref().map(Into::into),
         certificate_user,
-        address: applicant.address.map(|address| address.to_string().into()),
+        address: request.address.map(|address| address.to_string().into()),
     }
 }
 
@@ -198,31 +201,31 @@ impl State {
     fn place(
         &mut self,
         webhook: &WebhookAuth,
-        candidate: PendingConnect,
+        pending: PendingConnect,
         certificate_user: Option<&str>,
         now_s: u64,
     ) -> Place {
-        let question = question(&candidate.applicant, certificate_user);
+        let question = question(&pending.request, certificate_user);
         if let Some(answer) = self.answers.get(webhook, &question, now_s).cloned() {
-            return Place::Answered(candidate, answer);
+            return Place::Answered(pending, answer);
         }
         let busy =
-            |candidate| Place::Answered(candidate, WebhookAnswer::Failed("too many questions are under way"));
-        let Some(tag) = self.answers.tag(webhook, &question) else { return busy(candidate) };
+            |pending| Place::Answered(pending, WebhookAnswer::Failed("too many questions are under way"));
+        let Some(tag) = self.answers.tag(webhook, &question) else { return busy(pending) };
         if let Some(PendingCall { waiting, .. }) = self.asked.get_mut(&tag) {
             if waiting.len() >= WAITING_PER_QUESTION_MAX {
-                return busy(candidate);
+                return busy(pending);
             }
-            waiting.push(candidate);
+            waiting.push(pending);
             return Place::Waits;
         }
-        let (id, tenant) = (candidate.applicant.broker.id, candidate.applicant.broker.tenant());
+        let (id, tenant) = (pending.request.broker.id, pending.request.broker.tenant());
         if self.tenants.of(&tenant) >= QUESTIONS_PER_TENANT_MAX || !self.tenants.take(&tenant) {
-            return busy(candidate);
+            return busy(pending);
         }
         self.brokers.entry(id).or_default().under_way += 1;
         self.asked.insert(tag, PendingCall { tenant, waiting: Vec::new() });
-        Place::Asks(candidate, tag)
+        Place::Asks(pending, tag)
     }
 
     /// Returns the clients that waited for the response besides the first.

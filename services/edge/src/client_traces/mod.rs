@@ -70,7 +70,6 @@ impl Heard {
 /// Called on event loops, so it must not block.
 type Sink = Box<dyn Fn(TraceReport) + Send + Sync>;
 
-/// One trace, shared by the event loops.
 pub(crate) struct Tap {
     /// The pod that asked for it; `None`: this one.
     pod: Option<PodId>,

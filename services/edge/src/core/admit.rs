@@ -10,6 +10,7 @@ use super::Core;
 use super::authenticate::Absent;
 use super::connect_times::Measured;
 use super::connection::{NONE, Paused};
+use super::limits;
 use crate::admission::{Admission, AdmissionAnswer, Refusal, Verdict};
 use crate::broker::{Broker, OVER_CAP};
 use crate::clock::Millis;
@@ -22,8 +23,6 @@ use crate::metrics::Count;
 use crate::quota::Limit;
 use crate::quota::limiter::nanos;
 
-/// Sessions that each loop may request from the store at once. More would not make the store faster.
-const ATTACHING_MAX: usize = 4096;
 /// Where brokers take turns: stands for all brokers that are not known yet.
 const UNKNOWN_BROKER: u64 = u64::MAX;
 
@@ -201,7 +200,7 @@ impl Core {
     }
 
     fn keeps_up(&self) -> bool {
-        self.connects.attaching.len() < ATTACHING_MAX
+        self.connects.attaching.len() < limits::ATTACHING_MAX
     }
 
     /// A client that takes over its own connection does not add one.

@@ -9,7 +9,7 @@ use millrace_session::Seconds;
 use super::connection::{NONE, Paused, State};
 use super::timers::Due;
 use super::{Core, Ended};
-use crate::limits::STRANGER_ANSWER_BYTES_MAX;
+use crate::limits::UNAUTHENTICATED_REPLY_BYTES_MAX;
 
 impl Core {
     pub(super) fn bound_answers(&mut self, slot: u32) {
@@ -21,7 +21,7 @@ impl Core {
         let Some(outbound) = &connection.outbound else { return };
         let is_stranger = connection.session == NONE;
         if outbound.len() > limits.outbound_hard_bytes as usize
-            || is_stranger && outbound.answers() > STRANGER_ANSWER_BYTES_MAX
+            || is_stranger && outbound.answers() > UNAUTHENTICATED_REPLY_BYTES_MAX
         {
             return self.end(slot, Ended::Slow, true);
         }
@@ -39,7 +39,7 @@ impl Core {
     pub(super) fn answers_were_read(&mut self, slot: u32) {
         let connection = &self.connections[slot as usize];
         if connection.state == State::Open && connection.paused == Paused::ForAnswers {
-            self.go_on_in_turn(slot);
+            self.resume_in_turn(slot);
         }
     }
 

@@ -174,7 +174,7 @@ impl Core {
             is_lost: false,
             has_stored_will: false,
             is_claimed: claim.is_some(),
-            fresh: None,
+            new_subscriptions: None,
             persistent: None,
         };
         let session = u32::try_from(self.sessions.insert(local)).unwrap_or(NONE);
@@ -327,7 +327,7 @@ impl Core {
                     edit.unsubscribe(filter, target);
                 }
             });
-            self.tell_members(&broker, shared);
+            self.announce_members(&broker, shared);
             self.remove_routes(&broker, target, &plain);
         }
         let (left, settled) = local.session.into_legacy();
@@ -383,6 +383,6 @@ impl Core {
         if online {
             self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
         }
-        self.tell_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
+        self.announce_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
     }
 }

@@ -9,6 +9,7 @@ use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
 use super::connection::{Paused, Request};
+use super::limits;
 use super::publish::is_reserved;
 use super::{Core, Ended, enhanced, parts};
 use crate::access::is_connect_token;
@@ -39,7 +40,6 @@ const BUSY: &str = "too many clients are connecting: try again later";
 
 /// How long a loop remembers that a broker does not exist.
 const ABSENT_MS: Millis = 1_000;
-const ABSENT_MAX: usize = 1_000;
 
 pub(super) enum ConnectAt {
     /// On this core. `None`: the CONNECT is refused, because its broker was not found.
@@ -125,7 +125,7 @@ impl Core {
     }
 
     fn note_absent(&mut self, name: Arc<str>, absent: Absent) {
-        if self.connects.absent.len() >= ABSENT_MAX {
+        if self.connects.absent.len() >= limits::ABSENT_BROKERS_MAX {
             self.connects.absent.clear();
         }
         self.connects.absent.insert(name, (absent, self.now_ms + ABSENT_MS));

@@ -88,7 +88,7 @@ impl Core {
         }
         self.barriers.open = fences;
         for (fence, broker) in passed {
-            self.leave_job(Write::Mark { core: self.index, fence, broker });
+            self.queue_job(Write::Mark { core: self.index, fence, broker });
         }
     }
 

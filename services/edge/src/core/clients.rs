@@ -15,6 +15,7 @@ use millrace_mqtt::{ReasonCode, Version};
 use millrace_session::ClientSubscription;
 
 use super::connection::{Connected, NONE, Who};
+use super::limits;
 use super::{Core, Ended, LocalSession};
 use crate::broker::Broker;
 use crate::clients::{
@@ -29,8 +30,6 @@ use crate::incidents::{Kind, Note};
 const SLICE: usize = 2048;
 /// Time between two slices at least, milliseconds: so scans take at most a tenth of a loop's time.
 const SLICE_EVERY_MS: Millis = 2;
-/// Searches that may wait, and as many that may run; further ones are refused.
-const QUESTIONS_MAX: usize = 32;
 
 #[derive(Default)]
 pub(super) struct Scans {
@@ -96,7 +95,7 @@ fn json_bytes(byte: u8) -> usize {
 impl Core {
     pub(super) fn asked_for_clients(&mut self, asked: Arc<ClientSearch>) {
         match &asked.question {
-            Question::Page { .. } if self.unfinished.scans.pages.len() >= QUESTIONS_MAX => {
+            Question::Page { .. } if self.unfinished.scans.pages.len() >= limits::CLIENT_SEARCHES_MAX => {
                 self.counters().scans_refused.add(1);
                 asked.answer(None);
             }

@@ -16,18 +16,16 @@ use millrace_session::{Delivery, Seconds};
 
 use super::Core;
 use super::deliver::Publisher;
+use super::limits;
 use super::resume::WAITING_LOW;
 use crate::deliveries::Committed;
 
-const AHEAD_MAX: u32 = 100;
 /// A session reads at most this long after it took a copy, seconds.
 const READ_AFTER_S: Seconds = 5;
-/// Publishers' connections that a session remembers; the next copy of a forgotten one is not taken, but read.
-const SENDERS_MAX: usize = 16;
 
 /// Which live copies a session may take.
 #[derive(Default)]
-pub(super) struct Ahead {
+pub(super) struct LiveCopies {
     /// Connections of publishers whose copies are taken, the last one at the end.
     senders: Vec<u64>,
     /// Copies that were taken and not read yet.
@@ -37,7 +35,7 @@ pub(super) struct Ahead {
     pub(super) announced: u64,
 }
 
-impl Ahead {
+impl LiveCopies {
     /// Whether everything that a connection sent before is here or being read. Remembers the connection.
     fn meet(&mut self, sender: u64) -> bool {
         if sender == 0 {
@@ -46,7 +44,7 @@ impl Ahead {
         if self.senders.contains(&sender) {
             return true;
         }
-        if self.senders.len() == SENDERS_MAX {
+        if self.senders.len() == limits::SENDERS_MAX {
             self.senders.remove(0);
         }
         self.senders.push(sender);
@@ -63,12 +61,12 @@ pub(super) struct Following {
     /// When sessions that follow streams last looked for messages that no pod announced.
     pub(super) looked_around_at: Seconds,
     /// Sessions that took copies of committed messages, and since when.
-    ahead: VecDeque<(Seconds, Target)>,
+    unread: VecDeque<(Seconds, Target)>,
 }
 
 impl Following {
     pub(super) fn new(handed_over: Position) -> Self {
-        Self { handed_over, unsaved: Vec::new(), looked_around_at: 0, ahead: VecDeque::new() }
+        Self { handed_over, unsaved: Vec::new(), looked_around_at: 0, unread: VecDeque::new() }
     }
 }
 
@@ -85,24 +83,25 @@ impl Core {
             }
             let waiting = local.session.waiting();
             let Some(persistent) = local.persistent.as_deref_mut() else { continue };
-            let is_known = persistent.ahead.announced == 0;
+            let is_known = persistent.live_copies.announced == 0;
             let region = self.process.region.as_ref();
             if !is_known
-                && region
-                    .is_none_or(|region| region.have_confirmed(&routes.broker, persistent.ahead.announced))
+                && region.is_none_or(|region| {
+                    region.have_confirmed(&routes.broker, persistent.live_copies.announced)
+                })
             {
                 // The session reads what was committed before all pods knew its filters.
-                persistent.ahead.announced = 0;
+                persistent.live_copies.announced = 0;
             }
             // Options of single subscriptions are applied when the message is read.
-            let is_plain = !receiver.no_local && (local.fresh.is_none() || !message.retain());
+            let is_plain = !receiver.no_local && (local.new_subscriptions.is_none() || !message.retain());
             let place = message.place().map(Position);
             let takes = is_known
-                && persistent.ahead.meet(*sender)
+                && persistent.live_copies.meet(*sender)
                 && is_plain
                 && waiting <= WAITING_LOW
                 && place.is_some_and(|place| persistent.is_next(place))
-                && persistent.ahead.taken < AHEAD_MAX;
+                && persistent.live_copies.taken < limits::UNREAD_COPIES_MAX;
             if !takes {
                 let is_read = is_known && place.is_some_and(|place| persistent.has_read(place));
                 if !is_read && persistent.grow() {
@@ -111,9 +110,9 @@ impl Core {
                 continue;
             }
             taken += 1;
-            persistent.ahead.taken += 1;
-            if persistent.ahead.taken == 1 {
-                self.following.ahead.push_back((self.now, receiver.target));
+            persistent.live_copies.taken += 1;
+            if persistent.live_copies.taken == 1 {
+                self.following.unread.push_back((self.now, receiver.target));
             }
             let delivery = Delivery {
                 message,
@@ -134,7 +133,7 @@ impl Core {
     /// Makes sessions that took copies `READ_AFTER_S` ago read them.
     pub(super) fn read_behind(&mut self) {
         while let Some((_, target)) =
-            self.following.ahead.pop_front_if(|(since, _)| *since + READ_AFTER_S <= self.now)
+            self.following.unread.pop_front_if(|(since, _)| *since + READ_AFTER_S <= self.now)
         {
             self.read_what_was_taken(target);
         }
@@ -143,7 +142,7 @@ impl Core {
     fn read_what_was_taken(&mut self, target: Target) {
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
         let persistent = local.persistent.as_deref_mut().filter(|_| local.generation == target.generation);
-        if persistent.is_some_and(|persistent| persistent.ahead.taken > 0 && persistent.grow()) {
+        if persistent.is_some_and(|persistent| persistent.live_copies.taken > 0 && persistent.grow()) {
             self.read_on(target.slot);
         }
     }
@@ -155,12 +154,15 @@ mod tests {
 
     #[test]
     fn a_connection_is_met_once_and_forgotten_when_many_others_come() {
-        let mut ahead = Ahead::default();
-        assert_eq!((ahead.meet(7), ahead.meet(7), ahead.meet(0), ahead.meet(0)), (false, true, false, false));
-        for other in 100..100 + SENDERS_MAX as u64 {
-            assert!(!ahead.meet(other));
+        let mut copies = LiveCopies::default();
+        assert_eq!(
+            (copies.meet(7), copies.meet(7), copies.meet(0), copies.meet(0)),
+            (false, true, false, false)
+        );
+        for other in 100..100 + limits::SENDERS_MAX as u64 {
+            assert!(!copies.meet(other));
         }
-        assert!(!ahead.meet(7), "it was forgotten");
-        assert!(ahead.meet(100 + SENDERS_MAX as u64 - 1));
+        assert!(!copies.meet(7), "it was forgotten");
+        assert!(copies.meet(100 + limits::SENDERS_MAX as u64 - 1));
     }
 }

@@ -65,7 +65,7 @@ impl Core {
     pub(super) fn reread_when_confirmed(&mut self, target: Target, broker: &Broker, announced: u64) {
         let local = self.sessions.get_mut(target.slot as usize);
         if let Some(persistent) = local.and_then(|local| local.persistent.as_deref_mut()) {
-            persistent.ahead.announced = persistent.ahead.announced.max(announced);
+            persistent.live_copies.announced = persistent.live_copies.announced.max(announced);
         }
         self.when_confirmed(broker, announced, Mail::Reread(target));
     }

@@ -24,20 +24,22 @@ const MEMORY_PAUSE_MS: Millis = 250;
 const PAUSED_PER_MS: u64 = 64;
 
 impl Core {
-    pub(super) fn hold_up(&mut self, receiver: u32, publisher: ConnectionId) {
-        // It may wait already, and have resumed because it had waited long enough.
-        self.pauses.behind.entry(receiver).or_default().push(publisher);
+    /// Pauses a publisher until the receiver's socket has drained.
+    pub(super) fn pause_until_drained(&mut self, receiver: u32, publisher: ConnectionId) {
+        // The publisher may be listed already: it resumes without a drained receiver when it has waited long enough.
+        self.pauses.for_receiver.entry(receiver).or_default().push(publisher);
         if publisher.core == self.index {
             return self.pause(publisher, Paused::ForReceiver);
         }
-        // Each message that is delivered singly pauses the publisher again: one notice for them is enough.
+        // Each message that is delivered singly pauses the publisher again; one notice for a row of them is enough.
         let last = self.mail.outgoing[usize::from(publisher.core)].last();
-        if !matches!(last, Some(Mail::Congested(told)) if *told == publisher) {
+        if !matches!(last, Some(Mail::Congested(notified)) if *notified == publisher) {
             self.post(publisher.core, Mail::Congested(publisher));
         }
     }
 
-    pub(super) fn hold_up_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
+    /// Pauses a publisher if too many bytes wait for another loop.
+    pub(super) fn pause_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
         let core = usize::from(core);
         let waiting = self.process.mailboxes[core].bytes() + self.mail.outgoing_bytes[core];
         if waiting > self.process.limits.mailbox_bytes_max as usize {
@@ -47,7 +49,7 @@ impl Core {
 
     /// Pauses a publisher shortly after each read while the process has hardly any memory left.
     #[inline]
-    pub(super) fn hold_up_for_memory(&mut self, publisher: ConnectionId) {
+    pub(super) fn pause_for_memory(&mut self, publisher: ConnectionId) {
         if self.process.memory.pressure() == Pressure::Publishers {
             self.pause(publisher, Paused::ForMailbox);
             self.pauses.paused.put_off(publisher, self.now_ms + MEMORY_PAUSE_MS);
@@ -65,7 +67,7 @@ impl Core {
 
     /// True when publishers wait for a receiver that has nothing left to write: nothing else would wake them.
     pub(super) fn has_relief(&self) -> bool {
-        self.pauses.behind.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
+        self.pauses.for_receiver.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
     }
 
     fn waits_for_socket(&self, receiver: u32) -> usize {
@@ -77,11 +79,11 @@ impl Core {
 
     /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once.
     pub(super) fn relieve(&mut self) {
-        if self.pauses.behind.is_empty() {
+        if self.pauses.for_receiver.is_empty() {
             return;
         }
         let soft_bytes = self.output.soft_bytes;
-        let mut behind = std::mem::take(&mut self.pauses.behind);
+        let mut behind = std::mem::take(&mut self.pauses.for_receiver);
         behind.retain(|receiver, waiting| {
             let len = self.waits_for_socket(*receiver);
             if len < soft_bytes / 2 {
@@ -98,8 +100,8 @@ impl Core {
         });
         // Resumed publishers may have been paused again.
         for (receiver, mut waiting) in behind {
-            waiting.append(self.pauses.behind.remove(&receiver).unwrap_or_default());
-            self.pauses.behind.insert(receiver, waiting);
+            waiting.append(self.pauses.for_receiver.remove(&receiver).unwrap_or_default());
+            self.pauses.for_receiver.insert(receiver, waiting);
         }
     }
 

@@ -12,8 +12,8 @@ use millrace_transport::socket::Socket;
 use crate::authorization::{Granted, Turn};
 use crate::broker::Broker;
 use crate::handover::Transport;
-use crate::held_input::Charge;
 use crate::home::HomeClaim;
+use crate::incomplete_packets::Charge;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
 

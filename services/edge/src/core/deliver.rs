@@ -11,6 +11,7 @@ use millrace_session::{Delivered, Delivery, DropReason, Message};
 use super::connection::NONE;
 use super::fanout::Copies;
 use super::feed::{Held, Take};
+use super::limits;
 use super::notes::note_dropped;
 use super::{Core, LocalSession, parts, work};
 use crate::broker::Broker;
@@ -23,9 +24,6 @@ use crate::routes::Routes;
 
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
-/// Messages that wait in a stored session; above it they are not queued, but read from the store later.
-const WAITING_MAX: usize = 1000;
-const WAITING_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Publisher {
@@ -107,7 +105,7 @@ impl Core {
         let (routes, message) = (routes.clone(), message.clone());
         self.post(core, Mail::Shared { routes, receiver, message, from, group });
         if let Some(from) = from {
-            self.hold_up_for_mailbox(core, from);
+            self.pause_for_mailbox(core, from);
         }
     }
 
@@ -130,16 +128,16 @@ impl Core {
         if receiver.no_local && is_publisher(local, from.id, &self.connections) {
             return;
         }
-        if let Some(fresh) = &mut local.fresh
+        if let Some(new) = &mut local.new_subscriptions
             && shared == 0
         {
-            let take = fresh.take(message, self.now);
-            self.work.spend((fresh.take_compared() / work::COMPARED_LEVELS) as u64);
+            let take = new.take(message, self.now);
+            self.work.spend((new.take_compared() / work::COMPARED_LEVELS) as u64);
             match take {
                 Take::Deliver => {}
-                Take::Hold => return fresh.hold(message, receiver),
+                Take::Hold => return new.hold(message, receiver),
                 // The session already has it, or holds as many as it may.
-                Take::Drop if fresh.asking == 0 => return,
+                Take::Drop if new.reading == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);
                     if let Some(tapped) = self.tracing.tapped.get(&local.connection) {
@@ -166,8 +164,8 @@ impl Core {
         if let Some(persistent) = &mut local.persistent
             && shared == 0
         {
-            let waiting = local.session.waiting();
-            let is_behind = waiting >= WAITING_MAX || local.session.waiting_bytes() >= WAITING_BYTES_MAX;
+            let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
+            let is_behind = waiting >= limits::WAITING_MESSAGES_MAX || bytes >= limits::WAITING_BYTES_MAX;
             if is_behind && delivery.qos > QoS::AtMostOnce && persistent.is_live() {
                 // Nothing is being read for it: messages that it does not take stay in the store.
                 let base = persistent.base(self.following.handed_over);
@@ -249,7 +247,7 @@ impl Core {
         let broker = local.broker.id;
         self.note_settled(broker, settled);
         if let (Some(behind), Some(from)) = (behind, from.id) {
-            self.hold_up(behind, from);
+            self.pause_until_drained(behind, from);
         }
         if reserves {
             self.pump(connection);

@@ -6,20 +6,20 @@ use hashbrown::HashTable;
 #[derive(Debug, Default)]
 pub(crate) struct Directory(HashTable<(u32, u32)>);
 
-/// The stored half of a hash: growing the table needs it, and must not touch the sessions.
+/// The upper half of a hash. It is stored with each slot, so that a growing table need not read the sessions.
 fn half(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// Spreads the stored half over the bits that the table uses.
+/// A hash of 64 bits from the stored half, because the table uses its upper and its lower bits.
 fn spread(half: u32) -> u64 {
     u64::from(half).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl Directory {
-    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u64, is_wanted: impl Fn(u32) -> bool) -> Option<u32> {
         let half = half(hash);
-        self.0.find(spread(half), |(of, slot)| *of == half && is_it(*slot)).map(|(_, slot)| *slot)
+        self.0.find(spread(half), |(of, slot)| *of == half && is_wanted(*slot)).map(|(_, slot)| *slot)
     }
 
     pub(crate) fn insert(&mut self, hash: u64, slot: u32) {

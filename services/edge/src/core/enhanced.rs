@@ -8,7 +8,7 @@ use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 
 use super::connection::{Exchange, NONE, Request, Who};
 use super::{Core, Ended, parts};
-use crate::access::{Applicant, Attempt};
+use crate::access::{Attempt, AuthenticationRequest};
 use crate::authorization::{Attempted, Granted, Progress, Refused, Reviewed, Turn};
 use crate::connection_id::ConnectionId;
 
@@ -48,8 +48,8 @@ impl Core {
     }
 
     fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
-        let applicant = self.applicant(slot, &request);
-        let attempt = Attempt { applicant, enhanced, data: data.into(), identity: None };
+        let authentication = self.authentication_request(slot, &request);
+        let attempt = Attempt { request: authentication, enhanced, data: data.into(), identity: None };
         if self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.connections[slot as usize].pending = Some(request);
         } else {
@@ -102,7 +102,7 @@ impl Core {
             None => &[],
         };
         let local = &self.sessions[self.connections[slot as usize].session as usize];
-        let applicant = Applicant {
+        let authentication = AuthenticationRequest {
             cancellation: Cancellation::default(),
             connection: self.id_of(slot),
             broker: local.broker.clone(),
@@ -113,7 +113,8 @@ impl Core {
             password: None,
             certificate: None,
         };
-        let attempt = Attempt { applicant, enhanced, data: data.into(), identity: Some(identity) };
+        let attempt =
+            Attempt { request: authentication, enhanced, data: data.into(), identity: Some(identity) };
         if !self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.close_for(slot, ReasonCode::SERVER_BUSY, "too many clients are authenticating");
         }
@@ -147,7 +148,7 @@ impl Core {
     ) {
         match outcome {
             Ok(Progress::Challenged(enhanced, data)) => self.ask_for_more(id.slot, request, enhanced, &data),
-            Ok(Progress::Entered(granted, data)) => {
+            Ok(Progress::Granted(granted, data)) => {
                 request.user = granted.identity.user.as_deref().map(Into::into);
                 request.granted = Some(granted);
                 request.exchange = None;
@@ -166,7 +167,7 @@ impl Core {
         match outcome {
             Ok(Progress::Challenged(enhanced, data)) => self.ask_anew(id.slot, enhanced, &data),
             Ok(Progress::Renewed(grant, data)) => self.renewed(id, grant, &data),
-            Ok(Progress::Entered(..)) => {}
+            Ok(Progress::Granted(..)) => {}
             Err(refused @ (Refused::Busy | Refused::Unread)) => {
                 tracing::debug!(%refused, "a client cannot be authenticated anew");
                 self.close_for(id.slot, ReasonCode::SERVER_BUSY, "who you are cannot be checked now");

@@ -13,8 +13,8 @@ use super::authenticate::ANONYMOUS;
 use super::connection::{Request, Who};
 use super::timers::Due;
 use super::{Core, Ended};
-use crate::access::{Applicant, Review};
-use crate::authorization::{Entered, Refused, Reviewed};
+use crate::access::{AuthenticationRequest, Review};
+use crate::authorization::{AccessDecision, Refused, Reviewed};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 
@@ -26,8 +26,9 @@ impl Core {
     pub(super) fn apply(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
         let password = connect.password.map(Into::into);
         let cancellation = request.begin_check();
-        let applicant = Applicant { password, cancellation, ..self.applicant(slot, &request) };
-        if self.process.authentication.as_ref().is_some_and(|service| service.enter(applicant)) {
+        let authentication =
+            AuthenticationRequest { password, cancellation, ..self.authentication_request(slot, &request) };
+        if self.process.authentication.as_ref().is_some_and(|service| service.authenticate(authentication)) {
             self.connections[slot as usize].pending = Some(Box::new(request));
             self.end_if_gone(slot);
         } else {
@@ -36,12 +37,12 @@ impl Core {
     }
 
     /// The authentication request of a client, without its password.
-    pub(super) fn applicant(&self, slot: u32, request: &Request) -> Applicant {
+    pub(super) fn authentication_request(&self, slot: u32, request: &Request) -> AuthenticationRequest {
         let connection = &self.connections[slot as usize];
         let peer = || connection.stream.peer_addr().ok();
         let address = connection.origin.as_ref().map_or_else(peer, |origin| origin.address);
         let certificate = connection.origin.as_ref().and_then(|origin| origin.certificate.as_ref());
-        Applicant {
+        AuthenticationRequest {
             connection: self.id_of(slot),
             broker: request.broker.clone(),
             client_id: request.client_id.clone(),
@@ -54,14 +55,14 @@ impl Core {
         }
     }
 
-    pub(super) fn entered(&mut self, entered: Entered) {
-        let id = entered.connection;
+    pub(super) fn access_decided(&mut self, decision: AccessDecision) {
+        let id = decision.connection;
         let Some(mut request) = self.connection_of(id).and_then(|connection| connection.pending.take())
         else {
             return;
         };
         request.check = None;
-        match entered.outcome {
+        match decision.outcome {
             Ok(granted) => {
                 request.user = granted.identity.user.as_deref().map(Into::into);
                 request.granted = Some(Box::new(granted));

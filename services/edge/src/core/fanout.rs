@@ -11,14 +11,12 @@ use millrace_session::Message;
 use super::connection::Paused;
 use super::deliver::Publisher;
 use super::fair::FairQueue;
+use super::limits;
 use super::{Core, work};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
 use crate::routes::Routes;
-
-/// Bytes of QoS 0 messages from other pods that may wait on one loop. Their publishers cannot be paused from here.
-const REMOTE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 pub(super) enum Copies {
     /// QoS 0 messages of one publisher to one topic.
@@ -130,7 +128,7 @@ impl Core {
     ) {
         if let Copies::Run { amount, .. } = &copies
             && publisher.id.is_none()
-            && self.unfinished.fanouts.bytes > REMOTE_BYTES_MAX
+            && self.unfinished.fanouts.bytes > limits::REMOTE_BYTES_MAX
         {
             let left = routes.receivers(self.index).len() - next;
             return self.broker_counters(&routes.broker).dropped_busy.add(amount.messages * left);

@@ -13,10 +13,10 @@ use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
 use crate::jobs::Job;
 
-/// Claims that outlive what they were made for.
+/// Claims of client ids that are not held by a session in memory.
 #[derive(Debug, Default)]
 pub(super) struct HomeClaims {
-    /// Claims of CONNECTs that have reached their owner and wait, by connection.
+    /// Claims of CONNECTs that have reached the loop that owns their client id and wait there, by connection.
     arrivals: HashMap<ConnectionId, Arrival, foldhash::fast::FixedState>,
     /// Claims of sessions that ended in this turn or whose last jobs or messages have not left yet.
     ended: HashMap<(u64, u64), HomeClaim, foldhash::fast::FixedState>,
@@ -27,13 +27,14 @@ pub(super) struct HomeClaims {
 pub(super) struct Occupation {
     since_ms: Millis,
     busy_us: u64,
-    /// Work for each broker. Counted only in a second that follows one in which the loop was full.
+    /// Work units by broker. They are counted only while the loop was fully busy in the second before.
     work: Option<HashMap<u64, u64, foldhash::fast::FixedState>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Began {
     broker: u64,
+    /// Work units of the turn when this work began.
     spent: u64,
 }
 
@@ -93,7 +94,8 @@ impl Core {
             return Some(ConnectAt::Elsewhere(core, Some(Box::new(arrival))));
         }
         if may_have_moved {
-            // Its home loop may have left messages of this client in the mailbox of this loop (P4).
+            // The home loop may have put messages of this client into the mailbox of this loop, and they must come first (P4). So
+            // the CONNECT waits for a mail to itself, which is queued behind them.
             self.homes.claims.arrivals.insert(id, arrival);
             self.connections[slot as usize].paused = Paused::ForMail;
             self.post(core, crate::mailbox::Mail::Relieved(id));
@@ -154,7 +156,7 @@ impl Core {
 
     /// Once a second: spreads the broker that takes more than half of this loop's work, when this loop is full and another is
     /// idle.
-    pub(super) fn look_at_load(&mut self) {
+    pub(super) fn check_load(&mut self) {
         let passed_ms = self.now_ms - std::mem::replace(&mut self.homes.occupation.since_ms, self.now_ms);
         let busy_us = std::mem::take(&mut self.homes.occupation.busy_us);
         let busy = busy_us.checked_div(passed_ms * 10).unwrap_or(0).min(100);

@@ -1,4 +1,4 @@
-//! QoS 2 packet ids of persistent sessions. The store has an id before it is used, in both directions.
+//! QoS 2 packet ids of persistent sessions. In both directions, the store has an id before the packet that uses it is sent.
 //!
 //! Towards the client, the id is stored before its PUBLISH leaves, and the client's receipt before its PUBREL leaves.
 //! So a crash in between repeats the packet with the same id, never the message with another one. From the client, an
@@ -28,7 +28,7 @@ impl Core {
     fn write_ids(&mut self, session: u32, write: IdWrite) {
         let (target, local) = (self.target_of(session), &self.sessions[session as usize]);
         let (session, skipped_ids) = (local.key(), local.session.has_skipped_ids());
-        self.leave_job(Write::Ids(Box::new(Ids { session, target, write, skipped_ids })));
+        self.queue_job(Write::Ids(Box::new(Ids { session, target, write, skipped_ids })));
     }
 
     /// Stores the packet ids that were given to messages.
@@ -54,8 +54,8 @@ impl Core {
                 jobs.push(job());
             }
             let job = jobs.last_mut().expect("there is a first");
-            // The session does not read the stream of a shared subscription: so its row has the whole message, and
-            // the stream gives it up.
+            // A session does not read the streams of its shared subscriptions. So the row has the whole message, and the
+            // group's stream drops it in the same transaction.
             //= [MQTT-4.8.2-5] v5
             let place = entry.message.place().map(Position);
             let stream = StoredGroup::stream_of(entry.shared).map(|stream| (broker, stream));
@@ -72,6 +72,7 @@ impl Core {
         }
     }
 
+    /// The client has sent PUBREC.
     pub(super) fn received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         let local = &mut self.sessions[session as usize];
@@ -89,11 +90,13 @@ impl Core {
         }
     }
 
+    /// The client has sent PUBREL.
     pub(super) fn released(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         self.write_ids(session, IdWrite::Forget(id));
     }
 
+    /// The writer has stored a change of ids, so the packet that waited for it may leave.
     pub(super) fn ids_written(&mut self, ids: Ids, stored: bool) {
         let Some(local) = self.sessions.get_mut(ids.target.slot as usize) else { return };
         if local.generation != ids.target.generation || local.connection == NONE {

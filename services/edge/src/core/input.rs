@@ -10,7 +10,7 @@ use super::connection::{NONE, Partial, State};
 use super::publish_rates::LIMITED_READ_BYTES;
 use super::timers::Due;
 use super::{Core, Ended, READ_BYTES, parts, work};
-use crate::held_input::OverLimit;
+use crate::incomplete_packets::OverLimit;
 use crate::memory::Pressure;
 use crate::metrics::ConnectStep;
 use crate::origin::Origin;
@@ -23,7 +23,7 @@ const READ_BYTES_MIN: usize = 16 * 1024;
 /// Progress of an incomplete packet that renews the keep alive, bytes. A client that sends a large packet over a slow
 /// network cannot send a PINGREQ.
 const PROGRESS_BYTES: usize = 1000;
-/// Time in which a packet that counts as held must grow, see [`crate::held_input::HeldInput::growth_min`].
+/// Time in which a packet that counts as held must grow, see [`crate::incomplete_packets::IncompletePackets::growth_min`].
 const REST_S: Seconds = 60;
 
 /// The unprocessed ends of a buffer.
@@ -145,7 +145,7 @@ impl Core {
     fn after_digest(&mut self, slot: u32) {
         if self.connections.get(slot as usize).is_some_and(|connection| connection.partial.is_some()) {
             // A large packet pauses its client before it is whole.
-            self.hold_up_for_memory(self.id_of(slot));
+            self.pause_for_memory(self.id_of(slot));
         }
         self.bound_answers(slot);
         self.list_if_readable(slot);

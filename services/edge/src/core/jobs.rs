@@ -29,17 +29,17 @@ pub(super) struct StoreJobs {
 
 impl Core {
     /// Queues a job for the end of this turn.
-    pub(super) fn leave_job(&mut self, write: Write) {
+    pub(super) fn queue_job(&mut self, write: Write) {
         self.store_jobs.queue.push(Job { write, ack: None });
     }
 
-    /// Publish jobs are submitted at once: they depend on no other job, and after the end of a turn every core can
+    /// Submits the jobs of this turn. Publish jobs are submitted at once: they depend on no other job, and after the end of a turn every core can
     /// rely on its messages being submitted. A detach names the session's messages by position, and some may come
     /// from cores that are still in a turn and have not submitted them. So the detach, and every later job but
     /// messages, waits for the ends of those turns.
-    pub(super) fn leave_jobs(&mut self) {
+    pub(super) fn submit_jobs(&mut self) {
         self.pass_fences();
-        self.leave_shared();
+        self.queue_shared_outcomes();
         let is_message = |job: &mut Job| matches!(job.write, Write::Publish(_) | Write::Confirmed { .. });
         let mut messages: Vec<Job> = self.store_jobs.queue.extract_if(.., is_message).collect();
         if let Some(store) = &self.process.store

@@ -67,10 +67,10 @@ impl Core {
         let streams = persistent.streams();
         let checkpoint =
             Checkpoint { session: local.key(), target, cursor, acknowledged, completed, streams, replayed };
-        self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
+        self.queue_job(Write::Checkpoint(Box::new(checkpoint)));
     }
 
-    /// The store has refused a checkpoint: a later one has the same progress.
+    /// The store has refused a checkpoint, so a later one must have its progress, too.
     pub(super) fn unsaved(&mut self, checkpoint: Checkpoint) {
         let Checkpoint { target, completed, replayed, .. } = checkpoint;
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
@@ -106,7 +106,7 @@ impl Core {
         }
         purge.was_online = found.is_some();
         if self.process.store.is_some() {
-            self.leave_job(Write::Purge(purge));
+            self.queue_job(Write::Purge(purge));
         } else {
             // The caller may have stopped waiting.
             let _ = purge.done.try_send(Ok(found.is_some()));
@@ -162,13 +162,12 @@ impl Core {
             detach.base = persistent.base(self.following.handed_over);
             (detach.recent, detach.had) = persistent.into_recent();
         }
-        self.leave_job(Write::Detach(Box::new(detach)));
+        self.queue_job(Write::Detach(Box::new(detach)));
     }
 }
 
-/// Marks the messages whose rows in the store have the whole message: nobody can read them again from a stream of the session.
+/// Marks the messages that no stream of the session has any more. Their rows in the store must have the whole message.
 fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) {
-    // A message that matches no subscription any more cannot be read again.
     let is_found = |topic: &str| {
         let mut filters = persistent.into_iter().flat_map(PersistentSession::filters);
         filters.any(|filter| topic::matches(filter, topic))

@@ -105,7 +105,7 @@ impl Core {
                 Mail::Marked { fence, through } => self.marked(fence, through),
                 Mail::Page(target, version, page) => self.page(target, version, page),
                 Mail::Purge(purge, claim) => self.purge(purge, claim),
-                Mail::Entered(entered) => self.entered(*entered),
+                Mail::AccessDecided(decision) => self.access_decided(*decision),
                 Mail::Attempted(attempted) => self.attempted(*attempted),
                 Mail::AccessChanged(broker) => self.access_changed(&broker),
                 Mail::FilesChanged(users) => self.files_changed(&users),

@@ -27,14 +27,15 @@ mod fair;
 mod fanout;
 mod feed;
 mod files;
-mod fresh;
 mod homes;
 mod ids;
 mod input;
 mod jobs;
 mod leave;
+mod limits;
 mod log_lines;
 mod mail;
+mod new_subscriptions;
 mod notes;
 mod of_broker;
 mod output;
@@ -88,10 +89,10 @@ use committed::Following;
 use congestion::Pauses;
 use connection::{Connected, NONE, State};
 use directory::Directory;
-use fresh::Fresh;
 use homes::Homes;
 use jobs::StoreJobs;
 use mail::MailQueues;
+use new_subscriptions::NewSubscriptions;
 use of_broker::ByBroker;
 use output::{Output, parts};
 use persistent::PersistentSession;
@@ -136,12 +137,11 @@ pub(crate) struct LocalSession {
     /// It holds a [`crate::home::HomeClaim`] of its client id.
     pub(crate) is_claimed: bool,
     /// Present while its subscriptions are new, where several pods share the store.
-    fresh: Option<Box<Fresh>>,
+    new_subscriptions: Option<Box<NewSubscriptions>>,
     /// Present while the store keeps the session beyond its connection.
     persistent: Option<Box<PersistentSession>>,
 }
 
-/// Why a connection ended, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Client,
@@ -250,7 +250,7 @@ impl Core {
                 self.begin_stop();
             }
             self.turn(&events);
-            self.leave_jobs();
+            self.submit_jobs();
             self.drop_claims();
             self.count_turn();
             let is_done = self.connections.is_empty() && self.store_jobs.queue.is_empty();
@@ -274,7 +274,7 @@ impl Core {
         let last = std::mem::replace(&mut self.now, seconds(self.now_ms));
         if self.now != last {
             self.look_at_memory();
-            self.look_at_load();
+            self.check_load();
             self.count_outbound();
             self.routes.forget_idle();
         }
@@ -319,13 +319,13 @@ impl Core {
         if let Some(at) = self.pauses.rates.next() {
             timeout = timeout.min(at.saturating_sub(self.now_ms));
         }
-        let is_put_off = self.work.is_put_off()
+        let has_waiting = self.work.has_waiting()
             || !self.unfinished.fanouts.is_empty()
             || self.unfinished.replays.is_ready()
             || !self.unfinished.due.is_empty()
             || self.listeners.has_more()
             || self.mail.has_more();
-        if is_put_off || !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
+        if has_waiting || !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
             timeout = 0;
         }
         let result = self.poll.poll(events, Some(Duration::from_millis(timeout)));

@@ -18,14 +18,12 @@ use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS, topic};
 use millrace_session::{Entry, Message};
 
-use super::committed::Ahead;
+use super::committed::LiveCopies;
 use super::feed::{Feed, Held, ReadState, Take, Way};
+use super::limits;
 use super::unanswered::Unanswered;
 use crate::jobs::{PendingSubscribe, open_places};
 
-/// Messages that are held for a session until it is live.
-const HELD_MESSAGES_MAX: usize = 1_000;
-const HELD_BYTES_MAX: usize = 1024 * 1024;
 /// Ranges of delivered messages before those that follow from the base are removed.
 const HAD_MIN: usize = 64;
 
@@ -56,10 +54,9 @@ pub(super) struct PersistentSession {
     pub(super) ids: Vec<(PacketId, Option<Position>)>,
     /// Filters whose retained messages are due, see [`super::replays_due`].
     pub(super) due: HashSet<Box<str>, foldhash::fast::RandomState>,
-    /// Messages acknowledged since the last checkpoint.
     pub(super) acknowledged: u32,
     /// Only for sessions that follow their streams: messages delivered from copies but not yet read from the store.
-    pub(super) ahead: Ahead,
+    pub(super) live_copies: LiveCopies,
 }
 
 /// A filter of the session, and the stream that stores its messages.
@@ -89,7 +86,7 @@ impl PersistentSession {
             ids: Vec::new(),
             due: HashSet::default(),
             acknowledged: 0,
-            ahead: Ahead::default(),
+            live_copies: LiveCopies::default(),
         }
     }
 
@@ -98,7 +95,8 @@ impl PersistentSession {
     }
 
     pub(super) fn take(&self, qos: QoS, bytes: usize) -> Take {
-        let fits = self.held.len() < HELD_MESSAGES_MAX && self.held_bytes + bytes <= HELD_BYTES_MAX;
+        let fits =
+            self.held.len() < limits::HELD_MESSAGES_MAX && self.held_bytes + bytes <= limits::HELD_BYTES_MAX;
         match &self.feed {
             Feed::Live if self.subscribing == 0 => Take::Deliver,
             // A subscription that is not durable yet gives no right to the message.
@@ -218,7 +216,7 @@ impl PersistentSession {
             // Messages that the session had on an earlier connection need not be read.
             reading.through = self.had.skip(reading.through.max(through));
             self.had.cut(reading.through);
-            self.ahead.taken = 0;
+            self.live_copies.taken = 0;
             (reading.asked, reading.at_end) = (false, !more && !reading.grown);
             reading.grown = false;
         }

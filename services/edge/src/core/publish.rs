@@ -36,7 +36,7 @@ impl Core {
         let size = topic.len() + publish.properties.as_bytes().len() + publish.payload.len();
         let mut traced = self.begin_trace(slot, topic, publish);
         self.count_received(slot, publish.qos, 1, size);
-        self.hold_up_for_memory(self.id_of(slot));
+        self.pause_for_memory(self.id_of(slot));
         let allowed = self.may_publish(slot, topic, publish);
         self.trace_step(&mut traced, TraceStep::Authorise, allowed.is_err());
         let outcome = match allowed {
@@ -209,7 +209,7 @@ impl Core {
             }
             self.post(*core, Mail::Publish { routes: routes.clone(), message: message.clone(), from });
             if let Some(from) = from {
-                self.hold_up_for_mailbox(*core, from);
+                self.pause_for_mailbox(*core, from);
             }
         }
         if let Some(region) = &self.process.region {

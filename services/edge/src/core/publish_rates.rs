@@ -9,6 +9,7 @@ use millrace_mqtt::Publish;
 
 use super::Core;
 use super::connection::{NONE, Paused, Request};
+use super::limits;
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
@@ -22,8 +23,6 @@ const PUBLISH_BYTES_MIN: usize = 4;
 pub(super) const LIMITED_READ_BYTES: usize = 16 * 1024;
 /// Entries of ended connections that `waiting` may hold before it is cleaned.
 const LEFT_MAX: usize = 1_000;
-/// Client ids whose CONNECTs are counted on a loop; above it, entries from the past are removed.
-const COMING_MAX: usize = 50_000;
 
 #[derive(Default)]
 pub(super) struct PublishRates {
@@ -159,10 +158,10 @@ impl Core {
     pub(super) fn comes_too_often(&mut self, request: &Request) -> bool {
         let Some(limit) = request.broker.quota.limits().client.connects_per_min else { return false };
         let (now, rate) = (nanos(self.now_ms), Rate::per_minute(limit));
-        if self.pauses.rates.coming.len() >= COMING_MAX {
+        if self.pauses.rates.coming.len() >= limits::COUNTED_CLIENT_IDS_MAX {
             self.pauses.rates.coming.retain(|_, paid_at| *paid_at > now);
         }
-        if self.pauses.rates.coming.len() >= COMING_MAX {
+        if self.pauses.rates.coming.len() >= limits::COUNTED_CLIENT_IDS_MAX {
             self.pauses.rates.coming.clear();
         }
         let hash = self.process.owners.hash_one((&*request.broker.name, &*request.client_id));

@@ -1,8 +1,8 @@
 //! Retained messages for new subscriptions.
 //!
-//! A subscription may match every retained message of its broker. They are looked up as fast as the client takes
-//! them, a slice per turn, in the order of the SUBSCRIBE packets. The session reserves a place for them in its queue
-//! (`Session::begin_replay`); live messages wait behind it.
+//! A subscription may match every retained message of its broker. So a [`Lookup`] walks the tree of retained messages only as fast
+//! as the client receives them, a slice per turn. For each SUBSCRIBE, in their order, the session marks a slot in its queue
+//! (`Session::begin_replay`): the retained messages go there, and later live messages stay behind them.
 
 mod late;
 mod lookup;
@@ -15,6 +15,7 @@ use millrace_session::{Delivered, DropReason, Entry, Message, Seconds, Session};
 use super::connection::NONE;
 use super::deliver::count;
 use super::fair::FairQueue;
+use super::limits;
 use super::{Core, parts, work};
 use crate::broker::Broker;
 use crate::jobs::replay::Replay;
@@ -29,37 +30,36 @@ const NODES_AT_ONCE: usize = 256;
 pub(super) fn work_at_once(retained: usize) -> u64 {
     work::NODE * retained.min(NODES_AT_ONCE) as u64
 }
-/// SUBSCRIBE packets of one session whose retained messages wait at places of their own. Look-ups of later packets wait at the
-/// last place, one for each filter.
-const PLACES_MAX: usize = 16;
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
 
 pub(super) type Lookups = VecDeque<Lookup>;
 
-/// The look-ups of one session, by SUBSCRIBE packet, as its queue has places for them.
-struct OfSession {
+/// The unfinished look-ups of one session.
+struct SessionReplay {
     generation: u32,
     is_listed: bool,
-    /// All look-ups but the first one have let go of their snapshots, and new ones do at once.
+    /// Only the first look-up may hold a snapshot of the retained messages; new ones release theirs at once.
     has_released: bool,
-    places: VecDeque<Lookups>,
+    /// One entry for each slot that the session has marked, in the order of its queue.
+    slots: VecDeque<Lookups>,
     late: Late,
 }
 
-impl OfSession {
+impl SessionReplay {
     fn new(generation: u32) -> Self {
         Self {
             generation,
             is_listed: false,
             has_released: false,
-            places: VecDeque::new(),
+            slots: VecDeque::new(),
             late: Late::default(),
         }
     }
 
-    /// Queues what the look-ups find, as long as the session takes messages. `pump` sends them, and returns whether the
-    /// connection's buffer has enough (`is_enough`: it has already). Returns the number of visited nodes.
+    /// Queues what the look-ups find, while the session accepts messages and the connection's buffer is below its soft limit. `pump`
+    /// sends queued messages and returns whether the buffer has reached the limit; `is_enough`: it had before. Returns the number
+    /// of visited nodes.
     fn feed(
         &mut self,
         session: &mut Session,
@@ -72,9 +72,9 @@ impl OfSession {
         let mut nodes = 0;
         while nodes < NODES_AT_ONCE && session.wants_replay() && !is_enough {
             nodes += 1;
-            let Some(lookups) = self.places.front_mut() else { break };
+            let Some(lookups) = self.slots.front_mut() else { break };
             let Some(lookup) = lookups.front_mut() else {
-                self.places.pop_front();
+                self.slots.pop_front();
                 session.end_replay();
                 is_enough = pump(session);
                 continue;
@@ -92,16 +92,17 @@ impl OfSession {
         nodes
     }
 
+    /// Releases the snapshots, because the client decides when the look-ups continue, and a snapshot keeps replaced messages in memory.
     fn release(&mut self) {
         let most = if self.has_released { 1 } else { usize::MAX };
-        self.places.iter_mut().flatten().take(most).for_each(Lookup::release);
+        self.slots.iter_mut().flatten().take(most).for_each(Lookup::release);
         self.has_released = true;
     }
 }
 
 #[derive(Default)]
 pub(super) struct Replays {
-    of: HashMap<u32, OfSession, foldhash::fast::FixedState>,
+    of: HashMap<u32, SessionReplay, foldhash::fast::FixedState>,
     ready: FairQueue<u32>,
 }
 
@@ -114,10 +115,10 @@ impl Replays {
         self.of.remove(&session);
     }
 
-    /// Whether the next look-ups of a session get no place of their own.
+    /// Whether the next look-ups of a session join its last slot.
     fn is_full(&self, session: u32, generation: u32) -> bool {
         let own = self.of.get(&session).filter(|own| own.generation == generation);
-        own.is_some_and(|own| own.places.len() >= PLACES_MAX)
+        own.is_some_and(|own| own.slots.len() >= limits::REPLAY_SLOTS_MAX)
     }
 
     fn push_late(
@@ -131,17 +132,17 @@ impl Replays {
             if own.has_released {
                 lookup.release();
             }
-            let Some(last) = own.places.back_mut() else { return };
+            let Some(last) = own.slots.back_mut() else { return };
             if own.late.push(last, filter, lookup) {
                 count(counters, Delivered::Dropped(DropReason::QueueFull));
             }
         }
     }
 
-    /// The session has no such subscription any more.
+    /// Drops a late look-up whose subscription has ended.
     pub(super) fn end(&mut self, session: u32, filter: &str) {
         if let Some(own) = self.of.get_mut(&session)
-            && let Some(last) = own.places.back_mut()
+            && let Some(last) = own.slots.back_mut()
         {
             own.late.end(last, filter);
         }
@@ -153,7 +154,7 @@ impl Replays {
 }
 
 impl Core {
-    /// Reserves a place for the retained messages of a SUBSCRIBE that takes several turns.
+    /// Marks a slot for the retained messages of a SUBSCRIBE that takes several turns.
     pub(super) fn hold_for_replay(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
         match &mut local.persistent {
@@ -162,22 +163,22 @@ impl Core {
         }
     }
 
-    /// Sends the retained messages of new subscriptions. `holds`: the session has reserved a place for them.
+    /// Sends the retained messages of new subscriptions. `holds`: the session has marked a slot for them.
     //= [MQTT-3.3.1-9] v5
     pub(super) fn replay(&mut self, slot: u32, replays: &[Replay], holds: bool) {
         let session = self.connections[slot as usize].session;
         let local = &self.sessions[session as usize];
         // The filter may have been unsubscribed while the store read its retained messages.
-        let stands = |replay: &&Replay| local.session.subscription(&replay.filter).is_some();
-        let stand = replays.iter().filter(stands);
+        let is_subscribed = |replay: &&Replay| local.session.subscription(&replay.filter).is_some();
+        let current = replays.iter().filter(is_subscribed);
         if !holds && self.unfinished.replays.is_full(session, local.generation) {
-            let lookups = stand.flat_map(|replay| {
+            let lookups = current.flat_map(|replay| {
                 Lookup::all(replay, &local.broker).map(|lookup| (replay.filter.clone(), lookup))
             });
             let counters = &local.broker.counters[usize::from(self.index)];
             return self.unfinished.replays.push_late(session, lookups, counters);
         }
-        let mut lookups: Lookups = stand.flat_map(|replay| Lookup::all(replay, &local.broker)).collect();
+        let mut lookups: Lookups = current.flat_map(|replay| Lookup::all(replay, &local.broker)).collect();
         let is_first = !self.unfinished.replays.has(session, local.generation);
         if !holds && is_first {
             self.replay_at_once(slot, &mut lookups);
@@ -226,17 +227,17 @@ impl Core {
             .entry(session)
             .and_modify(|own| {
                 if own.generation != generation {
-                    *own = OfSession::new(generation);
+                    *own = SessionReplay::new(generation);
                 }
             })
-            .or_insert_with(|| OfSession::new(generation));
+            .or_insert_with(|| SessionReplay::new(generation));
         if !holds {
             local.session.begin_replay();
         }
         if own.has_released {
             lookups.iter_mut().for_each(Lookup::release);
         }
-        own.places.push_back(lookups);
+        own.slots.push_back(lookups);
         own.late = Late::default();
         self.list_replay(session);
     }
@@ -249,7 +250,7 @@ impl Core {
         }
     }
 
-    /// Sends retained messages to sessions that can take some, within this turn's budget.
+    /// Sends retained messages to sessions that accept some, within this turn's budget.
     pub(super) fn send_retained(&mut self) {
         let end = self.work.spent().max(work::TURN) + work::TURN / 2;
         while self.work.spent() < end
@@ -297,10 +298,9 @@ impl Core {
             millrace_session::Out::is_enough(&out)
         };
         let nodes = own.feed(&mut local.session, &local.broker, counters, now, is_enough, pump);
-        let is_over = own.places.is_empty();
+        let is_over = own.slots.is_empty();
         let wants_more = local.session.wants_replay() && !millrace_session::Out::is_enough(&out);
         if !wants_more {
-            // The client decides when the next step comes.
             own.release();
         }
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::deliver::FLUSH_BYTES) {
@@ -332,7 +332,7 @@ impl Core {
             return (Vec::new(), true);
         };
         let now = self.now;
-        let mut lookups = own.places.into_iter().flatten();
+        let mut lookups = own.slots.into_iter().flatten();
         let mut lookup = lookups.next();
         let mut entries = Vec::new();
         for _ in 0..NODES_AT_END {

@@ -12,6 +12,7 @@ use millrace_router::{Step, Walk};
 use millrace_session::{Delivered, DropReason, Entry, InFlight};
 
 use super::deliver::count;
+use super::limits;
 use super::replay::{Lookup, Lookups, Topics};
 use super::{Core, work};
 use crate::jobs::replay::{Replay, RetainedPages};
@@ -19,8 +20,6 @@ use crate::store::WHOLE_BYTES_MAX;
 
 /// Nodes visited for one SUBSCRIBE to find out which of its filters have retained messages. The filters left are flagged.
 const NODES_AT_SUBSCRIBE: usize = 256;
-/// Unsent retained messages that are stored when a connection ends.
-const UNSENT_MAX: usize = 2_000;
 
 type Filters = Vec<(Box<str>, StoredOptions, usize)>;
 
@@ -81,7 +80,7 @@ impl Core {
             bytes += entry.message.size();
             bytes <= WHOLE_BYTES_MAX / 2
         };
-        let ids = local.session.unused_ids().take(UNSENT_MAX);
+        let ids = local.session.unused_ids().take(limits::UNSENT_RETAINED_MAX);
         let left: Vec<_> = unsent.into_iter().take_while(fits).zip(ids).collect();
         let left_out = count_all - left.len();
         let is_flagged = !persistent.due.is_empty();

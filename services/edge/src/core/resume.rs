@@ -16,7 +16,7 @@ use super::between;
 use super::connection::Request;
 use super::deliver::Publisher;
 use super::feed::{Feed, Held, ReadState, Way};
-use super::fresh::Fresh;
+use super::new_subscriptions::NewSubscriptions;
 use super::persistent::{FilterSource, PersistentSession};
 use super::timers::Due;
 use super::{Core, Ended, replays_due, work};
@@ -126,7 +126,7 @@ impl Core {
                 }
             }
         });
-        self.tell_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
+        self.announce_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
         self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter))
     }
 
@@ -259,12 +259,12 @@ impl Core {
         let own = record::publisher(local.session.client_id()) == publisher;
         let subscriptions = sources.iter().filter_map(|source| {
             let filter = &*persistent.source(*source)?.filter;
-            let fresh = local.fresh.as_ref();
-            let is_had = fresh.is_some_and(|fresh| fresh.has_for(filter, message, self.now));
+            let new = local.new_subscriptions.as_ref();
+            let is_had = new.is_some_and(|new| new.has_for(filter, message, self.now));
             local.session.subscription(filter).filter(|_| !is_had)
         });
         let entry = between::entry(message, own, subscriptions);
-        let compared = local.fresh.as_deref().map_or(0, Fresh::take_compared);
+        let compared = local.new_subscriptions.as_deref().map_or(0, NewSubscriptions::take_compared);
         self.work.spend(work::SINGLE_COPY + (compared / work::COMPARED_LEVELS) as u64);
         let Some(entry) = entry else { return };
         let Entry { qos, retain, identifiers, .. } = &entry;
@@ -290,9 +290,9 @@ impl Core {
     fn deliver_all_held(&mut self, session: u32, held: impl IntoIterator<Item = Held>) {
         for held in held {
             self.work.spend(work::SINGLE_COPY);
-            if let Some(fresh) = &self.sessions[session as usize].fresh {
-                let has = fresh.has(&held.message, self.now);
-                self.work.spend((fresh.take_compared() / work::COMPARED_LEVELS) as u64);
+            if let Some(new) = &self.sessions[session as usize].new_subscriptions {
+                let has = new.has(&held.message, self.now);
+                self.work.spend((new.take_compared() / work::COMPARED_LEVELS) as u64);
                 if has {
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! Delivery to members of shared subscriptions. A group with a persistent member has a stream: the store hands its messages
-//! out, and learns which were acknowledged and which were given back. Other groups get messages from publishers.
+//! Delivery to members of shared subscriptions. If a group has a persistent member, its messages are in a stream: the writer picks a
+//! member for each, and the loops report which messages were acknowledged or given back. Other groups get messages from publishers.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use crate::jobs::{SharedMessages, Write};
 use crate::streams::StoredGroup;
 
 impl Core {
+    /// Collects messages that their groups need no more.
     pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {
         for (number, place) in settled {
             if let Some(stream) = StoredGroup::stream_of(number) {
@@ -100,7 +101,8 @@ impl Core {
         Some(self.with_room(group, picked))
     }
 
-    /// The member, or a neighbour with room if it is full. A member of another loop or pod stays: its loop looks itself.
+    /// The picked member, or a neighbour with room if it is full. Only the loop of a member sees whether it is full, so a member of
+    /// another loop or pod stays picked.
     fn with_room(&self, group: &ShareGroup, picked: Receiver) -> Receiver {
         if picked.target.core != self.index {
             return picked;
@@ -114,8 +116,7 @@ impl Core {
         is_full.then(|| group.neighbour(member, |target| self.has_room(target)))?
     }
 
-    /// Another member of this loop that has room, if `receiver` is full. The thread that gave it the message could not
-    /// see that.
+    /// Another member of this loop that has room, if `receiver` is full. The thread that picked `receiver` could not see that.
     pub(super) fn member_with_room(
         &mut self,
         broker: &Arc<Broker>,
@@ -147,7 +148,8 @@ impl Core {
         })
     }
 
-    pub(super) fn tell_members<'f>(&self, broker: &Broker, filters: impl IntoIterator<Item = &'f str>) {
+    /// Notifies other pods of this pod's number of members in the groups of these filters.
+    pub(super) fn announce_members<'f>(&self, broker: &Broker, filters: impl IntoIterator<Item = &'f str>) {
         let Some(region) = &self.process.region else { return };
         for filter in filters {
             if let Some(Filter { share: Some(name), filter }) = Filter::parse(filter) {
@@ -156,7 +158,7 @@ impl Core {
         }
     }
 
-    /// A new member may take waiting messages of its shared subscription.
+    /// Asks the writer to send the waiting messages of a shared subscription, because it has a new member.
     pub(super) fn join(&mut self, broker: &Broker, filter: &str) {
         let Some(Filter { share: Some(name), filter }) = Filter::parse(filter) else { return };
         if let Some(group) = broker.streams.group_of(name, filter) {
@@ -164,11 +166,12 @@ impl Core {
         }
     }
 
-    pub(super) fn leave_shared(&mut self) {
+    /// Queues one job with the outcomes that this turn has collected.
+    pub(super) fn queue_shared_outcomes(&mut self) {
         let SharedMessages { settled, returned, joined } = &self.store_jobs.shared;
         if !(settled.is_empty() && returned.is_empty() && joined.is_empty()) {
             let shared = std::mem::take(&mut self.store_jobs.shared);
-            self.leave_job(Write::Shared(Box::new(shared)));
+            self.queue_job(Write::Shared(Box::new(shared)));
         }
     }
 }

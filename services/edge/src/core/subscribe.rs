@@ -25,7 +25,6 @@ use self::room::Room;
 use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
-use super::fresh::Fresh;
 use super::persistent::FilterSource;
 use super::replay::{self};
 use super::resume::{routed, subscription_of};
@@ -279,7 +278,7 @@ impl Core {
                 subscribe.holds = true;
                 self.hold_for_replay(session);
             }
-            return self.go_on_with(slot, task);
+            return self.queue_task(slot, task);
         }
         connection.changes_filters = true;
         // Retained messages are sent after the edit, which may be behind the end of the turn's budget. So they count here.
@@ -393,7 +392,7 @@ impl Core {
         }
         let filters =
             || subscribe.read.filters[subscribe.done..subscribe.until].iter().map(|(filter, _)| &**filter);
-        self.tell_members(broker, filters());
+        self.announce_members(broker, filters());
         let announced = self.announce_filters(broker, filters());
         subscribe.pending.announced = subscribe.pending.announced.max(announced);
         subscribe.done = subscribe.until;
@@ -413,7 +412,7 @@ impl Core {
         unsubscribe: Box<UnsubscribeInProgress>,
     ) -> Option<Task> {
         let UnsubscribeInProgress { read: FiltersToEnd { filters, .. }, next, .. } = &*unsubscribe;
-        self.tell_members(broker, filters[next.clone()].iter().map(|filter| &**filter));
+        self.announce_members(broker, filters[next.clone()].iter().map(|filter| &**filter));
         if next.end < filters.len() {
             return Some(Task::Unsubscribe(unsubscribe));
         }
@@ -432,7 +431,7 @@ impl Core {
         let is_in_memory = local.persistent.is_none();
         let unanswered = match &mut local.persistent {
             Some(persistent) => &mut persistent.unanswered_by_store,
-            None => &mut local.fresh.get_or_insert_default().unanswered_by_store,
+            None => &mut local.new_subscriptions.get_or_insert_default().unanswered_by_store,
         };
         if pending.number == 0 {
             pending.number = unanswered.begin();
@@ -456,7 +455,7 @@ impl Core {
         // Among several pods the store has what is retained.
         let asks = is_shared && !(subscribe.pending.replays.is_empty() && subscribe.shared.is_empty());
         let local = &self.sessions[session as usize];
-        if asks || local.persistent.is_some() || local.fresh.is_some() {
+        if asks || local.persistent.is_some() || local.new_subscriptions.is_some() {
             self.expect_answer(slot, &mut subscribe);
         }
         let SubscribeInProgress { read, mut stored, shared, holds, mut pending, .. } = subscribe;
@@ -473,9 +472,9 @@ impl Core {
             None => pending.holds = holds,
         }
         if stored.is_empty() && !pending.asks {
-            if let Some(fresh) = &mut local.fresh {
+            if let Some(new) = &mut local.new_subscriptions {
                 for (filter, granted) in std::mem::take(&mut pending.in_memory) {
-                    fresh.unanswered_by_store.remove(pending.number, &filter, Some(granted));
+                    new.unanswered_by_store.remove(pending.number, &filter, Some(granted));
                 }
             }
             for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
@@ -486,16 +485,16 @@ impl Core {
         self.flag_due(&pending.replays, &mut stored);
         let local = &mut self.sessions[session as usize];
         if pending.asks {
-            let fresh = local.fresh.get_or_insert_default();
-            fresh.asking += 1;
-            pending.asker = Arc::downgrade(&fresh.asker);
+            let new = local.new_subscriptions.get_or_insert_default();
+            new.reading += 1;
+            pending.asker = Arc::downgrade(&new.asker);
         }
         if let Some(persistent) = &mut local.persistent {
             persistent.subscribing += 1;
         }
         stored.shrink_to_fit();
         let subscribe = jobs::Subscribe::new(local.key(), target, stored, shared, pending);
-        self.leave_job(Write::Subscribe(Box::new(subscribe)));
+        self.queue_job(Write::Subscribe(Box::new(subscribe)));
     }
 
     /// SUBACK, then what is retained.
@@ -518,8 +517,8 @@ impl Core {
         out.note_answers(before);
         if pending.asks {
             let session = self.connections[slot as usize].session;
-            let fresh = self.sessions[session as usize].fresh.get_or_insert_default();
-            fresh.replayed(&pending.replays, self.now);
+            let new = self.sessions[session as usize].new_subscriptions.get_or_insert_default();
+            new.replayed(&pending.replays, self.now);
         }
         self.replay(slot, &pending.replays, pending.holds);
         let session = self.connections[slot as usize].session;
@@ -531,9 +530,9 @@ impl Core {
     /// The retained messages of a SUBSCRIBE have been read: what was held for them comes after them.
     fn go_on_fresh(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
-        let Some(fresh) = &mut local.fresh else { return };
-        fresh.asking -= 1;
-        let (broker, held) = (local.broker.clone(), fresh.release());
+        let Some(new) = &mut local.new_subscriptions else { return };
+        new.reading -= 1;
+        let (broker, held) = (local.broker.clone(), new.release());
         for (message, receiver) in held {
             self.deliver_one(&broker, &receiver, &message, Publisher::NOBODY, 0);
         }
@@ -556,11 +555,11 @@ impl Core {
         let Some(persistent) = &mut local.persistent else {
             let slot = local.connection;
             let mut go_back: Vec<GoesBack> = Vec::new();
-            if let Some(Fresh { unanswered_by_store, .. }) = local.fresh.as_deref_mut() {
+            if let Some(new) = &mut local.new_subscriptions {
                 let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
                 for (filter, granted) in std::mem::take(&mut pending.in_memory) {
                     let granted = (!pending.is_refused).then_some(granted);
-                    let answered = unanswered_by_store.remove(pending.number, &filter, granted);
+                    let answered = new.unanswered_by_store.remove(pending.number, &filter, granted);
                     go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
                     if answered.is_ended {
                         ended.insert(filter);
@@ -649,7 +648,7 @@ impl Core {
                 broker.router.unsubscribe(parsed, target);
             }
         }
-        self.tell_members(&broker, go_back.iter().map(|(filter, _)| &**filter));
+        self.announce_members(&broker, go_back.iter().map(|(filter, _)| &**filter));
     }
 
     /// Writes the same to the store, which may have made the refused changes: it refuses a SUBSCRIBE also when the retained messages
@@ -756,10 +755,10 @@ impl Core {
             filters.iter().for_each(|filter| persistent.unanswered_by_store.end(filter));
             let session = local.key();
             let unsubscribe = jobs::Unsubscribe::new(session, target, filters, packet_id, reasons);
-            return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
+            return self.queue_job(Write::Unsubscribe(Box::new(unsubscribe)));
         }
-        if let Some(fresh) = &mut local.fresh {
-            filters.iter().for_each(|filter| fresh.unanswered_by_store.end(filter));
+        if let Some(new) = &mut local.new_subscriptions {
+            filters.iter().for_each(|filter| new.unanswered_by_store.end(filter));
         }
         let Some(packet_id) = packet_id else { return };
         let (protocol, mut out, _) = parts!(self, slot);

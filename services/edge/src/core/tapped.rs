@@ -12,15 +12,12 @@ use millrace_mqtt::{Packet, Property, ReasonCode};
 use millrace_session::{Connection, DropReason};
 
 use super::connection::NONE;
+use super::limits;
 use super::notes::drop_reason;
 use super::tell::reason;
 use super::{Core, Ended};
 use crate::client_traces::{ClientTraceEvent, ClientTraceFilter, PacketDirection, Scanner, Tap, cut};
 use crate::outbound::Outbound;
-
-/// SUBSCRIBE and UNSUBSCRIBE packets whose filters wait for the answer. A client that has more gets an answer without
-/// filters.
-const ASKED_MAX: usize = 4;
 
 pub(super) struct Tapped {
     taps: Vec<Arc<Tap>>,
@@ -167,7 +164,7 @@ impl Core {
         if let (Packet::Subscribe(_) | Packet::Unsubscribe(_), Some(id)) = (packet, event.packet_id) {
             // An answer that was left out or is too large to be read has not taken its filters.
             tapped.asked.retain(|(other, _)| *other != id);
-            if tapped.asked.len() >= ASKED_MAX {
+            if tapped.asked.len() >= limits::TRACED_REQUESTS_MAX {
                 tapped.asked.pop_front();
             }
             tapped.asked.push_back((id, event.filters.clone()));

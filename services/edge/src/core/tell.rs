@@ -64,7 +64,7 @@ impl Core {
             wanted: None,
             queued_us: 0,
         };
-        self.leave_job(Write::Publish(publish));
+        self.queue_job(Write::Publish(publish));
     }
 }
 

@@ -16,8 +16,8 @@ use crate::ws::frames::{self, ControlFrame};
 use crate::ws::handshake;
 
 impl Core {
-    /// Processes the packets in `bytes`. The bytes from `raw_from` on have not been through the transport yet.
-    /// `None`: nothing must be kept, perhaps because the connection is gone.
+    /// Processes the packets in `bytes`. The bytes before `raw_from` are MQTT; from there on they are as the socket delivered them,
+    /// with headers and frames. Returns the incomplete rest; `None`: nothing must be kept, perhaps because the connection is gone.
     pub(super) fn digest(&mut self, slot: u32, bytes: &mut [u8], raw_from: usize) -> Option<Rest> {
         let mut start = 0;
         let mut raw_from = raw_from;
@@ -80,7 +80,8 @@ impl Core {
     fn handshake(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         let head_bytes_max = usize::from(self.process.limits.http_head_bytes_max);
         let connection = &self.connections[slot as usize];
-        // The gateway's connections have the names of brokers, and TLS that a page cannot fake.
+        // At a listener on loopback the name in the request must be a loopback name, too (DNS rebinding). Clients of the gateway name
+        // their broker by TLS, which a page cannot fake.
         let is_loopback = connection.origin.is_none()
             && connection.stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
         let parsed = handshake::parse(bytes, head_bytes_max, &self.process.config.ws_origins, is_loopback);
@@ -106,7 +107,7 @@ impl Core {
     fn frames(&mut self, slot: u32, bytes: &mut [u8], start: usize, raw_from: usize) -> Option<Rest> {
         let data_max = u64::MAX >> 1;
         let mut replies = Vec::new();
-        let (mut closing, mut is_broken_off) = (None, false);
+        let (mut closing, mut is_interrupted) = (None, false);
         let work = &mut self.work;
         let Transport::WebSocket(decoder) = &mut self.connections[slot as usize].transport else {
             return None;
@@ -118,8 +119,8 @@ impl Core {
                 ControlFrame::Close(code) => closing = Some(code),
             }
             work.spend(PACKET);
-            is_broken_off = work.is_share_used();
-            if is_broken_off { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            is_interrupted = work.is_share_used();
+            if is_interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let decoded = match decoder.decode(&mut bytes[raw_from..], data_max, &mut on_control) {
             Ok(decoded) => decoded,
@@ -143,7 +144,7 @@ impl Core {
             return None;
         }
         let rest = rest?;
-        if is_broken_off && !rest.raw.is_empty() {
+        if is_interrupted && !rest.raw.is_empty() {
             self.pause_for_work(slot);
         }
         Some(rest)

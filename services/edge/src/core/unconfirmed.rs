@@ -42,7 +42,7 @@ impl Core {
         // connection.
         let Some(receiver) = receiver.filter(|receiver| connection.is_none_or(|of| of == *receiver)) else {
             let count = connection.is_none().then_some(1);
-            return self.leave_job(Write::Confirmed { publisher, connection, count });
+            return self.queue_job(Write::Confirmed { publisher, connection, count });
         };
         let refusals =
             self.store_jobs.unconfirmed.entry(receiver).or_insert_with(|| Refusals::new(publisher));
@@ -84,11 +84,11 @@ impl Core {
     fn confirm(&mut self, connection: ConnectionId, refusals: &Refusals, of_connection: Option<Option<u32>>) {
         let publisher = refusals.publisher;
         if let Some(count) = of_connection {
-            self.leave_job(Write::Confirmed { publisher, connection: Some(connection), count });
+            self.queue_job(Write::Confirmed { publisher, connection: Some(connection), count });
         }
         if refusals.of_session > 0 {
             let count = Some(refusals.of_session);
-            self.leave_job(Write::Confirmed { publisher, connection: None, count });
+            self.queue_job(Write::Confirmed { publisher, connection: None, count });
         }
     }
 

@@ -28,6 +28,7 @@ use crate::routes::NODE_WORK;
 pub(super) const TURN: u64 = 30_000;
 /// Work that one connection may cause before others are read.
 pub(super) const SHARE: u64 = 5_000;
+/// Work that delivering one message or run may cause before other work goes on.
 pub(super) const SLICE: u64 = 5_000;
 /// Adding or removing a subscription, with its check, besides the levels of its filter.
 pub(super) const FILTER: u64 = 15;
@@ -52,9 +53,9 @@ pub(super) const SYSTEM_CALL: u64 = 20;
 pub(super) const ACCEPT: u64 = 100;
 pub(super) const HANDSHAKE: u64 = 3_000;
 pub(super) const END: u64 = 100;
-/// Making a stored session this loop's, besides its filters and messages.
+/// Attaching a stored session to this loop, besides its filters and messages.
 pub(super) const ATTACH: u64 = 200;
-/// Up to this many sockets are read, or written, without turns of brokers.
+/// Up to this many ready sockets are read or written in their order, without a queue in which brokers take turns.
 pub(super) const FEW: usize = 64;
 
 /// How many of the first of these filters are added or removed in one turn, and the work of that.
@@ -79,7 +80,7 @@ pub(super) enum Task {
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
     ToRead(u32),
-    ToGoOn(ConnectionId),
+    ToResume(ConnectionId),
 }
 
 #[derive(Default)]
@@ -100,7 +101,8 @@ struct Removal {
 }
 
 impl Work {
-    pub(super) fn is_put_off(&self) -> bool {
+    /// Whether work waits that needs no event to go on.
+    pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.unwritten.is_empty() || !self.removals.is_empty()
     }
 
@@ -128,7 +130,7 @@ impl Work {
     }
 }
 
-/// Work that this turn has no budget for: later turns go on with it.
+/// Work that this turn has no budget for. Later turns continue it.
 #[derive(Default)]
 pub(super) struct Unfinished {
     pub(super) fanouts: Fanouts,
@@ -188,9 +190,9 @@ impl Core {
         {
             match waiting {
                 Waiting::ToRead(slot) => self.read_listed(slot),
-                Waiting::ToGoOn(id) => {
+                Waiting::ToResume(id) => {
                     let began = self.begin_work(|core| core.broker_of(id.slot));
-                    self.go_on_working(id);
+                    self.run_tasks(id);
                     self.end_work(began);
                 }
             }
@@ -211,26 +213,26 @@ impl Core {
 
     pub(super) fn pause_for_work(&mut self, slot: u32) {
         if self.connections[slot as usize].paused == Paused::No {
-            self.go_on_in_turn(slot);
+            self.resume_in_turn(slot);
         }
     }
 
     /// Resumes a connection when its broker's turn comes.
-    pub(super) fn go_on_in_turn(&mut self, slot: u32) {
+    pub(super) fn resume_in_turn(&mut self, slot: u32) {
         let (id, broker) = (self.id_of(slot), self.broker_of(slot));
         self.connections[slot as usize].paused = Paused::ForWork;
-        self.work.waiting.push(broker, Waiting::ToGoOn(id));
+        self.work.waiting.push(broker, Waiting::ToResume(id));
     }
 
-    /// Processes a packet over several turns. The connection is not read until it is done.
-    pub(super) fn go_on_with(&mut self, slot: u32, task: Task) {
+    /// Processes a packet over several turns. The server does not read from the connection until then.
+    pub(super) fn queue_task(&mut self, slot: u32, task: Task) {
         self.work.tasks.entry(slot).or_default().push_back(task);
         if self.connections[slot as usize].paused != Paused::ForWork {
-            self.go_on_in_turn(slot);
+            self.resume_in_turn(slot);
         }
     }
 
-    fn go_on_working(&mut self, id: ConnectionId) {
+    fn run_tasks(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection_of(id) else { return };
         if connection.state != State::Open {
             return;
@@ -241,7 +243,7 @@ impl Core {
             self.spend(work);
             if !task.is_read() {
                 self.work.tasks.entry(id.slot).or_default().push_front(task);
-                return self.go_on_in_turn(id.slot);
+                return self.resume_in_turn(id.slot);
             }
             let work = task.plan();
             self.spend(work);
@@ -255,7 +257,7 @@ impl Core {
             }
             if self.is_share_used() && self.work.tasks.contains_key(&id.slot) {
                 let broker = self.broker_of(id.slot);
-                return self.work.waiting.push(broker, Waiting::ToGoOn(id));
+                return self.work.waiting.push(broker, Waiting::ToResume(id));
             }
         }
         if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForWork) {

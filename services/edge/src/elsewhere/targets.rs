@@ -9,7 +9,7 @@ use super::peers::Peers;
 
 #[derive(Default)]
 pub(crate) struct Targets {
-    /// Generation of [`Peers`] in which no pod wants the topic: then a publish costs one comparison.
+    /// Generation of [`Peers`] in which no pod wants the topic. It saves a publish the lock.
     nobody: AtomicU64,
     /// Generation in which these pods want it; 0: none.
     pods: Mutex<(u64, Arc<[PodId]>)>,

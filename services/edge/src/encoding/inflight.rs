@@ -39,7 +39,7 @@ pub(crate) enum Row {
     },
     Released(Option<Place>),
     Whole(Entry),
-    /// Whole, and never sent.
+    /// Whole, and never sent to the client.
     Unsent(Entry),
 }
 
@@ -192,7 +192,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        // Unsent it is due again, whole, whatever its position was.
+        // A message that was never sent is stored whole and without a position, so that it is sent as a new one.
         match read(&InFlight::Unsent(Entry { replay: true, ..entry(Some([7; 12])) })) {
             Row::Unsent(read) => assert!(read.replay && read.message.payload() == b"payload"),
             other => panic!("{other:?}"),

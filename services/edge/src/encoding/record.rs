@@ -8,11 +8,11 @@
 //! | 4 | length of the properties, little-endian |
 //! | | properties as on the wire, then the payload |
 //!
-//! In a stream, publisher and topic precede the message; before a will, only the topic does:
+//! An entry of a stream is a publisher, a topic and a message; a stored will is a topic and a message:
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 8 | the publisher, see [`publisher`]; 0: none; absent before a will |
+//! | 8 | the publisher, see [`publisher`]; 0: none. Not in a will |
 //! | 2 | length of the topic, little-endian |
 //! | | the topic, then the message as above |
 

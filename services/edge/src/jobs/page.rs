@@ -20,7 +20,7 @@ pub(crate) struct Read {
 }
 
 pub(crate) enum Reader {
-    /// With the version of its sources.
+    /// A session, and the version of its list of sources: a page for an older list is discarded.
     Session(Target, u32),
     /// A connection that gets its session together with the first page.
     Connection(ConnectionId, Box<Attached>),

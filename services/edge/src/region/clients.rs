@@ -37,9 +37,9 @@ struct PodReport {
 }
 
 impl Region {
-    /// Sends a request to all other pods. Returns its number for [`Region::forget_inquiry`]; `None`: the request cannot
-    /// be sent.
-    pub(crate) fn ask_clients(&self, broker: u64, question: &Question, tell: AnswerSink) -> Option<u64> {
+    /// Sends a request to all other pods and calls `on_answer` for each answer. Returns the request's number for
+    /// [`Region::forget_inquiry`]; `None`: the request cannot be sent.
+    pub(crate) fn ask_clients(&self, broker: u64, question: &Question, on_answer: AnswerSink) -> Option<u64> {
         let fabric = self.fabric.get()?;
         let question = serde_json::to_vec(question).ok()?;
         let number = self.inquiries.last.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Region {
             if open.len() >= INQUIRIES_MAX {
                 return None;
             }
-            open.insert(number, tell);
+            open.insert(number, on_answer);
         }
         PodNotice::AskClients { number, broker, question: &question }.send(fabric, To::Pods);
         Some(number)
@@ -65,7 +65,7 @@ impl Region {
             Question::Trace { client_id, number: trace } => {
                 match self.begin_trace((pod, *trace), broker, client_id) {
                     ForPod::Begun => {}
-                    // Nobody waits for the answer.
+                    // The asking pod only prolongs its trace, and waits for no answer.
                     ForPod::Renewed => return,
                     ForPod::TooMany => return self.answer(pod, number, None),
                 }
@@ -102,7 +102,7 @@ impl Region {
         self.brokers.traces.begin_for_pod((pod, number), (broker, client_id), now_ms, Box::new(sink))
     }
 
-    pub(super) fn trace_said(&self, pod: PodId, number: u64, report: &[u8]) {
+    pub(super) fn receive_trace_report(&self, pod: PodId, number: u64, report: &[u8]) {
         if let Ok(PodReport { report, count }) = serde_json::from_slice(report) {
             self.brokers.traces.said(pod, number, report, count);
         }
@@ -123,9 +123,9 @@ impl Region {
         }
     }
 
-    pub(super) fn clients_said(&self, pod: PodId, number: u64, answer: &[u8]) {
-        let Some(tell) = self.inquiries.lock().get(&number).cloned() else { return };
+    pub(super) fn receive_clients(&self, pod: PodId, number: u64, answer: &[u8]) {
+        let Some(on_answer) = self.inquiries.lock().get(&number).cloned() else { return };
         let pod = self.members().name_of(pod).unwrap_or_else(|| pod.to_string().into());
-        tell(PodAnswer { pod: Some(pod), answer: serde_json::from_slice(answer).ok() });
+        on_answer(PodAnswer { pod: Some(pod), answer: serde_json::from_slice(answer).ok() });
     }
 }

@@ -238,7 +238,6 @@ impl Region {
         }
     }
 
-    /// Brokers that other pods have or may have.
     pub(super) fn spread(&self) -> Vec<Arc<Broker>> {
         let ids: Vec<u64> = lock(&self.digests.spread).iter().copied().collect();
         ids.into_iter().filter_map(|id| self.brokers.peek(id)).collect()

@@ -301,8 +301,8 @@ impl Region {
             PodNotice::AskClients { number, broker, question } => {
                 self.asked_for_clients(from, number, broker, question);
             }
-            PodNotice::Clients { number, answer } => self.clients_said(from, number, answer),
-            PodNotice::ClientTrace { number, report } => self.trace_said(from, number, report),
+            PodNotice::Clients { number, answer } => self.receive_clients(from, number, answer),
+            PodNotice::ClientTrace { number, report } => self.receive_trace_report(from, number, report),
             // The broker is not open here.
             PodNotice::Message(_)
             | PodNotice::Retained { .. }

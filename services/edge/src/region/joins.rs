@@ -1,4 +1,4 @@
-//! Brokers for which other pods' messages arrive here, and the clients that wait until they do.
+//! Brokers whose messages from other pods arrive here. Clients of a broker wait for that when its first client connects.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,13 +14,14 @@ pub(super) struct Joins {
 
 #[derive(Default)]
 struct State {
+    /// Brokers that nobody must wait for.
     done: HashSet<u64>,
-    /// Cores with waiting clients, and the broker's name.
+    /// By broker: the event loops with waiting clients, and the broker's name for their mail.
     waiting: HashMap<u64, Vec<(u16, Arc<str>)>>,
 }
 
 impl Joins {
-    /// Messages to the broker arrive, or will not for a while: ends the waiting.
+    /// Ends the waiting for a broker, because its messages arrive, or will not for a while.
     pub(super) fn done(&self, broker: u64, mailboxes: &[Mailbox]) {
         let mut state = self.lock();
         state.done.insert(broker);
@@ -28,7 +29,7 @@ impl Joins {
         drop(state);
         self.changed.notify_all();
         for (core, name) in waiting {
-            tell(core, name, mailboxes);
+            send_opened(core, name, mailboxes);
         }
     }
 
@@ -40,11 +41,12 @@ impl Joins {
         self.lock().done.contains(&broker)
     }
 
+    /// Mails [`Mail::Opened`] to a loop once the waiting for the broker has ended.
     pub(super) fn when(&self, broker: u64, core: u16, name: Arc<str>, mailboxes: &[Mailbox]) {
         let mut state = self.lock();
         if state.done.contains(&broker) {
             drop(state);
-            return tell(core, name, mailboxes);
+            return send_opened(core, name, mailboxes);
         }
         state.waiting.entry(broker).or_default().push((core, name));
     }
@@ -68,6 +70,6 @@ impl Joins {
     }
 }
 
-fn tell(core: u16, name: Arc<str>, mailboxes: &[Mailbox]) {
+fn send_opened(core: u16, name: Arc<str>, mailboxes: &[Mailbox]) {
     mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, Some(true))], 0);
 }

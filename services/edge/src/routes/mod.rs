@@ -101,7 +101,6 @@ impl Routes {
         groups.filter(move |group| !is_stored || self.stored.group(group.name(), group.filter()).is_none())
     }
 
-    /// The group with this [`group_id`].
     pub(crate) fn group(&self, id: u64) -> Option<&Arc<ShareGroup>> {
         self.matched.groups.iter().find(|group| group_id(group) == id)
     }

@@ -109,7 +109,6 @@ impl Applied {
 
 pub(super) enum Outcome {
     Done,
-    /// The session has another owner by now.
     Fenced,
     Nothing,
     /// The store can never hold it; nothing of it was written.

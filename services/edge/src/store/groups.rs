@@ -254,7 +254,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Saves groups early, so that few ranges of a single position gather in their rows.
+    /// Saves early: each message acknowledged out of order is a range of its own in the group's row until the group is saved.
     pub(super) fn save_groups_in_time(&mut self) {
         if self.groups.taken >= OUTSTANDING_MAX {
             self.save_groups();

@@ -18,11 +18,9 @@ use super::{Shared, access, load};
 use crate::broker::Broker;
 use crate::mailbox::Mail;
 
-/// Brokers that are opened at the same time.
 pub(super) const THREADS: usize = 4;
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Asks for a broker by its name.
 pub(super) struct ToOpen {
     name: Arc<str>,
     /// The event loop that waits for it, if any.

@@ -41,7 +41,6 @@ pub(super) struct Pace {
     cost: usize,
     /// Time of a commit with little to write, microseconds.
     commit_us: u64,
-    /// Mean time of the last commits, microseconds.
     mean_us: u64,
     /// End of the last commit, microseconds of the process's clock.
     ended_us: u64,

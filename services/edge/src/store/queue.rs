@@ -27,7 +27,6 @@ pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
     bytes: AtomicUsize,
-    /// Brokers with queued bytes.
     owners: AtomicUsize,
 }
 
@@ -171,7 +170,6 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of a broker.
     struct Bytes(Arc<Broker>, usize);
 
     impl Sized for Bytes {

@@ -38,7 +38,6 @@ pub(super) fn run(shared: &Shared) {
 pub(super) struct FirstReader {
     parts: Parts,
     unread: Vec<Read>,
-    /// Streams to check against their limits.
     due: VecDeque<StreamKey>,
     removal: Removal,
     look: Look,

@@ -38,7 +38,6 @@ const UNREAD: &str = "the retained messages cannot be read now";
 const FAILURES_MAX: u32 = 5;
 /// A page that failed is read again with this part (1/n) of its messages and reads.
 const PART_AFTER_FAILURE: usize = 8;
-/// Pages read at the same time.
 const TAKEN: usize = 16;
 /// How long the thread waits after a page that the store did not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -58,7 +57,6 @@ pub(crate) struct RetainedRead {
 enum Step {
     Done,
     More,
-    /// The store did not answer.
     Later,
 }
 

@@ -241,7 +241,6 @@ pub(super) enum Abandoned {
     /// Repeat the step with fewer sessions.
     Again,
     All,
-    /// The pod has renewed its lease.
     Alive,
     /// The store did not carry it out now.
     Failed(LayerError),

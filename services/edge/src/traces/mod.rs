@@ -67,7 +67,6 @@ pub struct MessageSpan {
     /// The trace, as the publisher's `traceparent` has it where there is one.
     pub trace_id: [u8; 16],
     pub span_id: [u8; 8],
-    /// The span that it is a part of.
     pub parent: Option<[u8; 8]>,
     pub step: TraceStep,
     /// Nanoseconds since 1970.
@@ -78,7 +77,6 @@ pub struct MessageSpan {
     pub qos: QoS,
     /// Receivers of a delivery, messages of a commit, else 1.
     pub count: u64,
-    /// The message was refused.
     pub is_error: bool,
 }
 

@@ -1,11 +1,11 @@
-//! Wakes the delivering task for queues that have grown.
+//! Passes the webhooks whose queues have grown from the writer to the task that delivers events, and wakes the task.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Webhooks with new events, until the delivering task takes them.
+/// Webhooks with new events, by broker id and name, until the delivering task takes them.
 #[derive(Default)]
 pub(crate) struct Hooked {
     noted: Mutex<BTreeSet<(u64, Arc<str>)>>,

@@ -1,4 +1,4 @@
-//! Time, for the statements that are about it.
+//! Time for the conformance tests: lets the server's clock run on, and measures durations.
 
 use std::time::{Duration, Instant};
 

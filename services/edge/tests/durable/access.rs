@@ -1,4 +1,5 @@
-//! Clients of a broker whose records are in the store.
+//! Brokers whose access is in the store: which clients the server authenticates, what their rules allow, and what a change of the
+//! records does to connected clients.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -17,15 +18,15 @@ use millrace_mqtt::{Connect, Packet, Properties, QoS, ReasonCode, SubscribeOptio
 use millrace_storage::{Database, Read, Transaction, block_on};
 
 use crate::common::{Client, Server, connect, publish_qos};
-use crate::limits::told;
+use crate::limits::incidents_of;
 use crate::steps::{is_present, lasting};
 use crate::tools::{eventually, metric};
 
 pub(crate) const KEY: [u8; 32] = [7; 32];
 const TOKEN_SECRET: &str = "a secret of 32 bytes or more than";
 
-/// A store in which the broker `default` is set up, and its number.
-pub(crate) fn managed(access: &Access) -> (Database, u64) {
+/// A store whose broker `default` has this access record, and the broker's id.
+pub(crate) fn with_access(access: &Access) -> (Database, u64) {
     let database = Database::memory();
     let store = Store::new(database.clone());
     let id = block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
@@ -66,7 +67,7 @@ pub(crate) fn allow(action: Action, filter: &str) -> Rule {
     Rule::new(Effect::Allow, action, filter)
 }
 
-pub(crate) fn with<'a>(user: &'a str, password: &'a str) -> Connect<'a> {
+pub(crate) fn connect_as<'a>(user: &'a str, password: &'a str) -> Connect<'a> {
     Connect { user_name: Some(user), password: Some(password.as_bytes()), ..connect(Version::V5, "c1") }
 }
 
@@ -74,21 +75,21 @@ pub(crate) fn refused(server: &Server, connect: Connect<'_>) -> u8 {
     Client::refused(server, connect).reason.0
 }
 
-/// The reason of the CONNACK, whatever it is.
-pub(crate) fn answer(server: &Server, connect: Connect<'_>) -> u8 {
+/// The reason code of the CONNACK, 0 included.
+pub(crate) fn connack(server: &Server, connect: Connect<'_>) -> u8 {
     let mut client = Client::raw(server);
     client.send(&Packet::Connect(connect));
     client.recv_connack().reason.0
 }
 
-/// The reason of the PUBACK.
+/// Publishes with QoS 1 and returns the reason code of the PUBACK.
 pub(crate) fn puback(client: &mut Client, topic: &'static str) -> u8 {
     client.publish(publish_qos(QoS::AtLeastOnce, 1, topic, b"x")).0
 }
 
 #[test]
-fn a_credential_lets_in_and_its_rules_and_those_of_its_group_count() {
-    let (database, id) = managed(&Access::default());
+fn a_credential_authenticates_and_the_rules_of_client_and_group_both_count() {
+    let (database, id) = with_access(&Access::default());
     let down = Rule { qos_max: 0, ..allow(Action::Subscribe, "down/%c/#") };
     put(&database, id, &Credential { group: Some("g".into()), ..bob(vec![allow(Action::Publish, "up/%c")]) });
     change(&database, id, &async |tx: &Transaction| {
@@ -97,9 +98,9 @@ fn a_credential_lets_in_and_its_rules_and_those_of_its_group_count() {
     });
     let server = Server::on(&database, |_| {});
     for (wrong, reason, code) in [
-        (with("bob", "wrong"), 0x86, 4),
-        (with("eve", "right"), 0x86, 4),
-        // Nothing is wrong: it is missing.
+        (connect_as("bob", "wrong"), 0x86, 4),
+        (connect_as("eve", "right"), 0x86, 4),
+        // Without a user name: not authorized.
         (connect(Version::V5, "c1"), 0x87, 5),
     ] {
         assert_eq!(refused(&server, wrong.clone()), reason);
@@ -107,7 +108,7 @@ fn a_credential_lets_in_and_its_rules_and_those_of_its_group_count() {
             assert_eq!(refused(&server, Connect { version, ..wrong.clone() }), code);
         }
     }
-    let mut client = Client::open(&server, with("bob", "right"));
+    let mut client = Client::open(&server, connect_as("bob", "right"));
     assert_eq!((puback(&mut client, "up/c1"), puback(&mut client, "up/c2")), (0x10, 0x87));
     let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
     let granted = client.subscribe_all(&[("down/c1/x", options), ("down/#", options)], Properties::EMPTY);
@@ -115,36 +116,36 @@ fn a_credential_lets_in_and_its_rules_and_those_of_its_group_count() {
 }
 
 #[test]
-fn a_user_name_that_says_the_broker_is_the_rest_of_it_there() {
-    let (database, id) = managed(&Access::default());
+fn a_broker_named_in_the_user_name_is_no_part_of_the_users_name() {
+    let (database, id) = with_access(&Access::default());
     put(&database, id, &bob(vec![allow(Action::Publish, "of/%u")]));
     let server = Server::on(&database, |_| {});
-    let mut client = Client::open(&server, with("default/bob", "right"));
+    let mut client = Client::open(&server, connect_as("default/bob", "right"));
     assert_eq!((puback(&mut client, "of/bob"), puback(&mut client, "of/default/bob")), (0x10, 0x87));
-    assert_eq!(refused(&server, with("default/bob", "wrong")), 0x86);
-    assert_eq!(refused(&server, with("default/default/bob", "right")), 0x86);
-    assert_eq!(refused(&server, with("default/", "right")), 0x87, "no user name is left");
+    assert_eq!(refused(&server, connect_as("default/bob", "wrong")), 0x86);
+    assert_eq!(refused(&server, connect_as("default/default/bob", "right")), 0x86);
+    assert_eq!(refused(&server, connect_as("default/", "right")), 0x87, "no user name is left");
 }
 
 #[test]
-fn a_password_that_a_person_chose_lets_in() {
-    let (database, id) = managed(&Access::default());
+fn a_chosen_password_authenticates() {
+    let (database, id) = with_access(&Access::default());
     let phc = chosen::hash(b"hunter2", &[1; 16]).unwrap();
     put(&database, id, &Credential { secret: Some(Secret::Chosen { phc: phc.into() }), ..bob(vec![]) });
     let server = Server::on(&database, |_| {});
-    // The second time from memory.
+    // The second round is answered from the cache of checked passwords.
     for _ in 0..2 {
-        Client::open(&server, with("bob", "hunter2")).disconnect();
-        assert_eq!(refused(&server, with("bob", "hunter3")), 0x86);
+        Client::open(&server, connect_as("bob", "hunter2")).disconnect();
+        assert_eq!(refused(&server, connect_as("bob", "hunter3")), 0x86);
     }
 }
 
 #[test]
-fn a_change_reaches_who_is_connected() {
-    let (database, id) = managed(&Access::default());
+fn a_change_of_a_credential_reaches_connected_clients() {
+    let (database, id) = with_access(&Access::default());
     put(&database, id, &bob(vec![]));
     let server = Server::on(&database, |_| {});
-    let mut client = Client::open(&server, with("bob", "right"));
+    let mut client = Client::open(&server, connect_as("bob", "right"));
     assert_eq!(puback(&mut client, "a"), 0x10);
     put(&database, id, &bob(vec![allow(Action::Publish, "b")]));
     eventually(|| puback(&mut client, "a") == 0x87, || "the new rule does not count".into());
@@ -152,26 +153,26 @@ fn a_change_reaches_who_is_connected() {
     // Disabled, it is disconnected, and does not come back.
     put(&database, id, &Credential { enabled: false, ..bob(vec![]) });
     client.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
-    assert_eq!(refused(&server, with("bob", "right")), 0x86);
+    assert_eq!(refused(&server, connect_as("bob", "right")), 0x86);
 }
 
 #[test]
-fn a_broker_that_gets_its_records_later_is_managed_from_then_on() {
+fn the_first_access_record_of_a_broker_ends_the_settings_for_it() {
     let database = Database::memory();
     let store = Store::new(database.clone());
     let id = block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
     let server = Server::on(&database, |_| {});
-    let mut before = Client::connect(&server, Version::V5, "c1");
+    let mut admitted_by_settings = Client::connect(&server, Version::V5, "c1");
     change(&database, id, &async |tx: &Transaction| {
         accounts::access(id).put(tx, ACCESS, &Access::default()).await
     });
-    before.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    admitted_by_settings.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
     assert_eq!(refused(&server, connect(Version::V5, "c1")), 0x87);
 }
 
 #[test]
-fn a_right_password_waits_for_few_wrong_ones_and_those_who_have_gone_cost_nothing() {
-    let (database, id) = managed(&Access::default());
+fn a_right_password_waits_for_few_wrong_ones_and_closed_connections_are_not_checked() {
+    let (database, id) = with_access(&Access::default());
     let phc = chosen::hash(b"right", &[1; 16]).unwrap();
     put(&database, id, &Credential { secret: Some(Secret::Chosen { phc: phc.into() }), ..bob(vec![]) });
     let server = Server::on(&database, |_| {});
@@ -180,24 +181,28 @@ fn a_right_password_waits_for_few_wrong_ones_and_those_who_have_gone_cost_nothin
     let mut guessing = Vec::new();
     for guess in &guesses {
         let mut client = Client::raw(&server);
-        client.send(&Packet::Connect(with("bob", guess)));
+        client.send(&Packet::Connect(connect_as("bob", guess)));
         guessing.push(client);
     }
     let waiting = || metric(&server, "millrace_password_checks_waiting", "");
     eventually(|| waiting() > 100, || format!("{} wait", waiting()));
     let before = checks("wrong");
     let mut client = Client::raw(&server);
-    client.send(&Packet::Connect(with("bob", "right")));
-    eventually(|| checks("right") == 1, || "the right password waits".into());
+    client.send(&Packet::Connect(connect_as("bob", "right")));
+    eventually(|| checks("right") == 1, || "the right password is not checked".into());
     let meanwhile = checks("wrong") - before;
-    assert!(meanwhile < 30, "{meanwhile} wrong passwords came first");
+    assert!(meanwhile < 30, "{meanwhile} wrong passwords were checked before it");
     assert_eq!(client.recv_connack().reason.0, 0);
     drop(guessing);
     eventually(|| waiting() == 0, || format!("{} wait", waiting()));
-    assert!(checks("cancelled") > 40, "only {} were given up", checks("cancelled"));
+    assert!(
+        checks("cancelled") > 40,
+        "only {} checks of closed connections were cancelled",
+        checks("cancelled")
+    );
 }
 
-/// A store whose broker `default` was there before its organisation.
+/// A store whose broker `default` existed before its organisation, so that the server's settings still admit its clients.
 fn adopted() -> (Database, u64) {
     let database = Database::memory();
     let store = Store::new(database.clone());
@@ -222,24 +227,24 @@ fn set_access(database: &Database, id: u64, access: &Access) {
     change(database, id, &async |tx: &Transaction| accounts::access(id).put(tx, ACCESS, access).await);
 }
 
-/// Whose clients got in by the server's settings are not locked out because somebody signs up and gets the broker.
+/// If somebody signs up and gets the broker, the clients that the server's settings admit must not be locked out.
 #[test]
-fn a_broker_that_was_there_before_goes_by_the_settings_until_its_access_is_set() {
+fn the_settings_admit_clients_of_an_adopted_broker_until_its_access_is_set() {
     let (database, id) = adopted();
     let server = Server::on(&database, |_| {});
     let mut ann = Client::connect(&server, Version::V5, "ann");
     describe(&database, id, &Details { suspended: true, ..adopted_details() });
     ann.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
     describe(&database, id, &adopted_details());
-    let is_back = || answer(&server, connect(Version::V5, "bob")) == 0;
+    let is_back = || connack(&server, connect(Version::V5, "bob")) == 0;
     eventually(is_back, || "it is still suspended".into());
     set_access(&database, id, &Access::default());
-    let is_closed = || answer(&server, connect(Version::V5, "bob")) == 0x87;
-    eventually(is_closed, || "anybody may still enter".into());
+    let is_closed = || connack(&server, connect(Version::V5, "bob")) == 0x87;
+    eventually(is_closed, || "anonymous clients are still admitted".into());
 }
 
 #[test]
-fn credentials_rules_and_limits_disconnect_nobody_from_a_broker_of_the_settings() {
+fn new_records_disconnect_nobody_while_the_settings_decide() {
     let (database, id) = adopted();
     let server = Server::on(&database, |_| {});
     let mut ann = Client::connect(&server, Version::V5, "ann");
@@ -252,26 +257,26 @@ fn credentials_rules_and_limits_disconnect_nobody_from_a_broker_of_the_settings(
     let limits = Limits { broker, ..Limits::default() };
     let limited = Access { by_settings: true, limits, ..Access::default() };
     set_access(&database, id, &limited);
-    let is_full = || answer(&server, connect(Version::V5, "eve")) == ReasonCode::QUOTA_EXCEEDED.0;
+    let is_full = || connack(&server, connect(Version::V5, "eve")) == ReasonCode::QUOTA_EXCEEDED.0;
     eventually(is_full, || "the limit is not in force".into());
     assert_eq!(puback(&mut ann, "a"), 0x10, "no rule of the record counts");
 
     set_access(&database, id, &Access { by_settings: false, ..limited });
     ann.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
     assert_eq!(refused(&server, connect(Version::V5, "ann")), 0x87);
-    Client::open(&server, with("bob", "right")).disconnect();
+    Client::open(&server, connect_as("bob", "right")).disconnect();
 }
 
-/// The version before had no field for it: any access record took the broker out of the settings.
+/// Earlier versions stored no `by_settings`: any access record ended the settings for its broker.
 #[test]
-fn a_broker_that_the_version_before_managed_stays_managed() {
+fn an_access_record_of_an_earlier_version_still_decides() {
     let (database, id) = adopted();
     assert!(!serde_json::to_string(&Access::default()).unwrap().contains("by_settings"));
     set_access(&database, id, &Access::default());
     put(&database, id, &bob(vec![]));
     let server = Server::on(&database, |_| {});
     assert_eq!(refused(&server, connect(Version::V5, "c1")), 0x87);
-    Client::open(&server, with("bob", "right")).disconnect();
+    Client::open(&server, connect_as("bob", "right")).disconnect();
 }
 
 #[test]
@@ -279,8 +284,8 @@ fn a_connect_that_the_settings_refuse_leaves_an_incident() {
     let (database, id) = adopted();
     let server = Server::on(&database, |config| config.authentication.allow_anonymous = false);
     assert_eq!(refused(&server, connect(Version::V5, "nobody")), 0x87);
-    assert_eq!(refused(&server, with("bob", "right")), 0x86);
-    let all = || told(&database, id, Kind::ConnectRefused);
+    assert_eq!(refused(&server, connect_as("bob", "right")), 0x86);
+    let all = || incidents_of(&database, id, Kind::ConnectRefused);
     eventually(|| all().len() == 2, || format!("{:?}", all()));
     let reason = |client: &str| {
         let all = all();
@@ -293,7 +298,7 @@ fn a_connect_that_the_settings_refuse_leaves_an_incident() {
     assert!(user.as_deref() == Some("bob") && why.contains("password file"), "{why}");
 }
 
-/// A token that ends in so many seconds.
+/// A JWT that expires in `lasts_s` seconds.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn signed_token(
     header: &str,
@@ -317,8 +322,8 @@ fn token(user: &str, lasts_s: u64) -> String {
 }
 
 #[test]
-fn a_token_lets_in_until_it_ends() {
-    let (database, id) = managed(&Access { tokens: true, ..Access::default() });
+fn a_token_authenticates_until_it_expires() {
+    let (database, id) = with_access(&Access { tokens: true, ..Access::default() });
     let issuer = JwtIssuer {
         name: "i".into(),
         algorithms: vec![JwtAlgorithm::Hs256],
@@ -329,17 +334,17 @@ fn a_token_lets_in_until_it_ends() {
     change(&database, id, &async |tx: &Transaction| accounts::jwt_issuers(id).put(tx, b"i", &issuer).await);
     let server = Server::on(&database, |_| {});
     let (long, short, endless) = (token("ann", 60), token("ann", 2), token("ann", u64::MAX));
-    assert_eq!(refused(&server, with("eve", &long)), 0x87);
-    Client::open(&server, with("ann", &long)).disconnect();
-    let mut patient = Client::open(&server, with("ann", &endless));
+    assert_eq!(refused(&server, connect_as("eve", &long)), 0x87);
+    Client::open(&server, connect_as("ann", &long)).disconnect();
+    let mut patient = Client::open(&server, connect_as("ann", &endless));
     assert_eq!(puback(&mut patient, "a"), 0x10);
     patient.disconnect();
-    let mut client = Client::open(&server, with("", &short));
+    let mut client = Client::open(&server, connect_as("", &short));
     client.expect_disconnect(ReasonCode::MAXIMUM_CONNECT_TIME);
-    assert_eq!(refused(&server, with("", &short)), 0x87);
+    assert_eq!(refused(&server, connect_as("", &short)), 0x87);
 }
 
-/// An authority, and a certificate of it in PEM.
+/// A new CA, and a client certificate that it signed, in PEM.
 pub(crate) fn certificate(user: &str) -> (ClientCa, String) {
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -352,10 +357,11 @@ pub(crate) fn certificate(user: &str) -> (ClientCa, String) {
     (ClientCa { name: "factory".into(), pem, ..ClientCa::default() }, certificate)
 }
 
-/// A client whose certificate the gateway tells of, and the reason of its CONNACK.
+/// Connects as the gateway does, with the client's certificate in the PROXY v2 header. Returns the reason code of the CONNACK, too.
 pub(crate) fn through_gateway(server: &Server, pem: &str) -> (Client, u8) {
     let pem = percent_encoding::utf8_percent_encode(pem, percent_encoding::NON_ALPHANUMERIC).to_string();
     let mut body = vec![192, 0, 2, 1, 10, 0, 0, 1, 0xD4, 0x31, 0x22, 0xB3];
+    // Our own PROXY types, see `millrace_transport`.
     for (kind, value) in [(0xE0, "00ff"), (0xE3, &*pem)] {
         body.push(kind);
         body.extend(u16::try_from(value.len()).unwrap().to_be_bytes());
@@ -370,13 +376,13 @@ pub(crate) fn through_gateway(server: &Server, pem: &str) -> (Client, u8) {
 }
 
 #[test]
-fn a_certificate_of_the_brokers_authority_lets_in() {
+fn a_certificate_of_the_brokers_ca_authenticates() {
     let access = Access {
         certificates: CertificateUse::Required,
         rules: vec![allow(Action::Publish, "of/%u")],
         ..Access::default()
     };
-    let (database, id) = managed(&access);
+    let (database, id) = with_access(&access);
     let ((authority, ours), (_, theirs)) = (certificate("pump-7"), certificate("pump-7"));
     change(&database, id, &async |tx: &Transaction| {
         accounts::client_cas(id).put(tx, b"factory", &authority).await
@@ -389,12 +395,12 @@ fn a_certificate_of_the_brokers_authority_lets_in() {
     assert_eq!(reason, 0);
     assert_eq!((puback(&mut client, "of/pump-7"), puback(&mut client, "of/bob")), (0x10, 0x87));
     assert_eq!(through_gateway(&server, &theirs).1, 0x87);
-    assert_eq!(refused(&server, with("bob", "right")), 0x87, "without a certificate");
+    assert_eq!(refused(&server, connect_as("bob", "right")), 0x87, "without a certificate");
 }
 
 #[test]
 fn a_session_belongs_to_the_user_that_made_it_while_it_lives() {
-    let (database, id) = managed(&Access::default());
+    let (database, id) = with_access(&Access::default());
     put(&database, id, &bob(vec![]));
     put(&database, id, &Credential { user: "eve".into(), ..bob(vec![]) });
     let server = Server::on(&database, |_| {});
@@ -404,12 +410,12 @@ fn a_session_belongs_to_the_user_that_made_it_while_it_lives() {
         clean_start,
         ..lasting(Version::V5, "c1")
     };
-    // One that ends with its connection.
-    let mut client = Client::open(&server, with("bob", "right"));
-    assert_eq!(refused(&server, with("eve", "right")), 0x87);
+    // A session that ends with its connection.
+    let mut client = Client::open(&server, connect_as("bob", "right"));
+    assert_eq!(refused(&server, connect_as("eve", "right")), 0x87);
     client.ping();
     client.disconnect();
-    // One that stays: connected, and without a connection.
+    // A persistent session, online and then offline.
     let mut client = Client::open(&server, of("bob", true));
     client.subscribe("t", QoS::AtLeastOnce);
     for clean_start in [true, false] {
@@ -421,14 +427,14 @@ fn a_session_belongs_to_the_user_that_made_it_while_it_lives() {
         assert_eq!(refused(&server, of("eve", clean_start)), 0x87);
     }
     assert!(is_present(&Client::open(&server, of("bob", false))));
-    // Its user ends it, and the client id is free.
-    Client::open(&server, with("bob", "right")).disconnect();
-    eventually(|| answer(&server, of("eve", true)) == 0, || "the client id is not free".into());
+    // When its user has ended it, the client id is free.
+    Client::open(&server, connect_as("bob", "right")).disconnect();
+    eventually(|| connack(&server, of("eve", true)) == 0, || "the client id is not free".into());
 }
 
 #[test]
-fn a_connect_token_neither_keeps_a_session_nor_gets_that_of_somebody_else() {
-    let (database, id) = managed(&Access { anonymous: true, ..Access::default() });
+fn a_connect_token_neither_keeps_a_session_nor_takes_over_one() {
+    let (database, id) = with_access(&Access { anonymous: true, ..Access::default() });
     put(&database, id, &bob(vec![]));
     let server = Server::on(&database, |_| {});
     let token = ConnectTokenClaims {
@@ -446,10 +452,13 @@ fn a_connect_token_neither_keeps_a_session_nor_gets_that_of_somebody_else() {
         ..lasting(Version::V5, "c1")
     };
     Client::open(&server, page(true)).disconnect();
-    eventually(|| answer(&server, with("bob", "right")) == 0, || "the page keeps the client id".into());
+    eventually(
+        || connack(&server, connect_as("bob", "right")) == 0,
+        || "the page keeps the client id".into(),
+    );
 
-    // A session without an owner is everybody's, but not a page's: connected, and without a connection.
-    eventually(|| answer(&server, lasting(Version::V5, "c1")) == 0, || "bob keeps the client id".into());
+    // Any client may take over a session without a user, online or offline, but a page with a connect token may not.
+    eventually(|| connack(&server, lasting(Version::V5, "c1")) == 0, || "bob keeps the client id".into());
     let mut nobody = Client::open(&server, lasting(Version::V5, "c1"));
     assert_eq!(refused(&server, page(true)), 0x87);
     nobody.ping();

@@ -1,4 +1,4 @@
-//! A store that is elsewhere: it does not answer for a while, or its answers are lost.
+//! A store on another machine, simulated: it does not answer for a while, loses answers, or fails. The tests check what clients see.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,24 +18,24 @@ use crate::common::{Client, Server, id, publish, publish_qos, will};
 use crate::steps::{come_back, expect_no_rest, lasting, leave, rest, say, subscribe_and_leave, take, texts};
 use crate::tools::{eventually, metric};
 
-/// How the way to the store is.
+/// The fault that the simulated way to the store has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Fine,
-    /// Nobody answers; reads say so after a while, commits wait.
+    /// The store does not answer: reads fail after a while, commits wait.
     Away,
-    /// Reads are answered, and commits wait: then they are carried out.
+    /// Reads are answered. Commits wait until the fault ends, and are carried out then.
     Stuck,
-    /// Commits that append something wait, as those of the writer do. Others are carried out.
+    /// Commits that append messages wait, which are those of the writer. Others are carried out.
     Holds,
-    /// Of three answers to commits one is lost; every other of these commits was carried out.
+    /// One of three answers to commits is lost. Half of the commits without an answer were carried out.
     Loses,
-    /// The disk fails: the first commit that appends something is there once the way is fine again, and nobody knows. All
+    /// The disk fails. The first commit that appends a message has an unknown outcome, and is carried out when the fault ends. All
     /// others fail.
     Broken,
-    /// Commits that append something always conflict with another transaction.
+    /// Commits that append messages always conflict with another transaction.
     Contended,
-    /// What has this text in a value is too large.
+    /// A transaction with [`POISON`] in a value is too large.
     Poisoned,
     /// Ranges of keys with [`SLOW`] in them are not answered.
     Slow,
@@ -51,11 +51,14 @@ const POISON: &[u8] = b"poison";
 const SLOW: &[u8] = b"slow";
 const SYNC: Duration = Duration::from_millis(50);
 
-/// A store in memory with a way to it.
+/// A store in memory, behind a simulated way to it.
 pub(crate) struct Far {
+    /// The store itself, without faults.
     near: Database,
     way: Mutex<Way>,
+    /// Commits that wait for the end of the fault.
     stuck: Mutex<Vec<(Transaction, Completion)>>,
+    /// With [`Way::Broken`], the commit that is carried out later.
     survives: Mutex<Option<Transaction>>,
     commits: AtomicU64,
     syncs: AtomicU64,
@@ -69,7 +72,7 @@ impl Far {
         Self::over(Database::memory())
     }
 
-    /// A way to this store, beside others.
+    /// Another way to a store that others use, too.
     pub(crate) fn over(near: Database) -> Arc<Self> {
         Arc::new(Self {
             near,
@@ -123,7 +126,7 @@ impl Far {
         *self.way.lock().unwrap()
     }
 
-    /// The read, if anybody answers.
+    /// Carries a read out unless the store does not answer.
     fn read<'a, T: Send + 'a>(
         &'a self,
         read: impl Future<Output = Result<T, StoreError>> + Send + 'a,
@@ -167,7 +170,7 @@ impl FarTransaction {
     }
 }
 
-// What is written was checked before it came here.
+// `Transaction` has checked keys and values, so these writes cannot fail.
 impl EngineTransaction for FarTransaction {
     fn read_version(&self) -> Reply<'_, StoreVersion> {
         self.far.read(self.near.read_version())
@@ -275,15 +278,6 @@ pub(crate) fn named(far: &Arc<Far>, name: &str) -> Server {
     Server::on(&far.database(), |config| config.pod = Some(name.into()))
 }
 
-/// Lets the store answer again when a test ends, because the server of a test that failed would wait for it for ever.
-struct Fine<'f>(&'f Far);
-
-impl Drop for Fine<'_> {
-    fn drop(&mut self) {
-        self.0.set(Way::Fine);
-    }
-}
-
 fn reason(client: &mut Client, qos: QoS, packet_id: u16, payload: &str) -> ReasonCode {
     client.send(&Packet::Publish(publish_qos(qos, packet_id, "kept/a", payload.as_bytes())));
     let kind = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
@@ -291,11 +285,11 @@ fn reason(client: &mut Client, qos: QoS, packet_id: u16, payload: &str) -> Reaso
 }
 
 #[test]
-fn new_publishes_are_refused_in_time_what_is_live_goes_on_and_all_recovers() {
+fn a_silent_store_refuses_publishes_in_time_live_messages_go_on_and_all_recovers() {
     for way in [Way::Away, Way::Stuck] {
         let far = Far::new();
         let server = pod(&far);
-        let _fine = Fine(&far);
+        let _mended = Mended(far.clone());
         subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::ExactlyOnce)]);
         let mut publisher = Client::open(&server, lasting(V5, "publisher"));
         let mut lives = Client::connect(&server, V5, "lives");
@@ -315,7 +309,7 @@ fn new_publishes_are_refused_in_time_what_is_live_goes_on_and_all_recovers() {
         three.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"again")));
         three.expect_close();
         assert_eq!(Client::refused(&server, lasting(V5, "new")).reason, ReasonCode::SERVER_UNAVAILABLE);
-        // Whether somebody elsewhere keeps what has a higher quality of service is in the store.
+        // QoS 0 needs no store. With a higher QoS only the store could say whether a session on another pod needs the message.
         assert!(!publisher.publish(publish("live", b"live")).is_error());
         assert_eq!(take(&mut lives).payload, b"live");
         let retained = Publish { retain: true, ..publish("live", b"not retained now") };
@@ -328,7 +322,7 @@ fn new_publishes_are_refused_in_time_what_is_live_goes_on_and_all_recovers() {
         far.set(Way::Fine);
         let mut stored = vec!["before"];
         if way == Way::Stuck {
-            // It was not refused while its commit could still happen.
+            // A message is not refused while its commit may still be carried out.
             assert_eq!(doubtful.recv_ack(PacketType::PubAck, id(1)).reason, ReasonCode::SUCCESS);
             stored.push("in doubt");
         }
@@ -345,17 +339,17 @@ fn new_publishes_are_refused_in_time_what_is_live_goes_on_and_all_recovers() {
 }
 
 #[test]
-fn a_qos_2_message_whose_commit_takes_long_is_there_once_also_when_its_publisher_asks_again() {
+fn a_qos_2_message_with_a_slow_commit_is_stored_once_although_its_publisher_resends_it() {
     let far = Far::new();
     let server = pod(&far);
-    let _fine = Fine(&far);
+    let _mended = Mended(far.clone());
     subscribe_and_leave(&server, V5, "reader", &[("kept/#", QoS::ExactlyOnce)]);
     let mut publisher = Client::open(&server, lasting(V5, "publisher"));
     far.set(Way::Stuck);
     let first = publish_qos(QoS::ExactlyOnce, 7, "kept/a", b"once");
     publisher.send(&Packet::Publish(first.clone()));
     publisher.ping();
-    // Longer than others wait for a refusal: whether it is stored is not known, so it is not said.
+    // Other publishes would be refused by now. The outcome of this commit is unknown, so the server says nothing.
     publisher.expect_silence(Duration::from_secs(4));
     publisher.cut();
     far.set(Way::Fine);
@@ -367,11 +361,11 @@ fn a_qos_2_message_whose_commit_takes_long_is_there_once_also_when_its_publisher
 }
 
 #[test]
-fn an_unsubscribe_that_cannot_be_stored_is_not_said_to_be_done() {
+fn an_unsubscribe_that_cannot_be_stored_is_not_acknowledged() {
     for version in [V311, V5] {
         let far = Far::new();
         let server = pod(&far);
-        let _fine = Fine(&far);
+        let _mended = Mended(far.clone());
         let mut ann = Client::open(&server, lasting(version, "ann"));
         ann.subscribe("kept/a", QoS::AtLeastOnce);
         far.set(Way::Away);
@@ -395,11 +389,11 @@ fn an_unsubscribe_that_cannot_be_stored_is_not_said_to_be_done() {
 }
 
 #[test]
-fn a_subscription_is_not_granted_without_what_is_retained_for_it() {
+fn a_subscription_whose_retained_messages_cannot_be_read_is_refused() {
     for version in [V311, V5] {
         let far = Far::new();
         let server = pod(&far);
-        let _fine = Fine(&far);
+        let _mended = Mended(far.clone());
         let mut publisher = Client::connect(&server, V5, "publisher");
         publisher.publish(Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, "here/a", b"kept") });
         let mut ann = Client::connect(&server, version, "ann");
@@ -410,7 +404,7 @@ fn a_subscription_is_not_granted_without_what_is_retained_for_it() {
             ReasonCode(ann.subscribe_all(&here, Properties::EMPTY).reasons[0])
         };
         assert!(subscribe(&mut ann).is_error(), "{version:?}");
-        // Nor is it there in silence; what was there before is.
+        // The refused subscription gets no messages, and the earlier one still does.
         publisher.publish(publish("here/b", b"not for ann"));
         publisher.publish(publish("other", b"live"));
         assert_eq!(take(&mut ann).payload, b"live");
@@ -422,11 +416,11 @@ fn a_subscription_is_not_granted_without_what_is_retained_for_it() {
 }
 
 #[test]
-fn what_is_asked_again_because_an_answer_was_lost_is_done_once() {
+fn requests_repeated_after_a_lost_answer_are_carried_out_once() {
     for version in [V311, V5] {
         let far = Far::new();
         let server = pod(&far);
-        let _fine = Fine(&far);
+        let _mended = Mended(far.clone());
         subscribe_and_leave(&server, version, "reader", &[("t/#", QoS::ExactlyOnce)]);
         far.set(Way::Loses);
         let mut expected = Vec::new();
@@ -458,7 +452,7 @@ fn what_is_asked_again_because_an_answer_was_lost_is_done_once() {
 }
 
 #[test]
-fn nobody_is_taken_for_dead_because_the_store_was_away() {
+fn a_store_that_was_away_makes_no_pod_count_as_dead() {
     for way in [Way::Away, Way::Stuck] {
         let far = Far::new();
         let pods = ["one", "two", "three"].map(|name| named(&far, name));
@@ -468,7 +462,7 @@ fn nobody_is_taken_for_dead_because_the_store_was_away() {
             Client::open(pod, millrace_mqtt::Connect { will: Some(last), ..lasting(V5, name) })
         };
         let mut lives: Vec<Client> = pods.iter().zip(["ann", "bob", "cid"]).map(join).collect();
-        // They say that they are alive.
+        // Time for the pods to renew their leases.
         lives[0].expect_silence(Duration::from_secs(1));
         far.set(way);
         // Longer than a lease.
@@ -489,7 +483,7 @@ fn nobody_is_taken_for_dead_because_the_store_was_away() {
 }
 
 #[test]
-fn a_message_whose_commit_survives_a_failure_of_the_disk_reaches_those_who_are_there_once() {
+fn a_message_whose_commit_survives_a_disk_failure_reaches_online_subscribers_once() {
     let far = Far::new();
     let server = Server::on(&far.database(), |_| {});
     let mut reader = Client::open(&server, lasting(V5, "reader"));
@@ -500,7 +494,7 @@ fn a_message_whose_commit_survives_a_failure_of_the_disk_reaches_those_who_are_t
     let first = publish_qos(QoS::ExactlyOnce, 7, "kept/a", b"once");
     publisher.send(&Packet::Publish(first));
     eventually(|| far.survives.lock().unwrap().is_some(), || "nothing is committed".into());
-    // What comes meanwhile is refused.
+    // Messages published meanwhile are refused.
     let refused = reason(&mut other, QoS::ExactlyOnce, 1, "refused");
     assert_eq!(refused, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
     far.set(Way::Fine);
@@ -542,7 +536,7 @@ fn a_message_that_cannot_be_written_is_refused_alone_and_found_by_halves() {
     assert_eq!(texts(&rest(&server, &mut offline, "kept/c")), expected);
 }
 
-/// The way is fine at the end of a test, also of one that fails: servers end only after their reads.
+/// Ends the fault when a test ends or fails, because a server stops only after its reads and commits.
 pub(crate) struct Mended(pub(crate) Arc<Far>);
 
 impl Drop for Mended {
@@ -553,17 +547,16 @@ impl Drop for Mended {
 
 #[test]
 fn pages_of_sessions_do_not_wait_for_retained_messages_of_others() {
-    // More than the store has threads that read.
+    // More than the threads that read from the store.
     const SUBSCRIBERS: u64 = 6;
     let far = Far::new();
     let server = pod(&far);
-    let _fine = Fine(&far);
+    let _mended = Mended(far.clone());
     subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
     let mut publisher = Client::open(&server, lasting(V5, "publisher"));
     assert_eq!(reason(&mut publisher, QoS::AtLeastOnce, 1, "text"), ReasonCode::SUCCESS);
     let retained = Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 2, "slow/a", b"retained") };
     assert_eq!(publisher.publish(retained), ReasonCode::SUCCESS);
-    let _mended = Mended(far.clone());
     far.set(Way::Slow);
     let mut subscribers: Vec<Client> = (0..SUBSCRIBERS).map(|_| ask(&server, &mut publisher)).collect();
     eventually(|| far.slow.load(Ordering::Relaxed) > 0, || "no retained messages are read".into());
@@ -600,11 +593,10 @@ fn take_suback(client: &mut Client) {
 fn no_retained_messages_are_read_for_sessions_that_have_ended() {
     let far = Far::new();
     let server = pod(&far);
-    let _fine = Fine(&far);
+    let _mended = Mended(far.clone());
     subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
     let mut publisher = Client::open(&server, lasting(V5, "publisher"));
     let before = metric(&server, "millrace_connections_open", "");
-    let _mended = Mended(far.clone());
     far.set(Way::Slow);
     let mut first = ask(&server, &mut publisher);
     eventually(|| far.slow.load(Ordering::Relaxed) > 0, || "no retained messages are read".into());
@@ -616,7 +608,7 @@ fn no_retained_messages_are_read_for_sessions_that_have_ended() {
     eventually(|| connections() == before + 1, || format!("{} connections", connections()));
     far.set(Way::Fine);
     take_suback(&mut first);
-    // Its turn comes after those of the sessions that have ended.
+    // Its retained messages are read after those of the ended sessions would have been.
     let mut last = ask(&server, &mut publisher);
     take_suback(&mut last);
     let read = far.slow.load(Ordering::Relaxed) - read;
@@ -627,7 +619,7 @@ fn no_retained_messages_are_read_for_sessions_that_have_ended() {
 fn pages_of_retained_messages_that_fail_become_smaller_and_a_subscribe_is_refused_in_the_end() {
     let far = Far::new();
     let server = pod(&far);
-    let _fine = Fine(&far);
+    let _mended = Mended(far.clone());
     let mut publisher = Client::connect(&server, V5, "publisher");
     let topics: Vec<String> = (0..40).map(|number| format!("slow/{number:02}")).collect();
     for topic in &topics {
@@ -665,7 +657,7 @@ fn pages_of_retained_messages_that_fail_become_smaller_and_a_subscribe_is_refuse
 fn transactions_that_conflict_are_counted_and_timed_to_their_commit() {
     let far = Far::new();
     let server = pod(&far);
-    let _fine = Fine(&far);
+    let _mended = Mended(far.clone());
     subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
     let mut publisher = Client::open(&server, lasting(V5, "publisher"));
     let transactions = || metric(&server, "millrace_store_transaction_seconds_count", "");

@@ -12,9 +12,9 @@ use millrace_layers::{LayerError, Store, accounts};
 use millrace_mqtt::{Packet, QoS, ReasonCode, Version};
 use millrace_storage::{Database, Read, Transaction, block_on};
 
-use crate::access::{bob, change, managed, put, refused, with};
+use crate::access::{bob, change, connect_as, put, refused, with_access};
 use crate::common::{Client, Server, connect, publish_qos};
-use crate::limits::told;
+use crate::limits::incidents_of;
 use crate::region::three;
 use crate::tools::{ended, eventually, metric};
 
@@ -57,12 +57,12 @@ fn ban(database: &Database, id: u64, name: &str, ban: &Ban) {
 
 #[test]
 fn clients_come_in_pages_in_order_and_by_what_id_or_user_begins_with() {
-    let (database, id) = managed(&Access { anonymous: true, ..Access::default() });
+    let (database, id) = with_access(&Access { anonymous: true, ..Access::default() });
     put(&database, id, &bob(vec![]));
     let server = Server::on(&database, |config| config.threads = 3);
     let names: Vec<String> = (0..25).map(|number| format!("c{number:02}")).collect();
     let clients: Vec<Client> = names.iter().map(|name| Client::connect(&server, Version::V5, name)).collect();
-    let mut bob = Client::open(&server, with("bob", "right"));
+    let mut bob = Client::open(&server, connect_as("bob", "right"));
     bob.subscribe("a/#", QoS::AtLeastOnce);
 
     let (mut seen, mut after) = (Vec::new(), None);
@@ -167,7 +167,7 @@ fn connected(server: &Server, name: &str) -> std::net::TcpStream {
 
 #[test]
 fn who_is_banned_is_closed_and_does_not_come_back_until_the_ban_ends() {
-    let (database, id) = managed(&Access { anonymous: true, ..Access::default() });
+    let (database, id) = with_access(&Access { anonymous: true, ..Access::default() });
     put(&database, id, &bob(vec![]));
     let server = Server::on(&database, |config| config.threads = 2);
     let address = || "127.0.0.0/8".to_owned();
@@ -176,11 +176,11 @@ fn who_is_banned_is_closed_and_does_not_come_back_until_the_ban_ends() {
         Ban { user: Some("bob".into()), ..Ban::default() },
         Ban { address: Some(address()), ..Ban::default() },
     ] {
-        let mut client = Client::open(&server, with("bob", "right"));
+        let mut client = Client::open(&server, connect_as("bob", "right"));
         let mut other = of.address.is_none().then(|| Client::connect(&server, Version::V5, "other"));
         ban(&database, id, "b", &of);
         client.expect_disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
-        assert_eq!(refused(&server, with("bob", "right")), ReasonCode::BANNED.0, "{of:?}");
+        assert_eq!(refused(&server, connect_as("bob", "right")), ReasonCode::BANNED.0, "{of:?}");
         if let Some(other) = &mut other {
             other.ping();
         }
@@ -191,7 +191,7 @@ fn who_is_banned_is_closed_and_does_not_come_back_until_the_ban_ends() {
     }
     assert_eq!(ended(&server, "banned"), 3);
     assert!(metric(&server, "millrace_connects_refused_total", "reason=\"banned\"") >= 3);
-    let incidents = told(&database, id, Kind::ConnectRefused);
+    let incidents = incidents_of(&database, id, Kind::ConnectRefused);
     let of_bob = incidents.iter().find(|incident| incident.reason.contains("banned"));
     assert_eq!(of_bob.and_then(|incident| incident.client_id.as_deref()), Some("c1"), "{incidents:?}");
 }
@@ -199,7 +199,7 @@ fn who_is_banned_is_closed_and_does_not_come_back_until_the_ban_ends() {
 /// The reason of the CONNACK that bob gets.
 fn answer_of(server: &Server) -> u8 {
     let mut client = Client::raw(server);
-    client.send(&Packet::Connect(with("bob", "right")));
+    client.send(&Packet::Connect(connect_as("bob", "right")));
     client.recv_connack().reason.0
 }
 
@@ -244,7 +244,7 @@ fn end_broker(database: &Database, id: u64, is_deleted: bool) {
 fn a_broker_that_is_deleted_or_suspended_has_no_clients_on_any_pod() {
     for is_deleted in [false, true] {
         for access in [Some(Access { anonymous: true, ..Access::default() }), None] {
-            let (database, id) = access.map_or_else(with_default, |access| managed(&access));
+            let (database, id) = access.map_or_else(with_default, |access| with_access(&access));
             let pods =
                 ["one", "two"].map(|name| Server::on(&database, |config| config.pod = Some(name.into())));
             let mut clients: Vec<_> = pods

@@ -12,7 +12,7 @@ use millrace_storage::{Database, Transaction};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 
-use crate::access::{answer, change, managed, refused, signed_token, with};
+use crate::access::{change, connack, connect_as, refused, signed_token, with_access};
 use crate::common::{Client, Server, connect};
 use crate::service::{Service, edge, http, ok, useless};
 use crate::tools::{eventually, metric};
@@ -44,7 +44,7 @@ impl Key {
 
 /// A broker that takes tokens of an issuer with this URL.
 fn trusting(url: &str) -> Database {
-    let (database, id) = managed(&Access { tokens: true, ..Access::default() });
+    let (database, id) = with_access(&Access { tokens: true, ..Access::default() });
     let issuer = JwtIssuer {
         name: "i".into(),
         algorithms: vec![JwtAlgorithm::Es256],
@@ -60,7 +60,7 @@ fn fetches(server: &Server, result: &str) -> u64 {
 }
 
 fn v3<'a>(user: &'a str, password: &'a str) -> Connect<'a> {
-    Connect { version: Version::V311, ..with(user, password) }
+    Connect { version: Version::V311, ..connect_as(user, password) }
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn many_clients_wait_for_one_fetch_of_the_keys() {
     let token = key.token("ann");
     let enter = |n| {
         let (id, mut client) = (format!("c{n}"), Client::raw(&server));
-        let request = Connect { client_id: &id, ..with("ann", &token) };
+        let request = Connect { client_id: &id, ..connect_as("ann", &token) };
         client.send(&Packet::Connect(request));
         client
     };
@@ -80,13 +80,13 @@ fn many_clients_wait_for_one_fetch_of_the_keys() {
     let waiting = || metric(&server, "millrace_key_set_waiting", "");
     eventually(|| waiting() == 100, || format!("{} wait", waiting()));
     // Nobody else is held up.
-    assert_eq!(refused(&server, with("ann", "password")), 0x86);
+    assert_eq!(refused(&server, connect_as("ann", "password")), 0x86);
     drop(gate);
     clients.extend((100..1_000).map(enter));
     for client in &mut clients {
         assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS);
     }
-    Client::open(&server, with("ann", &token)).disconnect();
+    Client::open(&server, connect_as("ann", &token)).disconnect();
     assert_eq!((service.asked(), fetches(&server, "fetched"), waiting()), (1, 1, 0));
 }
 
@@ -97,10 +97,10 @@ fn tokens_with_other_keys_are_refused_and_cause_no_more_fetches() {
     let service = Service::start(move |_| ok(&jwks));
     let server = edge(&trusting(&service.url()));
     for _ in 0..3 {
-        assert_eq!(refused(&server, with("ann", &same_name.token("ann"))), 0x87);
-        assert_eq!(refused(&server, with("ann", &other.token("ann"))), 0x87);
+        assert_eq!(refused(&server, connect_as("ann", &same_name.token("ann"))), 0x87);
+        assert_eq!(refused(&server, connect_as("ann", &other.token("ann"))), 0x87);
     }
-    Client::open(&server, with("ann", &key.token("ann"))).disconnect();
+    Client::open(&server, connect_as("ann", &key.token("ann"))).disconnect();
     assert_eq!(service.asked(), 1);
 }
 
@@ -112,7 +112,7 @@ fn a_new_key_is_found_and_counts_when_its_server_is_gone() {
     let says = said.clone();
     let service = Service::start(move |_| says.lock().unwrap().clone());
     let server = edge(&trusting(&service.url()));
-    let enters = |key: &Key| answer(&server, with("ann", &key.token("ann"))) == 0;
+    let enters = |key: &Key| connack(&server, connect_as("ann", &key.token("ann"))) == 0;
     assert!(enters(&old));
     *said.lock().unwrap() = ok(&new.jwks());
     let mut attempts = 0;
@@ -134,7 +134,7 @@ fn without_keys_clients_are_told_to_come_again_and_the_reason_is_counted() {
     for (answer, reason) in useless().into_iter().filter(|(_, reason)| *reason != "timeout") {
         let service = Service::start(move |_| answer.clone());
         let server = edge(&trusting(&service.url()));
-        assert_eq!(refused(&server, with("ann", &token)), 0x88, "{reason}");
+        assert_eq!(refused(&server, connect_as("ann", &token)), 0x88, "{reason}");
         assert_eq!(Client::refused(&server, v3("ann", &token)).reason.0, 3, "{reason}");
         let reason = if reason == "body" { "invalid" } else { reason };
         assert_eq!((fetches(&server, reason), service.asked()), (1, 1), "{reason}");
@@ -154,7 +154,7 @@ fn keys_are_not_fetched_where_they_must_not_be() {
         ("http://169.254.169.254/latest/meta-data/".into(), "forbidden"),
     ] {
         let server = Server::on(&trusting(&url), |_| {});
-        assert_eq!(refused(&server, with("ann", &token)), 0x88, "{url}");
+        assert_eq!(refused(&server, connect_as("ann", &token)), 0x88, "{url}");
         assert_eq!(fetches(&server, reason), 1, "{url}");
     }
 }
@@ -165,7 +165,7 @@ fn a_server_that_stops_does_not_wait_for_keys() {
     let server = edge(&trusting(&service.url()));
     let mut client = Client::raw(&server);
     let token = Key::new("1").token("ann");
-    client.send(&Packet::Connect(with("ann", &token)));
+    client.send(&Packet::Connect(connect_as("ann", &token)));
     eventually(|| service.asked() == 1, || "nobody asks".into());
     Client::refused(&server, connect(Version::V5, "other"));
     drop(server);

@@ -11,7 +11,7 @@ use millrace_mqtt::{
 };
 use millrace_storage::{Database, Transaction, block_on};
 
-use crate::access::{change, managed};
+use crate::access::{change, with_access};
 use crate::common::{Client, Server, connect, id, list, properties, publish, publish_qos, will};
 use crate::region::Net;
 use crate::steps::{VERSIONS, come_back, is_present, lasting, leave};
@@ -33,7 +33,7 @@ fn broker(broker: BrokerLimits) -> Limits {
 
 /// A server whose broker has these limits.
 fn limited(limits: Limits) -> (Server, Database, u64) {
-    let (database, id) = managed(&access(limits));
+    let (database, id) = with_access(&access(limits));
     (Server::on(&database, |_| {}), database, id)
 }
 
@@ -47,15 +47,15 @@ fn reached(server: &Server, limit: &str) -> u64 {
     metric(server, "millrace_limits_reached_total", &format!("limit=\"{limit}\""))
 }
 
-/// What the tenant is told, the latest first, once there is one of this kind.
-pub(crate) fn told(database: &Database, id: u64, kind: Kind) -> Vec<IncidentRecord> {
+/// The incidents of a kind that the tenant can read, the latest first. Waits for the first one.
+pub(crate) fn incidents_of(database: &Database, id: u64, kind: Kind) -> Vec<IncidentRecord> {
     let store = Store::new(database.clone());
     let wanted = IncidentSearch { kind: Some(kind), ..IncidentSearch::default() };
     let read = || {
         let page = store.run(async |tx| incidents::page(&tx, id, wanted, None, 100).await);
         block_on(page).unwrap().0.into_iter().map(|(_, incident)| incident).collect::<Vec<_>>()
     };
-    eventually(|| !read().is_empty(), || format!("the tenant is not told of {kind:?}"));
+    eventually(|| !read().is_empty(), || format!("the tenant has no incident {kind:?}"));
     read()
 }
 
@@ -102,8 +102,11 @@ fn a_publisher_over_a_rate_waits_and_nothing_is_lost() {
             });
             assert!(reached(&server, name) > before, "{name} {qos:?}\n{}", counted(&server));
         }
-        let told = told(&database, id, Kind::LimitReached);
-        assert_eq!((told[0].what.as_deref(), told[0].client_id.as_deref()), (Some(name), Some("publisher")));
+        let incidents = incidents_of(&database, id, Kind::LimitReached);
+        assert_eq!(
+            (incidents[0].what.as_deref(), incidents[0].client_id.as_deref()),
+            (Some(name), Some("publisher"))
+        );
     }
 }
 
@@ -168,7 +171,7 @@ fn a_packet_over_the_clients_limit_ends_its_connection() {
         }
     }
     assert_eq!(reached(&server, "client.packet_bytes"), 2);
-    assert_eq!(told(&database, id, Kind::LimitReached)[0].client_id.as_deref(), Some("ann"));
+    assert_eq!(incidents_of(&database, id, Kind::LimitReached)[0].client_id.as_deref(), Some("ann"));
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn a_client_id_that_connects_too_often_is_told_to_come_later() {
     }
     assert_eq!(answer(&server, connect(V5, "another")).1, 0);
     assert_eq!(
-        told(&database, broker, Kind::LimitReached)[0].what.as_deref(),
+        incidents_of(&database, broker, Kind::LimitReached)[0].what.as_deref(),
         Some("client.connects_per_min")
     );
 }
@@ -278,8 +281,8 @@ fn the_oldest_messages_of_a_queue_over_its_limit_go_and_the_tenant_is_told() {
     let (server, database, id) =
         limited(client(ClientLimits { queue_messages: Some(4), ..Default::default() }));
     assert_eq!(left(&server, V311, 6), [6, 7, 8, 9]);
-    assert_eq!(told(&database, id, Kind::LimitReached)[0].what.as_deref(), Some("client.queue"));
-    assert_eq!(told(&database, id, Kind::MessagesDropped)[0].client_id.as_deref(), Some("ann"));
+    assert_eq!(incidents_of(&database, id, Kind::LimitReached)[0].what.as_deref(), Some("client.queue"));
+    assert_eq!(incidents_of(&database, id, Kind::MessagesDropped)[0].client_id.as_deref(), Some("ann"));
 }
 
 #[test]
@@ -298,7 +301,7 @@ fn all_queues_of_a_broker_together_keep_so_many_bytes() {
 #[test]
 fn the_tenant_sees_what_was_refused_and_the_true_reason() {
     let rules = vec![Rule::new(Effect::Allow, Action::Publish, "mine")];
-    let (database, id) = managed(&Access { rules, ..access(Limits::default()) });
+    let (database, id) = with_access(&Access { rules, ..access(Limits::default()) });
     let server = Server::on(&database, |_| {});
     let with = Connect { user_name: Some("eve"), password: Some(b"guess"), ..connect(V5, "c1") };
     for _ in 0..3 {
@@ -312,21 +315,21 @@ fn the_tenant_sees_what_was_refused_and_the_true_reason() {
         client.subscribe_all(&[("all/#", SubscribeOptions::default())], Properties::EMPTY).reasons,
         [0x87]
     );
-    let refused = told(&database, id, Kind::ConnectRefused);
+    let refused = incidents_of(&database, id, Kind::ConnectRefused);
     assert_eq!((refused[0].client_id.as_deref(), refused[0].user.as_deref()), (Some("c1"), Some("eve")));
     assert!(refused[0].reason.contains("the password is wrong"), "{refused:?}");
     let topics = || -> Vec<_> {
-        told(&database, id, Kind::PublishRefused).into_iter().filter_map(|one| one.what).collect()
+        incidents_of(&database, id, Kind::PublishRefused).into_iter().filter_map(|one| one.what).collect()
     };
     eventually(|| topics().len() == 2, || format!("{:?}", topics()));
     assert!(topics().contains(&"theirs/0".into()), "{:?}", topics());
-    assert_eq!(told(&database, id, Kind::SubscribeRefused)[0].what.as_deref(), Some("all/#"));
+    assert_eq!(incidents_of(&database, id, Kind::SubscribeRefused)[0].what.as_deref(), Some("all/#"));
 }
 
 #[test]
 fn pods_share_what_a_broker_may_have() {
     let limits = BrokerLimits { connections: Some(2), subscriptions: Some(1), ..Default::default() };
-    let (database, _) = managed(&access(broker(limits)));
+    let (database, _) = with_access(&access(broker(limits)));
     let pods = ["one", "two"].map(|name| Net::Absent.pod(&database, name, 2));
     let mut ann = Client::connect(&pods[0], V5, "ann");
     let mut bob = Client::connect(&pods[0], V5, "bob");
@@ -356,7 +359,7 @@ fn pods_share_what_a_broker_may_have() {
 fn pods_share_a_rate_and_nothing_is_lost() {
     const COUNT: u64 = 150;
     let (database, _) =
-        managed(&access(broker(BrokerLimits { publishes_per_s: Some(100), ..Default::default() })));
+        with_access(&access(broker(BrokerLimits { publishes_per_s: Some(100), ..Default::default() })));
     let pods = ["one", "two"].map(|name| Net::Absent.pod(&database, name, 1));
     std::thread::scope(|scope| {
         for (pod, name) in pods.iter().zip(["one", "two"]) {
@@ -377,7 +380,7 @@ fn pods_share_a_rate_and_nothing_is_lost() {
 
 #[test]
 fn a_broker_with_as_many_stored_sessions_as_it_may_have_refuses_others_until_one_expires() {
-    let (database, id) = managed(&access(Limits::default()));
+    let (database, id) = with_access(&access(Limits::default()));
     let server = Server::on(&database, |config| config.limits.stored_sessions_per_broker_max = 1);
     let expiring = |name| {
         let expiry = [Property::SessionExpiryInterval(2)];
@@ -398,8 +401,11 @@ fn a_broker_with_as_many_stored_sessions_as_it_may_have_refuses_others_until_one
     leave_it(Connect { clean_start: true, ..expiring("first") });
     assert!(reached(&server, "broker.stored_sessions") == 2);
     assert_eq!(metric(&server, "millrace_connects_refused_total", "reason=\"stored_quota\""), 2);
-    let told = told(&database, id, Kind::LimitReached);
-    assert!(told.iter().any(|incident| incident.client_id.as_deref() == Some("second")), "{told:?}");
+    let incidents = incidents_of(&database, id, Kind::LimitReached);
+    assert!(
+        incidents.iter().any(|incident| incident.client_id.as_deref() == Some("second")),
+        "{incidents:?}"
+    );
     let mut second = None;
     let comes_in = || {
         let (client, reason) = answer(&server, lasting(V5, "second"));
@@ -412,7 +418,7 @@ fn a_broker_with_as_many_stored_sessions_as_it_may_have_refuses_others_until_one
 #[test]
 fn a_broker_whose_wills_take_as_many_bytes_as_they_may_refuses_larger_ones() {
     const WILL: usize = 10_000;
-    let (database, _) = managed(&access(Limits::default()));
+    let (database, _) = with_access(&access(Limits::default()));
     let server = Server::on(&database, |config| config.limits.will_bytes_per_broker_max = 3 * WILL as u64);
     let payload = vec![7; WILL];
     let delay = [Property::WillDelayInterval(3600)];

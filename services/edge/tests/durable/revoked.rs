@@ -1,15 +1,15 @@
-//! Subscriptions that the rules of their client do not allow any more.
+//! A change of rules ends the subscriptions that it no longer allows, of connected clients and of offline sessions.
 
 use millrace_access::model::{Access, Action};
 use millrace_mqtt::{Connect, Packet, Property, QoS, Version};
 use millrace_storage::Database;
 
-use crate::access::{allow, bob, managed, put};
+use crate::access::{allow, bob, put, with_access};
 use crate::common::{Client, Server, connect, properties, publish_qos};
 use crate::tools::{eventually, metric};
 
 fn set_up() -> (Database, u64) {
-    let (database, id) = managed(&Access::default());
+    let (database, id) = with_access(&Access::default());
     put(&database, id, &bob(vec![]));
     (database, id)
 }
@@ -20,8 +20,8 @@ fn open(server: &Server, id: &'static str, clean_start: bool, expiry_s: u32) -> 
     Client::open(server, Connect { user_name: Some("bob"), password: Some(b"right"), ..connect })
 }
 
-/// What bob may subscribe to from now on; everything may be published.
-fn only(database: &Database, id: u64, filters: &[&str]) {
+/// From now on, bob may subscribe to these filters alone; he may publish to every topic.
+fn allow_only(database: &Database, id: u64, filters: &[&str]) {
     let mut rules = vec![allow(Action::Publish, "#")];
     rules.extend(filters.iter().map(|filter| allow(Action::Subscribe, filter)));
     put(database, id, &bob(rules));
@@ -31,7 +31,7 @@ fn send(publisher: &mut Client, topic: &'static str) {
     publisher.publish(publish_qos(QoS::AtLeastOnce, 7, topic, b"x"));
 }
 
-/// Topics of the messages that wait for a client, up to one to "end".
+/// Receives and acknowledges messages until one to `end`; returns the topics of those before it.
 fn received(client: &mut Client) -> Vec<&'static str> {
     let mut topics = Vec::new();
     loop {
@@ -46,7 +46,7 @@ fn received(client: &mut Client) -> Vec<&'static str> {
     }
 }
 
-fn revoked(server: &Server) -> bool {
+fn has_revoked(server: &Server) -> bool {
     metric(server, "millrace_subscriptions_revoked_total", "") > 0
 }
 
@@ -60,8 +60,8 @@ fn a_subscription_that_is_not_allowed_any_more_ends_at_once() {
         for filter in ["a/#", "b", "$share/g/a/x", "end"] {
             client.subscribe(filter, QoS::AtLeastOnce);
         }
-        only(&database, id, &["b", "end"]);
-        eventually(|| revoked(&server), || "nothing is revoked".into());
+        allow_only(&database, id, &["b", "end"]);
+        eventually(|| has_revoked(&server), || "nothing is revoked".into());
         for topic in ["a/x", "b", "end"] {
             send(&mut publisher, topic);
         }
@@ -70,10 +70,10 @@ fn a_subscription_that_is_not_allowed_any_more_ends_at_once() {
         drop(client);
         let mut client = open(&server, "sub", false, expiry_s);
         if expiry_s > 0 {
-            only(&database, id, &["#"]);
+            allow_only(&database, id, &["#"]);
             eventually(
                 || client.subscribe_all(&[("c", Default::default())], properties(&[])).reasons == [0],
-                || "the rules have not come".into(),
+                || "the new rules are not in force".into(),
             );
             for topic in ["a/x", "b", "end"] {
                 send(&mut publisher, topic);
@@ -84,7 +84,7 @@ fn a_subscription_that_is_not_allowed_any_more_ends_at_once() {
 }
 
 #[test]
-fn a_session_comes_back_to_what_is_allowed_by_then() {
+fn a_resumed_session_has_only_the_subscriptions_still_allowed() {
     let (database, id) = set_up();
     let server = Server::on(&database, |_| {});
     let mut client = open(&server, "sub", true, 60);
@@ -92,7 +92,7 @@ fn a_session_comes_back_to_what_is_allowed_by_then() {
         client.subscribe(filter, QoS::AtLeastOnce);
     }
     client.disconnect();
-    only(&database, id, &["b", "end"]);
+    allow_only(&database, id, &["b", "end"]);
     let mut publisher = open(&server, "pub", true, 0);
     for topic in ["a", "b"] {
         send(&mut publisher, topic);
@@ -100,7 +100,7 @@ fn a_session_comes_back_to_what_is_allowed_by_then() {
     // Wait until the server applies the new rules to a client that connects.
     eventually(
         || publisher.subscribe_all(&[("a", Default::default())], properties(&[])).reasons == [0x87],
-        || "the rules have not come".into(),
+        || "the new rules are not in force".into(),
     );
     let mut client = open(&server, "sub", false, 60);
     for topic in ["a", "end"] {

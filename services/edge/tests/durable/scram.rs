@@ -12,7 +12,7 @@ use millrace_mqtt::{
 use millrace_storage::Database;
 use ring::{digest, hmac, pbkdf2};
 
-use crate::access::{allow, bob, managed, puback, put, refused};
+use crate::access::{allow, bob, puback, put, refused, with_access};
 use crate::common::{Client, Server, connect, disconnect, list, properties, publish, will};
 use crate::tools::metric;
 
@@ -178,7 +178,7 @@ fn bob_with(rules: Vec<millrace_access::model::Rule>) -> Credential {
 
 /// A broker with the user bob.
 fn with_bob(access: &Access) -> (Database, u64) {
-    let (database, id) = managed(access);
+    let (database, id) = with_access(access);
     put(&database, id, &bob_with(vec![]));
     (database, id)
 }
@@ -191,7 +191,7 @@ fn server() -> (Server, Database, u64) {
 #[test]
 fn a_client_is_let_in_by_its_proof_and_believes_the_server() {
     //= [MQTT-4.12.0-2] [MQTT-4.12.0-5] [MQTT-3.15.2-1] v5
-    let (database, id) = managed(&Access { passwords: false, ..Access::default() });
+    let (database, id) = with_access(&Access { passwords: false, ..Access::default() });
     put(&database, id, &bob_with(vec![allow(Action::Publish, "of/%u")]));
     let server = Server::on(&database, |_| {});
     let (mut client, connack, scram) = log_in(&server, right(), |_| {});

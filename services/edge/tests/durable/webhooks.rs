@@ -8,7 +8,9 @@ use millrace_layers::accounts;
 use millrace_mqtt::{Connect, Packet, ReasonCode, Version};
 use millrace_storage::{Database, Transaction};
 
-use crate::access::{allow, bob, certificate, change, managed, puback, put, refused, through_gateway, with};
+use crate::access::{
+    allow, bob, certificate, change, connect_as, puback, put, refused, through_gateway, with_access,
+};
 use crate::common::{Client, Server, connect};
 use crate::service::{Asked, Service, edge, ok, useless};
 use crate::tools::{eventually, metric};
@@ -18,7 +20,7 @@ const ALLOW: &str = r#"{"result":"allow"}"#;
 fn asking(url: &str, change: impl FnOnce(&mut WebhookAuth)) -> (Database, u64) {
     let mut webhook = WebhookAuth { url: url.into(), ..WebhookAuth::default() };
     change(&mut webhook);
-    managed(&Access { webhook: Some(webhook), ..Access::default() })
+    with_access(&Access { webhook: Some(webhook), ..Access::default() })
 }
 
 fn questions(server: &Server, result: &str) -> u64 {
@@ -49,13 +51,13 @@ fn an_allowed_client_has_the_user_and_the_rules_of_the_response() {
     let own = Credential { user: "pump-7".into(), ..bob(vec![allow(Action::Publish, "own")]) };
     put(&database, id, &own);
     let server = edge(&database);
-    let mut client = Client::open(&server, with("eve", "any"));
+    let mut client = Client::open(&server, connect_as("eve", "any"));
     for (topic, reason) in [("of/pump-7", 0x10), ("own", 0x10), ("g", 0x10), ("of/eve", 0x87)] {
         assert_eq!(puback(&mut client, topic), reason, "{topic}");
     }
     // Who has a credential is not asked about.
-    assert_eq!(refused(&server, with("pump-7", "wrong")), 0x86);
-    Client::open(&server, with("pump-7", "right")).disconnect();
+    assert_eq!(refused(&server, connect_as("pump-7", "wrong")), 0x86);
+    Client::open(&server, connect_as("pump-7", "right")).disconnect();
     assert_eq!((service.asked(), questions(&server, "allowed")), (1, 1));
 }
 
@@ -66,7 +68,7 @@ fn the_question_says_who_wants_to_enter_and_is_signed() {
         (webhook.signing_key, webhook.cache_s) = (Some("a key of theirs".into()), 0);
     });
     let server = edge(&database);
-    let mut client = Client::open(&server, with("eve", "any"));
+    let mut client = Client::open(&server, connect_as("eve", "any"));
     let own = client.stream().local_addr().unwrap();
     client.ping();
     Client::open(&server, Connect { client_id: "", ..connect(Version::V5, "") }).disconnect();
@@ -96,7 +98,7 @@ fn the_question_says_who_wants_to_enter_and_is_signed() {
 fn the_question_has_the_user_of_the_certificate_and_the_address_that_the_gateway_says() {
     let (service, asked) = listening(ALLOW);
     let webhook = WebhookAuth { url: service.url(), ..WebhookAuth::default() };
-    let (database, id) = managed(&Access {
+    let (database, id) = with_access(&Access {
         webhook: Some(webhook),
         certificates: CertificateUse::Additional,
         ..Access::default()
@@ -118,15 +120,15 @@ fn an_answer_is_remembered_for_the_same_client() {
     let (service, _) = listening(ALLOW);
     let server = edge(&asking(&service.url(), |_| {}).0);
     for _ in 0..3 {
-        Client::open(&server, with("eve", "any")).disconnect();
+        Client::open(&server, connect_as("eve", "any")).disconnect();
     }
     assert_eq!((service.asked(), questions(&server, "remembered")), (1, 2));
-    Client::open(&server, with("eve", "other")).disconnect();
+    Client::open(&server, connect_as("eve", "other")).disconnect();
     assert_eq!(service.asked(), 2);
     let (service, _) = listening(r#"{"result":"deny"}"#);
     let server = edge(&asking(&service.url(), |_| {}).0);
     for _ in 0..3 {
-        assert_eq!(refused(&server, with("eve", "any")), 0x87);
+        assert_eq!(refused(&server, connect_as("eve", "any")), 0x87);
     }
     assert_eq!((service.asked(), questions(&server, "refused")), (1, 1));
 }
@@ -139,12 +141,12 @@ fn the_same_question_is_asked_once_at_a_time_and_others_are_not_held_up() {
     let server = edge(&database);
     let enter = |_| {
         let mut client = Client::raw(&server);
-        client.send(&Packet::Connect(with("eve", "any")));
+        client.send(&Packet::Connect(connect_as("eve", "any")));
         client
     };
     let mut clients: Vec<Client> = (0..10).map(enter).collect();
     eventually(|| questions(&server, "shared") == 9, || "they do not wait".into());
-    Client::open(&server, Connect { client_id: "bob", ..with("bob", "right") }).disconnect();
+    Client::open(&server, Connect { client_id: "bob", ..connect_as("bob", "right") }).disconnect();
     eventually(|| service.asked() == 1, || "the service is not asked".into());
     assert_eq!(metric(&server, "millrace_webhook_questions", ""), 1);
     drop(gate);
@@ -159,15 +161,15 @@ fn when_the_service_fails_clients_are_told_to_come_again_and_the_reason_is_count
     for (answer, reason) in useless() {
         let service = Service::start(move |_| answer.clone());
         let server = edge(&asking(&service.url(), |webhook| webhook.timeout_ms = 1_000).0);
-        assert_eq!(refused(&server, with("eve", "any")), 0x88, "{reason}");
-        let v3 = Connect { version: Version::V311, ..with("eve", "any") };
+        assert_eq!(refused(&server, connect_as("eve", "any")), 0x88, "{reason}");
+        let v3 = Connect { version: Version::V311, ..connect_as("eve", "any") };
         assert_eq!(Client::refused(&server, v3).reason.0, 3, "{reason}");
         let reason = if ["body", "status"].contains(&reason) { "answer" } else { reason };
         assert_eq!((questions(&server, reason), service.asked()), (2, 2), "{reason}");
         assert_eq!(metric(&server, "millrace_connects_refused_total", "webhook_failed"), 2);
     }
     let server = Server::on(&asking("http://127.0.0.1:1/", |_| {}).0, |_| {});
-    assert_eq!(refused(&server, with("eve", "any")), 0x88);
+    assert_eq!(refused(&server, connect_as("eve", "any")), 0x88);
     assert_eq!(questions(&server, "forbidden"), 1);
 }
 
@@ -177,7 +179,7 @@ fn more_questions_than_a_broker_may_have_are_refused() {
     let server = edge(&asking(&service.url(), |webhook| webhook.timeout_ms = 8_000).0);
     let enter = |n| {
         let (id, mut client) = (format!("c{n}"), Client::raw(&server));
-        client.send(&Packet::Connect(Connect { client_id: &id, ..with("eve", "any") }));
+        client.send(&Packet::Connect(Connect { client_id: &id, ..connect_as("eve", "any") }));
         client
     };
     let _clients: Vec<Client> = (0..1_100).map(enter).collect();

@@ -11,8 +11,8 @@ use crate::common::{Client, Server, connect};
 use crate::tools::{eventually, expect_count, read_to_close, refused, send_anyway};
 use crate::ws::request;
 
-/// A connection from another address of this machine.
-fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+/// Connects from a chosen loopback address.
+fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
     socket.connect(&to.into()).unwrap();
@@ -30,15 +30,15 @@ fn limited(change: impl FnOnce(&mut Config)) -> Server {
     })
 }
 
-fn joins(stream: TcpStream, id: &str) -> Client {
+fn join(stream: TcpStream, id: &str) -> Client {
     let mut client = Client::over(stream);
     client.send(&Packet::Connect(connect(V5, id)));
     client.recv_connack();
     client
 }
 
-/// A PROXY header for a client of this address.
-fn behind_the_gateway(server: &Server, address: &str) -> TcpStream {
+/// Connects as the gateway does for a client of this address: with a PROXY v2 header first.
+fn connect_through_gateway(server: &Server, address: &str) -> TcpStream {
     let stream = TcpStream::connect(server.gateway()).unwrap();
     let (family, mut addresses) = match address.parse().unwrap() {
         IpAddr::V4(v4) => (0x11, [v4.octets(), [10, 0, 0, 1]].concat()),
@@ -51,18 +51,19 @@ fn behind_the_gateway(server: &Server, address: &str) -> TcpStream {
 }
 
 #[test]
-fn connections_over_the_limit_of_an_address_are_closed_and_others_come_in() {
+fn connections_over_the_limit_of_an_address_are_closed_and_other_addresses_connect() {
     let server = limited(|config| config.limits.connections_per_address_max = 3);
-    let mut clients: Vec<Client> =
-        (0..3).map(|number| joins(from([127, 0, 0, 2], server.mqtt()), &format!("a-{number}"))).collect();
-    assert_eq!(read_to_close(&from([127, 0, 0, 2], server.mqtt())), b"");
-    assert_eq!(read_to_close(&from([127, 0, 0, 2], server.ws())), b"");
+    let mut clients: Vec<Client> = (0..3)
+        .map(|number| join(connect_from([127, 0, 0, 2], server.mqtt()), &format!("a-{number}")))
+        .collect();
+    assert_eq!(read_to_close(&connect_from([127, 0, 0, 2], server.mqtt())), b"");
+    assert_eq!(read_to_close(&connect_from([127, 0, 0, 2], server.ws())), b"");
     expect_count(refused, &server, "address_connections", 2);
-    joins(from([127, 0, 0, 3], server.mqtt()), "other").ping();
-    // One that leaves makes room for another one, also where the connection has moved to another loop.
+    join(connect_from([127, 0, 0, 3], server.mqtt()), "other").ping();
+    // A client that leaves makes room for another one, even if its connection has moved to another loop.
     clients.pop().unwrap().disconnect();
     let again = || {
-        let mut client = Client::over(from([127, 0, 0, 2], server.mqtt()));
+        let mut client = Client::over(connect_from([127, 0, 0, 2], server.mqtt()));
         send_anyway(client.stream(), &crate::tools::encoded(&Packet::Connect(connect(V5, "again")), V5));
         client.recv_bytes().is_some()
     };
@@ -70,14 +71,14 @@ fn connections_over_the_limit_of_an_address_are_closed_and_others_come_in() {
 }
 
 #[test]
-fn connections_that_come_too_fast_are_closed_and_others_come_in() {
+fn connections_over_the_rate_of_an_address_are_closed_and_other_addresses_connect() {
     let server = limited(|config| {
         config.limits.connects_per_address_per_second_max = 1;
         config.limits.connects_per_address_burst = 10;
     });
     let address = server.mqtt();
-    let streams: Vec<TcpStream> = (0..30).map(|_| from([127, 0, 0, 2], address)).collect();
-    joins(from([127, 0, 0, 3], address), "other").ping();
+    let streams: Vec<TcpStream> = (0..30).map(|_| connect_from([127, 0, 0, 2], address)).collect();
+    join(connect_from([127, 0, 0, 3], address), "other").ping();
     eventually(|| refused(&server, "address_rate") >= 15, || "few are refused".to_owned());
     drop(streams);
 }
@@ -87,14 +88,14 @@ fn behind_the_gateway_the_address_of_the_client_counts() {
     let server = limited(|config| config.limits.connections_per_address_max = 1);
     let same = [("192.0.2.1", "192.0.2.1"), ("2001:db8::1", "2001:db8::ffff")];
     for (number, (first, second)) in same.into_iter().enumerate() {
-        let client = joins(behind_the_gateway(&server, first), &format!("first-{number}"));
-        assert_eq!(read_to_close(&behind_the_gateway(&server, second)), b"", "{second}");
+        let client = join(connect_through_gateway(&server, first), &format!("first-{number}"));
+        assert_eq!(read_to_close(&connect_through_gateway(&server, second)), b"", "{second}");
         expect_count(refused, &server, "address_connections", number as u64 + 1);
         drop(client);
     }
     let others = ["192.0.2.2", "192.0.2.3", "2001:db8:0:1::1"];
     let mut clients: Vec<Client> =
-        others.iter().map(|address| joins(behind_the_gateway(&server, address), address)).collect();
+        others.iter().map(|address| join(connect_through_gateway(&server, address), address)).collect();
     clients.iter_mut().for_each(Client::ping);
 }
 

@@ -49,7 +49,6 @@ pub(crate) enum Destination {
     To(To),
     /// Control messages to all pods: presence and joins.
     Control,
-    /// Control messages to one pod.
     ControlOf(PodId),
 }
 

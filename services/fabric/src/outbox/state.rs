@@ -34,11 +34,9 @@ pub(super) struct State {
     dirty: Vec<To>,
     /// Receivers by the time of their next check, one queue for each of [`STAGES`].
     due: [VecDeque<(Millis, To)>; STAGES.len()],
-    /// Queued bytes of all receivers.
     bytes: usize,
     /// The newest generation of a stream.
     generations: u64,
-    /// The number of the last probe.
     probes: u64,
     is_connected: bool,
     /// Nothing is numbered before the first connection, because other pods must learn first that

@@ -119,7 +119,6 @@ fn window(
                 is_there = true;
                 if !is_new {
                     (is_vague, wrong) = (true, Ok(()));
-                    // Earlier messages may arrive or not.
                     before = before.map(|_| sent_by_now());
                 }
             }

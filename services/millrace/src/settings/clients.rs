@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use crate::tls::TlsSettings;
 
-/// The addresses at which clients connect.
 pub(super) struct ClientListeners {
     pub(super) mqtt: Vec<SocketAddr>,
     pub(super) ws: Vec<SocketAddr>,

@@ -41,13 +41,11 @@ pub fn subjects_of(user: &[u8]) -> Collection {
     of(tags::SUBJECT_OF, user)
 }
 
-/// By the id of the person.
 #[must_use]
 pub fn members(organisation: &[u8]) -> Collection {
     of(tags::MEMBER, organisation)
 }
 
-/// By the id of the organisation.
 #[must_use]
 pub fn memberships(user: &[u8]) -> Collection {
     of(tags::MEMBERSHIP, user)
@@ -138,7 +136,6 @@ pub fn sign_ups() -> Collection {
     region(tags::SIGN_UP)
 }
 
-/// By the id of the person.
 #[must_use]
 pub fn second_factors() -> Collection {
     region(tags::SECOND_FACTOR)
@@ -187,7 +184,6 @@ pub async fn credential_count(tx: &Transaction, broker: BrokerId, read: Read) ->
     rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), read).await
 }
 
-/// By user name.
 #[must_use]
 pub fn credentials(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CREDENTIAL)

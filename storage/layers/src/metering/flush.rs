@@ -63,7 +63,6 @@ const COUNTERS: [Counter; 5] = [
     Counter::DroppedMessages,
 ];
 
-/// By [`super::DropCause`].
 pub(super) const REASONS: [Counter; DROP_REASONS] = [
     Counter::DroppedBusySocket,
     Counter::DroppedQueueFull,

@@ -17,7 +17,6 @@ pub enum Level {
     Sessions = 1,
     /// Bytes of messages in streams, as in the streams' totals.
     Bytes = 2,
-    /// Bytes of retained messages.
     Retained = 4,
 }
 
@@ -79,7 +78,6 @@ const WILL_BYTES: u64 = 3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldLevels {
-    /// Sessions that wait for their clients.
     pub sessions: u64,
     /// Bytes of stored wills, those of connected clients too.
     pub will_bytes: u64,

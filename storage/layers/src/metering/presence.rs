@@ -26,7 +26,6 @@ pub struct BrokerActivity {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub dropped: u64,
-    /// By [`super::DropCause`].
     pub drops: [u64; DROP_REASONS],
     pub stored_messages: u64,
     pub stored_bytes: u64,

@@ -1,4 +1,5 @@
-//! Walks through topics in key order: after a topic that does not match the filter, it finds the next key that can.
+//! Compares stored topics with a filter, in key order. After a topic that does not match, it names the next key that can match, so that
+//! a read skips the topics between.
 
 use std::cmp::Ordering;
 
@@ -44,6 +45,7 @@ impl<'a> Pattern<'a> {
         (Bytes::copy_from_slice(start.as_ref()), start.end().into())
     }
 
+    /// How many rows to read at once, for a caller that wants `limit` of them.
     pub(super) fn page(&self, limit: usize) -> usize {
         let ends_in_rest = self.levels.last() == Some(&&b"#"[..]);
         let wildcards = self.levels.iter().filter(|level| is_wildcard(level)).count();
@@ -75,9 +77,10 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// A wildcard does not stand for a first level that begins with `$`.
+    /// Skips the topics that begin with `$`, because a wildcard does not match such a first level.
     fn go_behind_dollar(&self) -> Verdict {
-        // This key sorts after all such levels and before all later ones: the next byte, in a string without its end.
+        // The key of a first level that begins with the byte after `$`, without the terminator of its string: it sorts after every
+        // level that begins with `$` and before all later ones.
         let mut key = self.root.clone().bytes(&[b'$' + 1]).as_ref().to_vec();
         key.pop();
         go_to(key)

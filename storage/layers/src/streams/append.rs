@@ -19,7 +19,6 @@ use crate::{
 pub struct NewEntry<'a> {
     /// Number among the messages of the transaction; each number must be used once.
     pub place: u16,
-    /// Time of publication, unix milliseconds.
     pub now_ms: u64,
     pub body: &'a Bytes,
 }

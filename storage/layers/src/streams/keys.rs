@@ -1,4 +1,4 @@
-//! Keys of streams, their entries, shared bodies and claims.
+//! Keys of streams, their entries, shared bodies and claims. README.md has the table of these rows.
 
 use super::StreamId;
 use crate::{BrokerId, position::Position, tags, tuple::Key};
@@ -45,7 +45,7 @@ pub(crate) fn group(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::GROUP).uint(stream)
 }
 
-/// The position up to which pods have claimed messages of a group's stream.
+/// The position up to which pods have claimed the messages of a shared subscription's stream.
 pub(crate) fn head(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::HEAD).uint(stream)
 }

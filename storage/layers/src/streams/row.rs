@@ -51,7 +51,7 @@ impl Stream {
             missed.at_least = missed.at_most;
             missed.at_most += step.entries;
         }
-        // The oldest step counts in full if the cursor is at the end of the step before it.
+        // If the cursor is exactly where an older trim ended, it missed every entry of the trims after that one.
         let older = self.steps.iter().rev().find(|step| step.through <= cursor);
         if older.is_some_and(|step| step.through == cursor) {
             missed.at_least = missed.at_most;

@@ -10,7 +10,7 @@ use crate::{
     usage::{self, Counter},
 };
 
-/// Streams by hand: their rows, as a first subscriber makes them.
+/// A store with these streams, (id, partitions): their rows are as a first subscriber makes them.
 pub(super) fn with(streams: impl IntoIterator<Item = (StreamId, u8)>) -> Database {
     let database = database();
     let streams: Vec<_> = streams.into_iter().collect();
@@ -227,11 +227,11 @@ fn a_trim_believes_what_its_caller_read_only_from_the_floor_on() {
     }
     let batch = read_all(&database, &[1], Position::MIN);
     let third = batch.entries[2].position;
-    let told = |from| Some(CountedSpan { from, totals: Totals { entries: 3, bytes: 15 } });
-    let trimmed = run(&database, async |tx| trim(tx, BROKER, 1, third, told(Position::MIN)).await);
+    let counted = |from| Some(CountedSpan { from, totals: Totals { entries: 3, bytes: 15 } });
+    let trimmed = run(&database, async |tx| trim(tx, BROKER, 1, third, counted(Position::MIN)).await);
     assert_eq!(trimmed.removed, Totals { entries: 3, bytes: 15 });
     let fifth = batch.entries[4].position;
-    let trimmed = run(&database, async |tx| trim(tx, BROKER, 1, fifth, told(Position::MIN)).await);
+    let trimmed = run(&database, async |tx| trim(tx, BROKER, 1, fifth, counted(Position::MIN)).await);
     assert_eq!(trimmed.removed, Totals { entries: 2, bytes: 10 }, "the floor was elsewhere: counted anew");
     assert_eq!(run(&database, async |tx| totals(tx, BROKER, 1).await), Totals { entries: 1, bytes: 5 });
     assert!(read_all(&database, &[1], Position::MIN).missed.is_empty(), "what was acknowledged is not lost");

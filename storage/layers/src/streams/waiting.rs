@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{BrokerId, error::LayerResult, position::Position, positions::Positions};
 
-/// Rows of one read.
 const PAGE: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

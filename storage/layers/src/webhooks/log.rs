@@ -15,7 +15,6 @@ use crate::{
 pub struct DeliveryRecord {
     /// Number of the attempt since the webhook was made; [`super::settle`] sets it.
     pub number: u64,
-    /// Begin of the attempt, unix milliseconds.
     pub at_ms: u64,
     pub duration_ms: u64,
     /// Id and type of the first event of the request.

@@ -1,4 +1,4 @@
-//! A tenure is the time in which a pod has a session, from the attempt to attach.
+//! The history of each pod's sessions, as the pod saw it. The checks compare it with the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(crate) struct Subscribed {
     pub(crate) since: StoreVersion,
 }
 
-/// An attempt to attach and its result: the time in which one pod owns a session.
+/// The time in which one pod owns a session. It begins with the pod's attempt to attach, whose number names it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tenure {
     pub(crate) broker: BrokerId,
@@ -26,12 +26,12 @@ pub(crate) struct Tenure {
     /// `None` while it is unknown whether the attach succeeded.
     pub(crate) found: Option<Found>,
     pub(crate) subscriptions: BTreeMap<String, Subscribed>,
-    /// The position from which on each of its subscriptions is complete.
+    /// For each subscription, the position after which the session must get every matching message.
     pub(crate) complete_from: BTreeMap<Subscribed, Versionstamp>,
-    /// Filters whose subscription or removal has no answer.
+    /// Filters whose subscription or removal has no answer yet, so the store may have them or not.
     pub(crate) doubtful: BTreeSet<String>,
     pub(crate) cursors: Vec<(Position, Write)>,
-    /// Its request to end without the will, and the result.
+    /// The detach after a DISCONNECT that removes the will, and its result.
     pub(crate) farewell: Option<Write>,
     pub(crate) ends: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Found {
     pub(crate) epoch: u64,
     pub(crate) now_ms: u64,
     pub(crate) present: bool,
-    /// The first attempt of the session's life.
+    /// The session's life, named by the attempt that created the session; a clean start begins a new life.
     pub(crate) life: u64,
     pub(crate) cursor: Position,
     pub(crate) before: Option<Before>,
@@ -103,7 +103,7 @@ impl PodHistory {
         tenure.found = Some(found);
     }
 
-    /// Requests a subscription or its end.
+    /// The pod has requested to subscribe or to unsubscribe.
     pub(crate) fn changes(&mut self, attempt: u64, filter: &str) {
         self.tenure(attempt).doubtful.insert(filter.into());
     }

@@ -7,7 +7,7 @@
 //! reported when it is read.
 //!
 //! Known limits: for a cleared range, the commit thread reads and deletes each present key. A merge
-//! of tables that meets a damaged block fails each time, and writes fail for a moment with it.
+//! of tables that meets a damaged block fails each time, and the writes of that moment fail with it.
 
 mod backup;
 mod cell;

@@ -3,18 +3,17 @@ use std::{fmt, io, path::Path, sync::Arc};
 /// Settings of the embedded engine; all sizes are in bytes.
 #[derive(Clone)]
 pub struct Options {
-    /// Memory for blocks that were read from tables. Default 64 MiB.
+    /// Memory for blocks that were read from tables.
     pub cache_bytes: u64,
     /// Writes in memory before they become a table, and up to five times as much while writes come
-    /// faster than tables are made. A folder keeps the value that it was made with. Default 64 MiB.
+    /// faster than tables are made. A folder keeps the value that it was made with.
     pub memtable_bytes: u64,
     /// Free disk space below which only transactions that make room are accepted
     /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. It must fit the new
     /// tables of a merge, which are written before the old ones are deleted: sixteen times
     /// `memtable_bytes` at worst. Without that space a merge fails, loses nothing, and is retried.
-    /// Default 256 MiB.
     pub disk_reserve_bytes: u64,
-    /// Threads that make and merge tables; default 2.
+    /// Threads that make and merge tables.
     pub background_threads: usize,
     /// Returns the free bytes of the folder's disk.
     pub free_bytes: FreeBytes,

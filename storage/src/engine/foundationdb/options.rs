@@ -10,14 +10,12 @@ pub struct ClusterOptions {
     /// directory, or `/etc/foundationdb/fdb.cluster`.
     pub cluster_file: Option<PathBuf>,
     /// Prefix of all keys of this store in the cluster: 1 to [`limits::PREFIX_BYTES_MAX`] bytes,
-    /// not beginning with 0xff. The prefix of a store must not begin with that of another. Default
-    /// `millrace/`.
+    /// not beginning with 0xff. The prefix of a store must not begin with that of another.
     pub prefix: Vec<u8>,
     /// Age of a transaction at which its reads end with [`crate::StoreError::Unavailable`]; commits
-    /// wait. Default [`limits::TRANSACTION_AGE_MAX`].
+    /// wait.
     pub read_timeout: Duration,
     /// The id of this process's data center; reads then go to servers there, if there are some.
-    /// Default none.
     pub datacenter: Option<String>,
     /// Must be the same for all clusters of a process.
     pub network: NetworkOptions,

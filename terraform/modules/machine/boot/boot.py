@@ -62,7 +62,7 @@ def mount(disk):
 
 
 def install(artifact):
-    """Fetches a program or a package. A settings file that is here already stays."""
+    """Fetches and installs a program or a Debian package. A settings file of the package that exists already stays as it is."""
     name = artifact["key"].rsplit("/", 1)[-1]
     to = f"/var/cache/millrace-boot/{name}"
     pathlib.Path(to).parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def backup_credentials(path, owner):
 
 
 def serves(ready):
-    """Says to Auto Scaling that the program of this machine serves. An upgrade waits for it before it goes on."""
+    """Completes the lifecycle hook of Auto Scaling once the program of this machine serves. An upgrade waits for it."""
     with urllib.request.urlopen(ready["url"], timeout=5):
         AWS.machine_serves(ready["group"], ready["hook"], metadata("meta-data/instance-id"))
 

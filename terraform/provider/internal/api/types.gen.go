@@ -331,12 +331,8 @@ type Broker struct {
 	// settings of the server, whichever decide.
 	AnonymousAllowed bool    `json:"anonymous_allowed"`
 	Ceiling          *Limits `json:"ceiling,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
-
-	// DisplayName Name for people.
-	DisplayName string `json:"display_name"`
+	CreatedAtMs      int64   `json:"created_at_ms"`
+	DisplayName      string  `json:"display_name"`
 
 	// Endpoints Addresses for its clients.
 	Endpoints *Endpoints `json:"endpoints,omitempty"`
@@ -356,7 +352,6 @@ type Broker struct {
 
 // BrokerChange A change of a broker. A field that is left out keeps its value.
 type BrokerChange struct {
-	// DisplayName Name for people.
 	DisplayName *string `json:"display_name,omitempty"`
 	Limits      *Limits `json:"limits,omitempty"`
 }
@@ -402,26 +397,18 @@ type ClaimToken struct {
 	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
 	// BindClientId Whether a device can connect only with its user name as client id.
-	BindClientId bool `json:"bind_client_id"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	BindClientId bool  `json:"bind_client_id"`
+	CreatedAtMs  int64 `json:"created_at_ms"`
 
 	// ExpiresAtMs End of the token, in unix milliseconds.
-	ExpiresAtMs int64 `json:"expires_at_ms"`
-
-	// Group The group of the credentials.
-	Group *string            `json:"group,omitempty"`
-	Id    openapi_types.UUID `json:"id"`
+	ExpiresAtMs int64              `json:"expires_at_ms"`
+	Group       *string            `json:"group,omitempty"`
+	Id          openapi_types.UUID `json:"id"`
 
 	// MadeBy Id of the member who made it. It is void while that member may not change credentials.
 	MadeBy openapi_types.UUID `json:"made_by"`
-
-	// Name Its name, for people.
-	Name string `json:"name"`
-
-	// Rules Rules of the credentials.
-	Rules []Rule `json:"rules"`
+	Name   string             `json:"name"`
+	Rules  []Rule             `json:"rules"`
 
 	// UserPrefix The user name of each device begins with this.
 	UserPrefix string `json:"user_prefix"`
@@ -451,7 +438,7 @@ type ClientCaSettings struct {
 	User *CertificateUser `json:"user,omitempty"`
 }
 
-// ClientLimits Limits of each client of a broker.
+// ClientLimits defines model for ClientLimits.
 type ClientLimits struct {
 	ConnectsPerMin *int64 `json:"connects_per_min,omitempty"`
 
@@ -475,10 +462,8 @@ type Credential struct {
 	ClaimToken *openapi_types.UUID `json:"claim_token,omitempty"`
 
 	// ClientId The only client id that may connect as this user; null: any.
-	ClientId *string `json:"client_id,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ClientId    *string `json:"client_id,omitempty"`
+	CreatedAtMs int64   `json:"created_at_ms"`
 
 	// Enabled False: the broker refuses this user.
 	Enabled bool `json:"enabled"`
@@ -523,7 +508,7 @@ type CredentialChange struct {
 // Effect defines model for Effect.
 type Effect string
 
-// Endpoint The endpoint of one transport.
+// Endpoint defines model for Endpoint.
 type Endpoint struct {
 	Port int32 `json:"port"`
 
@@ -531,7 +516,7 @@ type Endpoint struct {
 	Url string `json:"url"`
 }
 
-// Endpoints Endpoints of a broker.
+// Endpoints defines model for Endpoints.
 type Endpoints struct {
 	// CaPem PEM of the authority that clients must trust; null: a public authority issued the server's certificate.
 	CaPem *string `json:"ca_pem,omitempty"`
@@ -558,17 +543,11 @@ type GroupSettings struct {
 // Invitation An open invitation.
 type Invitation struct {
 	// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
-	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
-
-	// Email E-mail address of the invited person.
-	Email string `json:"email"`
-
-	// ExpiresAtMs Expiry, in unix milliseconds.
-	ExpiresAtMs int64              `json:"expires_at_ms"`
-	Id          openapi_types.UUID `json:"id"`
+	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+	CreatedAtMs int64               `json:"created_at_ms"`
+	Email       string              `json:"email"`
+	ExpiresAtMs int64               `json:"expires_at_ms"`
+	Id          openapi_types.UUID  `json:"id"`
 
 	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
 	// the role any more.
@@ -578,7 +557,7 @@ type Invitation struct {
 	Role Role `json:"role"`
 }
 
-// IssuerKey The key that checks signatures.
+// IssuerKey defines model for IssuerKey.
 type IssuerKey struct {
 	union json.RawMessage
 }
@@ -623,7 +602,6 @@ type JwtAlgorithm string
 
 // JwtIssuerSettings An issuer of JSON web tokens. A client sends its token as the password.
 type JwtIssuerSettings struct {
-	// Algorithms Allowed signature algorithms.
 	Algorithms []JwtAlgorithm `json:"algorithms"`
 
 	// Audience `aud` must name one of these; any value when empty.
@@ -642,10 +620,8 @@ type JwtIssuerSettings struct {
 	Group *string `json:"group,omitempty"`
 
 	// Issuer Required value of `iss`; any value when left out.
-	Issuer *string `json:"issuer,omitempty"`
-
-	// Key The key that checks signatures.
-	Key IssuerKey `json:"key"`
+	Issuer *string   `json:"issuer,omitempty"`
+	Key    IssuerKey `json:"key"`
 
 	// LeewayS Tolerated clock difference to the issuer, in seconds.
 	LeewayS *int32 `json:"leeway_s,omitempty"`
@@ -653,42 +629,31 @@ type JwtIssuerSettings struct {
 
 // Limits Limits of a broker. The server's own limits always apply, and with `None` they alone do.
 type Limits struct {
-	// Broker Limits of all clients together.
+	// Broker Limits of all clients of a broker together, in the whole region.
 	Broker *BrokerLimits `json:"broker,omitempty"`
-
-	// Client Limits of each client of a broker.
 	Client *ClientLimits `json:"client,omitempty"`
 }
 
 // ListClaimToken defines model for List_ClaimToken.
 type ListClaimToken struct {
-	// Items The rows of the page.
 	Items []struct {
 		// ApiToken Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
 		// change credentials.
 		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
 		// BindClientId Whether a device can connect only with its user name as client id.
-		BindClientId bool `json:"bind_client_id"`
-
-		// CreatedAtMs Creation time, in unix milliseconds.
-		CreatedAtMs int64 `json:"created_at_ms"`
+		BindClientId bool  `json:"bind_client_id"`
+		CreatedAtMs  int64 `json:"created_at_ms"`
 
 		// ExpiresAtMs End of the token, in unix milliseconds.
-		ExpiresAtMs int64 `json:"expires_at_ms"`
-
-		// Group The group of the credentials.
-		Group *string            `json:"group,omitempty"`
-		Id    openapi_types.UUID `json:"id"`
+		ExpiresAtMs int64              `json:"expires_at_ms"`
+		Group       *string            `json:"group,omitempty"`
+		Id          openapi_types.UUID `json:"id"`
 
 		// MadeBy Id of the member who made it. It is void while that member may not change credentials.
 		MadeBy openapi_types.UUID `json:"made_by"`
-
-		// Name Its name, for people.
-		Name string `json:"name"`
-
-		// Rules Rules of the credentials.
-		Rules []Rule `json:"rules"`
+		Name   string             `json:"name"`
+		Rules  []Rule             `json:"rules"`
 
 		// UserPrefix The user name of each device begins with this.
 		UserPrefix string `json:"user_prefix"`
@@ -706,20 +671,13 @@ type ListClaimToken struct {
 
 // ListInvitation defines model for List_Invitation.
 type ListInvitation struct {
-	// Items The rows of the page.
 	Items []struct {
 		// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
-		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-		// CreatedAtMs Creation time, in unix milliseconds.
-		CreatedAtMs int64 `json:"created_at_ms"`
-
-		// Email E-mail address of the invited person.
-		Email string `json:"email"`
-
-		// ExpiresAtMs Expiry, in unix milliseconds.
-		ExpiresAtMs int64              `json:"expires_at_ms"`
-		Id          openapi_types.UUID `json:"id"`
+		ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+		CreatedAtMs int64               `json:"created_at_ms"`
+		Email       string              `json:"email"`
+		ExpiresAtMs int64               `json:"expires_at_ms"`
+		Id          openapi_types.UUID  `json:"id"`
 
 		// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
 		// the role any more.
@@ -735,16 +693,13 @@ type ListInvitation struct {
 
 // ListMember defines model for List_Member.
 type ListMember struct {
-	// Items The rows of the page.
 	Items []struct {
 		// Email E-mail address; null for the owner of this machine, who has none.
 		Email *string `json:"email,omitempty"`
 
 		// Id Id of the person.
-		Id openapi_types.UUID `json:"id"`
-
-		// Name Name for people.
-		Name string `json:"name"`
+		Id   openapi_types.UUID `json:"id"`
+		Name string             `json:"name"`
 
 		// Role Role of a person in an organisation.
 		Role Role `json:"role"`
@@ -759,30 +714,21 @@ type ListMember struct {
 
 // ListToken defines model for List_Token.
 type ListToken struct {
-	// Items The rows of the page.
 	Items []struct {
 		// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
 		// delete what it made.
-		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-		// CreatedAtMs Creation time, in unix milliseconds.
-		CreatedAtMs int64 `json:"created_at_ms"`
+		ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+		CreatedAtMs int64               `json:"created_at_ms"`
 
 		// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
-		ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
-
-		// Id Id of the token.
-		Id openapi_types.UUID `json:"id"`
+		ExpiresAtMs *int64             `json:"expires_at_ms,omitempty"`
+		Id          openapi_types.UUID `json:"id"`
 
 		// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
 		// Older tokens have none.
 		MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
-
-		// Name Name for people.
-		Name string `json:"name"`
-
-		// Scopes Permissions of the token.
-		Scopes []Permission `json:"scopes"`
+		Name   string              `json:"name"`
+		Scopes []Permission        `json:"scopes"`
 	} `json:"items"`
 
 	// NextCursor Send it as `cursor` to get the next page; null: this is the last page.
@@ -796,26 +742,18 @@ type MadeClaimToken struct {
 	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
 	// BindClientId Whether a device can connect only with its user name as client id.
-	BindClientId bool `json:"bind_client_id"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	BindClientId bool  `json:"bind_client_id"`
+	CreatedAtMs  int64 `json:"created_at_ms"`
 
 	// ExpiresAtMs End of the token, in unix milliseconds.
-	ExpiresAtMs int64 `json:"expires_at_ms"`
-
-	// Group The group of the credentials.
-	Group *string            `json:"group,omitempty"`
-	Id    openapi_types.UUID `json:"id"`
+	ExpiresAtMs int64              `json:"expires_at_ms"`
+	Group       *string            `json:"group,omitempty"`
+	Id          openapi_types.UUID `json:"id"`
 
 	// MadeBy Id of the member who made it. It is void while that member may not change credentials.
 	MadeBy openapi_types.UUID `json:"made_by"`
-
-	// Name Its name, for people.
-	Name string `json:"name"`
-
-	// Rules Rules of the credentials.
-	Rules []Rule `json:"rules"`
+	Name   string             `json:"name"`
+	Rules  []Rule             `json:"rules"`
 
 	// Secret The text that devices show. Only this answer contains it.
 	Secret string `json:"secret"`
@@ -836,10 +774,8 @@ type MadeCredential struct {
 	ClaimToken *openapi_types.UUID `json:"claim_token,omitempty"`
 
 	// ClientId The only client id that may connect as this user; null: any.
-	ClientId *string `json:"client_id,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ClientId    *string `json:"client_id,omitempty"`
+	CreatedAtMs int64   `json:"created_at_ms"`
 
 	// Enabled False: the broker refuses this user.
 	Enabled bool `json:"enabled"`
@@ -869,17 +805,11 @@ type MadeCredential struct {
 // MadeInvitation An invitation with its secret.
 type MadeInvitation struct {
 	// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
-	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
-
-	// Email E-mail address of the invited person.
-	Email string `json:"email"`
-
-	// ExpiresAtMs Expiry, in unix milliseconds.
-	ExpiresAtMs int64              `json:"expires_at_ms"`
-	Id          openapi_types.UUID `json:"id"`
+	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+	CreatedAtMs int64               `json:"created_at_ms"`
+	Email       string              `json:"email"`
+	ExpiresAtMs int64               `json:"expires_at_ms"`
+	Id          openapi_types.UUID  `json:"id"`
 
 	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
 	// the role any more.
@@ -896,26 +826,18 @@ type MadeInvitation struct {
 type MadeToken struct {
 	// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
 	// delete what it made.
-	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+	CreatedAtMs int64               `json:"created_at_ms"`
 
 	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
-	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
-
-	// Id Id of the token.
-	Id openapi_types.UUID `json:"id"`
+	ExpiresAtMs *int64             `json:"expires_at_ms,omitempty"`
+	Id          openapi_types.UUID `json:"id"`
 
 	// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
 	// Older tokens have none.
 	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
-
-	// Name Name for people.
-	Name string `json:"name"`
-
-	// Scopes Permissions of the token.
-	Scopes []Permission `json:"scopes"`
+	Name   string              `json:"name"`
+	Scopes []Permission        `json:"scopes"`
 
 	// Secret The secret that programs send. Only this answer contains it.
 	Secret string `json:"secret"`
@@ -927,10 +849,8 @@ type Member struct {
 	Email *string `json:"email,omitempty"`
 
 	// Id Id of the person.
-	Id openapi_types.UUID `json:"id"`
-
-	// Name Name for people.
-	Name string `json:"name"`
+	Id   openapi_types.UUID `json:"id"`
+	Name string             `json:"name"`
 
 	// Role Role of a person in an organisation.
 	Role Role `json:"role"`
@@ -947,11 +867,10 @@ type MemberChange struct {
 
 // NewBroker defines model for NewBroker.
 type NewBroker struct {
-	// DisplayName Name for people.
 	DisplayName string `json:"display_name"`
 }
 
-// NewClaimToken Request for a claim token.
+// NewClaimToken defines model for NewClaimToken.
 type NewClaimToken struct {
 	// BindClientId Whether a device can connect only with its user name as client id.
 	BindClientId *bool `json:"bind_client_id,omitempty"`
@@ -962,9 +881,7 @@ type NewClaimToken struct {
 
 	// Group The group of the credentials. Without a group and rules, the broker's rules alone apply.
 	Group *string `json:"group,omitempty"`
-
-	// Name Its name, for people.
-	Name string `json:"name"`
+	Name  string  `json:"name"`
 
 	// Rules Rules of the credentials. `%u` stands for the user name, `%c` for the client id.
 	Rules *[]Rule `json:"rules,omitempty"`
@@ -1011,7 +928,7 @@ type NewInvitation struct {
 	Role Role `json:"role"`
 }
 
-// NewSpendCap A monthly spend cap.
+// NewSpendCap defines model for NewSpendCap.
 type NewSpendCap struct {
 	Action CapAction `json:"action"`
 
@@ -1019,13 +936,11 @@ type NewSpendCap struct {
 	MonthlyMicros int64 `json:"monthly_micros"`
 }
 
-// NewToken A new API token.
+// NewToken defines model for NewToken.
 type NewToken struct {
 	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end, or that of the API token that makes it.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
-
-	// Name Name for people.
-	Name string `json:"name"`
+	Name        string `json:"name"`
 
 	// Scopes Permissions of the token. The caller must have each of them.
 	Scopes []Permission `json:"scopes"`
@@ -1072,12 +987,8 @@ type Problem struct {
 
 	// RequestId With a status of 500 or more: the id of the request, by which the server's log names it.
 	RequestId *openapi_types.UUID `json:"request_id,omitempty"`
-
-	// Status Status of the answer.
-	Status int32 `json:"status"`
-
-	// Title The kind, for people.
-	Title string `json:"title"`
+	Status    int32               `json:"status"`
+	Title     string              `json:"title"`
 
 	// Type The kind of problem. It never changes, while texts may.
 	Type string `json:"type"`
@@ -1098,7 +1009,7 @@ type Regions struct {
 // Role Role of a person in an organisation.
 type Role string
 
-// Rotation Request to replace a secret.
+// Rotation defines model for Rotation.
 type Rotation struct {
 	// OverlapS Time for which the previous secret stays valid too, in seconds: at most 30 days.
 	OverlapS *int32 `json:"overlap_s,omitempty"`
@@ -1125,7 +1036,6 @@ type Rule struct {
 
 // ShownClientCa defines model for ShownClientCa.
 type ShownClientCa struct {
-	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
 	// Enabled False: the broker refuses its certificates.
@@ -1149,7 +1059,6 @@ type ShownClientCa struct {
 
 // ShownGroup defines model for ShownGroup.
 type ShownGroup struct {
-	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
 	// Name Its name, unique in its broker.
@@ -1161,17 +1070,14 @@ type ShownGroup struct {
 
 // ShownJwtIssuer defines model for ShownJwtIssuer.
 type ShownJwtIssuer struct {
-	// Algorithms Allowed signature algorithms.
 	Algorithms []JwtAlgorithm `json:"algorithms"`
 
 	// Audience `aud` must name one of these; any value when empty.
 	Audience *[]string `json:"audience,omitempty"`
 
 	// Claims Names and meanings of its claims.
-	Claims *ClaimMapping `json:"claims,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	Claims      *ClaimMapping `json:"claims,omitempty"`
+	CreatedAtMs int64         `json:"created_at_ms"`
 
 	// DisconnectAtExpiry Whether the broker disconnects a client when its token expires.
 	DisconnectAtExpiry *bool `json:"disconnect_at_expiry,omitempty"`
@@ -1183,10 +1089,8 @@ type ShownJwtIssuer struct {
 	Group *string `json:"group,omitempty"`
 
 	// Issuer Required value of `iss`; any value when left out.
-	Issuer *string `json:"issuer,omitempty"`
-
-	// Key The key that checks signatures.
-	Key IssuerKey `json:"key"`
+	Issuer *string   `json:"issuer,omitempty"`
+	Key    IssuerKey `json:"key"`
 
 	// LeewayS Tolerated clock difference to the issuer, in seconds.
 	LeewayS *int32 `json:"leeway_s,omitempty"`
@@ -1198,16 +1102,12 @@ type ShownJwtIssuer struct {
 // ShownWebhook defines model for ShownWebhook.
 type ShownWebhook struct {
 	// BatchMax Most events in one request. With 1 the body is one JSON object, with 2 to 100 it is an array.
-	BatchMax *int32 `json:"batch_max,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	BatchMax    *int32 `json:"batch_max,omitempty"`
+	CreatedAtMs int64  `json:"created_at_ms"`
 
 	// Enabled False: the broker neither queues nor sends events.
-	Enabled *bool `json:"enabled,omitempty"`
-
-	// Events Kinds of events to send.
-	Events []WebhookEvent `json:"events"`
+	Enabled *bool          `json:"enabled,omitempty"`
+	Events  []WebhookEvent `json:"events"`
 
 	// Filters Topic filters of the messages to send.
 	Filters *[]string `json:"filters,omitempty"`
@@ -1243,29 +1143,21 @@ type SpendCap struct {
 type Token struct {
 	// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
 	// delete what it made.
-	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
-
-	// CreatedAtMs Creation time, in unix milliseconds.
-	CreatedAtMs int64 `json:"created_at_ms"`
+	ApiToken    *openapi_types.UUID `json:"api_token,omitempty"`
+	CreatedAtMs int64               `json:"created_at_ms"`
 
 	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
-	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
-
-	// Id Id of the token.
-	Id openapi_types.UUID `json:"id"`
+	ExpiresAtMs *int64             `json:"expires_at_ms,omitempty"`
+	Id          openapi_types.UUID `json:"id"`
 
 	// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
 	// Older tokens have none.
 	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
-
-	// Name Name for people.
-	Name string `json:"name"`
-
-	// Scopes Permissions of the token.
-	Scopes []Permission `json:"scopes"`
+	Name   string              `json:"name"`
+	Scopes []Permission        `json:"scopes"`
 }
 
-// WebhookEvent A kind of event.
+// WebhookEvent defines model for WebhookEvent.
 type WebhookEvent string
 
 // WebhookSettings A webhook: the broker POSTs events to a URL.
@@ -1274,10 +1166,8 @@ type WebhookSettings struct {
 	BatchMax *int32 `json:"batch_max,omitempty"`
 
 	// Enabled False: the broker neither queues nor sends events.
-	Enabled *bool `json:"enabled,omitempty"`
-
-	// Events Kinds of events to send.
-	Events []WebhookEvent `json:"events"`
+	Enabled *bool          `json:"enabled,omitempty"`
+	Events  []WebhookEvent `json:"events"`
 
 	// Filters Topic filters of the messages to send.
 	Filters *[]string `json:"filters,omitempty"`
@@ -1289,7 +1179,7 @@ type WebhookSettings struct {
 	Url string `json:"url"`
 }
 
-// WrongField An invalid field of a request.
+// WrongField defines model for WrongField.
 type WrongField struct {
 	Detail string `json:"detail"`
 
@@ -1371,9 +1261,7 @@ type SetAccessParams struct {
 type ListClaimTokensParams struct {
 	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
-
-	// Limit Maximum number of rows.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateClaimTokenParams defines parameters for CreateClaimToken.
@@ -1488,9 +1376,7 @@ type PutWebhookParams struct {
 type ListInvitationsParams struct {
 	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
-
-	// Limit Maximum number of rows.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // InviteParams defines parameters for Invite.
@@ -1504,9 +1390,7 @@ type InviteParams struct {
 type ListMembersParams struct {
 	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
-
-	// Limit Maximum number of rows.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // DeleteSpendCapParams defines parameters for DeleteSpendCap.
@@ -1528,9 +1412,7 @@ type SetSpendCapParams struct {
 type ListTokensParams struct {
 	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
-
-	// Limit Maximum number of rows.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateTokenParams defines parameters for CreateToken.

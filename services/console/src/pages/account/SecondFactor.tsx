@@ -206,7 +206,7 @@ function On({ state, onCodes, again }: OnProps) {
       )}
       {act === 'off' && (
         <WithProof
-          verb="Turn off second factor"
+          verb="Turn off authenticator app"
           lead={
             state.passkeys > 0
               ? 'Your passkeys and recovery codes stay.'

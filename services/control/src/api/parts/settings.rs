@@ -37,10 +37,8 @@ pub(super) struct JwtIssuerSettings {
     /// False: the broker refuses its tokens.
     #[serde(default = "yes")]
     enabled: bool,
-    /// Allowed signature algorithms.
     #[schema(min_items = 1, max_items = 3)]
     algorithms: Vec<JwtAlgorithm>,
-    /// The key that checks signatures.
     key: IssuerKey,
     /// Required value of `iss`; any value when left out.
     #[schema(max_length = 2048)]
@@ -62,7 +60,6 @@ pub(super) struct JwtIssuerSettings {
     disconnect_at_expiry: bool,
 }
 
-/// The key that checks signatures.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum IssuerKey {
@@ -167,7 +164,6 @@ impl From<ClientCaSettings> for ClientCa {
 pub(super) struct WebhookSettings {
     /// URL that receives the requests.
     url: String,
-    /// Kinds of events to send.
     events: Vec<WebhookEvent>,
     /// Topic filters of the messages to send.
     #[serde(default)]
@@ -215,7 +211,6 @@ pub(super) struct BanSettings {
     /// End of the ban in unix milliseconds; null: it has no end.
     #[serde(default)]
     until_ms: Option<u64>,
-    /// The reason, for people.
     #[serde(default)]
     #[schema(max_length = 256)]
     reason: Option<String>,

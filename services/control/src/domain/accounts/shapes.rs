@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Request for a new account.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignUp {
@@ -17,7 +16,6 @@ pub struct SignUp {
     /// At least 15 characters.
     #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
     pub password: Secret,
-    /// Name of the person.
     #[schema(example = "Ann", min_length = 1, max_length = 100)]
     pub name: String,
     /// Name of their new organisation; theirs if it is left out. It has no meaning with an invitation.
@@ -28,13 +26,10 @@ pub struct SignUp {
     pub token: Option<Secret>,
 }
 
-/// Request to sign in.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
-    /// E-mail address.
     pub email: String,
-    /// Password.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
     /// The six digits that the device shows, or a recovery code: for an account with a second factor. It is sent when the answer without
@@ -45,11 +40,9 @@ pub struct SignIn {
     pub passkey: Option<PasskeyAssertion>,
 }
 
-/// A new password.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPassword {
-    /// The password until now.
     #[schema(value_type = String, format = Password)]
     pub current: Secret,
     /// The new one: at least 15 characters.
@@ -57,23 +50,18 @@ pub struct NewPassword {
     pub new: Secret,
 }
 
-/// A change of a person.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserChange {
-    /// Name of the person.
     #[schema(min_length = 1, max_length = 100)]
     pub name: String,
 }
 
-/// A person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct User {
-    /// Their id.
     pub id: Uuid,
     /// E-mail address; null for the owner of this machine, who has none.
     pub email: Option<String>,
-    /// Name of the person.
     pub name: String,
     /// When they signed up, in unix milliseconds.
     pub created_at_ms: u64,
@@ -82,20 +70,15 @@ pub struct User {
 /// A person and what they belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Me {
-    /// The person.
     pub user: User,
-    /// Their organisations.
     pub organisations: Vec<Membership>,
 }
 
 /// An organisation that a person belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Membership {
-    /// Its id.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
-    /// Role of the person in it.
     pub role: Role,
 }
 

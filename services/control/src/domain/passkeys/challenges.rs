@@ -12,7 +12,7 @@ use millrace_storage::{Read, Transaction};
 use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
-/// The ceremony that a challenge is for. An answer to a challenge of another ceremony is refused.
+/// The ceremony that a challenge is for, with what it is bound to. An answer to a challenge of another ceremony is refused.
 #[derive(Clone, Copy)]
 pub(in crate::domain) enum Purposed<'a> {
     /// Adds a passkey to the account of a web session whose password was right.
@@ -31,8 +31,8 @@ pub(super) struct Open {
 }
 
 impl Control {
-    /// The challenge of an addition is bound to the web session, to the account's password and address, and to whether a
-    /// second factor is in force.
+    /// The bound of an addition: its challenge depends on the web session, the account's password and address, and on whether
+    /// a second factor is in force.
     pub(super) fn addition_bound(
         &self,
         sign_in: &Hash,
@@ -47,9 +47,9 @@ impl Control {
     /// A challenge: ceremony (1 byte), end (8), account (16), random bytes (16), and the signature over them and the web session (32).
     pub(super) fn new_challenge(&self, purpose: Purposed<'_>, user: Uuid) -> Result<String> {
         let ends = (self.now_ms() + PASSKEY_CHALLENGE_MS).to_be_bytes();
-        let said = [&[purpose.number()][..], &ends, user.as_bytes(), &random::<16>()?].concat();
-        let signature = self.challenge_signature(&said, purpose)?;
-        Ok(letters(&[&said[..], &signature].concat()))
+        let body = [&[purpose.number()][..], &ends, user.as_bytes(), &random::<16>()?].concat();
+        let signature = self.challenge_signature(&body, purpose)?;
+        Ok(letters(&[&body[..], &signature].concat()))
     }
 
     /// The challenge, if this server has signed it for this ceremony, account and web session, and it has not expired.
@@ -59,9 +59,9 @@ impl Control {
         purpose: Purposed<'_>,
         user: Uuid,
     ) -> Result<Option<Open>> {
-        let Some((said, signature)) = challenge.split_last_chunk::<32>() else { return Ok(None) };
-        let is_signed: bool = self.challenge_signature(said, purpose)?.ct_eq(signature).into();
-        let Some((&[number, ref ends @ ..], rest)) = said.split_first_chunk::<9>().filter(|_| is_signed)
+        let Some((body, signature)) = challenge.split_last_chunk::<32>() else { return Ok(None) };
+        let is_signed: bool = self.challenge_signature(body, purpose)?.ct_eq(signature).into();
+        let Some((&[number, ref ends @ ..], rest)) = body.split_first_chunk::<9>().filter(|_| is_signed)
         else {
             return Ok(None);
         };
@@ -75,12 +75,12 @@ impl Control {
         Ok(is_open.then_some(Open { signature: *signature, expires_at_ms }))
     }
 
-    fn challenge_signature(&self, said: &[u8], purpose: Purposed<'_>) -> Result<Hash> {
+    fn challenge_signature(&self, body: &[u8], purpose: Purposed<'_>) -> Result<Hash> {
         let bound = match purpose {
             Purposed::Addition(bound) | Purposed::InSession(bound) => &bound[..],
             Purposed::SecondStep | Purposed::Discovery => &[],
         };
-        self.hash(Purpose::PasskeyChallenge, &[said, bound])
+        self.hash(Purpose::PasskeyChallenge, &[body, bound])
     }
 }
 

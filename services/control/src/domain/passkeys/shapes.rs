@@ -15,7 +15,6 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Passkey {
     pub id: Uuid,
-    /// Name for its owner.
     #[schema(example = "Laptop")]
     pub name: String,
     /// When it was added, in unix milliseconds.
@@ -82,7 +81,6 @@ pub struct PasskeyCreation {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPasskey {
-    /// Name for you.
     #[schema(example = "Laptop", min_length = 1, max_length = 100)]
     pub name: String,
     /// `clientDataJSON` in Base64 for URLs.
@@ -118,16 +116,13 @@ pub struct PasskeyAssertion {
     pub user_handle: Option<String>,
 }
 
-/// A change of a passkey.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PasskeyChange {
-    /// Name for you.
     #[schema(example = "Laptop", min_length = 1, max_length = 100)]
     pub name: String,
 }
 
-/// A passkey that was added.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct PasskeyAdded {
     pub passkey: Passkey,

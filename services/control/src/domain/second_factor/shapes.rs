@@ -5,7 +5,6 @@ use crate::secret::{Hash, Secret};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The second factor of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SecondFactor {
     /// Whether signing in with the password asks for a second factor: a code of an authenticator app, or a passkey.
@@ -14,7 +13,6 @@ pub struct SecondFactor {
     pub enabled_at: Option<u64>,
     /// Since when the authenticator app is in force, in unix milliseconds; null: there is none.
     pub app_enabled_at: Option<u64>,
-    /// Number of passkeys.
     pub passkeys: usize,
     /// Recovery codes that were not used.
     pub recovery_codes_left: usize,
@@ -24,12 +22,10 @@ pub struct SecondFactor {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecondFactorRemoval {
-    /// E-mail address of the account.
     #[schema(example = "ann@example.org", format = Email, max_length = 254)]
     pub email: String,
 }
 
-/// The first code of a device.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FirstCode {
@@ -42,7 +38,6 @@ pub struct FirstCode {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
-    /// The password of the account.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
     /// The six digits that the device shows, or a recovery code.

@@ -7,12 +7,10 @@ use utoipa::ToSchema;
 
 use crate::secret::Secret;
 
-/// State of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WebhookStatus {
     /// Queued events. An event that two filters match counts twice.
     pub queued_events: u64,
-    /// Bytes of the queued events.
     pub queued_bytes: u64,
     /// Time of the oldest queued event, in unix milliseconds.
     pub oldest_queued_at_ms: Option<u64>,
@@ -21,7 +19,6 @@ pub struct WebhookStatus {
     pub dead: u64,
     /// Events lost to a limit of the queue, or because their filter was removed or the webhook disabled.
     pub lost: u64,
-    /// Stored dead letters.
     pub dead_letters: u64,
     pub dead_letters_lost: u64,
     /// Time of the last delivery, in unix milliseconds.
@@ -70,7 +67,6 @@ pub struct RotatedKey {
     pub previous_key_until_ms: Option<u64>,
 }
 
-/// A failed attempt to deliver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WebhookFailure {
     pub at_ms: u64,
@@ -88,7 +84,6 @@ impl From<webhooks::Failure> for WebhookFailure {
     }
 }
 
-/// An attempt to deliver events to a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WebhookDelivery {
     /// Number of the attempt since the webhook was made.
@@ -108,7 +103,7 @@ pub struct WebhookDelivery {
     pub attempt: u32,
     /// HTTP status of the answer; null: there was no answer.
     pub status: Option<u16>,
-    /// Why the attempt failed; null: the receiver has taken the events.
+    /// Why the attempt failed; null: the receiver has accepted the events.
     pub error: Option<String>,
 }
 
@@ -132,7 +127,6 @@ impl From<webhooks::DeliveryRecord> for WebhookDelivery {
 /// An event that the receiver refused, or that could not be delivered for a day.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DeadLetter {
-    /// Its id in this list.
     pub id: String,
     /// Time at which the server gave up, in unix milliseconds.
     pub at_ms: u64,

@@ -85,7 +85,7 @@ impl Core {
         if at > self.now {
             let local = &mut self.sessions[session as usize];
             local.session.shrink();
-            local.fresh.take_if(|fresh| fresh.is_over(self.now));
+            local.new_subscriptions.take_if(|new| new.is_over(self.now));
             let at = at.min(self.now + LOOK_S);
             return self.calendar.add(at, Due::Connection { slot, generation });
         }

@@ -11,8 +11,8 @@ use crate::core::publish_rates::PublishRates;
 pub(in crate::core) struct Pauses {
     pub(in crate::core) paused: Deadlines,
     pub(in crate::core) rates: PublishRates,
-    /// Publishers that wait for a receiver, by the receiver's connection.
-    pub(in crate::core) behind: HashMap<u32, Waiting>,
+    /// Publishers that wait for a receiver, by the slot of its connection.
+    pub(in crate::core) for_receiver: HashMap<u32, Waiting>,
 }
 
 /// Paused publishers of one core, by the time at which they are read again at the latest.

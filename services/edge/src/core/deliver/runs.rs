@@ -26,8 +26,8 @@ const SHARE_RUN_BYTES_MIN: usize = 2048;
 impl Core {
     pub(in crate::core) fn deliver_mailed_run(&mut self, run: &Run) {
         let publisher = Publisher::of(&run.routes, run.from);
-        let waits = self.unfinished.fanouts.delays(run.routes.broker.id, publisher);
-        let next = match waits {
+        let must_wait = self.unfinished.fanouts.delays(run.routes.broker.id, publisher);
+        let next = match must_wait {
             true => 0,
             false => self.deliver_run_from(&run.routes, &run.bytes, run.is_v5, run.amount, publisher, 0),
         };
@@ -51,8 +51,9 @@ impl Core {
         received_us: u32,
     ) {
         let publisher = Publisher::of(routes, from);
-        let waits = self.unfinished.fanouts.delays(routes.broker.id, publisher);
-        let next = if waits { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
+        let must_wait = self.unfinished.fanouts.delays(routes.broker.id, publisher);
+        let next =
+            if must_wait { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
         if next < routes.receivers(self.index).len() {
             let bytes = bytes.into();
             self.put_off(routes, Copies::Run { bytes, is_v5, amount, received_us }, publisher, next);
@@ -61,6 +62,8 @@ impl Core {
         }
     }
 
+    /// Delivers to the receivers of this loop from index `start` on, until they or a slice of work end. Returns the index of the next
+    /// receiver. Each receiver gets the run, is paused for, loses the run, or gets its messages singly.
     pub(in crate::core) fn deliver_run_from(
         &mut self,
         routes: &Routes,
@@ -76,10 +79,9 @@ impl Core {
         let counters = &routes.broker.counters[usize::from(self.index)];
         let soft_bytes = self.output.soft_bytes;
         let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
-        let mut forms =
-            Forms { routes, bytes, is_v5, share: receivers.len() > 1, other: None, shared: [None, None] };
-        let (mut slow, mut behind) = (Vec::new(), Vec::new());
-        let (mut copies, mut moving) = (0, 0);
+        let mut encodings = RunEncodings::new(routes, bytes, is_v5, receivers.len() > 1);
+        let (mut single, mut lagging) = (Vec::new(), Vec::new());
+        let (mut copies, mut accepting) = (0, 0);
         let mut next = start;
         while let Some(receiver) = receivers.get(next)
             && self.work.spent() < end
@@ -91,22 +93,22 @@ impl Core {
             {
                 continue;
             }
-            // Retained messages come first.
-            let waits = local.session.is_replaying()
+            // The session must get its retained messages first.
+            let is_replaying = local.session.is_replaying()
                 || local.persistent.as_ref().is_some_and(|persistent| persistent.subscribing > 0)
-                || local.fresh.as_ref().is_some_and(|fresh| fresh.asking > 0);
+                || local.new_subscriptions.as_ref().is_some_and(|new| new.reading > 0);
             let (protocol, mut out, _) = parts!(self, local.connection);
-            if waits || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
+            if is_replaying || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
                 self.work.spend(amount.messages as u64 * work::SINGLE_COPY);
-                moving += 1;
-                slow.push(receiver);
+                accepting += 1;
+                single.push(receiver);
                 continue;
             }
             if out.busy {
                 match out.outbound().room(soft_bytes, hard_bytes, self.now_ms) {
                     Room::Free => {}
                     Room::Congested => {
-                        behind.push(receiver);
+                        lagging.push(receiver);
                         continue;
                     }
                     Room::Full => {
@@ -116,9 +118,9 @@ impl Core {
                     }
                 }
             }
-            forms.append(protocol.version() == Version::V5, &mut out);
+            encodings.append(protocol.version() == Version::V5, &mut out);
             copies += 1;
-            moving += 1;
+            accepting += 1;
             let is_large = !out.busy && out.outbound().len() >= FLUSH_BYTES;
             let connection = local.connection;
             self.connections[connection as usize].count_out(amount.messages, amount.bytes);
@@ -126,11 +128,11 @@ impl Core {
                 self.flush(connection);
             }
         }
-        // If most receivers lag, the publisher waits for them. Otherwise the lagging receivers lose the messages,
-        // because a slow reader costs only itself (P9).
-        routes.note_progress(self.index, moving + behind.len(), behind.len());
-        let are_most = !behind.is_empty() && routes.are_most_behind();
-        for receiver in behind {
+        // If most receivers lag and the publisher is a client of this process, it waits for them. Otherwise the lagging receivers
+        // lose the messages, because a slow reader costs only itself (P9).
+        routes.note_progress(self.index, accepting + lagging.len(), lagging.len());
+        let are_most = !lagging.is_empty() && routes.are_most_behind();
+        for receiver in lagging {
             let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
             let connection = local.connection;
             if connection == NONE {
@@ -139,10 +141,10 @@ impl Core {
             match from {
                 Some(from) if are_most => {
                     let (protocol, mut out, _) = parts!(self, connection);
-                    forms.append(protocol.version() == Version::V5, &mut out);
+                    encodings.append(protocol.version() == Version::V5, &mut out);
                     copies += 1;
                     self.connections[connection as usize].count_out(amount.messages, amount.bytes);
-                    self.hold_up(connection, from);
+                    self.pause_until_drained(connection, from);
                 }
                 _ => {
                     let tapped = self.tracing.tapped.get(&connection).map(Box::as_ref);
@@ -152,8 +154,8 @@ impl Core {
         }
         counters.sent.add(amount.messages * copies);
         routes.broker.meters[usize::from(self.index)].delivered.add(amount, copies);
-        if !slow.is_empty() {
-            self.deliver_run_singly(routes, bytes, is_v5, &slow, publisher);
+        if !single.is_empty() {
+            self.deliver_run_singly(routes, bytes, is_v5, &single, publisher);
         }
         next
     }
@@ -199,17 +201,22 @@ fn drop_run(
     }
 }
 
-/// A run in the encodings of 5.0 and of 3.x; each is made when the first receiver needs it.
-struct Forms<'r> {
+/// A run in the encodings of 5.0 and of 3.x. The encoding that the publisher did not use is made for the first receiver that needs it.
+struct RunEncodings<'r> {
     routes: &'r Routes,
     bytes: &'r [u8],
     is_v5: bool,
+    /// Whether several receivers may share one buffer.
     share: bool,
     other: Option<Vec<u8>>,
     shared: [Option<Arc<Vec<u8>>>; 2],
 }
 
-impl Forms<'_> {
+impl<'r> RunEncodings<'r> {
+    fn new(routes: &'r Routes, bytes: &'r [u8], is_v5: bool, share: bool) -> Self {
+        Self { routes, bytes, is_v5, share, other: None, shared: [None, None] }
+    }
+
     fn append(&mut self, v5: bool, out: &mut OutboundSlot<'_>) {
         let bytes = if v5 == self.is_v5 {
             self.bytes

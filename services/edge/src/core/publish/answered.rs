@@ -7,7 +7,6 @@ use crate::core::{Core, Ended, parts};
 use crate::jobs::{Ack, IdWrite, Ids, Write};
 
 impl Core {
-    /// Answers a PUBLISH that is not stored.
     pub(super) fn answer_publish(
         &mut self,
         slot: u32,
@@ -62,7 +61,7 @@ impl Core {
                 // The client released the id before it got the server's answer.
                 let (session, target) = (local.key(), ack.session);
                 let ids = Ids { session, target, write: IdWrite::Forget(ack.packet_id), skipped_ids: false };
-                self.leave_job(Write::Ids(Box::new(ids)));
+                self.queue_job(Write::Ids(Box::new(ids)));
             }
             let slot = match ack.qos {
                 QoS::ExactlyOnce => of_session,

@@ -1,5 +1,5 @@
 //! The fast path of QoS 0: consecutive PUBLISH packets of one publisher to one topic, without properties or RETAIN, form a *run*.
-//! Their bytes are just what a receiver of the same protocol gets, so they are handed on as they stand.
+//! Their bytes are exactly what a receiver with the same protocol version gets, so the server forwards them unchanged.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use millrace_mqtt::{PacketType, Publish, QoS, Version};
 
 use crate::core::Core;
 use crate::core::connection::NONE;
+use crate::core::limits;
 use crate::deliveries::Run;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
@@ -15,9 +16,6 @@ use crate::routes::Routes;
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
 const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
-
-/// Bounds the work for receivers that need packets of their own.
-const RUN_MESSAGES_MAX: usize = 2048;
 
 /// A run being gathered: a range of the read buffer.
 pub(in crate::core) struct RunInProgress {
@@ -32,7 +30,7 @@ impl RunInProgress {
     /// the run. The topic needs no check, because the run's first packet was checked.
     #[inline]
     pub(in crate::core) fn takes(&self, bytes: &[u8]) -> Option<(usize, usize)> {
-        if self.amount.messages >= RUN_MESSAGES_MAX {
+        if self.amount.messages >= limits::RUN_MESSAGES_MAX {
             return None;
         }
         let (remaining, head) = match bytes {
@@ -57,6 +55,8 @@ impl RunInProgress {
 }
 
 impl Core {
+    /// Whether this PUBLISH may be part of a run: it has nothing beside topic and payload, no earlier message of the client must be
+    /// committed first, and neither a sampled trace nor the trace of a client needs this packet singly.
     pub(in crate::core) fn may_run(&mut self, slot: u32, first: u8, publish: &Publish<'_>) -> bool {
         first == PLAIN_PUBLISH
             && publish.properties.is_empty()
@@ -100,8 +100,8 @@ impl Core {
         Some(RunInProgress { routes, is_v5, bytes: at..at + size, amount })
     }
 
-    /// Returns false when the delivery ended the connection. A run whose receivers take more
-    /// than a slice of work pauses its publisher.
+    /// Forwards a run to its receivers, on this loop and on others. A run that costs more than a slice of work pauses its publisher.
+    /// Returns false when the delivery has ended the publisher's connection.
     pub(in crate::core) fn finish_run(
         &mut self,
         slot: u32,
@@ -129,7 +129,7 @@ impl Core {
             let routes = routes.clone();
             let run = Run { routes, bytes, is_v5, amount, from: Some(from), received_us };
             self.post(*core, Mail::Run(Box::new(run)));
-            self.hold_up_for_mailbox(*core, from);
+            self.pause_for_mailbox(*core, from);
         }
         if let Some(region) = &self.process.region {
             region.publish_run(&routes, bytes, is_v5, amount.messages);
@@ -138,7 +138,7 @@ impl Core {
         if !self.is_open(slot) {
             return false;
         }
-        self.hold_up_for_memory(from);
+        self.pause_for_memory(from);
         if self.is_share_used() {
             self.pause_for_work(slot);
         }

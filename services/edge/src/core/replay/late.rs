@@ -1,4 +1,4 @@
-//! Look-ups that wait with those of an earlier SUBSCRIBE, because a session reserves only so many places in its queue.
+//! Look-ups that join those of an earlier SUBSCRIBE, because a session marks only so many slots in its queue.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,8 +6,8 @@ use std::collections::hash_map::Entry;
 use super::Lookups;
 use super::lookup::{Lookup, Tree};
 
-/// At most one look-up for each of the session's filters waits, and for `$SYS` filters two. Their indexes are those at the last
-/// place, from which nothing is taken meanwhile.
+/// Where the waiting look-up of each filter is in the session's last slot; a `$SYS` filter has two. The indexes stay valid,
+/// because no look-up of the last slot starts before the earlier slots are done.
 #[derive(Default)]
 pub(super) struct Late {
     of_clients: HashMap<Box<str>, usize>,

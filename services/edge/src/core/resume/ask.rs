@@ -9,13 +9,11 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::core::admit::Attaching;
 use crate::core::connection::Request;
+use crate::core::limits;
 use crate::core::{Core, work};
 use crate::incidents::{Kind, Note};
 use crate::jobs::{Attach, Attached, Detach, Page, Write};
 use crate::quota::Limit;
-
-/// CONNECT packets with the same client id that wait for their session.
-const WAITING_CONNECTS_MAX: usize = 16;
 
 impl Core {
     /// Requests a connection's session from the store, or has the store end an existing one. Requests for the same
@@ -25,7 +23,7 @@ impl Core {
         let session = (broker.id, client.clone());
         if let Some(attaching) = self.connects.attaching.get_mut(&session) {
             attaching.waiting.push_back(id);
-            let full = attaching.waiting.len() > WAITING_CONNECTS_MAX;
+            let full = attaching.waiting.len() > limits::WAITING_CONNECTS_MAX;
             let oldest = attaching.waiting.pop_front_if(|_| full);
             self.connections[slot as usize].pending = Some(Box::new(request));
             return self.refuse_overtaken(broker, oldest);
@@ -45,7 +43,7 @@ impl Core {
         let attaching = Attaching { waiting: VecDeque::new(), claim: request.claim.clone() };
         self.connects.attaching.insert(session, attaching);
         self.connections[slot as usize].pending = Some(Box::new(request));
-        self.leave_job(Write::Attach(Box::new(attach)));
+        self.queue_job(Write::Attach(Box::new(attach)));
     }
 
     /// Refuses a CONNECT that waits for its session behind others, because later ones would take the session over at once.
@@ -110,7 +108,7 @@ impl Core {
     fn leave_unused(&mut self, broker: Arc<Broker>, attached: Attached) {
         if attached.epoch > 0 {
             let detach = Detach::unused(broker, attached, self.process.clock.unix_now_ms());
-            self.leave_job(Write::Detach(Box::new(detach)));
+            self.queue_job(Write::Detach(Box::new(detach)));
         }
     }
 

@@ -117,7 +117,6 @@ fn both(first: RetainHandling, second: RetainHandling) -> RetainHandling {
     }
 }
 
-/// The filters of an UNSUBSCRIBE.
 pub(super) struct FiltersToEnd {
     pub(super) filters: Vec<Box<str>>,
     unread: Unread,

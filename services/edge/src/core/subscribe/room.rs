@@ -1,4 +1,4 @@
-//! The room that limits leave for subscriptions.
+//! Checks a SUBSCRIBE against the limits of subscriptions, share names and memory of filters.
 
 use millrace_mqtt::SubscribeOptions;
 use millrace_mqtt::topic::Filter;
@@ -9,19 +9,23 @@ use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
 use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
 
-/// The room that limits leave for new subscriptions during one edit.
+/// Limits and what they leave, as of the beginning of one edit of the router.
 pub(super) struct Room<'b> {
     pub(super) counters: &'b BrokerCounters,
     /// Several pods share the store.
     pub(super) is_shared: bool,
+    /// Subscriptions that the broker may still add.
     pub(super) of_broker: u64,
     pub(super) per_session: usize,
-    /// Not all retained messages of the broker are in memory, where a single process reads them.
+    /// Memory lacks some retained messages of the broker, so a subscription could not get them all: a single process reads them only
+    /// there.
     pub(super) lacks_retained: bool,
+    /// Bytes that the broker's filters may take.
     pub(super) bytes_of_broker: u64,
-    /// Bytes of the filters of all brokers, those of this edit only from its end on.
+    /// Bytes of the filters of all brokers, without those that this edit adds.
     pub(super) all_bytes: u64,
     pub(super) all_bytes_max: u64,
+    /// Bytes of the broker's filters before this edit.
     pub(super) bytes_before: usize,
 }
 

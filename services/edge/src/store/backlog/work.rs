@@ -42,7 +42,6 @@ pub(in crate::store) struct Budget {
     pub(in crate::store) share: usize,
 }
 
-/// A transaction that is being filled.
 pub(super) struct Batch<J> {
     pub(super) budget: Budget,
     pub(super) jobs: Vec<J>,

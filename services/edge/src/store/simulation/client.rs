@@ -59,7 +59,6 @@ pub(super) struct Client {
     role: Role,
     /// Gets reason codes, so a refused message is over.
     pub(super) is_v5: bool,
-    /// QoS of its subscriptions.
     pub(super) qos: u8,
     expiry_s: u32,
     link: Option<Link>,
@@ -187,7 +186,6 @@ impl Client {
             Some(Link { number: connection, is_open: false, since_us, will, leaves: false, is_clean });
     }
 
-    /// The client loses its connection.
     fn give_up(&mut self, world: &World) {
         let Some(link) = &self.link else { return };
         let noticed_us = if world.one_in(2) { world.random(0..100_000) } else { world.random(0..30_000_000) };

@@ -35,7 +35,6 @@ impl Host for SimulatedHost {
     }
 }
 
-/// The fate of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Done,

@@ -13,7 +13,6 @@ use crate::routes::Routes;
 use crate::streams::StoredGroup;
 
 impl Core {
-    /// A new member may take waiting messages.
     pub(super) fn join(&mut self, turn: &Turn<'_>, filter: &str) {
         if let Some(Filter { share: Some(name), filter }) = Filter::parse(filter)
             && let Some(group) = turn.broker.streams.group_of(name, filter)
@@ -59,7 +58,6 @@ impl Core {
         }
     }
 
-    /// Submits what members have acknowledged and given back.
     pub(super) fn submit_shared(&mut self, turn: &Turn<'_>) {
         for local in self.locals.values_mut() {
             self.shared.settled.extend(local.outbox.take_settled(turn.broker.id));

@@ -43,7 +43,6 @@ struct Plan {
     is_shared: bool,
     publishers: usize,
     subscribers: usize,
-    /// Members of the shared subscription.
     members: usize,
     seconds: u64,
     /// Mean time between two actions of a client, ms.

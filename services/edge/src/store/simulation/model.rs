@@ -95,7 +95,6 @@ impl Model {
         Self { plan, now: 0, sent, wills, group_since: None, group, delivered: 0, acknowledged: 0 }
     }
 
-    /// Ends the run.
     pub(super) fn violated(&self, what: &str) -> ! {
         panic!("{what} (seed {}, {} pods)", self.plan.seed, self.plan.pods)
     }

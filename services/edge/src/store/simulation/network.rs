@@ -64,7 +64,6 @@ pub(super) struct Connection {
     pod: usize,
     up: VecDeque<(u64, ToServer)>,
     down: VecDeque<(u64, ToClient)>,
-    /// The client does not read any more.
     is_cut: bool,
 }
 

@@ -121,7 +121,6 @@ impl Outbox {
             .for_each(|waiting| waiting.is_confirmed = true);
     }
 
-    /// Sends what may be sent, in order.
     pub(super) fn pump(&mut self, world: &World, number: u32) {
         while self.flights.len() < WINDOW {
             let is_ready =
@@ -182,7 +181,6 @@ impl Outbox {
         self.completed.extend(completed.into_iter().filter(|id| !self.stored.contains(&id.get())));
     }
 
-    /// Messages that the client has not acknowledged.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         let sent = self.flights.iter().filter_map(|(_, flight)| match flight {
             InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),

@@ -129,7 +129,6 @@ impl Pod {
         self.watch.take();
     }
 
-    /// Begins an orderly end.
     pub(super) fn close(&self, world: &World) {
         self.state.set(State::Ending);
         // No renewal is under way.

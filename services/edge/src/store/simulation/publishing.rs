@@ -120,7 +120,6 @@ impl Core {
         }
     }
 
-    /// As `Core::note_reuse`.
     fn note_reuse(&mut self, number: u32, id: u16) {
         if self.unconfirmed.get(&number).is_some_and(|refusals| refusals.last == id)
             && let Some(refusals) = self.unconfirmed.remove(&number)

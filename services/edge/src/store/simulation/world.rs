@@ -177,7 +177,6 @@ impl World {
         self.random.borrow_mut().u64(range)
     }
 
-    /// True once in `n` times.
     pub(super) fn one_in(&self, n: u64) -> bool {
         self.random(0..n) == 0
     }

@@ -105,7 +105,6 @@ impl Core {
         }
     }
 
-    /// Takes the session out of memory.
     fn end(
         &mut self,
         turn: &Turn<'_>,

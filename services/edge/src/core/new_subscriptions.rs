@@ -1,5 +1,5 @@
-//! New subscriptions where several pods share a store. Live copies may arrive before the retained messages, which are
-//! read from the store in pages. A session gets each page as of its reading, then everything after it, and nothing
+//! New subscriptions where several pods share a store. The store is read for their retained messages in pages, and live copies may
+//! arrive before a page. A session gets the messages that were retained when each page was read, then every later one, and none
 //! twice (P6).
 
 use std::cell::Cell;
@@ -12,42 +12,41 @@ use millrace_router::Receiver;
 use millrace_session::{Message, Seconds};
 
 use super::feed::Take;
+use super::limits;
 use super::unanswered::Unanswered;
 use crate::jobs::replay::{Replay, RetainedPages};
 
-/// Messages held for a session while its retained messages are read.
-const HELD_MAX: usize = 1_000;
-const HELD_BYTES_MAX: usize = 1024 * 1024;
 /// How long a live copy may be on its way from another pod.
 const LATE_S: Seconds = 10;
-const REPLAYED_MAX: usize = 64;
 
 #[derive(Default)]
-pub(super) struct Fresh {
+pub(super) struct NewSubscriptions {
     /// SUBSCRIBE packets whose retained messages are being read.
-    pub(super) asking: u32,
+    pub(super) reading: u32,
     /// Only for sessions that are not persistent.
     pub(super) unanswered_by_store: Unanswered,
-    /// The store stops reading once this is dropped.
+    /// The reading thread stops when this is dropped.
     pub(super) asker: Arc<()>,
     held: VecDeque<(Arc<Message>, Receiver)>,
     held_bytes: usize,
     replayed: VecDeque<Replayed>,
-    /// Filter levels that look-ups have compared since [`Fresh::take_compared`].
+    /// Filter levels that look-ups have compared since [`NewSubscriptions::take_compared`].
     compared: Cell<usize>,
 }
 
-/// The pages of a filter's retained messages that a session has got, until no live copy can be late.
+/// The pages of a filter's retained messages that a session has got. They are remembered until no live copy of them can still arrive.
 struct Replayed {
     filter: Box<str>,
     pages: Arc<RetainedPages>,
     until: Seconds,
 }
 
-impl Fresh {
+impl NewSubscriptions {
+    /// Decides about a live copy of a message.
     pub(super) fn take(&self, message: &Message, now: Seconds) -> Take {
-        if self.asking > 0 {
-            let fits = self.held.len() < HELD_MAX && self.held_bytes + message.size() <= HELD_BYTES_MAX;
+        if self.reading > 0 {
+            let fits = self.held.len() < limits::HELD_MESSAGES_MAX
+                && self.held_bytes + message.size() <= limits::HELD_BYTES_MAX;
             return if fits { Take::Hold } else { Take::Drop };
         }
         if self.has(message, now) { Take::Drop } else { Take::Deliver }
@@ -63,14 +62,14 @@ impl Fresh {
         self.has_by(message, now, |replayed| replayed == filter)
     }
 
-    fn has_by(&self, message: &Message, now: Seconds, is_it: impl Fn(&str) -> bool) -> bool {
+    fn has_by(&self, message: &Message, now: Seconds, is_for: impl Fn(&str) -> bool) -> bool {
         let Some(place) = message.place().filter(|_| message.retain()) else { return false };
         let mut replayed = self.replayed.iter().filter(|replayed| replayed.until >= now);
-        // Filters of one SUBSCRIBE share their pages, which are searched once.
+        // Filters of one SUBSCRIBE share their pages, so the first of them that matches is searched alone.
         let mut searched: Option<&Arc<RetainedPages>> = None;
         replayed.any(|replayed| {
             let is_new = searched.is_none_or(|pages| !Arc::ptr_eq(pages, &replayed.pages));
-            if !is_new || !is_it(&replayed.filter) {
+            if !is_new || !is_for(&replayed.filter) {
                 return false;
             }
             searched = Some(&replayed.pages);
@@ -94,7 +93,7 @@ impl Fresh {
     pub(super) fn replayed(&mut self, replays: &[Replay], now: Seconds) {
         self.replayed.retain(|replayed| replayed.until >= now);
         for replay in replays {
-            if self.replayed.len() == REPLAYED_MAX {
+            if self.replayed.len() == limits::REPLAYED_FILTERS_MAX {
                 self.replayed.pop_front();
             }
             let (filter, pages) = (replay.filter.clone(), replay.pages.clone());
@@ -103,14 +102,14 @@ impl Fresh {
     }
 
     pub(super) fn is_over(&self, now: Seconds) -> bool {
-        self.asking == 0
+        self.reading == 0
             && self.unanswered_by_store.is_empty()
             && self.replayed.iter().all(|replayed| replayed.until < now)
     }
 
-    /// Returns the held messages once nothing is read any more.
+    /// Returns the held messages when no SUBSCRIBE waits for its retained messages any more.
     pub(super) fn release(&mut self) -> VecDeque<(Arc<Message>, Receiver)> {
-        if self.asking > 0 {
+        if self.reading > 0 {
             return VecDeque::new();
         }
         self.held_bytes = 0;
@@ -142,22 +141,22 @@ mod tests {
     }
 
     #[test]
-    fn each_topic_is_known_as_of_the_page_that_covers_it() {
-        let mut fresh = Fresh::default();
-        fresh.replayed(&[replay(&[(Some("a/d"), 7), (Some("a/g"), 7), (Some("a/k"), 9), (None, 12)])], 100);
+    fn a_topic_counts_as_received_up_to_the_version_of_its_page() {
+        let mut new = NewSubscriptions::default();
+        new.replayed(&[replay(&[(Some("a/d"), 7), (Some("a/g"), 7), (Some("a/k"), 9), (None, 12)])], 100);
         let cases = [("a/c", 7), ("a/d", 7), ("a/f", 7), ("a/g", 9), ("a/j", 9), ("a/k", 12), ("a/z", 12)];
         for (topic, through) in cases {
             for (version, expected) in [(through, Take::Drop), (through + 1, Take::Deliver)] {
                 let message = message(topic, true, Some(version));
-                assert_eq!(fresh.take(&message, 100), expected, "{message:?}");
+                assert_eq!(new.take(&message, 100), expected, "{message:?}");
             }
         }
     }
 
     #[test]
-    fn only_what_was_retained_before_the_reading_is_known() {
-        let mut fresh = Fresh::default();
-        fresh.replayed(&[replay(&[(None, 7)])], 100);
+    fn only_messages_retained_before_the_page_was_read_are_dropped() {
+        let mut new = NewSubscriptions::default();
+        new.replayed(&[replay(&[(None, 7)])], 100);
         let cases = [
             (message("a/b", true, Some(7)), Take::Drop),
             (message("a/b", true, Some(8)), Take::Deliver),
@@ -166,10 +165,14 @@ mod tests {
             (message("b/b", true, Some(7)), Take::Deliver),
         ];
         for (message, expected) in cases {
-            assert_eq!(fresh.take(&message, 100), expected, "{message:?}");
+            assert_eq!(new.take(&message, 100), expected, "{message:?}");
         }
-        assert_eq!(fresh.take(&message("a/b", true, Some(7)), 111), Take::Deliver, "that late nothing comes");
-        fresh.asking = 1;
-        assert_eq!(fresh.take(&message("b", false, None), 100), Take::Hold);
+        assert_eq!(
+            new.take(&message("a/b", true, Some(7)), 111),
+            Take::Deliver,
+            "after LATE_S no copy is expected"
+        );
+        new.reading = 1;
+        assert_eq!(new.take(&message("b", false, None), 100), Take::Hold);
     }
 }
