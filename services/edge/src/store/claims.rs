@@ -254,11 +254,12 @@ mod tests {
         let taken = groups.map(|group| (group, shared.claim(group, "pod")[0]));
         // Other pods took this one for dead, and one of them has the second message.
         let [_, (_, second)] = groups;
-        shared.run(async |tx| streams::settle(tx, broker, second, b"pod", &[], &[]).await);
-        let is_taken = shared.run(async |tx| Applier::new(tx, &shared, false).take_from_groups(&taken).await);
+        shared.run(&async |tx| streams::settle(tx, broker, second, b"pod", &[], &[]).await);
+        let is_taken =
+            shared.run(&async |tx| Applier::new(tx, &shared, false).take_from_groups(&taken).await);
         assert!(!is_taken);
         let [((_, first), place), _] = taken;
-        let claims = shared.run(async |tx| streams::settle(tx, broker, first, b"pod", &[place], &[]).await);
+        let claims = shared.run(&async |tx| streams::settle(tx, broker, first, b"pod", &[place], &[]).await);
         assert_eq!(claims, [place], "the first message is no longer with this pod");
     }
 

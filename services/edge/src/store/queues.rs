@@ -184,7 +184,7 @@ mod tests {
         let limits = BrokerLimits { queue_bytes: Some(1), ..BrokerLimits::default() };
         broker.quota.set(TenantLimits { broker: limits, ..TenantLimits::default() });
         let left = || {
-            let all = shared.run(async |tx| streams::all_totals(tx, id, None, PAGE).await);
+            let all = shared.run(&async |tx| streams::all_totals(tx, id, None, PAGE).await);
             all.iter().filter(|(_, totals)| totals.entries > 0).count()
         };
         let mut look = Look::default();

@@ -57,7 +57,7 @@ impl Shared {
     pub(super) fn message_of_group(&self, broker: BrokerId, group: &str) -> StreamKey {
         let id = SessionId { broker, client: group.as_bytes() };
         let filter = format!("$share/{group}/{group}");
-        let subscribed = self.run(async |tx| {
+        let subscribed = self.run(&async |tx| {
             let owner = Bytes::copy_from_slice(&self.owner);
             let (will, details) = (None, None);
             let attach = sessions::Attach { owner, clean: true, expiry_s: 1_000, now_ms: 1, will, details };
@@ -71,18 +71,18 @@ impl Shared {
         let body = record::encode_entry(&message, 0, &self.clock).into();
         let entry = NewEntry { place: 1, now_ms: 1, body: &body };
         let streams = [StreamRef { stream, partition: 0 }];
-        self.run(async |tx| streams::append(tx, broker, &streams, entry));
+        self.run(&async |tx| streams::append(tx, broker, &streams, entry));
         (broker, stream)
     }
 
-    pub(super) fn run<T>(&self, body: impl AsyncFn(&Transaction) -> Result<T, LayerError>) -> T {
+    pub(super) fn run<T>(&self, body: &impl AsyncFn(&Transaction) -> Result<T, LayerError>) -> T {
         block_on(self.layers.run(async |tx| body(&tx).await)).unwrap()
     }
 
     /// Claims the messages of a group for a pod.
     pub(super) fn claim(&self, (broker, stream): StreamKey, pod: &str) -> Vec<Position> {
         let all = ReadLimit { entries: 10, bytes: usize::MAX };
-        let claimed = self.run(async |tx| streams::claim(tx, broker, stream, pod.as_bytes(), all).await);
+        let claimed = self.run(&async |tx| streams::claim(tx, broker, stream, pod.as_bytes(), all).await);
         claimed.entries.iter().map(|entry| entry.position).collect()
     }
 }
