@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { filterProblem, knownTopics, rowsOf, topicProblem, treeOf } from './topics'
+import { branchOf, filterProblem, knownTopics, rowsOf, topicProblem, treeOf } from './topics'
 
 test.each(['#', '+', 'a/+/b', 'a/#', '/a', '$SYS/#', '$share/group/a/+'])(
   '%s is a topic filter',
@@ -17,6 +17,19 @@ test('a topic or filter of 4,096 bytes is valid, a longer one is not', () => {
     expect(problem('a'.repeat(4096))).toBeNull()
     expect(problem('ä'.repeat(2049))).toContain('4,096')
   }
+})
+
+test('a filter shows a branch if # is its only wildcard', () => {
+  expect([undefined, '#', 'a/#', 'a//#', 'a', 'a/+', '+/#', '/#'].map(branchOf)).toEqual([
+    undefined,
+    undefined,
+    'a',
+    'a/',
+    null,
+    null,
+    null,
+    '',
+  ])
 })
 
 test('wildcards are in no topic', () => {

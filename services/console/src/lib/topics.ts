@@ -26,6 +26,13 @@ export function topicProblem(topic: string): string | null {
   return null
 }
 
+/** The topic whose levels a filter shows: `undefined` for all topics, `null` for a filter with other wildcards. */
+export function branchOf(filter: string | undefined): string | undefined | null {
+  if (filter === undefined || filter === '#') return undefined
+  const branch = filter.endsWith('/#') ? filter.slice(0, -2) : filter
+  return branch === filter || /[+#]/.test(branch) ? null : branch
+}
+
 /** A level of the tree of topics. */
 export interface TopicNode<T> {
   level: string

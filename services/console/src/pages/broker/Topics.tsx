@@ -1,11 +1,10 @@
-import { Button, Group, Text, TextInput } from '@mantine/core'
+import { Button, Group, TextInput } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconBinaryTree2, IconSearch } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { isStopped, useBroker } from '../../api/brokers'
 import { retainedQuery } from '../../api/live'
-import { count } from '../../lib/format'
 import { filterProblem, knownTopics } from '../../lib/topics'
 import live from '../../live/live.module.css'
 import { useSeenTopics } from '../../live/useSeenTopics'
@@ -14,6 +13,7 @@ import { Page, Panel } from '../../ui/Page'
 import { Empty, Loaded } from '../../ui/State'
 import { Term } from '../../ui/Term'
 import ui from '../../ui/ui.module.css'
+import { Branches } from './topics/Branches'
 import { Tree } from './topics/Tree'
 import { Value } from './topics/Value'
 
@@ -71,12 +71,8 @@ export function Topics() {
                 <NoTopics clear={wanted === undefined ? undefined : () => change({ filter: undefined })} />
               ) : (
                 <>
-                  <Tree rows={known} chosen={topic} onChoose={(to) => change({ topic: to })} />
-                  {isCut && (
-                    <Text size="sm" c="dimmed" p="md">
-                      The first {count(items.length)} retained topics. Narrow the filter to see others.
-                    </Text>
-                  )}
+                  <Tree rows={known} isCut={isCut} chosen={topic} onChoose={(to) => change({ topic: to })} />
+                  {isCut && <Branches filter={wanted} shown={items.length} />}
                 </>
               )
             }}

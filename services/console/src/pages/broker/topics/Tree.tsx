@@ -12,11 +12,13 @@ type Row = { node: TopicNode<KnownTopic>; label: string; depth: number }
 
 interface TreeProps {
   rows: KnownTopic[]
+  /** There are more topics than `rows`. */
+  isCut: boolean
   chosen: string | undefined
   onChoose: (topic: string) => void
 }
 
-export function Tree({ rows, chosen, onChoose }: TreeProps) {
+export function Tree({ rows, isCut, chosen, onChoose }: TreeProps) {
   const tree = useMemo(() => treeOf(rows), [rows])
   const [toggled, setToggled] = useState<ReadonlySet<string>>(new Set())
   // A small tree is open, a large one is closed, until somebody says otherwise.
@@ -46,7 +48,8 @@ export function Tree({ rows, chosen, onChoose }: TreeProps) {
       width: '96px',
       isNumber: true,
       isExtra: true,
-      cell: ({ node }) => (node.children.size > 0 ? count(node.count - (node.value ? 1 : 0)) : ''),
+      cell: ({ node }) =>
+        node.children.size > 0 ? `${count(node.count - (node.value ? 1 : 0))}${isCut ? '+' : ''}` : '',
     },
     {
       key: 'retained',
