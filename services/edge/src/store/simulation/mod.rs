@@ -202,10 +202,14 @@ fn finish(world: &Rc<World>) {
         client.borrow().check(world);
     }
     world.model.borrow().check_group();
-    for client in &world.clients {
+    // The last one watches, and so sees the wills of the others.
+    let (watcher, others) = world.clients.split_last().expect("there is a client");
+    for client in others {
         client.borrow_mut().vanish(world);
     }
     world.pass_s(EXPIRY_S);
+    watcher.borrow_mut().vanish(world);
+    world.pass_s(60);
     if !world.clients.iter().all(|client| client.borrow().has_left()) {
         world.model.borrow().violated("a client has not left");
     }
