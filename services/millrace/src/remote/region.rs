@@ -39,8 +39,12 @@ pub(crate) fn prices(args: &RegionArgs) -> Result<(), Failure> {
     let mut list = rows(&answer);
     if !args.api.json {
         let currency = answer["currency"].as_str().unwrap_or_default();
+        let micros_of = |price: &Value| price["micros_per_million"].as_u64().unwrap_or_default();
+        if list.rows.iter().all(|price| micros_of(price) == 0) {
+            list.rows.clear();
+        }
         for price in &mut list.rows {
-            let micros = price["micros_per_million"].as_u64().unwrap_or_default();
+            let micros = micros_of(price);
             let (whole, part) = (micros / 1_000_000, micros % 1_000_000);
             price["price"] = format!("{whole}.{part:06} {currency}").trim_end().into();
         }

@@ -264,7 +264,7 @@ impl Client {
             ToClient::UnsubAck { filter } => self.asked.retain(|asked| *asked != filter),
             ToClient::Left => {
                 if let Some(will) = self.link.as_ref().and_then(|link| link.will) {
-                    model.leaves(will.number, true);
+                    model.leaves(will.number, Some(world.store_version()));
                 }
                 drop(model);
                 self.closed(world);

@@ -50,8 +50,8 @@ struct Sent {
 enum WillEnd {
     /// Its connection is there, or the answer to the CONNECT is missing.
     None,
-    /// The client sent DISCONNECT; `true`: the server has confirmed it.
-    Clean(bool),
+    /// The client sent DISCONNECT; the version of the store when the server confirmed it.
+    Clean(Option<u64>),
     /// The connection ended without a DISCONNECT at this time, ms.
     Lost(u64),
 }
@@ -221,8 +221,8 @@ impl Model {
         self.wills.get_mut(&number).unwrap().is_stored = true;
     }
 
-    pub(super) fn leaves(&mut self, number: u32, is_confirmed: bool) {
-        self.wills.get_mut(&number).unwrap().end = WillEnd::Clean(is_confirmed);
+    pub(super) fn leaves(&mut self, number: u32, confirmed_at: Option<u64>) {
+        self.wills.get_mut(&number).unwrap().end = WillEnd::Clean(confirmed_at);
     }
 
     pub(super) fn is_lost(&mut self, number: u32, at_ms: u64) {
@@ -251,7 +251,10 @@ impl Model {
                 })
             };
             match seen.end {
-                WillEnd::Clean(true) if !is_silent => {
+                // Before that, another pod may have taken the client's pod for dead.
+                WillEnd::Clean(Some(version))
+                    if seen.times.iter().any(|place| place[..8] > version.to_be_bytes()[..]) =>
+                {
                     self.violated(&format!("P7: the will {number} was published after a DISCONNECT"));
                 }
                 WillEnd::Lost(at_ms)

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use millrace_storage::{Database, StoreError};
+use millrace_storage::{Database, StoreError, block_on};
 
 use super::client::Client;
 use super::engine::{Fate, Late};
@@ -155,6 +155,10 @@ impl World {
 
     pub(super) fn clients_is_v5(&self, client: usize) -> bool {
         self.traits[client].1
+    }
+
+    pub(super) fn store_version(&self) -> u64 {
+        block_on(self.store().run(async |tx, _| tx.read_version().await)).unwrap()
     }
 
     pub(super) fn store(&self) -> &Database {

@@ -46,7 +46,7 @@ impl Client {
         let expiry_s = if ends { 0 } else { self.expiry_s };
         self.may_be_new |= ends;
         if let Some(will) = link.will {
-            world.model.borrow_mut().leaves(will.number, false);
+            world.model.borrow_mut().leaves(will.number, None);
         }
         self.send(world, ToServer::Disconnect { expiry_s });
     }
