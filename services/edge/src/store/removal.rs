@@ -75,7 +75,7 @@ impl Removal {
                 let run =
                     layers.run_piece(rows, async |tx| index::trim_changes(&tx, broker, *from, rows).await);
                 resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |(removed, next)| {
-                    Some(if removed == 0 { Stage::Bodies(Position::MIN) } else { Stage::Changes(next) })
+                    Some(if removed < rows { Stage::Bodies(Position::MIN) } else { Stage::Changes(next) })
                 })
             }
             Stage::Bodies(from) => {

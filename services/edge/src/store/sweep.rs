@@ -41,11 +41,21 @@ impl Passed {
         }
     }
 
-    /// Each sweep reads another shard from its start, because due times may be added late: by jobs that waited for the
-    /// store, or after the clock was set back.
-    fn forget_one(&mut self) {
+    /// Where a sweep begins to read each shard: one of them at its start, because jobs that waited for the store may have
+    /// added earlier due times.
+    fn begins(&mut self) -> [Option<Due>; SHARDS as usize] {
         self.sweeps = (self.sweeps + 1) % self.last.len();
-        self.last[self.sweeps] = None;
+        let mut begins = self.last.clone();
+        begins[self.sweeps] = None;
+        begins
+    }
+
+    fn found(&mut self, due: &Due) {
+        if let Some(last) = &mut self.last[usize::from(due.shard())]
+            && due < last
+        {
+            last.clone_from(due);
+        }
     }
 
     fn last(&self, shard: u8) -> Option<Due> {
@@ -55,18 +65,18 @@ impl Passed {
 
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
-    writer.duties.passed.forget_one();
-    let last = writer.duties.passed.last.clone();
+    let begins = writer.duties.passed.begins();
     // All shards in one request, because a store across a network takes time for each.
     let asked = writer.shared.layers.run(async |tx| {
-        let rests = (0..SHARDS).zip(&last).map(|(shard, last)| {
-            let range = DueRange { shard, from: last.as_ref(), until_ms: now_ms };
+        let rests = (0..SHARDS).zip(&begins).map(|(shard, from)| {
+            let range = DueRange { shard, from: from.as_ref(), until_ms: now_ms };
             due::list_due(&tx, range, 1)
         });
         join_all(rests).await.into_iter().collect::<Result<Vec<_>, _>>()
     });
     let Ok(next) = writer.wait(asked) else { return };
     for due in next.iter().flatten() {
+        writer.duties.passed.found(due);
         writer.duties.add(Duty::Due(due.shard(), now_ms));
     }
 }
@@ -353,4 +363,27 @@ fn abandon(
     })?;
     writer.swept(applied, stamp);
     Ok(!is_alive.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use millrace_layers::due::DueKind;
+
+    use super::*;
+
+    #[test]
+    fn a_due_time_that_was_added_late_is_found_within_a_round_of_the_shards() {
+        let due = |at_ms| Due { at_ms, broker: 1, client: Bytes::from_static(b"ann"), kind: DueKind::Will };
+        let mut passed = Passed::new(true);
+        let shard = usize::from(due(7).shard());
+        let settled = (1..).map(due).filter(|one| usize::from(one.shard()) == shard).nth(5).unwrap();
+        passed.note(settled.clone());
+        let rounds: Vec<_> = (0..SHARDS).map(|_| passed.begins()[shard].is_none()).collect();
+        assert_eq!(rounds.iter().filter(|from_start| **from_start).count(), 1);
+        assert_eq!(passed.last(settled.shard()), Some(settled.clone()), "kept while nothing is due");
+        let late = Due { at_ms: 0, ..settled.clone() };
+        passed.found(&late);
+        assert_eq!(passed.last(settled.shard()), Some(late));
+    }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, RangeOptions, Read, StoreVersion, Transaction, after};
+use millrace_storage::{KeyRange, RangeOptions, Read, StoreVersion, Transaction, TransactionOption, after};
 
 use super::{IndexRow, IndexedStream, decode, encode};
 use crate::{
@@ -72,6 +72,7 @@ pub async fn trim_changes(
     from: Position,
     at_most: usize,
 ) -> LayerResult<(usize, Position)> {
+    tx.set_option(TransactionOption::Cleanup);
     let excess = rows::counter(tx, &count_key(broker), Read::Snapshot).await?;
     let excess =
         usize::try_from(excess).unwrap_or(usize::MAX).saturating_sub(INDEX_CHANGES_KEPT).min(at_most);

@@ -1,7 +1,7 @@
 //! Removes streams, entries and bodies that nothing refers to any more, a bounded number in each transaction.
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, TransactionOption, after};
 
 use super::{StreamId, append::decode_holders, keys, totals};
 use crate::{BrokerId, error::LayerResult, position::Position, tuple::Elements};
@@ -23,6 +23,7 @@ pub async fn sweep_bodies(
     from: Position,
     limit: usize,
 ) -> LayerResult<Swept> {
+    tx.set_option(TransactionOption::Cleanup);
     let prefix = keys::holders(broker);
     let begin = after(keys::holders(broker).position(from).as_ref());
     let range = KeyRange::new(begin, prefix.end());
@@ -95,6 +96,7 @@ pub async fn sweep_dropped(
     from: &DroppedFrom,
     limit: usize,
 ) -> LayerResult<SweptDropped> {
+    tx.set_option(TransactionOption::Cleanup);
     let prefix = keys::dropped(broker);
     let range = KeyRange::new(keys::dropped(broker).uint(from.stream), prefix.end());
     let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
