@@ -18,7 +18,7 @@ use crate::domain::{
     AuditEntry, AuditFilter, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation,
     Once, Organisation, Permission,
 };
-use crate::limits::SEARCH_BYTES_MAX;
+use crate::limits::{SEARCH_BYTES_MAX, UNIX_MS_MAX};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -250,6 +250,11 @@ impl AuditQuery {
         for (name, text) in [("actor", &self.actor), ("action", &self.action)] {
             if text.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
                 return Err(query::wrong(name, &format!("has more than {SEARCH_BYTES_MAX} bytes")));
+            }
+        }
+        for (name, at_ms) in [("from", self.from), ("to", self.to)] {
+            if at_ms.is_some_and(|at_ms| at_ms > UNIX_MS_MAX) {
+                return Err(query::wrong(name, "is after the year 9999"));
             }
         }
         Ok(AuditFilter::new(self.actor.as_deref(), self.action.as_deref(), self.from, self.to))

@@ -113,6 +113,18 @@ async fn operators_read_the_log_and_the_usage_of_a_deleted_organisation_for_400_
 }
 
 #[tokio::test]
+async fn a_time_after_the_year_9999_is_refused() {
+    let ann = Region::new().await.person().await;
+    for (at_ms, status) in
+        [(253_402_300_799_999_u64, StatusCode::OK), (253_402_300_800_000, StatusCode::BAD_REQUEST)]
+    {
+        for name in ["from", "to"] {
+            ann.get(&ann.own(&format!("/audit?{name}={at_ms}"))).await.is(status);
+        }
+    }
+}
+
+#[tokio::test]
 async fn who_may_not_change_a_url_does_not_see_the_token_in_it() {
     let region = Region::new().await;
     let ann = region.person().await;
