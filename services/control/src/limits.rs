@@ -5,9 +5,6 @@ use std::time::Duration;
 /// Fits a revocation list of 1 MiB in JSON, where a line end takes two bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 
-/// Last millisecond of the year 9999, as the API description has it.
-pub(crate) const UNIX_MS_MAX: u64 = 253_402_300_799_999;
-
 /// A request waits up to 10 s for a store that does not answer.
 pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 

@@ -18,7 +18,7 @@ use crate::domain::{
     AuditEntry, AuditFilter, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation,
     Once, Organisation, Permission,
 };
-use crate::limits::{SEARCH_BYTES_MAX, UNIX_MS_MAX};
+use crate::limits::{SEARCH_BYTES_MAX, TIME_MS_MAX};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -253,7 +253,7 @@ impl AuditQuery {
             }
         }
         for (name, at_ms) in [("from", self.from), ("to", self.to)] {
-            if at_ms.is_some_and(|at_ms| at_ms > UNIX_MS_MAX) {
+            if at_ms.is_some_and(|at_ms| at_ms > TIME_MS_MAX) {
                 return Err(query::wrong(name, "is after the year 9999"));
             }
         }

@@ -177,7 +177,8 @@ impl Duties {
         }
         self.credit_ns -= self.session_ns * sessions;
         self.waiting.rotate_left(at + 1);
-        Some(Beside { shard, now_ms, from: None, sessions: sessions as usize, took_us: Cell::default() })
+        let (from, sessions) = (self.passed.last(shard), sessions as usize);
+        Some(Beside { shard, now_ms, from, sessions, took_us: Cell::default() })
     }
 
     pub(super) fn note_beside(&mut self, beside: &Beside) {

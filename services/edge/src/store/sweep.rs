@@ -58,7 +58,7 @@ impl Passed {
         }
     }
 
-    fn last(&self, shard: u8) -> Option<Due> {
+    pub(super) fn last(&self, shard: u8) -> Option<Due> {
         self.last[usize::from(shard)].clone()
     }
 }
@@ -146,7 +146,7 @@ impl Writer<'_> {
             return None;
         }
         let are_open = shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(false);
-        are_open.then(|| Beside { sessions: due.len(), from: due.into_iter().next(), ..beside })
+        are_open.then_some(Beside { sessions: due.len(), ..beside })
     }
 
     /// Whether the next step finds the brokers of what is due open. If not, they are being opened, because the step must
