@@ -1,4 +1,5 @@
-//! Sessions and their connections: attaching, taking over, letting go, ending.
+//! Sessions and their connections: attaching, taking over, detaching, ending. `epoch` is the fencing number of a session that
+//! the store has; sessions with epoch 0 live on this loop alone.
 
 mod due;
 
@@ -58,6 +59,7 @@ impl Core {
         self.open(slot, session, request, present.is_some());
         if present.is_some() {
             self.set_members_online(session, true);
+            // Rules may have changed since the session subscribed.
             self.revoke(slot);
             self.pump(slot);
         }

@@ -109,6 +109,7 @@ var credential = kind[credentialModel]{
 		if plan.Enabled.ValueBool() {
 			return etag, nil
 		}
+		// The API makes credentials enabled. If this change fails, the state keeps the credential, and the next apply replaces it.
 		if etag, err = changeCredential(ctx, client, plan, etag); err != nil {
 			return "", partialError{err}
 		}
