@@ -103,10 +103,12 @@ impl<M, W: Wake> Mailbox<M, W> {
         false
     }
 
+    /// Ends [`Mailbox::sleep`]: from here on nobody wakes the loop.
     pub fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
+    /// Bytes that wait, as `deliver` was given them: publishers pause when they are too many.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

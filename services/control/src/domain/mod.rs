@@ -142,7 +142,7 @@ pub enum SignUpBy {
     Confirmed,
 }
 
-/// Cloning is cheap. Of the functions that make settings (`charge`, `calls_by` and the like) only the first call counts.
+/// Cloning is cheap. Settings (`charge`, `calls_by` and the like) are made once: a second call does nothing.
 #[derive(Clone)]
 pub struct Control(Arc<Inner>);
 

@@ -68,6 +68,7 @@ pub(crate) fn come_back(server: &Server, version: Version, id: &str) -> Client {
 }
 
 /// Ends a connection after the server has seen all that was sent.
+/// The client goes, with a DISCONNECT or as one that is lost.
 pub(crate) fn leave(client: &mut Client, with_disconnect: bool) {
     if with_disconnect {
         client.send(&Packet::Disconnect(disconnect(ReasonCode::SUCCESS)));
