@@ -81,10 +81,12 @@ def paragraphs(lines):
         yield group
 
 
-def rust(text):
-    """Returns the sentences of a Rust file and how many lines it has, both outside its test modules."""
-    skipped = sum(match.group(0).count("\n") for match in TEST_MODULE.finditer(text))
-    text = TEST_MODULE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
+def rust(text, with_tests=False):
+    """Returns the sentences of a Rust file and how many lines it has, both outside its test modules unless `with_tests`."""
+    skipped = 0
+    if not with_tests:
+        skipped = sum(match.group(0).count("\n") for match in TEST_MODULE.finditer(text))
+        text = TEST_MODULE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
     breaks = [index for index, letter in enumerate(text) if letter == "\n"]
     kinds, found = {"///": [], "//!": [], "//": []}, []
     for match in TOKEN.finditer(text):
@@ -205,6 +207,7 @@ LANGUAGES = {
     ".ts": by_pattern(TYPESCRIPT),
     ".tsx": by_pattern(TYPESCRIPT),
     ".mjs": by_pattern(TYPESCRIPT),
+    ".js": by_pattern(TYPESCRIPT),
     ".go": by_pattern(GO),
     ".py": python,
     ".sh": by_pattern(SHELL),

@@ -179,7 +179,7 @@ mod tests {
         router.subscribe(Filter::parse(filter).unwrap(), subscription);
     }
 
-    /// Makes a digest; true when it was told.
+    /// Makes a digest; true when it was announced.
     fn make(own: &Own, router: &Router, now: Millis) -> bool {
         let mut is_told = false;
         own.make(router, now, |_| true, |_| is_told = true);

@@ -95,7 +95,7 @@ resumes() {
     sub sub -V "$1" -t "$topic" -i durable && end sub TERM
 }
 
-# Who may connect and publish.
+# Passwords and rules: which clients may connect and publish.
 guards() {
     local OPEN_PORT=$GUARDED_PORT
     pub -V "$1" -t free -m x -u ann -P right || return 1
