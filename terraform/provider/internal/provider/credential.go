@@ -1,3 +1,5 @@
+// The resource millrace_credential: a user of a broker. Its secret is in the state, because the API shows it once.
+
 package provider
 
 import (
