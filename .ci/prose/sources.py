@@ -32,6 +32,8 @@ TEST_PATH = re.compile(r"(^|/)(tests?|benches|examples|fuzz|test_\w+)(/|\.(?:rs|
 # JSX text and regular expressions hold quotes and slashes, so a comment of TypeScript is found by the space before it.
 TYPESCRIPT = re.compile(r"(?:^|(?<=[\s{;]))(?://(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/)", re.M | re.S)
 GO = re.compile(r"//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
+# Terraform shows these texts to users.
+DESCRIPTION = re.compile(r'\bDescription:\s*"((?:\\.|[^"\\\n])*)"')
 SHELL = re.compile(r"(?:^|(?<=\s))#(?P<line>(?!!)[^\n]*)(?P<block>)", re.M)
 # Instructions for tools, and code that is switched off.
 DIRECTIVE = re.compile(r"^(?:go:|nolint|\s*(?:eslint-|prettier-|biome-|@ts-|@vite|noqa|type: ignore|shellcheck |pylint|fmt:|/ <))")
@@ -136,6 +138,15 @@ def by_pattern(pattern):
     return read
 
 
+def go(text):
+    """Returns the sentences of a Go file's comments and of the descriptions of attributes, and how many lines the file has."""
+    found, count = by_pattern(GO)(text)
+    for match in DESCRIPTION.finditer(text):
+        number = text.count("\n", 0, match.start()) + 1
+        found += [(number, "help", sentence) for _, sentence in sentences_of([(number, match.group(1))])]
+    return sorted(found), count
+
+
 def of_comments(lines):
     """The sentences of comments, [(line number, text)], without instructions for tools."""
     return [
@@ -208,7 +219,7 @@ LANGUAGES = {
     ".tsx": by_pattern(TYPESCRIPT),
     ".mjs": by_pattern(TYPESCRIPT),
     ".js": by_pattern(TYPESCRIPT),
-    ".go": by_pattern(GO),
+    ".go": go,
     ".py": python,
     ".sh": by_pattern(SHELL),
 }

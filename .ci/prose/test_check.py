@@ -124,6 +124,12 @@ class Languages(Tree):
         for path in [*tests, "dashboards/test_a.py"]:
             self.assertIn(f"{path}:1: ", out)
 
+    def test_descriptions_of_attributes_are_read(self):
+        self.write("terraform/a.go", 'package a\n\nvar a = b{\n\tDescription: "Who waits.",\n}\n')
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("terraform/a.go:4: ", out)
+
     def test_instructions_for_tools_are_not_read(self):
         self.write("gateway/a.sh", "# shellcheck disable=SC2034 # is told by the caller\n" + "\n" * 40)
         code, out = self.run_check()
