@@ -32,7 +32,6 @@ TEST_PATH = re.compile(r"(^|/)(tests?|benches|examples|fuzz|test_\w+)(/|\.(?:rs|
 # JSX text and regular expressions hold quotes and slashes, so a comment of TypeScript is found by the space before it.
 TYPESCRIPT = re.compile(r"(?:^|(?<=[\s{;]))(?://(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/)", re.M | re.S)
 GO = re.compile(r"//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
-# Terraform shows these texts to users.
 DESCRIPTION = re.compile(r'\bDescription:\s*"((?:\\.|[^"\\\n])*)"')
 SHELL = re.compile(r"(?:^|(?<=\s))#(?P<line>(?!!)[^\n]*)(?P<block>)", re.M)
 # Instructions for tools, and code that is switched off.
@@ -139,7 +138,6 @@ def by_pattern(pattern):
 
 
 def go(text):
-    """Returns the sentences of a Go file's comments and of the descriptions of attributes, and how many lines the file has."""
     found, count = by_pattern(GO)(text)
     for match in DESCRIPTION.finditer(text):
         number = text.count("\n", 0, match.start()) + 1
