@@ -52,6 +52,7 @@ macro_rules! counters {
     ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:literal $metric:literal [$($label:literal)?] $help:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
+        // No cache line (two of them, which processors fetch together) belongs to the sets of two cores.
         #[repr(align(128))]
         pub(crate) struct $set { $(pub(crate) $field: Count,)* }
 

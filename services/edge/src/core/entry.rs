@@ -140,7 +140,6 @@ impl Core {
         }
     }
 
-    /// Closes a client that connected before its broker was managed.
     pub(super) fn close_unknown(&mut self, slot: u32) {
         let reason = ReasonCode::NOT_AUTHORIZED;
         self.say_and_close(slot, reason, NO_MORE, Ended::Error(reason));

@@ -56,7 +56,7 @@ struct UsageExchange {
 impl UsageExchange {
     fn run(&mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            self.tell();
+            self.exchange_usage();
             self.tidy();
         }
     }
@@ -79,7 +79,7 @@ impl UsageExchange {
         }
     }
 
-    fn tell(&mut self) {
+    fn exchange_usage(&mut self) {
         let now = self.clock.now();
         let elapsed_ms = now.saturating_sub(self.last_at).max(1);
         self.last_at = now;

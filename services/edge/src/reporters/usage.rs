@@ -100,8 +100,8 @@ impl Task {
             let wait = Duration::from_millis(left_ms.min(every_ms));
             let is_stopped = self.stopped.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
             self.is_leaving = is_stopped;
-            let told = self.tell();
-            self.log(told.err().as_ref());
+            let written = self.write_usage();
+            self.log(written.err().as_ref());
             if is_stopped {
                 return self.leave();
             }
@@ -109,7 +109,7 @@ impl Task {
     }
 
     /// Writes the usage, after earlier usage that could not be written.
-    fn tell(&mut self) -> Result<(), LayerError> {
+    fn write_usage(&mut self) -> Result<(), LayerError> {
         if self.is_replaced {
             drop(self.brokers.take_closed());
             return Ok(());
