@@ -261,7 +261,6 @@ pub(crate) fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric { kind: "gauge", name, labels: "", help }
 }
 
-/// Sums sets of the same metrics, wrapping: a client can connect on one core and disconnect on another.
 pub(crate) fn sum(sets: impl IntoIterator<Item = Vec<u64>>) -> Vec<u64> {
     let add = |mut sums: Vec<u64>, set: Vec<u64>| {
         sums.iter_mut().zip(set).for_each(|(sum, value)| *sum = sum.wrapping_add(value));

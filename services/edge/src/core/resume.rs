@@ -241,7 +241,7 @@ impl Core {
         }
     }
 
-    /// Reads on. A session that follows may have been passed over by notices of messages while the store did not know its
+    /// A session that follows may have been passed over by notices of messages while the store did not know its
     /// subscription, so its streams may have grown.
     pub(super) fn read_passed_over(&mut self, session: u32) {
         if let Some(local) = self.sessions.get_mut(session as usize)

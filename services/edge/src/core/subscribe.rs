@@ -205,7 +205,7 @@ impl Task {
         }
     }
 
-    /// Decides how many filters are carried out next. Returns the work of that.
+    /// Decides how many filters are carried out next, and returns the work of that.
     pub(super) fn plan(&mut self) -> u64 {
         match self {
             Self::Subscribe(subscribe) => {

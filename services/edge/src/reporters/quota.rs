@@ -23,7 +23,6 @@ use crate::broker::{Broker, Brokers, chunks};
 use crate::clock::{Clock, Millis};
 use crate::metrics::Count;
 
-/// How often a pod writes its usage and reads the others'.
 const EVERY: Duration = Duration::from_secs(1);
 /// Lifetime of a pod's usage, milliseconds: the duration of its lease.
 const COUNTS_MS: u64 = 5_000;
