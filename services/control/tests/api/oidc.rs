@@ -393,7 +393,7 @@ async fn where_accounts_are_by_invitation_one_is_needed_and_used_once() {
         owner.post(&owner.own("/invitations"), json!({ "email": "ann@example.org", "role": "viewer" })).await;
     let token = json!({ "token": invited.is(StatusCode::CREATED).text("/token") });
     provider.sign_in_with(&mut ann, json!({ "token": "nothing" })).await.is(StatusCode::FORBIDDEN);
-    // It would say more than its value of the cookie that it stands in.
+    // A token that would add attributes to the cookie in which it is kept.
     let more = json!({ "token": "a; Domain=example.org" });
     ann.post("/sign-in/oidc", more).await.is(StatusCode::UNPROCESSABLE_ENTITY);
     // A link of somebody else joins nothing, and neither does a form of another site.
