@@ -19,6 +19,7 @@ pub(crate) struct Attempt {
     pub(crate) request: AuthenticationRequest,
     pub(crate) enhanced: Box<Enhanced>,
     pub(crate) data: Box<[u8]>,
+    /// Set when a connected client authenticates anew.
     pub(crate) identity: Option<Arc<ProvenIdentity>>,
 }
 

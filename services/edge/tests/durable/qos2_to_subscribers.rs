@@ -66,6 +66,7 @@ fn a_subscriber_goes_on_where_it_was_and_its_message_comes_once() {
             reader.send(&Packet::PubComp(ack(ids[1])));
             expect_no_rest(&server, &mut reader, "t");
             (server, reader) = next(server, reader);
+            // The crash may come before the PUBREC of "the end", which `expect_no_rest` published, is stored.
             let got = texts(&rest_after_releases(&server, &mut reader));
             assert!(got.is_empty() || how == Break::Crash && got == ["the end"], "{got:?}");
         }
@@ -180,7 +181,7 @@ fn what_was_never_sent_gets_no_packet_id_and_no_dup() {
     assert_eq!(faces, [(true, &b"one"[..]), (false, b"two"), (false, b"three")]);
 }
 
-/// QoS 2 messages with a stored packet id are sent again under it, and the QoS 1 messages between them in their order (P4).
+/// QoS 2 messages with a stored packet id are sent again under it, and the QoS 1 messages between them in their order (P4 of PROMISES.md).
 #[test]
 fn after_a_break_messages_of_both_qualities_come_in_the_order_in_which_they_were_published() {
     for how in BREAKS {

@@ -64,8 +64,8 @@ pub(crate) fn pod_at(database: &Database, name: &str, threads: usize, nats: Opti
 pub(crate) fn know_each_other(pods: &[Server]) {
     let others = pods.len() - 1;
     let knows = |pod: &Server| {
-        let is_told = metric(pod, "millrace_region_peers_in_doubt", "") == 0;
-        is_told && metric(pod, "millrace_region_peers", "") >= others as u64
+        let is_notified = metric(pod, "millrace_region_peers_in_doubt", "") == 0;
+        is_notified && metric(pod, "millrace_region_peers", "") >= others as u64
     };
     let know = || {
         pods.iter()
