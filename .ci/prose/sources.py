@@ -32,6 +32,7 @@ TEST_PATH = re.compile(r"(^|/)(tests?|benches|examples|fuzz|test_\w+)(/|\.(?:rs|
 # JSX text and regular expressions hold quotes and slashes, so a comment of TypeScript is found by the space before it.
 TYPESCRIPT = re.compile(r"(?:^|(?<=[\s{;]))(?://(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/)", re.M | re.S)
 GO = re.compile(r"//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
+DESCRIPTION = re.compile(r'\bDescription:\s*"((?:\\.|[^"\\\n])*)"')
 SHELL = re.compile(r"(?:^|(?<=\s))#(?P<line>(?!!)[^\n]*)(?P<block>)", re.M)
 # Instructions for tools, and code that is switched off.
 DIRECTIVE = re.compile(r"^(?:go:|nolint|\s*(?:eslint-|prettier-|biome-|@ts-|@vite|noqa|type: ignore|shellcheck |pylint|fmt:|/ <))")
@@ -81,10 +82,12 @@ def paragraphs(lines):
         yield group
 
 
-def rust(text):
-    """Returns the sentences of a Rust file and how many lines it has, both outside its test modules."""
-    skipped = sum(match.group(0).count("\n") for match in TEST_MODULE.finditer(text))
-    text = TEST_MODULE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
+def rust(text, with_tests=False):
+    """Returns the sentences of a Rust file and how many lines it has, both outside its test modules unless `with_tests`."""
+    skipped = 0
+    if not with_tests:
+        skipped = sum(match.group(0).count("\n") for match in TEST_MODULE.finditer(text))
+        text = TEST_MODULE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
     breaks = [index for index, letter in enumerate(text) if letter == "\n"]
     kinds, found = {"///": [], "//!": [], "//": []}, []
     for match in TOKEN.finditer(text):
@@ -132,6 +135,14 @@ def by_pattern(pattern):
         return of_comments(lines), len(text.splitlines())
 
     return read
+
+
+def go(text):
+    found, count = by_pattern(GO)(text)
+    for match in DESCRIPTION.finditer(text):
+        number = text.count("\n", 0, match.start()) + 1
+        found += [(number, "help", sentence) for _, sentence in sentences_of([(number, match.group(1))])]
+    return sorted(found), count
 
 
 def of_comments(lines):
@@ -205,7 +216,8 @@ LANGUAGES = {
     ".ts": by_pattern(TYPESCRIPT),
     ".tsx": by_pattern(TYPESCRIPT),
     ".mjs": by_pattern(TYPESCRIPT),
-    ".go": by_pattern(GO),
+    ".js": by_pattern(TYPESCRIPT),
+    ".go": go,
     ".py": python,
     ".sh": by_pattern(SHELL),
 }

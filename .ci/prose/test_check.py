@@ -83,11 +83,15 @@ class Baseline(Tree):
         self.assertEqual(code, 1)
         self.assertIn("Refusal: 2 public types have this name", out)
 
-    def test_tests_are_not_read(self):
-        self.write("services/a/tests/one.rs", "// Who is told waits.\n")
-        self.write("services/a/src/b.rs", "fn b() {}\n\n#[cfg(test)]\nmod tests {\n    // Who is told waits.\n}\n" + "\n" * 40)
+    def test_sentences_of_tests_are_read_and_their_comments_not_counted(self):
+        many = "    // Waits.\n" * 40
+        self.write("services/a/tests/one.rs", f"// Who finds no room waits.\n{many}")
+        self.write("services/a/src/b.rs", f"fn b() {{}}\n\n#[cfg(test)]\nmod tests {{\n    // Those wait.\n\n{many}}}\n")
         code, out = self.run_check()
-        self.assertEqual(code, 0, out)
+        self.assertEqual(code, 1)
+        self.assertIn("services/a/tests/one.rs:1: ", out)
+        self.assertIn("services/a/src/b.rs:5: ", out)
+        self.assertNotIn("per 1,000 lines,", out.replace("per 1,000 lines, 0 shared", ""))
 
 
 class Languages(Tree):
@@ -110,10 +114,23 @@ class Languages(Tree):
             + ["services/console/src/a.ts:1", "services/console/src/b.tsx:2", "services/console/src/b.tsx:4"],
         )
 
-    def test_their_tests_and_instructions_for_tools_are_not_read(self):
-        self.write("services/console/tests/a.test.mjs", "// Who waits.\n")
-        self.write("loadtests/a_test.go", "// Who waits.\n")
+    def test_their_tests_are_read(self):
+        tests = ["services/console/tests/a.test.mjs", "loadtests/a_test.go", "loadtests/tests/a.js"]
+        for path in tests:
+            self.write(path, "// Who waits.\n")
         self.write("dashboards/test_a.py", "# Who waits.\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        for path in [*tests, "dashboards/test_a.py"]:
+            self.assertIn(f"{path}:1: ", out)
+
+    def test_descriptions_of_attributes_are_read(self):
+        self.write("terraform/a.go", 'package a\n\nvar a = b{\n\tDescription: "Who waits.",\n}\n')
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("terraform/a.go:4: ", out)
+
+    def test_instructions_for_tools_are_not_read(self):
         self.write("gateway/a.sh", "# shellcheck disable=SC2034 # is told by the caller\n" + "\n" * 40)
         code, out = self.run_check()
         self.assertEqual(code, 0, out)

@@ -53,7 +53,7 @@ def measure(what, resume=False, **tls):
 
 def settled(stage, count):
     stage.gateway.has_clients(count)
-    # What is freed with a delay.
+    # Envoy frees some memory with a delay.
     time.sleep(1)
 
 

@@ -50,7 +50,7 @@ def frame(payload):
 
 
 def to_close(sock):
-    """What comes before the other side closes."""
+    """Returns all bytes that arrive before the other side closes."""
     data = b""
     sock.settimeout(SECONDS_MAX)
     try:
@@ -406,7 +406,7 @@ def access_log(stage):
     source = "%s:%d" % client.tls.getsockname()
     client.close()
     stage.gateway.has_clients(0)
-    # What is not written yet, Envoy writes at its end.
+    # Envoy writes the rest of its access log when it ends.
     equal(stage.gateway.stop(), 0, "exit code")
     lines = [json.loads(line) for line in (stage.gateway.folder / "access.log").read_text().splitlines()]
     line = next(line for line in lines if line["server_name"] == "logged.local.test")

@@ -196,6 +196,7 @@ fn main() -> ExitCode {
 impl Single {
     fn run(&self) -> Outcome<()> {
         raise_descriptors();
+        // False: with the sizes of a single run, not the smaller ones of a comparison.
         let cases = self.scenario.cases(&self.settings, false);
         let mut cells = Vec::new();
         for case in &cases {

@@ -65,6 +65,7 @@ fn flatness(cases: &[SizedScenario], names: &[&str], cells: &[Vec<Cell>]) -> Str
     let mut out = format!("| server µs per publish to | {} | last / first |\n", heads.join(" | "));
     let _ = writeln!(out, "|{}", "---|".repeat(sizes.len() + 2));
     for (at, name) in names.iter().enumerate() {
+        // A closed loop: each publish waits for the PUBACK of the one before.
         let closed = |cell: &Cell| cell.median(|r: &Report| r.figure.value);
         let window = |cell: &Cell| extra_median(cell, "window_us_per_publish");
         let one_by_one: Vec<Option<f64>> = sizes.iter().map(|(_, row)| closed(&row[at])).collect();

@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     /// Seconds that publishers send in each run.
     #[arg(long, default_value_t = 5.0)]
     pub(crate) seconds: f64,
-    /// Pairs; publishers of the fan-in and durable scenarios.
+    /// Pairs of a publisher and a subscriber; publishers of the fan-in and durable scenarios.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=9000))]
     pub(crate) pairs: u32,
     /// Subscribers of the fan-out.
@@ -39,8 +39,8 @@ pub(crate) struct Settings {
     #[arg(long)]
     credentials: Option<PathBuf>,
     /// Persistent sessions of `offline-sessions`, `resume` and `reconnect`; several numbers,
-    /// separated by commas, are run one after the other [default: 1000000, 200000 and 18000; less
-    /// in `compare`].
+    /// separated by commas, are run one after the other [default: 1000000, 200000 and 18000 in this
+    /// order; less in `compare`].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
     pub(crate) sessions: Vec<u32>,
     /// Queued messages of each session of `resume`.

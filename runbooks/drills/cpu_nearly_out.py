@@ -1,4 +1,5 @@
-"""Another program uses the CPU of a pod's machine; it is found and ended."""
+"""The drill of runbooks/capacity-nearly-out.md for CPU: another program uses the CPU of a pod's machine; it is found and ended. The machine is
+a cgroup with one CPU, which the node exporter shows as a machine of its own."""
 
 from observe import until
 from stage import Part, Publisher, Subscriber

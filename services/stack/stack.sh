@@ -451,5 +451,5 @@ case ${1:-} in
 run) run ;;
 features) features ;;
 upgrade) ask_for_upgrade "${2:-}" ;;
-*) fail "stack.sh run, or stack.sh features" 2 ;;
+*) fail "usage: stack.sh run | features | upgrade PROGRAM" 2 ;;
 esac

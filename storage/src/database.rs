@@ -7,7 +7,6 @@ use crate::{
     transaction::Transaction, version::Committed,
 };
 
-/// A handle of a store; clones share it.
 #[derive(Clone)]
 pub struct Database {
     engine: Arc<dyn Engine>,

@@ -59,7 +59,6 @@ impl StoreError {
         )
     }
 
-    /// True when the transaction may have committed in spite of the error.
     #[must_use]
     pub fn is_maybe_committed(&self) -> bool {
         *self == Self::CommitUnknown

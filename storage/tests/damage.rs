@@ -1,5 +1,4 @@
-//! Files that are not what was written: it is said, or does not matter, and never costs what else
-//! is there. `MILLRACE_DAMAGE_BYTES` sets how many bytes of each file are tried (25); 0: all.
+//! A damaged file: the store reports it or is not affected, and all other data can still be read. `MILLRACE_DAMAGE_BYTES` sets how many bytes of each file are tried (25); 0: all.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -56,6 +55,7 @@ fn files_of_a_store() -> Files {
         let name = path.strip_prefix(&copy).unwrap().to_owned();
         let mut bytes = fs::read(&path).unwrap();
         if name == Path::new("tables/0.jnl") {
+            // A journal begins anywhere between two batches, so its halves are a sealed one and the active one.
             let active = bytes.split_off(middle);
             found.insert("tables/1.jnl".into(), active);
         }
@@ -156,6 +156,7 @@ fn damage_is_reported_and_costs_nothing_else() {
         let mut ways = vec![Damage::Missing];
         ways.extend(places.clone().map(Damage::Byte));
         ways.extend(places.clone().step_by(5).flat_map(|at| [Damage::Sector(at), Damage::CutAt(at)]));
+        // In the zeros that a journal is filled up with.
         if bytes.len() > length + 100 {
             ways.push(Damage::Byte(length + 100));
         }

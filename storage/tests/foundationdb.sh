@@ -10,8 +10,8 @@
 # names the folder of libfdb_c, and PATH that of fdbserver, if they are not in the usual places.
 #
 # with runs a command on a cluster of its own, which keeps its keys in files. The command gets
-# FDB_CLUSTER_FILE and FDB_TEST_FOLDER. `foundationdb.sh kill FOLDER` kills the server of that
-# cluster and starts it again; `stop FOLDER` and `start FOLDER` do one of both.
+# FDB_CLUSTER_FILE and FDB_TEST_FOLDER. Meanwhile, it calls this script to disturb
+# the cluster: `stop FOLDER` kills its server, `start FOLDER` starts it, `kill FOLDER` does both.
 #
 # If something is missing on this machine, the script prints a line that starts with SKIPPED.
 set -uo pipefail

@@ -1,4 +1,4 @@
-"""What root writes into folders that belong to Envoy and to FoundationDB: whoever takes over one of these programs may put links
+"""Files that root writes into folders of Envoy and FoundationDB: somebody who has taken over one of these programs may put links
 there. `nobody` stands for their users. Needs root.
 
     python3 terraform/checks/folders_test.py

@@ -1,3 +1,5 @@
+// The object Client of scripts: connect, publish, subscribe, disconnect. A script has one per device.
+
 package mqtt
 
 import (

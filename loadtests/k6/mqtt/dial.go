@@ -1,3 +1,5 @@
+// Opens the byte stream of a connection: TCP, TLS or WebSocket, by the scheme of the URL.
+
 package mqtt
 
 import (

@@ -1,3 +1,5 @@
+// Errors as scripts and metrics see them: each has one of a few reasons.
+
 package mqtt
 
 import (

@@ -1,3 +1,5 @@
+// The object Flow of scripts, by which a test says which clients receive what, and waits until all of it has arrived.
+
 package mqtt
 
 import (

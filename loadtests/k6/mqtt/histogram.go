@@ -1,3 +1,5 @@
+// A histogram of durations in little memory, for the latencies of a flow.
+
 package mqtt
 
 import (

@@ -1,3 +1,6 @@
+// The ledger of a flow: messages that publishers sent, and those that each receiver must get. It finds lost, repeated, late and
+// stray ones. All VUs of the process write to it, so a mutex guards it.
+
 package mqtt
 
 import (

@@ -18,8 +18,9 @@ func TestALedgerCountsWhatIsLostRepeatedAndOutOfOrder(t *testing.T) {
 	t.Parallel()
 	each := []string{"x", "y"}
 	for name, test := range map[string]struct {
-		// One audience each member, or one for all.
-		audiences  []string
+		// The audience of each member: members of one audience share its messages.
+		audiences []string
+		// The publishers whose messages the members expect; nil means all.
 		from       []string
 		sent       int
 		deliveries []delivery

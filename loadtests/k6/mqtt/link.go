@@ -1,3 +1,5 @@
+// One open connection of a client: queues and windows between the script and the protocol library.
+
 package mqtt
 
 import (

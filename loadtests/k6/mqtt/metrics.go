@@ -1,3 +1,5 @@
+// The metrics mqtt_* of k6. Samples are gathered and handed over together, because single ones would slow a run with much traffic.
+
 package mqtt
 
 import (

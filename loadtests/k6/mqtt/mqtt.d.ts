@@ -24,7 +24,7 @@ declare module 'k6/x/mqtt' {
   }
 
   interface TLS {
-    /** Authorities to believe, PEM: open('ca.pem'). */
+    /** Authorities to trust, PEM: open('ca.pem'). */
     ca?: string
     /** Certificate and key of this client, PEM. */
     cert?: string
@@ -37,21 +37,21 @@ declare module 'k6/x/mqtt' {
   interface ClientSettings {
     /** mqtt://, mqtts://, ws:// or wss://, a host, and a port unless it is the usual one. */
     url: string
-    /** Left out: the broker gives one. */
+    /** Left out: the broker assigns one. */
     clientId?: string
-    /** 5 unless it is said. */
+    /** Default 5. */
     version?: 5 | '5.0' | 4 | '3.1.1'
     username?: string
     password?: string | ArrayBuffer
-    /** False goes on with the session of the client id; true unless it is said. */
+    /** False goes on with the session of the client id; default true. */
     cleanStart?: boolean
-    /** Version 5: how long the session outlives the connection; 0 unless it is said. */
+    /** Version 5: how long the session outlives the connection; default 0. */
     sessionExpirySeconds?: number
-    /** 60 unless it is said; 0 is never. */
+    /** Default 60; 0 turns it off. */
     keepAliveSeconds?: number
-    /** Version 5: messages of QoS 1 and 2 that the broker may send ahead; 1000 unless it is said. */
+    /** Version 5: messages of QoS 1 and 2 that the broker may send without an acknowledgement; default 1000. */
     receiveMaximum?: number
-    /** For each answer of the broker; 10 unless it is said. */
+    /** Longest wait for each answer of the broker; default 10. */
     timeoutSeconds?: number
     will?: Will
     /** For mqtts and wss. */
@@ -125,7 +125,7 @@ declare module 'k6/x/mqtt' {
   interface FlowPublish {
     topic: string
     qos?: QoS
-    /** Bytes of each payload, at least 28; 100 unless it is said. */
+    /** Bytes of each payload, at least 28; default 100. */
     size?: number
     /** Ends the publishing after so many messages, or after `seconds`; one of both is needed. */
     count?: number

@@ -1,3 +1,5 @@
+// Options of a client, checked before it connects.
+
 package mqtt
 
 import (

@@ -1,3 +1,5 @@
+// The first bytes of a flow's payload: they name the message, so that the ledger can find it, and have the time of its sending.
+
 package mqtt
 
 import (

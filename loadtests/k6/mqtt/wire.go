@@ -1,3 +1,5 @@
+// The interface that link.go has to a protocol library, and the types that cross it. wire_v5.go and wire_v311.go implement it.
+
 package mqtt
 
 import (

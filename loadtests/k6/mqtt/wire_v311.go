@@ -1,3 +1,5 @@
+// MQTT 3.1.1 by paho.mqtt.golang.
+
 package mqtt
 
 import (

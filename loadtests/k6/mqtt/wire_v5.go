@@ -1,3 +1,5 @@
+// MQTT 5.0 by paho.golang.
+
 package mqtt
 
 import (

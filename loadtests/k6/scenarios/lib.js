@@ -67,7 +67,7 @@ export function mine(count) {
   return own
 }
 
-/** What the summary has of each time: what thresholds are about, and the number of samples, which slowdown.py needs. */
+/** The summary has these of each duration: those that thresholds name, and the number of samples, which slowdown.py needs. */
 export const statistics = ['avg', 'med', 'p(90)', 'p(95)', 'p(99)', 'p(99.9)', 'max', 'count']
 
 export const pause = s => new Promise(resolve => setTimeout(resolve, s * 1000))
@@ -114,7 +114,7 @@ export function scenario(roles, flows, limits) {
   return made
 }
 
-/** Connects a client that receives the flow, subscribes, and tells the publishers. */
+/** Connects a client that receives the flow, subscribes, and marks it as ready, so that the publishers may begin. */
 export async function receive(flow, to, filter, qos, options) {
   flow.receive(to, options)
   await to.connect()

@@ -20,7 +20,7 @@ export function ask(method, path, { body, headers, jar, name = path, expected = 
   return answer.body ? answer.json() : undefined
 }
 
-/** Signs somebody up, and returns the path of their organisation and the headers that let programs in. */
+/** Signs somebody up, and returns the path of their organisation and the headers that authenticate a program. */
 export function tenant(name) {
   const jar = new http.CookieJar()
   const email = `${name}-${Date.now()}-${Math.floor(Math.random() * 1e9)}@example.org`

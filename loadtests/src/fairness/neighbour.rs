@@ -32,7 +32,6 @@ const MEMBERS: u64 = 3;
 /// Connections that a worker of `connects` holds open; then it closes the oldest.
 const HELD: usize = 100;
 
-/// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Kind {
     /// Publishes to one subscriber. The product limits them: publishes_per_s.
@@ -71,7 +70,6 @@ impl Kind {
 /// Writes the unit of work with this number.
 type Unit = Box<dyn FnMut(u64, &mut Vec<u8>) + Send>;
 
-/// The neighbour's load.
 pub(super) struct Load {
     pub(super) kind: Kind,
     pub(super) target: Target,

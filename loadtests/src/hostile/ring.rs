@@ -1,4 +1,4 @@
-//! The means of an attack: the server, hostile clients and threads, and notes for the report.
+//! The ring in which an attack meets the server: makes hostile clients and threads, collects checks and notes for the report.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::{Mutex, PoisonError};
@@ -106,6 +106,7 @@ impl<'s> Ring<'s> {
             for number in 0..threads {
                 let work = &work;
                 scope.spawn(move || {
+                    // At low priority, so that the attack does not take the cores from the server.
                     stand_back();
                     work(number);
                 });

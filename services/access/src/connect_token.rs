@@ -126,7 +126,7 @@ pub(crate) mod tests {
             let mut changed = text.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let opened = ConnectTokenClaims::open(&keys(1), &changed);
-            // The last letter of the hash has bits that say nothing.
+            // The last character of the hash has bits that no byte of the hash uses.
             assert!(opened.is_err() || at + 1 == text.len(), "{at}");
         }
         for wrong in ["", "mct_", "mct_1", "mct_1..", "mct_1.e30.", &"mct_1.A".repeat(9_999)] {

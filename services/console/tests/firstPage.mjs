@@ -10,7 +10,7 @@ import { launch, withSession } from './browser.mjs'
 import { Api, Server } from './server.mjs'
 
 const WIDE = { viewport: { width: 1440, height: 900 } }
-/** What is loaded later, for other pages, does not belong to the first one. */
+/** Files that are loaded later, for other pages, do not belong to the first page. */
 const MOMENTS = {
   interactive: 'main h1',
   charts: '.uplot canvas',

@@ -63,7 +63,7 @@ test('an acknowledgement has its time, and that of a session that the page saw e
   await row('slow-1')
     .getByText(/^\d\d:\d\d:\d\d–\d\d:\d\d:\d\d$/)
     .waitFor()
-  // A screen reader hears it.
+  // The role makes screen readers announce it.
   await drawer.getByRole('status').filter({ hasText: '2 receivers acknowledged it' }).waitFor()
   assert.deepEqual(complaints, [])
   await quick.endAsync()

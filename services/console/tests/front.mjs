@@ -1,5 +1,6 @@
 // Serves a build of the console from disk before a real server, so that a changed page needs no new binary.
-// All but the page and its files goes to the server; while that is away, connections end as they would without this.
+// Passes all requests but those of the page and its files on to the server. While the server is down, connections end as they
+// would without this proxy.
 
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'

@@ -28,7 +28,7 @@ const open = async (path, options) => {
   return visitor
 }
 
-/** What has the focus: its role or tag, and its name. */
+/** The element with the focus: its role or tag, and its name. */
 const focused = (tab) =>
   tab.evaluate(() => {
     const one = document.activeElement

@@ -17,7 +17,7 @@ const SIZES = [
   { name: '390', width: 390, height: 844 },
 ]
 const SCHEMES = ['light', 'dark']
-/** Of a busy machine. */
+/** Enough for a busy machine. */
 const WAIT_MS_MAX = 180_000
 const SETTLE_MS = Number(process.env.SETTLE_MS ?? 1500)
 

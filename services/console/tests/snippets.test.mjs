@@ -23,7 +23,7 @@ const BUILD_MS_MAX = 900_000
 let server
 let harness
 let folder
-/** The page of a broker that lets in everybody, and that of a broker that asks for the credential that the page made. */
+/** The page of a broker without authentication, and that of a broker that asks for the credential that the page made. */
 let pages
 
 before(async () => {
@@ -132,7 +132,7 @@ async function inFolder(work) {
   }
 }
 
-/** Each snippet without a credential, for a broker that lets in everybody, and with one. */
+/** Each snippet without a credential, for a broker without authentication, and with one. */
 const both = (language, run) => async (t) => {
   for (const tab of pages) await inFolder(async () => run(t, await copied(tab, language)))
 }

@@ -1,4 +1,4 @@
-//! Herds of clients in a time of their own: who comes in when, who is told to come back, and that nobody is kept out.
+//! Herds of clients in a simulated time: when each is admitted, which are refused and come back, and that nobody is kept out.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn a_herd_is_in_after_the_stated_time_and_never_faster_than_the_rate() {
     ];
     for case in cases {
         let (rate, burst, waiting, spread_ms, pause_ms, count) = case;
-        // What the formula asks for.
+        // The room that the formula in `admission.rs` asks for.
         let room_ms = 1000 * u64::from(waiting / 2 + burst) / u64::from(rate);
         assert!(u64::from(spread_ms) + pause_ms <= room_ms, "{case:?}");
         let mut herd = Herd::new(&limits(rate, burst, waiting, spread_ms), 1, pause_ms);
@@ -162,7 +162,7 @@ fn the_loops_shares_are_the_rate() {
             (0..=6_000).for_each(|now| herd.pass(now, true));
         }
         let admitted: usize = herds.iter().map(|herd| herd.admitted.len()).sum();
-        // Each loop has a place in its burst, however small the whole is.
+        // Each loop admits at least one client of the burst, however small the whole burst is.
         let expected = 6 * rate as usize + (burst as usize).max(cores);
         assert!(admitted.abs_diff(expected) < cores, "{rate} {burst} {cores}: {admitted}, not {expected}");
     }
@@ -190,7 +190,7 @@ fn a_server_that_is_behind_lets_nobody_in_and_refuses_as_busy() {
     let mut herd = Herd::new(&limits(1_000, 1_000, 20, 0), 1, 100_000);
     herd.come(0, 1, 50);
     (0..WAIT_MS_MAX).for_each(|now| herd.pass(now, false));
-    // Those that waited wait on; the others were told.
+    // The queued clients still wait; the others were refused.
     assert_eq!((herd.admitted.len(), herd.refused.len()), (0, 40));
     herd.pass(WAIT_MS_MAX, false);
     assert_eq!(herd.refused.len(), 50);

@@ -56,7 +56,6 @@ pub(crate) enum Refused {
     Busy,
 }
 
-/// The answer to an authentication request.
 pub(crate) struct AccessDecision {
     pub(crate) connection: ConnectionId,
     pub(crate) outcome: Result<Granted, Refused>,

@@ -26,7 +26,6 @@ pub(crate) struct Adopted {
     pub(crate) times: Option<ConnectTimes>,
 }
 
-/// The framing between the socket and MQTT.
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp,

@@ -187,7 +187,6 @@ pub(crate) struct HomeClaim {
 }
 
 impl HomeClaim {
-    /// The claim that a session was left with.
     pub(crate) fn of_session(home: Arc<Home>, hash: u64) -> Self {
         Self { home, hash, is_left_to_session: false }
     }

@@ -108,7 +108,7 @@ enum Step {
     Serve(usize),
     /// The session of this connection ends, if it has not been taken over.
     End(usize),
-    /// What the session did has left the home loop.
+    /// The jobs and messages of the session have left the home loop.
     Leave(usize),
     Spread,
 }

@@ -22,7 +22,6 @@ pub(crate) struct Note<'a> {
     pub(crate) kind: Kind,
     pub(crate) client_id: Option<&'a str>,
     pub(crate) user: Option<&'a str>,
-    /// The topic, the filter or the limit.
     pub(crate) what: &'a str,
     pub(crate) reason: &'a str,
 }

@@ -44,9 +44,9 @@ impl IncompletePackets {
     /// Charges `held` bytes of an incomplete packet until the charge is dropped; `None`: nothing is charged for so few bytes.
     ///
     /// # Errors
-    /// The broker holds more than its share, or all connections together hold twice the limit; before the CONNECT: these connections
-    /// hold more than their part. A share is the limit divided by one more than the brokers that hold bytes, so a single broker gets
-    /// half of it.
+    /// The broker holds more than its share, or all connections together hold twice the limit: earlier brokers had larger shares,
+    /// so shares alone do not bound the sum. Before the CONNECT: these connections hold more than their part. A share is the limit
+    /// divided by one more than the brokers that hold bytes, so a single broker gets half of it.
     pub(crate) fn charge(
         self: &Arc<Self>,
         broker: Option<&Arc<Broker>>,

@@ -52,6 +52,7 @@ macro_rules! counters {
     ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:literal $metric:literal [$($label:literal)?] $help:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
+        // No cache line (two of them, which processors fetch together) belongs to the sets of two cores.
         #[repr(align(128))]
         pub(crate) struct $set { $(pub(crate) $field: Count,)* }
 
@@ -260,7 +261,6 @@ pub(crate) fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric { kind: "gauge", name, labels: "", help }
 }
 
-/// Sums sets of the same metrics, wrapping: a client can connect on one core and disconnect on another.
 pub(crate) fn sum(sets: impl IntoIterator<Item = Vec<u64>>) -> Vec<u64> {
     let add = |mut sums: Vec<u64>, set: Vec<u64>| {
         sums.iter_mut().zip(set).for_each(|(sum, value)| *sum = sum.wrapping_add(value));

@@ -40,21 +40,21 @@ impl Drop for Asking {
 }
 
 impl Edge {
-    /// Asks this pod and all reachable ones for connected clients of a broker. `tell` is called once per reply, on threads that
+    /// Asks this pod and all reachable ones for connected clients of a broker. `on_answer` is called once per reply, on threads that
     /// it must not block. This pod always replies, others may not.
     pub fn ask_clients(
         &self,
         broker: u64,
         question: Question,
-        tell: impl Fn(PodAnswer) + Send + Sync + 'static,
+        on_answer: impl Fn(PodAnswer) + Send + Sync + 'static,
     ) -> Asking {
-        let tell: AnswerSink = Arc::new(tell);
+        let on_answer: AnswerSink = Arc::new(on_answer);
         let process = &self.process;
         let elsewhere = process.region.as_ref().and_then(|region| {
-            let number = region.ask_clients(broker, &question, tell.clone())?;
+            let number = region.ask_clients(broker, &question, on_answer.clone())?;
             Some((Arc::downgrade(region), number))
         });
-        let here = move |answer| tell(PodAnswer { pod: None, answer });
+        let here = move |answer| on_answer(PodAnswer { pod: None, answer });
         match process.brokers.by_id(broker) {
             Some(broker) => mailbox::ask_clients(&process.mailboxes, broker, question, Box::new(here)),
             None => here(Some(Answer::default())),
@@ -63,18 +63,18 @@ impl Edge {
     }
 
     /// [`Edge::ask_clients`] with [`Question::Trace`] begins the trace on connected clients and on other pods, which forget it unless they are
-    /// asked again within 30 seconds. This pod forgets it unless [`Edge::renew_trace`] is called within two minutes. `tell` is called
+    /// asked again within 30 seconds. This pod forgets it unless [`Edge::renew_trace`] is called within two minutes. `on_report` is called
     /// on threads that it must not block. `None`: this pod has too many traces.
     pub fn trace_client(
         &self,
         broker: u64,
         client_id: &str,
-        tell: impl Fn(TraceReport) + Send + Sync + 'static,
+        on_report: impl Fn(TraceReport) + Send + Sync + 'static,
     ) -> Option<ClientTrace> {
         let process = &self.process;
         let traces = process.brokers.traces.clone();
         let now_ms = process.clock.unix_now_ms();
-        let tap = traces.begin(broker, client_id, now_ms, Box::new(tell))?;
+        let tap = traces.begin(broker, client_id, now_ms, Box::new(on_report))?;
         let (number, region) = (tap.number(), process.region.as_ref().map(Arc::downgrade));
         let on_end = move || {
             traces.end(None, number);

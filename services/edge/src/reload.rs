@@ -137,17 +137,17 @@ fn load_tls(process: &Process) -> Result<(), String> {
 
 fn load_passwords(process: &Process) -> Result<(), String> {
     let changed = process.authenticator.reload_passwords(&process.config.authentication)?;
-    tell(process, changed);
+    notify_loops(process, changed);
     Ok(())
 }
 
 fn load_rules(process: &Process) -> Result<(), String> {
     process.authenticator.reload_rules(&process.config.authentication)?;
-    tell(process, Vec::new());
+    notify_loops(process, Vec::new());
     Ok(())
 }
 
-fn tell(process: &Process, users: Vec<Box<str>>) {
+fn notify_loops(process: &Process, users: Vec<Box<str>>) {
     let users: Arc<[Box<str>]> = users.into();
     for mailbox in &*process.mailboxes {
         mailbox.deliver(&mut vec![Mail::FilesChanged(users.clone())], 0);

@@ -1,4 +1,5 @@
-//! The streams that store a topic: the filter index of the store, in memory.
+//! The streams that store the messages of a topic: a copy of one broker's filter index, in memory. Loops cache what
+//! [`Streams::matches`] finds for a topic until [`Streams::generation`] changes.
 //!
 //! Only the writer thread changes it: after each commit that changed the index, and before the commit is announced. So
 //! a filter that is missing here has not been acknowledged yet (P2).
@@ -31,7 +32,7 @@ pub(crate) struct Streams {
     through: AtomicU64,
     /// Until this time a publish conflicts only with changes of filters that match its topic, because another change of
     /// filters has recently caused a conflict.
-    stirred_until_ms: AtomicU64,
+    conflicts_until_ms: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +56,7 @@ const EXACT_MAX: u64 = 64;
 const ENDED_MAX: usize = 1_000;
 
 /// How long transactions check the topics of changed filters after a conflict: more changes are likely.
-const STIRRED_MS: u64 = 5_000;
+const CONFLICTS_MS: u64 = 5_000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StoredGroup {
@@ -171,14 +172,15 @@ impl Streams {
     }
 
     /// A conflict with a change of filters made a publish run again.
-    pub(crate) fn stir(&self, now_ms: u64) {
-        self.stirred_until_ms.store(now_ms + STIRRED_MS, Ordering::Relaxed);
+    pub(crate) fn expect_conflicts(&self, now_ms: u64) {
+        self.conflicts_until_ms.store(now_ms + CONFLICTS_MS, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_stirred(&self, now_ms: u64) -> bool {
-        now_ms < self.stirred_until_ms.load(Ordering::Relaxed)
+    pub(crate) fn expects_conflicts(&self, now_ms: u64) -> bool {
+        now_ms < self.conflicts_until_ms.load(Ordering::Relaxed)
     }
 
+    /// Applies what other pods have changed in the store's index.
     pub(crate) fn change(&self, rows: &[IndexRow]) {
         for IndexRow { filter, streams } in rows {
             let Ok(filter) = std::str::from_utf8(filter) else { continue };
@@ -189,6 +191,7 @@ impl Streams {
         }
     }
 
+    /// Removes all filters but these, after the whole index was read.
     pub(crate) fn retain(&self, filters: &HashSet<Bytes>) {
         let known: Vec<Box<str>> = {
             let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,6 +220,8 @@ impl Streams {
         streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
     }
 
+    /// Replaces the streams of a filter; `subscribers` has their numbers of subscribers, in the same order. A count changes
+    /// before `changes`, so a loop that has seen the old count finds another number when it compares.
     pub(crate) fn set(&self, filter: &str, streams: &[IndexedStream], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();

@@ -59,7 +59,8 @@ impl<M, W: Wake> Mailbox<M, W> {
         }
     }
 
-    /// Moves all of `batch` into the mailbox; true when the loop had to be woken.
+    /// Moves all of `batch`, which takes `bytes` of memory ([`Mailbox::bytes`] adds them up, so that senders can pause), into the
+    /// mailbox; true when the loop had to be woken.
     pub fn deliver(&self, batch: &mut Vec<M>, bytes: usize) -> bool {
         {
             let mut waiting = self.waiting();

@@ -62,7 +62,6 @@ pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Resul
     print(&text)
 }
 
-/// `program` is the whole command line.
 pub(crate) fn man(args: &ManArgs, program: Command) -> Result<(), Failure> {
     let command = program.disable_help_subcommand(true);
     fs::create_dir_all(&args.folder)

@@ -25,6 +25,7 @@ impl OutgoingArgs {
         CallSettings {
             allow: self.outgoing_allow,
             plain_http: self.outgoing_http.unwrap_or_default(),
+            // The authorities of the system alone; tests add theirs.
             roots: Vec::new(),
         }
     }

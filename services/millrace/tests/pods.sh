@@ -184,7 +184,7 @@ else
     bad "of $(wc -l <"$acknowledged") acknowledged messages $missing are missing, and $doubled came twice"
 fi
 
-# -- the cluster is away
+# -- the cluster is down
 
 mkfifo "$work/pipe"
 stdbuf -oL mosquitto_sub -V 5 -p "${port[one]}" -t live -q 0 >"$work/live" 2>&1 &

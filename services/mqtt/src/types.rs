@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-/// A packet identifier (MQTT 5.0 section 2.2.1).
+/// MQTT 5.0 section 2.2.1.
 pub type PacketId = NonZeroU16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,6 @@ pub enum RetainHandling {
     /// After every SUBSCRIBE.
     #[default]
     Send = 0,
-    /// Only for a new subscription.
     SendIfNew = 1,
     DoNotSend = 2,
 }

@@ -48,7 +48,6 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// The addresses among `found` that may be called.
     pub(crate) fn pass(&self, found: &[SocketAddr], is_https: bool) -> Result<Vec<SocketAddr>, CallError> {
         let may = |address: &&SocketAddr| self.is_allowed(address.ip()) || is_public(address.ip());
         let passed: Vec<SocketAddr> = found.iter().filter(may).copied().collect();

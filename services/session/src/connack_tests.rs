@@ -4,7 +4,7 @@ use super::*;
 use crate::SessionEffect;
 use crate::test_client::{Client, connect, lines, properties, publish, words};
 
-/// Sends a CONNECT to a new connection; returns the effect in words, and the packets of the answer as lines.
+/// Sends a CONNECT to a new connection; returns a description of the effect, and the packets of the answer as lines.
 fn connected(connect: Connect<'_>, settings: &SessionSettings) -> (String, Vec<String>) {
     let (mut connection, mut out) = (Connection::new(), Vec::new());
     let version = connect.version;

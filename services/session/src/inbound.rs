@@ -39,7 +39,7 @@ impl Inbound {
     pub(crate) fn remove(&mut self, id: PacketId) -> bool {
         let Some(ids) = &mut self.ids else { return false };
         let known = ids.remove(&id).is_some();
-        if ids.is_empty() && ids.capacity() > 64 {
+        if ids.is_empty() && ids.capacity() > crate::EMPTY_CAPACITY_MAX {
             self.ids = None;
         }
         known

@@ -130,7 +130,7 @@ fn more_unacknowledged_messages_than_the_receive_maximum_end_the_connection() {
         assert_eq!(client.publish(2, 3), "publish t", "{round}");
         client.published(2, 3, ReasonCode::QUOTA_EXCEEDED, "");
     }
-    // A 3.x client was told none.
+    // A 3.x client was not given a Receive Maximum, so it may send more.
     let mut client = Client::with(Version::V311, &[], settings);
     for number in 1..100 {
         assert_eq!(client.publish(2, number), "publish t");

@@ -35,3 +35,6 @@ pub use out::Out;
 pub use outbox::{Entry, InFlight};
 pub use session::{ClientSubscription, Session, SessionWill};
 pub use settings::SessionSettings;
+
+/// An empty collection of a session keeps at most this capacity, so that one burst costs memory only once.
+pub(crate) const EMPTY_CAPACITY_MAX: usize = 64;

@@ -339,7 +339,7 @@ impl Outbox {
             self.window -= 1;
         }
         self.remove_done();
-        if self.slots.is_empty() && self.slots.capacity() > 64 {
+        if self.slots.is_empty() && self.slots.capacity() > crate::EMPTY_CAPACITY_MAX {
             self.slots = VecDeque::new();
         }
     }

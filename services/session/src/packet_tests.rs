@@ -1,4 +1,4 @@
-//! What stands in a PUBLISH to a client: aliases, properties, and how large it may be.
+//! A PUBLISH to a client: aliases, properties, and how large it may be.
 
 use millrace_mqtt::PacketType::PubAck;
 use millrace_mqtt::{Property, Version};
@@ -10,7 +10,7 @@ use crate::{Delivered, Delivery, DropReason, SessionSettings};
 fn topics_are_replaced_by_aliases_as_far_as_the_client_allows() {
     //= [MQTT-3.1.2-26] [MQTT-3.1.2-27] v5
     let cases: [(u16, u16, [&str; 5]); 4] = [
-        // What the client allows, what the server sets at most, what is sent for a, a, b, b, a.
+        // Aliases that the client allows, most that the server sets, and the packets for the topics a, a, b, b, a.
         (0, 16, ["a=x", "a=x", "b=x", "b=x", "a=x"]),
         (1, 16, ["a=x TopicAlias(1)", "=x TopicAlias(1)", "b=x", "b=x", "=x TopicAlias(1)"]),
         (2, 1, ["a=x TopicAlias(1)", "=x TopicAlias(1)", "b=x", "b=x", "=x TopicAlias(1)"]),

@@ -114,7 +114,7 @@ fn another_member_gets_what_was_not_sent_when_a_member_goes_offline() {
     let taken = payloads(client.session.take_shared());
     assert_eq!(taken, [(7, "waits1".into()), (7, "waits2".into()), (8, "waits other".into())]);
     assert!(client.session.take_shared().is_empty());
-    // What was begun stays with it, and so does its own.
+    // Messages that were sent stay with the session, and so do those that are not of a shared subscription.
     client.reconnect();
     client.ack(PubAck, 1);
     assert_eq!(

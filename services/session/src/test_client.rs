@@ -171,7 +171,6 @@ impl Client {
         self.session.deliver(*delivery, connection, &self.settings, budget, self.now, &mut self.wire)
     }
 
-    /// Sends a packet and describes the server's effect.
     pub(crate) fn send(&mut self, packet: Packet<'_>) -> String {
         let connection = self.connection.as_mut().unwrap();
         let effect = connection.input(packet, Some(&mut self.session), &self.settings, &mut self.wire);

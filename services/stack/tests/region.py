@@ -107,7 +107,7 @@ class Stack(Process):
         return self.pid("pods" if self.is_stand_in() else f"pod-{number}")
 
     def pids(self):
-        """Of all parts and what they started."""
+        """Process ids of all parts and of the processes that they started."""
         parts = {int(file.read_text()) for file in (self.folder / "stack/pids").iterdir() if file.name != "stack"}
         found = set()
         for folder in Path("/proc").glob("[0-9]*"):

@@ -158,7 +158,7 @@ def ends_in_order(stack, with_signal, code):
 
 
 def kept_and_broken(stack):
-    """With STACK_KEEP its data is there again. A part that ends by itself ends all, with its last words."""
+    """With STACK_KEEP its data is there again. A part that ends by itself ends all, and the stack prints its last lines."""
     client = Client(stack, "looks", pod=2).wants("kept")
     client.gets_only("from before")
     client.leaves()

@@ -160,7 +160,7 @@ fn metrics_spans_and_log_lines_arrive() {
     let logs = ExportLogsServiceRequest::decode(&*next(&requests, "/v1/logs")).unwrap();
     assert_eq!(logs.resource_logs[0].scope_logs[0].log_records[0].severity_text, "INFO");
 
-    // What is queued at the end is sent.
+    // Spans that are queued at the end are sent.
     queue.span(span());
     drop(exporter);
     assert_eq!(spans_of(&next(&requests, "/v1/traces")), 1);

@@ -3,5 +3,5 @@ output "regions" {
     for name, region in { eu = module.eu, us = module.us } :
     name => { for key, value in region : key => value if key != "cloud_configs" }
   }
-  description = "What terraform/artifacts.sh, terraform/secrets.sh and people need."
+  description = "Values that terraform/artifacts.sh, terraform/secrets.sh and people need."
 }

@@ -1,6 +1,6 @@
 output "region" {
   value       = { for name, value in module.region : name => value if name != "cloud_configs" }
-  description = "What terraform/artifacts.sh, terraform/secrets.sh and people need."
+  description = "Values that terraform/artifacts.sh, terraform/secrets.sh and people need."
 }
 
 output "cloud_configs" {

@@ -5,7 +5,7 @@ output "security_group_ids" {
 
 output "rules" {
   value       = [for rule in local.between : "${rule.from} -> ${rule.to}:${rule.port == rule.to_port ? rule.port : "${rule.port}-${rule.to_port}"}"]
-  description = "Connections that the security groups allow, as text."
+  description = "Connections that the security groups allow, as text: the test of modules/region compares the whole list, so that a change of it is seen."
 }
 
 output "out" {

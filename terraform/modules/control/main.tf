@@ -4,7 +4,8 @@ locals {
 
   settings = { for name, value in merge(local.defaults, var.settings) : name => value if value != null }
 
-  # Settings may change the drain and the grace, whose default is the program's own.
+  # Settings may change the drain and the grace, whose default is the program's own. The last 20 s
+  # are spare, to close the store.
   stop_s = coalesce(try(var.settings.drain_max_s, null), 20) + coalesce(try(var.settings.shutdown_grace_s, null), 10) + 20
 
   defaults = {

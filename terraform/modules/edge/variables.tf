@@ -25,7 +25,7 @@ variable "security_group_id" {
 
 variable "boot" {
   type        = any
-  description = "Where the machines get programs and secret; see modules/machine."
+  description = "Where the machines get their programs and their secret; see modules/machine."
 }
 
 variable "artifacts" {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is wrong is refused with the attribute's name: by the plan where it can be known, else by the server.
+// A wrong value is refused with the attribute's name: by the plan where it can be known, else by the server.
 func TestErrorsNameTheAttribute(t *testing.T) {
 	broker := millrace.broker(t)
 	cases := []struct {

@@ -1,6 +1,7 @@
 //! Attacks with many sessions, with wills, and with acknowledgements that a client never sends. An
 //! attack notes what it did; `verdict` judges it by the waits of friendly clients and by
-//! [`Wanted`].
+//! [`Wanted`] ([`STORED`] lets the store keep its caches). An attack that is `short()` also belongs to
+//! the quick run of CI, one that is `alone()` does not run beside others in a soak.
 
 use super::Attack;
 use crate::clock;

@@ -5,7 +5,6 @@ use std::fmt;
 
 use crate::history::History;
 
-/// Kills shown beside a violation.
 const KILLS_SHOWN_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -64,7 +64,6 @@ impl Client {
         (self.link.is_some() && self.accepted) || (self.link.is_none() && !self.wants_to_connect(stage))
     }
 
-    /// No exchange is open that must be finished before the end.
     pub(crate) fn is_settled(&self, stage: &Stage) -> bool {
         self.is_where_it_wants(stage) && self.role.is_settled(stage)
     }

@@ -7,7 +7,7 @@ use millrace_mqtt::QoS;
 use super::*;
 use crate::rules::{ClientIdentity, Permissions};
 
-/// What a file says.
+/// The rules of a file.
 struct Rules(Permissions);
 
 impl Rules {

@@ -82,7 +82,7 @@ fn stored_json_never_changes_its_shape() {
 fn a_record_of_another_version_is_read_with_defaults() {
     let credential: Credential = from_value(json!({ "user": "bob", "hat": "red" })).unwrap();
     assert_eq!(credential, Credential { user: "bob".into(), ..Credential::default() });
-    // A pod of an older version reads what one without a binding writes.
+    // Pods of older versions do not know `client_id`, so it is left out where it is not set.
     assert!(!to_string(&credential).unwrap().contains("client_id"));
     assert!(credential.enabled && credential.is_active(u64::MAX));
     assert_eq!(from_value::<Access>(json!({})).unwrap(), Access::default());

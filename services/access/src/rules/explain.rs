@@ -20,9 +20,11 @@ pub type RulePosition = (usize, usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
     pub outcome: Result<QoS, RuleRefusal>,
+    /// `None` without any rule, which allows everything, and when no rule is about the topic, which refuses it.
     pub by: Option<RulePosition>,
 }
 
+/// `lists` in the order of precedence, as for [`super::Permissions::new`].
 #[must_use]
 pub fn explain(
     lists: &[Arc<RuleList>],

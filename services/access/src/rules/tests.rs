@@ -1,4 +1,4 @@
-//! Rules of several lists, against section 4.7 and the words of this module taken literally.
+//! Rules of several lists, against section 4.7 and the docs of this module taken literally.
 
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ fn an_answer_allocates_nothing() {
     assert_eq!(used.count_total, 0);
 }
 
-/// The rule that decides a topic, as the words say it.
+/// The rule that decides a topic, by the text of this module's docs.
 fn naive(rules: &[Rule], action: Action, client: ClientIdentity<'_>, topic: &str) -> Option<Rule> {
     let is_odd = |value: &str| value.is_empty() || value.starts_with('$') || value.contains(['/', '+', '#']);
     let applies = |rule: &&Rule| {

@@ -112,7 +112,7 @@ fn a_certificate_of_somebody_else_is_refused() {
     }
     let own = params("pump").self_signed(&KeyPair::generate().unwrap()).unwrap();
     assert_eq!(verify(ca.record(), own.der()), Err(CertificateRefusal::UnknownIssuer));
-    // Whom the authority issued is no authority.
+    // A certificate that the authority issued to a client is no authority.
     let client = Ca { params: params("pump"), key: KeyPair::generate().unwrap(), pem: String::new() };
     let certificate = client.params.signed_by(&client.key, &ca.issuer()).unwrap();
     let chain = [client.issue(&params("eve")), certificate.der().clone()];

@@ -103,7 +103,7 @@ mod tests {
         FairQueue::new(QueueLimits { all_max, broker_max })
     }
 
-    /// What a push was answered with: nothing, or the job that has no place.
+    /// The answer to a push: nothing, or the job for which the queue has no room.
     fn push(
         queue: &FairQueue<&'static str>,
         broker: u64,

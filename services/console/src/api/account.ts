@@ -41,7 +41,7 @@ export const signIn = (
   factor: Pick<Schemas['SignIn'], 'code' | 'passkey'> = {},
 ) => body(api.POST('/sign-in', { body: { email, password, ...factor } }))
 
-/** Whether a second factor is asked for, or another one. */
+/** Whether the sign-in form must ask for a second factor: none was sent, or a wrong one. */
 export const asksForCode = (error: unknown) =>
   error instanceof Problem && /:second-factor-(required|wrong)$/.test(error.kind)
 

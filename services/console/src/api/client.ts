@@ -1,7 +1,7 @@
 import createClient, { type Middleware } from 'openapi-fetch'
 import { hearClock } from '../lib/clock'
 import { firstAnswer } from './firstAnswers'
-import { heard, silent } from './link'
+import { answered, silent } from './link'
 import { changedMeanwhile, offline, Problem, problemOf } from './problem'
 import type { components, paths } from './schema'
 import { isSessionOver } from './sessionOver'
@@ -51,10 +51,10 @@ const session: Middleware = {
   },
   async onResponse({ request, response }) {
     hearClock(response.headers.get('date'), performance.now() - (began.get(request) ?? 0))
-    if (response.ok) return heard()
+    if (response.ok) return answered()
     const problem = await problemOf(response)
     if (problem.isOffline) silent()
-    else heard()
+    else answered()
     if (endsSession(problem, new URL(request.url).pathname)) onSignedOut()
     throw problem
   },

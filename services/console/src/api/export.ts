@@ -21,7 +21,7 @@ export interface Export {
 
 const NEWLINE = 10
 
-/** Downloads all lines. An export that is broken off has thrown its [Problem]. */
+/** Downloads all lines, and throws a [Problem] if the export stops before its last line. */
 export async function exportOrganisation(
   organisation: string,
   onProgress: (progress: Progress) => void,

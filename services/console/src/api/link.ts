@@ -17,15 +17,15 @@ function set(value: number | null) {
   if (isBack) for (const listener of onBack) listener()
 }
 
-export const heard = () => set(null)
+export const answered = () => set(null)
 export const silent = () => set(now())
 
 /** A proxy answers with these codes while it cannot reach the server. */
-export const isAway = (status: number) => status === 502 || status === 503 || status === 504
+export const isUnreachable = (status: number) => status === 502 || status === 503 || status === 504
 
 /** Asks whether the server is there, with the smallest request of its API. */
 export const probe = () =>
-  fetch('/api/v1/sign-in/ways').then(({ status }) => (isAway(status) ? silent() : heard()), silent)
+  fetch('/api/v1/sign-in/ways').then(({ status }) => (isUnreachable(status) ? silent() : answered()), silent)
 
 /** `listener` runs when the server answers again. */
 export function whenBack(listener: () => void) {

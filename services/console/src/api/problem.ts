@@ -1,4 +1,4 @@
-import { isAway } from './link'
+import { isUnreachable } from './link'
 import type { components } from './schema'
 
 type Shown = components['schemas']['Problem']
@@ -86,7 +86,7 @@ export async function problemOf(response: Response): Promise<Problem> {
   } catch {
     // No JSON: a proxy answered.
   }
-  if (isAway(response.status)) return offline()
+  if (isUnreachable(response.status)) return offline()
   const detail = `The server answered ${response.status}`
   return new Problem({ status: response.status, detail }, requestId, retryAfterS)
 }

@@ -3,7 +3,7 @@
 import { useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
 import type { Schemas } from '../api/client'
-import { heard, probe } from '../api/link'
+import { answered, probe } from '../api/link'
 import { now } from '../lib/clock'
 import { forgetSeen, readSeen, SAMPLES_MAX, sessionStore, writeSeen } from './seen'
 
@@ -54,7 +54,7 @@ class Feed {
   #open = () => {
     this.#source = new EventSource(this.#url)
     this.#source.onmessage = ({ data }) => {
-      heard()
+      answered()
       this.#add(JSON.parse(data) as Metrics)
     }
     this.#source.onerror = () => {

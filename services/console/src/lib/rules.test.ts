@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { ruleSaid } from './rules'
 
+// A deny rule ignores QoS and RETAIN, and the largest QoS of an allow rule limits nothing.
 test.each([
   [{ effect: 'deny', action: 'all', filter: 'secret/#', qos_max: 0, retain: false }, 'deny all secret/#'],
   [{ effect: 'allow', action: 'publish', filter: 'up/%c/#' }, 'allow publish up/%c/#'],

@@ -110,6 +110,7 @@ export function Messages({ messages, find, height, onOpen, hint = HINT, isNewSho
       rowPx={isNarrow ? NARROW_ROW_PX : ROW_PX}
       height={height}
       onOpen={onOpen}
+      // Screen readers get it with the row's button.
       detailOf={isNarrow ? timeSaid : topicSaid}
       isFresh={isNewShown ? isNew : undefined}
       empty={

@@ -1,6 +1,6 @@
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
-import { heard } from '../api/link'
+import { answered } from '../api/link'
 import { fromBase64 } from '../lib/payload'
 import { MessageLog } from './log'
 
@@ -35,7 +35,7 @@ export function useTail({ organisation, broker }: BrokerPath, filter: string | n
     const open = () => {
       source = new EventSource(`${at}/tail?${new URLSearchParams({ filter })}`)
       source.onopen = () => {
-        heard()
+        answered()
         setOpen(true)
       }
       source.addEventListener('message', ({ data }) => {

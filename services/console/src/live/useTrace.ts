@@ -1,7 +1,7 @@
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
 import { clientPart } from '../api/clientPart'
-import { heard } from '../api/link'
+import { answered } from '../api/link'
 import { type Traced, TraceLog } from './trace'
 
 export type TraceState =
@@ -29,7 +29,7 @@ export function useTrace({ organisation, broker }: BrokerPath, client: string, i
     const open = () => {
       setState({ kind: 'connecting' })
       source = new EventSource(`${at}/clients/${encodeURIComponent(clientPart(client))}/trace`)
-      source.onopen = heard
+      source.onopen = answered
       source.addEventListener('begun', ({ data }) => {
         const { client, unanswered } = JSON.parse(data) as { client: unknown; unanswered: string[] }
         setState({ kind: 'on', isConnected: client !== null, unanswered })

@@ -1,7 +1,7 @@
 // The operator API, on the port that served this page.
 
 import createClient, { type Middleware } from 'openapi-fetch'
-import { heard, silent } from '../api/link'
+import { answered, silent } from '../api/link'
 import { offline, type Problem, problemOf } from '../api/problem'
 import { hearClock } from '../lib/clock'
 import type { components, paths } from './schema'
@@ -39,10 +39,10 @@ const began = new WeakMap<Request, number>()
 /** Fails with a [Problem], and reports whether the server answers. `from`: when it was asked. */
 async function checked(response: Response, from = performance.now()) {
   hearClock(response.headers.get('date'), performance.now() - from)
-  if (response.ok) return heard()
+  if (response.ok) return answered()
   const problem: Problem = await problemOf(response)
   if (problem.isOffline) silent()
-  else heard()
+  else answered()
   throw problem
 }
 

@@ -25,7 +25,7 @@ export function Cost({ total, currency }: Props) {
   return (
     <Panel
       title="Cost"
-      lead={`Of the time range above, at today's prices, in ${currency ?? 'the currency of the region'}.`}
+      lead={`Cost of the time range above, at today's prices, in ${currency ?? 'the currency of the region'}.`}
     >
       <Loaded query={query} height={80}>
         {(prices) => {

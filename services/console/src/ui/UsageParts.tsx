@@ -170,7 +170,7 @@ export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
   return (
     <Panel
       title="Spend cap"
-      lead={`What ${whose} may cost in a month (UTC), in the currency of the region.`}
+      lead={`The most that ${whose} may cost in a month (UTC), in the currency of the region.`}
       actions={canWrite && query.data && <RemoveCap path={path} cap={query.data.value} />}
     >
       <Loaded query={query} height={80}>

@@ -116,7 +116,6 @@ pub(crate) fn welcome(
     Ok((status, headers, Json(WebSession { me, csrf_token: Some(csrf) })))
 }
 
-/// Sets a cookie; without a secret, takes it away.
 pub(crate) fn with_cookie(
     api: &Api,
     headers: &mut HeaderMap,

@@ -39,7 +39,9 @@ pub(super) struct Change {
     pub(super) tx: Transaction,
     pub(super) now_ms: u64,
     actor: Arc<Actor>,
+    /// Audit entries of this transaction so far: part of their keys, so that they keep their order.
     entries: Arc<AtomicU16>,
+    /// Organisations with an entry, whose roles the receipt remembers.
     touched: Arc<Mutex<BTreeSet<Uuid>>>,
 }
 

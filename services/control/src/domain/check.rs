@@ -177,7 +177,7 @@ mod tests {
         for strong in strong {
             assert_eq!(weakness(strong, &smith), None, "{strong}");
         }
-        // A long name neither takes long nor makes words of single letters.
+        // A long name neither takes long nor makes single characters count as known parts.
         let many = "a b c d e f g h ".repeat(100);
         assert_eq!(weakness("a lamp of forty dull geese", &[&many]), None);
     }

@@ -52,7 +52,6 @@ fn bounded(rules: &[Rule]) -> Value {
 }
 
 impl Control {
-    /// Only this answer contains the password.
     pub(crate) async fn create_connect_token(
         &self,
         caller: &Caller,

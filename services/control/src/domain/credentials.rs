@@ -182,8 +182,8 @@ impl Control {
                 Ok((Versioned { value: shown(&record), version }, id))
             })
             .await?;
-        let told = input.password.is_none().then(|| self.generated(once, id)).transpose()?;
-        Ok((made, told))
+        let generated = input.password.is_none().then(|| self.generated(once, id)).transpose()?;
+        Ok((made, generated))
     }
 
     pub(crate) async fn change_credential(

@@ -74,7 +74,6 @@ impl Control {
         .await
     }
 
-    /// Only this answer contains the secret.
     pub async fn invite(
         &self,
         caller: &Caller,

@@ -142,7 +142,7 @@ pub enum SignUpBy {
     Confirmed,
 }
 
-/// Cloning is cheap.
+/// Cloning is cheap. Settings (`charge`, `calls_by` and the like) are made once: a second call does nothing.
 #[derive(Clone)]
 pub struct Control(Arc<Inner>);
 
@@ -194,39 +194,36 @@ impl Control {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Without a call usage is free; only the first call counts.
+    /// Without a call usage is free.
     pub fn charge(&self, prices: Prices) {
         let _ = self.0.prices.set(prices);
     }
 
-    /// The currency of the prices. Only the first call counts.
     pub fn charge_in(&self, currency: Currency) {
         let _ = self.0.currency.set(currency);
     }
 
-    /// Makes sign-ups confirm their e-mail address by a mailed link to this server at `url`; only the first call
-    /// counts.
+    /// Makes sign-ups confirm their e-mail address by a mailed link to this server at `url`.
     pub fn confirm_addresses(&self, mailer: Arc<dyn Mailer>, url: String) {
         let _ = self.0.post.set(Post { mailer, url });
     }
 
     /// Without mail, gives the mails that confirm an e-mail address to `printer`, which shows them to operators. Their links are of no
-    /// use to a reader of the log: they need the password of the sign-up, or a web session of the account. Only the first call counts.
+    /// use to a reader of the log: they need the password of the sign-up, or a web session of the account.
     pub fn print_links(&self, printer: Arc<dyn Mailer>, url: String) {
         let _ = self.0.printed.set(Post { mailer: printer, url });
     }
 
-    /// Only the first call counts.
     pub fn console_at(&self, url: String) {
         let _ = self.0.console.set(url);
     }
 
-    /// Removes entries of audit logs after this time; without a call they stay. Only the first call counts.
+    /// Removes entries of audit logs after this time; without a call they stay.
     pub fn keep_audit_for(&self, days: u32) {
         let _ = self.0.audit_kept_ms.set(u64::from(days) * DAY_MS);
     }
 
-    /// How servers of the region call tenants' URLs. Only the first call counts.
+    /// How servers of the region call tenants' URLs.
     pub fn calls_by(&self, settings: CallSettings) {
         let _ = self.0.calls.set(settings);
     }

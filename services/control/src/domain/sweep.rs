@@ -1,4 +1,5 @@
-//! Background work of each server: removes expired records, and continues the erasure of deleted brokers.
+//! Background work of each server, in rounds: removes expired records, old metrics and old audit entries, enforces spend caps,
+//! copies changed plans to their tenants, and continues the erasure of deleted brokers. Several servers may do it at once.
 
 use millrace_layers::accounts::audit as logs;
 use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
@@ -18,28 +19,30 @@ impl Control {
         loop {
             rounds.tick().await;
             if let Err(error) = self.sweep().await {
-                warn!(%error, "what has ended could not be swept; it is tried again");
+                warn!(%error, "expired records could not be removed; the next round tries again");
             }
             if let Err(error) = self.hold_caps().await {
-                warn!(%error, "spend caps could not be looked at; it is tried again");
+                warn!(%error, "spend caps could not be compared with usage; the next round tries again");
             }
             match self.forget_history(history_from.as_deref()).await {
                 Ok(next) => history_from = next,
-                Err(error) => warn!(%error, "old metrics could not be removed; it is tried again"),
+                Err(error) => warn!(%error, "old metrics could not be removed; the next round tries again"),
             }
             match self.trim_audit(audit_from.as_deref()).await {
                 Ok(next) => audit_from = next,
                 Err(error) => {
-                    warn!(%error, "old entries of audit logs could not be removed; it is tried again");
+                    warn!(%error, "old entries of audit logs could not be removed; the next round tries again");
                 }
             }
             if let Err(error) = self.spread_plans().await {
-                warn!(%error, "a changed plan does not hold for all of its tenants yet; it is tried again");
+                warn!(%error, "a changed plan does not hold for all of its tenants yet; the next round tries again");
             }
             match self.erase().await {
                 Ok(0) => {}
-                Ok(keys) => info!(keys, "erased what deleted brokers had"),
-                Err(error) => warn!(%error, "deleted brokers could not be erased; it is tried again"),
+                Ok(keys) => info!(keys, "erased data of deleted brokers"),
+                Err(error) => {
+                    warn!(%error, "deleted brokers could not be erased; the next round tries again")
+                }
             }
         }
     }

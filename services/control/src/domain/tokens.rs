@@ -95,7 +95,6 @@ impl Control {
         Ok(OwnToken { organisation: *organisation, token: Token { scopes: scopes.clone(), ..token } })
     }
 
-    /// Only this answer contains the secret.
     pub async fn create_token(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! The API passes these to [`Live`](crate::Live) after a check of the caller.
+//! The broker and the client of a request to [`Live`](crate::Live), which the API makes after a check of the caller.
 
 use millrace_layers::BrokerId;
 

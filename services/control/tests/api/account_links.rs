@@ -146,7 +146,7 @@ async fn asking_for_a_reset_does_not_tell_which_accounts_there_are() {
     assert_eq!(headers(&known), headers(&unknown));
     assert_eq!(known.body, json!({ "email": "Ann@example.org" }));
     letters.wait_for(1).await;
-    // One letter in five minutes, and the answer does not tell that either.
+    // An address gets one mail in five minutes, and the answer does not reveal whether one was sent.
     ask(&region, "ann@example.org").await.is(StatusCode::ACCEPTED);
     ask(&region, "bob@example.org").await.is(StatusCode::ACCEPTED);
     letters.wait_for(2).await;

@@ -1,4 +1,4 @@
-//! The audit log: the words of a change, the person behind a program, and what is left of a deleted organisation.
+//! The audit log: the entry of a change, the person behind a program, and what is left of a deleted organisation.
 
 use axum::http::StatusCode;
 use millrace_layers::accounts::audit;

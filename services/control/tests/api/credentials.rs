@@ -219,7 +219,7 @@ async fn a_new_user_name_does_not_look_like_another_one() {
         ("dev1", StatusCode::CREATED),
         ("насос-7", StatusCode::CREATED),
         ("насос-pump", StatusCode::CREATED),
-        // A Cyrillic letter that looks like an e.
+        // A Cyrillic character that looks like an e.
         ("d\u{435}v1", StatusCode::UNPROCESSABLE_ENTITY),
     ] {
         let made = ann.post(&credentials, json!({ "user": user })).await;

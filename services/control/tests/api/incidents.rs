@@ -1,4 +1,4 @@
-//! What a broker has refused, as its tenant sees it.
+//! Incidents: requests that a broker has refused, as its tenant sees them.
 
 use axum::http::StatusCode;
 use millrace_layers::incidents::{self, IncidentRecord, Kind};

@@ -1,4 +1,4 @@
-//! Where the server sends mail: addresses are confirmed, and a sign-up tells nobody which accounts there are.
+//! A server that sends mail: addresses are confirmed, and a sign-up does not reveal which accounts there are.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::tools::{PASSWORD, Region};
 
-/// Letters that were sent.
+/// Mails that were sent.
 #[derive(Clone, Default)]
 pub(crate) struct Letters(pub(crate) Arc<Mutex<Vec<MailMessage>>>);
 
@@ -19,7 +19,7 @@ impl Mailer for Letters {
 }
 
 impl Letters {
-    /// The one letter since the last call: to whom it is, its subject, and the secret of its link.
+    /// The only mail since the last call: its recipient, its subject, and the secret of its link.
     #[track_caller]
     pub(crate) fn letter(&self) -> (String, &'static str, String) {
         let mut letters = self.0.lock().unwrap();
@@ -30,7 +30,7 @@ impl Letters {
         (to, subject, secret.strip_prefix("token=").unwrap_or(secret).to_owned())
     }
 
-    /// Waits until there are so many letters: some are written after the answer.
+    /// Waits until there are so many mails: some are written after the answer.
     pub(crate) async fn wait_for(&self, count: usize) {
         for _ in 0..6_000 {
             if self.0.lock().unwrap().len() >= count {
@@ -102,12 +102,12 @@ async fn a_sign_up_does_not_tell_which_accounts_there_are() {
             ("bob@example.org".to_owned(), "Confirm your e-mail address")
         ]
     );
-    // A sign-up that is refused uses up no letter.
+    // A refused sign-up does not count against the limit of mails to an address.
     for _ in 0..6 {
         let weak = json!({ "email": "cleo@example.org", "password": "passwordpassword", "name": "Cleo" });
         region.stranger().post("/sign-up", weak).await.is(StatusCode::UNPROCESSABLE_ENTITY);
     }
-    // Nobody is flooded, and that cannot be told either.
+    // Nobody is flooded with mails, and the answers do not reveal that fewer were sent.
     for _ in 0..7 {
         ask("cleo@example.org").await.is(StatusCode::ACCEPTED);
     }
@@ -180,7 +180,7 @@ async fn an_invitation_is_mailed_and_its_address_confirmed() {
     // The link does not prove that the address is theirs: the person who invited has it, too.
     ask("bob@example.org").await.is(StatusCode::ACCEPTED);
     let (_, _, confirmation) = letters.letter();
-    // A token does not lift the limit of letters to one address.
+    // A token does not lift the limit of mails to one address.
     for _ in 0..7 {
         ask("bob@example.org").await.is(StatusCode::ACCEPTED);
     }

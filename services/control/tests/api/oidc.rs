@@ -33,18 +33,18 @@ struct Inner {
     says: Mutex<Says>,
 }
 
-/// What the provider says, beside what is right.
+/// How the provider's answers differ from right ones.
 #[derive(Clone, Default)]
 struct Says {
     /// Claims of the token that are others; null: that are missing.
     claims: HashMap<&'static str, Value>,
-    /// What it says beside when it is asked.
+    /// Answer of its user info endpoint, if it has one.
     more: Option<Value>,
     /// Parts of its configuration that are others.
     configuration: HashMap<&'static str, Value>,
     /// It signs with a key that it does not show.
     forges: bool,
-    /// What the browser has brought: the challenge and the nonce.
+    /// Challenge and nonce, as the browser has brought them.
     challenge: String,
     nonce: String,
 }
@@ -81,7 +81,7 @@ impl Provider {
         Region::with(sign_up_by, ApiOptions { oidc: Some(oidc), ..ApiOptions::default() }).await
     }
 
-    /// What a browser does: it begins, is known at the provider, and comes back.
+    /// Signs in as a browser does: begins here, goes to the provider, and comes back.
     async fn sign_in(&self, client: &mut Client, query: &str) -> Answer {
         let (back, kept) = self.go(client, query).await;
         let answer = client.with("cookie", &kept).get(&back).await;
@@ -265,7 +265,7 @@ async fn an_account_with_the_same_address_is_not_taken_for_theirs_until_they_con
     ann.sign_up(json!({ "email": "ann@example.org" })).await.is(StatusCode::CREATED);
     let mut visitor = region.stranger();
     provider.sign_in(&mut visitor, "").await.is(StatusCode::CONFLICT);
-    // Who is not signed in has nothing to connect, and a link of somebody else connects nothing.
+    // Somebody who is not signed in has no account to connect, and the link of another person connects nothing.
     visitor.post("/me/identities", json!({})).await.is(StatusCode::UNAUTHORIZED);
     ann.get("/sign-in/oidc?connect=true").await.is(StatusCode::BAD_REQUEST);
     ann.without("x-csrf-token").post("/me/identities", json!({})).await.is(StatusCode::FORBIDDEN);
@@ -294,7 +294,7 @@ async fn an_account_with_the_same_address_is_not_taken_for_theirs_until_they_con
     assert_eq!(visitor.get("/me").await.text("/user/id"), ann.get("/me").await.text("/user/id"));
     let log = ann.get(&ann.own("/audit")).await;
     assert!(log.column("action").contains(&"person.connect"), "{log:?}");
-    // What is hers is nobody else's.
+    // An account of the provider that is connected to Ann cannot be connected to Bob.
     let taken = provider.connect(&bob).await;
     taken.send(axum::http::Method::POST, "/me/identities/pending", None).await.is(StatusCode::CONFLICT);
     // She takes it away again.
@@ -393,7 +393,7 @@ async fn where_accounts_are_by_invitation_one_is_needed_and_used_once() {
         owner.post(&owner.own("/invitations"), json!({ "email": "ann@example.org", "role": "viewer" })).await;
     let token = json!({ "token": invited.is(StatusCode::CREATED).text("/token") });
     provider.sign_in_with(&mut ann, json!({ "token": "nothing" })).await.is(StatusCode::FORBIDDEN);
-    // It would say more than its value of the cookie that it stands in.
+    // A token that would add attributes to the cookie in which it is kept.
     let more = json!({ "token": "a; Domain=example.org" });
     ann.post("/sign-in/oidc", more).await.is(StatusCode::UNPROCESSABLE_ENTITY);
     // A link of somebody else joins nothing, and neither does a form of another site.

@@ -1,4 +1,4 @@
-//! How a broker lets clients in; groups, issuers, authorities, webhooks and bans.
+//! The access settings of a broker; groups, issuers, authorities, webhooks and bans.
 
 use axum::http::{Method, StatusCode};
 use millrace_access::model::{Access, JwtIssuer, JwtKey};

@@ -1,4 +1,4 @@
-//! What every request may get wrong, and requests that come twice.
+//! Mistakes that any request may make, and requests that come twice.
 
 use std::sync::Arc;
 

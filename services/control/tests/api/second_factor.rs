@@ -139,7 +139,7 @@ async fn a_sign_in_asks_for_the_code_once_the_password_is_right() {
     is_refused(&ann.sign_in(PASSWORD, Some("")).await, "second-factor-required");
     is_refused(&ann.sign_in(PASSWORD, Some(&ann.wrong())).await, "second-factor-wrong");
     is_refused(&ann.sign_in(PASSWORD, Some("+12345")).await, "second-factor-wrong");
-    // A wrong password tells nothing, with a right code or without one.
+    // The answer to a wrong password reveals nothing, with a right code or without one.
     let bob = region.person().await;
     let body = json!({ "email": bob.get("/me").await.text("/user/email"), "password": "wrong" });
     let without_factor = region.stranger().post("/sign-in", body).await;
@@ -192,7 +192,7 @@ async fn a_recovery_code_works_once_in_any_case() {
     is_refused(&ann.sign_in(PASSWORD, Some(&ann.recovery[0])).await, "second-factor-wrong");
     let shown = ann.client.get("/me/second-factor").await;
     assert_eq!(shown.body["recovery_codes_left"], 9);
-    // Those of somebody else open nothing.
+    // The recovery codes of another person open nothing.
     let bob = Ann::in_force(&region).await;
     is_refused(&ann.sign_in(PASSWORD, Some(&bob.recovery[1])).await, "second-factor-wrong");
 

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::tools::{AUTHORITY, Answer, Client, Region};
 
-/// A dead letter that nobody has: they have no other name than their place.
+/// A dead letter that nobody has. Their ids are their positions in the store.
 const LETTER: &str = "000000000000000000000000";
 
-/// What there is of a tenant: a value for each parameter of a path.
+/// The objects of one tenant: a value for each parameter of a path.
 pub(crate) struct Owned {
     pub(crate) client: Client,
     broker: String,

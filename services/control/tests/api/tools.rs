@@ -94,7 +94,7 @@ pub(crate) struct Client {
     pub(crate) organisation: String,
 }
 
-/// What came back.
+/// The response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -182,7 +182,7 @@ impl Client {
         }
     }
 
-    /// What a browser shows, and its page reads, after a page has sent it back here signed in.
+    /// Keeps the cookie of a response, as a browser does, and the CSRF token, as the page does.
     pub(crate) async fn keep(&mut self, answer: &Answer) {
         let set = answer.headers.get_all(header::SET_COOKIE).iter().map(|set| set.to_str().unwrap());
         let signed_in =
@@ -305,7 +305,7 @@ impl Answer {
         self.headers[header::ETAG].to_str().unwrap().to_owned()
     }
 
-    /// What the rows of a list say of one field.
+    /// The values of one field in the rows of a list.
     pub(crate) fn column(&self, field: &str) -> Vec<&str> {
         let rows = self.body["items"].as_array().unwrap_or_else(|| panic!("no list: {self:#?}"));
         rows.iter().map(|row| row[field].as_str().unwrap_or_default()).collect()

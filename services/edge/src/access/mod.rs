@@ -39,7 +39,6 @@ pub(crate) use service::AuthenticationService;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
-/// A CONNECT whose client is to be authenticated.
 pub(crate) struct AuthenticationRequest {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,

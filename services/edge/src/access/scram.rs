@@ -19,6 +19,7 @@ pub(crate) struct Attempt {
     pub(crate) request: AuthenticationRequest,
     pub(crate) enhanced: Box<Enhanced>,
     pub(crate) data: Box<[u8]>,
+    /// Set when a connected client authenticates anew.
     pub(crate) identity: Option<Arc<ProvenIdentity>>,
 }
 
@@ -39,7 +40,7 @@ impl ScramLookup {
 pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<ScramLookup> {
     let connection = attempt.request.connection;
     let Some(loaded) = attempt.request.broker.access() else {
-        tell(shared, connection, Err(Refused::Unread));
+        send_outcome(shared, connection, Err(Refused::Unread));
         return None;
     };
     let has_users = loaded.access.access().scram;
@@ -47,7 +48,7 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<ScramL
     match understood {
         Ok((user, proven)) => Some(ScramLookup { attempt, loaded, user, proven }),
         Err(refusal) => {
-            tell(shared, connection, Err(refusal.into()));
+            send_outcome(shared, connection, Err(refusal.into()));
             None
         }
     }
@@ -85,7 +86,7 @@ pub(super) fn proceed(
             Err(Refused::Unread)
         }
     };
-    tell(shared, connection, outcome);
+    send_outcome(shared, connection, outcome);
 }
 
 /// The challenge for a user. An unknown or disabled user gets one, too, so that it cannot be told apart.
@@ -120,7 +121,7 @@ fn decide(
     Ok(Progress::Granted(Box::new(granted), data))
 }
 
-fn tell(shared: &Shared, connection: ConnectionId, outcome: Result<Progress, Refused>) {
+fn send_outcome(shared: &Shared, connection: ConnectionId, outcome: Result<Progress, Refused>) {
     let attempted = Attempted { connection, outcome };
     let mail = Mail::Attempted(Box::new(attempted));
     shared.mailboxes[usize::from(connection.core)].deliver(&mut vec![mail], 0);

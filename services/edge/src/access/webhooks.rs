@@ -228,7 +228,6 @@ impl State {
         Place::Asks(pending, tag)
     }
 
-    /// Returns the clients that waited for the response besides the first.
     fn done(&mut self, tag: Tag) -> Vec<PendingConnect> {
         let Some(PendingCall { tenant, waiting }) = self.asked.remove(&tag) else { return Vec::new() };
         self.tenants.give_back(&tenant);

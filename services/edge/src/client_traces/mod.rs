@@ -49,14 +49,14 @@ pub(crate) struct EventCount {
 }
 
 #[derive(Default)]
-struct Heard {
+struct KnownEvents {
     since_ms: u64,
     known: u64,
 }
 
-impl Heard {
+impl KnownEvents {
     /// Returns the events that are neither reported nor known to be left out.
-    fn hear(&mut self, count: EventCount, reported: bool) -> u64 {
+    fn missing(&mut self, count: EventCount, reported: bool) -> u64 {
         if self.since_ms != count.since_ms {
             *self = Self { since_ms: count.since_ms, known: 0 };
         }
@@ -79,7 +79,7 @@ pub(crate) struct Tap {
     sink: Sink,
     rate: Mutex<Rate>,
     left_out: AtomicU64,
-    heard: Mutex<HashMap<PodId, Heard>>,
+    known_events: Mutex<HashMap<PodId, KnownEvents>>,
     until_ms: AtomicU64,
     is_over: AtomicBool,
 }
@@ -127,7 +127,7 @@ impl Tap {
 
     pub(crate) fn offer(&self, event: &ClientTraceEvent) {
         if self.take_room(event) {
-            self.tell(Some(event.clone()));
+            self.report(Some(event.clone()));
         } else {
             self.leave_out(1);
         }
@@ -137,14 +137,14 @@ impl Tap {
         self.left_out.fetch_add(events, Ordering::Relaxed);
     }
 
-    fn tell(&self, event: Option<ClientTraceEvent>) {
+    fn report(&self, event: Option<ClientTraceEvent>) {
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         (self.sink)(TraceReport { left_out, event });
     }
 
-    fn hear(&self, pod: PodId, count: EventCount, reported: bool) -> u64 {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.entry(pod).or_default().hear(count, reported)
+    fn note_count(&self, pod: PodId, count: EventCount, reported: bool) -> u64 {
+        let mut known_events = self.known_events.lock().unwrap_or_else(PoisonError::into_inner);
+        known_events.entry(pod).or_default().missing(count, reported)
     }
 
     pub(crate) fn renew(&self, now_ms: u64) -> bool {
@@ -223,7 +223,7 @@ impl Traces {
         if let Some(tap) = known.filter(|tap| !tap.is_over(now_ms)) {
             tap.until_ms.store(until_ms, Ordering::Relaxed);
             // The report's count shows the pod whether earlier reports were lost.
-            tap.tell(None);
+            tap.report(None);
             return ForPod::Renewed;
         }
         match self.add(Some(pod), number, (broker, client_id), (now_ms, until_ms), sink) {
@@ -257,7 +257,7 @@ impl Traces {
             sink,
             rate: Mutex::default(),
             left_out: AtomicU64::new(0),
-            heard: Mutex::default(),
+            known_events: Mutex::default(),
             until_ms: AtomicU64::new(until_ms),
             is_over: AtomicBool::new(false),
         });
@@ -283,7 +283,7 @@ impl Traces {
     pub(crate) fn said(&self, pod: PodId, number: u64, mut report: TraceReport, count: Option<EventCount>) {
         let Some(tap) = self.find(None, number) else { return };
         if let Some(count) = count {
-            report.left_out = tap.hear(pod, count, report.event.is_some());
+            report.left_out = tap.note_count(pod, count, report.event.is_some());
         }
         if report != TraceReport::default() {
             (tap.sink)(report);

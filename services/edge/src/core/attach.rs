@@ -1,4 +1,5 @@
-//! Sessions and their connections: attaching, taking over, letting go, ending.
+//! Sessions and their connections: attaching, taking over, detaching, ending. `epoch` is the fencing number of a session that
+//! the store has; sessions with epoch 0 live on this loop alone.
 
 mod due;
 
@@ -58,6 +59,7 @@ impl Core {
         self.open(slot, session, request, present.is_some());
         if present.is_some() {
             self.set_members_online(session, true);
+            // Rules may have changed since the session subscribed.
             self.revoke(slot);
             self.pump(slot);
         }
@@ -140,7 +142,7 @@ impl Core {
             // The certificate has been checked, and it is the largest part of an idle connection.
             origin.certificate = None;
         }
-        self.tell_connect(slot, &broker, present);
+        self.queue_connect_event(slot, &broker, present);
         let connection = &self.connections[slot as usize];
         let silent = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s());
         if let Some(at) = silent.into_iter().chain(self.entry_ends(slot)).min() {
@@ -208,7 +210,7 @@ impl Core {
         }
         if self.connections[slot as usize].session != NONE {
             self.log_disconnect(slot, ended);
-            self.tell_disconnect(slot, ended);
+            self.queue_disconnect_event(slot, ended);
         }
         let connection = &mut self.connections[slot as usize];
         let session = std::mem::replace(&mut connection.session, NONE);

@@ -191,7 +191,7 @@ impl Core {
         let has_token =
             connect.password.is_some_and(is_connect_token) && self.process.authentication.is_some();
         if has_token || broker.access().is_some() {
-            return self.apply(slot, request, connect);
+            return self.ask_service(slot, request, connect);
         }
         let user = request.user.clone();
         let login = Login {

@@ -24,7 +24,6 @@ const MEMORY_PAUSE_MS: Millis = 250;
 const PAUSED_PER_MS: u64 = 64;
 
 impl Core {
-    /// Pauses a publisher until the receiver's socket has drained.
     pub(super) fn pause_until_drained(&mut self, receiver: u32, publisher: ConnectionId) {
         // The publisher may be listed already: it resumes without a drained receiver when it has waited long enough.
         self.pauses.for_receiver.entry(receiver).or_default().push(publisher);

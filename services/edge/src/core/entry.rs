@@ -18,12 +18,12 @@ use crate::authorization::{AccessDecision, Refused, Reviewed};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 
-const REVIEWED_AT_ONCE: usize = 500;
+const REVIEWS_PER_JOB: usize = 500;
 
 const NO_MORE: &str = "not authorized any more";
 
 impl Core {
-    pub(super) fn apply(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
+    pub(super) fn ask_service(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
         let password = connect.password.map(Into::into);
         let cancellation = request.begin_check();
         let authentication =
@@ -140,7 +140,6 @@ impl Core {
         }
     }
 
-    /// Closes a client that connected before its broker was managed.
     pub(super) fn close_unknown(&mut self, slot: u32) {
         let reason = ReasonCode::NOT_AUTHORIZED;
         self.say_and_close(slot, reason, NO_MORE, Ended::Error(reason));
@@ -154,7 +153,7 @@ impl Core {
         let mut reviews: Vec<_> = slots.into_iter().filter_map(review).collect();
         let Some(service) = &self.process.authentication else { return };
         while !reviews.is_empty() {
-            let some = reviews.split_off(reviews.len().saturating_sub(REVIEWED_AT_ONCE));
+            let some = reviews.split_off(reviews.len().saturating_sub(REVIEWS_PER_JOB));
             if service.review(some).is_err() {
                 // The next change of the access rules reviews all clients.
                 return broker.forget_changes();

@@ -126,6 +126,7 @@ impl Core {
         publisher: Publisher,
         next: usize,
     ) {
+        // Messages of other pods come on although too many wait here, so these receivers lose them.
         if let Copies::Run { amount, .. } = &copies
             && publisher.id.is_none()
             && self.unfinished.fanouts.bytes > limits::REMOTE_BYTES_MAX

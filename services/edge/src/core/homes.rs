@@ -197,7 +197,7 @@ mod tests {
             occupation.end(began, until);
         }
         assert_eq!(occupation.work.take(), Some([(1, 30), (2, 30)].into_iter().collect()));
-        // What began in the second before counts for none.
+        // Work that began in the second before is not counted.
         occupation.end(Some(Began { broker: 1, spent: 0 }), 100);
         assert!(occupation.work.is_none());
     }

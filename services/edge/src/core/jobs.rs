@@ -85,7 +85,6 @@ impl Core {
         now.filter(|(core, turn)| *core != self.index && turn % 2 == 1).collect()
     }
 
-    /// Keeps the cores that are still in that turn.
     pub(super) fn still_in(&self, turns: &mut Turns) {
         let now = |core: u16| self.process.core(core).turns.load(Ordering::SeqCst);
         turns.retain(|(core, turn)| now(*core) == *turn);

@@ -2,7 +2,7 @@
 //! `millrace::connections` and their level is debug, so an operator turns them on by `log_level`.
 
 use super::clients::{shown_user, version};
-use super::tell::reason;
+use super::webhook_events::reason;
 use super::{Core, Ended};
 
 const TARGET: &str = "millrace::connections";

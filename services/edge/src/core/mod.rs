@@ -53,12 +53,12 @@ mod slices;
 mod subscribe;
 mod sys;
 mod tapped;
-mod tell;
 mod timers;
 mod trace;
 mod transport;
 mod unanswered;
 mod unconfirmed;
+mod webhook_events;
 mod work;
 
 use std::io;

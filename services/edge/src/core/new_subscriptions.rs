@@ -89,7 +89,6 @@ impl NewSubscriptions {
         self.held.push_back((message.clone(), receiver.clone()));
     }
 
-    /// Remembers which retained messages the session has got.
     pub(super) fn replayed(&mut self, replays: &[Replay], now: Seconds) {
         self.replayed.retain(|replayed| replayed.until >= now);
         for replay in replays {

@@ -55,7 +55,7 @@ impl Core {
                 "limit": limit.name(),
                 "reason": limit.meaning(),
             });
-            self.tell(broker, webhooks::Kind::LimitReached, &data);
+            self.queue_event(broker, webhooks::Kind::LimitReached, &data);
         }
     }
 }

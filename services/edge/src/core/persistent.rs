@@ -147,7 +147,7 @@ impl PersistentSession {
         self.feed = Feed::Reading(ReadState::new(through, Way::Far));
     }
 
-    /// Makes the session follow its streams. It has got everything up to `through`.
+    /// The session has got everything up to `through`.
     pub(super) fn follow(&mut self, through: Position) {
         self.feed = Feed::Reading(ReadState::new(through, Way::Follows));
     }

@@ -32,7 +32,7 @@ pub(super) const WAITING_LOW: usize = 200;
 /// How often sessions that follow streams look for messages of other pods, seconds.
 pub(super) const LOOK_AROUND_S: Seconds = 1;
 /// The same while other pods announce what they write.
-const LOOK_AROUND_TOLD_S: Seconds = 60;
+const LOOK_AROUND_NOTIFIED_S: Seconds = 60;
 
 impl Core {
     fn attach_stored(
@@ -144,8 +144,8 @@ impl Core {
     /// From time to time makes sessions read messages that no pod announced: often while announcements may be
     /// missing.
     pub(super) fn look_around_now_and_then(&mut self) {
-        let is_told = self.process.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-        if !is_told || self.now >= self.following.looked_around_at + LOOK_AROUND_TOLD_S {
+        let is_notified = self.process.region.as_ref().is_some_and(|region| !region.is_in_doubt());
+        if !is_notified || self.now >= self.following.looked_around_at + LOOK_AROUND_NOTIFIED_S {
             self.following.looked_around_at = self.now;
             self.look_around(None);
         }
@@ -241,7 +241,7 @@ impl Core {
         }
     }
 
-    /// Reads on. A session that follows may have been passed over by notices of messages while the store did not know its
+    /// A session that follows may have been passed over by notices of messages while the store did not know its
     /// subscription, so its streams may have grown.
     pub(super) fn read_passed_over(&mut self, session: u32) {
         if let Some(local) = self.sessions.get_mut(session as usize)

@@ -7,8 +7,7 @@ use super::Core;
 use super::connection::NONE;
 
 impl Core {
-    /// Removes the client's subscriptions that its rules do not allow. MQTT has no packet to notify the client of it, and
-    /// the messages that are already in its queue are still delivered.
+    /// MQTT has no packet to notify the client of the removal, and messages that are in its queue are still delivered.
     pub(super) fn revoke(&mut self, slot: u32) {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         if connection.session == NONE {

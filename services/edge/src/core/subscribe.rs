@@ -1,4 +1,5 @@
-//! SUBSCRIBE and UNSUBSCRIBE.
+//! Carries out SUBSCRIBE and UNSUBSCRIBE: checks the filters, edits the router together with other packets of the turn, submits
+//! the change to the store, and answers once it is durable.
 
 mod read_filters;
 mod room;
@@ -204,7 +205,7 @@ impl Task {
         }
     }
 
-    /// Decides how many filters are carried out next. Returns the work of that.
+    /// Decides how many filters are carried out next, and returns the work of that.
     pub(super) fn plan(&mut self) -> u64 {
         match self {
             Self::Subscribe(subscribe) => {
@@ -452,7 +453,6 @@ impl Core {
     fn finish_subscribe(&mut self, slot: u32, mut subscribe: SubscribeInProgress) {
         let session = self.connections[slot as usize].session;
         let is_shared = self.process.store.is_some() && self.process.is_shared();
-        // Among several pods the store has what is retained.
         let asks = is_shared && !(subscribe.pending.replays.is_empty() && subscribe.shared.is_empty());
         let local = &self.sessions[session as usize];
         if asks || local.persistent.is_some() || local.new_subscriptions.is_some() {

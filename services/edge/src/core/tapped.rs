@@ -14,7 +14,7 @@ use millrace_session::{Connection, DropReason};
 use super::connection::NONE;
 use super::limits;
 use super::notes::drop_reason;
-use super::tell::reason;
+use super::webhook_events::reason;
 use super::{Core, Ended};
 use crate::client_traces::{ClientTraceEvent, ClientTraceFilter, PacketDirection, Scanner, Tap, cut};
 use crate::outbound::Outbound;

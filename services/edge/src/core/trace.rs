@@ -1,4 +1,5 @@
-//! Spans of the steps that a message takes on an event loop.
+//! Spans (OpenTelemetry) of the steps that a message takes on an event loop, and the times of deliveries. Traces of clients,
+//! which show a client's packets to people, are in `tapped.rs`; `Tracing` only holds their state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) struct Traced {
 /// The first PUBLISH of one in so many reads is timed. A prime number, because many clients alternate between two packets.
 const TIMED_READS: u32 = 17;
 
-/// Microseconds modulo 2^32, and never 0.
+/// Microseconds modulo 2^32, never 0, which stands for a message that is not timed.
 fn low(micros: u64) -> u32 {
     u32::try_from(micros & u64::from(u32::MAX)).unwrap_or_default().max(1)
 }

@@ -107,7 +107,7 @@ mod tests {
     const NEW: Option<ClientSubscription> = None;
     const ENDS: Option<Option<ClientSubscription>> = Some(None);
 
-    /// A subscription that the identifier tells from others.
+    /// A subscription that differs from others by its identifier.
     fn old(identifier: u32) -> Option<ClientSubscription> {
         Some(ClientSubscription { options: SubscribeOptions::default(), identifier })
     }

@@ -217,7 +217,6 @@ impl Core {
         }
     }
 
-    /// Resumes a connection when its broker's turn comes.
     pub(super) fn resume_in_turn(&mut self, slot: u32) {
         let (id, broker) = (self.id_of(slot), self.broker_of(slot));
         self.connections[slot as usize].paused = Paused::ForWork;

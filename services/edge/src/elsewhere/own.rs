@@ -61,17 +61,17 @@ impl Own {
         router: &Router,
         now: Millis,
         counts: impl Fn(&millrace_router::ShareGroup) -> bool,
-        tell: impl FnOnce(&Announced),
+        announce: impl FnOnce(&Announced),
     ) -> bool {
-        let mut told = self.lock();
+        let mut announced = self.lock();
         // Before the snapshot: filters that the snapshot lacks are collected here.
-        told.coming = Some(Vec::new());
-        let filters = told.digest.as_ref().map_or(0, Digest::filters);
-        let spare = if told.is_due { filters } else { filters / 8 };
-        drop(told);
+        announced.coming = Some(Vec::new());
+        let filters = announced.digest.as_ref().map_or(0, Digest::filters);
+        let spare = if announced.is_due { filters } else { filters / 8 };
+        drop(announced);
         let snapshot = router.snapshot();
         let made = snapshot.digest(counts, spare.max(SPARE_MIN));
-        self.lock().replace(made, &snapshot, now, tell)
+        self.lock().replace(made, &snapshot, now, announce)
     }
 }
 
@@ -136,7 +136,7 @@ impl Announced {
         made: Result<Digest, TooMany>,
         snapshot: &Snapshot,
         now: Millis,
-        tell: impl FnOnce(&Self),
+        announce: impl FnOnce(&Self),
     ) -> bool {
         let coming = self.coming.take().unwrap_or_default();
         let made = made.and_then(|made| {
@@ -154,7 +154,7 @@ impl Announced {
         }
         self.digest = digest;
         self.version = self.version.max(self.base) + 1;
-        tell(self);
+        announce(self);
         true
     }
 }
@@ -179,11 +179,11 @@ mod tests {
         router.subscribe(Filter::parse(filter).unwrap(), subscription);
     }
 
-    /// Makes a digest; true when it was told.
+    /// Makes a digest; true when it was announced.
     fn make(own: &Own, router: &Router, now: Millis) -> bool {
-        let mut is_told = false;
-        own.make(router, now, |_| true, |_| is_told = true);
-        is_told
+        let mut is_announced = false;
+        own.make(router, now, |_| true, |_| is_announced = true);
+        is_announced
     }
 
     fn may_match(own: &Own, topic: &str) -> bool {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_before_somebody_asks_and_then_each_filter_is_told_once() {
+    fn nothing_is_kept_before_somebody_asks_and_then_each_filter_is_announced_once() {
         let (own, router) = (Own::default(), Router::new());
         subscribe(&router, "a/+", 1);
         assert_eq!((add(&own, &["a/+"]), own.lock().version), (Announcement::None, 0));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gone_is_told_after_a_while_and_what_is_the_same_is_not() {
+    fn what_has_gone_is_announced_after_a_while_and_what_is_the_same_is_not() {
         let (own, router) = (Own::default(), Router::new());
         let is_old = |now| own.lock().is_old(router.generation(), now);
         assert!(!is_old(AGE_MS), "nobody has asked");
@@ -273,7 +273,7 @@ mod tests {
         let news: Vec<Announcement> = shapes.iter().map(|shape| add(&own, &[shape])).collect();
         assert_eq!(news.last(), Some(&Announcement::Everything));
         assert!(may_match(&own, "$SYS/whatever"));
-        assert_eq!(add(&own, &["a"]), Announcement::None, "it is told already");
+        assert_eq!(add(&own, &["a"]), Announcement::None, "it is announced already");
         assert!(make(&own, &router, 1) && !may_match(&own, "a"));
     }
 }

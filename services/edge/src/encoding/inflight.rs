@@ -6,7 +6,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 1 | 1: published, in a stream; 2: PUBREC received; 3: published, the message follows. 128 more: the packet ids of the session are not in the order of sending |
-//! | 12 | position in the streams; zeros for none |
+//! | 12 | position in the streams; zeros for none. With 2 the row ends here |
 //! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, never sent in bit 3 |
 //! | 1 | number of subscription identifiers, then 4 bytes for each, little-endian |
 //! | | with 3: the message as in a stream |
@@ -55,6 +55,7 @@ pub(crate) fn encode(in_flight: &InFlight, skipped_ids: bool, clock: &Clock) -> 
         InFlight::Published(entry) | InFlight::Unsent(entry) => entry,
     };
     let unsent = if matches!(in_flight, InFlight::Unsent(_)) { UNSENT } else { 0 };
+    // Replayed messages are stored whole, because the streams of the session need not have them.
     let place = entry.message.place().filter(|_| !entry.replay);
     let mut out = vec![flag | if place.is_some() { IN_STREAM } else { WHOLE }];
     out.extend_from_slice(&place.unwrap_or_default());

@@ -1,8 +1,8 @@
 //! Counts the bytes of a connection's buffer that answer its client.
 
-/// Counts the waiting bytes that are answers to the client. Messages stand between answers, so an exact count would
-/// need the position of each answer. Two groups are enough: a group counts until its last answer is written, while the
-/// second collects. So the count falls even while messages keep the buffer long.
+/// Messages stand between answers, so an exact count would need the position of each answer. Two groups are enough: a
+/// group counts until its last answer is written, while the second collects. So the count falls even while messages keep
+/// the buffer long.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     first: Group,

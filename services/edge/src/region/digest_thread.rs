@@ -18,7 +18,7 @@ const LOOK_MS: Millis = 1_000;
 pub(super) enum Task {
     Make(u64),
     /// Send a pod the digest of a broker; the pod has the one with the number `known`.
-    Tell {
+    Announce {
         broker: u64,
         pod: PodId,
         known: u64,
@@ -76,7 +76,7 @@ fn run(region: &Weak<Region>, queue: &Queue) {
         let Some(region) = region.upgrade() else { return };
         match task {
             Some(Task::Make(broker)) => region.make_digest(broker),
-            Some(Task::Tell { broker, pod, known }) => region.tell_digest(broker, pod, known),
+            Some(Task::Announce { broker, pod, known }) => region.announce_digest(broker, pod, known),
             None => {}
         }
         region.release_overdue();

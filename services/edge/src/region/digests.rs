@@ -34,7 +34,7 @@ pub(super) struct Digests {
     pub(super) queue: Arc<Queue>,
     /// Whether a pod has not confirmed this pod's filters for a second.
     are_others_behind: AtomicBool,
-    told: AtomicU64,
+    announced: AtomicU64,
     added: AtomicU64,
     doubted: AtomicU64,
 }
@@ -73,7 +73,7 @@ impl Digests {
             counter(
                 "millrace_region_digests_told_total",
                 "Digests of filters that were sent to other pods.",
-                &self.told,
+                &self.announced,
             ),
             counter(
                 "millrace_region_filters_told_total",
@@ -95,25 +95,26 @@ impl Region {
     /// [`Region::when_confirmed`].
     pub(crate) fn subscribed<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
         let Some(fabric) = self.fabric.get() else { return 0 };
-        let mut told = broker.elsewhere.own.lock();
-        if told.is_idle() {
+        let mut announced = broker.elsewhere.own.lock();
+        if announced.is_idle() {
             return 0;
         }
-        let news = told.add(filters.filter_map(Filter::parse).map(Code::of));
+        let news = announced.add(filters.filter_map(Filter::parse).map(Code::of));
         let pods = broker.elsewhere.peers.all();
         match news {
             Announcement::None => {}
             Announcement::Filters(codes) => {
                 self.digests.added.fetch_add(pods.len() as u64, Ordering::Relaxed);
                 let codes: Vec<u8> = codes.into_iter().flat_map(Code::to_bytes).collect();
-                PodNotice::Added { version: told.version, codes: &codes }.send_at(fabric, broker.id, &pods);
+                PodNotice::Added { version: announced.version, codes: &codes }
+                    .send_at(fabric, broker.id, &pods);
             }
-            Announcement::Everything => self.tell(fabric, broker.id, &told, &pods),
+            Announcement::Everything => self.announce(fabric, broker.id, &announced, &pods),
         }
-        if told.is_full() {
+        if announced.is_full() {
             self.digests.queue.push(Task::Make(broker.id));
         }
-        told.version
+        announced.version
     }
 }
 
@@ -139,7 +140,7 @@ impl Region {
             // must read.
             self.look_around(Some(id));
         }
-        self.digests.queue.push(Task::Tell { broker: id, pod: from, known });
+        self.digests.queue.push(Task::Announce { broker: id, pod: from, known });
         if let Some(version) = broker.elsewhere.peers.version(from) {
             self.confirm(from, id, version);
         }
@@ -296,17 +297,17 @@ impl Region {
         let mut are_others_behind = false;
         for broker in self.spread() {
             let Elsewhere { peers, own } = &broker.elsewhere;
-            let mut told = own.lock();
-            let behind = peers.behind(told.look());
+            let mut announced = own.lock();
+            let behind = peers.behind(announced.look());
             are_others_behind |= !behind.is_empty();
             if !behind.is_empty() {
                 // The peers may have confirmed it and the confirmation may be lost. If they lack the announcement, they
                 // ask for it.
-                let same = PodNotice::Digest { version: told.version, says: 0, digest: &[] };
+                let same = PodNotice::Digest { version: announced.version, says: 0, digest: &[] };
                 same.send_at(fabric, broker.id, &behind);
             }
-            let is_old = told.is_old(broker.router.generation(), now);
-            drop(told);
+            let is_old = announced.is_old(broker.router.generation(), now);
+            drop(announced);
             if is_old {
                 self.make_digest(broker.id);
             }
@@ -317,34 +318,34 @@ impl Region {
     pub(super) fn make_digest(&self, broker: u64) {
         let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.peek(broker)) else { return };
         let Elsewhere { peers, own } = &broker.elsewhere;
-        let tell = |told: &Announced| self.tell(fabric, broker.id, told, &peers.all());
-        if own.make(&broker.router, self.clock.now(), |group| group.has_online(is_here), tell) {
+        let announce = |announced: &Announced| self.announce(fabric, broker.id, announced, &peers.all());
+        if own.make(&broker.router, self.clock.now(), |group| group.has_online(is_here), announce) {
             tracing::debug!(broker = &*broker.name, "announced the filters of this pod to other pods");
         }
     }
 
     /// Sends only the digest's number if the pod has the digest.
-    pub(super) fn tell_digest(&self, id: u64, pod: PodId, known: u64) {
+    pub(super) fn announce_digest(&self, id: u64, pod: PodId, known: u64) {
         let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.peek(id)) else { return };
-        let told = broker.elsewhere.own.lock();
-        if told.version == 0 {
-            drop(told);
+        let announced = broker.elsewhere.own.lock();
+        if announced.version == 0 {
+            drop(announced);
             return self.make_digest(id);
         }
-        if told.version == known {
+        if announced.version == known {
             return PodNotice::Digest { version: known, says: 0, digest: &[] }.send_at(fabric, id, &[pod]);
         }
-        self.tell(fabric, id, &told, &[pod]);
+        self.announce(fabric, id, &announced, &[pod]);
     }
 
-    fn tell(&self, fabric: &Fabric, broker: u64, told: &Announced, pods: &[PodId]) {
+    fn announce(&self, fabric: &Fabric, broker: u64, announced: &Announced, pods: &[PodId]) {
         let mut digest = Vec::new();
-        if let Some(own) = &told.digest {
+        if let Some(own) = &announced.digest {
             own.encode(&mut digest);
         }
-        let says = if told.digest.is_some() { 2 } else { 1 };
-        self.digests.told.fetch_add(pods.len() as u64, Ordering::Relaxed);
-        PodNotice::Digest { version: told.version, says, digest: &digest }.send_at(fabric, broker, pods);
+        let says = if announced.digest.is_some() { 2 } else { 1 };
+        self.digests.announced.fetch_add(pods.len() as u64, Ordering::Relaxed);
+        PodNotice::Digest { version: announced.version, says, digest: &digest }.send_at(fabric, broker, pods);
     }
 }
 

@@ -70,7 +70,7 @@ impl Sink for FabricSink {
         region.joins.pod_came();
         region.digests_of_pod(pod, is_new);
         for broker in region.brokers.all() {
-            region.tell_members(broker.id, pod);
+            region.send_members(broker.id, pod);
         }
         // A new pod announces its members by itself.
         if !is_new {
@@ -158,7 +158,7 @@ impl Region {
                 (Some(PodNotice::Confirmed { version }), Some(broker)) => {
                     self.pod_confirmed(batch.from(), broker, version);
                 }
-                (Some(note), _) => self.told(batch.from(), note),
+                (Some(note), _) => self.receive_notice(batch.from(), note),
                 (None, _) => {
                     tracing::debug!(pod = %batch.from(), "another pod said what this version does not know");
                 }
@@ -282,7 +282,7 @@ impl Region {
         }
     }
 
-    fn told(&self, from: PodId, note: PodNotice<'_>) {
+    fn receive_notice(&self, from: PodId, note: PodNotice<'_>) {
         match note {
             PodNotice::Members { broker, count, name, filter } => {
                 if let Some(broker) = self.brokers.peek(broker) {
@@ -294,7 +294,7 @@ impl Region {
                     self.members().forget(from, &broker);
                 }
             }
-            PodNotice::AskMembers { broker } => self.tell_members(broker, from),
+            PodNotice::AskMembers { broker } => self.send_members(broker, from),
             PodNotice::Notices => self.look_for_notices(),
             PodNotice::AskDigest { broker, known } => self.digest_asked(from, broker, known),
             PodNotice::NoBroker { broker } => self.broker_absent(from, broker),
@@ -319,7 +319,7 @@ impl Region {
         }
     }
 
-    fn tell_members(&self, broker: u64, pod: PodId) {
+    fn send_members(&self, broker: u64, pod: PodId) {
         let Some(fabric) = self.fabric.get() else { return };
         let members = self.members();
         PodNotice::AllMembers { broker }.send(fabric, To::Pod(pod));

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_own_members_is_told_once() {
+    fn a_change_of_own_members_is_announced_once() {
         let mut members = Members::default();
         assert!(members.set_own(5, "g", "a", 2) && !members.set_own(5, "g", "a", 2));
         assert!(members.set_own(6, "g", "a", 1) && members.set_own(5, "g", "a", 1));

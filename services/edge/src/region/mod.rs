@@ -123,7 +123,7 @@ impl Region {
         Ok(region)
     }
 
-    pub(crate) fn tell_of_notices(&self, notices: Weak<dyn Notices>) {
+    pub(crate) fn set_notices(&self, notices: Weak<dyn Notices>) {
         // Cannot fail: the store calls it once.
         let _ = self.notices.set(notices);
     }
@@ -332,9 +332,9 @@ impl Region {
         self.with_notices(|notices| notices.look());
     }
 
-    fn with_notices(&self, tell: impl FnOnce(&dyn Notices)) {
+    fn with_notices(&self, notify: impl FnOnce(&dyn Notices)) {
         if let Some(notices) = self.notices.get().and_then(Weak::upgrade) {
-            tell(&*notices);
+            notify(&*notices);
         }
     }
 }

@@ -23,7 +23,6 @@ use crate::broker::{Broker, Brokers, chunks};
 use crate::clock::{Clock, Millis};
 use crate::metrics::Count;
 
-/// How often a pod writes its usage and reads the others'.
 const EVERY: Duration = Duration::from_secs(1);
 /// Lifetime of a pod's usage, milliseconds: the duration of its lease.
 const COUNTS_MS: u64 = 5_000;
@@ -56,7 +55,7 @@ struct UsageExchange {
 impl UsageExchange {
     fn run(&mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            self.tell();
+            self.exchange_usage();
             self.tidy();
         }
     }
@@ -79,7 +78,7 @@ impl UsageExchange {
         }
     }
 
-    fn tell(&mut self) {
+    fn exchange_usage(&mut self) {
         let now = self.clock.now();
         let elapsed_ms = now.saturating_sub(self.last_at).max(1);
         self.last_at = now;

@@ -53,7 +53,7 @@ struct Task {
     number: u64,
     known: HashMap<u64, Known>,
     /// Flushes whose result is unknown; they are repeated unchanged.
-    unsaid: Vec<(u64, Vec<UsageReport>)>,
+    unwritten: Vec<(u64, Vec<UsageReport>)>,
     began_ms: u64,
     /// Time of the last reading: present counts belong to its windows.
     since_ms: u64,
@@ -82,7 +82,7 @@ impl Task {
             is_replaced: false,
             number: 0,
             known: HashMap::new(),
-            unsaid: Vec::new(),
+            unwritten: Vec::new(),
             began_ms: clock.unix_now_ms(),
             since_ms: clock.unix_now_ms(),
             stopped,
@@ -100,8 +100,8 @@ impl Task {
             let wait = Duration::from_millis(left_ms.min(every_ms));
             let is_stopped = self.stopped.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
             self.is_leaving = is_stopped;
-            let told = self.tell();
-            self.log(told.err().as_ref());
+            let written = self.write_usage();
+            self.log(written.err().as_ref());
             if is_stopped {
                 return self.leave();
             }
@@ -109,17 +109,17 @@ impl Task {
     }
 
     /// Writes the usage, after earlier usage that could not be written.
-    fn tell(&mut self) -> Result<(), LayerError> {
+    fn write_usage(&mut self) -> Result<(), LayerError> {
         if self.is_replaced {
             drop(self.brokers.take_closed());
             return Ok(());
         }
         self.begin()?;
-        self.say()?;
+        self.write_reports()?;
         // The flush may have found that the store forgot this pod.
         self.begin()?;
         self.read();
-        self.say()
+        self.write_reports()
     }
 
     fn begin(&mut self) -> Result<(), LayerError> {
@@ -145,23 +145,23 @@ impl Task {
             let known = self.known.entry(broker.id).or_default();
             known.reading = known.reading.since(&last);
         }
-        let (mut said, mut are_open) = (Vec::new(), HashSet::new());
+        let (mut reports, mut are_open) = (Vec::new(), HashSet::new());
         for broker in open.iter().filter(|broker| !closed_at.contains(&Arc::as_ptr(broker))) {
             are_open.insert(broker.id);
             let reading = self.reading_of(broker);
             let known = self.known.entry(broker.id).or_default();
-            said.extend(known.report(broker.id, reading, span, self.began_ms));
+            reports.extend(known.report(broker.id, reading, span, self.began_ms));
         }
         self.known.retain(|id, known| {
             if are_open.contains(id) {
                 return true;
             }
-            said.extend(known.report(*id, Reading::default(), span, self.began_ms));
+            reports.extend(known.report(*id, Reading::default(), span, self.began_ms));
             !known.history.is_written()
         });
-        for said in said.chunks(BROKERS_AT_ONCE) {
+        for part in reports.chunks(BROKERS_AT_ONCE) {
             self.number += 1;
-            self.unsaid.push((self.number, said.to_vec()));
+            self.unwritten.push((self.number, part.to_vec()));
         }
     }
 
@@ -181,29 +181,29 @@ impl Task {
         reading
     }
 
-    fn say(&mut self) -> Result<(), LayerError> {
-        while let Some((number, said)) = self.unsaid.first() {
+    fn write_reports(&mut self) -> Result<(), LayerError> {
+        while let Some((number, reports)) = self.unwritten.first() {
             let now_ms = self.clock.unix_now_ms();
             let flush = Flush { pod: &self.pod, incarnation: self.incarnation, number: *number, now_ms };
-            let asked = self.store.run(async |tx| metering::flush(&tx, flush, said).await);
+            let asked = self.store.run(async |tx| metering::flush(&tx, flush, reports).await);
             let flushed = wait(asked, &self.stopped, &self.clock, &mut self.gives_up_at)?;
             if flushed != Flushed::Added {
                 tracing::warn!(
                     "what this pod counted last is not charged: it was taken for dead, or is another process by now"
                 );
-                self.unsaid.clear();
+                self.unwritten.clear();
                 self.has_begun = false;
                 self.is_replaced = flushed == Flushed::Replaced;
                 return Ok(());
             }
-            self.unsaid.remove(0);
+            self.unwritten.remove(0);
         }
         Ok(())
     }
 
     fn leave(&mut self) {
         let pod = self.pod.clone();
-        if self.has_begun && self.unsaid.is_empty() {
+        if self.has_begun && self.unwritten.is_empty() {
             let left = self.ask(async |store| store.run(async |tx| metering::forget(&tx, &pod)).await);
             self.log(left.err().as_ref());
         }

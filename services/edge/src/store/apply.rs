@@ -276,9 +276,9 @@ impl Applier<'_> {
         }
         let now_ms = self.shared.clock.now();
         if self.is_retry {
-            broker.streams.stir(now_ms);
+            broker.streams.expect_conflicts(now_ms);
         }
-        if broker.streams.is_stirred(now_ms) {
+        if broker.streams.expects_conflicts(now_ms) {
             return index::watch(self.tx, broker.id, topic.as_bytes());
         }
         self.applied().watched.insert(broker.id);

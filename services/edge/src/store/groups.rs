@@ -328,7 +328,7 @@ mod tests {
         group.give_back(at(4));
         assert_eq!((group.behind, group.progress().cursor), (true, at(4).before()));
         assert!(group.wants(at(4)) && !group.wants(at(5)));
-        // What was given back is not settled by a late word of the member.
+        // A message that was given back is not settled by a late acknowledgement of the member.
         group.settle(at(4));
         assert!(group.wants(at(4)));
     }

@@ -149,7 +149,7 @@ impl Store {
         let mut store = Self { shared: shared.clone(), threads: Vec::new(), lease };
         if let Some(region) = &shared.region {
             let notices: Weak<Shared> = Arc::downgrade(&shared);
-            region.tell_of_notices(notices);
+            region.set_notices(notices);
             let others = || block_on(lease::others(&shared));
             region.wait_for_pods(&patiently(clock, "cannot read the pods of the store", others)?);
         }

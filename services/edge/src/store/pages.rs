@@ -65,7 +65,7 @@ pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Ve
                 if let Some((page, _)) = found.as_ref().ok().filter(|(page, _)| page.missed > 0) {
                     *missed.entry(read.broker.id).or_default() += page.missed;
                 }
-                mail[usize::from(read.core)].push(tell(shared, read, found));
+                mail[usize::from(read.core)].push(to_mail(shared, read, found));
             }
         }
     }
@@ -85,7 +85,7 @@ fn count_missed(shared: &Shared, broker: u64, missed: u64) {
     }
 }
 
-fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerError>) -> Mail {
+fn to_mail(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerError>) -> Mail {
     if let Err(error) = &found {
         tracing::error!(%error, "a session's messages cannot be read");
     }

@@ -1,6 +1,5 @@
 //! Faults that a test plants in the writer, to show that the simulation finds them. A build without tests has none.
 
-/// A fault of the writer.
 #[allow(dead_code, reason = "each is planted by a test")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plant {

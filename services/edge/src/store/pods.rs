@@ -17,7 +17,7 @@ use super::{SessionKey, duties::Duty};
 /// How often the pod reads its notices from the store.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// The same while the fabric announces notices.
-pub(super) const TOLD_TICK_MS: u64 = 1_000;
+pub(super) const NOTIFIED_TICK_MS: u64 = 1_000;
 /// How long an ending process waits for the last renewal of its lease.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Delays after which an event loop is notified again of a lost session: at first it may still wait for the session's
@@ -45,15 +45,15 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
     }
     writer.send_now();
     let asked = shared.layers.run(async |tx| pods::lost_sessions(&tx, &shared.owner, NOTICES).await);
-    let told = writer.wait(asked);
-    let told = match told {
-        Ok(told) if told.is_empty() => return,
-        Ok(told) => told,
+    let notices = writer.wait(asked);
+    let notices = match notices {
+        Ok(notices) if notices.is_empty() => return,
+        Ok(notices) => notices,
         Err(error) => {
             return tracing::warn!(%error, "this pod cannot read which of its sessions other pods want");
         }
     };
-    for lost in &told {
+    for lost in &notices {
         let broker = shared.brokers.by_id(lost.session.broker);
         let client = std::str::from_utf8(&lost.session.client).map(Arc::from);
         if let (Some(broker), Ok(client)) = (broker, client) {
@@ -65,8 +65,9 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
         }
     }
     writer.send_now();
-    let heard = shared.layers.run(async |tx| pods::acknowledge_lost(&tx, &shared.owner, &told).await);
-    if let Err(error) = writer.wait(heard) {
+    let acknowledged =
+        shared.layers.run(async |tx| pods::acknowledge_lost(&tx, &shared.owner, &notices).await);
+    if let Err(error) = writer.wait(acknowledged) {
         tracing::warn!(%error, "notices of lost sessions stay in the store, and are read again");
     }
 }

@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_millis(10);
 /// CONNECTs that ask in one transaction.
 const BATCH_WAITING_MAX: usize = 250;
 /// Interval in which shared subscriptions look for messages whose notice was lost.
-const LOOK_AROUND_TOLD_MS: u64 = 30_000;
+const LOOK_AROUND_NOTIFIED_MS: u64 = 30_000;
 /// Interval in which remains of dead pods are looked for.
 const TIDY_EVERY_MS: u64 = 60_000;
 const TICK: Duration = Duration::from_millis(500);
@@ -382,8 +382,8 @@ impl<'s> Writer<'s> {
 
     /// Interval in which notices of other pods are read from the store; it is long while the fabric announces them.
     fn listen_every_ms(&self) -> u64 {
-        let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-        if is_told { pods::TOLD_TICK_MS } else { pods::TICK.as_millis() as u64 }
+        let is_notified = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
+        if is_notified { pods::NOTIFIED_TICK_MS } else { pods::TICK.as_millis() as u64 }
     }
 
     fn until_step(&self) -> Duration {
@@ -428,8 +428,8 @@ impl<'s> Writer<'s> {
         }
         self.save_groups();
         self.save_all_claims();
-        let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-        if !is_told || now_ms >= self.looked_around_at + LOOK_AROUND_TOLD_MS {
+        let is_notified = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
+        if !is_notified || now_ms >= self.looked_around_at + LOOK_AROUND_NOTIFIED_MS {
             self.looked_around_at = now_ms;
             self.claims.all_grew();
         }

@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn told(message: &Message) -> Value {
+    fn event_of(message: &Message) -> Value {
         let clock = Clock::at(1_000_000);
         let body = record::encode_entry(message, 7, &clock).into();
         let position = Position([1; Position::LEN]);
@@ -133,7 +133,7 @@ mod tests {
         Property::ContentType("text/plain").encode(&mut properties);
         Property::UserProperty("a", "b").encode(&mut properties);
         let properties = Properties::from_validated(&properties);
-        let event = told(&Message::new("a/b".into(), QoS::AtLeastOnce, true, properties, b"21.5", 0));
+        let event = event_of(&Message::new("a/b".into(), QoS::AtLeastOnce, true, properties, b"21.5", 0));
         let expected = json!({
             "specversion": "1.0", "id": "01".repeat(12), "source": "/brokers/acme",
             "type": "millrace.message.published", "subject": "a/b", "time": "2025-11-27T00:00:00.123Z",
@@ -143,7 +143,7 @@ mod tests {
         });
         assert_eq!(event, expected);
         let binary = Message::new("a".into(), QoS::AtMostOnce, false, Properties::EMPTY, b"\xFF", 0);
-        let data = &told(&binary)["data"];
+        let data = &event_of(&binary)["data"];
         assert_eq!((&data["payload"], &data["payload_base64"]), (&Value::Null, &"/w==".into()));
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn what_a_client_did_is_told_as_it_was_noted() {
         for kind in Kind::ALL {
             let noted = json!({ "client_id": "pump-7", "reason": "lost" });
-            let event = told(&kind.message(&noted));
+            let event = event_of(&kind.message(&noted));
             assert_eq!(
                 (&event["type"], &event["subject"], &event["data"]),
                 (&kind.name().into(), &"pump-7".into(), &noted)

@@ -10,8 +10,8 @@
 //!
 //! Packets are the structs of `millrace_mqtt`, so their fields are the options:
 //! `Connect { keep_alive_s: 1, ..connect(Version::V5, "ann") }`. Nothing sleeps: every wait is for a packet or for the
-//! close, and one that takes five seconds is a failure. What is received is leaked, so that it can be kept and compared
-//! without a thought of its buffer.
+//! close, and one that takes five seconds is a failure. Received packets are leaked, so that a test can keep and compare
+//! them although the buffer changes.
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper that cannot go on is a failed test")]
 
@@ -96,7 +96,7 @@ impl Server {
 pub(crate) struct Client {
     stream: TcpStream,
     received: Vec<u8>,
-    /// What packets are encoded for and decoded as; a CONNECT that is sent sets it.
+    /// The version in which packets are encoded and decoded; sending a CONNECT sets it.
     pub(crate) version: Version,
     /// The CONNACK, when the connection was opened with [`Client::connect`] or [`Client::open`].
     pub(crate) connack: Option<ConnAck<'static>>,
@@ -118,7 +118,7 @@ impl Client {
         Self { stream, received: Vec::new(), version: Version::V5, connack: None }
     }
 
-    /// What was read from the socket and not taken yet.
+    /// Bytes that were read from the socket and not taken yet.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.received
     }
@@ -199,8 +199,8 @@ impl Client {
         }
     }
 
-    /// Nothing has come and nothing is on its way: the server answers a ping before anything else. What other clients
-    /// did must be acknowledged before (with [`Client::ping`] where nothing else is).
+    /// Nothing has come and nothing is on its way: the server answers a ping before anything else. Packets of other
+    /// clients must be acknowledged before (with [`Client::ping`] where nothing else is).
     pub(crate) fn expect_nothing(&mut self) {
         self.ping();
     }
@@ -243,8 +243,8 @@ impl Client {
         self.expect_close();
     }
 
-    /// Closes without DISCONNECT, as if the network had failed, and waits until the server has seen it. What the server
-    /// sent before is thrown away.
+    /// Closes without DISCONNECT, as if the network had failed, and waits until the server has seen it. Earlier output of
+    /// the server is thrown away.
     pub(crate) fn cut(mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
         while self.recv_bytes().is_some() {}

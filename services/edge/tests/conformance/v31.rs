@@ -1,4 +1,4 @@
-//! What clients of MQTT 3.1 (MQIsdp) need. That version has no numbered statements; the sections are those of its
+//! The parts of MQTT 3.1 (MQIsdp) that its clients need. That version has no numbered statements; the sections are those of its
 //! specification.
 
 use millrace_mqtt::Version::V31;
@@ -12,7 +12,7 @@ const ALL: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
 fn a_client_is_accepted_without_a_session_present_flag() {
     let server = Server::start();
     for _ in 0..2 {
-        // The second time the session is there, but 3.1 has no word for it (section 3.2).
+        // The second time the session is there, but a CONNACK of 3.1 has no Session Present (section 3.2).
         let mut ann = Client::raw(&server);
         ann.version = V31;
         ann.send_bytes(b"\x10\x11\0\x06MQIsdp\x03\x00\0\0\0\x03ann");

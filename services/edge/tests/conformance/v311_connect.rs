@@ -23,7 +23,7 @@ fn a_valid_connect_is_answered_first_of_all_with_return_code_0() {
     for flags in [0x00, 0x02] {
         let mut client = Client::raw(&server);
         client.version = V311;
-        // What follows at once is answered, but later.
+        // Packets behind the CONNECT are answered after it.
         let mut bytes = connect_bytes(flags, b"\0\x03ann");
         bytes.extend_from_slice(&[0xC0, 0]);
         client.send_bytes(&bytes);

@@ -185,7 +185,7 @@ fn topics_are_compared_character_by_character() {
     //= [MQTT-4.7.3-4] [MQTT-1.5.3-3] v3.1.1
     let server = Server::start();
     let mut ann = Client::connect(&server, V311, "ann");
-    // Cases, empty levels, spaces, forms of the same letter, and the mark U+FEFF, which stays.
+    // Cases, empty levels, spaces, two forms of the same character, and U+FEFF, which stays.
     let topics = ["a", "A", "/a", "a/", "a ", "\u{e9}", "e\u{301}", "\u{feff}a", "a\u{feff}"];
     for topic in topics {
         let mut bob = subscriber(&server, topic, QoS::AtMostOnce);
@@ -223,7 +223,7 @@ fn wildcards_at_the_start_do_not_match_topics_of_the_server() {
         }
         bob.expect_nothing();
     }
-    // What the server keeps for itself cannot be published to.
+    // Clients cannot publish to topics of the server.
     let mut bob = subscriber(&server, "$SYS/x", QoS::AtMostOnce);
     ann.publish(publish_qos(QoS::AtLeastOnce, 1, "$SYS/x", b"x"));
     bob.expect_nothing();

@@ -11,7 +11,7 @@ fn retained<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
     Publish { retain: true, ..publish(topic, payload) }
 }
 
-/// What a new subscriber gets at once: topic, payload and QoS.
+/// The messages that a new subscriber gets at once: topic, payload and QoS.
 fn kept(server: &Server, filter: &str, count: usize) -> Vec<(&'static str, &'static [u8], QoS)> {
     let mut bob = Client::connect(server, V311, "bob");
     bob.subscribe(filter, QoS::ExactlyOnce);
@@ -179,7 +179,7 @@ fn a_message_that_cannot_be_retained_any_more_is_delivered_all_the_same() {
     let mut ann = Client::connect(&server, V311, "ann");
     let mut live = Client::connect(&server, V311, "live");
     live.subscribe("#", QoS::AtMostOnce);
-    // A 3.1.1 client cannot be told of the limit, so what is acknowledged must go on.
+    // A 3.1.1 client cannot learn of the limit, so the server passes on the message that it acknowledges.
     for (topic, qos) in
         [("first", QoS::AtLeastOnce), ("second", QoS::AtLeastOnce), ("third", QoS::ExactlyOnce)]
     {

@@ -1,11 +1,11 @@
-//! What no client may send, and what MQTT 3.1.1 does not ask of one (sections 1.5.3, 2.2, 2.3, 4.8 and 7).
+//! Packets that no client may send, and unusual ones that MQTT 3.1.1 allows (sections 1.5.3, 2.2, 2.3, 4.8 and 7).
 
 use millrace_mqtt::Version::V311;
 use millrace_mqtt::{Publish, QoS};
 
 use crate::common::{Client, Server, publish};
 
-/// Each of these on a connection of its own: the server closes without a word, and others notice nothing.
+/// Sends each case on a connection of its own: the server closes without an answer, and other clients notice nothing.
 fn closes(cases: &[(&str, &[u8])]) {
     let server = Server::start();
     let mut watcher = Client::connect(&server, V311, "watcher");
@@ -144,7 +144,7 @@ fn a_packet_that_the_server_has_no_room_for_ends_its_connection() {
     let mut client = Client::connect(&server, V311, "ann");
     client.publish(publish("t", &[b'x'; 95]));
     assert_eq!(watcher.recv_publish().payload.len(), 95);
-    // The header alone tells: nothing of it need come.
+    // The fixed header alone shows the violation, so the server does not wait for the rest.
     client.send_bytes(&[0x30, 99]);
     client.expect_close();
     watcher.expect_nothing();

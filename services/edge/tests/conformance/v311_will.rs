@@ -103,7 +103,7 @@ fn a_will_is_retained_exactly_when_it_says_so() {
         let mut live = watcher(&server);
         let will = Will { retain, ..will("will/ann", b"gone") };
         Client::open(&server, Connect { will: Some(will), ..connect(V311, "ann") }).cut();
-        // Who was subscribed before gets it without RETAIN in any case.
+        // An earlier subscriber gets it without RETAIN in any case.
         assert!(!live.recv_publish().retain);
         let mut later = Client::connect(&server, V311, "later");
         later.subscribe("will/#", QoS::AtMostOnce);

@@ -57,6 +57,7 @@ fn no_disconnect_before_a_successful_connack() {
     //= [MQTT-3.14.0-1] v5
     let server = Server::start();
     let mut client = Client::raw(&server);
+    // The reserved bit of the connect flags is set.
     client.send_bytes(b"\x10\x0E\0\x04MQTT\x05\x03\0\0\0\0\x01a");
     assert_eq!(client.recv_connack().reason, ReasonCode::MALFORMED_PACKET);
     client.expect_close();
@@ -71,8 +72,8 @@ fn response_information_is_not_returned_unasked() {
     let server = Server::start();
     for asked in [&[][..], &[Property::RequestResponseInformation(0)]] {
         let client = Client::open(&server, Connect { properties: properties(asked), ..connect(V5, "ann") });
-        let told = list(client.connack.as_ref().unwrap().properties);
-        assert!(!told.iter().any(|told| matches!(told, Property::ResponseInformation(_))), "{told:?}");
+        let sent = list(client.connack.as_ref().unwrap().properties);
+        assert!(!sent.iter().any(|sent| matches!(sent, Property::ResponseInformation(_))), "{sent:?}");
     }
 }
 

@@ -114,7 +114,7 @@ fn a_connect_of_the_wrong_form_is_refused_and_closed() {
     //= [MQTT-3.1.4-1] [MQTT-3.1.2-3] [MQTT-3.1.2-11] [MQTT-3.1.2-13] [MQTT-3.1.3-3] [MQTT-3.1.3-4] v5
     //= [MQTT-3.2.2-7] [MQTT-3.2.2-6] [MQTT-4.13.1-1] [MQTT-4.13.2-1] v5
     let (malformed, protocol) = (ReasonCode::MALFORMED_PACKET, ReasonCode::PROTOCOL_ERROR);
-    // What is wrong, the connect flags, properties, payload, reason code.
+    // The mistake, the connect flags, properties, payload, reason code.
     let cases = [
         ("the reserved flag", 0x03, &b""[..], &b"\0\x01a"[..], malformed),
         ("will QoS without a will", 0x0A, b"", b"\0\x01a", malformed),

@@ -81,7 +81,7 @@ fn after_its_disconnect_the_server_sends_nothing_and_closes() {
     let server = Server::start();
     let mut client = Client::connect(&server, V5, "ann");
     client.subscribe("a", QoS::AtLeastOnce);
-    // What stands behind the mistake would be answered, and somebody publishes to the subscription.
+    // The packets behind the mistake would be answered, and somebody publishes to the subscription.
     client.send_bytes(b"\xC0\0\0\0\xC0\0\x82\x07\0\x01\0\0\x01b\0");
     assert_eq!(client.recv(), Packet::PingResp);
     assert_eq!(client.recv_disconnect().reason, ReasonCode::MALFORMED_PACKET);

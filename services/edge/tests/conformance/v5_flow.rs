@@ -12,7 +12,7 @@ fn ann(asked: &[Property<'_>]) -> Connect<'static> {
     Connect { properties: properties(asked), ..connect(V5, "ann") }
 }
 
-/// What comes until PINGRESP.
+/// The packets that come until PINGRESP.
 fn drain(client: &mut Client) -> Vec<Packet<'static>> {
     client.send(&Packet::PingReq);
     std::iter::from_fn(|| Some(client.recv()).filter(|packet| *packet != Packet::PingResp)).collect()
@@ -190,7 +190,7 @@ fn a_message_that_is_too_large_for_a_client_is_left_out_for_it_alone() {
     small.expect_nothing();
 }
 
-/// What makes the server give a reason: an answer to each kind of packet, then a DISCONNECT.
+/// Makes the server give reasons: an answer to each kind of packet, then a DISCONNECT.
 fn provoke(client: &mut Client) -> Vec<Vec<u8>> {
     let refused = |qos| Packet::Publish(publish_qos(qos, 1, "$SYS/x", b"x"));
     client.send(&refused(QoS::AtLeastOnce));

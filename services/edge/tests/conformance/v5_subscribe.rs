@@ -68,7 +68,7 @@ fn suback_has_the_packet_id_and_a_reason_for_each_filter_in_order() {
         filters.reverse();
         reasons.reverse();
     }
-    // What was refused is not subscribed, what was granted is.
+    // The refused filter is not subscribed, the granted one is.
     client.publish(publish("secret", b"x"));
     client.send(&Packet::Publish(publish("b/c", b"x")));
     assert_eq!(client.recv_publish().topic, "b/c");

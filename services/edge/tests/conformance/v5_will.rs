@@ -8,7 +8,7 @@ use millrace_mqtt::{Connect, Disconnect, Packet, Property, QoS, ReasonCode, Will
 use crate::clock::{Stopwatch, pass};
 use crate::common::{Client, Server, connect, disconnect, list, properties, will};
 
-/// A client that is told of every will.
+/// A client that receives every will.
 fn watcher(server: &Server) -> Client {
     let mut watcher = Client::connect(server, V5, "watcher");
     watcher.subscribe("will/#", QoS::ExactlyOnce);

@@ -65,7 +65,7 @@ fn is_present(client: &Client) -> bool {
 
 const BROKERS: [&str; 3] = ["acme", "default", "umbrella"];
 
-/// Tells each broker's clients a text of its own.
+/// Publishes a text of its own to each broker's clients.
 fn say(server: &Server, qos: QoS, retain: bool, topic: &str, what: &str) {
     for broker in BROKERS {
         let mut publisher = open(server, broker, connect(V5, "publisher"));
@@ -99,7 +99,7 @@ fn the_same_names_in_two_brokers_are_different_clients_topics_and_sessions() {
                 client.expect_nothing();
                 leave(client, true);
             }
-            // While they are away.
+            // While the readers are offline.
             say(&server, QoS::AtLeastOnce, true, "kept", "retained");
             say(&server, QoS::AtLeastOnce, false, "s", "shared");
             if between == Between::Restart {
@@ -121,7 +121,7 @@ fn the_same_names_in_two_brokers_are_different_clients_topics_and_sessions() {
                 ];
                 assert_eq!(got, expected, "{between:?}");
                 client.expect_nothing();
-                // What is retained is the broker's own, too.
+                // A broker's retained messages are its own, too.
                 let mut reader = open(&server, broker, connect(V5, "reader"));
                 reader.subscribe("kept/#", QoS::AtMostOnce);
                 assert_eq!(take(&mut reader).payload, format!("retained of {broker}").as_bytes());
@@ -209,7 +209,7 @@ fn without_a_server_name_the_user_name_says_the_broker() {
             (Some(""), "umbrella/pump", "umbrella"),
             // Where the server name says it, the user name does not.
             (Some("acme.mqtt.example"), "umbrella/pump", "acme"),
-            // Who names no broker that is there means the default one.
+            // A client that names no existing broker means the default one.
             (None, "pump", "default"),
             (None, "/pump", "default"),
             (None, "ACME/pump", "default"),

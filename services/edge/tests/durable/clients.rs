@@ -34,7 +34,7 @@ fn ask(server: &Server, broker: u64, question: Question) -> (Asking, Receiver<Po
     (asking, said)
 }
 
-/// What so many pods say.
+/// The merged answer of so many pods.
 fn answer(server: &Server, broker: u64, question: Question, pods: usize) -> Answer {
     let limit = if let Question::Page { limit, .. } = &question { *limit } else { 1 };
     let (_asking, said) = ask(server, broker, question);
@@ -203,7 +203,7 @@ fn answer_of(server: &Server) -> u8 {
     client.recv_connack().reason.0
 }
 
-/// Bans count where clients are let in by the settings of the server, too.
+/// Bans count, too, where the server's settings authenticate clients.
 #[test]
 fn a_client_of_a_broker_without_records_is_banned() {
     let (database, id) = with_default();

@@ -259,7 +259,7 @@ fn a_pod_that_does_not_answer_holds_no_suback_up_for_long_and_misses_nothing_tha
     say(&slow, AtLeastOnce, "k/x", &["stored"]);
     assert_eq!(take(&mut kept).payload, b"stored");
     relay.pause(false);
-    // What it was told meanwhile is still on its way.
+    // The digests that were announced meanwhile are still on their way.
     reader.stream().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let is_live = || {
         say(&slow, AtMostOnce, "a/x", &["live"]);

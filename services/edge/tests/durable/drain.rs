@@ -56,7 +56,7 @@ fn a_session_goes_on_elsewhere_with_what_was_in_flight_and_what_waits() {
     }
 }
 
-/// The session has what it had not acknowledged, then what is new, and the one that was away has all.
+/// The session gets the unacknowledged message, then the new one; the session that was offline gets all.
 fn expect_all(server: &Server, version: Version, unacknowledged: &millrace_mqtt::Publish<'_>) {
     say(server, QoS::AtLeastOnce, "t", &["three"]);
     let mut ann = come_back(server, version, "ann");

@@ -47,7 +47,7 @@ fn what_must_be_stored_is_refused_and_what_is_live_goes_on() {
         for (client, refused) in lasting_clients.iter_mut().zip([0x80, 0x83]) {
             assert_eq!(ask(client, "more"), refused);
         }
-        // 5.0 is told; 3.1.1 is closed, so that it tries again.
+        // A 5.0 client gets the reason; a 3.1.1 client is closed, so that it tries again.
         let mut five = Client::connect(&server, V5, "publisher 5");
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let reason = five.publish(publish_qos(qos, 1, "kept/a", b"refused"));
@@ -145,7 +145,7 @@ fn a_publisher_that_reuses_the_packet_id_of_a_refused_message_goes_on() {
     }
     disk.make_room();
     expect_recovered(&server);
-    // Only the id of the last refusal shows that both were heard.
+    // A message with the id of the last refusal shows that the client has both refusals.
     assert_eq!(publisher.publish(publish_qos(QoS::AtLeastOnce, 2, "kept/a", b"yes")), ReasonCode::SUCCESS);
     assert_eq!(publisher.publish(publish_qos(QoS::ExactlyOnce, 3, "kept/a", b"and")), ReasonCode::SUCCESS);
     let mut offline = come_back(&server, V5, "offline");
@@ -202,7 +202,7 @@ fn nothing_acknowledged_is_lost_when_the_disk_fills_up_between() {
                     server = start(&disk.store.database(), 1);
                 }
                 expect_recovered(&server);
-                // A publisher that may not have heard of a refusal must begin a new connection.
+                // A publisher that may not have received a refusal must begin a new connection.
                 writer = Client::open(&server, lasting(V5, "writer"));
             }
             _ => {}
@@ -275,13 +275,13 @@ fn a_subscriber_goes_on_with_qos_1_and_takes_up_qos_2_when_there_is_room() {
     disk.fill();
     // Its own QoS 0 and QoS 1 to who keeps nothing.
     live_traffic(&server);
-    // That it has the message cannot be stored: it is told to come again, or waits.
+    // The store cannot record the PUBREC: the server disconnects the client, which comes again.
     reader.send(&Packet::PubRec(crate::common::ack(stored.packet_id.unwrap())));
     reader.recv_disconnect();
     disk.make_room();
     expect_recovered(&server);
     let mut reader = come_back(&server, V5, "reader");
-    // What it said last may have been stored with the end of its connection, or not: the packet id is the same.
+    // The last PUBREC may have been stored with the end of its connection, or not: the packet id is the same.
     let id = stored.packet_id.unwrap();
     match reader.recv() {
         Packet::PubRel(released) => {

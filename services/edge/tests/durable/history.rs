@@ -1,7 +1,7 @@
-//! What a client gets over all its connections, checked as it comes: each message once, in order, without a gap.
+//! The messages of a client over all its connections, checked as they come: each message once, in order, without a gap.
 //!
-//! A payload has two numbers: which of all messages of its publisher it is, and which of those that wait for who is offline, or of
-//! those with QoS 0, which do not. QoS 0 may overtake the others on the way to a client whose messages are stored.
+//! A payload has two numbers: which of all messages of its publisher it is, and its number among those that wait for offline sessions, or
+//! among those with QoS 0, which do not wait. QoS 0 may overtake the others on the way to a client whose messages are stored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ const UNSTORED: &str = " with QoS 0";
 pub(crate) struct History {
     /// The number that comes next, by topic.
     next: HashMap<String, u64>,
-    /// Of QoS 1.
+    /// Acknowledged messages of QoS 1.
     acknowledged: HashSet<(String, u64)>,
     /// Packet ids between PUBREC and PUBREL, with their messages.
     receiving: HashMap<PacketId, (String, u64)>,
@@ -111,7 +111,7 @@ impl History {
     }
 }
 
-/// Publishes `count` numbered messages with these qualities of service in turn, a hundred on their way at most. `each` is told the
+/// Publishes `count` numbered messages with these qualities of service in turn, a hundred on their way at most. `each` gets the
 /// number of each before it is sent.
 pub(crate) fn publish_mixed(
     server: &Server,

@@ -1,4 +1,4 @@
-//! Webhooks of tenants: real HTTP servers that take, refuse, hold up and go away.
+//! Webhooks of tenants: real HTTP servers that accept, refuse, delay and end.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -71,7 +71,7 @@ impl Service {
         lock(&self.shared.asked).clone()
     }
 
-    /// What messages it took say, in order.
+    /// The payloads of the messages that it accepted, in order.
     fn payloads(&self) -> Vec<String> {
         let taken = self.taken();
         let said = taken.iter().filter_map(|event| event["data"]["payload"].as_str());
@@ -162,7 +162,7 @@ fn may_call(config: &mut Config) {
     config.outgoing.plain_http = true;
 }
 
-/// A server whose webhook is told what is published from here on.
+/// A server whose webhook gets each message that is published from here on.
 fn start(database: &Database, service: &Service, change: impl FnOnce(&mut Config)) -> Server {
     let server = Server::on(database, |config| {
         may_call(config);
@@ -179,7 +179,7 @@ fn expect_ready(server: &Server, service: &Service) {
         service.asked().len() > before
     };
     eventually(is_ready, || "nothing is told".into());
-    // All that was asked is told before this.
+    // Events are sent in order, so all earlier ones come before this.
     let last = format!("ready {before}");
     say(server, QoS::AtLeastOnce, "ready", &[&last]);
     let is_last = |event: &Value| event["data"]["payload"] == *last;
@@ -442,7 +442,7 @@ fn the_end_of_a_pod_is_told_of_the_clients_it_had() {
     let events = vec![WebhookEvent::Message, WebhookEvent::Disconnect];
     let (database, id) = store_with(&Webhook { events, ..webhook(&service) });
     drop(start(&database, &service, |_| {}));
-    // What a process has left behind that did not come to an end.
+    // The session that a killed process has left in the store.
     let store = Store::new(database.clone());
     let attach = millrace_layers::sessions::Attach {
         owner: "edge".into(),

@@ -1,4 +1,4 @@
-//! What is on its way to a client when its connection ends: acknowledged it never comes again, else it comes as it was.
+//! Messages on their way to a client when its connection ends: an acknowledged one never comes again, any other comes unchanged.
 
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Packet, Publish, QoS};
@@ -104,13 +104,13 @@ fn retained_messages_on_their_way_come_again_as_they_were() {
             let got: Vec<_> = (0..4).map(|_| take(&mut ann)).collect();
             acknowledge(&mut ann, &got[2]);
             leave(&mut ann, false);
-            // What is retained changes meanwhile; what was sent does not.
+            // The retained message changes meanwhile; the sent one does not.
             let changed = publish_qos(QoS::AtLeastOnce, 9, "r/0", b"");
             publisher.publish(Publish { retain: true, ..changed });
             let server = pass(between, server, &database);
             let mut ann = come_back(&server, version, "ann");
             let mut again = rest(&server, &mut ann, "r/z");
-            // Not a retained message: it came while the session was away.
+            // Not a retained message: it was published while the session was offline.
             assert_eq!(
                 again.pop().map(|last| (last.topic, last.retain, last.payload.len())),
                 Some(("r/0", false, 0))
@@ -122,7 +122,7 @@ fn retained_messages_on_their_way_come_again_as_they_were() {
     }
 }
 
-/// What a client does with its subscription to `a/b` while messages of it are on their way.
+/// A client's change of its subscription to `a/b` while messages of it are on their way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Change {
     Unsubscribe,

@@ -79,7 +79,7 @@ fn many_clients_wait_for_one_fetch_of_the_keys() {
     let mut clients: Vec<Client> = (0..100).map(enter).collect();
     let waiting = || metric(&server, "millrace_key_set_waiting", "");
     eventually(|| waiting() == 100, || format!("{} wait", waiting()));
-    // Nobody else is held up.
+    // Other clients need not wait.
     assert_eq!(refused(&server, connect_as("ann", "password")), 0x86);
     drop(gate);
     clients.extend((100..1_000).map(enter));

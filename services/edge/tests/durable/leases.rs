@@ -86,7 +86,7 @@ fn clocks_that_differ_by_half_a_minute_make_nobody_dead_and_nobody_immortal() {
     eventually(|| leases(&store).len() == 3, || "three pods".into());
     pods.extend([start("new ahead", 30_000), start("new behind", -30_000)]);
     eventually(|| leases(&store).len() == 5, || "five pods".into());
-    // A pod that died with a clock that was ahead.
+    // A pod that died, and whose clock was an hour fast.
     block_on(store.run(async |tx| pods::renew(&tx, b"dead", now_ms() + 3_600_000))).unwrap();
     wait_for_leases(&store, &["ahead", "behind", "right", "new ahead", "new behind"]);
     eventually(|| !leases(&store).contains_key(&b"dead"[..]), || "the dead pod is not forgotten".into());

@@ -1,4 +1,5 @@
-//! Limits that a tenant's record sets: what is over a rate waits, the rest is refused as the protocol says, and the tenant is told.
+//! Limits that a tenant's record sets: publishers over a rate wait, other excess is refused as the protocol says, and the tenant
+//! gets an incident.
 
 use millrace_access::model::{Access, Action, BrokerLimits, ClientLimits, Effect, Limits, Rule};
 use millrace_layers::Store;
@@ -229,7 +230,7 @@ fn connections_over_the_brokers_limit_are_refused() {
     let (ann, _bob) = (Client::connect(&server, V5, "ann"), Client::connect(&server, V311, "bob"));
     assert_eq!(answer(&server, connect(V5, "eve")).1, QUOTA);
     assert_eq!(answer(&server, connect(V311, "eve")).1, 3);
-    // Who takes over adds none.
+    // A client that takes over its own connection adds none.
     assert_eq!(answer(&server, connect(V311, "bob")).1, 0);
     ann.disconnect();
     eventually(|| answer(&server, connect(V5, "eve")).1 == 0, || counted(&server));
@@ -305,7 +306,7 @@ fn the_tenant_sees_what_was_refused_and_the_true_reason() {
     let server = Server::on(&database, |_| {});
     let with = Connect { user_name: Some("eve"), password: Some(b"guess"), ..connect(V5, "c1") };
     for _ in 0..3 {
-        // Which of the two is wrong the client is not told.
+        // The answer does not reveal which of the two is wrong.
         assert_eq!(answer(&server, with.clone()).1, 0x86);
     }
     let mut client = Client::connect(&server, V5, "c2");

@@ -1,4 +1,4 @@
-//! What survives the process: edges one after the other on one store.
+//! State that survives the process: edges one after the other on one store.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "also what several tests share may fail a test")]
 

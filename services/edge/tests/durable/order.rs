@@ -14,7 +14,7 @@ use crate::tools::{Packets, Rng, dropped, half_close, numbered};
 
 const MIXED: [QoS; 5] =
     [QoS::AtLeastOnce, QoS::AtMostOnce, QoS::ExactlyOnce, QoS::AtMostOnce, QoS::ExactlyOnce];
-/// Those that wait for who is offline.
+/// Messages that wait for offline sessions.
 const KEPT: [QoS; 3] = [QoS::AtLeastOnce, QoS::ExactlyOnce, QoS::ExactlyOnce];
 
 #[test]
@@ -85,7 +85,7 @@ fn come_and_go(server: &Server, version: Version, id: &str, seed: u64, total: u6
         connections += 1;
     }
     assert!(connections > 3, "{id} came only {connections} times");
-    // What it acknowledged before does not come again, and there is nothing else.
+    // Messages that it acknowledged before do not come again, and there is nothing else.
     let client = come_back(server, version, id);
     client.stream().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert!(!history.take(&mut Packets::of(&client), &client, 1), "{id} got more than there is");
@@ -174,7 +174,7 @@ impl Drop for StopWhenDone<'_> {
     }
 }
 
-/// Publishes until it is told to stop.
+/// Publishes until `stop` is set.
 fn publish_until(server: &Server, topic: &str, stop: &AtomicBool, each: impl Fn(u64)) {
     let mut client = Client::connect(server, V5, topic);
     for number in 0.. {
@@ -210,7 +210,7 @@ fn other_subscriptions_that_are_made_meanwhile_disturb_no_order() {
                     }
                     assert!(history.take(&mut packets, &ann, 1));
                 }
-                // Those with QoS 0 have no queue: what is lost is counted.
+                // Messages with QoS 0 have no queue: lost ones are counted.
                 assert!(history.missing <= dropped(&server, "busy_socket"), "{}", history.missing);
             });
         }

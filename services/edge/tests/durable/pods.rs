@@ -67,7 +67,7 @@ fn suback_on(net: &Net) {
         let id = format!("ann {number}");
         let mut ann = Client::open(&pods[number % 3], lasting(V5, &id));
         ann.subscribe(filter, QoS::AtLeastOnce);
-        // From both others, which have never heard of the filter.
+        // From both others, which do not know the filter.
         for from in [1, 2] {
             let text = format!("{filter} from {from}");
             say(&pods[(number + from) % 3], QoS::AtLeastOnce, "x/y", &[&text]);
@@ -173,7 +173,7 @@ fn the_sessions_of_a_dead_pod_get_their_wills_and_are_freed() {
     let one = pod(&database, "one", 1);
     let mut watcher = Client::open(&one, lasting(V5, "watcher"));
     watcher.subscribe("will/+", QoS::AtLeastOnce);
-    // A pod that has said its last word: its session, as it left it.
+    // A session as a killed pod leaves it.
     let will = Will {
         topic: "will/ann",
         payload: b"gone",
@@ -253,7 +253,7 @@ fn a_session_that_hops_between_pods_while_messages_flow_gets_each_once_in_order(
                 let qualities = [QoS::AtLeastOnce, QoS::ExactlyOnce];
                 scope.spawn(move || publish_mixed(from, &topic, COUNT, &qualities, |_| {}));
             }
-            // What was acknowledged and is not stored yet, when another pod takes the session, may come again.
+            // A message may come again if its acknowledgement is not stored yet when another pod takes the session.
             let mut history = History::default();
             history.forgives = true;
             let mut round = 0;

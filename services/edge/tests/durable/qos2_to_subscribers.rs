@@ -21,7 +21,7 @@ fn a_subscriber_goes_on_where_it_was_and_its_message_comes_once() {
             subscribe_and_leave(&server, version, "reader", &[("t", MESSAGE)]);
             let next = |server, mut client: Client| {
                 if how == Break::Crash {
-                    // What was sent is seen before.
+                    // The server has processed earlier packets before it answers.
                     client.ping();
                 } else {
                     leave(&mut client, false);
@@ -66,13 +66,14 @@ fn a_subscriber_goes_on_where_it_was_and_its_message_comes_once() {
             reader.send(&Packet::PubComp(ack(ids[1])));
             expect_no_rest(&server, &mut reader, "t");
             (server, reader) = next(server, reader);
+            // The crash may come before the PUBREC of "the end", which `expect_no_rest` published, is stored.
             let got = texts(&rest_after_releases(&server, &mut reader));
             assert!(got.is_empty() || how == Break::Crash && got == ["the end"], "{got:?}");
         }
     }
 }
 
-/// What still comes but for PUBREL of what is over.
+/// The messages that still come, without PUBREL of finished exchanges.
 fn rest_after_releases(server: &Server, client: &mut Client) -> Vec<Publish<'static>> {
     say(server, MESSAGE, "t", &["the very end"]);
     crate::steps::take_until(client, "the very end")
@@ -180,7 +181,7 @@ fn what_was_never_sent_gets_no_packet_id_and_no_dup() {
     assert_eq!(faces, [(true, &b"one"[..]), (false, b"two"), (false, b"three")]);
 }
 
-/// What the store knows of QoS 2 is sent again under its packet ids, and what it was sent between, in order (P4).
+/// QoS 2 messages with a stored packet id are sent again under it, and the QoS 1 messages between them in their order (P4 of PROMISES.md).
 #[test]
 fn after_a_break_messages_of_both_qualities_come_in_the_order_in_which_they_were_published() {
     for how in BREAKS {

@@ -1,4 +1,4 @@
-//! Pods that hear each other over NATS: what is live on one is live on all, and what the network loses comes from the store.
+//! Pods connected by NATS: a live message of one pod is live on all, and messages that the network loses come from the store.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,8 +64,8 @@ pub(crate) fn pod_at(database: &Database, name: &str, threads: usize, nats: Opti
 pub(crate) fn know_each_other(pods: &[Server]) {
     let others = pods.len() - 1;
     let knows = |pod: &Server| {
-        let is_told = metric(pod, "millrace_region_peers_in_doubt", "") == 0;
-        is_told && metric(pod, "millrace_region_peers", "") >= others as u64
+        let is_notified = metric(pod, "millrace_region_peers_in_doubt", "") == 0;
+        is_notified && metric(pod, "millrace_region_peers", "") >= others as u64
     };
     let know = || {
         pods.iter()
@@ -380,7 +380,7 @@ fn a_pod_without_nats_serves_its_own_clients_and_keeps_every_durable_message() {
     }
     for kept in &mut kept {
         let mut got: Vec<String> = Vec::new();
-        // A pod that cannot be heard is noticed within seconds.
+        // Others notice within seconds that a pod is unreachable.
         kept.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         while got.len() < 20 {
             let message = take(kept);
@@ -417,7 +417,7 @@ fn messages_of_a_publisher_that_moves_between_pods_come_in_order_to_a_session_on
         ann.subscribe("t/+", QoS::AtLeastOnce);
         let texts: Vec<String> = (0..ROUNDS).map(|round| format!("{version:?} {round}")).collect();
         for (round, text) in texts.iter().enumerate() {
-            // What "cut" says from here on is lost, and nobody knows that yet; then it is heard again.
+            // From 2 to 5 all that the pod "cut" sends is lost, and nobody knows that yet; then the network works again.
             match round % 8 {
                 2 => relay.refuse(true),
                 5 => {
@@ -442,7 +442,7 @@ fn messages_of_a_publisher_that_moves_between_pods_come_in_order_to_a_session_on
     }
 }
 
-/// What sessions of one stream read is read once, and kept for a moment: it must not stand for what was committed since.
+/// Sessions of one stream share what is read of it for a moment: a session must also find messages that were committed since.
 #[test]
 fn a_session_that_comes_back_does_not_take_what_another_has_read_for_all_there_is() {
     let Some((pods, relay, _net)) = with_relay(["cut", "two", "three"], 1) else { return };
@@ -523,7 +523,7 @@ fn a_pod_that_starts_again_after_a_kill_says_the_wills_to_clients_that_others_on
         properties: properties(&[]),
     };
     let _ann = Client::open(&one, Connect { will: Some(will), ..lasting(V5, "ann") });
-    // What a kill leaves: a session of a pod that is not there. The store gives what the will says to who takes the session.
+    // The session that a killed pod leaves. The store gives its will to the pod that takes the session.
     let store = Store::new(database.clone());
     let broker = block_on(store.ensure_broker(b"default")).unwrap().id;
     let id = SessionId { broker, client: b"ann" };

@@ -89,7 +89,7 @@ fn retained_messages_that_a_client_has_not_got_come_when_it_comes_back() {
                 let times = got.get(&topic).copied().unwrap_or_default();
                 let is_seen = seen.iter().any(|(_, seen)| *seen == topic);
                 if how == Break::Crash || is_seen {
-                    // Nobody knows after a crash what was acknowledged; PUBREC has told that it is there.
+                    // After a crash the server does not know the last PUBACKs; a PUBREC has been stored.
                     assert!(times <= 1, "{what}: {topic} came {times} times");
                     assert!(
                         times == 1 || is_seen || acknowledged.contains(&topic),

@@ -17,7 +17,7 @@ fn retained(publish: Publish<'_>) -> Publish<'_> {
     Publish { retain: true, ..publish }
 }
 
-/// What a new subscriber gets at once.
+/// The messages that a new subscriber gets at once.
 fn kept(server: &Server) -> BTreeMap<String, Vec<u8>> {
     let mut reader = Client::connect(server, Version::V5, "reader");
     reader.subscribe("#", QoS::AtLeastOnce);

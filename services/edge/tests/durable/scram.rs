@@ -23,7 +23,7 @@ const ANEW: ReasonCode = ReasonCode::RE_AUTHENTICATE;
 struct Scram {
     bare: String,
     password: &'static str,
-    /// What the server has to know.
+    /// The server's signature, which proves that it knows the password.
     signature: Vec<u8>,
 }
 
@@ -129,7 +129,7 @@ fn fails(server: &Server, scram: Scram, change: impl FnOnce(&mut Connect<'static
     connack.reason.0
 }
 
-/// A client that was let in.
+/// A client that has authenticated.
 fn entered(server: &Server) -> Client {
     let (client, connack, _) = log_in(server, right(), |_| {});
     assert_eq!(connack.reason, ReasonCode::SUCCESS);
@@ -320,7 +320,7 @@ fn before_connack_nothing_but_auth_and_disconnect_is_taken() {
         assert_eq!(client.recv_connack().reason.0, 0x82, "{packet:?}");
         client.expect_close();
     }
-    // What is no packet, too.
+    // Bytes that are no packet, too.
     let (mut client, _) = challenged(&server);
     client.send_bytes(&[0xF0, 2, 0x55, 0]);
     assert_eq!(client.recv_connack().reason.0, 0x82);

@@ -27,7 +27,7 @@ fn subscriptions_and_what_waits_for_them_survive_a_restart() {
                 say(&server, qos, topic, &[&text]);
                 expected.push(text);
             }
-            // Nobody keeps these.
+            // Not stored: one was subscribed with QoS 0, the other is published with it.
             say(&server, QoS::AtLeastOnce, "zero", &["not kept"]);
             say(&server, QoS::AtMostOnce, "two", &["not kept"]);
         }
@@ -40,7 +40,7 @@ fn subscriptions_and_what_waits_for_them_survive_a_restart() {
         assert!(got.iter().all(|message| !message.dup && !message.retain));
         let qos: Vec<QoS> = got[..3].iter().map(|message| message.qos).collect();
         assert_eq!(qos, [QoS::AtLeastOnce, QoS::ExactlyOnce, QoS::AtLeastOnce]);
-        // Then all of them are live, also the one that keeps nothing.
+        // Then all subscriptions are live, also the one with QoS 0.
         say(&server, QoS::AtMostOnce, "zero", &["live"]);
         say(&server, QoS::ExactlyOnce, "one/b", &["live"]);
         for topic in ["zero", "one/b"] {
@@ -119,7 +119,7 @@ fn options_of_subscriptions_survive_whether_messages_come_live_or_waited() {
             if is_live {
                 continue;
             }
-            // What it has had does not come again.
+            // Messages that it has acknowledged do not come again.
             leave(&mut ann, false);
             ann = come_back(&server, V5, "ann");
             expect_no_rest(&server, &mut ann, "o/z");
@@ -161,7 +161,7 @@ fn a_session_ends_when_its_expiry_is_over_and_not_before() {
     for between in BETWEEN {
         let database = Database::memory();
         let mut server = start(&database, 1);
-        // What the CONNECT says, what the DISCONNECT says, whether it is there two seconds later.
+        // Client id, expiry in the CONNECT, expiry in the DISCONNECT, whether the session is there two seconds later.
         let cases = [
             ("short", 1, None, false),
             ("shortened", 3600, Some(1), false),
@@ -257,7 +257,7 @@ fn qos_0_subscriptions_are_kept_and_their_messages_are_not() {
     let mut publisher = Client::connect(&server, V5, "publisher");
     publisher.publish(publish("t", b"live"));
     assert_eq!(take(&mut ann).payload, b"live");
-    // Raised, it keeps from then on; lowered, it still has what it kept.
+    // A subscription that is raised to QoS 1 has messages stored from then on.
     ann.subscribe("t", QoS::AtLeastOnce);
     ann.disconnect();
     publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "t", b"kept"));
@@ -276,7 +276,7 @@ fn sessions_that_share_streams_read_each_from_its_own_place() {
         let filters = [("c/#", QoS::AtLeastOnce), ("+/x", QoS::AtLeastOnce), (&own, QoS::AtLeastOnce)];
         subscribe_and_leave(&server, V5, id, &filters);
     }
-    // What each must get: all of the common topics, and its own.
+    // Each must get all messages of the common topics, and its own.
     let mut expected: Vec<Vec<String>> = vec![Vec::new(); ids.len()];
     let mut publisher = Client::connect(&server, V5, "publisher");
     for round in 0..ids.len() {

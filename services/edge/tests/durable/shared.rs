@@ -61,7 +61,7 @@ fn messages_wait_for_a_member_while_none_is_there() {
             say(&server, qos, "t", &NUMBERS);
             let server = pass(between, server, &database);
             say(&server, qos, "t", &["more"]);
-            // Who comes first has them all; there is nothing for the other.
+            // The first member that comes gets them all; there is nothing for the other.
             let mut bob = come_back(&server, V5, "bob");
             let mut got = rest(&server, &mut bob);
             assert_eq!(got.pop().as_deref(), Some("more"));
@@ -170,7 +170,7 @@ fn a_long_message_stays_with_its_member_over_a_crash() {
     assert_eq!(rest(&server, &mut bob), [""; 0]);
     bob.unsubscribe(&[GROUP]);
     leave(&mut bob, true);
-    // What is in flight is written when its connection ends, or stays as it is.
+    // The row of an in-flight message is written when its connection ends, or stays as it is.
     for crashed in [false, true] {
         let mut ann = come_back(&server, V5, "ann");
         let again = take(&mut ann);
@@ -263,7 +263,7 @@ fn a_group_goes_on_when_its_last_lasting_member_unsubscribes() {
         let of_clean: Vec<_> = (0..4).map(|_| take(&mut clean)).collect();
         acknowledge(&mut ann, &of_ann[0]);
         ann.unsubscribe(&[GROUP]);
-        // What it has is its own until it goes; new ones are the other's.
+        // Its messages stay its own until it leaves; new ones go to the other.
         say(&server, QoS::AtLeastOnce, "t", &["new"]);
         of_clean.iter().for_each(|message| acknowledge(&mut clean, message));
         let new = take(&mut clean);

@@ -103,7 +103,7 @@ fn messages_wait_for_a_member_on_any_pod_also_one_that_does_not_last() {
             say(pod, QoS::AtLeastOnce, "t/x", &[&text]);
             expected.push(text);
         }
-        // On a pod that has never heard of the group.
+        // On a pod that does not know the group.
         let mut guest = Client::open(&pods[2], connect(V5, "guest"));
         let (mut got, mut is_granted, mut bytes) = (Vec::new(), false, Vec::new());
         let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
@@ -112,7 +112,7 @@ fn messages_wait_for_a_member_on_any_pod_also_one_that_does_not_last() {
         guest.send_bytes(&bytes);
         while !is_granted || got.len() < 3 {
             match guest.recv() {
-                // What waits may come before the SUBACK (section 3.8.4).
+                // Waiting messages may come before the SUBACK (section 3.8.4).
                 Packet::Publish(message) => {
                     got.push(message.payload.to_vec());
                     // One is left unacknowledged: it goes to another member.
@@ -129,7 +129,7 @@ fn messages_wait_for_a_member_on_any_pod_also_one_that_does_not_last() {
         leave(&mut guest, true);
         let mut ann = come_back(&pods[1], V5, "ann");
         say(&pods[0], QoS::AtLeastOnce, "t/x", &["the end"]);
-        // What a member left may be free only after that is.
+        // A message that a member gave back may become free after the new one.
         let mut rest = texts(&[take(&mut ann), take(&mut ann)]);
         rest.sort();
         assert_eq!(rest, ["from 2", "the end"]);

@@ -108,7 +108,7 @@ fn sessions_of_one_filter_go_each_at_their_own_speed() {
                         // Takes nothing until all is published, but for a little.
                         assert!(history.take(&mut Packets::of(client), client, 5), "{id}");
                         crate::tools::eventually(|| published.load(Ordering::SeqCst), || "publishing".into());
-                        // What it does not know of the packets so far comes with the next connection.
+                        // Packets that it has not read come again with the next connection.
                         half_close(client.stream());
                         return;
                     }

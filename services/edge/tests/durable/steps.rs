@@ -1,4 +1,4 @@
-//! What the tests of this folder share: clients that come back, publishers that wait for their answers, and disks that the test
+//! Helpers that the tests of this folder share: clients that come back, publishers that wait for their answers, and disks that the test
 //! fills.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use crate::tools::half_close;
 /// Both kinds of clients.
 pub(crate) const VERSIONS: [Version; 2] = [V311, V5];
 
-/// What happens between two connections of a client.
+/// An event between two connections of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Between {
     Nothing,
@@ -68,6 +68,7 @@ pub(crate) fn come_back(server: &Server, version: Version, id: &str) -> Client {
 }
 
 /// Ends a connection after the server has seen all that was sent.
+/// The client goes, with a DISCONNECT or as one that is lost.
 pub(crate) fn leave(client: &mut Client, with_disconnect: bool) {
     if with_disconnect {
         client.send(&Packet::Disconnect(disconnect(ReasonCode::SUCCESS)));
@@ -220,7 +221,7 @@ impl Disk {
     }
 }
 
-/// What comes between two packets of an exchange of QoS 2.
+/// An interruption between two packets of an exchange of QoS 2.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Break {
     Reconnect,

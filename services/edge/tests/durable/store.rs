@@ -1,4 +1,4 @@
-//! What is written and what is not, and what the limits of waiting messages take away.
+//! Messages that are written and that are not, and those that the limits of waiting messages remove.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ fn over_the_limit_the_oldest_go_and_what_a_session_missed_is_counted() {
         assert_eq!(numbers, (1000 - left..1000).collect::<Vec<u64>>());
         let missed = metric(&server, "millrace_messages_missed_total", "");
         assert!(missed >= trimmed(), "{missed} of {}", trimmed());
-        // What is trimmed is not for a session of today.
+        // Removed messages are counted by the stream, not as drops of a connected session.
         let dropped = |server: &Server, reason: &str| crate::tools::dropped(server, reason);
         expect_count(dropped, &server, "queue_full", 0);
     }
@@ -153,7 +153,7 @@ fn a_message_that_expired_while_it_waited_is_not_delivered_and_the_others_say_wh
         crate::steps::acknowledge(&mut ann, &late);
         assert!(rest(&server, &mut ann, "t").is_empty());
         assert_eq!(crate::tools::dropped(&server, "expired"), 2);
-        // They hold nothing up: all of the stream is done.
+        // Expired messages do not stop the cursor: the session is through its stream.
         ann.disconnect();
         assert!(rest(&server, &mut Client::open(&server, lasting(V5, "ann")), "t").is_empty());
     }

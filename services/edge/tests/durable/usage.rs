@@ -1,4 +1,4 @@
-//! What brokers have used is exactly what their clients have sent and got.
+//! The recorded usage of brokers is exactly what their clients have sent and received.
 
 use millrace_layers::catalog::{self, Details};
 use millrace_layers::metering::{self, Point, Resolution, WINDOW_MS, Window, message_units};
@@ -22,7 +22,7 @@ fn broker(store: &Store) -> BrokerId {
     block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id
 }
 
-/// What was used in the hours around now, as it is seen so many hours later.
+/// The usage of the hours around now, as it is read `later` hours later.
 fn windows(database: &Database, later: u64) -> Vec<Window> {
     let store = Store::new(database.clone());
     let id = broker(&store);
@@ -332,7 +332,7 @@ fn a_broker_over_its_spend_cap_takes_nothing_and_keeps_what_it_has() {
         || "it still takes messages".into(),
     );
     writer.send(&Packet::Publish(publish("a", b"refused")));
-    // It cannot be told otherwise, and must not take it for stored.
+    // A PUBACK would say to a 3.x client that its message is stored, so the server closes.
     older.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "a", b"refused")));
     older.expect_close();
     for version in [V311, V5] {

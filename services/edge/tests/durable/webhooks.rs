@@ -55,7 +55,7 @@ fn an_allowed_client_has_the_user_and_the_rules_of_the_response() {
     for (topic, reason) in [("of/pump-7", 0x10), ("own", 0x10), ("g", 0x10), ("of/eve", 0x87)] {
         assert_eq!(puback(&mut client, topic), reason, "{topic}");
     }
-    // Who has a credential is not asked about.
+    // The webhook is not asked about a user with a credential.
     assert_eq!(refused(&server, connect_as("pump-7", "wrong")), 0x86);
     Client::open(&server, connect_as("pump-7", "right")).disconnect();
     assert_eq!((service.asked(), questions(&server, "allowed")), (1, 1));

@@ -1,4 +1,4 @@
-//! More CONNECTs than the rate or a quota allows: some wait, the others are told so in their version, and each is counted.
+//! More CONNECTs than the rate or a quota allows: some wait, the others are refused as their version says, and each is counted.
 
 use std::net::Shutdown;
 
@@ -30,7 +30,7 @@ fn clients_over_the_rate_are_told_so_and_counted() {
     const COUNT: u64 = 40;
     let cases = [(V5, ReasonCode::CONNECTION_RATE_EXCEEDED), (V311, ReasonCode(3))];
     for (version, expected) in cases {
-        // With room for half of those that are refused to be told later, and without.
+        // With room to delay half of the refusals, and without.
         for (waiting, spread_ms) in [(0, 0), (1, 200)] {
             let server = narrow(10, waiting, spread_ms);
             let mut clients: Vec<Client> = (0..COUNT).map(|_| Client::raw(&server)).collect();
@@ -48,7 +48,7 @@ fn clients_over_the_rate_are_told_so_and_counted() {
                     told += 1;
                 }
             }
-            // A machine that is slow lets more in.
+            // On a slow machine more are admitted.
             assert!(told > 0 && told <= COUNT - 10, "{told}");
             expect_count(connects_refused, &server, "rate", told);
             assert_eq!(metric(&server, "millrace_connects_total", ""), COUNT - told);
@@ -89,7 +89,7 @@ fn clients_that_have_left_while_they_waited_take_no_turn() {
     // With a turn for each of them it would be in after most of a minute.
     Client::connect(&server, V5, "stays").ping();
     let gone = || refused(&server, "closed_by_peer");
-    // A machine that is slow has let some in before they left.
+    // On a slow machine some were admitted before they left.
     eventually(|| gone() > LEAVE / 2, || format!("{} of {LEAVE} have left", gone()));
 }
 
@@ -106,7 +106,7 @@ fn a_broker_with_as_many_connections_as_it_may_have_refuses_more() {
         assert_eq!(Client::refused(&server, connect(version, "carl")).reason, expected);
     }
     expect_count(connects_refused, &server, "connections_quota", 2);
-    // Who takes over a connection adds none.
+    // A client that takes over a connection adds none.
     let again = Client::connect(&server, V5, "bob");
     bob.expect_disconnect(ReasonCode::SESSION_TAKEN_OVER);
     again.disconnect();

@@ -14,8 +14,8 @@ fn alive_for_a_second(id: &str) -> Packet<'_> {
     Packet::Connect(Connect { keep_alive_s: 1, ..connect(V5, id) })
 }
 
-/// Sends signs of life until the server says that the keep alive has passed.
-fn goes_on(mut sign: impl FnMut() + Send, wait: impl FnOnce()) {
+/// Sends a sign of life every 0.1 s, which is less than the keep alive, while `wait` waits for the end of the connection.
+fn while_it_sends(mut sign: impl FnMut() + Send, wait: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -41,7 +41,7 @@ fn pings_of_the_websocket_do_not_renew_it() {
     assert!(matches!(client.recv(), Packet::ConnAck(connack) if !connack.reason.is_error()));
     let stream = client.stream.try_clone().unwrap();
     let ping = frame_of(FIN | PING, b"");
-    goes_on(
+    while_it_sends(
         || send_anyway(&stream, &ping),
         || {
             expect_count(ended, &server, "keep_alive", 1);
@@ -59,7 +59,7 @@ fn a_trickle_of_bytes_of_one_packet_does_not_renew_it() {
     let packet = encoded(&Packet::Publish(publish("t", &[0; 10_000])), V5);
     let stream = client.stream().try_clone().unwrap();
     let mut bytes = packet.chunks(1);
-    goes_on(
+    while_it_sends(
         || send_anyway(&stream, bytes.next().unwrap()),
         || {
             client.expect_disconnect(ReasonCode::KEEP_ALIVE_TIMEOUT);

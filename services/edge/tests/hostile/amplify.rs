@@ -130,7 +130,7 @@ fn many_filters_come_and_go_over_several_turns() {
     let filters: Vec<_> = names.iter().map(|name| (&**name, granted(QoS::AtMostOnce))).collect();
     let mut bytes = Vec::new();
     encode::subscribe(id(1), Properties::EMPTY, filters.iter().copied(), V5, &mut bytes);
-    // What follows the packet is carried out after it.
+    // The packet behind the SUBSCRIBE is carried out after it.
     encode::packet(&Packet::Publish(publish("r/7", &numbered(100, 8))), V5, &mut bytes);
     client.send_bytes(&bytes);
     assert_eq!(client.recv_suback().reasons, vec![0; FILTERS]);

@@ -248,7 +248,7 @@ impl Client {
         self.ping_and_collect()
     }
 
-    /// What comes before the answer to a ping.
+    /// The messages that come before the answer to a ping.
     fn ping_and_collect(&mut self) -> Vec<Publish<'static>> {
         let mut messages = Vec::new();
         self.send(&Packet::PingReq);

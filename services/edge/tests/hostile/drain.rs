@@ -1,4 +1,4 @@
-//! A server that is left in order: its clients are sent elsewhere at a rate, each told in its version.
+//! A server that drains: it sends its clients elsewhere at a rate, each as its version allows.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::ws::WebSocket;
 
 const ELSEWHERE: &str = "other.example:8883";
 
-/// What a server without a name for another one says, and one with.
+/// The server reference of a server that names no other server, and of one that does.
 const REFERENCES: [Option<&str>; 2] = [None, Some(ELSEWHERE)];
 
 fn pace(per_second: u32) -> DrainRate {
@@ -31,7 +31,7 @@ fn start(reference: Option<&str>, threads: usize) -> Server {
     })
 }
 
-/// Where a client is told to go.
+/// The server reference in a DISCONNECT.
 fn told<'a>(properties: &[Property<'a>]) -> Option<&'a str> {
     properties.iter().find_map(|property| match property {
         Property::ServerReference(reference) => Some(*reference),
@@ -123,7 +123,7 @@ fn who_is_not_sent_away_yet_is_served_and_who_comes_is_refused() {
             client.expect_close();
         }
         assert_eq!(metric(&server, "millrace_connects_refused_total", "draining"), 2);
-        // Those who are left are told when it stops.
+        // The clients that remain are disconnected when it stops.
         drop(server);
         assert!(clients.iter_mut().all(|client| client.recv_bytes().is_none()));
     }

@@ -248,7 +248,7 @@ fn clients_notice_nothing_of_a_spread_at_any_moment() {
                     read_all(server, &name, COUNT, &mut Rng(seed * 100 + flow), spreader, ready);
                 });
                 scope.spawn(move || {
-                    // QoS 0 keeps its order, too, and nothing is lost while nobody is behind.
+                    // QoS 0 keeps its order, too, and nothing is lost while no receiver lags.
                     let mut watcher = Client::connect(server, V5, &format!("watcher-{flow}"));
                     watcher.subscribe(&live, QoS::AtMostOnce);
                     ready.wait();

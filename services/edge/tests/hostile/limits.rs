@@ -230,7 +230,7 @@ fn queued(server: &Server, len: usize) -> (Vec<u64>, u64) {
         bob.publish(publish_qos(QoS::AtLeastOnce, 1, "a", &numbered(number, len)));
     }
     let waited = if STORED {
-        // What is over the limits is looked for now and then.
+        // The server looks for queues over their limits from time to time.
         let trimmed = || metric(server, "millrace_messages_trimmed_total", "");
         eventually(|| trimmed() > 0, || counted(server));
         trimmed()

@@ -111,7 +111,7 @@ fn what_was_not_sent_yet_goes_to_another_when_a_member_goes_offline() {
             Client::open(&server, lasting("busy", 1)).expect_nothing();
             continue;
         }
-        // What was sent to it stays its own.
+        // The message that was sent to it stays its own.
         let mut busy = Client::open(&server, lasting("busy", 1));
         let again = take(&mut busy);
         assert_eq!((again.dup, number_of(again.payload)), (true, kept));
@@ -297,7 +297,7 @@ fn members_that_come_and_go_lose_and_repeat_nothing() {
                             let Some(number) = packets.next_number() else { break };
                             taken.push(number);
                         }
-                        // What it acknowledged has been seen to before the end of what it sent.
+                        // The server processes its acknowledgements before the end of its bytes.
                         half_close(member.stream());
                     }
                     taken

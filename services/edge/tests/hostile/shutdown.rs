@@ -46,7 +46,7 @@ fn nobody_is_accepted_after_it() {
         (config.mqtt_listen, config.ws_listen, config.threads) = (vec![own], vec![own], 2);
     });
     let (mqtt, ws) = (server.mqtt(), server.ws());
-    // A client that holds the shutdown up does not hold the listeners open.
+    // A client that delays the shutdown does not keep the listeners open.
     let mut client = Client::connect(&server, V5, "ann");
     let stop = std::thread::spawn(move || server.edge.shutdown(LONG));
     client.expect_disconnect(ReasonCode::SERVER_SHUTTING_DOWN);

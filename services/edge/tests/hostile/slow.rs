@@ -17,7 +17,7 @@ use crate::tools::{
 };
 use crate::ws::{FIN, PING, WebSocket, frame_of};
 
-/// What the kernel may hold of a connection on loopback, at most, bytes.
+/// Most bytes of a connection on loopback that the kernel buffers.
 const KERNEL_BYTES: usize = 16 * 1024 * 1024;
 
 /// A server on which little is much.
@@ -26,7 +26,7 @@ fn tight(threads: usize) -> Server {
         config.threads = threads;
         config.limits.outbound_soft_bytes = 256 * 1024;
         config.limits.outbound_hard_bytes = 8 * 1024 * 1024;
-        // What is between two cores when a publisher is told to wait comes on top of the soft limit.
+        // Bytes between two cores when a publisher pauses come on top of the soft limit.
         config.limits.mailbox_bytes_max = 512 * 1024;
     })
 }
@@ -84,7 +84,7 @@ fn a_subscriber_that_never_reads_costs_the_others_nothing_but_its_grace() {
         assert!(dropped(&server, "busy_socket") > 0, "{}", counted(&server));
         assert_eq!(ended(&server, "outbound_limit"), 0);
         pair.finish();
-        // What it was kept was bounded, and what was not kept was counted: some of it may be on its way between two cores.
+        // The buffered part was bounded, and dropped messages were counted: some may be on their way between two cores.
         stuck.stream().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let mut packets = Packets::of(&stuck);
         let (mut received, mut last) = (0, None);

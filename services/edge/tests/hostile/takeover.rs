@@ -1,4 +1,4 @@
-//! Many connections with one client id: one has the session, the others are told, and nothing of the session is lost.
+//! Many connections with one client id: one has the session, the others get a DISCONNECT, and nothing of the session is lost.
 
 use std::collections::HashSet;
 use std::sync::{Barrier, Mutex};
@@ -85,7 +85,7 @@ fn of_those_without_a_session_that_race_for_a_client_id_one_is_left() {
     let mut survivors = 0;
     for client in all.into_inner().unwrap() {
         send_anyway(client.stream(), &encoded(&Packet::PingReq, V311));
-        // A 3.1.1 client is told nothing.
+        // A 3.1.1 client gets no DISCONNECT.
         if client.stream().shutdown(std::net::Shutdown::Write).is_ok() {
             survivors += usize::from(read_to_close(client.stream()) == [0xD0, 0]);
         }
@@ -114,7 +114,7 @@ fn messages_to_a_session_that_is_taken_over_again_and_again_all_arrive_in_order(
                             break;
                         }
                         let number = packets.next_number().unwrap();
-                        // What was not acknowledged in time comes again, from the oldest on; nothing is left out.
+                        // Messages that were not acknowledged in time come again, from the oldest on; none is left out.
                         assert!(number <= next, "{number} came before {next}");
                         next = next.max(number + 1);
                     }

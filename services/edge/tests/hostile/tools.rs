@@ -1,4 +1,4 @@
-//! What the tests share: counters, waiting, random numbers, floods, and two clients that must notice nothing.
+//! Helpers that the tests share: counters, waiting, random numbers, floods, and two clients that must notice nothing.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -138,7 +138,7 @@ pub(crate) fn read_to_close(mut stream: &TcpStream) -> Vec<u8> {
     }
 }
 
-/// Says that nothing more is sent, and waits until the server has closed too. What it said.
+/// Says that nothing more is sent, and waits until the server has closed too. Returns the server's last bytes.
 pub(crate) fn half_close(stream: &TcpStream) -> Vec<u8> {
     // It may have closed before.
     let _ = stream.shutdown(Shutdown::Write);

@@ -1,4 +1,4 @@
-//! WebSocket: frames and packets have nothing to do with one another, and what is no MQTT over WebSocket is told so.
+//! WebSocket: a packet may span frames and a frame packets, and other requests get an HTTP error.
 
 use std::net::TcpStream;
 
@@ -22,7 +22,7 @@ fn session(client_id: &str) -> Vec<u8> {
     bytes
 }
 
-/// What the server must answer to [`session`].
+/// The answers that the server must give to [`session`].
 fn expect_answers(client: &mut WebSocket) {
     assert_eq!(client.recv().packet_type(), PacketType::ConnAck);
     assert_eq!(client.recv().packet_type(), PacketType::SubAck);
@@ -163,7 +163,7 @@ fn a_close_is_answered_with_its_code_and_loses_the_client() {
     let server = Server::with(|config| config.threads = 2);
     for (number, code) in [1000, 1001, 3000].into_iter().enumerate() {
         let mut client = WebSocket::connect(&server, V5, "ann");
-        // What came before it is carried out.
+        // Packets before it are carried out.
         let mut bytes = frame_of(FIN | BINARY, &encoded(&Packet::PingReq, V5));
         bytes.extend(frame_of(FIN | CLOSE, &u16::to_be_bytes(code)));
         client.send_bytes(&bytes);
@@ -252,7 +252,7 @@ fn what_is_no_handshake_is_refused_with_an_http_answer() {
         (good.replace("dGhl", ""), "400"),
         (good.replace("Host: localhost\r\n", ""), "400"),
         (good.replace("Host", &format!("Cookie: {}\r\nHost", "x".repeat(2000))), "431"),
-        // What never ends is too large at some time.
+        // A header that never ends is too large at some time.
         (format!("GET /mqtt HTTP/1.1\r\nA: {}", "x".repeat(2000)), "431"),
         ("\0\0\0\0".to_owned(), "400"),
     ];

@@ -1,4 +1,4 @@
-//! What strangers cost.
+//! Memory that clients without authentication take.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -38,7 +38,7 @@ fn check(what: &str, to: impl Fn(&Server) -> SocketAddr, pieces: &[&[u8]]) {
         }
         eventually(|| read() == expected, || format!("{} bytes read of {expected}", read()));
     };
-    // What the first ones make the process allocate is not theirs.
+    // The first connections make the process allocate memory that all share.
     let warm: Vec<TcpStream> = (0..100).map(|_| connected()).collect();
     pieces.iter().for_each(|piece| send(&warm, piece));
     let before = resident();

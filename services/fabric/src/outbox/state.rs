@@ -1,4 +1,5 @@
 //! The state behind the outbox's lock: a stream for each receiver, the queue of finished frames, and the times of checks.
+//! Messages are numbered by receiver ([`To`]), except those to groups: any one pod of a group gets a batch.
 //!
 //! A receiver without messages gets heartbeats, by which pods notice a lost last message. A probe asks the NATS server whether
 //! anybody listens; if nobody does, the stream is quiet, and its messages are numbered without being sent.

@@ -226,7 +226,6 @@ impl Pod {
         }
     }
 
-    /// The NATS client reads some of the server's messages.
     pub(super) fn read(&mut self, nats: &mut Nats, count: usize) {
         let Some(down) = nats.down.get_mut(&self.id) else { return };
         for message in down.drain(..count.min(down.len())) {

@@ -71,6 +71,7 @@ fn pair(server: &Server) -> [(Fabric, Arc<Counter>); 2] {
     });
     poll("to know each other", || pods.iter().all(|(_, sink)| sink.pods.load(Ordering::Relaxed) == 1));
     assert!(pods[1].0.join(BROKER));
+    // [`Sink::joined`] is also called for `To::Pods` and the pod itself.
     poll("to join", || pods[1].1.joined.load(Ordering::Relaxed) == 3);
     pods
 }

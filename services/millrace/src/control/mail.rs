@@ -190,7 +190,6 @@ const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(
 #[derive(Debug)]
 struct Unsent {
     error: String,
-    /// True when another attempt would fail, too.
     is_permanent: bool,
 }
 

@@ -111,7 +111,6 @@ impl ControlArgs {
         self.secret_key_file.as_ref()?.exposed.as_deref()
     }
 
-    /// `None` when no mail server is set.
     pub(crate) fn smtp(&self) -> Result<Option<SmtpSettings>, String> {
         self.smtp.settings(self.public_url.as_deref())
     }

@@ -143,7 +143,7 @@ impl Connections {
         drop(open);
         let (connections, evicted) = (Arc::clone(self), Arc::default());
         let place = Place { connections, address, idle: AtomicU64::new(0), evicted };
-        place.rest();
+        place.mark_idle();
         Some(place)
     }
 
@@ -183,13 +183,13 @@ impl Place {
             let (mut app, place) = (app.clone(), Arc::clone(&place));
             async move {
                 if request.body().is_end_stream() {
-                    place.work();
+                    place.mark_busy();
                 }
                 let response = app.call(request).await?;
                 // An endless answer, such as a stream of events, stays under way.
                 match response.body().size_hint().exact() {
-                    Some(_) => place.rest(),
-                    None => place.work(),
+                    Some(_) => place.mark_idle(),
+                    None => place.mark_busy(),
                 }
                 Ok::<_, Infallible>(response)
             }
@@ -208,8 +208,7 @@ impl Place {
         }
     }
 
-    /// Marks the connection as idle, so that it may be evicted.
-    fn rest(&self) {
+    fn mark_idle(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.load(Ordering::Relaxed));
         if self.evicted.has_begun.load(Ordering::Relaxed) {
@@ -221,8 +220,7 @@ impl Place {
         self.idle.store(number, Ordering::Relaxed);
     }
 
-    /// Marks the connection as busy, so that it is not evicted.
-    fn work(&self) {
+    fn mark_busy(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.swap(0, Ordering::Relaxed));
     }
@@ -244,7 +242,7 @@ impl hyper::body::Body for Reading {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if matches!(polled, Poll::Ready(None)) || polled.is_ready() && self.body.is_end_stream() {
-            self.place.work();
+            self.place.mark_busy();
         }
         polled
     }

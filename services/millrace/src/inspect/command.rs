@@ -186,8 +186,8 @@ fn purge(source: &Source, look: &Look, request: &Request, one: &str, many: &str)
         purged += 1;
         printer.row(&row)
     });
-    let told = if answered.is_ok() || purged > 0 { printer.purged(one, many) } else { Ok(()) };
-    ended(answered.map(drop).and(told))
+    let printed = if answered.is_ok() || purged > 0 { printer.purged(one, many) } else { Ok(()) };
+    ended(answered.map(drop).and(printed))
 }
 
 fn session_question(source: &Source, broker: &str, client_id: &str) -> Result<String, Failure> {

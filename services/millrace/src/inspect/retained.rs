@@ -31,7 +31,6 @@ pub(super) fn list(
     let mut from = after.map(|topic| retained::Bookmark::after(broker, topic.as_bytes()));
     let (mut left, mut last) = (limit, None);
     loop {
-        // One row more than requested shows whether there are more.
         let page = page(place, broker, filter, from.as_ref(), PAGE.min(left + 1))?;
         for item in page.items {
             if left == 0 {

@@ -31,7 +31,6 @@ pub(super) fn list(
     let mut last = after.map(|after| after.as_bytes().to_vec());
     let mut left = limit;
     loop {
-        // One row more than requested shows whether there are more.
         let page = page(place, broker, last.as_deref(), PAGE.min(left + 1))?;
         if page.is_empty() {
             return Ok(None);
@@ -124,7 +123,6 @@ async fn end(
     tx: &Transaction,
     id: SessionId<'_>,
 ) -> millrace_layers::LayerResult<Option<(Record, Option<Bytes>)>> {
-    // A purge makes room, so it must also work on a nearly full disk.
     tx.set_option(TransactionOption::Cleanup);
     sessions::purge(tx, id).await
 }

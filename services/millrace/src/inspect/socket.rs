@@ -169,7 +169,6 @@ impl Drop for Slot {
     }
 }
 
-/// Reads one request and writes its answer.
 fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;

@@ -1,5 +1,4 @@
-//! Answers the commands that look into a store, such as `millrace sessions`. A running server has the data folder open and answers
-//! over a socket in that folder; otherwise this process opens the folder and answers itself.
+//! Answers a command such as `millrace sessions`: by the running server, which has the data folder open, or by this process.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -85,7 +85,6 @@ pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>)
     let mut removed = Totals::default();
     loop {
         let trimmed = place.run(|tx| async move {
-            // A purge makes room, so it must also work on a nearly full disk.
             tx.set_option(TransactionOption::Cleanup);
             streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES, cause).await
         })?;

@@ -1,5 +1,5 @@
 """A real client at a broker whose tenant has services of its own: an issuer of tokens with a key set (JWKS), and a webhook that
-says who may enter. Both are HTTP servers in here, which the broker may call because of --outgoing-allow.
+authenticates clients. Both are HTTP servers in this file, which the broker may call because of --outgoing-allow.
 
 Run by run.sh, which says in OPEN_HTTP and OPEN_LOG where the API is and where its first token stands."""
 
@@ -52,7 +52,7 @@ def openssl(*args, stdin=None):
 
 
 class Services:
-    """What the tenant runs: /jwks and /who."""
+    """The tenant's services: /jwks and /who."""
 
     def __init__(self):
         self.jwks, self.questions, self.fails = [], queue.Queue(), False
@@ -86,7 +86,7 @@ class Services:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def who(self, body, signature):
-        """As the README shows it."""
+        """The webhook. It checks the signature as services/control/README.md shows it."""
         fields = [field.split("=", 1) for field in signature.split(",")]
         at = next(value for name, value in fields if name == "t")
         ours = hmac.new(SIGNING_KEY.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
@@ -159,7 +159,7 @@ def takes_a_token_by_the_issuers_key_set(services, tenant, folder):
     rules = [{"effect": "allow", "action": "all", "filter": "%u/#"}]
     tenant.put("/access", {"tokens": True, "rules": rules}, If_Match="*")
     end = deadline()
-    # Until then the settings of the server let everybody in who is on this machine.
+    # Until then the settings of the server admit every client of this machine.
     while answered("ann", "no token") == 0:
         before(end, "the broker does not go by its records")
         time.sleep(0.1)
@@ -197,7 +197,7 @@ def says_that_the_server_is_unavailable_while_the_webhook_fails(services, _tenan
     equal(answered("eve", "new"), 0x88, "v5")
     equal(answered("eve", "new", protocol=paho.MQTTv311), 0x88, "v3, as paho names return code 3")
     equal(metric("millrace_webhook_questions_total", 'result="answer"'), 2)
-    # Who was let in a moment ago gets in.
+    # The answer for a client that was admitted a moment ago is cached.
     equal(answered("pump-7", "right"), 0)
     services.fails = False
     equal(answered("pump-7", "right", client_id="c9"), 0)

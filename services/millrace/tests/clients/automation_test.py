@@ -94,7 +94,7 @@ class Client:
 
 
 def flows(prefix, version):
-    """Messages of in/# go on to out with their topic as a property of the payload; the broker is told when it comes."""
+    """Messages of in/# go on to out with their topic as a property of the payload; the client announces to the broker that it is online."""
     broker = {
         "id": "broker", "type": "mqtt-broker", "broker": HOST, "port": str(PORTS["OPEN", "tcp"]), "clientid": prefix,
         "autoConnect": True, "usetls": False, "protocolVersion": version, "keepalive": "60", "cleansession": False,
@@ -202,7 +202,7 @@ def telegraf(version):
                 beside.publish(f"{prefix}/in/{value}", f"sensor value={value}i")
 
         def take_all(values):
-            """What was not acknowledged when Telegraf ended comes again between them."""
+            """Takes these values; those that were not acknowledged when Telegraf ended come again between them."""
             missing = set(values)
             while missing:
                 missing -= take(START_SECONDS_MAX)

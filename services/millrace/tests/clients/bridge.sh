@@ -72,7 +72,7 @@ goes_both_ways_without_a_loop() {
     for side in mosquitto millrace; do
         seq -f "$side %.0f" "$count" | "at_$side" pub -q 1 -t "both/$side" -l || return 1
     done
-    # What comes after it has been round a second time would have been, too.
+    # A message that went round twice would have arrived before this probe.
     passes at_mosquitto at_millrace up/probe && passes at_millrace at_mosquitto down/probe || return 1
     for side in mosquitto millrace; do
         wait_for got_count "$side-sub" $((2 * count)) || return 1
@@ -84,7 +84,7 @@ goes_both_ways_without_a_loop() {
     done
 }
 
-# What is retained on one side while the bridge is up is retained on the other.
+# A message that one side retains while the bridge is up is retained on the other.
 retains() {
     local from to topic
     for from in mosquitto millrace; do
@@ -97,7 +97,7 @@ retains() {
     done
 }
 
-# What was sent on one side while the other was down arrives, in order.
+# Messages that one side sent while the other was down arrive, in order.
 survives_an_outage_of_millrace() {
     at_millrace sub lasting -q 1 -i lasting -c -t up/outage -F "$text" && end lasting TERM || return 1
     end millrace KILL

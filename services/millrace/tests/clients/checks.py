@@ -1,4 +1,4 @@
-"""What the Python suites share: a line for each check."""
+"""Helpers of the Python suites: runs checks, and prints a line for each."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ def run(suite, checks):
 
 
 def equal(got, wanted, what="result"):
-    """Long values are shortened: 200 KB of a payload tell nobody anything."""
+    """Long values are shortened: 200 KB of a payload help nobody."""
     if got != wanted:
         raise AssertionError(f"{what}: got {repr(got)[:400]}, wanted {repr(wanted)[:400]}")
 

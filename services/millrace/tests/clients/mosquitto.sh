@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # mosquitto_sub and mosquitto_pub: every version with every quality of service, retained messages, wills, shared
-# subscriptions, sessions, passwords. Started by run.sh.
+# subscriptions, sessions, passwords. Started by run.sh. mosquitto_clients.sh has the steps: `sub NAME ARGS...` starts mosquitto_sub
+# in the background under a name, `got NAME` prints its output, and `end NAME SIGNAL` ends it; `pub` is mosquitto_pub.
 set -uo pipefail
 suite=mosquitto
 . "$(dirname "${BASH_SOURCE[0]}")/mosquitto_clients.sh"
@@ -95,7 +96,7 @@ resumes() {
     sub sub -V "$1" -t "$topic" -i durable && end sub TERM
 }
 
-# Who may connect and publish.
+# Passwords and rules: which clients may connect and publish.
 guards() {
     local OPEN_PORT=$GUARDED_PORT
     pub -V "$1" -t free -m x -u ann -P right || return 1
@@ -108,7 +109,7 @@ guards() {
     [ "$(got sub)" = "0 1 free allowed" ]
 }
 
-tells_properties() {
+passes_on_properties() {
     sub sub -V 5 -q 1 -t props -F 'got %P %R' || return 1
     pub -V 5 -q 1 -t props -m x -D publish user-property k v -D publish response-topic back || return 1
     wait_for got_count sub 1
@@ -157,7 +158,7 @@ for version in 31 311 5; do
     check "$version: a session waits for its client" resumes $version
     check "$version: password and rules" guards $version
 done
-check '5: user properties and response topic' tells_properties
+check '5: user properties and response topic' passes_on_properties
 check '5: a server that stops says so' sends_away 139
 check '5: a server that stops says where to go' sends_away 156 --server-reference=other.example:1883
 exit $failed

@@ -170,7 +170,7 @@ def keeps_retained(way, p):
         live.subscribe(f"{p}/#")
 
         def news():
-            """What a new subscriber gets."""
+            """The retained messages that a new subscriber gets."""
             with Client(way, "new") as new:
                 new.subscribe(f"{p}/#")
                 pub.publish(f"{p}/end", b"end", 2)

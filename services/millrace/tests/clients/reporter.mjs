@@ -1,10 +1,10 @@
-// What node --test reports, as lines of a suite.
+// A reporter for node --test: prints its results as the lines that run.sh reads.
 
 export default async function* lines(events) {
   for await (const { type, data } of events) {
     if (type === 'test:stdout' || type === 'test:stderr') yield data.message
     if (type !== 'test:pass' && type !== 'test:fail') continue
-    // What --test-name-pattern leaves out is not a check of this suite.
+    // A test that --test-name-pattern leaves out is no check of this suite.
     if (data.skip === 'test name does not match pattern') continue
     const name = `${process.env.SUITE}: ${data.name}`
     if (data.skip) yield `SKIPPED: ${name}: ${data.skip}\n`

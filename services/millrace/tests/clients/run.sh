@@ -229,7 +229,7 @@ need_telegraf() {
     return 1
 }
 
-# What drives the browser asks for it.
+# Playwright, which drives the browser, needs it.
 need_node_20() {
     node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' && return
     say "SKIPPED: $suite: node $(node --version) is too old; install 20 or newer"

@@ -49,7 +49,7 @@ const auth = (reasonCode, authenticationData) => ({
   properties: { authenticationMethod: METHOD, authenticationData },
 })
 
-/** What a client does with AUTH packets; `succeeded` gets the data of the last one. */
+/** The SCRAM side of a client, which answers AUTH packets; `succeeded` gets the data of the last one. */
 const answers = (scram, succeeded) => (packet, done) => {
   assert.equal(packet.properties.authenticationMethod, METHOD)
   const data = packet.properties.authenticationData

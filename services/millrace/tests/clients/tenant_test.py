@@ -1,4 +1,4 @@
-"""What a tenant does, from signing up to the bill: two brokers behind the gateway, clients that show a password, a token, a certificate
+"""The steps of a tenant, from signing up to the bill: two brokers behind the gateway, clients that show a password, a token, a certificate
 and SCRAM, rules, limits, usage, and an audit log that has all of it.
 
 Run by run.sh. Everything is real: the built server with the gateway in front of it, paho-mqtt, and for SCRAM, which paho-mqtt does not
@@ -361,7 +361,7 @@ class Tenant:
         def used():
             return self.api("GET", f"{self.own}/brokers/{self.two}/usage?step=total")["total"]["used"]
 
-        # What the checks before have used is told within some seconds.
+        # The usage of the earlier checks appears within some seconds.
         settled = [None]
 
         def is_settled():

@@ -1,4 +1,4 @@
-"""Webhooks: a real client publishes, and an HTTP server in here is told, which checks the signatures as the README shows it. The broker
+"""Webhooks: a real client publishes, and an HTTP server in this file gets the events, and checks the signatures as services/control/README.md shows it. The broker
 may call it because of --outgoing-allow.
 
 Run by run.sh, which says in OPEN_HTTP and OPEN_LOG where the API is and where its first token stands."""

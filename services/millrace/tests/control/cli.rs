@@ -43,7 +43,7 @@ impl Terminal {
         Self { settings: tempfile::tempdir().unwrap() }
     }
 
-    /// Runs a command; words are separated by spaces.
+    /// Runs a command; spaces separate its arguments.
     fn run(&self, command: &str) -> Said {
         self.run_with(command, "", &[])
     }

@@ -57,8 +57,8 @@ fn program(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command on a data folder, from the folder beside it; the words of `command` are separated
-/// by spaces.
+/// Runs a command on a data folder, from the folder beside it; spaces separate the arguments in
+/// `command`.
 pub(crate) fn millrace(folder: &Path, command: &str) -> Said {
     let args: Vec<&str> = command.split(' ').collect();
     let beside = folder.parent().filter(|parent| parent.exists()).unwrap_or(Path::new("."));
@@ -170,7 +170,7 @@ impl Server {
         server
     }
 
-    /// Reads the log up to the line that has `words`, and returns the next word.
+    /// Reads the log up to the line with the text `words`, and returns the text behind it up to a space.
     pub(crate) fn behind(&mut self, words: &str) -> String {
         let mut line = String::new();
         while self.log.read_line(&mut line).unwrap() > 0 {
@@ -193,7 +193,7 @@ impl Server {
         self.connect(2, b'p')
     }
 
-    /// A client with a persistent session, and this letter as its id.
+    /// A client with a persistent session, and this character as its id.
     pub(crate) fn keeper(&self, id: u8) -> Client {
         self.connect(0, id)
     }

@@ -21,7 +21,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
     assert_eq!(receive(stream.chunks(1)), whole);
 });
 
-/// Cuts `stream` into reads of the sizes in `cuts`, and what is left.
+/// Cuts `stream` into reads of the sizes in `cuts`; the last read is the rest.
 fn chunks<'a>(stream: &'a [u8], cuts: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let mut rest = stream;
     let mut sizes = cuts.iter();

@@ -15,14 +15,14 @@ fn id(id: u16) -> PacketId {
 fn what_need_not_be_said_is_left_out() {
     let success = Ack { packet_id: id(1), reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
     let refused = Ack { reason: ReasonCode::QUOTA_EXCEEDED, ..success };
-    let told = Ack { properties: Properties(b"\x1F\0\x01x"), ..success };
+    let explained = Ack { properties: Properties(b"\x1F\0\x01x"), ..success };
     let table: &[(Packet<'_>, Version, &[u8])] = &[
         (Packet::PubAck(success), V5, b"\x40\x02\0\x01"),
         (Packet::PubRel(success), V311, b"\x62\x02\0\x01"),
         (Packet::PubRec(refused), V5, b"\x50\x03\0\x01\x97"),
         (Packet::PubRec(refused), V311, b"\x50\x02\0\x01"),
-        (Packet::PubAck(told), V5, b"\x40\x08\0\x01\0\x04\x1F\0\x01x"),
-        (Packet::PubAck(told), V31, b"\x40\x02\0\x01"),
+        (Packet::PubAck(explained), V5, b"\x40\x08\0\x01\0\x04\x1F\0\x01x"),
+        (Packet::PubAck(explained), V31, b"\x40\x02\0\x01"),
         (Packet::PingReq, V5, b"\xC0\0"),
         (Packet::PingResp, V31, b"\xD0\0"),
         (

@@ -64,6 +64,7 @@ proptest! {
             router.subscribe(filter, subscription(slot));
             prop_assert!(digest.insert(Code::of(filter)).is_ok());
         }
+        // It counts every group of shared subscriptions, and has no spare room.
         let of_router = router.snapshot().digest(|_| true, 0).unwrap();
         let mut bytes = Vec::new();
         digest.encode(&mut bytes);

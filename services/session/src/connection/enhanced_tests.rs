@@ -30,7 +30,7 @@ fn said(out: &mut Vec<u8>) -> Vec<String> {
     lines(&std::mem::take(out), Version::V5)
 }
 
-/// Sends an AUTH with this method, and returns the effect in words.
+/// Sends an AUTH with this method, and returns a description of the effect.
 fn auth(connection: &mut Connection, reason: ReasonCode, method: &str, out: &mut Vec<u8>) -> String {
     let properties = properties(&[Property::AuthenticationMethod(method)]);
     let auth = Auth { reason, properties: Properties::from_validated(&properties) };

@@ -67,7 +67,7 @@ impl Outbox {
         self.taken += 1;
         self.queue_bytes -= entry.message.size() as u64;
         self.replays -= usize::from(entry.replay);
-        if self.queue.is_empty() && self.queue.capacity() > 64 {
+        if self.queue.is_empty() && self.queue.capacity() > crate::EMPTY_CAPACITY_MAX {
             self.queue = VecDeque::new();
         }
         Some((entry, hold))

@@ -42,8 +42,7 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> LayerResult<Set
     }
 }
 
-/// Ends the connection of a session of a dead pod, if the session is still the pod's. Returns the will if it fires at
-/// once: to be published in the same transaction.
+/// Ends the connection of a session of a dead pod, if the session is still the pod's.
 pub async fn abandon(
     tx: &Transaction,
     id: SessionId<'_>,

@@ -33,8 +33,7 @@ pub struct Detach {
     pub keep_will: bool,
 }
 
-/// Ends a connection, so that the session waits for the next one until it expires. Returns the will if it fires at
-/// once: to be published in the same transaction.
+/// Ends a connection, so that the session waits for the next one until it expires.
 pub async fn detach(mut owned: Owned<'_>, how: Detach) -> LayerResult<Option<Bytes>> {
     let (tx, id) = (owned.tx, owned.id());
     let record = owned.record_mut();

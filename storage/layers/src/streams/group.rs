@@ -1,4 +1,4 @@
-//! Progress of shared subscriptions: the group is the one subscriber of its stream, and has a cursor of its own.
+//! Progress of shared subscriptions: the group is the only subscriber of its stream, and has its own cursor.
 
 use millrace_storage::{Read, Transaction};
 
@@ -9,6 +9,7 @@ use crate::{BrokerId, error::LayerResult, position::Position, positions::Positio
 pub struct Progress {
     /// The members have acknowledged everything up to here.
     pub cursor: Position,
+    /// Messages after the cursor that are acknowledged too: members acknowledge in any order.
     pub acknowledged: Positions,
 }
 

@@ -17,7 +17,6 @@ pub struct State {
     pub(super) cursor: Position,
     /// Until the cursor reaches this position, events are delivered one at a time, because one of them was refused.
     pub(super) one_by_one_until: Position,
-    /// Failed attempts at the first event of the queue.
     pub attempts: u32,
     /// Time of the first failed attempt, unix milliseconds; 0 after a success.
     pub failing_since_ms: u64,

@@ -39,7 +39,7 @@ pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
     let page =
         block_on(tx.range(KeyRange::prefix([]), RangeOptions::first(usize::MAX).snapshot())).expect("a page");
     assert!(!page.more);
-    // Of usage a broker has so many, whatever was done.
+    // The number of usage rows of a broker does not depend on what it did.
     let is_usage = |key: &[u8]| key.windows(4).any(|part| part == b"\x01yw\0" || part == b"\x01yl\0");
     page.items.into_iter().filter(|row| !is_usage(&row.key)).collect()
 }

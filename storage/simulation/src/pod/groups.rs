@@ -32,6 +32,7 @@ impl Pod {
         let pod = self.name.as_bytes();
         let claimed = self
             .read(async |tx| {
+                // A planted fault, which the checks must find: reads without a claim.
                 if self.plant == Some(Plant::Claims) {
                     let progress = streams::progress(tx, group.broker, group.stream).await?;
                     let sources = [Source { stream: group.stream, since: 0 }];
@@ -104,6 +105,7 @@ impl Pod {
         self.claims.borrow_mut().insert((group.broker, group.stream), claims);
     }
 
+    /// Takes some claimed messages into the session of a member, so that the group need not redeliver them.
     async fn keep_some(&self, group: &Group) -> Done {
         let key = (group.broker, group.stream);
         let some: Vec<Position> = {

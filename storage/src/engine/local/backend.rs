@@ -14,9 +14,13 @@ pub(crate) struct Write {
 
 pub(crate) enum Readiness {
     Ready,
+    /// Tables are written: groups wait.
     Behind,
+    /// Little disk space: only transactions that make room are accepted.
     Low(StoreError),
+    /// No disk space: nothing is accepted.
     Refuse(StoreError),
+    /// An earlier write failed: the backend must recover first.
     Failed(StoreError),
 }
 

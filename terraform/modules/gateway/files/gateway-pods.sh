@@ -1,6 +1,6 @@
 #!/bin/bash
 # Writes pods.yaml anew when edge machines have come or gone. Without an answer the old list stays: Envoy's own
-# health checks keep dead pods out.
+# health checks keep dead pods out. A timer runs it; PODS_TAGS, PODS_PORTS and GATEWAY_DIR are in the environment of its unit.
 set -euo pipefail
 
 list=$RUNTIME_DIRECTORY/pods
@@ -14,6 +14,7 @@ if [ ${#pods[@]} = 0 ]; then
     echo "no edge machine runs; the list of pods stays as it is" >&2
     exit 1
 fi
+# Nothing to do while the list is the same and Envoy has it.
 [ "${pods[*]}" != "$(cat "$list" 2>/dev/null)" ] || [ ! -e "$GATEWAY_DIR/pods.yaml" ] || exit 0
 # The folder is Envoy's: root would follow a link that stands in a file's place there.
 setpriv --reuid=envoy --regid=envoy --init-groups /usr/local/lib/millrace/gateway.sh pods "${pods[@]}"

@@ -1,3 +1,5 @@
+// The resource millrace_access: authentication and rules of a broker.
+
 package provider
 
 import (
@@ -41,7 +43,7 @@ var access = kind[accessModel]{
 	name:     "access",
 	importID: []string{"broker"},
 	schema: schema.Schema{
-		Description: "How a broker lets clients in, and the rules of all of them. Each broker has one; deleting it sets the defaults.",
+		Description: "How clients of a broker authenticate, and the rules for all of them. Each broker has one; deleting it sets the defaults.",
 		Attributes: map[string]schema.Attribute{
 			"broker":    brokerKey(),
 			"anonymous": flag("Clients without user name and certificate may connect.", false),
@@ -52,7 +54,7 @@ var access = kind[accessModel]{
 				api.Off, api.Accepted, api.Required, api.Additional),
 			"webhook": schema.SingleNestedAttribute{
 				Optional:    true,
-				Description: "A service of yours that is asked about clients that no other method has let in.",
+				Description: "A service of yours, which is asked about clients that no other method has authenticated.",
 				Attributes: map[string]schema.Attribute{
 					"url":         urlAttribute("Where the service is asked, by POST."),
 					"signing_key": secretText("Signs the body (HMAC-SHA-256). The API never shows it, so a change elsewhere is not noticed."),

@@ -1,3 +1,5 @@
+// Errors of the API that no attribute causes, such as a server that cannot be reached: what a person can do.
+
 package provider
 
 import (

@@ -1,3 +1,5 @@
+// Shapes of attributes that several resources have.
+
 package provider
 
 import (
@@ -20,8 +22,6 @@ import (
 
 	"millrace/terraform/provider/internal/api"
 )
-
-// Shapes of attributes that several resources have.
 
 // key is part of what a thing is called: a change makes a new one.
 func key(description string, validators ...validator.String) schema.StringAttribute {

@@ -1,3 +1,5 @@
+// The resource millrace_broker: name, limits and suspension of a broker.
+
 package provider
 
 import (
@@ -68,13 +70,13 @@ var broker = kind[brokerModel]{
 			"name": computed("Name in the region, the first part of the host name. The server chooses it."),
 			"display_name": schema.StringAttribute{
 				Required:    true,
-				Description: "What people call it.",
+				Description: "Name for people.",
 				Validators:  []validator.String{stringvalidator.UTF8LengthBetween(1, 100)},
 			},
 			"suspended": flag("Nobody may connect.", false),
 			"limits": schema.SingleNestedAttribute{
 				Optional:    true,
-				Description: "What the broker and its clients may use. A limit that is left out is the server's own.",
+				Description: "Limits of the broker and of each client. A limit that is left out is the server's own.",
 				Attributes: map[string]schema.Attribute{
 					"broker": schema.SingleNestedAttribute{
 						Optional:    true,
@@ -113,7 +115,7 @@ var broker = kind[brokerModel]{
 					"region":      schema.StringAttribute{Computed: true, Description: "Name of the region."},
 					"host":        schema.StringAttribute{Computed: true, Description: "Host name or address, and server name (SNI)."},
 					"ca_pem":      schema.StringAttribute{Computed: true, Description: "Authority that devices must trust; null: a public one."},
-					"user_prefix": schema.StringAttribute{Computed: true, Description: "What user names must begin with; null: nothing."},
+					"user_prefix": schema.StringAttribute{Computed: true, Description: "Prefix of user names; null: no prefix."},
 					"mqtt":        endpointAttribute("MQTT over TCP, without TLS."),
 					"mqtts":       endpointAttribute("MQTT over TLS."),
 					"ws":          endpointAttribute("MQTT over WebSocket, without TLS."),

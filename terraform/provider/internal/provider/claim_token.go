@@ -1,3 +1,5 @@
+// The resource millrace_claim_token, which devices exchange for a credential.
+
 package provider
 
 import (

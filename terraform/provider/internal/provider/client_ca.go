@@ -1,3 +1,5 @@
+// The resource millrace_client_ca: an authority whose certificates a broker accepts, and its revoked ones.
+
 package provider
 
 import (

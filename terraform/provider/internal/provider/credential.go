@@ -1,3 +1,5 @@
+// The resource millrace_credential: a user of a broker. Its secret is in the state, because the API shows it once.
+
 package provider
 
 import (
@@ -109,6 +111,7 @@ var credential = kind[credentialModel]{
 		if plan.Enabled.ValueBool() {
 			return etag, nil
 		}
+		// The API makes credentials enabled. If this change fails, the state keeps the credential, and the next apply replaces it.
 		if etag, err = changeCredential(ctx, client, plan, etag); err != nil {
 			return "", partialError{err}
 		}

@@ -1,3 +1,5 @@
+// The data sources, which read objects that Terraform does not manage: a broker, and the regions.
+
 package provider
 
 import (
@@ -67,7 +69,7 @@ var brokerSource = data[brokerData]{
 		Description: "A broker that is made elsewhere, and where its devices connect.",
 		Attributes: map[string]schema.Attribute{
 			"name":         schema.StringAttribute{Required: true, Description: "Name of the broker in the region."},
-			"display_name": schema.StringAttribute{Computed: true, Description: "What people call it."},
+			"display_name": schema.StringAttribute{Computed: true, Description: "Name for people."},
 			"suspended":    schema.BoolAttribute{Computed: true, Description: "Nobody may connect."},
 			"is_over_cap":  schema.BoolAttribute{Computed: true, Description: "A spend cap was reached that stops the broker."},
 			"endpoints": schema.ObjectAttribute{

@@ -1,3 +1,5 @@
+// The resource millrace_group: rules that several users share.
+
 package provider
 
 import (

@@ -1,3 +1,5 @@
+// The resource millrace_jwt_issuer: an issuer whose tokens a broker accepts as passwords.
+
 package provider
 
 import (
@@ -68,7 +70,7 @@ var jwtIssuers = partResource(partKind[jwtIssuerModel]{
 			},
 			"key": schema.SingleNestedAttribute{
 				Required:    true,
-				Description: "What signatures are checked with.",
+				Description: "Key that verifies the tokens' signatures.",
 				Validators:  []validator.Object{keyOfItsKind{}},
 				Attributes: map[string]schema.Attribute{
 					"kind": schema.StringAttribute{
@@ -91,7 +93,7 @@ var jwtIssuers = partResource(partKind[jwtIssuerModel]{
 			"audience": textList("One of these must be in aud; anything when it is empty."),
 			"claims": schema.SingleNestedAttribute{
 				Optional:    true,
-				Description: "What the claims of its tokens are called.",
+				Description: "Names of the claims in its tokens.",
 				Attributes: map[string]schema.Attribute{
 					"user": schema.StringAttribute{
 						Optional: true, Computed: true,

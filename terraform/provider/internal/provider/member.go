@@ -1,3 +1,5 @@
+// The resource millrace_member: a person of the organisation, invited first if necessary.
+
 package provider
 
 import (
@@ -30,7 +32,7 @@ var member = kind[memberModel]{
 	name:     "member",
 	importID: []string{"email"},
 	schema: schema.Schema{
-		Description: "A person of the organisation. Who is no member yet is invited; an invitation is open for 7 days, then a plan makes another one.",
+		Description: "A person of the organisation. A person who is no member yet is invited; an invitation is open for 7 days, then a plan makes another one.",
 		Attributes: map[string]schema.Attribute{
 			"email": key("E-mail address, in lower case, by which the person signs in.",
 				stringvalidator.UTF8LengthAtMost(254),

@@ -1,3 +1,6 @@
+// Resources of a broker that differ only in their settings: this file has their operations, group.go, client_ca.go, jwt_issuer.go
+// and webhook.go have their settings.
+
 package provider
 
 import (
@@ -9,7 +12,7 @@ import (
 	"millrace/terraform/provider/internal/api"
 )
 
-// partKind is a kind of which a broker has several by name, each put as a whole: groups, client CAs, issuers, webhooks.
+// partKind is a kind of resource that a broker has several of by name, each written as a whole (PUT).
 type partKind[M any] struct {
 	name             string
 	schema           schema.Schema
@@ -17,7 +20,7 @@ type partKind[M any] struct {
 	at               func(*M) (broker, name types.String)
 	// settings is the body of the request. state is nil for a new one.
 	settings func(plan, state *M) (any, error)
-	// shown reads the thing into the state.
+	// shown returns where the response is decoded to, and a function that copies it into the state afterwards.
 	shown func(state *M) (into any, then func() error)
 }
 

@@ -1,3 +1,5 @@
+// Finds the attribute to show an error of the API at.
+
 package provider
 
 import (

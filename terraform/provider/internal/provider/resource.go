@@ -1,3 +1,5 @@
+// All resources share this file: create, read, update, delete and import, on top of the functions that a kind has of its own.
+
 package provider
 
 import (

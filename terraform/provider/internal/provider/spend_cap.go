@@ -1,3 +1,5 @@
+// The resource millrace_spend_cap: the most that a month may cost.
+
 package provider
 
 import (
@@ -29,7 +31,7 @@ var spendCap = kind[spendCapModel]{
 	name:     "spend_cap",
 	importID: []string{"broker"},
 	schema: schema.Schema{
-		Description: "What a broker, or the whole organisation, may cost in a month (UTC).",
+		Description: "The most that a broker, or the whole organisation, may cost in a month (UTC).",
 		Attributes: map[string]schema.Attribute{
 			"broker": schema.StringAttribute{
 				Optional:      true,

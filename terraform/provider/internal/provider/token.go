@@ -1,3 +1,5 @@
+// The resource millrace_token: an API token of the organisation.
+
 package provider
 
 import (
@@ -37,7 +39,7 @@ var token = kind[tokenModel]{
 			"scopes": schema.SetAttribute{
 				Required:    true,
 				ElementType: types.StringType,
-				Description: "What may be done with it: no more than the token of the provider may.",
+				Description: "Its permissions: no more than those of the provider's own token.",
 				Validators: []validator.Set{
 					setvalidator.SizeAtLeast(1),
 					setvalidator.ValueStringsAre(oneOf(
@@ -55,7 +57,7 @@ var token = kind[tokenModel]{
 			"secret": schema.StringAttribute{
 				Computed:      true,
 				Sensitive:     true,
-				Description:   "What programs send. Null after an import.",
+				Description:   "The text that programs send. Null after an import.",
 				PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 		},

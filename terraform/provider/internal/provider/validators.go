@@ -1,3 +1,5 @@
+// Checks of attributes that a plan can make without the server.
+
 package provider
 
 import (

@@ -1,3 +1,5 @@
+// The resource millrace_webhook: a service that gets events of a broker.
+
 package provider
 
 import (
@@ -24,7 +26,7 @@ type webhookModel struct {
 var webhooks = partResource(partKind[webhookModel]{
 	name: "webhook",
 	schema: schema.Schema{
-		Description: "A service of yours that is told by POST what happens at a broker.",
+		Description: "A service of yours, which gets events of a broker by POST.",
 		Attributes: map[string]schema.Attribute{
 			"broker": brokerKey(),
 			"name":   nameKey(),
@@ -32,7 +34,7 @@ var webhooks = partResource(partKind[webhookModel]{
 			"events": schema.SetAttribute{
 				Required:    true,
 				ElementType: types.StringType,
-				Description: "What is told: connect, disconnect, message, limit_reached.",
+				Description: "Events to send: connect, disconnect, message, limit_reached.",
 				Validators: []validator.Set{
 					setvalidator.SizeAtLeast(1),
 					setvalidator.ValueStringsAre(oneOf(api.Connect, api.Disconnect, api.Message, api.LimitReached)),

@@ -205,7 +205,6 @@ fn a_token_says_client_id_and_rules() {
     assert_eq!(verify(issuer, &token(&said), NOW_S), Err(TokenRefusal::Claim("dev".into())));
 }
 
-/// A key set with keys of these ids, and tokens that name one and are signed with it.
 #[test]
 fn keys_are_found_by_their_id_and_replaced() {
     let make = |id: &str| {
@@ -244,6 +243,7 @@ fn keys_are_found_by_their_id_and_replaced() {
 
 #[test]
 fn a_key_set_has_only_keys_that_we_use() {
+    // A secret, an RSA key of 24 bits, another curve, no point of the curve, a key for encryption, another algorithm.
     for jwk in [
         json!({ "kty": "oct", "k": "AAAA" }),
         json!({ "kty": "RSA", "n": "AQAB", "e": "AQAB" }),

@@ -7,7 +7,10 @@ import { Page, TitleScope } from '../../ui/Page'
 import { Empty, Loaded } from '../../ui/State'
 import classes from './frame.module.css'
 
-/** Around each page of a broker: it is loaded, and what stops it is said. */
+/**
+ * Around each page of a broker: loads the broker, and says what stops it (suspended, spend cap, deleted). `key` makes the page
+ * anew for another broker, so that no state of the former one stays.
+ */
 export function BrokerFrame() {
   const { broker } = useParams({ from: '/signed-in/b/$broker' })
   const query = useQuery(brokerQuery(broker))

@@ -217,7 +217,7 @@ function List({ found: { filters, incomplete }, messages, topic, time, onOpen }:
     <Panel
       isFlush
       title="Stored messages"
-      lead="The latest first. A message leaves the store when the only session of its filter has acknowledged it, when it expires, or at a limit of the queue. Messages of a filter that several sessions share stay longer. What leaves while this page is open stays in the list, with the reason."
+      lead="The latest first. A message leaves the store when the only session of its filter has acknowledged it, when it expires, or at a limit of the queue. Messages of a filter that several sessions share stay longer. A message that leaves while this page is open stays in the list, with the reason."
     >
       <Rows
         label="Stored messages"

@@ -51,7 +51,10 @@ export function Settings() {
 
 type Changes = Partial<Pick<Broker, 'display_name' | 'limits'>>
 
-/** Changes the broker as a form has read it. */
+/**
+ * Changes the broker as a form has read it in `before`. If another tab or person has changed the same fields since, the change is
+ * refused, and the form asks whether it `overwrites` theirs.
+ */
 function useChange() {
   const { path } = useBroker()
   const client = useQueryClient()
@@ -160,7 +163,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
                       min={0}
                       value={limitOf(limits, scope, name) ?? ''}
                       onChange={(value) => set(scope, name, value)}
-                      error={wrong[`limits.${scope}.${name}`] ?? wrong[`${scope}.${name}`]}
+                      error={wrong[`limits.${scope}.${name}`]}
                     />
                   ))}
                 </Stack>

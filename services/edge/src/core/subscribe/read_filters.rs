@@ -37,7 +37,6 @@ impl Unread {
     }
 }
 
-/// The filters of a SUBSCRIBE.
 //= [MQTT-3.8.4-5] v5
 //= [MQTT-3.8.4-4] v3.1.1
 // As if each filter came in a packet of its own: the last occurrence of a filter replaces the others.
@@ -132,7 +131,6 @@ impl FiltersToEnd {
         self.unread.is_empty()
     }
 
-    /// Returns the work.
     pub(super) fn read_more(&mut self) -> u64 {
         let before = self.filters.len();
         let mut packet = UnsubscribeFilters::from_validated(self.unread.rest());

@@ -77,7 +77,6 @@ pub(super) fn key(write: &IdWrite) -> (u16, u8) {
 }
 
 impl Core {
-    /// The questions without an answer.
     pub(super) fn unanswered(&self) -> String {
         format!("{:?}", self.asked)
     }
@@ -134,7 +133,6 @@ impl Core {
         }
     }
 
-    /// A barrier from time to time.
     fn mark(&mut self, turn: &Turn<'_>) {
         if turn.world.micros() >= self.mark_us {
             self.mark_us = turn.world.micros() + turn.world.random(0..4_000_000);
@@ -330,7 +328,6 @@ pub(super) fn session_key(turn: &Turn<'_>, client: &str, epoch: u64) -> SessionK
     SessionKey { broker: turn.broker.clone(), client: client.into(), epoch }
 }
 
-/// Where a message stands in its stream.
 pub(super) fn place_of(message: &Message) -> Position {
     Position(message.place().expect("a message of a page has its position"))
 }

@@ -48,7 +48,6 @@ pub(super) enum Fate {
         survives: bool,
     },
     Refused(Refusal),
-    /// The answer takes long.
     Late {
         ms: u64,
     },

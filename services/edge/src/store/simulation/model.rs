@@ -163,7 +163,6 @@ impl Model {
         }
     }
 
-    /// The server has granted a filter.
     pub(super) fn granted(&mut self, session: &mut Session, filter: &str) {
         let at = self.tick();
         session.filters.entry(filter.into()).or_insert(at);

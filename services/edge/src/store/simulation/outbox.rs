@@ -51,7 +51,6 @@ impl Outbox {
         self.waiting.len()
     }
 
-    /// The store has a row under this packet id.
     pub(super) fn has_row(&mut self, id: u16) {
         self.last_id = self.last_id.max(id);
         self.stored.insert(id);

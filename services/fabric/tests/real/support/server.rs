@@ -13,8 +13,8 @@ use tempfile::TempDir;
 /// The version that is tested, `v1.2.3`.
 const VERSION: &str = include_str!("../../../nats-server.version");
 
-/// Whether nats-server is there; installs it where this workspace builds if it can. Says so,
-/// whatever the test harness hides, if it is not.
+/// Whether nats-server can run. Installs it into the target folder if necessary; without it, a line
+/// with SKIPPED goes to stderr past the test harness, which would hide it.
 pub(crate) fn is_installed() -> bool {
     program().is_some()
 }

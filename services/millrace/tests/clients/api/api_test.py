@@ -32,9 +32,9 @@ SCOPES = [
 MESSAGES = ["messages:read", "messages:write"]
 # They end the run's own session.
 OWN_END = ["sign_out", "delete_account"]
-# What a wrong request may be answered with: 412 and 428 too, for its If-Match is looked at first.
+# Allowed answers to a wrong request: also 412 and 428, because the server checks If-Match first.
 REFUSED = [400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 428, 429]
-# What the others need is removed by these, so they come last.
+# These remove objects that the others need, so they come last.
 LAST = ["delete_broker", "delete_organisation", "delete_token", "remove_member", "change_member"]
 # Paths that have runs of their own.
 PARTS = ["/credentials|/access", "/groups|/webhooks", "/jwt-issuers", "/client-cas", "/sessions|/retained", "/clients|/bans"]

@@ -88,7 +88,6 @@ impl Client {
         number
     }
 
-    /// From here on it finishes what it has begun.
     pub(in crate::store::simulation) fn finish(&mut self) {
         self.is_ending = true;
         self.again_us = 0;

@@ -12,7 +12,7 @@ use crate::jobs::Write;
 use crate::webhooks::Kind;
 
 impl Core {
-    pub(super) fn tell_connect(&mut self, slot: u32, broker: &Arc<Broker>, present: bool) {
+    pub(super) fn queue_connect_event(&mut self, slot: u32, broker: &Arc<Broker>, present: bool) {
         if !broker.streams.has_hooks() {
             return;
         }
@@ -24,11 +24,11 @@ impl Core {
         let forwarded = connection.origin.as_ref().and_then(|origin| origin.address);
         let address = forwarded.or_else(|| connection.stream.peer_addr().ok());
         data["address"] = address.map(|address| address.to_string()).into();
-        self.tell(broker, Kind::Connect, &data);
+        self.queue_event(broker, Kind::Connect, &data);
     }
 
     /// Called before the session is detached.
-    pub(super) fn tell_disconnect(&mut self, slot: u32, ended: Ended) {
+    pub(super) fn queue_disconnect_event(&mut self, slot: u32, ended: Ended) {
         let session = self.connections[slot as usize].session;
         let broker = self.sessions[session as usize].broker.clone();
         if !broker.streams.has_hooks() {
@@ -39,7 +39,7 @@ impl Core {
         if let Ended::Error(code) = ended {
             data["reason_code"] = code.0.into();
         }
-        self.tell(&broker, Kind::Disconnect, &data);
+        self.queue_event(&broker, Kind::Disconnect, &data);
     }
 
     fn who_is(&self, slot: u32) -> Value {
@@ -48,7 +48,7 @@ impl Core {
         json!({ "client_id": &**session.client_id(), "user": connection.who.user() })
     }
 
-    pub(super) fn tell(&mut self, broker: &Arc<Broker>, kind: Kind, data: &Value) {
+    pub(super) fn queue_event(&mut self, broker: &Arc<Broker>, kind: Kind, data: &Value) {
         let routes = self.routes.get(broker, kind.topic());
         if routes.stored.hooks.is_empty() {
             return;
