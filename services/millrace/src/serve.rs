@@ -28,6 +28,8 @@ use crate::{http, inspect, logs, panics, pods};
 /// Interval of the log line with the number of clients left during a drain.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 
+/// Files for which [`reserve_files`] makes room: 8 bytes each.
+const FILES_RESERVED: u64 = 65_536;
 /// Time to close the store, after drain and grace.
 const STOP_SPARE: Duration = Duration::from_secs(30);
 
@@ -302,10 +304,24 @@ fn signals() -> std::io::Result<Signals> {
 /// limit.
 fn raise_open_files() {
     match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(open_files_max) => info!(open_files_max, "the limit of open files, which bounds the connections"),
+        Ok(open_files_max) => {
+            reserve_files(open_files_max);
+            info!(open_files_max, "the limit of open files, which bounds the connections");
+        }
         Err(error) => {
             warn!(%error, "the limit of open files cannot be raised, and bounds the connections: raise it outside (ulimit -n, LimitNOFILE)");
         }
+    }
+}
+
+/// Makes the kernel's table of this process's files large at once. When it grows later, the call that needs a file waits up
+/// to 20 ms (`synchronize_rcu`), because other threads may read the table: an event loop would stand still that long.
+fn reserve_files(open_files_max: u64) {
+    let last = open_files_max.min(FILES_RESERVED).saturating_sub(1);
+    let reserved =
+        rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), i32::try_from(last).unwrap_or(i32::MAX));
+    if let Err(error) = reserved {
+        tracing::debug!(%error, "the table of open files grows as it is needed");
     }
 }
 

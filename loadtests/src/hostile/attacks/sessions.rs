@@ -65,6 +65,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         resume_storm,
     )
     .wanted(STORED),
+    Attack::account(
+        "leave-in-flight",
+        "a session with 1,000 deep filters and 1,000 unacknowledged messages that unsubscribes and leaves, four times",
+        leave_in_flight,
+    )
+    .wanted(STORED)
+    .short(),
 ];
 
 fn will_topic(ring: &Ring<'_>) -> Outcome<()> {
@@ -269,6 +276,31 @@ fn receive_maximum_1(ring: &Ring<'_>) -> Outcome<()> {
         }
     }
     ring.note(format!("{} subscribers, {taken} messages taken", clients.len()));
+    Ok(())
+}
+
+/// The server must find out which of the messages in flight are in no stream of the session any more.
+fn leave_in_flight(ring: &Ring<'_>) -> Outcome<()> {
+    let prefix = "p/".repeat(100);
+    let filters: Vec<String> = (1..1_000).map(|number| format!("{prefix}{number}")).collect();
+    let (mut publisher, mut granted) = (ring.client("publisher")?, 0);
+    for round in 0..4 {
+        let mut leaver = ring.client_with(&ring.connect(&format!("leaver-{round}")).persistent(60))?;
+        granted += leaver.subscribe(&["p/#"], 1);
+        granted += filters.chunks(250).map(|some| leaver.subscribe(some, 1)).sum::<usize>();
+        publish_acknowledged(&mut publisher, &format!("{prefix}y"), 1_000, 10);
+        if round > 0 {
+            let id = leaver.next_id();
+            leaver.send(&packets::unsubscribe(id, &filters[..if round == 1 { 1 } else { filters.len() }]));
+            leaver.wait_for(packets::UNSUBACK, 20.0);
+        }
+        if round == 3 {
+            leaver.send(&[0xE0, 0]);
+        }
+        drop(leaver);
+        clock::pause_ms(300);
+    }
+    ring.note(format!("{granted} filters granted"));
     Ok(())
 }
 

@@ -41,7 +41,7 @@ impl Control {
                 Ok(0) => {}
                 Ok(keys) => info!(keys, "erased data of deleted brokers"),
                 Err(error) => {
-                    warn!(%error, "deleted brokers could not be erased; the next round tries again")
+                    warn!(%error, "deleted brokers could not be erased; the next round tries again");
                 }
             }
         }

@@ -4,6 +4,8 @@
 //! So a crash in between repeats the packet with the same id, never the message with another one. From the client, an
 //! id is stored with its message, and forgotten before PUBCOMP leaves, because then the client may use the id again.
 
+use std::collections::HashSet;
+
 use millrace_layers::Position;
 use millrace_mqtt::{PacketId, ReasonCode};
 use millrace_session::InFlight;
@@ -45,6 +47,8 @@ impl Core {
         };
         let (cursor, acknowledged) = persistent.progress(self.following.handed_over, local.session.entries());
         let skipped_ids = local.session.has_skipped_ids();
+        let new: HashSet<PacketId> = reserved.iter().map(|(id, _)| *id).collect();
+        persistent.ids.retain(|(known, _)| !new.contains(known));
         let job = || Reserve { cursor, acknowledged: acknowledged.clone(), ..Reserve::default() };
         let mut jobs = vec![job()];
         let mut bytes = 0;
@@ -61,7 +65,6 @@ impl Core {
             let stream = StoredGroup::stream_of(entry.shared).map(|stream| (broker, stream));
             job.taken.extend(stream.zip(place));
             entry.replay |= entry.shared != 0;
-            persistent.ids.retain(|(known, _)| *known != id);
             persistent.ids.push((id, place));
             let row = inflight::encode(&InFlight::Published(entry), skipped_ids, &self.process.clock);
             bytes += row.len();

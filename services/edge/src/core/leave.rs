@@ -1,17 +1,20 @@
 //! Persistent sessions: their acknowledgements are stored from time to time, and everything when their connection
 //! ends. After that they take no memory.
 
+use std::collections::HashSet;
+
 use millrace_layers::Positions;
-use millrace_mqtt::{PacketId, QoS, ReasonCode, topic};
-use millrace_session::{Entry, InFlight, Seconds};
+use millrace_mqtt::{PacketId, QoS, ReasonCode};
+use millrace_session::{Entry, InFlight, Message, Seconds};
 
 use super::connection::NONE;
 use super::persistent::PersistentSession;
 use super::timers::Due;
-use super::{Core, Ended};
+use super::{Core, Ended, work};
 use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
 use crate::jobs::{Checkpoint, Detach, Purge, Write};
+use crate::store::WHOLE_BYTES_MAX;
 
 /// Acknowledgements after which a session's progress is stored.
 const ACKNOWLEDGED_MAX: u32 = 500;
@@ -137,7 +140,9 @@ impl Core {
             InFlight::Released(_) | InFlight::Unsent(_) => true,
         };
         let mut in_flight: Vec<_> = in_flight.into_iter().filter(|(_, in_flight)| stays(in_flight)).collect();
-        mark_whole(&mut in_flight, local.persistent.as_deref());
+        let work = work::SINGLE_COPY * in_flight.len() as u64
+            + mark_whole(&mut in_flight, local.persistent.as_deref());
+        self.work.spend(work);
         let mut standing = standing(&in_flight, local.persistent.as_deref());
         standing.extend(begun);
         standing.sort_unstable();
@@ -167,24 +172,32 @@ impl Core {
 }
 
 /// Marks the messages that no stream of the session has any more. Their rows in the store must have the whole message.
-fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) {
-    let is_found = |topic: &str| {
-        let mut filters = persistent.into_iter().flat_map(PersistentSession::filters);
-        filters.any(|filter| topic::matches(filter, topic))
+/// So do the rows of messages whose streams take too long to find, as far as a session may store whole messages.
+/// Returns the work.
+fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) -> u64 {
+    let mut streams = persistent.and_then(PersistentSession::streams_left);
+    let mut unknown_bytes = 0;
+    let mut is_found = |message: &Message| match &mut streams {
+        Some(streams) => streams.matches(message.topic()).unwrap_or_else(|| {
+            unknown_bytes += message.size();
+            message.place().is_some() && unknown_bytes > WHOLE_BYTES_MAX / 2
+        }),
+        None => persistent.is_some(),
     };
     for (_, in_flight) in in_flight {
         if let InFlight::Published(entry) = in_flight {
             let is_orphan = persistent.is_some_and(|persistent| persistent.is_orphan(&entry.message));
-            entry.replay |= entry.shared != 0 || is_orphan || !is_found(entry.message.topic());
+            entry.replay |= entry.shared != 0 || is_orphan || !is_found(&entry.message);
         }
     }
+    streams.map_or(0, |streams| streams.work())
 }
 
 /// Packet ids of reserved messages, which are in the store already, whole.
 fn standing(in_flight: &[(PacketId, InFlight)], persistent: Option<&PersistentSession>) -> Vec<u16> {
-    let is_known = |id: &PacketId| {
-        persistent.is_some_and(|persistent| persistent.ids.iter().any(|(known, _)| known == id))
-    };
+    let known: HashSet<PacketId> =
+        persistent.iter().flat_map(|persistent| &persistent.ids).map(|(id, _)| *id).collect();
+    let is_known = |id: &PacketId| known.contains(id);
     let is_whole = |entry: &Entry| {
         let in_no_stream = entry.message.is_placed() && entry.message.place().is_none();
         entry.qos == QoS::ExactlyOnce && (entry.shared != 0 || in_no_stream)

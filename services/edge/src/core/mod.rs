@@ -27,6 +27,7 @@ mod fair;
 mod fanout;
 mod feed;
 mod files;
+mod filter_set;
 mod homes;
 mod ids;
 mod input;

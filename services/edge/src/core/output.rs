@@ -81,7 +81,7 @@ impl Core {
             }
             if let Some(mut outbound) = connection.outbound.take() {
                 let websocket = connection.is_websocket();
-                self.work.spend(work::SYSTEM_CALL);
+                self.work.spend(work::SEND);
                 let mut tapped =
                     if connection.is_traced() { self.tracing.tapped.get_mut(&slot) } else { None };
                 if let Some(tapped) = &mut tapped {

@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use millrace_layers::streams::{Source, StreamId};
 use millrace_layers::{Position, Positions};
-use millrace_mqtt::{PacketId, QoS, topic};
+use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{Entry, Message};
 
 use super::committed::LiveCopies;
 use super::feed::{Feed, Held, ReadState, Take, Way};
+use super::filter_set::FilterSet;
 use super::limits;
 use super::unanswered::Unanswered;
 use crate::jobs::{PendingSubscribe, open_places};
@@ -50,6 +51,8 @@ pub(super) struct PersistentSession {
     read: Position,
     /// Messages, by address, that were in flight or queued when their subscription ended. The session may have no stream with them.
     orphans: HashMap<usize, Arc<Message>>,
+    /// Whether a subscription has ended or was refused on this connection. Its stream may have the only copy of messages in flight.
+    pub(super) has_ended_filters: bool,
     /// Packet ids in the store, with the positions of their messages.
     pub(super) ids: Vec<(PacketId, Option<Position>)>,
     /// Filters whose retained messages are due, see [`super::replays_due`].
@@ -83,6 +86,7 @@ impl PersistentSession {
             held_bytes: 0,
             read: Position::MIN,
             orphans: HashMap::new(),
+            has_ended_filters: false,
             ids: Vec::new(),
             due: HashSet::default(),
             acknowledged: 0,
@@ -293,41 +297,62 @@ impl PersistentSession {
 
     /// A live session reads again until a barrier is passed, because the store may have messages from
     /// before its first live copy.
-    pub(super) fn add_source(&mut self, added: FilterSource, handed_over: Position) {
-        self.remove_source(&added.filter);
-        self.sources.push(added);
+    /// Returns whether any stream is new to the session.
+    pub(super) fn add_sources(&mut self, added: Vec<FilterSource>, handed_over: Position) -> bool {
+        let mut new: HashMap<Box<str>, Source, foldhash::fast::RandomState> =
+            added.iter().map(|added| (added.filter.clone(), added.source)).collect();
+        self.sources.retain(|known| match new.get(&known.filter) {
+            Some(source) if *source == known.source => {
+                new.remove(&known.filter);
+                true
+            }
+            Some(_) => false,
+            None => true,
+        });
+        if new.is_empty() {
+            return false;
+        }
+        self.sources.extend(added.into_iter().filter(|added| new.remove(&added.filter).is_some()));
         self.sources_version += 1;
         if self.is_live() {
             let through = self.base(handed_over);
             self.feed = Feed::Reading(ReadState { at_end: true, ..ReadState::new(through, Way::Far) });
         }
+        true
     }
 
-    pub(super) fn has_source(&self, filter: &str, source: Source) -> bool {
-        self.sources.iter().any(|known| &*known.filter == filter && known.source == source)
-    }
-
-    pub(super) fn remove_source(&mut self, filter: &str) {
-        self.sources.retain(|known| &*known.filter != filter);
-        self.sources_version += 1;
-    }
-
+    /// Ends the streams of these filters. Returns the work of finding the messages that may have no stream any more.
     /// `open`: messages that the client has not acknowledged.
-    pub(super) fn end_sources<'e>(&mut self, ended: &[Box<str>], open: impl Iterator<Item = &'e Entry>) {
-        let is_known = |filter: &&str| self.filters().any(|known| known == *filter);
-        let known: Vec<&str> = ended.iter().map(|filter| &**filter).filter(is_known).collect();
+    pub(super) fn end_sources<'e>(
+        &mut self,
+        ended: &[Box<str>],
+        open: impl Iterator<Item = &'e Entry>,
+    ) -> u64 {
+        let ended: HashSet<&str, foldhash::fast::RandomState> =
+            ended.iter().map(|filter| &**filter).collect();
+        let mut known = FilterSet::new(self.filters().filter(|filter| ended.contains(filter)));
         let open = open.map(|entry| &entry.message).chain(self.held.iter().map(|held| &held.message));
+        // When it takes too long to find out, the end of the connection looks at the filters that are left.
         let is_orphan = |message: &&Arc<Message>| {
             self.orphans.contains_key(&Arc::as_ptr(message).addr())
-                || known.iter().any(|filter| topic::matches(filter, message.topic()))
+                || known.matches(message.topic()).unwrap_or(false)
         };
         let orphans = open.filter(is_orphan);
         self.orphans = orphans.map(|message| (Arc::as_ptr(message).addr(), message.clone())).collect();
-        ended.iter().for_each(|filter| self.remove_source(filter));
+        self.has_ended_filters |= !ended.is_empty();
+        self.sources.retain(|known| !ended.contains(&*known.filter));
+        self.sources_version += 1;
+        known.work()
     }
 
     pub(super) fn is_orphan(&self, message: &Arc<Message>) -> bool {
         self.orphans.contains_key(&Arc::as_ptr(message).addr())
+    }
+
+    /// The filters of the streams that must have the messages in flight. `None` while no subscription has ended: then each
+    /// message is in one of them.
+    pub(super) fn streams_left(&self) -> Option<FilterSet> {
+        self.has_ended_filters.then(|| FilterSet::new(self.filters()))
     }
 
     pub(super) fn source(&self, number: usize) -> Option<&FilterSource> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrace_session::Message;
 
-use super::Core;
+use super::{Core, work};
 use crate::broker::{Broker, retained_size};
 use crate::memory::Pressure;
 use crate::quota::Limit;
@@ -36,6 +36,8 @@ impl Core {
 
     /// Returns the receivers of the message, see [`Broker::retain`].
     pub(super) fn retain(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) -> Arc<Routes> {
+        let levels = 1 + message.topic().bytes().filter(|byte| *byte == b'/').count();
+        self.spend(work::RETAINED_LEVEL * levels as u64);
         let subscriptions = broker.retain(message);
         self.routes.get_at(broker, message.topic(), &subscriptions)
     }

@@ -26,7 +26,7 @@ use self::room::Room;
 use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
-use super::persistent::FilterSource;
+use super::persistent::{FilterSource, PersistentSession};
 use super::replay::{self};
 use super::resume::{routed, subscription_of};
 use super::work::{self, Task};
@@ -241,7 +241,7 @@ impl LocalSession {
         handed_over: Position,
     ) -> bool {
         let Some(persistent) = &mut self.persistent else { return false };
-        let mut is_more = false;
+        let mut sources = Vec::new();
         for (filter, Subscribed { stream, since, .. }) in durable {
             let is_read = stream != NO_STREAM && !filter.starts_with("$share/");
             // The subscription may have ended meanwhile.
@@ -249,12 +249,9 @@ impl LocalSession {
             let (Some(subscription), Some(parsed)) = (subscription, Filter::parse(&filter)) else { continue };
             self.broker.router.subscribe(parsed, routed(target, subscription, true));
             let source = Source { stream, since };
-            if !persistent.has_source(&filter, source) {
-                persistent.add_source(FilterSource { filter, source }, handed_over);
-                is_more = true;
-            }
+            sources.push(FilterSource { filter, source });
         }
-        is_more
+        persistent.add_sources(sources, handed_over)
     }
 }
 
@@ -609,6 +606,7 @@ impl Core {
         if !ended.is_empty() {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
+        persistent.has_ended_filters |= !(ended.is_empty() && go_back.is_empty());
         persistent.unanswered.push(pending);
         let is_more = local.add_sources(target, durable, self.following.handed_over);
         let session = local.key();
@@ -636,11 +634,13 @@ impl Core {
     fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
         let local = &mut self.sessions[target.slot as usize];
         let broker = local.broker.clone();
+        let own = local.persistent.as_deref().filter(|_| !go_back.is_empty());
+        let stored: HashSet<&str, foldhash::fast::RandomState> =
+            own.into_iter().flat_map(PersistentSession::filters).collect();
         for (filter, former) in go_back {
             let Some(parsed) = Filter::parse(filter) else { continue };
             if let Some(former) = former {
-                let persistent = local.persistent.as_deref();
-                let is_stored = persistent.is_some_and(|own| own.filters().any(|known| *known == **filter));
+                let is_stored = stored.contains(&**filter);
                 local.session.subscribe(filter, *former);
                 broker.router.subscribe(parsed, routed(target, former, is_stored));
             } else {
@@ -751,7 +751,7 @@ impl Core {
                 **reason == ReasonCode::SUCCESS || unknown <= SUBSCRIPTIONS_MAX
             });
             let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
-            persistent.end_sources(&filters, local.session.entries());
+            self.work.spend(persistent.end_sources(&filters, local.session.entries()));
             filters.iter().for_each(|filter| persistent.unanswered_by_store.end(filter));
             let session = local.key();
             let unsubscribe = jobs::Unsubscribe::new(session, target, filters, packet_id, reasons);

@@ -24,18 +24,19 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::routes::NODE_WORK;
 
-/// Work that reading may cause in one turn, about 3 ms.
-pub(super) const TURN: u64 = 30_000;
+/// Work that reading may cause in one turn, about 1 ms. Others wait for the rest of a turn and for the next one, whose end
+/// sends their messages.
+pub(super) const TURN: u64 = 10_000;
 /// Work that one connection may cause before others are read.
 pub(super) const SHARE: u64 = 5_000;
 /// Work that delivering one message or run may cause before other work goes on.
 pub(super) const SLICE: u64 = 5_000;
 /// Adding or removing a subscription, with its check, besides the levels of its filter.
-pub(super) const FILTER: u64 = 15;
+pub(super) const FILTER: u64 = 20;
 /// Finding, copying or making one level of that filter in the trie.
-const LEVEL: u64 = 3;
+pub(super) const LEVEL: u64 = 3;
 /// Work of the filters that one packet adds or removes in one turn.
-pub(super) const FILTERS: u64 = 12_500;
+pub(super) const FILTERS: u64 = 10_000;
 /// Decoding a packet, or a WebSocket control frame, and its fixed cost.
 pub(super) const PACKET: u64 = 4;
 /// Appending a message to one receiver's outbound buffer.
@@ -50,6 +51,10 @@ pub(super) const CHECKED_BYTES: usize = 16;
 /// Levels of filters that are compared for one unit, to find the one that matches a topic.
 pub(super) const COMPARED_LEVELS: usize = 4;
 pub(super) const SYSTEM_CALL: u64 = 20;
+/// Writing to a socket. The kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
+pub(super) const SEND: u64 = 60;
+/// Setting or removing a level of a retained message's topic: a copy of the path in the tree.
+pub(super) const RETAINED_LEVEL: u64 = 6;
 pub(super) const ACCEPT: u64 = 100;
 pub(super) const HANDSHAKE: u64 = 3_000;
 pub(super) const END: u64 = 100;

@@ -355,11 +355,11 @@ fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
             return None;
         }
         let row = inflight::encode(in_flight, detach.skipped_ids, clock);
-        if matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.place().is_none())
-        {
+        let is_whole = matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.place().is_none());
+        if is_whole {
             whole += row.len();
         }
-        (whole <= WHOLE_BYTES_MAX).then_some((id.get(), row))
+        (!is_whole || whole <= WHOLE_BYTES_MAX).then_some((id.get(), row))
     };
     detach.in_flight.iter().filter_map(row).collect()
 }
