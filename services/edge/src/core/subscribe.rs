@@ -33,7 +33,7 @@ use super::{Core, Ended, LocalSession, parts};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 use crate::jobs;
-use crate::jobs::replay::Replay;
+use crate::jobs::replay::{Replay, left_out};
 use crate::jobs::{Job, PendingSubscribe, SessionKey, Write};
 use crate::quota::Limit;
 
@@ -827,6 +827,7 @@ fn add(
             filter: filter.filter.into(),
             qos: options.qos,
             identifier,
+            left_out: left_out(local.session.client_id(), options),
             retained: None,
             pages: Arc::default(),
         });
