@@ -548,7 +548,7 @@ impl Core {
         if subscribe.pending.goes_back {
             return self.went_back(subscribe, subscribed);
         }
-        let jobs::Subscribe { filters, mut pending, .. } = subscribe;
+        let jobs::Subscribe { filters, shared: in_memory, mut pending, .. } = subscribe;
         let broker = local.broker.clone();
         let shared: Vec<Box<str>> =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
@@ -575,12 +575,7 @@ impl Core {
                 }
                 return self.answer_subscribe(slot, &pending);
             }
-            let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
-            for filter in
-                local.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
-            {
-                self.join(&broker, &filter);
-            }
+            in_memory.iter().for_each(|filter| self.join(&broker, filter));
             return self.answer_subscribe(slot, &pending);
         };
         let was_live = persistent.is_live();
