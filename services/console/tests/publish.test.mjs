@@ -94,6 +94,15 @@ test('a mistake in a property is named, and nothing is sent', async () => {
   await tab.getByText('Enter whole seconds').waitFor({ state: 'detached' })
 })
 
+test('a message that is larger than the server accepts is refused with the limit, and the page stays connected', async () => {
+  const tab = await openLive()
+  await field(tab, 'Payload').fill('x'.repeat(1_100_000))
+  await tab.getByRole('button', { name: 'Publish', exact: true }).click()
+  await tab.getByText('the server accepts packets of at most 1,048,576 bytes').waitFor()
+  await tab.getByText(/Connected as console-/).waitFor()
+  await field(tab, 'Payload').fill('how warm?')
+})
+
 test('the form is as it was at the next visit, can be cleared, and a sign-out removes it', async () => {
   const tab = await openLive()
   assert.equal(await field(tab, 'Topic').inputValue(), 'plant/1/ask')

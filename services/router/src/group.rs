@@ -61,7 +61,12 @@ impl ShareGroup {
     //= [MQTT-4.8.2-3] v5
     // The receiver has the member's own QoS.
     pub fn pick(&self) -> Option<Receiver> {
-        self.pick_online(|_| true).or_else(|| self.take_turn(&self.offline, |_| true))
+        self.pick_if(|_| true)
+    }
+
+    /// As [`Self::pick`], among the members for which `may` is true.
+    pub fn pick_if(&self, may: impl Fn(Target) -> bool) -> Option<Receiver> {
+        self.pick_online(&may).or_else(|| self.take_turn(&self.offline, &may))
     }
 
     pub fn pick_online(&self, may: impl Fn(Target) -> bool) -> Option<Receiver> {

@@ -29,6 +29,7 @@ pub struct Message {
     body: Box<[u8]>,
     properties_len: u32,
     expires_at: Seconds,
+    publisher: u64,
     qos: QoS,
     retain: bool,
     /// Unset until the store's writer decides.
@@ -92,6 +93,7 @@ impl Message {
             body,
             properties_len,
             expires_at,
+            publisher: 0,
             qos,
             retain,
             stored: OnceLock::new(),
@@ -112,6 +114,7 @@ impl Message {
             body: self.body.clone(),
             properties_len: self.properties_len,
             expires_at: self.expires_at.saturating_add(now).min(NEVER - 1),
+            publisher: self.publisher,
             qos: self.qos,
             retain: self.retain,
             stored: OnceLock::new(),
@@ -134,6 +137,18 @@ impl Message {
         let mut message = Self::new(topic, qos, retain, properties, payload, 0);
         message.expires_at = expires_at.unwrap_or(NEVER);
         message
+    }
+
+    /// Names the publisher of a message that No Local may apply to when its connection has ended: a retained message, or a will.
+    #[must_use]
+    pub fn published_by(mut self, publisher: u64) -> Self {
+        self.publisher = publisher;
+        self
+    }
+
+    /// The number of the publisher's client identifier; 0: not named.
+    pub fn publisher(&self) -> u64 {
+        self.publisher
     }
 
     #[must_use]

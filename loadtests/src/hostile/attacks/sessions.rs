@@ -3,10 +3,12 @@
 //! [`Wanted`] ([`STORED`] lets the store keep its caches). An attack that is `short()` also belongs to
 //! the quick run of CI, one that is `alone()` does not run beside others in a soak.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::Attack;
 use crate::clock;
 use crate::failure::Outcome;
-use crate::hostile::client::Client;
+use crate::hostile::client::{ANSWER_S, Client};
 use crate::hostile::packets::{self, Connect, PUBACK, PUBLISH, PUBREC, Publish, Will};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::FRIENDLY;
@@ -44,6 +46,14 @@ pub(super) const ATTACKS: &[Attack] = &[
         "sessions-en-masse",
         "3,000 sessions with the longest expiry and 20 filters each",
         sessions_en_masse,
+    )
+    .wanted(STORED)
+    .alone(),
+    // Longer than the minute between two removals of what ended sessions leave in the store.
+    Attack::account(
+        "sessions-dropped",
+        "four threads that make sessions with three streams each and let them expire after a second, for 90 s",
+        sessions_dropped,
     )
     .wanted(STORED)
     .alone(),
@@ -140,14 +150,14 @@ fn takeover_loop(ring: &Ring<'_>) -> Outcome<()> {
     let until_ns = clock::now_ns() + clock::seconds_ns(if ring.short { 1.5 } else { 4.0 });
     let will = Will { topic: "taken".into(), payload: b"x".to_vec(), qos: 1, ..Will::default() };
     let connect = ring.connect("contested").persistent(120).will(will).bytes();
-    let times = std::sync::atomic::AtomicUsize::new(0);
+    let times = AtomicUsize::new(0);
     ring.crowd(8, |number| {
         while clock::now_ns() < until_ns {
             let Ok(stream) = ring.stranger(number) else { return };
             let mut client = Client::new(stream);
             client.send(&connect);
             if client.wait_for(packets::CONNACK, 2.0).is_some() {
-                times.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                times.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
@@ -200,7 +210,7 @@ pub(super) fn publish_acknowledged(
 fn sessions_en_masse(ring: &Ring<'_>) -> Outcome<()> {
     let before_kb = ring.server.memory().rss_kb;
     let until_ns = clock::now_ns() + clock::seconds_ns(20.0);
-    let made = std::sync::atomic::AtomicUsize::new(0);
+    let made = AtomicUsize::new(0);
     ring.crowd(4, |thread| {
         for number in (thread..3_000).step_by(4).take_while(|_| clock::now_ns() < until_ns) {
             let connect = ring.connect(&format!("session-{number}")).persistent(u32::MAX - 1);
@@ -208,10 +218,7 @@ fn sessions_en_masse(ring: &Ring<'_>) -> Outcome<()> {
                 continue;
             };
             let filters: Vec<String> = (0..20).map(|filter| format!("s/{number}/{filter}/+")).collect();
-            made.fetch_add(
-                usize::from(client.subscribe(&filters, 1) == 20),
-                std::sync::atomic::Ordering::Relaxed,
-            );
+            made.fetch_add(usize::from(client.subscribe(&filters, 1) == 20), Ordering::Relaxed);
             client.send(&packets::DISCONNECT_NORMALLY);
         }
     });
@@ -223,6 +230,56 @@ fn sessions_en_masse(ring: &Ring<'_>) -> Outcome<()> {
         held_kb * 1024 / made.max(1) as u64
     ));
     Ok(())
+}
+
+/// Another broker's client subscribes all the while.
+fn sessions_dropped(ring: &Ring<'_>) -> Outcome<()> {
+    let until_ns = clock::now_ns() + clock::seconds_ns(if ring.short { 5.0 } else { 90.0 });
+    let friend = Connect::new(FRIENDLY, "subscriber").persistent(3_600);
+    let mut friend = Client::connect(Ring::address(9_004), ring.server.mqtt, &friend)?;
+    let dropped = AtomicUsize::new(0);
+    let (waits_ms, unanswered) = std::thread::scope(|scope| {
+        let friend = scope.spawn(|| subscribe_again(&mut friend, until_ns));
+        ring.crowd(4, |thread| {
+            for number in (thread..).step_by(4).take_while(|_| clock::now_ns() < until_ns) {
+                let connect = ring.connect(&format!("drops-{number}")).persistent(1);
+                let Ok(mut client) = Client::connect(Ring::address(number), ring.server.mqtt, &connect)
+                else {
+                    continue;
+                };
+                let filters: Vec<String> = (0..3).map(|filter| format!("d/{number}/{filter}")).collect();
+                dropped.fetch_add(usize::from(client.subscribe(&filters, 1) == 3), Ordering::Relaxed);
+                client.send(&packets::DISCONNECT_NORMALLY);
+            }
+        });
+        friend.join().unwrap_or_default()
+    });
+    let worst_ms = waits_ms.iter().copied().fold(0.0, f64::max);
+    ring.note(format!("{} sessions dropped, {} SUBACKs", dropped.into_inner(), waits_ms.len()));
+    ring.at_most("wait for a SUBACK of another broker", worst_ms, 1_000.0, "ms");
+    ring.at_most("SUBSCRIBEs of another broker without an answer", unanswered as f64, 0.0, "");
+    Ok(())
+}
+
+/// Subscribes to a stream of its own and ends it again. Returns the waits for SUBACK, in
+/// milliseconds, and the number of SUBSCRIBEs that were not granted.
+fn subscribe_again(client: &mut Client, until_ns: u64) -> (Vec<f64>, usize) {
+    let (mut waits_ms, mut unanswered) = (Vec::new(), 0);
+    let mut number = 0;
+    while clock::now_ns() < until_ns {
+        number += 1;
+        let filter = [format!("own/{}", number % 100)];
+        let begun_ns = clock::now_ns();
+        match client.subscribe(&filter, 1) {
+            1 => waits_ms.push((clock::now_ns() - begun_ns) as f64 / 1e6),
+            _ => unanswered += 1,
+        }
+        let id = client.next_id();
+        client.send(&packets::unsubscribe(id, &filter));
+        client.wait_for(packets::UNSUBACK, ANSWER_S);
+        clock::pause_ms(20);
+    }
+    (waits_ms, unanswered)
 }
 
 fn qos2_unreleased(ring: &Ring<'_>) -> Outcome<()> {

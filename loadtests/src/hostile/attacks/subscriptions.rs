@@ -61,6 +61,12 @@ pub(super) const ATTACKS: &[Attack] = &[
         many_filters,
     ),
     Attack::account(
+        "shared-filters-dropped",
+        "a client with 90,000 shared subscriptions leaves, three times",
+        shared_filters_dropped,
+    )
+    .short(),
+    Attack::account(
         "filter-memory",
         "40,000 filters of 4,000 bytes to a server that may take 64 MiB for filters",
         filter_memory,
@@ -170,6 +176,19 @@ fn many_filters(ring: &Ring<'_>) -> Outcome<()> {
         client.wait_for(packets::UNSUBACK, 20.0);
     }
     ring.note(format!("{granted} filters granted"));
+    Ok(())
+}
+
+fn shared_filters_dropped(ring: &Ring<'_>) -> Outcome<()> {
+    let count = ring.size(90_000, 30_000);
+    let filters: Vec<String> = (0..count).map(|number| format!("$share/g/s/{number}/x")).collect();
+    for _ in 0..3 {
+        let mut member = ring.client("member")?;
+        let granted: usize = filters.chunks(10_000).map(|some| member.subscribe(some, 1)).sum();
+        ring.note(format!("{granted} filters granted"));
+        drop(member);
+        clock::pause_ms(500);
+    }
     Ok(())
 }
 

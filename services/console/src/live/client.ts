@@ -56,6 +56,7 @@ const REASONS: Record<number, string> = {
   137: 'the server is busy',
   138: 'banned',
   143: 'the topic filter is not valid',
+  149: 'the packet is larger than the server accepts',
   151: 'a quota is used up',
   159: 'too many connections a second',
 }
@@ -72,6 +73,10 @@ export class LiveClient {
   #listeners = new Set<() => void>()
   #filters = new Map<string, 0 | 1 | 2>()
   #published: Published | undefined
+  /** The largest packet that the server accepts, bytes. */
+  #packetBytesMax = Number.POSITIVE_INFINITY
+  /** Why the server ended the last connection, if it said so. */
+  #saidAtEnd: string | undefined
 
   status = () => this.#status
 
@@ -108,7 +113,9 @@ export class LiveClient {
 
   #listen(client: MqttClient, clientId: string, open: () => void) {
     let why = 'The connection was closed.'
-    client.on('connect', () => {
+    client.on('connect', ({ properties }) => {
+      this.#saidAtEnd = undefined
+      this.#packetBytesMax = properties?.maximumPacketSize ?? Number.POSITIVE_INFINITY
       this.#set({ kind: 'connected', clientId })
       for (const [filter, qos] of this.#filters) this.#subscribe(filter, qos)
     })
@@ -123,6 +130,11 @@ export class LiveClient {
         typeof code === 'number'
           ? `The broker refuses this page: ${REASONS[code] ?? `reason code ${code}`}.`
           : 'The WebSocket listener does not answer.'
+    })
+    client.on('disconnect', ({ reasonCode }) => {
+      const code = reasonCode ?? 0
+      why = `The server ended the connection: ${REASONS[code] ?? `reason code ${code}`}.`
+      if (client === this.#client) this.#saidAtEnd = why
     })
     client.on('close', () => {
       if (client === this.#client) this.#lost(why, open)
@@ -174,12 +186,18 @@ export class LiveClient {
   ): Promise<number> {
     const client = this.#client
     if (!client?.connected) throw new Error('The page is not connected.')
+    const bytes = new TextEncoder().encode(topic).length + payload.length
+    if (bytes > this.#packetBytesMax) {
+      throw new Error(
+        `The message is too large: the server accepts packets of at most ${this.#packetBytesMax.toLocaleString('en-US')} bytes.`,
+      )
+    }
     const sentAt = performance.now()
     this.#published = { topic, payload, sentAt, onReceived }
     // The library keeps a message without an acknowledgement for a connection that this page never makes.
     const lost = new Promise<never>((_, reject) => {
       client.once('close', () =>
-        reject(new Error('The connection was lost. The server may have the message.')),
+        reject(new Error(this.#saidAtEnd ?? 'The connection was lost. The server may have the message.')),
       )
     })
     // The library writes each property that is there, also an undefined one.

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 
 use millrace_mqtt::ReasonCode;
 use millrace_mqtt::topic::Filter;
-use millrace_session::{Message, Seconds, Session, SessionWill};
+use millrace_session::{Entry, Message, Seconds, Session, SessionWill};
 
 use self::due::keep_alive_deadline;
 use super::connection::{NONE, Request, State, Who};
 use super::timers::Due;
+use super::work::Removal;
 use super::{Core, Ended, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
@@ -315,39 +316,33 @@ impl Core {
         let local = self.sessions.remove(session as usize);
         self.directory.remove(local.hash, session);
         let broker = local.broker;
+        let mut filters = Vec::new();
         if local.is_claimed {
             self.end_claim(HomeClaim::of_session(broker.home.clone(), local.hash));
         }
         if local.session.subscriptions_len() > 0 {
-            // Removed before the messages are passed on, because a shared subscription must not pick this member
-            // again.
             let (shared, plain): (Vec<&str>, Vec<&str>) = (local.session.subscriptions())
                 .map(|(filter, _)| filter)
                 .partition(|filter| filter.starts_with("$share/"));
-            broker.router.edit(|edit| {
-                for filter in shared.iter().filter_map(|text| Filter::parse(text)) {
-                    edit.unsubscribe(filter, target);
-                }
-            });
-            self.announce_members(&broker, shared);
-            self.remove_routes(&broker, target, &plain);
+            filters = self.remove_routes(&broker, target, &[shared, plain].concat());
         }
         let (left, settled) = local.session.into_legacy();
         self.note_settled(broker.id, settled);
-        for entry in left {
-            if !self.give_back(&broker, &entry.message, entry.shared) {
-                self.pass_on(&broker, &entry.message, entry.shared);
-            }
-        }
+        // After its filters, because a shared subscription must not pick this member again.
+        self.pass_on_left(Removal { broker, target, filters, left: left.into() });
     }
 
     fn pass_on_waiting(&mut self, session: u32) {
         let waiting = self.sessions[session as usize].session.take_shared();
         let broker = self.sessions[session as usize].broker.clone();
         for entry in waiting {
-            if !self.give_back(&broker, &entry.message, entry.shared) {
-                self.pass_on(&broker, &entry.message, entry.shared);
-            }
+            self.give_back_or_pass_on(&broker, &entry);
+        }
+    }
+
+    pub(super) fn give_back_or_pass_on(&mut self, broker: &Arc<Broker>, entry: &Entry) {
+        if !self.give_back(broker, &entry.message, entry.shared) {
+            self.pass_on(broker, &entry.message, entry.shared);
         }
     }
 

@@ -19,6 +19,7 @@ use crate::broker::{Broker, is_broker_name};
 use crate::clock::Millis;
 use crate::config::DEFAULT_BROKER;
 use crate::connection_id::ConnectionId;
+use crate::encoding::record;
 use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
 use crate::incidents::{Kind, Note};
@@ -346,7 +347,7 @@ impl Core {
             // Made at second 0, because its expiry interval begins when it is published.
             let message =
                 Message::new(will.topic.into(), will.qos, will.retain, will.properties, will.payload, 0);
-            (Arc::new(message), delay_s.unwrap_or(0))
+            (Arc::new(message.published_by(record::publisher(&client_id))), delay_s.unwrap_or(0))
         });
         Some(Request {
             broker: broker.clone(),

@@ -9,15 +9,16 @@
 //! the session reads, and takes no copies until it has read to the end.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use millrace_layers::Position;
-use millrace_router::Target;
+use millrace_router::{Receiver, Target};
 use millrace_session::{Delivery, Seconds};
 
-use super::Core;
-use super::deliver::Publisher;
+use super::deliver::{Publisher, local_session};
 use super::limits;
 use super::resume::WAITING_LOW;
+use super::{Core, work};
 use crate::deliveries::Committed;
 
 /// A session reads at most this long after it took a copy, seconds.
@@ -58,6 +59,8 @@ pub(super) struct Following {
     pub(super) handed_over: Position,
     /// Sessions with acknowledgements that are not written to the store yet.
     pub(super) unsaved: Vec<Target>,
+    /// Sessions of the last `unsaved` that are still to be saved.
+    pub(super) saving: Vec<Target>,
     /// When sessions that follow streams last looked for messages that no pod announced.
     pub(super) looked_around_at: Seconds,
     /// Sessions that took copies of committed messages, and since when.
@@ -66,68 +69,96 @@ pub(super) struct Following {
 
 impl Following {
     pub(super) fn new(handed_over: Position) -> Self {
-        Self { handed_over, unsaved: Vec::new(), looked_around_at: 0, unread: VecDeque::new() }
+        Self {
+            handed_over,
+            unsaved: Vec::new(),
+            saving: Vec::new(),
+            looked_around_at: 0,
+            unread: VecDeque::new(),
+        }
     }
 }
 
 impl Core {
-    /// Delivers a committed message to this core's sessions, or makes them read it.
-    pub(super) fn committed(&mut self, committed: &Committed) {
-        let Committed { routes, message, sender, .. } = committed;
+    pub(super) fn committed(&mut self, committed: &Arc<Committed>) {
+        let routes = &committed.routes;
+        let waits = self.unfinished.commits.delays(routes.broker.id, Publisher::NOBODY);
+        let next = if waits { 0 } else { self.deliver_committed(committed, 0) };
+        if next < routes.receivers(self.index).len() {
+            self.put_off_committed(committed, next);
+        }
+    }
+
+    /// Delivers a committed message to the sessions of this core from receiver `start` on, as far as one slice of work allows. Returns
+    /// the index of the next receiver.
+    pub(super) fn deliver_committed(&mut self, committed: &Committed, start: usize) -> usize {
+        let Committed { routes, message, .. } = committed;
         let (began, mut taken) = (self.trace_began(message), 0);
-        for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.is_persistent()) {
-            let slot = receiver.target.slot;
-            let Some(local) = self.sessions.get_mut(slot as usize) else { continue };
-            if local.generation != receiver.target.generation {
-                continue;
-            }
-            let waiting = local.session.waiting();
-            let Some(persistent) = local.persistent.as_deref_mut() else { continue };
-            let is_known = persistent.live_copies.announced == 0;
-            let region = self.process.region.as_ref();
-            if !is_known
-                && region.is_none_or(|region| {
-                    region.have_confirmed(&routes.broker, persistent.live_copies.announced)
-                })
-            {
-                // The session reads what was committed before all pods knew its filters.
-                persistent.live_copies.announced = 0;
-            }
-            // Options of single subscriptions are applied when the message is read.
-            let is_plain = !receiver.no_local && (local.new_subscriptions.is_none() || !message.retain());
-            let place = message.place().map(Position);
-            let takes = is_known
-                && persistent.live_copies.meet(*sender)
-                && is_plain
-                && waiting <= WAITING_LOW
-                && place.is_some_and(|place| persistent.is_next(place))
-                && persistent.live_copies.taken < limits::UNREAD_COPIES_MAX;
-            if !takes {
-                let is_read = is_known && place.is_some_and(|place| persistent.has_read(place));
-                if !is_read && persistent.grow() {
-                    self.read_on(slot);
-                }
-                continue;
-            }
-            taken += 1;
-            persistent.live_copies.taken += 1;
-            if persistent.live_copies.taken == 1 {
-                self.following.unread.push_back((self.now, receiver.target));
-            }
-            let delivery = Delivery {
-                message,
-                qos: message.qos().min(receiver.qos),
-                retain: receiver.retain_as_published && message.retain(),
-                replay: false,
-                maybe_sent: false,
-                shared: 0,
-                identifiers: &receiver.identifiers,
-            };
-            self.deliver_to(slot, delivery, Publisher::NOBODY);
+        let end = self.work.spent() + work::SLICE;
+        let receivers = routes.receivers(self.index);
+        let mut next = start;
+        while let Some(receiver) = receivers.get(next)
+            && self.work.spent() < end
+        {
+            next += 1;
+            self.spend(work::SEEN);
+            taken += usize::from(receiver.is_persistent() && self.deliver_copy(committed, receiver));
         }
         if taken > 0 {
             self.trace_delivered(began, &routes.broker, message, taken);
         }
+        next
+    }
+
+    /// Delivers a copy to a session and returns true, or makes the session read the message.
+    fn deliver_copy(&mut self, committed: &Committed, receiver: &Receiver) -> bool {
+        let Committed { routes, message, sender, .. } = committed;
+        let slot = receiver.target.slot;
+        let Some(local) = local_session(&mut self.sessions, receiver) else { return false };
+        let waiting = local.session.waiting();
+        let Some(persistent) = local.persistent.as_deref_mut() else { return false };
+        let is_known = persistent.live_copies.announced == 0;
+        let region = self.process.region.as_ref();
+        if !is_known
+            && region
+                .is_none_or(|region| region.have_confirmed(&routes.broker, persistent.live_copies.announced))
+        {
+            // The session reads what was committed before all pods knew its filters.
+            persistent.live_copies.announced = 0;
+        }
+        // Options of single subscriptions are applied when the message is read.
+        let is_plain = !receiver.no_local && (local.new_subscriptions.is_none() || !message.retain());
+        let place = message.place().map(Position);
+        let takes = is_known
+            && persistent.live_copies.meet(*sender)
+            && is_plain
+            && waiting <= WAITING_LOW
+            && place.is_some_and(|place| persistent.is_next(place))
+            && persistent.live_copies.taken < limits::UNREAD_COPIES_MAX;
+        if !takes {
+            let is_read = is_known && place.is_some_and(|place| persistent.has_read(place));
+            if !is_read && persistent.grow() {
+                self.read_on(slot);
+            }
+            return false;
+        }
+        persistent.live_copies.taken += 1;
+        if persistent.live_copies.taken == 1 {
+            self.following.unread.push_back((self.now, receiver.target));
+        }
+        let delivery = Delivery {
+            message,
+            qos: message.qos().min(receiver.qos),
+            retain: receiver.retain_as_published && message.retain(),
+            replay: false,
+            maybe_sent: false,
+            shared: 0,
+            identifiers: &receiver.identifiers,
+        };
+        self.spend(work::SINGLE_COPY);
+        self.spend_bytes(message.size());
+        self.deliver_to(slot, delivery, Publisher::NOBODY);
+        true
     }
 
     /// Makes sessions that took copies `READ_AFTER_S` ago read them.

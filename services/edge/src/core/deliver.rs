@@ -17,6 +17,7 @@ use super::{Core, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::elsewhere::ELSEWHERE;
+use crate::encoding::record;
 use crate::mailbox::Mail;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
@@ -125,7 +126,7 @@ impl Core {
     ) {
         let Some(local) = local_session(&mut self.sessions, receiver) else { return };
         //= [MQTT-3.8.3-3] v5
-        if receiver.no_local && is_publisher(local, from.id, &self.connections) {
+        if receiver.no_local && (is_own(local, message) || is_publisher(local, from.id, &self.connections)) {
             return;
         }
         if let Some(new) = &mut local.new_subscriptions
@@ -300,6 +301,11 @@ pub(super) fn local_session<'s>(
     sessions
         .get_mut(receiver.target.slot as usize)
         .filter(|local| local.generation == receiver.target.generation)
+}
+
+/// Only retained messages and wills name their publisher.
+fn is_own(local: &LocalSession, message: &Message) -> bool {
+    message.publisher() != 0 && message.publisher() == record::publisher(local.session.client_id())
 }
 
 fn is_publisher(

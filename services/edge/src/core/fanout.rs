@@ -12,11 +12,15 @@ use super::connection::Paused;
 use super::deliver::Publisher;
 use super::fair::FairQueue;
 use super::limits;
+use super::work::Unfinished;
 use super::{Core, work};
 use crate::connection_id::ConnectionId;
+use crate::deliveries::Committed;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
 use crate::routes::Routes;
+
+const COMMITTED_BYTES: usize = 256;
 
 pub(super) enum Copies {
     /// QoS 0 messages of one publisher to one topic.
@@ -27,6 +31,7 @@ pub(super) enum Copies {
         received_us: u32,
     },
     One(Arc<Message>),
+    Committed(Arc<Committed>),
 }
 
 impl Copies {
@@ -34,6 +39,7 @@ impl Copies {
         match self {
             Self::Run { bytes, .. } => bytes.len(),
             Self::One(message) => message.size(),
+            Self::Committed(committed) => COMMITTED_BYTES + committed.message.size(),
         }
     }
 }
@@ -100,6 +106,15 @@ impl Fanouts {
         self.ready.push(key.0, key);
     }
 
+    /// Drops all but the last fan-out of a key. Returns whether there were others.
+    fn keep_last(&mut self, key: Key) -> bool {
+        let Some(own) = self.of.get_mut(&key) else { return false };
+        let dropped = own.drain(..own.len().saturating_sub(1));
+        let bytes: usize = dropped.map(|fanout| fanout.copies.size()).sum();
+        self.bytes -= bytes;
+        bytes > 0
+    }
+
     /// Returns true if it was the last fan-out of its publisher.
     fn finish(&mut self, key: Key) -> bool {
         if self.of.get(&key).is_some_and(|own| !own.is_empty()) {
@@ -147,19 +162,36 @@ impl Core {
         }
     }
 
+    /// Puts off the receivers of a committed message from `next` on to a later turn. While too many bytes wait, the broker's sessions
+    /// read the store instead.
+    pub(super) fn put_off_committed(&mut self, committed: &Arc<Committed>, next: usize) {
+        let (routes, copies) = (committed.routes.clone(), Copies::Committed(committed.clone()));
+        let key = (routes.broker.id, None);
+        let commits = &mut self.unfinished.commits;
+        commits.push(Fanout { routes, copies, publisher: Publisher::NOBODY, next });
+        if commits.bytes > limits::REMOTE_BYTES_MAX && commits.keep_last(key) {
+            self.look_around(Some(key.0));
+        }
+    }
+
     /// Continues unfinished fan-outs, one slice for each broker in turn.
     pub(super) fn fan_out(&mut self) {
+        self.hand_out(|unfinished| &mut unfinished.fanouts);
+        self.hand_out(|unfinished| &mut unfinished.commits);
+    }
+
+    fn hand_out(&mut self, queue: fn(&mut Unfinished) -> &mut Fanouts) {
         let end = self.work.spent().max(work::TURN / 2) + work::TURN / 2;
         while self.work.spent() < end
-            && let Some((key, mut fanout)) = self.unfinished.fanouts.pop()
+            && let Some((key, mut fanout)) = queue(&mut self.unfinished).pop()
         {
             let began = self.begin_work(|_| key.0);
             fanout.next = self.deliver_slice(&fanout);
             self.flush_overfull();
             self.end_work(began);
             if fanout.next < fanout.routes.receivers(self.index).len() {
-                self.unfinished.fanouts.give_back(key, fanout);
-            } else if self.unfinished.fanouts.finish(key)
+                queue(&mut self.unfinished).give_back(key, fanout);
+            } else if queue(&mut self.unfinished).finish(key)
                 && let Some(id) = key.1
             {
                 self.go_on_after_fanout(id);
@@ -178,6 +210,7 @@ impl Core {
                 next
             }
             Copies::One(message) => self.deliver_from(routes, message, *publisher, *next),
+            Copies::Committed(committed) => self.deliver_committed(committed, *next),
         }
     }
 

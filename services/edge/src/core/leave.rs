@@ -40,7 +40,13 @@ impl Core {
     }
 
     pub(super) fn save_all(&mut self) {
-        for target in std::mem::take(&mut self.following.unsaved) {
+        if self.following.saving.is_empty() {
+            self.following.saving = std::mem::take(&mut self.following.unsaved);
+        }
+        let end = self.work.spent() + work::SLICE;
+        while self.work.spent() < end
+            && let Some(target) = self.following.saving.pop()
+        {
             let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
             if local.generation != target.generation {
                 continue;
@@ -50,12 +56,17 @@ impl Core {
                 persistent.acknowledged = 0;
             }
         }
+        if !self.following.saving.is_empty() {
+            self.unfinished.due.push_back(Due::Checkpoints);
+        }
     }
 
     fn save(&mut self, session: u32) {
         let (target, replayed) = (self.target_of(session), self.take_replayed(session));
         let local = &mut self.sessions[session as usize];
         let Some(persistent) = &mut local.persistent else { return };
+        let open = local.session.entries().count();
+        self.work.spend(work::CHECKPOINT + open as u64);
         let (cursor, acknowledged) = persistent.progress(self.following.handed_over, local.session.entries());
         let mut completed = Vec::new();
         persistent.ids.retain(|(id, place)| {

@@ -254,8 +254,7 @@ impl Core {
             self.submit_jobs();
             self.drop_claims();
             self.count_turn();
-            let is_done = self.connections.is_empty() && self.store_jobs.queue.is_empty();
-            if self.stopping && (is_done || self.now_ms >= give_up_at) {
+            if self.stopping && (self.is_done() || self.now_ms >= give_up_at) {
                 return self.submit(self.store_jobs.queue.len());
             }
         }
@@ -321,7 +320,7 @@ impl Core {
             timeout = timeout.min(at.saturating_sub(self.now_ms));
         }
         let has_waiting = self.work.has_waiting()
-            || !self.unfinished.fanouts.is_empty()
+            || self.unfinished.has_fanouts()
             || self.unfinished.replays.is_ready()
             || !self.unfinished.due.is_empty()
             || self.listeners.has_more()

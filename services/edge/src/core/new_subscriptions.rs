@@ -38,6 +38,7 @@ pub(super) struct NewSubscriptions {
 struct Replayed {
     filter: Box<str>,
     pages: Arc<RetainedPages>,
+    left_out: u64,
     until: Seconds,
 }
 
@@ -68,8 +69,9 @@ impl NewSubscriptions {
         // Filters of one SUBSCRIBE share their pages, so the first of them that matches is searched alone.
         let mut searched: Option<&Arc<RetainedPages>> = None;
         replayed.any(|replayed| {
+            let is_left_out = replayed.left_out != 0 && replayed.left_out == message.publisher();
             let is_new = searched.is_none_or(|pages| !Arc::ptr_eq(pages, &replayed.pages));
-            if !is_new || !is_for(&replayed.filter) {
+            if is_left_out || !is_new || !is_for(&replayed.filter) {
                 return false;
             }
             searched = Some(&replayed.pages);
@@ -95,8 +97,8 @@ impl NewSubscriptions {
             if self.replayed.len() == limits::REPLAYED_FILTERS_MAX {
                 self.replayed.pop_front();
             }
-            let (filter, pages) = (replay.filter.clone(), replay.pages.clone());
-            self.replayed.push_back(Replayed { filter, pages, until: now + LATE_S });
+            let (filter, pages, left_out) = (replay.filter.clone(), replay.pages.clone(), replay.left_out);
+            self.replayed.push_back(Replayed { filter, pages, left_out, until: now + LATE_S });
         }
     }
 
@@ -136,7 +138,7 @@ mod tests {
             read.push(0, next, Position::end_of(*version));
         }
         let (filter, qos, pages) = ("a/+".into(), QoS::AtMostOnce, Arc::new(read));
-        Replay { filter, qos, identifier: 0, retained: None, pages }
+        Replay { filter, qos, identifier: 0, left_out: 0, retained: None, pages }
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Core {
             }
             let framed = match framed {
                 Ok(framed) => framed?,
-                Err(error) => return self.unframed(slot, error, packet_size_max),
+                Err(error) => return self.unframed(slot, error),
             };
             let version = self.connections[slot as usize].protocol.decoding_version();
             let packet = match decode(framed.first, framed.body, version) {
@@ -153,10 +153,9 @@ impl Core {
     }
 
     /// Ends a connection whose bytes are no packet, or one that is too large.
-    fn unframed(&mut self, slot: u32, error: DecodeError, packet_size_max: u32) -> Option<Rest> {
-        let is_tenants = packet_size_max < self.process.limits.packet_size_max;
+    fn unframed(&mut self, slot: u32, error: DecodeError) -> Option<Rest> {
         let is_client = self.connections[slot as usize].session != NONE;
-        if is_tenants && is_client && matches!(error, DecodeError::TooLarge { .. }) {
+        if is_client && matches!(error, DecodeError::TooLarge { .. }) {
             self.reached(slot, Limit::ClientPacket);
         }
         self.undecodable(slot, error, None)

@@ -71,7 +71,7 @@ impl Core {
             self.meter(&routes.broker).received.add(Amount::of(size), 1);
             return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
         }
-        let message = self.message_of(&routes, publish, traced.as_deref());
+        let message = self.message_of(slot, &routes, publish, traced.as_deref());
         let mut retains = publish.retain;
         if retains && !self.may_retain(&routes.broker, &message) {
             let version = self.connections[slot as usize].protocol.version();
@@ -128,9 +128,9 @@ impl Core {
         let is_behind = is_behind_refused || connection.uncommitted > 0;
         let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || is_behind;
         connection.uncommitted += u32::from(deliver);
+        let publisher = self.publisher_of(slot);
         let session = self.connections[slot as usize].session;
         let local = &self.sessions[session as usize];
-        let publisher = record::publisher(local.session.client_id());
         let keeps_id = publish.qos == QoS::ExactlyOnce && local.persistent.is_some();
         // A connection that another pod has replaced sends nothing into the gap that its fenced QoS 2 messages leave, and
         // no retained message over a later one.
@@ -171,6 +171,7 @@ impl Core {
 
     fn message_of(
         &mut self,
+        slot: u32,
         routes: &Routes,
         publish: &Publish<'_>,
         traced: Option<&Traced>,
@@ -183,7 +184,14 @@ impl Core {
             publish.payload,
             self.now,
         );
-        Arc::new(message.traced(traced.map(|traced| traced.trace)).received(self.take_timed()))
+        let publisher = if publish.retain { self.publisher_of(slot) } else { 0 };
+        let message = message.published_by(publisher).traced(traced.map(|traced| traced.trace));
+        Arc::new(message.received(self.take_timed()))
+    }
+
+    fn publisher_of(&self, slot: u32) -> u64 {
+        let session = self.connections[slot as usize].session;
+        record::publisher(self.sessions[session as usize].session.client_id())
     }
 
     fn routes_of(&mut self, slot: u32, topic: &str) -> Arc<Routes> {

@@ -337,6 +337,7 @@ impl Core {
         let mut entries = Vec::new();
         for _ in 0..NODES_AT_END {
             let Some(current) = &mut lookup else { break };
+            self.work.spend(work::NODE);
             match current.step(&broker) {
                 Step::Value(message) => entries.extend(unsent(current, message, now)),
                 Step::Nothing => {}

@@ -15,7 +15,7 @@ use super::deliver::count;
 use super::limits;
 use super::replay::{Lookup, Lookups, Topics};
 use super::{Core, work};
-use crate::jobs::replay::{Replay, RetainedPages};
+use crate::jobs::replay::{Replay, RetainedPages, left_out};
 use crate::store::WHOLE_BYTES_MAX;
 
 /// Nodes visited for one SUBSCRIBE to find out which of its filters have retained messages. The filters left are flagged.
@@ -108,6 +108,7 @@ impl Core {
                 filter: filter.into(),
                 qos: subscription.options.qos,
                 identifier: subscription.identifier,
+                left_out: left_out(local.session.client_id(), subscription.options),
                 retained: Some(broker.retained.snapshot()),
                 pages: RetainedPages::default().into(),
             };

@@ -160,6 +160,7 @@ impl Core {
             if local.generation != receiver.target.generation {
                 continue;
             }
+            self.work.spend(work::SEEN);
             if local.persistent.as_deref_mut().is_some_and(PersistentSession::grow) {
                 self.read_on(receiver.target.slot);
             }

@@ -3,8 +3,8 @@
 use millrace_access::rules::ClientIdentity;
 use millrace_mqtt::topic::Filter;
 
-use super::Core;
 use super::connection::NONE;
+use super::{Core, work};
 
 impl Core {
     /// MQTT has no packet to notify the client of the removal, and messages that are in its queue are still delivered.
@@ -14,6 +14,7 @@ impl Core {
             return;
         }
         let local = &self.sessions[connection.session as usize];
+        self.work.spend(work::PACKET + work::RULES * local.session.subscriptions_len() as u64);
         let client = ClientIdentity { user: connection.who.user(), id: local.session.client_id() };
         let is_allowed = |filter: &str, qos| match connection.who.granted() {
             Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).is_ok(),

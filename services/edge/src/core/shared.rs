@@ -8,9 +8,9 @@ use millrace_mqtt::topic::Filter;
 use millrace_router::{Receiver, ShareGroup, Target};
 use millrace_session::{Message, Place};
 
-use super::Core;
 use super::connection::NONE;
 use super::deliver::{Publisher, local_session};
+use super::{Core, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::elsewhere::is_here;
@@ -66,7 +66,7 @@ impl Core {
         let group = broker.streams.group_or_ended(stream);
         let found = group.and_then(|group| routes.online_group(&group)).and_then(|group| {
             let picked = group.pick_online(is_here)?;
-            Some(self.with_room(group, picked))
+            self.with_room(group, picked)
         });
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
@@ -98,16 +98,23 @@ impl Core {
     /// The next member in turn. If it is full, another one of this loop that has room.
     pub(super) fn pick_member(&self, group: &ShareGroup) -> Option<Receiver> {
         let picked = group.pick()?;
-        Some(self.with_room(group, picked))
+        self.with_room(group, picked)
     }
 
     /// The picked member, or a neighbour with room if it is full. Only the loop of a member sees whether it is full, so a member of
-    /// another loop or pod stays picked.
-    fn with_room(&self, group: &ShareGroup, picked: Receiver) -> Receiver {
+    /// another loop or pod stays picked. `None`: all members have ended, and their filters are being removed.
+    fn with_room(&self, group: &ShareGroup, picked: Receiver) -> Option<Receiver> {
         if picked.target.core != self.index {
-            return picked;
+            return Some(picked);
         }
-        self.other_with_room(group, picked.target).unwrap_or(picked)
+        if let Some(other) = self.other_with_room(group, picked.target) {
+            return Some(other);
+        }
+        let may_be_there = |target: Target| {
+            let local = self.sessions.get(target.slot as usize);
+            target.core != self.index || local.is_some_and(|local| local.generation == target.generation)
+        };
+        if may_be_there(picked.target) { Some(picked) } else { group.pick_if(may_be_there) }
     }
 
     /// A neighbour with room, if the member is full.
@@ -161,6 +168,7 @@ impl Core {
     /// Asks the writer to send the waiting messages of a shared subscription, because it has a new member.
     pub(super) fn join(&mut self, broker: &Broker, filter: &str) {
         let Some(Filter { share: Some(name), filter }) = Filter::parse(filter) else { return };
+        self.spend(work::FILTER);
         if let Some(group) = broker.streams.group_of(name, filter) {
             self.store_jobs.shared.joined.push((broker.id, group.stream));
         }

@@ -34,7 +34,7 @@ use super::{Core, Ended, LocalSession, parts};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 use crate::jobs;
-use crate::jobs::replay::Replay;
+use crate::jobs::replay::{Replay, left_out};
 use crate::jobs::{Job, PendingSubscribe, SessionKey, Write};
 use crate::quota::Limit;
 
@@ -545,7 +545,7 @@ impl Core {
         if subscribe.pending.goes_back {
             return self.went_back(subscribe, subscribed);
         }
-        let jobs::Subscribe { filters, mut pending, .. } = subscribe;
+        let jobs::Subscribe { filters, shared: in_memory, mut pending, .. } = subscribe;
         let broker = local.broker.clone();
         let shared: Vec<Box<str>> =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
@@ -572,12 +572,7 @@ impl Core {
                 }
                 return self.answer_subscribe(slot, &pending);
             }
-            let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
-            for filter in
-                local.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
-            {
-                self.join(&broker, &filter);
-            }
+            in_memory.iter().for_each(|filter| self.join(&broker, filter));
             return self.answer_subscribe(slot, &pending);
         };
         let was_live = persistent.is_live();
@@ -827,6 +822,7 @@ fn add(
             filter: filter.filter.into(),
             qos: options.qos,
             identifier,
+            left_out: left_out(local.session.client_id(), options),
             retained: None,
             pages: Arc::default(),
         });

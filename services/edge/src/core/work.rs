@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::topic::Filter;
 use millrace_router::Target;
+use millrace_session::Entry;
 
 use super::changes::FilterChanges;
 use super::clients::Scans;
@@ -39,6 +40,7 @@ pub(super) const LEVEL: u64 = 3;
 pub(super) const FILTERS: u64 = 10_000;
 /// Decoding a packet, or a WebSocket control frame, and its fixed cost.
 pub(super) const PACKET: u64 = 4;
+pub(super) const SEEN: u64 = 1;
 /// Appending a message to one receiver's outbound buffer.
 pub(super) const COPY: u64 = 2;
 /// The same, encoded for this receiver alone.
@@ -60,6 +62,9 @@ pub(super) const HANDSHAKE: u64 = 3_000;
 pub(super) const END: u64 = 100;
 /// Attaching a stored session to this loop, besides its filters and messages.
 pub(super) const ATTACH: u64 = 200;
+pub(super) const RULES: u64 = 3;
+/// Collecting the progress of a persistent session, besides one unit for each unacknowledged message.
+pub(super) const CHECKPOINT: u64 = 30;
 /// Up to this many ready sockets are read or written in their order, without a queue in which brokers take turns.
 pub(super) const FEW: usize = 64;
 
@@ -99,10 +104,11 @@ pub(super) struct Work {
     removals: VecDeque<Removal>,
 }
 
-struct Removal {
-    broker: Arc<Broker>,
-    target: Target,
-    filters: Vec<Box<str>>,
+pub(super) struct Removal {
+    pub(super) broker: Arc<Broker>,
+    pub(super) target: Target,
+    pub(super) filters: Vec<Box<str>>,
+    pub(super) left: VecDeque<Entry>,
 }
 
 impl Work {
@@ -139,6 +145,8 @@ impl Work {
 #[derive(Default)]
 pub(super) struct Unfinished {
     pub(super) fanouts: Fanouts,
+    /// Committed messages for persistent sessions, where several pods share the store.
+    pub(super) commits: Fanouts,
     pub(super) replays: Replays,
     pub(super) scans: Scans,
     pub(super) slices: Slices,
@@ -148,7 +156,17 @@ pub(super) struct Unfinished {
     pub(super) packets: HashMap<u32, (u32, usize)>,
 }
 
+impl Unfinished {
+    pub(super) fn has_fanouts(&self) -> bool {
+        !(self.fanouts.is_empty() && self.commits.is_empty())
+    }
+}
+
 impl Core {
+    pub(super) fn is_done(&self) -> bool {
+        self.connections.is_empty() && self.store_jobs.queue.is_empty() && self.work.removals.is_empty()
+    }
+
     #[inline]
     pub(super) fn spend(&mut self, units: u64) {
         self.work.spend(units);
@@ -283,36 +301,59 @@ impl Core {
         }
     }
 
-    /// Removes the subscriptions of an ended session from the router: a few now, many over several turns. Leaving
-    /// them there for a moment is harmless, because messages to a session that is gone are dropped.
-    pub(super) fn remove_routes(&mut self, broker: &Arc<Broker>, target: Target, filters: &[&str]) {
+    /// Removes the first subscriptions of an ended session from the router, and returns those for later turns, the next one last. They
+    /// do no harm: messages to a session that is gone are dropped, and shared subscriptions pick other members.
+    pub(super) fn remove_routes(
+        &mut self,
+        broker: &Arc<Broker>,
+        target: Target,
+        filters: &[&str],
+    ) -> Vec<Box<str>> {
         let (count, work) = filters_at_once(filters.iter().copied());
         let (now, later) = filters.split_at(count);
         self.spend(work);
+        self.remove_filters(broker, target, now.iter().copied());
+        later.iter().rev().map(|filter| (*filter).into()).collect()
+    }
+
+    fn remove_filters<'f>(
+        &self,
+        broker: &Broker,
+        target: Target,
+        filters: impl Iterator<Item = &'f str> + Clone,
+    ) {
         broker.router.edit(|edit| {
-            for filter in now.iter().filter_map(|text| Filter::parse(text)) {
+            for filter in filters.clone().filter_map(Filter::parse) {
                 edit.unsubscribe(filter, target);
             }
         });
-        if !later.is_empty() {
-            let filters = later.iter().map(|filter| (*filter).into()).collect();
-            self.work.removals.push_back(Removal { broker: broker.clone(), target, filters });
+        self.announce_members(broker, filters);
+    }
+
+    /// Passes on the messages of an ended session, or leaves it to a later turn.
+    pub(super) fn pass_on_left(&mut self, mut removal: Removal) {
+        let end = self.work.spent() + SLICE;
+        while removal.filters.is_empty()
+            && self.work.spent() < end
+            && let Some(entry) = removal.left.pop_front()
+        {
+            self.spend(SINGLE_COPY);
+            self.give_back_or_pass_on(&removal.broker, &entry);
+        }
+        if !(removal.filters.is_empty() && removal.left.is_empty()) {
+            self.work.removals.push_back(removal);
         }
     }
 
     pub(super) fn remove_more_routes(&mut self) {
         let Some(mut removal) = self.work.removals.pop_front() else { return };
-        let (count, work) = filters_at_once(removal.filters.iter().rev().map(|filter| &**filter));
-        let now = removal.filters.split_off(removal.filters.len() - count);
-        self.spend(work);
-        removal.broker.router.edit(|edit| {
-            for filter in now.iter().filter_map(|text| Filter::parse(text)) {
-                edit.unsubscribe(filter, removal.target);
-            }
-        });
         if !removal.filters.is_empty() {
-            self.work.removals.push_back(removal);
+            let (count, work) = filters_at_once(removal.filters.iter().rev().map(|filter| &**filter));
+            let now = removal.filters.split_off(removal.filters.len() - count);
+            self.spend(work);
+            self.remove_filters(&removal.broker, removal.target, now.iter().rev().map(|filter| &**filter));
         }
+        self.pass_on_left(removal);
     }
 
     fn next_task(&mut self, slot: u32) -> Option<Task> {

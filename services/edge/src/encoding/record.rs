@@ -3,16 +3,17 @@
 //! | bytes | content |
 //! |---|---|
 //! | 1 | format, 1 |
-//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2 |
+//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, bit 3: the publisher follows the length of the properties |
 //! | 8 | expiry, milliseconds since 1970, little-endian; 0: never |
 //! | 4 | length of the properties, little-endian |
+//! | 8 | only with bit 3: the publisher, see [`publisher`]. Not in an entry of a stream |
 //! | | properties as on the wire, then the payload |
 //!
 //! An entry of a stream is a publisher, a topic and a message; a stored will is a topic and a message:
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 8 | the publisher, see [`publisher`]; 0: none. Not in a will |
+//! | 8 | the publisher; 0: none. Not in a will |
 //! | 2 | length of the topic, little-endian |
 //! | | the topic, then the message as above |
 
@@ -26,15 +27,25 @@ use crate::clock::Clock;
 const FORMAT: u8 = 1;
 const HEAD: usize = 14;
 const RETAIN: u8 = 4;
+const PUBLISHER: u8 = 8;
 
 pub(crate) fn encode(message: &Message, clock: &Clock) -> Vec<u8> {
+    encode_from(message, message.publisher(), clock)
+}
+
+fn encode_from(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
     let properties = message.properties().as_bytes();
     let mut out = Vec::with_capacity(HEAD + properties.len() + message.payload().len());
     out.push(FORMAT);
-    out.push(message.qos() as u8 | if message.retain() { RETAIN } else { 0 });
+    let retain = if message.retain() { RETAIN } else { 0 };
+    let named = if publisher == 0 { 0 } else { PUBLISHER };
+    out.push(message.qos() as u8 | retain | named);
     let expires_at = message.expires_at().map_or(0, |at| clock.unix_ms(at));
     out.extend_from_slice(&expires_at.to_le_bytes());
     out.extend_from_slice(&u32::try_from(properties.len()).unwrap_or(u32::MAX).to_le_bytes());
+    if publisher != 0 {
+        out.extend_from_slice(&publisher.to_le_bytes());
+    }
     out.extend_from_slice(properties);
     out.extend_from_slice(message.payload());
     out
@@ -48,10 +59,15 @@ pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Mes
         0 => None,
         unix_ms => Some(clock.seconds_of_unix_ms(unix_ms)),
     };
+    let (publisher, rest) = match flags & PUBLISHER {
+        0 => (0, rest),
+        _ => rest.split_first_chunk().map(|(publisher, rest)| (u64::from_le_bytes(*publisher), rest))?,
+    };
     let (properties, payload) = rest.split_at_checked(u32::from_le_bytes(lengths) as usize)?;
     let properties = Properties::from_validated(properties);
     let qos = QoS::from_bits(flags & 3)?;
-    Some(Message::restored(topic, qos, flags & RETAIN != 0, properties, payload, expires_at))
+    let message = Message::restored(topic, qos, flags & RETAIN != 0, properties, payload, expires_at);
+    Some(message.published_by(publisher))
 }
 
 /// Hash of a client id, never 0, to recognise a publisher (No Local); it is stored, so it must never change.
@@ -62,19 +78,20 @@ pub(crate) fn publisher(client_id: &str) -> u64 {
 
 pub(crate) fn encode_entry(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
     let mut out = publisher.to_le_bytes().to_vec();
-    with_topic(message, clock, &mut out);
+    with_topic(message, 0, clock, &mut out);
     out
 }
 
 pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)> {
     let (publisher, rest) = bytes.split_first_chunk()?;
-    Some((decode_with_topic(rest, clock)?, u64::from_le_bytes(*publisher)))
+    let publisher = u64::from_le_bytes(*publisher);
+    Some((decode_with_topic(rest, clock)?.published_by(publisher), publisher))
 }
 
 /// Encodes a will, whose expiry interval has not begun.
 pub(crate) fn encode_will(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
-    with_topic(message, &Clock::at(0), &mut out);
+    with_topic(message, message.publisher(), &Clock::at(0), &mut out);
     out
 }
 
@@ -82,12 +99,12 @@ pub(crate) fn decode_will(bytes: &[u8]) -> Option<Message> {
     decode_with_topic(bytes, &Clock::at(0))
 }
 
-fn with_topic(message: &Message, clock: &Clock, out: &mut Vec<u8>) {
+fn with_topic(message: &Message, publisher: u64, clock: &Clock, out: &mut Vec<u8>) {
     let topic = message.topic().as_bytes();
     // A topic of MQTT is never longer.
     out.extend_from_slice(&u16::try_from(topic.len()).unwrap_or(u16::MAX).to_le_bytes());
     out.extend_from_slice(topic);
-    out.extend_from_slice(&encode(message, clock));
+    out.extend_from_slice(&encode_from(message, publisher, clock));
 }
 
 fn decode_with_topic(bytes: &[u8], clock: &Clock) -> Option<Message> {
@@ -121,6 +138,11 @@ mod tests {
                 for cut in 0..HEAD {
                     assert_eq!(decode("a/b".into(), &bytes[..cut], &clock), None);
                 }
+                let named = message.published_by(publisher("me"));
+                let bytes = encode(&named, &clock);
+                let read = decode("a/b".into(), &bytes, &clock).unwrap();
+                assert_eq!((read.publisher(), &read), (publisher("me"), &named));
+                assert_eq!(decode("a/b".into(), &bytes[..HEAD + 7], &clock), None);
             }
         }
         assert_eq!(decode("a".into(), &[9; 40], &clock), None);
@@ -137,8 +159,9 @@ mod tests {
         assert_eq!(decode_entry(&bytes, &clock), Some((message, publisher("me"))));
         assert_eq!(decode_entry(&bytes[..20], &clock), None);
         let will = Message::new("w".into(), QoS::AtLeastOnce, false, properties, b"gone", 0);
-        let read = decode_will(&encode_will(&will)).unwrap();
+        let read = decode_will(&encode_will(&will.published_by(publisher("me")))).unwrap();
         assert_eq!((read.expires_at(), read.payload()), (Some(60), &b"gone"[..]));
+        assert_eq!(read.publisher(), publisher("me"));
         assert_eq!((publisher(""), publisher("a") == publisher("b")), (0xcbf2_9ce4_8422_2325, false));
     }
 

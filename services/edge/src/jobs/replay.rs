@@ -4,20 +4,28 @@ use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_layers::retained::Bookmark;
-use millrace_mqtt::QoS;
+use millrace_mqtt::{QoS, SubscribeOptions};
 use millrace_router::TreeSnapshot;
 use millrace_session::Message;
 
 use super::filter_index::FilterIndex;
+use crate::encoding::record;
 
 pub(crate) struct Replay {
     pub(crate) filter: Box<str>,
     pub(crate) qos: QoS,
     pub(crate) identifier: u32,
+    /// The publisher whose messages No Local leaves out; 0: none.
+    pub(crate) left_out: u64,
     /// `None` until the store has read them.
     pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
     /// The pages in which the store has read them; none with a single pod.
     pub(crate) pages: Arc<RetainedPages>,
+}
+
+/// The publisher whose retained messages a subscription of this client does not get; 0: it gets all.
+pub(crate) fn left_out(client_id: &str, options: SubscribeOptions) -> u64 {
+    if options.no_local { record::publisher(client_id) } else { 0 }
 }
 
 /// The pages in which a SUBSCRIBE's retained messages were read. Each covers a range of a filter's topics, as of its

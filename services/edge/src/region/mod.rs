@@ -173,8 +173,8 @@ impl Region {
             false => routes.copies.get(&elsewhere.peers, &routes.topic, false),
         };
         let Some(pods) = pods.filter(|pods: &Arc<[PodId]>| !pods.is_empty()) else { return };
-        // Publisher 0: No Local cannot apply on another pod, because the publisher is connected to this one.
-        let entry = record::encode_entry(message, 0, &self.clock);
+        // Most messages name no publisher: No Local cannot apply on another pod while the publisher is connected to this one.
+        let entry = record::encode_entry(message, message.publisher(), &self.clock);
         let note = match message.place().filter(|_| message.retain()) {
             Some(place) => PodNotice::Retained { place, entry: &entry },
             None => PodNotice::Message(&entry),

@@ -387,7 +387,7 @@ impl Applier<'_> {
         if self.shared.is_shared {
             self.watch(broker, will.topic())?;
         }
-        self.append(broker, &will, 0, &kept)?;
+        self.append(broker, &will, will.publisher(), &kept)?;
         if will.retain() {
             self.give_order(&will);
         }

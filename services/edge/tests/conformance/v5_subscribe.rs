@@ -230,6 +230,31 @@ fn no_local_keeps_a_clients_own_messages_from_it() {
 }
 
 #[test]
+fn no_local_keeps_a_clients_own_retained_messages_from_it_on_any_connection() {
+    //= [MQTT-3.8.3-3] v5
+    let server = Server::start();
+    let mut ann = Client::connect(&server, V5, "ann");
+    let mut bob = Client::connect(&server, V5, "bob");
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let topics = if qos == QoS::AtLeastOnce { ["a/1", "a/2"] } else { ["a/3", "a/4"] };
+        ann.publish(Publish { retain: true, ..publish_qos(qos, 1, topics[0], b"own") });
+        bob.publish(Publish { retain: true, ..publish_qos(qos, 1, topics[1], b"bob's") });
+    }
+    let no_local = SubscribeOptions { no_local: true, ..options(QoS::AtMostOnce) };
+    for _ in 0..2 {
+        ann.subscribe_all(&[("a/+", no_local)], Properties::EMPTY);
+        for _ in 0..2 {
+            assert_eq!(ann.recv_publish().payload, b"bob's");
+        }
+        ann.expect_nothing();
+        ann.disconnect();
+        ann = Client::connect(&server, V5, "ann");
+    }
+    ann.subscribe("a/1", QoS::AtMostOnce);
+    assert_eq!(ann.recv_publish().payload, b"own");
+}
+
+#[test]
 fn no_local_on_a_shared_subscription_is_a_protocol_error() {
     //= [MQTT-3.8.3-4] v5
     let server = Server::start();

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use millrace_mqtt::Version::V5;
-use millrace_mqtt::{Connect, Disconnect, Packet, Property, QoS, ReasonCode, Will};
+use millrace_mqtt::{
+    Connect, Disconnect, Packet, Properties, Property, QoS, ReasonCode, SubscribeOptions, Will,
+};
 
 use crate::clock::{Stopwatch, pass};
-use crate::common::{Client, Server, connect, disconnect, list, properties, will};
+use crate::common::{Client, Server, connect, disconnect, list, properties, publish, will};
 
 /// A client that receives every will.
 fn watcher(server: &Server) -> Client {
@@ -51,6 +53,31 @@ fn a_will_is_published_when_the_server_closes_for_an_error() {
     ann.send_bytes(&[0x00, 0x00]);
     ann.expect_disconnect(ReasonCode::MALFORMED_PACKET);
     assert_eq!(watcher.recv_publish().payload, b"gone");
+}
+
+#[test]
+fn no_local_keeps_a_clients_own_will_from_its_session() {
+    //= [MQTT-3.8.3-3] v5
+    let server = Server::start();
+    let mut watcher = watcher(&server);
+    let with_will = |qos| {
+        let delayed = delayed(0, 3600, false);
+        Connect { will: delayed.will.map(|will| Will { qos, ..will }), ..delayed }
+    };
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let mut ann = Client::open(&server, with_will(qos));
+        let no_local = SubscribeOptions { no_local: true, qos, ..SubscribeOptions::default() };
+        ann.subscribe_all(&[("will/#", no_local)], Properties::EMPTY);
+        // Its will is published when another connection takes the session over.
+        let mut ann = Client::open(&server, Connect { will: None, ..with_will(qos) });
+        assert!(ann.connack.as_ref().unwrap().session_present);
+        assert_eq!(watcher.recv_publish().payload, b"gone");
+        ann.expect_nothing();
+        Client::connect(&server, V5, "bob").publish(publish("will/bob", b"bob's"));
+        assert_eq!(ann.recv_publish().payload, b"bob's");
+        assert_eq!(watcher.recv_publish().payload, b"bob's");
+        ann.disconnect();
+    }
 }
 
 #[test]

@@ -368,6 +368,8 @@ fn an_unsubscribe_that_cannot_be_stored_is_not_acknowledged() {
         let _mended = Mended(far.clone());
         let mut ann = Client::open(&server, lasting(version, "ann"));
         ann.subscribe("kept/a", QoS::AtLeastOnce);
+        // Before the fault, because the writer refuses a CONNECT until it has seen that the store answers again.
+        let mut publisher = Client::connect(&server, V5, "publisher");
         far.set(Way::Away);
         if version == V5 {
             let refused = ann.unsubscribe(&["kept/a"]);
@@ -381,7 +383,6 @@ fn an_unsubscribe_that_cannot_be_stored_is_not_acknowledged() {
             ann.expect_close();
         }
         far.set(Way::Fine);
-        let mut publisher = Client::connect(&server, V5, "publisher");
         let is_back = || reason(&mut publisher, QoS::AtLeastOnce, 8, "still kept") == ReasonCode::SUCCESS;
         eventually(is_back, || "the store still refuses".into());
         assert_eq!(take(&mut come_back(&server, version, "ann")).payload, b"still kept");

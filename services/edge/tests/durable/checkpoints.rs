@@ -7,12 +7,12 @@ use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::SessionId;
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Packet, PacketType, QoS};
-use millrace_storage::{Read, block_on};
+use millrace_storage::{Database, Read, block_on};
 
 use crate::away::{Far, Mended, Way};
-use crate::common::{Client, Server, ack};
+use crate::common::{Client, Server, ack, publish_qos};
 use crate::steps::{lasting, say, take};
-use crate::tools::eventually;
+use crate::tools::{eventually, metric};
 
 /// The server stores progress after two seconds.
 const SAVED: Duration = Duration::from_secs(5);
@@ -46,4 +46,31 @@ fn a_session_whose_checkpoint_is_refused_goes_on_and_stores_its_progress_later()
         eventually(|| outbound() == 0, || format!("{way:?}: the store still has the packet id"));
         ann.ping();
     }
+}
+
+#[test]
+fn the_progress_of_many_sessions_is_collected_over_several_turns() {
+    const SESSIONS: usize = 120;
+    const OPEN: u16 = 500;
+    // All checkpoints take 63,600.
+    const WORK_MAX: u64 = 40_000;
+    let server = Server::on(&Database::memory(), |config| config.threads = 1);
+    let mut sessions: Vec<Client> = (0..SESSIONS)
+        .map(|number| {
+            let mut client = Client::open(&server, lasting(V5, &format!("reader {number}")));
+            client.subscribe("t", QoS::AtLeastOnce);
+            client
+        })
+        .collect();
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    for number in 1..=OPEN {
+        publisher.publish(publish_qos(QoS::AtLeastOnce, number, "t", b""));
+    }
+    for client in &mut sessions {
+        let first = take(client);
+        client.send(&Packet::PubAck(ack(first.packet_id.unwrap())));
+    }
+    publisher.expect_silence(SAVED);
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < WORK_MAX, "a turn did {work} units of work");
 }

@@ -154,6 +154,21 @@ fn limits_change_for_those_who_wait() {
 }
 
 #[test]
+fn a_packet_over_the_servers_limit_is_an_incident_of_the_tenant() {
+    let (server, database, id) = limited(Limits::default());
+    for version in VERSIONS {
+        let mut client = Client::connect(&server, version, "ann");
+        client.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "a", &vec![b'x'; 1_100_000])));
+        match version {
+            V5 => drop(client.expect_disconnect(ReasonCode::PACKET_TOO_LARGE)),
+            _ => client.expect_close(),
+        }
+    }
+    assert_eq!(reached(&server, "client.packet_bytes"), 2);
+    assert_eq!(incidents_of(&database, id, Kind::LimitReached)[0].client_id.as_deref(), Some("ann"));
+}
+
+#[test]
 fn a_packet_over_the_clients_limit_ends_its_connection() {
     let (server, database, id) =
         limited(client(ClientLimits { packet_bytes: Some(1_000), ..Default::default() }));

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use millrace_layers::sessions::{self, Attach, SessionId};
 use millrace_layers::{Store, pods};
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Version, Will};
+use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Version, Will, encode};
 use millrace_storage::{Database, block_on};
 
 use crate::common::{Client, Server, connect, properties, publish_qos};
@@ -15,7 +15,7 @@ use crate::region::{Net, nets};
 use crate::steps::{
     VERSIONS, acknowledge, come_back, is_present, lasting, leave, say, take, take_until, texts,
 };
-use crate::tools::Packets;
+use crate::tools::{Packets, TURN_WORK_MAX, metric, number_of, numbered};
 
 fn pod(database: &Database, name: &str, threads: usize) -> Server {
     Net::Absent.pod(database, name, threads)
@@ -275,4 +275,43 @@ fn a_session_that_hops_between_pods_while_messages_flow_gets_each_once_in_order(
             }
         });
     }
+}
+
+#[test]
+fn copies_of_committed_messages_are_handed_out_over_several_turns_and_in_order() {
+    const SESSIONS: usize = 400;
+    const MESSAGES: u64 = 90;
+    let server = pod(&Database::memory(), "pod", 1);
+    let mut sessions: Vec<Client> = (0..SESSIONS)
+        .map(|number| {
+            let mut client = Client::open(&server, lasting(V5, &format!("reader {number}")));
+            client.subscribe("t", QoS::AtLeastOnce);
+            client
+        })
+        .collect();
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    // The first message of a connection is read from the store, and so are the others until it is read.
+    publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "t", b"first"));
+    for session in &mut sessions {
+        let first = take(session);
+        acknowledge(session, &first);
+        session.ping();
+    }
+    let mut bytes = Vec::new();
+    for (packet_id, number) in (1..).zip(0..MESSAGES) {
+        let payload = numbered(number, 8);
+        let message = publish_qos(QoS::AtLeastOnce, packet_id, "t", &payload);
+        encode::packet(&Packet::Publish(message), V5, &mut bytes);
+    }
+    publisher.send_bytes(&bytes);
+    for session in &mut sessions {
+        for number in 0..MESSAGES {
+            let message = take(session);
+            assert_eq!(number_of(message.payload), number);
+            acknowledge(session, &message);
+        }
+        session.expect_nothing();
+    }
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < TURN_WORK_MAX, "a turn did {work} units of work");
 }

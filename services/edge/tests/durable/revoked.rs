@@ -1,7 +1,7 @@
 //! A change of rules ends the subscriptions that it no longer allows, of connected clients and of offline sessions.
 
 use millrace_access::model::{Access, Action};
-use millrace_mqtt::{Connect, Packet, Property, QoS, Version};
+use millrace_mqtt::{Connect, Packet, Properties, Property, QoS, SubscribeOptions, Version};
 use millrace_storage::Database;
 
 use crate::access::{allow, bob, put, with_access};
@@ -107,4 +107,24 @@ fn a_resumed_session_has_only_the_subscriptions_still_allowed() {
         send(&mut publisher, topic);
     }
     assert_eq!(received(&mut client), ["b"]);
+}
+
+#[test]
+fn checking_many_subscriptions_again_counts_as_work() {
+    const FILTERS: usize = 40_000;
+    let (database, id) = set_up();
+    allow_only(&database, id, &["#"]);
+    let server = Server::on(&database, |config| config.threads = 1);
+    let mut client = open(&server, "many", true, 0);
+    let names: Vec<String> = (0..FILTERS).map(|number| format!("t/{number}")).collect();
+    for some in names.chunks(1_000) {
+        let filters: Vec<_> = some.iter().map(|name| (&**name, SubscribeOptions::default())).collect();
+        assert_eq!(client.subscribe_all(&filters, Properties::EMPTY).reasons, vec![0; some.len()]);
+    }
+    let work = || metric(&server, "millrace_edge_turn_work_max", "");
+    let least = 2 * FILTERS as u64;
+    assert!(work() < least, "{} units of work to subscribe", work());
+    allow_only(&database, id, &["#", "another"]);
+    eventually(|| work() >= least, || format!("{} units of work instead of {least}", work()));
+    client.ping();
 }

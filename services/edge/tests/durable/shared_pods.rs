@@ -15,7 +15,7 @@ use crate::common::{Client, Server, ack, connect, id, publish_qos};
 use crate::pods::now_ms;
 use crate::region::nets;
 use crate::steps::{acknowledge, come_back, lasting, leave, say, subscribe_and_leave, take, texts};
-use crate::tools::{Packets, eventually};
+use crate::tools::{Packets, TURN_WORK_MAX, eventually, metric};
 
 const GROUP: &str = "$share/g/t/+";
 
@@ -206,4 +206,23 @@ fn what_was_claimed_without_an_answer_comes_to_a_member_all_the_same() {
         acknowledge(&mut member, &message);
         got.insert(message.payload.to_vec());
     }
+}
+
+#[test]
+fn a_subscribe_costs_what_it_has_and_not_what_its_session_has() {
+    const FILTERS: usize = 15_000;
+    let server = Server::on(&Database::memory(), |config| {
+        config.pod = Some("pod".into());
+        config.threads = 1;
+    });
+    let mut client = Client::connect(&server, V5, "ann");
+    let names: Vec<String> = (0..FILTERS).map(|number| format!("$share/g/t/{number}")).collect();
+    let options = SubscribeOptions::default();
+    for some in names.chunks(500) {
+        let filters: Vec<_> = some.iter().map(|name| (&**name, options)).collect();
+        assert_eq!(client.subscribe_all(&filters, Properties::EMPTY).reasons, vec![0; some.len()]);
+    }
+    client.subscribe("t", QoS::AtMostOnce);
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < TURN_WORK_MAX, "a turn did {work} units of work");
 }

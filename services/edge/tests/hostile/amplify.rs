@@ -9,12 +9,10 @@ use millrace_mqtt::{
     Connect, Packet, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
 };
 
-use crate::common::{Client, STORED, Server, connect, disconnect, id, properties, publish, publish_qos};
-use crate::tools::{Packets, Pair, counted, dropped, eventually, flood, metric, narrow_client, numbered};
-
-/// Units of work that one turn may do: what reading, fan-outs, retained messages and writing may each spend, and the
-/// last piece of each, which may go beyond.
-const TURN_WORK_MAX: u64 = 200_000;
+use crate::common::{Client, STORED, Server, ack, connect, disconnect, id, properties, publish, publish_qos};
+use crate::tools::{
+    Packets, Pair, TURN_WORK_MAX, counted, dropped, eventually, flood, metric, narrow_client, numbered,
+};
 
 fn one_loop() -> Server {
     Server::with(|config| config.threads = 1)
@@ -408,6 +406,70 @@ fn a_filter_has_so_many_share_names() {
     let filters = [(&*names[3], granted(QoS::AtMostOnce)), ("$share/new/t", granted(QoS::AtMostOnce))];
     assert_eq!(other.subscribe_all(&filters, Properties::EMPTY).reasons, [0, 0x97]);
     assert_eq!(metric(&server, "millrace_limits_reached_total", "filter.share_names"), 2);
+}
+
+#[test]
+fn many_shared_subscriptions_of_a_client_that_leaves_end_over_several_turns() {
+    const FILTERS: usize = 20_000;
+    const TOPICS: u16 = 1_000;
+    let server = one_loop();
+    let names: Vec<String> = (0..FILTERS).map(|number| format!("$share/g/r/{number}")).collect();
+    let join = |client: &mut Client, names: &[String]| {
+        for some in names.chunks(5_000) {
+            let filters: Vec<_> = some.iter().map(|name| (&**name, granted(QoS::AtLeastOnce))).collect();
+            assert_eq!(client.subscribe_all(&filters, Properties::EMPTY).reasons, vec![1; some.len()]);
+        }
+    };
+    let mut stays = Client::connect(&server, V5, "stays");
+    let some: Vec<String> = names.iter().step_by(FILTERS / usize::from(TOPICS)).cloned().collect();
+    join(&mut stays, &some);
+    let mut leaves = Client::connect(&server, V5, "leaves");
+    join(&mut leaves, &names);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let mut bytes = Vec::new();
+    for (packet_id, name) in (1..).zip(&some) {
+        let topic = name.strip_prefix("$share/g/").unwrap();
+        encode::packet(
+            &Packet::Publish(publish_qos(QoS::AtLeastOnce, packet_id, topic, b"x")),
+            V5,
+            &mut bytes,
+        );
+    }
+    leaves.cut();
+    publisher.send_bytes(&bytes);
+    let mut topics: Vec<&str> = (0..TOPICS).map(|_| stays.recv_publish().topic).collect();
+    topics.sort_unstable();
+    topics.dedup();
+    assert_eq!(topics.len(), usize::from(TOPICS));
+    let left = || metric(&server, "millrace_subscriptions", "");
+    eventually(|| left() == u64::from(TOPICS), || format!("{} subscriptions are left", left()));
+    assert_turns_are_short(&server);
+}
+
+#[test]
+fn many_messages_of_a_member_that_leaves_go_to_others_over_several_turns() {
+    const MESSAGES: u64 = 20_000;
+    let server = one_loop();
+    let mut leaves = Client::connect(&server, V5, "leaves");
+    leaves.subscribe("$share/g/t", QoS::AtLeastOnce);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    for number in 0..MESSAGES {
+        let packet_id = u16::try_from(number % 1_000 + 1).unwrap();
+        publisher.publish(publish_qos(QoS::AtLeastOnce, packet_id, "t", &numbered(number, 8)));
+    }
+    let mut stays = Client::connect(&server, V5, "stays");
+    stays.subscribe("$share/g/t", QoS::AtLeastOnce);
+    leaves.cut();
+    let mut numbers: Vec<u64> = (0..MESSAGES)
+        .map(|_| {
+            let message = stays.recv_publish();
+            stays.send(&Packet::PubAck(ack(message.packet_id.unwrap())));
+            u64::from_be_bytes(*message.payload.first_chunk().unwrap())
+        })
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..MESSAGES).collect::<Vec<_>>());
+    assert_turns_are_short(&server);
 }
 
 /// `count` filters that all match `a/a/.../a`.

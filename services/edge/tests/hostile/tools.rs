@@ -12,6 +12,10 @@ use socket2::{Domain, Socket, Type};
 
 use crate::common::{Client, Server, ack, connect, publish, publish_qos};
 
+/// Units of work that one turn may do: what reading, fan-outs, retained messages and writing may each spend, and the
+/// last piece of each, which may go beyond.
+pub(crate) const TURN_WORK_MAX: u64 = 200_000;
+
 /// How long a condition may take to come true.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

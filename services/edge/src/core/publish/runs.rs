@@ -90,7 +90,7 @@ impl Core {
         if !routes.matched.groups.is_empty() {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
             self.leave_out_of_trace(slot, 1);
-            let message = self.message_of(&routes, publish, None);
+            let message = self.message_of(slot, &routes, publish, None);
             self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.route(&routes, &message, Some(self.id_of(slot)));
             return None;

@@ -72,6 +72,7 @@ mod tests {
             filter: filter.into(),
             qos: QoS::AtLeastOnce,
             identifier: 0,
+            left_out: 0,
             retained: Some(broker.retained.snapshot()),
             pages: RetainedPages::default().into(),
         };

@@ -27,6 +27,7 @@ pub(in crate::core) struct Lookup {
     pub(super) found: Option<Arc<Message>>,
     qos: QoS,
     identifier: u32,
+    left_out: u64,
     /// Set when the replay goes on after a restart: only QoS 1 and 2 messages are due, and not on these topics.
     is_had: Option<Arc<Topics>>,
 }
@@ -44,9 +45,9 @@ impl Lookup {
     }
 
     fn new(replay: &Replay, tree: Tree, retained: Arc<TreeSnapshot<Arc<Message>>>) -> Self {
-        let (qos, identifier) = (replay.qos, replay.identifier);
+        let Replay { qos, identifier, left_out, .. } = *replay;
         let walk = Some(Walk::new(retained, &replay.filter));
-        Self { tree, walk, found: None, qos, identifier, is_had: None }
+        Self { tree, walk, found: None, qos, identifier, left_out, is_had: None }
     }
 
     pub(in crate::core) fn goes_on_without(self, had: &Arc<Topics>) -> Self {
@@ -66,9 +67,12 @@ impl Lookup {
     }
 
     fn is_due(&self, message: &Message) -> bool {
-        self.is_had
-            .as_ref()
-            .is_none_or(|had| message.qos().min(self.qos) > QoS::AtMostOnce && !had.contains(message.topic()))
+        //= [MQTT-3.8.3-3] v5
+        let is_left_out = self.left_out != 0 && message.publisher() == self.left_out;
+        let is_had = self.is_had.as_ref().is_some_and(|had| {
+            message.qos().min(self.qos) == QoS::AtMostOnce || had.contains(message.topic())
+        });
+        !is_left_out && !is_had
     }
 
     /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
