@@ -51,6 +51,9 @@ pub const LOSSES_JOINED_MS: u64 = 60_000;
 /// Entries that one call of a trim removes at most.
 pub const TRIM_ENTRIES_MAX: usize = 10_000;
 
+/// Bytes of entries that a trim to a limit reads in one transaction: sessions wait for their reads meanwhile.
+pub const TRIM_BYTES_MAX: usize = 4 << 20;
+
 /// Keys that a page of retained messages reads for each message that it may return, before it ends early.
 pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
 

@@ -1,7 +1,7 @@
 //! Helpers for rows: read a whole range, take values apart, store bodies that exceed a value.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, after};
+use millrace_storage::{KeyRange, KeyValue, RangeOptions, RangePage, Read, Reply, Transaction, after};
 
 use crate::{
     error::{LayerError, LayerResult},
@@ -12,17 +12,30 @@ use crate::{
 const PAGE: usize = 1_000;
 
 /// A limit must bound the range.
-pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> LayerResult<Vec<KeyValue>> {
-    let mut rows = Vec::new();
-    loop {
-        let options = RangeOptions { limit: PAGE, reverse: false, read };
-        let page = tx.range(range.clone(), options).await?;
-        rows.extend(page.items);
-        match rows.last() {
-            Some(last) if page.more => range.begin = after(&last.key),
-            _ => return Ok(rows),
-        }
+pub(crate) async fn all(tx: &Transaction, range: KeyRange, read: Read) -> LayerResult<Vec<KeyValue>> {
+    let first = first(tx, &range, read).await?;
+    rest(tx, range, read, first).await
+}
+
+/// Asks for the first page of a range, for [`rest`], so that the pages of several ranges come together.
+pub(crate) fn first<'t>(tx: &'t Transaction, range: &KeyRange, read: Read) -> Reply<'t, RangePage> {
+    tx.range(range.clone(), RangeOptions { limit: PAGE, reverse: false, read })
+}
+
+/// The rows of the first page of a range, and all after it.
+pub(crate) async fn rest(
+    tx: &Transaction,
+    mut range: KeyRange,
+    read: Read,
+    mut page: RangePage,
+) -> LayerResult<Vec<KeyValue>> {
+    let mut rows = std::mem::take(&mut page.items);
+    while let Some(last) = rows.last().filter(|_| page.more) {
+        range.begin = after(&last.key);
+        page = first(tx, &range, read).await?;
+        rows.append(&mut page.items);
     }
+    Ok(rows)
 }
 
 pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> LayerResult<u64> {

@@ -128,7 +128,7 @@ impl Store {
         self.run(|tx| async move { streams::read(&tx, broker, sources, cursor, limit).await }).await
     }
 
-    /// [`streams::trim_by_age`], then [`streams::trim_by_size`], in as many transactions as needed.
+    /// [`Self::limit_stream_some`] until the stream is within its limits.
     pub async fn limit_stream(
         &self,
         broker: BrokerId,
@@ -136,40 +136,57 @@ impl Store {
         limits: StreamLimits,
         entries_per_transaction: usize,
     ) -> LayerResult<Totals> {
+        let mut removed = Totals::default();
+        loop {
+            let some = self.limit_stream_some(broker, stream, limits, entries_per_transaction).await?;
+            removed.entries += some.removed.entries;
+            removed.bytes += some.removed.bytes;
+            if !some.more {
+                return Ok(removed);
+            }
+        }
+    }
+
+    /// [`streams::trim_by_age`], then [`streams::trim_by_size`], each in one transaction of up to `entries` entries. Such a
+    /// transaction has fewer after a failure.
+    pub async fn limit_stream_some(
+        &self,
+        broker: BrokerId,
+        stream: StreamId,
+        limits: StreamLimits,
+        entries: usize,
+    ) -> LayerResult<Trimmed> {
         let StreamLimits { now_ms: at_ms, before_ms, keep, over_keep } = limits;
         let too_old = LossCause { reason: LossReason::Age, at_ms };
         let too_many = LossCause { reason: over_keep, at_ms };
-        let mut removed = Totals::default();
-        let mut count = |trimmed: &Trimmed| {
-            removed.entries += trimmed.removed.entries;
-            removed.bytes += trimmed.removed.bytes;
-            trimmed.more
-        };
-        let most = entries_per_transaction.max(1);
+        let most = entries.max(1);
         // Trims are cleanup, which a nearly full disk still accepts because it makes room.
         let mut limit = most;
-        loop {
-            let by_age = self.run_piece(limit, |tx: Transaction| async move {
+        let by_age = loop {
+            let piece = self.run_piece(limit, |tx: Transaction| async move {
                 tx.set_option(TransactionOption::Cleanup);
                 streams::trim_by_age(&tx, broker, stream, before_ms, limit, too_old).await
             });
-            match resized(by_age.await, &mut limit, most)? {
-                Some(trimmed) if !count(&trimmed) => break,
-                _ => {}
+            if let Some(trimmed) = resized(piece.await, &mut limit, most)? {
+                break trimmed;
             }
+        };
+        if by_age.more {
+            return Ok(by_age);
         }
         let mut limit = most;
-        loop {
-            let by_size = self.run_piece(limit, |tx: Transaction| async move {
+        let mut trimmed = loop {
+            let piece = self.run_piece(limit, |tx: Transaction| async move {
                 tx.set_option(TransactionOption::Cleanup);
                 streams::trim_by_size(&tx, broker, stream, keep, limit, too_many).await
             });
-            match resized(by_size.await, &mut limit, most)? {
-                Some(trimmed) if !count(&trimmed) => break,
-                _ => {}
+            if let Some(trimmed) = resized(piece.await, &mut limit, most)? {
+                break trimmed;
             }
-        }
-        Ok(removed)
+        };
+        trimmed.removed.entries += by_age.removed.entries;
+        trimmed.removed.bytes += by_age.removed.bytes;
+        Ok(trimmed)
     }
 
     pub async fn retained(

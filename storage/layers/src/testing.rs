@@ -11,6 +11,10 @@ use crate::{
     tuple::Key,
 };
 
+mod round_trips;
+
+pub(crate) use self::round_trips::RoundTrips;
+
 pub(crate) const BROKER: crate::BrokerId = 1;
 
 pub(crate) fn id(client: &str) -> SessionId<'_> {

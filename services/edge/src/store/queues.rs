@@ -2,13 +2,13 @@
 //!
 //! A stream is a queue that all sessions of a filter share. So a limit per session applies to each of its streams.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use millrace_layers::BrokerId;
-use millrace_layers::streams::{self, LossReason, StreamId, StreamLimits, Totals};
+use millrace_layers::streams::{self, LossReason, StreamId, StreamLimits, Totals, Trimmed};
 use millrace_storage::block_on;
 
-use super::Shared;
+use super::{Shared, StreamKey};
 use crate::broker::Broker;
 use crate::incidents::Note;
 use crate::quota::Limit;
@@ -18,8 +18,9 @@ pub(super) const LOOK_EVERY_MS: u64 = 5_000;
 const PAGE: usize = 1_000;
 /// Streams of a broker that one check trims, the largest first.
 const TRIMMED: usize = 200;
-/// Streams that are trimmed before waiting reads are answered again: a few milliseconds.
+/// Streams that are trimmed before waiting reads are answered again, if each needs one trim: a few milliseconds.
 pub(super) const TRIMMED_AT_ONCE: usize = 32;
+/// Entries of a trim. A stream that needs more than one trim ends the step.
 const TRIM_ENTRIES: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +44,8 @@ impl Keep {
     }
 }
 
-/// Trims a stream to `keep`, and counts the removed messages.
-pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Keep, limit: Limit) {
+/// Trims a stream towards `keep`, and counts the removed messages. Returns whether the stream needs more trims.
+pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Keep, limit: Limit) -> bool {
     let now_ms = shared.clock.unix_now_ms();
     let limits = StreamLimits {
         now_ms,
@@ -55,14 +56,18 @@ pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Kee
             _ => LossReason::Size,
         },
     };
-    match block_on(shared.layers.limit_stream(broker.id, stream, limits, TRIM_ENTRIES)) {
-        Ok(removed) => {
+    match block_on(shared.layers.limit_stream_some(broker.id, stream, limits, TRIM_ENTRIES)) {
+        Ok(Trimmed { removed, more, .. }) => {
             // The last set belongs to the reader thread, which trims.
             let counters = &broker.counters[shared.mailboxes.len() + 1];
             counters.trimmed.add(usize::try_from(removed.entries).unwrap_or(0));
             broker.incidents.note(&Note::limit(limit), removed.entries, shared.clock.unix_now_ms());
+            more
         }
-        Err(error) => tracing::warn!(%error, "a stream could not be held to its limits"),
+        Err(error) => {
+            tracing::warn!(%error, "a stream could not be held to its limits");
+            false
+        }
     }
 }
 
@@ -74,34 +79,49 @@ pub(super) struct Look {
     /// The totals that were read of the first broker.
     totals: Vec<(StreamId, Totals)>,
     from: Option<StreamId>,
-    trims: VecDeque<(StreamId, Keep, Limit)>,
+    trims: VecDeque<Trim>,
+}
+
+struct Trim {
+    stream: StreamKey,
+    keep: Keep,
+    limit: Limit,
 }
 
 impl Look {
     pub(super) fn is_done(&self) -> bool {
-        self.brokers.is_empty()
+        self.brokers.is_empty() && self.trims.is_empty()
     }
 
     pub(super) fn start(&mut self, shared: &Shared) {
-        if self.is_done() {
+        if self.brokers.is_empty() {
             let limited = shared.brokers.each().filter(|broker| Limits::of(broker).is_any());
             self.brokers.extend(limited.map(|broker| broker.id));
         }
     }
 
-    /// Reads a page of totals, or trims some streams.
+    /// Trims some streams, and reads a page of totals unless many streams wait to be trimmed.
     pub(super) fn step(&mut self, shared: &Shared) {
+        self.trim_some(shared);
+        if self.trims.len() < TRIMMED {
+            self.read_some(shared);
+        }
+    }
+
+    fn trim_some(&mut self, shared: &Shared) {
+        for _ in 0..self.trims.len().min(TRIMMED_AT_ONCE) {
+            let Some(trim) = self.trims.pop_front() else { return };
+            let (broker, stream) = trim.stream;
+            let Some(broker) = shared.brokers.peek(broker) else { continue };
+            if hold(shared, &broker, stream, trim.keep, trim.limit) {
+                return self.trims.push_back(trim);
+            }
+        }
+    }
+
+    fn read_some(&mut self, shared: &Shared) {
         let Some(id) = self.brokers.front() else { return };
         let Some(broker) = shared.brokers.peek(*id) else { return self.end_broker() };
-        if !self.trims.is_empty() {
-            for (stream, keep, limit) in self.trims.drain(..self.trims.len().min(TRIMMED_AT_ONCE)) {
-                hold(shared, &broker, stream, keep, limit);
-            }
-            if self.trims.is_empty() {
-                self.end_broker();
-            }
-            return;
-        }
         let read = shared.layers.run(async |tx| streams::all_totals(&tx, broker.id, self.from, PAGE).await);
         match block_on(read) {
             Ok(page) => {
@@ -109,10 +129,9 @@ impl Look {
                 let is_last = page.len() < PAGE;
                 self.totals.extend(page.into_iter().filter(|(_, totals)| totals.entries > 0));
                 if is_last {
-                    self.trims = trims(shared, &broker, std::mem::take(&mut self.totals));
-                    if self.trims.is_empty() {
-                        self.end_broker();
-                    }
+                    let totals = std::mem::take(&mut self.totals);
+                    self.add_trims(trims(shared, &broker, totals));
+                    self.end_broker();
                 }
             }
             Err(error) => {
@@ -122,10 +141,15 @@ impl Look {
         }
     }
 
+    /// A stream of an earlier look that is still being trimmed goes on as it began.
+    fn add_trims(&mut self, trims: Vec<Trim>) {
+        let waiting: HashSet<StreamKey> = self.trims.iter().map(|trim| trim.stream).collect();
+        self.trims.extend(trims.into_iter().filter(|trim| !waiting.contains(&trim.stream)));
+    }
+
     fn end_broker(&mut self) {
         self.brokers.pop_front();
         self.totals.clear();
-        self.trims.clear();
         self.from = None;
     }
 }
@@ -147,24 +171,23 @@ impl Limits {
 }
 
 /// The streams to trim, the largest first.
-fn trims(
-    shared: &Shared,
-    broker: &Broker,
-    mut all: Vec<(StreamId, Totals)>,
-) -> VecDeque<(StreamId, Keep, Limit)> {
+fn trims(shared: &Shared, broker: &Broker, mut all: Vec<(StreamId, Totals)>) -> Vec<Trim> {
     let Limits { bytes, has_age } = Limits::of(broker);
     all.sort_unstable_by_key(|(_, totals)| std::cmp::Reverse(totals.bytes));
     let sum: u64 = all.iter().map(|(_, totals)| totals.bytes).sum();
     let keep = Keep::of(shared, broker);
-    let trim = |(stream, totals): (StreamId, Totals)| match bytes.filter(|most| sum > *most) {
-        Some(most) => {
-            // Each stream loses the same fraction.
-            let part = u128::from(totals.bytes) * u128::from(most) / u128::from(sum);
-            let bytes = keep.totals.bytes.min(u64::try_from(part).unwrap_or(u64::MAX));
-            let keep = Keep { totals: Totals { bytes, ..keep.totals }, ..keep };
-            Some((stream, keep, Limit::BrokerQueueBytes))
+    let trim = |(stream, totals): (StreamId, Totals)| {
+        let stream = (broker.id, stream);
+        match bytes.filter(|most| sum > *most) {
+            Some(most) => {
+                // Each stream loses the same fraction.
+                let part = u128::from(totals.bytes) * u128::from(most) / u128::from(sum);
+                let bytes = keep.totals.bytes.min(u64::try_from(part).unwrap_or(u64::MAX));
+                let keep = Keep { totals: Totals { bytes, ..keep.totals }, ..keep };
+                Some(Trim { stream, keep, limit: Limit::BrokerQueueBytes })
+            }
+            None => has_age.then_some(Trim { stream, keep, limit: Limit::ClientQueue }),
         }
-        None => has_age.then_some((stream, keep, Limit::ClientQueue)),
     };
     all.into_iter().take(TRIMMED).filter_map(trim).collect()
 }
@@ -198,5 +221,29 @@ mod tests {
         look.start(&shared);
         look.step(&shared);
         assert!(look.is_done(), "no stream has messages");
+    }
+
+    #[test]
+    fn one_large_stream_keeps_no_other_from_its_trim() {
+        let (shared, id) = Shared::with_broker(false);
+        let [large, small] = ["large", "small"].map(|name| shared.message_of_group(id, name));
+        const MORE: u64 = 3 * TRIM_ENTRIES as u64;
+        shared.append_many(large, MORE);
+        let broker = shared.open("default").unwrap().unwrap();
+        let limits = BrokerLimits { queue_bytes: Some(1), ..BrokerLimits::default() };
+        broker.quota.set(TenantLimits { broker: limits, ..TenantLimits::default() });
+        let left = |(broker, stream): StreamKey| {
+            shared.run(&async |tx| streams::totals(tx, broker, stream).await).entries
+        };
+        let mut look = Look::default();
+        look.start(&shared);
+        let mut removed = Vec::new();
+        while !look.is_done() {
+            let before = left(large);
+            look.step(&shared);
+            removed.push((before - left(large), left(small)));
+        }
+        let step = TRIM_ENTRIES as u64;
+        assert_eq!(removed, [(0, 1), (step, 1), (step, 0), (step, 0), (1, 0)]);
     }
 }

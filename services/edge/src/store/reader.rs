@@ -1,7 +1,7 @@
 //! The reader threads: read pages of streams for sessions that lag. One of them also trims streams that exceed their
 //! limits.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl FirstReader {
         trim_some(shared, &mut self.due);
         self.removal.step(&shared.layers);
         self.look.step(shared);
-        if self.due.is_empty() && now >= self.looked_at + LOOK_EVERY.as_millis() as u64 {
+        if now >= self.looked_at + LOOK_EVERY.as_millis() as u64 {
             let all = now >= self.looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
             queue_due(shared, all, &mut self.due);
             if all {
@@ -110,6 +110,8 @@ fn read_some(shared: &Shared, wait: Duration, parts: &mut Parts, unread: &mut Ve
 /// Queues the streams that have grown enough to be checked against their limits.
 fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
     let grown = std::mem::take(&mut *shared.touched.lock().unwrap_or_else(PoisonError::into_inner));
+    // A large stream may still be on its way to its limit.
+    let queued: HashSet<StreamKey> = due.iter().copied().collect();
     let mut small = Vec::new();
     for (key, messages) in grown {
         let Some(broker) = shared.brokers.peek(key.0) else { continue };
@@ -118,7 +120,7 @@ fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
         let is_due = all
             || messages * LOOK_AT_PART >= keep.totals.entries
             || messages * LOOK_AT_PART * u64::from(shared.limits.packet_size_max) >= keep.totals.bytes;
-        if is_due {
+        if is_due && !queued.contains(&key) {
             due.push_back(key);
         } else {
             small.push((key, messages));
@@ -130,12 +132,43 @@ fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
     }
 }
 
-/// Trims some streams to their limits: removes the oldest messages, and counts them. Sessions wait
-/// for reads meanwhile, so a check of very many streams is done in pieces.
+/// Trims some streams towards their limits: removes the oldest messages, and counts them. Sessions wait for reads
+/// meanwhile, so a check of very many streams is done in pieces, and so is that of a large one.
 fn trim_some(shared: &Shared, due: &mut VecDeque<StreamKey>) {
-    for (broker, stream) in due.drain(..due.len().min(TRIMMED_AT_ONCE)) {
-        if let Some(broker) = shared.brokers.peek(broker) {
-            queues::hold(shared, &broker, stream, Keep::of(shared, &broker), Limit::ClientQueue);
+    for _ in 0..due.len().min(TRIMMED_AT_ONCE) {
+        let Some(key) = due.pop_front() else { return };
+        let Some(broker) = shared.brokers.peek(key.0) else { continue };
+        if queues::hold(shared, &broker, key.1, Keep::of(shared, &broker), Limit::ClientQueue) {
+            return due.push_back(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_access::model::{ClientLimits, Limits};
+    use millrace_layers::streams::totals;
+
+    use super::*;
+
+    #[test]
+    fn a_large_stream_over_its_limit_is_trimmed_in_steps_between_reads() {
+        let (shared, id) = Shared::with_broker(false);
+        let [large, small] = ["large", "small"].map(|name| shared.message_of_group(id, name));
+        [large, small].into_iter().for_each(|stream| shared.append_many(stream, 2_500));
+        let broker = shared.open("default").unwrap().unwrap();
+        let client = ClientLimits { queue_messages: Some(1), ..ClientLimits::default() };
+        broker.quota.set(Limits { client, ..Limits::default() });
+        let mut due = VecDeque::from([large, small]);
+        let left = || {
+            [large, small]
+                .map(|(broker, stream)| shared.run(&async |tx| totals(tx, broker, stream).await).entries)
+        };
+        let mut seen = Vec::new();
+        while !due.is_empty() {
+            trim_some(&shared, &mut due);
+            seen.push(left());
+        }
+        assert_eq!(seen, [[1_501, 2_501], [1_501, 1_501], [501, 1_501], [501, 501], [1, 1]]);
     }
 }

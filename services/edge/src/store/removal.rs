@@ -1,7 +1,7 @@
 //! Removes what nobody needs any more from the store: entries of streams without subscribers, old changes of filters,
 //! and long messages without a stream.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use millrace_layers::streams::DroppedFrom;
 use millrace_layers::{LayerError, Position, Store, index, resized, streams};
@@ -20,7 +20,20 @@ pub(super) struct Removal {
 enum Stage {
     Dropped(DroppedFrom),
     Changes(Position),
-    Bodies(Position),
+    Bodies(BodiesFrom),
+}
+
+/// Where the walk over bodies goes on. It ends at the version at which it began: otherwise a broker with many new long
+/// messages would keep its own streams from their next removal.
+#[derive(Clone, Copy)]
+struct BodiesFrom {
+    from: Position,
+    /// `None` before the first step.
+    until: Option<Position>,
+}
+
+impl BodiesFrom {
+    const BEGIN: Self = Self { from: Position::MIN, until: None };
 }
 
 impl Default for Stage {
@@ -40,10 +53,11 @@ impl Removal {
         self.brokers.is_empty()
     }
 
+    /// Adds the brokers that are not on their way already: one with very many rows does not delay the others.
     pub(super) fn start(&mut self, brokers: impl Iterator<Item = u64>) {
-        if self.is_done() {
-            self.brokers.extend(brokers.map(|broker| (broker, Stage::default())));
-        }
+        let queued: HashSet<u64> = self.brokers.iter().map(|(broker, _)| *broker).collect();
+        let others = brokers.filter(|broker| !queued.contains(broker));
+        self.brokers.extend(others.map(|broker| (broker, Stage::default())));
     }
 
     pub(super) fn step(&mut self, layers: &Store) {
@@ -75,14 +89,19 @@ impl Removal {
                 let run =
                     layers.run_piece(rows, async |tx| index::trim_changes(&tx, broker, *from, rows).await);
                 resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |(removed, next)| {
-                    Some(if removed < rows { Stage::Bodies(Position::MIN) } else { Stage::Changes(next) })
+                    Some(if removed < rows { Stage::Bodies(BodiesFrom::BEGIN) } else { Stage::Changes(next) })
                 })
             }
-            Stage::Bodies(from) => {
-                let run =
-                    layers.run_piece(rows, async |tx| streams::sweep_bodies(&tx, broker, *from, rows).await);
-                resized(block_on(run), &mut self.rows, ROWS)?
-                    .map_or(again, |swept| swept.next.map(Stage::Bodies))
+            Stage::Bodies(BodiesFrom { from, until }) => {
+                let run = layers.run_piece(rows, async |tx| {
+                    let now = Position::end_of(tx.read_version().await?);
+                    let swept = streams::sweep_bodies(&tx, broker, *from, rows).await?;
+                    Ok((swept, until.unwrap_or(now)))
+                });
+                resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |(swept, until)| {
+                    let next = swept.next.filter(|next| *next < until);
+                    next.map(|from| Stage::Bodies(BodiesFrom { from, until: Some(until) }))
+                })
             }
         })
     }
@@ -92,6 +111,7 @@ impl Removal {
 mod tests {
     use bytes::Bytes;
     use millrace_layers::sessions::{Attach, SessionId};
+    use millrace_layers::streams::{NewEntry, StreamRef};
     use millrace_layers::subscriptions::StoredOptions;
     use millrace_storage::Database;
 
@@ -142,5 +162,40 @@ mod tests {
         }
         assert!(!has_dropped_streams(&layers, many));
         assert!((10..20).contains(&steps), "{steps} steps");
+    }
+
+    /// Stores bodies that two streams share, so that they are stored apart.
+    async fn add_bodies(layers: &Store, broker: u64, count: usize) -> Result<(), LayerError> {
+        let streams = [1, 2].map(|stream| StreamRef { stream, partition: 0 });
+        let body = Bytes::from(vec![7; 2_000]);
+        for _ in 0..count {
+            layers.append(broker, &streams, NewEntry { place: 0, now_ms: 1, body: &body }).await?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_broker_with_many_bodies_neither_delays_others_nor_runs_for_ever() {
+        let layers = Store::new(Database::memory());
+        let few = block_on(with_dropped_streams(&layers, b"few", 0)).unwrap();
+        let many = block_on(layers.ensure_broker(b"many")).unwrap().id;
+        block_on(add_bodies(&layers, many, 3 * ROWS)).unwrap();
+        let mut removal = Removal::default();
+        removal.start([many, few].into_iter());
+        // Two rounds of both brokers; the second one finds bodies.
+        (0..6).for_each(|_| removal.step(&layers));
+        assert_eq!(removal.brokers.len(), 1, "the small one is done");
+        block_on(with_dropped_streams(&layers, b"few", 3)).unwrap();
+        removal.start([many, few].into_iter());
+        (0..2).for_each(|_| removal.step(&layers));
+        assert!(!has_dropped_streams(&layers, few));
+        // Bodies that come during the walk belong to the next one.
+        let mut steps = 0;
+        while removal.brokers.iter().any(|(broker, _)| *broker == many) {
+            block_on(add_bodies(&layers, many, ROWS)).unwrap();
+            removal.step(&layers);
+            steps += 1;
+            assert!(steps < 10, "the walk does not end");
+        }
     }
 }

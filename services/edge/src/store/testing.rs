@@ -67,12 +67,22 @@ impl Shared {
             subscriptions::subscribe(&owned, filter.as_bytes(), options).await
         });
         let stream = subscribed.stream;
-        let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
-        let body = record::encode_entry(&message, 0, &self.clock).into();
-        let entry = NewEntry { place: 1, now_ms: 1, body: &body };
-        let streams = [StreamRef { stream, partition: 0 }];
-        self.run(&async |tx| streams::append(tx, broker, &streams, entry));
+        self.append_many((broker, stream), 1);
         (broker, stream)
+    }
+
+    /// Stores messages in a stream.
+    pub(super) fn append_many(&self, (broker, stream): StreamKey, count: u64) {
+        let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
+        let (body, now_ms) =
+            (record::encode_entry(&message, 0, &self.clock).into(), self.clock.unix_now_ms());
+        let streams = [StreamRef { stream, partition: 0 }];
+        self.run(&async |tx| {
+            (1..=count).try_for_each(|place| {
+                let entry = NewEntry { place: u16::try_from(place).unwrap(), now_ms, body: &body };
+                streams::append(tx, broker, &streams, entry)
+            })
+        });
     }
 
     pub(super) fn run<T>(&self, body: &impl AsyncFn(&Transaction) -> Result<T, LayerError>) -> T {

@@ -1,14 +1,14 @@
 //! Reads all streams of a session as one, with one cursor.
 
 use bytes::Bytes;
-use millrace_storage::{Read, StoreVersion, Transaction};
+use millrace_storage::{RangePage, Read, Reply, StoreVersion, Transaction};
 
 use super::{
     StreamId, StreamRef,
     append::Value,
     keys,
     merge::{Merge, Raw, Start},
-    row::{self, Missed},
+    row::{self, Missed, Stream},
 };
 use crate::{
     BrokerId,
@@ -94,11 +94,10 @@ pub(super) async fn open(
     cursor: Position,
     batch: &mut StreamBatch,
 ) -> LayerResult<(Vec<Start>, Vec<usize>)> {
-    let replies: Vec<_> =
-        sources.iter().map(|source| row::stream(tx, broker, source.stream, Read::Snapshot)).collect();
+    let replies: Vec<_> = sources.iter().map(|source| row::ask(tx, broker, source.stream)).collect();
     let (mut starts, mut source_of_lane) = (Vec::new(), Vec::new());
     for (number, (source, reply)) in sources.iter().zip(replies).enumerate() {
-        let Some(stream) = reply.await? else { continue };
+        let Some(stream) = reply.await?.map(Stream::decode).transpose()? else { continue };
         let from = cursor.max(Position::end_of(source.since));
         let missed = stream.missed_since(from);
         if missed.at_most > 0 {
@@ -151,16 +150,36 @@ impl Collected {
 
     async fn into_entries(self, tx: &Transaction, broker: BrokerId) -> LayerResult<Vec<StreamEntry>> {
         let mut entries = Vec::with_capacity(self.entries.len());
-        for Unresolved { position, at_ms, value, sources } in self.entries {
-            let body = match value {
-                Value::Inline(body) => body,
-                Value::Apart { bytes } => body(tx, broker, position, bytes).await?,
-            };
-            entries.push(StreamEntry { position, at_ms, body, sources });
+        let mut unresolved = self.entries.into_iter().peekable();
+        while unresolved.peek().is_some() {
+            let asked: Vec<_> = unresolved
+                .by_ref()
+                .take(TOGETHER)
+                .map(|entry| {
+                    let is_apart = matches!(entry.value, Value::Apart { .. });
+                    (is_apart.then(|| ask_body(tx, broker, entry.position)), entry)
+                })
+                .collect();
+            for (reply, Unresolved { position, at_ms, value, sources }) in asked {
+                let body = match value {
+                    Value::Inline(body) => body,
+                    Value::Apart { bytes } => {
+                        let first = match reply {
+                            Some(reply) => reply.await?,
+                            None => return Err(LayerError::Corrupt("body")),
+                        };
+                        join_body(tx, broker, position, bytes, first).await?
+                    }
+                };
+                entries.push(StreamEntry { position, at_ms, body, sources });
+            }
         }
         Ok(entries)
     }
 }
+
+/// Bodies that are asked for together, because a store across a network takes a round trip for each.
+const TOGETHER: usize = 16;
 
 pub(super) async fn body(
     tx: &Transaction,
@@ -168,7 +187,22 @@ pub(super) async fn body(
     position: Position,
     bytes: usize,
 ) -> LayerResult<Bytes> {
-    let chunks = rows::all(tx, keys::body(broker, position).children(), Read::Snapshot).await?;
-    let body = rows::join(chunks);
+    let first = ask_body(tx, broker, position).await?;
+    join_body(tx, broker, position, bytes, first).await
+}
+
+fn ask_body(tx: &Transaction, broker: BrokerId, position: Position) -> Reply<'_, RangePage> {
+    rows::first(tx, &keys::body(broker, position).children(), Read::Snapshot)
+}
+
+async fn join_body(
+    tx: &Transaction,
+    broker: BrokerId,
+    position: Position,
+    bytes: usize,
+    first: RangePage,
+) -> LayerResult<Bytes> {
+    let range = keys::body(broker, position).children();
+    let body = rows::join(rows::rest(tx, range, Read::Snapshot, first).await?);
     if body.len() == bytes { Ok(body) } else { Err(LayerError::Corrupt("body")) }
 }

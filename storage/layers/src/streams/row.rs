@@ -1,7 +1,7 @@
 //! The row of a stream: its filter, the number of its partitions, and its trims.
 
 use bytes::{Buf, BufMut, Bytes};
-use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+use millrace_storage::{KeyRange, RangeOptions, Read, Reply, Transaction, after};
 
 use super::{StreamId, keys};
 use crate::{
@@ -86,7 +86,7 @@ impl Stream {
         value.into()
     }
 
-    fn decode(mut value: Bytes) -> LayerResult<Self> {
+    pub(super) fn decode(mut value: Bytes) -> LayerResult<Self> {
         let partitions = value.try_get_u8()?;
         let floor = position(&mut value)?;
         let name = rows::take_sized(&mut value)?;
@@ -106,6 +106,11 @@ pub async fn stream(
     read: Read,
 ) -> LayerResult<Option<Stream>> {
     tx.get(keys::stream(broker, stream), read).await?.map(Stream::decode).transpose()
+}
+
+/// Asks for the row of a stream in a snapshot, for [`Stream::decode`], so that the rows of many streams come together.
+pub(super) fn ask(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Reply<'_, Option<Bytes>> {
+    tx.get(keys::stream(broker, stream), Read::Snapshot)
 }
 
 /// Lists up to `limit` streams of a broker after `from` in order of ids, as a snapshot read; a page may end early, and

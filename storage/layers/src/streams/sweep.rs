@@ -1,10 +1,20 @@
 //! Removes streams, entries and bodies that nothing refers to any more, a bounded number in each transaction.
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, TransactionOption, after};
+use millrace_storage::{
+    KeyRange, KeyValue, RangeOptions, RangePage, Read, Reply, Transaction, TransactionOption, after,
+};
 
-use super::{StreamId, append::decode_holders, keys, totals};
+use super::{
+    StreamId, StreamRef,
+    append::decode_holders,
+    keys,
+    totals::{self, Totals},
+};
 use crate::{BrokerId, error::LayerResult, position::Position, tuple::Elements};
+
+/// Reads that are asked for together, because a store across a network takes a round trip for each.
+const TOGETHER: usize = 16;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -13,7 +23,8 @@ pub struct Swept {
     pub next: Option<Position>,
 }
 
-/// Removes shared bodies of which no stream has an entry any more. Reads `limit` bodies after `from`.
+/// Removes shared bodies of which no stream has an entry any more. Reads up to `limit` bodies after `from`, and ends early
+/// after about ten reads for each of them.
 ///
 /// A body lists the streams that it was appended to, so nothing counts references and a trim only clears a range of
 /// entries. The cost is this walk with point reads for each body in use; it may be slow.
@@ -28,28 +39,43 @@ pub async fn sweep_bodies(
     let begin = after(keys::holders(broker).position(from).as_ref());
     let range = KeyRange::new(begin, prefix.end());
     let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
-    let mut swept = Swept::default();
-    for row in page.items {
+    let (mut swept, mut reads, count) = (Swept::default(), 0, page.items.len());
+    for (number, row) in page.items.into_iter().enumerate() {
         let position = Elements::after(&prefix, &row.key)?.position()?;
-        if !is_held(tx, broker, position, row.value).await? {
+        if !is_held(tx, broker, position, row.value, &mut reads).await? {
             tx.clear(&row.key)?;
             tx.clear_range(keys::body(broker, position).children())?;
             swept.removed += 1;
         }
-        swept.next = page.more.then_some(position);
+        let more = page.more || number + 1 < count;
+        swept.next = more.then_some(position);
+        if reads >= limit.saturating_mul(READS_PER_BODY) {
+            break;
+        }
     }
     Ok(swept)
 }
+
+/// Mostly the first stream of a body still has its entry; a body of many streams that are all trimmed has more reads.
+const READS_PER_BODY: usize = 10;
 
 async fn is_held(
     tx: &Transaction,
     broker: BrokerId,
     position: Position,
     holders: Bytes,
+    reads: &mut usize,
 ) -> LayerResult<bool> {
-    for holder in decode_holders(holders)? {
+    for holders in decode_holders(holders)?.chunks(TOGETHER) {
+        *reads += holders.len();
         // A snapshot suffices: no entry with this versionstamp is added later.
-        if tx.get(keys::entry(broker, holder, position), Read::Snapshot).await?.is_some() {
+        let entry = |holder: &StreamRef| tx.get(keys::entry(broker, *holder, position), Read::Snapshot);
+        let replies: Vec<_> = holders.iter().map(entry).collect();
+        let mut is_held = false;
+        for reply in replies {
+            is_held |= reply.await?.is_some();
+        }
+        if is_held {
             return Ok(true);
         }
     }
@@ -101,27 +127,80 @@ pub async fn sweep_dropped(
     let range = KeyRange::new(keys::dropped(broker).uint(from.stream), prefix.end());
     let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
     let mut swept = SweptDropped::default();
-    for row in page.items {
-        let stream = Elements::after(&prefix, &row.key)?.uint()?;
-        let next = |stream| DroppedFrom { stream, ..DroppedFrom::default() };
-        if swept.removed >= limit {
-            return Ok(SweptDropped { next: Some(next(stream)), ..swept });
+    let next = |stream| DroppedFrom { stream, ..DroppedFrom::default() };
+    for rows in page.items.chunks(TOGETHER) {
+        let mut dropped = Vec::with_capacity(rows.len());
+        for row in rows {
+            dropped.push(Dropped::ask(tx, broker, Elements::after(&prefix, &row.key)?.uint()?, row));
         }
-        swept.next = page.more.then(|| next(stream + 1));
-        // Another sweep may have removed the stream, and a filter may have taken its id since.
-        let Some(partitions) = tx.get(&row.key, Read::Serializable).await? else { continue };
-        let begin = if stream == from.stream { from.clone() } else { next(stream) };
-        let partitions = partitions.first().copied().unwrap_or(1);
-        let (removed, rest) = sweep_entries(tx, broker, begin, partitions, limit - swept.removed).await?;
-        swept.removed += removed;
-        if rest.is_some() {
-            return Ok(SweptDropped { next: rest, ..swept });
+        for asked in dropped {
+            let stream = asked.stream;
+            if swept.removed >= limit {
+                return Ok(SweptDropped { next: Some(next(stream)), ..swept });
+            }
+            swept.next = page.more.then(|| next(stream + 1));
+            let Some(dropped) = asked.answer().await? else { continue };
+            if dropped.has_entries {
+                let begin = if stream == from.stream { from.clone() } else { next(stream) };
+                let room = limit - swept.removed;
+                let (removed, rest) = sweep_entries(tx, broker, begin, dropped.partitions, room).await?;
+                swept.removed += removed;
+                if rest.is_some() {
+                    return Ok(SweptDropped { next: rest, ..swept });
+                }
+            }
+            totals::clear(tx, broker, stream, dropped.totals)?;
+            tx.clear(keys::dropped(broker).uint(stream))?;
+            swept.removed += 1;
         }
-        totals::clear(tx, broker, stream).await?;
-        tx.clear(&row.key)?;
-        swept.removed += 1;
     }
     Ok(swept)
+}
+
+struct Dropped {
+    partitions: u8,
+    totals: Totals,
+    has_entries: bool,
+}
+
+/// The requests for a dropped stream, whose answers have not come yet.
+struct AskedDropped<'t> {
+    stream: StreamId,
+    partitions: u8,
+    row: Reply<'t, Option<Bytes>>,
+    totals: Reply<'t, Option<Bytes>>,
+    entries: Vec<Reply<'t, RangePage>>,
+}
+
+impl Dropped {
+    fn ask<'t>(tx: &'t Transaction, broker: BrokerId, stream: StreamId, row: &KeyValue) -> AskedDropped<'t> {
+        let partitions = row.value.first().copied().unwrap_or(1);
+        let first = |partition| {
+            let range = keys::partition(broker, stream, partition).children();
+            tx.range(range, RangeOptions::first(1).snapshot())
+        };
+        AskedDropped {
+            stream,
+            partitions,
+            row: tx.get(&row.key, Read::Serializable),
+            totals: totals::ask(tx, broker, stream),
+            entries: (0..partitions).map(first).collect(),
+        }
+    }
+}
+
+impl AskedDropped<'_> {
+    /// `None`: another sweep has removed the stream, and a filter may have taken its id since.
+    async fn answer(self) -> LayerResult<Option<Dropped>> {
+        let Self { partitions, row, totals, entries, .. } = self;
+        let is_dropped = row.await?.is_some();
+        let totals = totals::answer(totals.await?)?;
+        let mut has_entries = false;
+        for entry in entries {
+            has_entries |= !entry.await?.items.is_empty();
+        }
+        Ok(is_dropped.then_some(Dropped { partitions, totals, has_entries }))
+    }
 }
 
 /// Removes up to `limit` entries of a dropped stream; returns their number, and where the rest begins.

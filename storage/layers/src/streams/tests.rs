@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     LayerError, Position,
     limits::STREAMS_PER_PUBLISH_MAX,
-    testing::{BROKER, database, rows, run, try_run},
+    testing::{BROKER, RoundTrips, database, rows, run, try_run},
     usage::{self, Counter},
 };
 
@@ -309,4 +309,44 @@ proptest! {
         }
         prop_assert_eq!(found, expected);
     }
+}
+
+/// A store across a network takes a round trip for each wait.
+#[test]
+fn reads_of_many_streams_and_bodies_come_together() {
+    let database = with((1..=500).map(|stream| (stream, 1)));
+    for _ in 0..48 {
+        publish(&database, &[(1, 0), (2, 0)], 5, &Bytes::from(vec![7; 2_000]));
+    }
+    let (trips, counted) = RoundTrips::of(&database);
+    let streams: Vec<StreamId> = (1..=500).collect();
+    assert_eq!(read_all(&counted, &streams, Position::MIN).entries.len(), 48);
+    let count = trips.take();
+    assert!((3..40).contains(&count), "{count} round trips");
+}
+
+#[test]
+fn empty_streams_and_unheld_bodies_are_removed_in_few_round_trips() {
+    let database = with((1..=100).map(|stream| (stream, 1)));
+    let all: Vec<(StreamId, u8)> = (1..=100).map(|stream| (stream, 0)).collect();
+    for _ in 0..3 {
+        publish(&database, &all, 5, &Bytes::from(vec![7; 2_000]));
+    }
+    run(&database, async |tx| {
+        (1..=100).try_for_each(|stream| {
+            tx.clear_range(keys::partition(BROKER, stream, 0).children())?;
+            drop_stream(tx, BROKER, stream, 1)
+        })
+    });
+    let (trips, counted) = RoundTrips::of(&database);
+    let swept = run(&counted, async |tx| sweep_dropped(tx, BROKER, &DroppedFrom::default(), 100).await);
+    let count = trips.take();
+    assert!(swept.removed == 100 && count < 20, "{swept:?} in {count} round trips");
+    // A step ends after a number of reads: the rest of the bodies comes with the next one.
+    let step = |from, limit| run(&counted, async |tx| sweep_bodies(tx, BROKER, from, limit).await);
+    let first = step(Position::MIN, 10);
+    let count = trips.take();
+    assert!(first.removed == 1 && first.next.is_some() && count < 20, "{first:?} in {count} round trips");
+    let second = step(first.next.unwrap(), 10);
+    assert_eq!((second.removed, step(second.next.unwrap(), 10)), (1, Swept { removed: 1, next: None }));
 }

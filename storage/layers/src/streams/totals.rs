@@ -1,6 +1,7 @@
 //! Totals of streams, which every append adds to without a conflict.
 
-use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+use bytes::Bytes;
+use millrace_storage::{KeyRange, RangeOptions, Read, Reply, Transaction, after};
 
 use super::{StreamId, keys};
 use crate::{
@@ -43,8 +44,7 @@ impl Totals {
 
 /// Reads the totals of a stream in a snapshot, because every append changes them.
 pub async fn totals(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Totals> {
-    let packed = rows::counter(tx, &keys::totals(broker, stream), Read::Snapshot).await?;
-    Ok(Totals::unpacked(packed))
+    answer(ask(tx, broker, stream).await?)
 }
 
 /// Lists the totals of up to `limit` streams of a broker after `from` in order of ids, as a snapshot read.
@@ -83,9 +83,19 @@ pub(super) fn remove(
     metering::change(tx, broker, Level::Bytes, removed.bytes.cast_signed().wrapping_neg(), tx.unix_ms())
 }
 
-/// The stream must be dropped, so that no publish appends to it any more.
-pub(super) async fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<()> {
-    remove(tx, broker, stream, totals(tx, broker, stream).await?)?;
+/// Asks for the totals of a stream, for [`answer`], so that those of many streams come together.
+pub(super) fn ask(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Reply<'_, Option<Bytes>> {
+    tx.get(keys::totals(broker, stream), Read::Snapshot)
+}
+
+pub(super) fn answer(value: Option<Bytes>) -> LayerResult<Totals> {
+    let packed = value.map_or(Ok(0), |value| rows::decode_counter(&value))?;
+    Ok(Totals::unpacked(packed))
+}
+
+/// The stream must be dropped, so that no publish appends to it any more; `has` are its totals in this transaction.
+pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId, has: Totals) -> LayerResult<()> {
+    remove(tx, broker, stream, has)?;
     Ok(tx.clear(keys::totals(broker, stream))?)
 }
 

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     BrokerId,
     error::LayerResult,
-    limits::TRIM_ENTRIES_MAX,
+    limits::{TRIM_BYTES_MAX, TRIM_ENTRIES_MAX},
     position::Position,
     usage::{self, Counter},
 };
@@ -73,7 +73,9 @@ pub async fn trim(
         Some(totals) => Found { totals, last: through, more: false, published_ms: None },
         None => {
             let until = |next: Position, _: &Totals| next > through;
-            let mut found = find(tx, broker, stream, &row, TRIM_ENTRIES_MAX, Stop::Before(&until)).await?;
+            let mut found =
+                find(tx, broker, stream, &row, Most::of_entries(TRIM_ENTRIES_MAX), Stop::Before(&until))
+                    .await?;
             if !found.more {
                 found.last = through;
             }
@@ -83,7 +85,7 @@ pub async fn trim(
     remove(tx, broker, stream, row, found, None).await
 }
 
-/// Removes up to `limit` entries that were published before `before_ms`, read or not, and counts them as trimmed in the
+/// Removes up to `limit` entries, and [`TRIM_BYTES_MAX`], that were published before `before_ms`, read or not, and counts them as trimmed in the
 /// broker's usage.
 pub async fn trim_by_age(
     tx: &Transaction,
@@ -97,11 +99,11 @@ pub async fn trim_by_age(
         return Ok(Trimmed::default());
     };
     let is_young = |at_ms: u64| at_ms >= before_ms;
-    let found = find(tx, broker, stream, &row, limit, Stop::Young(&is_young)).await?;
+    let found = find(tx, broker, stream, &row, Most::of_piece(limit), Stop::Young(&is_young)).await?;
     remove(tx, broker, stream, row, found, Some(cause)).await
 }
 
-/// Removes up to `limit` of the oldest entries, read or not, until the stream has no more than `keep`, and counts them
+/// Removes up to `limit` of the oldest entries, and [`TRIM_BYTES_MAX`], read or not, until the stream has no more than `keep`, and counts them
 /// as trimmed in the broker's usage.
 pub async fn trim_by_size(
     tx: &Transaction,
@@ -118,7 +120,7 @@ pub async fn trim_by_size(
     let fits = |_: Position, gone: &Totals| {
         has.entries <= keep.entries + gone.entries && has.bytes <= keep.bytes + gone.bytes
     };
-    let found = find(tx, broker, stream, &row, limit, Stop::Before(&fits)).await?;
+    let found = find(tx, broker, stream, &row, Most::of_piece(limit), Stop::Before(&fits)).await?;
     remove(tx, broker, stream, row, found, Some(cause)).await
 }
 
@@ -127,6 +129,23 @@ enum Stop<'a> {
     Before(&'a (dyn Fn(Position, &Totals) -> bool + Sync)),
     /// The same by the entry's time of publication, unix milliseconds.
     Young(&'a (dyn Fn(u64) -> bool + Sync)),
+}
+
+/// Entries that one trim reads, and bytes of their rows after which it reads no other.
+#[derive(Clone, Copy)]
+struct Most {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Most {
+    fn of_entries(entries: usize) -> Self {
+        Self { entries: entries.min(TRIM_ENTRIES_MAX), bytes: usize::MAX }
+    }
+
+    fn of_piece(entries: usize) -> Self {
+        Self { bytes: TRIM_BYTES_MAX, ..Self::of_entries(entries) }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -138,19 +157,19 @@ struct Found {
     published_ms: Option<(u64, u64)>,
 }
 
-/// Reads entries from the floor on, in commit order over all partitions, until `stop` or `limit` ends it.
+/// Reads entries from the floor on, in commit order over all partitions, until `stop` or `most` ends it.
 async fn find(
     tx: &Transaction,
     broker: BrokerId,
     stream: StreamId,
     row: &Stream,
-    limit: usize,
+    most: Most,
     stop: Stop<'_>,
 ) -> LayerResult<Found> {
-    let limit = limit.min(TRIM_ENTRIES_MAX);
     let lane = |partition| Start { lane: StreamRef { stream, partition }, after: row.floor };
     let starts: Vec<Start> = (0..row.partitions).map(lane).collect();
-    let mut merge = Merge::open(tx, broker, &starts, limit.min(100)).await?;
+    let mut merge = Merge::open(tx, broker, &starts, most.entries.min(100)).await?;
+    let mut bytes = 0;
     let mut found = Found { totals: Totals::default(), last: row.floor, more: false, published_ms: None };
     while let Some(next) = merge.peek() {
         if let Stop::Before(is_end) = stop
@@ -158,11 +177,12 @@ async fn find(
         {
             break;
         }
-        if found.totals.entries >= limit as u64 {
+        if found.totals.entries >= most.entries as u64 || bytes >= most.bytes {
             found.more = true;
             break;
         }
         let Some(raw) = merge.next().await? else { break };
+        bytes += raw.value.len();
         let (at_ms, value) = Value::decode(raw.value)?;
         if let Stop::Young(is_young) = stop
             && is_young(at_ms)
