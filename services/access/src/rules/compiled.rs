@@ -51,6 +51,10 @@ impl RuleList {
         self.0.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn all(&self) -> impl Iterator<Item = &CompiledRule> {
         self.0.iter()
     }

@@ -38,6 +38,12 @@ impl Permissions {
         self.0.is_empty()
     }
 
+    /// Rules that a decision may look at.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        self.0.iter().map(|list| list.len()).sum()
+    }
+
     #[inline]
     pub fn publish(
         &self,

@@ -12,7 +12,7 @@ use millrace_session::Seconds;
 use super::authenticate::ANONYMOUS;
 use super::connection::{Request, Who};
 use super::timers::Due;
-use super::{Core, Ended};
+use super::{Core, Ended, work};
 use crate::access::{AuthenticationRequest, Review};
 use crate::authorization::{AccessDecision, Refused, Reviewed};
 use crate::broker::Broker;
@@ -192,6 +192,12 @@ impl Core {
         Some(self.process.clock.seconds_of_unix_ms(until_ms).saturating_add(2))
     }
 
+    /// Counts the work of comparing a topic or filter with the client's rules.
+    pub(super) fn spend_rules(&mut self, slot: u32, topic: &str) {
+        let work = rules_work(&self.connections[slot as usize].who, topic);
+        self.work.spend(work);
+    }
+
     pub(super) fn may_send(&self, slot: u32, topic: &str, retain: bool, qos: QoS) -> bool {
         let connection = &self.connections[slot as usize];
         let session = &self.sessions[connection.session as usize].session;
@@ -211,4 +217,9 @@ impl Core {
             None => self.process.authenticator.may_subscribe(client, filter, qos),
         }
     }
+}
+
+pub(super) fn rules_work(who: &Who, topic: &str) -> u64 {
+    let rules = who.granted().map_or(0, |granted| granted.grant.permissions.rules());
+    (rules * work::levels(topic.as_bytes()) / work::COMPARED_RULE_LEVELS) as u64
 }

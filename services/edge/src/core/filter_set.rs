@@ -32,7 +32,7 @@ impl FilterSet {
         let (router, mut levels) = (Router::new(), 0);
         router.edit(|edit| {
             for filter in filters.filter_map(Filter::parse) {
-                levels += 1 + filter.filter.bytes().filter(|byte| *byte == b'/').count();
+                levels += work::levels(filter.filter.as_bytes());
                 if levels > LEVELS_MAX {
                     break;
                 }

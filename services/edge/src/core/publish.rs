@@ -37,6 +37,7 @@ impl Core {
         let mut traced = self.begin_trace(slot, topic, publish);
         self.count_received(slot, publish.qos, 1, size);
         self.pause_for_memory(self.id_of(slot));
+        self.spend_rules(slot, topic);
         let allowed = self.may_publish(slot, topic, publish);
         self.trace_step(&mut traced, TraceStep::Authorise, allowed.is_err());
         let outcome = match allowed {

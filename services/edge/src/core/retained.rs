@@ -36,8 +36,7 @@ impl Core {
 
     /// Returns the receivers of the message, see [`Broker::retain`].
     pub(super) fn retain(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) -> Arc<Routes> {
-        let levels = 1 + message.topic().bytes().filter(|byte| *byte == b'/').count();
-        self.spend(work::RETAINED_LEVEL * levels as u64);
+        self.spend(work::RETAINED_LEVEL * work::levels(message.topic().as_bytes()) as u64);
         let subscriptions = broker.retain(message);
         self.routes.get_at(broker, message.topic(), &subscriptions)
     }

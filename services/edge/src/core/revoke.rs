@@ -4,6 +4,7 @@ use millrace_access::rules::ClientIdentity;
 use millrace_mqtt::topic::Filter;
 
 use super::connection::NONE;
+use super::entry::rules_work;
 use super::{Core, work};
 
 impl Core {
@@ -14,7 +15,11 @@ impl Core {
             return;
         }
         let local = &self.sessions[connection.session as usize];
-        self.work.spend(work::PACKET + work::RULES * local.session.subscriptions_len() as u64);
+        let filters = local
+            .session
+            .subscriptions()
+            .map(|(filter, _)| work::RULES + rules_work(&connection.who, filter));
+        self.work.spend(work::PACKET + filters.sum::<u64>());
         let client = ClientIdentity { user: connection.who.user(), id: local.session.client_id() };
         let is_allowed = |filter: &str, qos| match connection.who.granted() {
             Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).is_ok(),

@@ -26,6 +26,7 @@ use self::room::Room;
 use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
+use super::entry::rules_work;
 use super::persistent::{FilterSource, PersistentSession};
 use super::replay::{self};
 use super::resume::{routed, subscription_of};
@@ -241,16 +242,17 @@ impl LocalSession {
         handed_over: Position,
     ) -> bool {
         let Some(persistent) = &mut self.persistent else { return false };
-        let mut sources = Vec::new();
-        for (filter, Subscribed { stream, since, .. }) in durable {
-            let is_read = stream != NO_STREAM && !filter.starts_with("$share/");
-            // The subscription may have ended meanwhile.
-            let subscription = self.session.subscription(&filter).filter(|_| is_read);
-            let (Some(subscription), Some(parsed)) = (subscription, Filter::parse(&filter)) else { continue };
-            self.broker.router.subscribe(parsed, routed(target, subscription, true));
-            let source = Source { stream, since };
-            sources.push(FilterSource { filter, source });
-        }
+        let session = &self.session;
+        let sources = self.broker.router.edit(|edit| {
+            let source = |(filter, Subscribed { stream, since, .. }): (Box<str>, Subscribed)| {
+                let is_read = stream != NO_STREAM && !filter.starts_with("$share/");
+                // The subscription may have ended meanwhile.
+                let subscription = session.subscription(&filter).filter(|_| is_read)?;
+                edit.subscribe(Filter::parse(&filter)?, routed(target, subscription, true));
+                Some(FilterSource { source: Source { stream, since }, filter })
+            };
+            durable.into_iter().filter_map(source).collect()
+        });
         persistent.add_sources(sources, handed_over)
     }
 }
@@ -322,6 +324,8 @@ impl Core {
             let next = &mut subscribe.read.filters[subscribe.done..subscribe.until];
             let protocol = &self.connections[id.slot as usize].protocol;
             next.iter_mut().for_each(|(text, options)| *options = protocol.options_of(text, *options));
+            let who = &self.connections[id.slot as usize].who;
+            self.work.spend(next.iter().map(|(text, _)| rules_work(who, text)).sum());
             let may = |(text, options): &(Box<str>, SubscribeOptions)| {
                 self.may_subscribe(id.slot, text, options.qos)
             };
@@ -603,6 +607,7 @@ impl Core {
         }
         persistent.has_ended_filters |= !(ended.is_empty() && go_back.is_empty());
         persistent.unanswered.push(pending);
+        self.work.spend(durable.iter().map(|(filter, _)| work::filter_work(filter.as_bytes())).sum());
         let is_more = local.add_sources(target, durable, self.following.handed_over);
         let session = local.key();
         self.go_back(target, &go_back);

@@ -52,6 +52,8 @@ pub(super) const COPIED_BYTES: usize = 512;
 pub(super) const CHECKED_BYTES: usize = 16;
 /// Levels of filters that are compared for one unit, to find the one that matches a topic.
 pub(super) const COMPARED_LEVELS: usize = 4;
+/// Levels of rules that are compared with a topic for one unit.
+pub(super) const COMPARED_RULE_LEVELS: usize = 16;
 pub(super) const SYSTEM_CALL: u64 = 20;
 /// Writing to a socket. The kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
 pub(super) const SEND: u64 = 60;
@@ -75,11 +77,18 @@ pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (us
         if work >= FILTERS {
             break;
         }
-        let levels = filter.bytes().filter(|byte| *byte == b'/').count() + 1;
         count += 1;
-        work += FILTER + LEVEL * levels as u64;
+        work += filter_work(filter.as_bytes());
     }
     (count, work)
+}
+
+pub(super) fn filter_work(filter: &[u8]) -> u64 {
+    FILTER + LEVEL * levels(filter) as u64
+}
+
+pub(super) fn levels(topic: &[u8]) -> usize {
+    1 + topic.iter().filter(|byte| **byte == b'/').count()
 }
 
 pub(super) enum Task {

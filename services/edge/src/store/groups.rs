@@ -20,6 +20,8 @@ use crate::streams::StoredGroup;
 
 /// Unacknowledged messages of a group above which the writer reads no further page for it.
 const OUTSTANDING_MAX: usize = 1_000;
+/// Groups whose progress is stored in one transaction.
+const SAVED_TOGETHER: usize = 32;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
 
 #[derive(Default)]
@@ -274,20 +276,31 @@ impl Writer<'_> {
                 (*stream, group.progress())
             })
             .collect();
-        for ((broker, stream), progress) in progress {
-            let progress = &progress;
-            let save = self.shared.layers.run(async |tx| {
-                tx.set_option(TransactionOption::Cleanup);
-                streams::set_progress(&tx, broker, stream, progress).await?;
-                streams::trim(&tx, broker, stream, progress.cursor, None).await
-            });
-            if let Err(error) = block_on(save) {
-                tracing::warn!(%error, "the progress of a shared subscription cannot be stored; it is tried again, and after a crash members get acknowledged messages once more");
-                if let Some(group) = self.groups.of.get_mut(&(broker, stream)) {
-                    group.unsaved = true;
+        // One commit for each group would stop the writer for as long as all these commits take.
+        for some in progress.chunks(SAVED_TOGETHER) {
+            if self.save_progress(some).is_ok() {
+                continue;
+            }
+            for one in some {
+                if let Err(error) = self.save_progress(std::slice::from_ref(one)) {
+                    tracing::warn!(%error, "the progress of a shared subscription cannot be stored; it is tried again, and after a crash members get acknowledged messages once more");
+                    if let Some(group) = self.groups.of.get_mut(&one.0) {
+                        group.unsaved = true;
+                    }
                 }
             }
         }
+    }
+
+    fn save_progress(&self, of: &[(StreamKey, Progress)]) -> Result<(), LayerError> {
+        block_on(self.shared.layers.run(async |tx| {
+            tx.set_option(TransactionOption::Cleanup);
+            for ((broker, stream), progress) in of {
+                streams::set_progress(&tx, *broker, *stream, progress).await?;
+                streams::trim(&tx, *broker, *stream, progress.cursor, None).await?;
+            }
+            Ok(())
+        }))
     }
 }
 

@@ -229,12 +229,15 @@ impl Streams<'_, '_> {
         places.sort_unstable();
         // In-flight messages mostly stand one behind the other.
         let mut found: HashMap<Place, Arc<Message>> = HashMap::new();
+        let mut through = Position::MIN;
         for at in &places {
-            if found.contains_key(at) {
+            if Position(*at) <= through {
                 continue;
             }
             let limit = ReadLimit { entries: places.len() - found.len(), bytes: PAGE.bytes };
-            for entry in self.stored(&self.read.sources, Position(*at).before(), limit).await?.entries {
+            let batch = self.stored(&self.read.sources, Position(*at).before(), limit).await?;
+            through = batch.through;
+            for entry in batch.entries {
                 if places.binary_search(&entry.position.0).is_ok() {
                     found.insert(entry.position.0, self.message(&entry)?.0);
                 }

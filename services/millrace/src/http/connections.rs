@@ -302,11 +302,11 @@ mod tests {
             drop(take().expect("an idle one gives way"));
         }
         let next: Vec<_> = (0..4).map(|_| take().expect("four are closing")).collect();
-        next.iter().for_each(Place::work);
+        next.iter().for_each(Place::mark_busy);
         assert!(take().is_none(), "none is idle");
-        next.iter().for_each(Place::rest);
+        next.iter().for_each(Place::mark_idle);
         assert!(take().is_none(), "twice as many as allowed are open");
-        held.iter().for_each(Place::rest);
+        held.iter().for_each(Place::mark_idle);
         drop(held);
         assert!(take().is_some());
         drop(next);
@@ -323,9 +323,9 @@ mod tests {
         let six = [take("2001:db8::1"), take("2001:db8::ffff:1")];
         assert!(six.iter().all(Option::is_some));
         let all = || held.iter().chain(&six).flatten();
-        all().for_each(Place::work);
+        all().for_each(Place::mark_busy);
         assert!(take("10.0.0.1").is_none(), "all are taken, and none is idle");
-        all().for_each(Place::rest);
+        all().for_each(Place::mark_idle);
         drop(take("10.0.0.1").expect("the one that is idle for longest gives way"));
         drop(six);
         let proxied = [take("10.0.0.1"), take("10.0.0.1")];

@@ -74,6 +74,7 @@ impl Core {
         at: usize,
         size: usize,
     ) -> Option<RunInProgress> {
+        self.spend_rules(slot, publish.topic);
         if let Err(refused) = self.may_publish(slot, publish.topic, publish) {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
             tracing::debug!(topic = publish.topic, reason = %refused.0, "PUBLISH refused");

@@ -83,7 +83,9 @@ impl Core {
         let request = self.connection_of(id).and_then(|connection| connection.pending.take());
         match (request, found) {
             (Some(request), Some((attached, page))) => {
-                self.spend(work::ATTACH + attached.subscriptions.len() as u64 * work::FILTER);
+                let filters =
+                    attached.subscriptions.iter().map(|subscription| work::filter_work(&subscription.filter));
+                self.spend(work::ATTACH + filters.sum::<u64>());
                 self.attach_stored(id.slot, &broker, *request, *attached, page.unwrap_or_default());
                 if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
                     self.digest_held(id.slot);
