@@ -1,8 +1,9 @@
 import { Alert, Anchor, Button, Skeleton, Text, Title } from '@mantine/core'
 import { IconAlertTriangle } from '@tabler/icons-react'
-import type { UseQueryResult } from '@tanstack/react-query'
+import type { UseInfiniteQueryResult, UseQueryResult } from '@tanstack/react-query'
 import { type ReactNode, useContext, useEffect, useState } from 'react'
 import { Problem } from '../api/problem'
+import { count, duration } from '../lib/format'
 import { Code } from './Code'
 import { HeadingLevel } from './Page'
 import classes from './ui.module.css'
@@ -69,7 +70,11 @@ export function Failure({ error, again, isOwnAccount }: FailureProps) {
       {problem?.isOffline && (
         <Text size="sm">Your input is still here. Try again when the server answers.</Text>
       )}
-      {problem?.status === 429 && <Text size="sm">Wait a few seconds, then try again.</Text>}
+      {problem?.status === 429 && (
+        <Text size="sm">
+          Wait {problem.retryAfterS ? duration(problem.retryAfterS) : 'a few seconds'}, then try again.
+        </Text>
+      )}
       {problem?.status === 403 && !isOwnAccount && (
         <Text size="sm">Ask an owner of the organisation for a role that may.</Text>
       )}
@@ -88,7 +93,7 @@ export function Failure({ error, again, isOwnAccount }: FailureProps) {
 }
 
 /** Nothing was loaded before the server went away. The query goes on by itself. */
-function Away() {
+export function Away() {
   return (
     <Empty title="The server does not answer">This part of the page comes as soon as it answers again.</Empty>
   )
@@ -117,6 +122,24 @@ export function Loaded<T>({ query, height, children }: LoadedProps<T>) {
   if (query.isError) return <Failure error={query.error} again={() => void query.refetch()} />
   return <Loading height={height} />
 }
+
+interface RestFailedProps {
+  query: UseInfiniteQueryResult
+  /** Rows that were loaded. */
+  shown: number
+  /** In the plural, such as "clients". */
+  noun: string
+}
+
+/** Below a list whose next page failed: the list keeps the rows that it has. */
+export const RestFailed = ({ query, shown, noun }: RestFailedProps) => (
+  <div className={classes.inset}>
+    <Text size="sm" mb="xs">
+      The list has the first {count(shown)} {noun}. The others could not be loaded:
+    </Text>
+    <Failure error={query.error} again={() => void query.fetchNextPage()} />
+  </div>
+)
 
 /** Says that the API of this server does not have something yet. */
 export function NotHere({ what, until }: { what: string; until?: ReactNode }) {
