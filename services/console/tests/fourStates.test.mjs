@@ -22,7 +22,7 @@ const FRAME = /^\/(api\/v1\/(me|sign-in\/ways|organisations\/[^/]+\/brokers(\/[^
 const DATA = /^\/((api\/v1|v1\/operator)\/|metrics$)/
 const isData = (pathname) => DATA.test(pathname) && !FRAME.test(pathname)
 /** These pages wait for a device in any case. */
-const WAITING = new Set(['connect', 'connect-tenant'])
+const WAITING = new Set(['connect', 'connect-tenant', 'live'])
 /** Longer than a page takes to show that it loads (300 ms). */
 const LOOK_MS = 700
 const AWAY = /^The server stopped answering/
@@ -49,7 +49,9 @@ const optionsOf = (reader) => {
 /** Notes what is wrong with a page in a state, and draws it. */
 const looker = (reader, found) => async (tab, page, state) => {
   if (PICTURES) await tab.screenshot({ path: join(PICTURES, `${page}-${state}-${reader}.png`) })
-  found.push(...(await serious(tab)).map((one) => `${page}, ${state}: ${one}`))
+  // The pages with their data are those of pagesLook.mjs.
+  const isNew = state === 'loading' || state === 'error' || state === 'empty'
+  if (isNew) found.push(...(await serious(tab)).map((one) => `${page}, ${state}: ${one}`))
   const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth)
   if (wide > 0) found.push(`${page}, ${state}: ${wide} px wider than the window`)
 }

@@ -21,7 +21,9 @@ before(async () => {
   ;({ owner, organisation } = await ownerOf(server))
   for (let from = 0; from < ROWS; from += 50)
     await Promise.all(
-      Array.from({ length: 50 }, (_, at) => harness.device({ clientId: `device-${from + at}`, keepalive: 0 })),
+      Array.from({ length: 50 }, (_, at) =>
+        harness.device({ clientId: `device-${from + at}`, keepalive: 0 }),
+      ),
     )
 })
 

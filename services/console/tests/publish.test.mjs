@@ -70,7 +70,7 @@ test('a page whose connection the broker closes says why, and connects again', a
   const [client] = /console-\S+/.exec(said)
   await owner.ask('DELETE', `${at}/clients/${encodeURIComponent(client)}`)
   await tab
-    .getByText('The broker closed the connection: somebody disconnected it. It is tried again.')
+    .getByText('The broker closed the connection: somebody disconnected it. The page tries again by itself.')
     .waitFor()
   await tab.getByText(/Connected as console-/).waitFor()
 })

@@ -17,7 +17,6 @@ export function Card({ title, lead, children }: { title: string; lead?: ReactNod
   const Place = isInDialog ? 'div' : 'main'
   return (
     <div className={classes.sheet}>
-      <OfflineBar />
       <Place className={classes.card}>
         <Group gap={10} mb="lg">
           <img src={mark} width={28} height={28} alt="" />
@@ -31,6 +30,7 @@ export function Card({ title, lead, children }: { title: string; lead?: ReactNod
         )}
         {children}
       </Place>
+      <OfflineBar />
     </div>
   )
 }

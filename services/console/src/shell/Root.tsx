@@ -44,13 +44,13 @@ export function FirstPending() {
   if (useSilentSince() === null) return null
   return (
     <div className={classes.sheet}>
-      <OfflineBar />
       <main className={classes.card}>
         <Title order={1}>The server does not answer</Title>
         <Text c="dimmed" size="sm" mt={4}>
           This page opens as soon as it answers again.
         </Text>
       </main>
+      <OfflineBar />
     </div>
   )
 }

@@ -9,6 +9,8 @@ import { HeadingLevel } from './Page'
 import classes from './ui.module.css'
 
 const SKELETON_AFTER_MS = 300
+/** Height of something that loads, where a page does not know it. */
+const LOADING_PX = 160
 
 /** True once `ms` have passed since this was mounted. */
 function useLater(ms: number) {
@@ -21,7 +23,7 @@ function useLater(ms: number) {
 }
 
 /** Fills the room of something that loads. It appears late, so that nothing blinks when an answer comes soon. */
-export function Loading({ height = 160 }: { height?: number }) {
+export function Loading({ height = LOADING_PX }: { height?: number }) {
   const isShown = useLater(SKELETON_AFTER_MS)
   return (
     <div style={{ height }} aria-busy="true">
@@ -115,12 +117,24 @@ interface LoadedProps<T> {
 }
 
 /** The result of a query. A page with data keeps the data while the server is unreachable. */
-export function Loaded<T>({ query, height, children }: LoadedProps<T>) {
+export function Loaded<T>({ query, height = LOADING_PX, children }: LoadedProps<T>) {
   if (query.data !== undefined) return children(query.data)
-  if (query.failureReason instanceof Problem && query.failureReason.isOffline) return <Away />
-  if (query.isPending && query.failureReason instanceof Problem && query.failureReason.isBusy) return <Busy />
-  if (query.isError) return <Failure error={query.error} again={() => void query.refetch()} />
-  return <Loading height={height} />
+  const { failureReason: reason, isPending, isError, error } = query
+  const isOffline = reason instanceof Problem && reason.isOffline
+  const isBusy = isPending && reason instanceof Problem && reason.isBusy
+  if (!isOffline && !isBusy && !isError) return <Loading height={height} />
+  return (
+    // What stands below does not jump.
+    <div style={{ minHeight: height }}>
+      {isOffline ? (
+        <Away />
+      ) : isBusy ? (
+        <Busy />
+      ) : (
+        <Failure error={error} again={() => void query.refetch()} />
+      )}
+    </div>
+  )
 }
 
 interface RestFailedProps {
