@@ -17,6 +17,7 @@ export const OPERATOR_PAGE = ['src/operator/main.tsx', 'src/operator/Overview.ts
 /** Modules that tenants and operators share. */
 export const BOTH_PAGES = [
   'src/mount.tsx',
+  'src/favicon.svg',
   'src/charts/Sparkline.tsx',
   'src/shell/Frame.tsx',
   'src/shell/SearchButton.tsx',

@@ -8,8 +8,7 @@ import {
 import { brokerQuery, brokersQuery } from './api/brokers'
 import { meQuery } from './api/session'
 import { queryClient } from './shell/queryClient'
-import { NotFound, Root, RouteFailure } from './shell/Root'
-import { Loading } from './ui/State'
+import { FirstPending, NotFound, Pending, Root, RouteFailure } from './shell/Root'
 
 const rootRoute = createRootRoute({ component: Root, notFoundComponent: NotFound })
 
@@ -60,7 +59,7 @@ const signedInRoute = createRoute({
     if (!me) throw redirect({ to: '/sign-in', search: location.href === '/' ? {} : { next: location.href } })
   },
   // Until the frame is there, a skeleton would be a flash of something else.
-  pendingComponent: () => null,
+  pendingComponent: FirstPending,
   component: lazyRouteComponent(() => import('./shell/Shell'), 'Shell'),
 })
 
@@ -233,7 +232,7 @@ const routeTree = rootRoute.addChildren([
 export const router = createRouter({
   routeTree,
   defaultPreload: 'intent',
-  defaultPendingComponent: Loading,
+  defaultPendingComponent: Pending,
   defaultPendingMs: 300,
   defaultErrorComponent: RouteFailure,
   scrollRestoration: true,

@@ -10,8 +10,12 @@ const connect = (server, options) =>
     ...options,
   })
 
-export async function demo() {
-  const server = await Server.make({ price: 'messages_in=1000000,connected_session_minutes=20000' })
+/** `flags` are settings of the server beside its prices. */
+export async function demo(flags = {}) {
+  const server = await Server.make({
+    price: 'messages_in=1000000,connected_session_minutes=20000',
+    ...flags,
+  })
   const api = new Api(server.url)
   const organisation = await api.signUp('Ann', server.link('/sign-up'))
   const at = `${organisation}/brokers/default`

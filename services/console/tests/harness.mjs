@@ -8,7 +8,7 @@ import { launch, withSession } from './browser.mjs'
 import { WITHOUT_SESSION } from './pages.mjs'
 
 /** A wait ends when its condition holds, and fails after this time. */
-const MS_MAX = 60_000
+const MS_MAX = Number(process.env.MS_MAX ?? 60_000)
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
 /** A browser for one server. */
@@ -38,9 +38,8 @@ export class Harness {
     return client
   }
 
-  /** A browser of its own; `complaints` is what went wrong in its pages. */
-  async visitor(api, options = {}) {
-    const { url } = this.server
+  /** A browser of its own, for the server or another `url` before it; `complaints` is what went wrong in its pages. */
+  async visitor(api, { url = this.server.url, ...options } = {}) {
     const context = await this.browser.newContext({ viewport: { width: 1280, height: 900 }, ...options })
     context.setDefaultTimeout(MS_MAX)
     await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: url })

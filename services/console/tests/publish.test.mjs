@@ -10,11 +10,18 @@ let server
 let harness
 let owner
 let visit
+/** The path of the broker "default" in the API. */
+let at
+
+/** The largest packet of a server without settings. */
+const PACKET_BYTES_MAX = 1_048_576
 
 before(async () => {
   server = await Server.make({ 'sign-up': 'anybody' })
   harness = await Harness.on(server)
-  ;({ owner } = await ownerOf(server))
+  const made = await ownerOf(server)
+  owner = made.owner
+  at = `${made.organisation}/brokers/default`
   visit = await harness.visitor(owner)
 })
 
@@ -32,6 +39,41 @@ async function openLive() {
 }
 
 const field = (tab, name) => tab.getByRole('textbox', { name, exact: true })
+
+test('a message that is larger than the broker takes is not sent, and the largest that fits is acknowledged', async () => {
+  const device = await harness.device({ clientId: 'large-1' })
+  await device.subscribeAsync('plant/1/large', { qos: 1 })
+  const tab = await openLive()
+  await tab.getByRole('button', { name: 'Clear', exact: true }).click()
+  await field(tab, 'Topic').fill('plant/1/large')
+  for (const bytes of [5_000_000, PACKET_BYTES_MAX]) {
+    await field(tab, 'Payload').fill('x'.repeat(bytes))
+    await tab.getByRole('button', { name: 'Publish', exact: true }).click()
+    await tab.getByText(/more than the 1,048,576 that this broker takes in a packet/).waitFor()
+  }
+  assert.equal(await tab.getByText(/Connected as console-/).count(), 1)
+  // Two bytes of the length of the topic, three of the packet's, one each of its type and its properties, two of its id.
+  const fits = PACKET_BYTES_MAX - 'plant/1/large'.length - 9
+  const came = once(device, 'message')
+  await field(tab, 'Payload').fill('x'.repeat(fits))
+  await tab.getByRole('button', { name: 'Publish', exact: true }).click()
+  const [, payload] = await came
+  assert.equal(payload.length, fits)
+  await tab.getByText(/^Acknowledged:/).waitFor()
+  await tab.getByRole('button', { name: 'Clear', exact: true }).click()
+  assert.deepEqual(visit.complaints, [])
+})
+
+test('a page whose connection the broker closes says why, and connects again', async () => {
+  const tab = await openLive()
+  const said = await tab.getByText(/Connected as console-/).textContent()
+  const [client] = /console-\S+/.exec(said)
+  await owner.ask('DELETE', `${at}/clients/${encodeURIComponent(client)}`)
+  await tab
+    .getByText('The broker closed the connection: somebody disconnected it. The page tries again by itself.')
+    .waitFor()
+  await tab.getByText(/Connected as console-/).waitFor()
+})
 
 test('each property reaches a device, and the message says how long it took', async () => {
   const device = await harness.device({ clientId: 'asked-1' })

@@ -429,7 +429,7 @@ test('a message whose connection is lost says so, and the form can be sent again
   server.process.kill('SIGKILL')
   await ended
   await tab
-    .getByText(/It was not published|server may have the message/)
+    .getByText(/The message was not published|server may have the message/)
     .first()
     .waitFor()
   await server.start()

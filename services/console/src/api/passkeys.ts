@@ -100,7 +100,7 @@ export interface Typed {
   hasPasskey: boolean
 }
 
-export async function factorOf({ code, hasPasskey }: Omit<Typed, 'password'>) {
+async function factorOf({ code, hasPasskey }: Omit<Typed, 'password'>) {
   if (code !== '') return { code: digits(code) }
   if (!hasPasskey) return {}
   return { passkey: await answer(await body(api.POST('/me/passkeys/challenge'))) }

@@ -64,13 +64,14 @@ export function treeOf<T extends { topic: string }>(rows: readonly T[]): TopicNo
   return root
 }
 
+/** Made once: a comparison that is given its options makes a new one each time. */
+const byLevel = new Intl.Collator('en', { numeric: true }).compare
+
 /** The rows of the open part of a tree, from top to bottom. A level without a value that has one child shares the child's row: "plant/1". */
 export function rowsOf<T>(root: TopicNode<T>, isOpen: (topic: string) => boolean) {
   const rows: { node: TopicNode<T>; label: string; depth: number }[] = []
   const visit = (parent: TopicNode<T>, depth: number) => {
-    const sorted = [...parent.children.values()].sort((a, b) =>
-      a.level.localeCompare(b.level, 'en', { numeric: true }),
-    )
+    const sorted = [...parent.children.values()].sort((a, b) => byLevel(a.level, b.level))
     for (let node of sorted) {
       let label = node.level
       while (node.value === undefined && node.children.size === 1) {

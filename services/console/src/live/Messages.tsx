@@ -122,11 +122,23 @@ export function Messages({ messages, find, height, onOpen, hint = HINT, isNewSho
   )
 }
 
+/** Characters of a payload in which the search looks. */
+const SEARCHED_CHARS = 2_000
+/** Rows are searched again with each flush, so their texts are made once. */
+const searched = new WeakMap<Message, string>()
+
+function textOf(message: Message) {
+  let text = searched.get(message)
+  if (text === undefined) {
+    // A line break stands in no topic filter and in no preview, so no search matches across both.
+    text = `${message.topic}\n${preview(message.payload, SEARCHED_CHARS)}`.toLowerCase()
+    searched.set(message, text)
+  }
+  return text
+}
+
 function found(messages: readonly Message[], find: string | undefined): Message[] {
   const wanted = find?.toLowerCase() ?? ''
   if (wanted === '') return messages as Message[]
-  return messages.filter(
-    ({ topic, payload }) =>
-      topic.toLowerCase().includes(wanted) || preview(payload, 2000).toLowerCase().includes(wanted),
-  )
+  return messages.filter((message) => textOf(message).includes(wanted))
 }

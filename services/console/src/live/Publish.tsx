@@ -1,12 +1,12 @@
 import { Alert, Button, Collapse, Group, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
 import { IconChevronDown, IconChevronRight } from '@tabler/icons-react'
 import { useMutation } from '@tanstack/react-query'
-import { type FormEvent, useEffect, useId, useRef, useState } from 'react'
+import { type FormEvent, useEffect, useId, useMemo, useRef, useState } from 'react'
 import { useBroker } from '../api/brokers'
 import { useMe } from '../api/session'
 import { milliseconds } from '../lib/format'
 import { Choice } from '../ui/Choice'
-import type { LiveClient } from './client'
+import { type LiveClient, type Status, Unacknowledged } from './client'
 import {
   type Draft,
   EMPTY,
@@ -54,11 +54,13 @@ function useDraft() {
   return [draft, setDraft] as const
 }
 
-export function Publish({ client, isConnected }: { client: LiveClient; isConnected: boolean }) {
+export function Publish({ client, status }: { client: LiveClient; status: Status }) {
+  const isConnected = status.kind === 'connected'
+  const packetBytesMax = isConnected ? status.packetBytesMax : undefined
   const [draft, setDraft] = useDraft()
   const [isTried, setTried] = useState(false)
   const [receivedMs, setReceivedMs] = useState<number | null>(null)
-  const problems = problemsOf(draft)
+  const problems = useMemo(() => problemsOf(draft, packetBytesMax), [draft, packetBytesMax])
   const wrong = isTried ? problems : {}
   const change = (to: Partial<Draft>) => setDraft((before) => ({ ...before, ...to }))
 
@@ -101,8 +103,16 @@ export function Publish({ client, isConnected }: { client: LiveClient; isConnect
             </Text>
           )}
           {publishing.isError && (
-            <Alert color="red" variant="light">
-              It was not published: {publishing.error.message}
+            <Alert
+              color="red"
+              variant="light"
+              title={
+                publishing.error instanceof Unacknowledged
+                  ? 'No acknowledgement came'
+                  : 'The message was not published'
+              }
+            >
+              {publishing.error.message}
             </Alert>
           )}
         </div>
@@ -177,7 +187,7 @@ function Message({ draft, onChange, wrong }: PartProps) {
   )
 }
 
-const PROPERTIES = ['contentType', 'responseTopic', 'correlationData', 'expiry'] as const
+const PROPERTIES = ['contentType', 'responseTopic', 'correlationData', 'expiry', 'userProperties'] as const
 
 /** Folded while none is set, because most messages have none. */
 function Properties(props: PartProps) {

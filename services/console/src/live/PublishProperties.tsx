@@ -1,4 +1,4 @@
-import { ActionIcon, Button, Group, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { ActionIcon, Button, Group, Input, Stack, Switch, Text, TextInput } from '@mantine/core'
 import { IconPlus, IconX } from '@tabler/icons-react'
 import { useEffect, useRef, useState } from 'react'
 import type { Draft } from './draft'
@@ -44,12 +44,16 @@ export function PublishProperties({ draft, onChange, wrong }: PublishPropertiesP
         disabled={draft.kind === 'hex'}
         onChange={(event) => onChange({ isMarkedText: event.currentTarget.checked })}
       />
-      <UserProperties draft={draft} onChange={onChange} />
+      <UserProperties draft={draft} onChange={onChange} error={wrong.userProperties} />
     </Stack>
   )
 }
 
-function UserProperties({ draft, onChange }: Omit<PublishPropertiesProps, 'wrong'>) {
+interface UserPropertiesProps extends Omit<PublishPropertiesProps, 'wrong'> {
+  error: string | undefined
+}
+
+function UserProperties({ draft, onChange, error }: UserPropertiesProps) {
   const { userProperties: all } = draft
   const [isAdded, setAdded] = useState(false)
   const last = useRef<HTMLInputElement>(null)
@@ -96,6 +100,7 @@ function UserProperties({ draft, onChange }: Omit<PublishPropertiesProps, 'wrong
           </ActionIcon>
         </Group>
       ))}
+      {error && <Input.Error role="alert">{error}</Input.Error>}
       <Button
         size="compact-xs"
         variant="subtle"

@@ -11,7 +11,7 @@ const said = (status: Status) => {
     case 'connected':
       return `Connected as ${status.clientId}`
     case 'lost':
-      return `${status.why} It is tried again.`
+      return `${status.why} The page tries again by itself.`
     case 'refused':
       return status.why
   }

@@ -3,10 +3,11 @@
 import type { MqttClient } from 'mqtt'
 import { Problem } from '../api/problem'
 import { MessageLog, type Properties } from './log'
+import { disconnectSaid, reasonSaid } from './reasons'
 
 export type Status =
   | { kind: 'connecting' }
-  | { kind: 'connected'; clientId: string }
+  | { kind: 'connected'; clientId: string; packetBytesMax: number }
   /** There is no connection; the page connects again after RECONNECT_MS. */
   | { kind: 'lost'; why: string }
   /** The API refused to issue credentials; trying again would not help. */
@@ -45,22 +46,17 @@ interface Published {
   onReceived: (ms: number) => void
 }
 
-// 4 and 5 are return codes of MQTT 3.1.1, the others reason codes of 5.0.
-const REASONS: Record<number, string> = {
-  4: 'the user name or the password is wrong',
-  5: 'not authorized',
-  128: 'an unspecified error',
-  134: 'the user name or the password is wrong',
-  135: 'not authorized',
-  136: 'the server is unavailable',
-  137: 'the server is busy',
-  138: 'banned',
-  143: 'the topic filter is not valid',
-  149: 'the packet is larger than the server accepts',
-  151: 'a quota is used up',
-  159: 'too many connections a second',
-}
 const RECONNECT_MS = 2000
+const CLOSED = 'The connection was closed.'
+
+/** The connection ended before the acknowledgement of a message. */
+export class Unacknowledged extends Error {}
+
+/** The reason code of a CONNACK, PUBACK or SUBACK that the library made an error of. */
+function codeOf(error: unknown): number | undefined {
+  const { code } = error as { code?: unknown }
+  return typeof code === 'number' ? code : undefined
+}
 
 export class LiveClient {
   readonly log = new MessageLog()
@@ -73,10 +69,6 @@ export class LiveClient {
   #listeners = new Set<() => void>()
   #filters = new Map<string, 0 | 1 | 2>()
   #published: Published | undefined
-  /** The largest packet that the server accepts, bytes. */
-  #packetBytesMax = Number.POSITIVE_INFINITY
-  /** Why the server ended the last connection, if it said so. */
-  #saidAtEnd: string | undefined
 
   status = () => this.#status
 
@@ -112,11 +104,11 @@ export class LiveClient {
   }
 
   #listen(client: MqttClient, clientId: string, open: () => void) {
-    let why = 'The connection was closed.'
+    let why = CLOSED
     client.on('connect', ({ properties }) => {
-      this.#saidAtEnd = undefined
-      this.#packetBytesMax = properties?.maximumPacketSize ?? Number.POSITIVE_INFINITY
-      this.#set({ kind: 'connected', clientId })
+      // A CONNACK without a maximum sets no limit.
+      const packetBytesMax = properties?.maximumPacketSize ?? Number.POSITIVE_INFINITY
+      this.#set({ kind: 'connected', clientId, packetBytesMax })
       for (const [filter, qos] of this.#filters) this.#subscribe(filter, qos)
     })
     client.on('message', (topic, payload, packet) => {
@@ -125,16 +117,14 @@ export class LiveClient {
       this.log.add({ topic, payload, qos, retain, properties: properties as Properties | undefined })
     })
     client.on('error', (error) => {
-      const code = (error as { code?: unknown }).code
+      const code = codeOf(error)
       why =
-        typeof code === 'number'
-          ? `The broker refuses this page: ${REASONS[code] ?? `reason code ${code}`}.`
-          : 'The WebSocket listener does not answer.'
+        code === undefined
+          ? 'The WebSocket listener does not answer.'
+          : `The broker refuses this page: ${reasonSaid(code)}.`
     })
-    client.on('disconnect', ({ reasonCode }) => {
-      const code = reasonCode ?? 0
-      why = `The server ended the connection: ${REASONS[code] ?? `reason code ${code}`}.`
-      if (client === this.#client) this.#saidAtEnd = why
+    client.on('disconnect', ({ reasonCode, properties }) => {
+      why = disconnectSaid(reasonCode ?? 0, properties?.reasonString)
     })
     client.on('close', () => {
       if (client === this.#client) this.#lost(why, open)
@@ -165,11 +155,12 @@ export class LiveClient {
   }
 
   #subscribe(filter: string, qos: 0 | 1 | 2) {
-    this.#client?.subscribe(filter, { qos }, (error, granted) => {
-      const code = granted?.find((one) => one.topic === filter)?.qos ?? 0
+    this.#client?.subscribe(filter, { qos }, (_error, _granted, suback) => {
+      // Without a SUBACK the connection is gone, and the next one subscribes again.
+      const code = Number(suback?.granted[0] ?? 0)
       const refused = new Map(this.refused)
       refused.delete(filter)
-      if (error || code >= 128) refused.set(filter, REASONS[code] ?? 'not authorized')
+      if (code >= 128) refused.set(filter, reasonSaid(code))
       this.refused = refused
       this.#notify()
     })
@@ -186,24 +177,31 @@ export class LiveClient {
   ): Promise<number> {
     const client = this.#client
     if (!client?.connected) throw new Error('The page is not connected.')
-    const bytes = new TextEncoder().encode(topic).length + payload.length
-    if (bytes > this.#packetBytesMax) {
-      throw new Error(
-        `The message is too large: the server accepts packets of at most ${this.#packetBytesMax.toLocaleString('en-US')} bytes.`,
-      )
-    }
     const sentAt = performance.now()
     this.#published = { topic, payload, sentAt, onReceived }
-    // The library keeps a message without an acknowledgement for a connection that this page never makes.
-    const lost = new Promise<never>((_, reject) => {
-      client.once('close', () =>
-        reject(new Error(this.#saidAtEnd ?? 'The connection was lost. The server may have the message.')),
-      )
-    })
     // The library writes each property that is there, also an undefined one.
     const set = Object.fromEntries(Object.entries(properties).filter(([, value]) => value !== undefined))
-    // The library's types ask for Node's Buffer, but it accepts any bytes.
-    await Promise.race([client.publishAsync(topic, payload as Buffer, { ...options, properties: set }), lost])
+    let onClose = () => {}
+    // The library keeps a message without an acknowledgement for a connection that this page never makes.
+    const lost = new Promise<never>((_, reject) => {
+      onClose = () => {
+        const why = this.#status.kind === 'lost' ? this.#status.why : CLOSED
+        reject(
+          new Unacknowledged(`${why} The server may have the message: look before you publish it again.`),
+        )
+      }
+      client.once('close', onClose)
+    })
+    try {
+      // The library's types ask for Node's Buffer, but it accepts any bytes.
+      const sent = client.publishAsync(topic, payload as Buffer, { ...options, properties: set })
+      await Promise.race([sent, lost])
+    } catch (error) {
+      const code = codeOf(error)
+      throw code === undefined ? error : new Error(`The broker refuses the message: ${reasonSaid(code)}.`)
+    } finally {
+      client.off('close', onClose)
+    }
     return performance.now() - sentAt
   }
 

@@ -68,8 +68,18 @@ test.each<[keyof Draft, Partial<Draft>]>([
   ['expiry', { expiry: '1.5' }],
   ['expiry', { expiry: '4294967296' }],
   ['contentType', { contentType: 'x'.repeat(65_536) }],
+  ['userProperties', { userProperties: [['unit', 'x'.repeat(65_536)]] }],
 ])('a wrong %s is named', (field, change) => {
   expect(Object.keys(problemsOf(draft(change)))).toEqual([field])
+})
+
+test('a message that is larger than the packets of the broker is named, and one that just fits is not', () => {
+  // 1 byte and 2 of the length, 2 and 7 of the topic, 2 of the packet id, 1 of the properties.
+  const fits = draft({ payload: 'x'.repeat(1_000 - 15) })
+  expect(problemsOf(fits, 1_000)).toEqual({})
+  const { payload } = problemsOf({ ...fits, payload: `${fits.payload}é` }, 1_000)
+  expect(payload).toContain('1,002 bytes')
+  expect(payload).toContain('2 more than the 1,000')
 })
 
 test('bytes in hexadecimal are not marked as text', () => {

@@ -1,9 +1,11 @@
 // The message that somebody writes in the form of the live view. The browser keeps it between visits, until its person signs out.
 
+import { count } from '../lib/format'
 import { fromHex } from '../lib/payload'
 import { topicProblem } from '../lib/topics'
 import type { PublishProperties } from './client'
 import type { DraftStore } from './draftStore'
+import { publishBytes } from './packetSize'
 
 export type Kind = 'text' | 'json' | 'hex'
 
@@ -50,8 +52,12 @@ export const correlationBytes = (text: string) =>
 
 const payloadOf = ({ payload, kind }: Draft) => (kind === 'hex' ? fromHex(payload) : utf8.encode(payload))
 
-/** Fields of a draft that the server or MQTT would refuse, with the reason. */
-export function problemsOf(draft: Draft): Partial<Record<keyof Draft, string>> {
+/** Fields of a draft that the server or MQTT would refuse, with the reason. `packetBytesMax` is the Maximum Packet Size of the
+ * broker's CONNACK. */
+export function problemsOf(
+  draft: Draft,
+  packetBytesMax = Number.POSITIVE_INFINITY,
+): Partial<Record<keyof Draft, string>> {
   const { topic, payload, kind, contentType, responseTopic, correlationData, expiry } = draft
   const found: Partial<Record<keyof Draft, string | null>> = {
     topic: topicProblem(topic),
@@ -63,8 +69,21 @@ export function problemsOf(draft: Draft): Partial<Record<keyof Draft, string>> {
         ? 'Enter pairs of hexadecimal digits after 0x, such as 0x6f37.'
         : tooLong(correlationData),
     expiry: expiryProblem(expiry),
+    userProperties: draft.userProperties.flat().map(tooLong).find(Boolean) ?? null,
   }
-  return Object.fromEntries(Object.entries(found).filter(([, problem]) => problem !== null))
+  const problems = Object.fromEntries(Object.entries(found).filter(([, problem]) => problem !== null))
+  if (Object.keys(problems).length > 0) return problems
+  const tooLarge = sizeProblem(draft, packetBytesMax)
+  return tooLarge === null ? {} : { payload: tooLarge }
+}
+
+/** The broker closes the connection of a client that sends a larger packet. */
+function sizeProblem(draft: Draft, packetBytesMax: number): string | null {
+  const { payload, properties } = messageOf(draft)
+  const bytes = publishBytes({ ...draft, payloadBytes: payload.length, properties })
+  if (bytes <= packetBytesMax) return null
+  const over = count(bytes - packetBytesMax)
+  return `The message has ${count(bytes)} bytes with its topic and properties, ${over} more than the ${count(packetBytesMax)} that this broker takes in a packet. Shorten it, or publish it in parts.`
 }
 
 function payloadProblem(payload: string, kind: Kind): string | null {

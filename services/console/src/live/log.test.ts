@@ -39,6 +39,35 @@ test('rows that come too fast are skipped and counted', () => {
   expect(messages.length + skipped).toBe(5000)
 })
 
+test('while the rate is shown, a new row is shown as soon as the first one', () => {
+  let now = 0
+  const log = new MessageLog(() => now)
+  const pass = (ms: number) => {
+    now += ms
+    vi.advanceTimersByTime(ms)
+  }
+  for (let at = 0; at < 10; at += 1) {
+    log.add(message('t'))
+    pass(100)
+  }
+  expect(log.read().perSecond).toBeGreaterThan(0)
+  log.add(message('next'))
+  pass(100)
+  expect(log.read().messages[0]?.topic).toBe('next')
+})
+
+test('the rate falls to zero by itself', () => {
+  let now = 0
+  const log = new MessageLog(() => now)
+  for (let at = 0; at < 60; at += 1) {
+    if (at < 10) log.add(message('t'))
+    now += 100
+    vi.advanceTimersByTime(100)
+  }
+  expect(log.read().perSecond).toBe(0)
+  expect(vi.getTimerCount()).toBe(0)
+})
+
 test('old rows go, by number and by bytes', () => {
   const log = new MessageLog()
   for (let at = 0; at < 3 * KEPT_MAX; at += 1) {

@@ -27,6 +27,11 @@ export const KEPT_MAX = 2000
 export const KEPT_BYTES_MAX = 32 * 1024 * 1024
 /** Rows are shown so often. */
 const FLUSH_MS = 100
+/** Rows of a stream that nobody can read are shown less often, so that drawing them leaves time for the rest of the page. */
+const BUSY_FLUSH_MS = 250
+const BUSY_PER_S = 200
+/** While nothing comes, the rate is counted anew so often, until it is zero. */
+const IDLE_MS = 500
 /** More rows than these between two looks nobody can read: the earlier ones are skipped. */
 const ROWS_PER_FLUSH = 300
 
@@ -53,6 +58,7 @@ export class MessageLog {
   #missed = 0
   #recent: { at: number; received: number }[] = []
   #timer: ReturnType<typeof setTimeout> | undefined
+  #idle: ReturnType<typeof setTimeout> | undefined
   #listeners = new Set<() => void>()
   #now: () => number
 
@@ -76,14 +82,19 @@ export class MessageLog {
       this.#fresh.push({ ...message, id: this.#ids, at: this.#now() })
       if (this.#fresh.length > ROWS_PER_FLUSH * 2) this.#skip()
     }
-    this.#timer ??= setTimeout(this.flush, FLUSH_MS)
+    this.#flushSoon()
   }
 
   /** Messages that the server has left out. */
   skip(messages: number) {
     this.#received += messages
     this.#skipped += messages
-    this.#timer ??= setTimeout(this.flush, FLUSH_MS)
+    this.#flushSoon()
+  }
+
+  #flushSoon() {
+    const isBusy = this.#view.perSecond > BUSY_PER_S
+    this.#timer ??= setTimeout(this.flush, isBusy ? BUSY_FLUSH_MS : FLUSH_MS)
   }
 
   pause(isPaused: boolean) {
@@ -104,12 +115,14 @@ export class MessageLog {
   /** Brings what has come into the view. */
   flush = () => {
     clearTimeout(this.#timer)
+    clearTimeout(this.#idle)
     this.#timer = undefined
     this.#skip()
     const fresh = this.#fresh.reverse()
     this.#fresh = []
     const perSecond = this.#rate()
-    if (perSecond > 0) this.#timer = setTimeout(this.flush, FLUSH_MS * 5)
+    // A timer of its own: with #timer, rows that come meanwhile would wait for it.
+    if (perSecond > 0) this.#idle = setTimeout(this.flush, IDLE_MS)
     this.#set({
       messages: fresh.length > 0 ? keep([...fresh, ...this.#view.messages]) : this.#view.messages,
       received: this.#received,

@@ -5,6 +5,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useLocation, useNavigate } from '@tanstack/react-router'
 import { lazy, Suspense } from 'react'
 import { Problem } from '../api/problem'
+import mark from '../favicon.svg'
 import { Card } from '../shell/Card'
 import { Frame } from '../shell/Frame'
 import { SearchButton } from '../shell/SearchButton'
@@ -84,7 +85,7 @@ function Nav() {
   return (
     <>
       <div className={classes.switcher}>
-        <img src="/favicon.svg" width={24} height={24} alt="" />
+        <img src={mark} width={24} height={24} alt="" />
         <span className={classes.switcherName}>Millrace</span>
       </div>
       <div className={classes.links}>

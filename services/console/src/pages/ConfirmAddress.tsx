@@ -77,7 +77,7 @@ function Confirm({ token, name, email }: { token: string; name: string; email: s
         <Text size="sm">
           The address to which the link was sent becomes that of your account. You then sign in with it.
         </Text>
-        {confirming.isError && <Failure error={confirming.error} />}
+        {confirming.isError && <Failure error={confirming.error} isOwnAccount />}
         <Button onClick={() => confirming.mutate()} loading={confirming.isPending}>
           Confirm new address
         </Button>

@@ -68,7 +68,7 @@ export function ForgotPassword() {
             onChange={(event) => setEmail(event.currentTarget.value)}
             error={fields.email}
           />
-          {asking.isError && !fields.email && <Failure error={asking.error} />}
+          {asking.isError && !fields.email && <Failure error={asking.error} isOwnAccount />}
           <Button type="submit" loading={asking.isPending} fullWidth>
             Send link
           </Button>

@@ -12,7 +12,6 @@ import {
   pendingIdentityQuery,
   removeIdentity,
 } from '../api/identities'
-import { proofOf } from '../api/passkeys'
 import { waysQuery } from '../api/session'
 import { Confirm } from '../ui/Confirm'
 import { Form } from '../ui/Form'
@@ -22,8 +21,7 @@ import { type Column, Rows } from '../ui/Rows'
 import { Facts } from '../ui/Stat'
 import { Empty, Failure, Loaded } from '../ui/State'
 import { Time } from '../ui/Time'
-import { CurrentPassword } from './account/CurrentPassword'
-import { FactorInput, useFactor } from './account/FactorInput'
+import { ProofInput, useProof } from './account/ProofInput'
 
 const accountSaid = ({ email, subject }: Identity) => email ?? subject
 
@@ -83,15 +81,13 @@ function ConnectButton({ provider }: { provider: string }) {
 
 /** The sign-in is older than ten minutes: somebody else may sit at this browser. */
 function Proof({ provider, close }: { provider: string; close: () => void }) {
-  const { hasPasskey, isReady } = useFactor()
-  const [password, setPassword] = useState('')
-  const [code, setCode] = useState('')
+  const proof = useProof()
   const [isLeaving, setLeaving] = useState(false)
   return (
     <Form
       verb={`Go on to ${provider}`}
-      isDisabled={password === '' || !isReady(code) || isLeaving}
-      act={async () => connectIdentity(await proofOf({ password, code, hasPasskey }))}
+      isDisabled={!proof.isReady || isLeaving}
+      act={async () => connectIdentity(await proof.proof())}
       onDone={() => setLeaving(true)}
       onCancel={close}
     >
@@ -101,14 +97,7 @@ function Proof({ provider, close }: { provider: string; close: () => void }) {
             You signed in more than ten minutes ago. The server asks for your password, because everybody who
             controls the connected account can sign in as you.
           </Text>
-          <CurrentPassword
-            confirms="the connection"
-            value={password}
-            onChange={setPassword}
-            error={wrong.password}
-            data-autofocus
-          />
-          <FactorInput value={code} onChange={setCode} wrong={wrong} />
+          <ProofInput of={proof} confirms="the connection" wrong={wrong} isFirst />
         </>
       )}
     </Form>

@@ -77,7 +77,9 @@ function NewPassword({ token }: { token: string }) {
               {fields.token}
             </Alert>
           )}
-          {setting.isError && !fields.password && !fields.token && <Failure error={setting.error} />}
+          {setting.isError && !fields.password && !fields.token && (
+            <Failure error={setting.error} isOwnAccount />
+          )}
           <Button type="submit" loading={setting.isPending} fullWidth>
             Change password
           </Button>

@@ -89,7 +89,7 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
   return (
     <Card title="Sign in" lead={lead}>
       <Stack gap="md" mt="lg">
-        {linkProblem && <Failure error={linkProblem} />}
+        {linkProblem && <Failure error={linkProblem} isOwnAccount />}
         {ways?.provider && (
           <Button component="a" href="/api/v1/sign-in/oidc" variant="default" fullWidth>
             Sign in with {ways.provider.name}
@@ -130,7 +130,7 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
               onChange={(event) => setPassword(event.currentTarget.value)}
               error={fields.password}
             />
-            {signingIn.isError && <Failure error={signingIn.error} />}
+            {signingIn.isError && <Failure error={signingIn.error} isOwnAccount />}
             <Button type="submit" loading={signingIn.isPending} fullWidth>
               Sign in
             </Button>
@@ -233,7 +233,7 @@ function CodeStep({ error, isPending, hasPasskey, send, back }: CodeStepProps) {
               onChange={(event) => setCode(event.currentTarget.value)}
             />
           )}
-          {error && <Failure error={error} />}
+          {error && <Failure error={error} isOwnAccount />}
           <Button type="submit" loading={isPending} fullWidth>
             Sign in
           </Button>

@@ -7,6 +7,7 @@ import { signInWithProvider } from '../api/identities'
 import { Problem } from '../api/problem'
 import { meQuery, signedIn, signOut, waysQuery } from '../api/session'
 import { Card } from '../shell/Card'
+import { failed } from '../ui/notify'
 import { PasswordInput } from '../ui/PasswordInput'
 import { Failure } from '../ui/State'
 
@@ -56,11 +57,11 @@ function Accept({ name }: { name: string }) {
   return (
     <Card title="Join the organisation" lead={`You are signed in as ${name}.`}>
       <Stack gap="md" mt="lg">
-        {accepting.isError && <Failure error={accepting.error} />}
+        {accepting.isError && <Failure error={accepting.error} isOwnAccount />}
         <Button onClick={() => accepting.mutate()} loading={accepting.isPending}>
           Accept the invitation
         </Button>
-        <Button variant="default" onClick={() => void signOut(client)}>
+        <Button variant="default" onClick={() => void signOut(client).catch(failed)}>
           Use another account
         </Button>
       </Stack>
@@ -127,7 +128,7 @@ function Form({ provider, isMailed }: { provider: string | undefined; isMailed: 
             >
               Go on with {provider}
             </Button>
-            {leaving.isError && <Failure error={leaving.error} />}
+            {leaving.isError && <Failure error={leaving.error} isOwnAccount />}
             <Divider label="or" />
           </>
         )}
@@ -141,7 +142,7 @@ function Form({ provider, isMailed }: { provider: string | undefined; isMailed: 
               autoComplete="new-password"
               {...field('password')}
             />
-            {signingUp.isError && !hasFields && <Failure error={signingUp.error} />}
+            {signingUp.isError && !hasFields && <Failure error={signingUp.error} isOwnAccount />}
             <Button type="submit" loading={signingUp.isPending} fullWidth>
               Create account
             </Button>

@@ -1,6 +1,7 @@
 import { Group, Text, Title } from '@mantine/core'
 import { useDocumentTitle } from '@mantine/hooks'
 import { createContext, type ReactNode, useContext, useEffect } from 'react'
+import mark from '../favicon.svg'
 import { announcePage } from '../ui/announce'
 import { OfflineBar } from './OfflineBar'
 import classes from './shell.module.css'
@@ -16,10 +17,9 @@ export function Card({ title, lead, children }: { title: string; lead?: ReactNod
   const Place = isInDialog ? 'div' : 'main'
   return (
     <div className={classes.sheet}>
-      <OfflineBar />
       <Place className={classes.card}>
         <Group gap={10} mb="lg">
-          <img src="/favicon.svg" width={28} height={28} alt="" />
+          <img src={mark} width={28} height={28} alt="" />
           <Text fw={600}>Millrace</Text>
         </Group>
         <Title order={1}>{title}</Title>
@@ -30,6 +30,7 @@ export function Card({ title, lead, children }: { title: string; lead?: ReactNod
         )}
         {children}
       </Place>
+      <OfflineBar />
     </div>
   )
 }

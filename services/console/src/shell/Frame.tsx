@@ -52,8 +52,10 @@ export function Frame({ place, before, after, nav }: FrameProps) {
         {nav}
       </AppShell.Navbar>
       <AppShell.Main id="content" tabIndex={-1} className={classes.main}>
+        <div className={classes.content}>
+          <Outlet />
+        </div>
         <OfflineBar />
-        <Outlet />
       </AppShell.Main>
     </AppShell>
   )

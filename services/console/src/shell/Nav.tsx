@@ -3,6 +3,7 @@ import { IconBuilding, IconLayoutGrid, IconPlus, IconSelector } from '@tabler/ic
 import { useQuery } from '@tanstack/react-query'
 import { Link, useParams } from '@tanstack/react-router'
 import { brokersQuery } from '../api/brokers'
+import mark from '../favicon.svg'
 import { GROUPS, PAGES } from './pages'
 import classes from './shell.module.css'
 
@@ -77,7 +78,7 @@ function Switcher({ current }: { current: string | undefined }) {
     <Menu position="bottom-start" width={260}>
       <Menu.Target>
         <UnstyledButton className={classes.switcher} aria-label={`Broker: ${name}`}>
-          <img src="/favicon.svg" width={24} height={24} alt="" />
+          <img src={mark} width={24} height={24} alt="" />
           <span className={classes.switcherName}>{name}</span>
           <IconSelector size={16} />
         </UnstyledButton>

@@ -1,9 +1,12 @@
 import { useEffect } from 'react'
 import { probe, useSilentSince } from '../api/link'
-import { Time } from '../ui/Time'
+import { Time, useNow } from '../ui/Time'
 import classes from './shell.module.css'
 
 const PROBE_MS = 2_000
+
+/** "now" would be no time of something that has stopped. */
+const Since = ({ at }: { at: number }) => (useNow() - at < 1_000 ? 'a moment ago' : <Time at={at} />)
 
 /** Says since when the server has not answered. The page keeps its data and catches up by itself. */
 export function OfflineBar() {
@@ -19,7 +22,7 @@ export function OfflineBar() {
     <div role="status" aria-live="polite" className={classes.offlinePlace}>
       {since !== null && (
         <div className={classes.offline}>
-          The server stopped answering <Time at={since} />. The page shows what it last knew, and tries again
+          The server stopped answering <Since at={since} />. The page shows what it last knew, and tries again
           by itself.
         </div>
       )}

@@ -1,10 +1,13 @@
-import { Button } from '@mantine/core'
+import { Button, Text, Title } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { type ErrorComponentProps, Link, Outlet, useRouter } from '@tanstack/react-router'
+import { useSilentSince } from '../api/link'
 import { Problem } from '../api/problem'
 import { waysQuery } from '../api/session'
 import { Page } from '../ui/Page'
-import { Empty, Failure } from '../ui/State'
+import { Away, Empty, Failure, Loading } from '../ui/State'
+import { OfflineBar } from './OfflineBar'
+import classes from './shell.module.css'
 
 const HEARTBEAT_MS = 10_000
 
@@ -28,6 +31,27 @@ export function NotFound() {
         A broker, client or page of this name is not here, or you may not see it.
       </Empty>
     </Page>
+  )
+}
+
+/** Instead of a page whose broker still loads. */
+export function Pending() {
+  return useSilentSince() === null ? <Loading /> : <Away />
+}
+
+/** Until the server has said who is signed in, nothing is drawn, unless it does not answer. */
+export function FirstPending() {
+  if (useSilentSince() === null) return null
+  return (
+    <div className={classes.sheet}>
+      <main className={classes.card}>
+        <Title order={1}>The server does not answer</Title>
+        <Text c="dimmed" size="sm" mt={4}>
+          This page opens as soon as it answers again.
+        </Text>
+      </main>
+      <OfflineBar />
+    </div>
   )
 }
 

@@ -10,7 +10,7 @@ import { Code } from './Code'
 import { Panel } from './Page'
 import { type Column, Rows } from './Rows'
 import { Facts } from './Stat'
-import { Empty, Loaded } from './State'
+import { Empty, Loaded, RestFailed } from './State'
 
 /** Entries that fill the screen. */
 const PAGE_ROWS = 100
@@ -59,14 +59,15 @@ export function AuditLog(props: AuditLogProps) {
     getNextPageParam: (last) => last.next_cursor ?? undefined,
   })
   const rows = useMemo(() => query.data?.pages.flatMap(({ items }) => items) ?? [], [query.data])
-  const { hasNextPage, isFetching, fetchNextPage } = query
+  const { hasNextPage, isFetching, isFetchNextPageError, fetchNextPage } = query
   const more = () => {
-    if (hasNextPage && !isFetching) void fetchNextPage()
+    // A page that failed would fail again at once.
+    if (hasNextPage && !isFetching && !isFetchNextPageError) void fetchNextPage()
   }
   const read = query.data?.pages.length ?? 0
   const open = rows.find((entry) => keyOf(entry) === chosen)
   const isWanted = rows.length < PAGE_ROWS || (chosen !== undefined && !open)
-  const isSearching = isWanted && hasNextPage && read < SHORT_PAGES_MAX
+  const isSearching = isWanted && hasNextPage && !isFetchNextPageError && read < SHORT_PAGES_MAX
 
   // With a filter, a page may be short although entries of later pages fit.
   useEffect(() => {
@@ -129,6 +130,7 @@ export function AuditLog(props: AuditLogProps) {
           )
         }
       </Loaded>
+      {isFetchNextPageError && <RestFailed query={query} shown={rows.length} noun="entries" />}
       <Drawer
         opened={chosen !== undefined}
         onClose={() => onChoose(undefined)}
@@ -136,7 +138,7 @@ export function AuditLog(props: AuditLogProps) {
         size={560}
       >
         {open && <Entry entry={open} />}
-        {!open && query.data && !isSearching && (
+        {!open && query.data && !isSearching && !isFetchNextPageError && (
           <Empty title="The entry is further down">
             Close this, and scroll down: the list loads older entries, and this one with them.
           </Empty>

@@ -76,12 +76,14 @@ export function OrganisationLosses({ id }: { id: string }) {
   const isMore = known.length < own.length ? ' or more' : ''
   const clients = known.reduce((sum, one) => sum + one.connections, 0)
   const stored = known.reduce((sum, one) => sum + one.stored_messages, 0)
+  if (!brokers.data)
+    return 'All its brokers are lost, with their clients, sessions and messages, for all members. It cannot be undone.'
   return (
     <>
       {plural(own.length, 'broker')} with {plural(clients, 'connected client')} and{' '}
       {plural(stored, 'stored message')}
-      {isMore} {own.length === 1 ? 'is' : 'are'} lost, for {plural(members.data?.items.length ?? 0, 'member')}
-      . It cannot be undone.
+      {isMore} {own.length === 1 ? 'is' : 'are'} lost, for{' '}
+      {members.data ? plural(members.data.items.length, 'member') : 'all members'}. It cannot be undone.
     </>
   )
 }

@@ -1,13 +1,16 @@
 import { Alert, Anchor, Button, Skeleton, Text, Title } from '@mantine/core'
 import { IconAlertTriangle } from '@tabler/icons-react'
-import type { UseQueryResult } from '@tanstack/react-query'
+import type { UseInfiniteQueryResult, UseQueryResult } from '@tanstack/react-query'
 import { type ReactNode, useContext, useEffect, useState } from 'react'
 import { Problem } from '../api/problem'
+import { count, duration } from '../lib/format'
 import { Code } from './Code'
 import { HeadingLevel } from './Page'
 import classes from './ui.module.css'
 
 const SKELETON_AFTER_MS = 300
+/** Height of something that loads, where a page does not know it. */
+const LOADING_PX = 160
 
 /** True once `ms` have passed since this was mounted. */
 function useLater(ms: number) {
@@ -20,7 +23,7 @@ function useLater(ms: number) {
 }
 
 /** Fills the room of something that loads. It appears late, so that nothing blinks when an answer comes soon. */
-export function Loading({ height = 160 }: { height?: number }) {
+export function Loading({ height = LOADING_PX }: { height?: number }) {
   const isShown = useLater(SKELETON_AFTER_MS)
   return (
     <div style={{ height }} aria-busy="true">
@@ -69,7 +72,11 @@ export function Failure({ error, again, isOwnAccount }: FailureProps) {
       {problem?.isOffline && (
         <Text size="sm">Your input is still here. Try again when the server answers.</Text>
       )}
-      {problem?.status === 429 && <Text size="sm">Wait a few seconds, then try again.</Text>}
+      {problem?.status === 429 && (
+        <Text size="sm">
+          Wait {problem.retryAfterS ? duration(problem.retryAfterS) : 'a few seconds'}, then try again.
+        </Text>
+      )}
       {problem?.status === 403 && !isOwnAccount && (
         <Text size="sm">Ask an owner of the organisation for a role that may.</Text>
       )}
@@ -88,7 +95,7 @@ export function Failure({ error, again, isOwnAccount }: FailureProps) {
 }
 
 /** Nothing was loaded before the server went away. The query goes on by itself. */
-function Away() {
+export function Away() {
   return (
     <Empty title="The server does not answer">This part of the page comes as soon as it answers again.</Empty>
   )
@@ -110,13 +117,43 @@ interface LoadedProps<T> {
 }
 
 /** The result of a query. A page with data keeps the data while the server is unreachable. */
-export function Loaded<T>({ query, height, children }: LoadedProps<T>) {
+export function Loaded<T>({ query, height = LOADING_PX, children }: LoadedProps<T>) {
   if (query.data !== undefined) return children(query.data)
-  if (query.failureReason instanceof Problem && query.failureReason.isOffline) return <Away />
-  if (query.isPending && query.failureReason instanceof Problem && query.failureReason.isBusy) return <Busy />
-  if (query.isError) return <Failure error={query.error} again={() => void query.refetch()} />
-  return <Loading height={height} />
+  const { failureReason: reason, isPending, isError, error } = query
+  const isOffline = reason instanceof Problem && reason.isOffline
+  const isBusy = isPending && reason instanceof Problem && reason.isBusy
+  if (!isOffline && !isBusy && !isError) return <Loading height={height} />
+  return (
+    // What stands below does not jump.
+    <div style={{ minHeight: height }}>
+      {isOffline ? (
+        <Away />
+      ) : isBusy ? (
+        <Busy />
+      ) : (
+        <Failure error={error} again={() => void query.refetch()} />
+      )}
+    </div>
+  )
 }
+
+interface RestFailedProps {
+  query: UseInfiniteQueryResult
+  /** Rows that were loaded. */
+  shown: number
+  /** In the plural, such as "clients". */
+  noun: string
+}
+
+/** Below a list whose next page failed: the list keeps the rows that it has. */
+export const RestFailed = ({ query, shown, noun }: RestFailedProps) => (
+  <div className={classes.inset}>
+    <Text size="sm" mb="xs">
+      The list has the first {count(shown)} {noun}. The others could not be loaded:
+    </Text>
+    <Failure error={query.error} again={() => void query.fetchNextPage()} />
+  </div>
+)
 
 /** Says that the API of this server does not have something yet. */
 export function NotHere({ what, until }: { what: string; until?: ReactNode }) {

@@ -1,18 +1,14 @@
 import { Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { askNewAddress } from '../../api/account'
-import { factorOf } from '../../api/passkeys'
 import { Form } from '../../ui/Form'
 import { Panel } from '../../ui/Page'
-import { CurrentPassword } from './CurrentPassword'
-import { FactorInput, useFactor } from './FactorInput'
+import { ProofInput, useProof } from './ProofInput'
 
 /** Asks for another e-mail address. It changes when the link to that address is opened: a mail has it, or the server's log. */
 export function Address({ isMailed }: { isMailed: boolean }) {
   const [email, setEmail] = useState('')
-  const [password, setPassword] = useState('')
-  const [code, setCode] = useState('')
-  const { hasPasskey, isReady } = useFactor()
+  const proof = useProof()
   const [sentTo, setSentTo] = useState('')
   return (
     <Panel
@@ -25,13 +21,12 @@ export function Address({ isMailed }: { isMailed: boolean }) {
     >
       <Form
         verb={isMailed ? 'Send link' : 'Ask for the link'}
-        isDisabled={email === '' || password === '' || !isReady(code)}
-        act={async () => askNewAddress({ email, password, ...(await factorOf({ code, hasPasskey })) })}
+        isDisabled={email === '' || !proof.isReady}
+        act={async () => askNewAddress({ email, ...(await proof.proof()) })}
         onDone={() => {
           setSentTo(email)
           setEmail('')
-          setPassword('')
-          setCode('')
+          proof.clear()
         }}
       >
         {(wrong) => (
@@ -44,13 +39,7 @@ export function Address({ isMailed }: { isMailed: boolean }) {
               onChange={(event) => setEmail(event.currentTarget.value)}
               error={wrong.email}
             />
-            <CurrentPassword
-              confirms="the new address"
-              value={password}
-              onChange={setPassword}
-              error={wrong.password}
-            />
-            <FactorInput value={code} onChange={setCode} wrong={wrong} />
+            <ProofInput of={proof} confirms="the new address" wrong={wrong} />
           </>
         )}
       </Form>

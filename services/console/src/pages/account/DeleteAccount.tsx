@@ -5,15 +5,13 @@ import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { deleteAccount } from '../../api/account'
 import { setCsrfToken } from '../../api/client'
-import { factorOf } from '../../api/passkeys'
 import { meQuery, useMe, waysQuery } from '../../api/session'
 import { forgetMetrics } from '../../charts/metrics'
 import { plural } from '../../lib/format'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
-import { CurrentPassword } from './CurrentPassword'
-import { FactorInput, useFactor } from './FactorInput'
+import { ProofInput, useProof } from './ProofInput'
 
 /** Deletes the account, after a question that names what is lost. */
 export function DeleteAccount({ email }: { email: string }) {
@@ -35,23 +33,22 @@ export function DeleteAccount({ email }: { email: string }) {
 
 function Question({ email, close }: { email: string; close: () => void }) {
   const { organisations } = useMe()
-  const { hasPasskey, isReady: hasFactor } = useFactor()
+  const proof = useProof()
   const { data: ways } = useQuery(waysQuery)
   const client = useQueryClient()
   const navigate = useNavigate()
   const [typed, setTyped] = useState('')
-  const [password, setPassword] = useState('')
-  const [code, setCode] = useState('')
   const provider = ways?.provider?.name
-  const isReady = typed === email && (password !== '' || provider !== undefined) && hasFactor(code)
+  const isReady = typed === email && (proof.password !== '' || provider !== undefined) && proof.isFactorReady
   return (
     <Form
       verb="Delete account"
       color="red"
       isDisabled={!isReady}
-      act={async () =>
-        deleteAccount({ password: password || null, ...(await factorOf({ code, hasPasskey })) })
-      }
+      act={async () => {
+        const { password, ...factor } = await proof.proof()
+        return deleteAccount({ password: password || null, ...factor })
+      }}
       onDone={async () => {
         setCsrfToken(null)
         client.clear()
@@ -81,17 +78,15 @@ function Question({ email, close }: { email: string; close: () => void }) {
             onChange={(event) => setTyped(event.currentTarget.value)}
             data-autofocus
           />
-          <CurrentPassword
+          <ProofInput
+            of={proof}
             confirms="the deletion"
+            wrong={wrong}
             description={
               provider &&
               `Leave it empty if you have none: then you must have signed in with ${provider} in the last ten minutes.`
             }
-            value={password}
-            onChange={setPassword}
-            error={wrong.password}
           />
-          <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}
     </Form>

@@ -22,8 +22,7 @@ import { type Column, Rows } from '../../ui/Rows'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
-import { CurrentPassword } from './CurrentPassword'
-import { FactorInput, useFactor } from './FactorInput'
+import { ProofInput, useProof } from './ProofInput'
 import { RecoveryCodes } from './RecoveryCodes'
 
 const LEAD =
@@ -110,13 +109,11 @@ interface AddProps {
 
 function Add({ onAdded, onCancel }: AddProps) {
   const [name, setName] = useState(() => browserName(navigator.userAgent))
-  const [password, setPassword] = useState('')
-  const [code, setCode] = useState('')
-  const { hasPasskey, isReady } = useFactor()
+  const proof = useProof()
   const [unsent, setUnsent] = useState<Unsent | null>(null)
   const send = useOnce(addPasskey)
   const add = async () => {
-    const passkey = unsent?.passkey ?? (await newPasskey(name, { password, code, hasPasskey }))
+    const passkey = unsent?.passkey ?? (await newPasskey(name, proof.typed))
     try {
       return await send(passkey)
     } catch (error) {
@@ -128,7 +125,7 @@ function Add({ onAdded, onCancel }: AddProps) {
   return (
     <Form
       verb={unsent ? 'Send again' : 'Add passkey'}
-      isDisabled={!unsent && (name.trim() === '' || password === '' || !isReady(code))}
+      isDisabled={!unsent && (name.trim() === '' || !proof.isReady)}
       act={add}
       onDone={({ recovery_codes }) => {
         done(
@@ -146,13 +143,7 @@ function Add({ onAdded, onCancel }: AddProps) {
         ) : (
           <>
             <Name value={name} onChange={setName} error={wrong.name} />
-            <CurrentPassword
-              confirms="the new passkey"
-              value={password}
-              onChange={setPassword}
-              error={wrong.password}
-            />
-            <FactorInput value={code} onChange={setCode} wrong={wrong} />
+            <ProofInput of={proof} confirms="the new passkey" wrong={wrong} />
           </>
         )
       }
@@ -286,15 +277,13 @@ function Remove({ row, isLast, again }: RemoveProps) {
 }
 
 function Question({ row, isLast, again, close }: RemoveProps & { close: () => void }) {
-  const [password, setPassword] = useState('')
-  const [code, setCode] = useState('')
-  const { hasPasskey, hasApp, isReady } = useFactor()
+  const proof = useProof()
   return (
     <Form
       verb="Remove passkey"
       color="red"
-      isDisabled={password === '' || !isReady(code)}
-      act={() => removePasskey(row.id, { password, code, hasPasskey })}
+      isDisabled={!proof.isReady}
+      act={() => removePasskey(row.id, proof.typed)}
       onDone={() => {
         close()
         done('The passkey was removed. Your other browsers were signed out.')
@@ -307,17 +296,10 @@ function Question({ row, isLast, again, close }: RemoveProps & { close: () => vo
           <Text size="sm">
             {row.name} no longer signs you in. Delete it from your device or password manager, too.
             {isLast &&
-              !hasApp &&
+              !proof.hasApp &&
               ' It is your only second factor: the sign-in then asks for your password alone, and your recovery codes are void.'}
           </Text>
-          <CurrentPassword
-            confirms="the removal"
-            value={password}
-            onChange={setPassword}
-            error={wrong.password}
-            data-autofocus
-          />
-          <FactorInput value={code} onChange={setCode} wrong={wrong} />
+          <ProofInput of={proof} confirms="the removal" wrong={wrong} isFirst />
         </>
       )}
     </Form>

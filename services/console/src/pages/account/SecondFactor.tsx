@@ -12,7 +12,6 @@ import {
   secondFactorQuery,
 } from '../../api/account'
 import { useOnce } from '../../api/once'
-import { proofOf } from '../../api/passkeys'
 import { plural } from '../../lib/format'
 import { Code } from '../../ui/Code'
 import { Form } from '../../ui/Form'
@@ -23,8 +22,7 @@ import { Facts } from '../../ui/Stat'
 import { Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import { CodeInput } from './CodeInput'
-import { CurrentPassword } from './CurrentPassword'
-import { FactorInput, useFactor } from './FactorInput'
+import { ProofInput, useProof } from './ProofInput'
 import { RecoveryCodes } from './RecoveryCodes'
 
 /** For `useOnce`: a repetition with another code is the same request, because the code only proves who asks. */
@@ -73,34 +71,21 @@ interface SetUpProps {
 
 /** Sets up the authenticator app. */
 function SetUp({ onCodes, onCancel }: SetUpProps) {
-  const [password, setPassword] = useState('')
-  const [code, setCode] = useState('')
-  const { hasPasskey, isReady } = useFactor()
+  const proof = useProof()
   const [key, setKey] = useState<DeviceKey | null>(null)
   if (key) return <FirstCode deviceKey={key} onCodes={onCodes} onCancel={onCancel ?? (() => setKey(null))} />
   return (
     <Form
       verb="Set up second factor"
-      isDisabled={password === '' || !isReady(code)}
-      act={async () => beginSecondFactor(await proofOf({ password, code, hasPasskey }))}
+      isDisabled={!proof.isReady}
+      act={async () => beginSecondFactor(await proof.proof())}
       onDone={(made) => {
-        setPassword('')
-        setCode('')
+        proof.clear()
         setKey(made)
       }}
       onCancel={onCancel}
     >
-      {(wrong) => (
-        <>
-          <CurrentPassword
-            confirms="the second factor"
-            value={password}
-            onChange={setPassword}
-            error={wrong.password}
-          />
-          <FactorInput value={code} onChange={setCode} wrong={wrong} />
-        </>
-      )}
+      {(wrong) => <ProofInput of={proof} confirms="the second factor" wrong={wrong} />}
     </Form>
   )
 }
@@ -233,27 +218,19 @@ interface WithProofProps<T> {
 }
 
 function WithProof<T>({ verb, lead, act, onDone, onCancel }: WithProofProps<T>) {
-  const [password, setPassword] = useState('')
-  const [code, setCode] = useState('')
-  const { hasPasskey, isReady } = useFactor()
+  const proof = useProof()
   return (
     <Form
       verb={verb}
-      isDisabled={password === '' || !isReady(code)}
-      act={async () => act(await proofOf({ password, code, hasPasskey }))}
+      isDisabled={!proof.isReady}
+      act={async () => act(await proof.proof())}
       onDone={onDone}
       onCancel={onCancel}
     >
       {(wrong) => (
         <>
           <Text size="sm">{lead}</Text>
-          <CurrentPassword
-            confirms="the change"
-            value={password}
-            onChange={setPassword}
-            error={wrong.password}
-          />
-          <FactorInput value={code} onChange={setCode} wrong={wrong} />
+          <ProofInput of={proof} confirms="the change" wrong={wrong} />
         </>
       )}
     </Form>

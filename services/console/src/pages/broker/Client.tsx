@@ -63,12 +63,13 @@ const TABS = [
 
 function State({ id }: { id: string }) {
   const { path } = useBroker()
-  const { data } = useQuery(clientQuery(path, id))
+  const { data, isError } = useQuery(clientQuery(path, id))
   const isConnected = Boolean(data)
+  const unknown = isError ? 'The server does not say whether it is connected' : 'Looking for the connection'
   return (
     <span className={live.status}>
       <span className={live.dot} data-kind={isConnected ? 'connected' : 'away'} aria-hidden="true" />
-      {isConnected ? 'Connected' : data === null ? 'Not connected' : 'Looking for the connection'}
+      {isConnected ? 'Connected' : data === null ? 'Not connected' : unknown}
     </span>
   )
 }

@@ -10,7 +10,7 @@ import { count } from '../../lib/format'
 import { ClientLink } from '../../ui/ClientLink'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
-import { Empty, Loaded } from '../../ui/State'
+import { Empty, Loaded, RestFailed } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 
@@ -67,16 +67,17 @@ export function Clients() {
     // Refreshing ten thousand rows would be fifty requests: a long list is refreshed when it is asked for.
     refetchInterval: ({ state }) => ((state.data?.pages.length ?? 0) > 2 ? false : 3_000),
   })
-  const { data, hasNextPage, isFetching, fetchNextPage } = query
+  const { data, hasNextPage, isFetching, isFetchNextPageError, fetchNextPage } = query
   const rows = useMemo(() => data?.pages.flatMap(({ items }) => items) ?? [], [data])
   const unanswered = data?.pages.flatMap((page) => page.unanswered) ?? []
   const columns = useMemo(() => columnsOf(broker.name), [broker.name])
   const isMore = hasNextPage && rows.length < CLIENTS_MAX
 
-  // All of them are loaded, page by page, so that the length of the list does not jump while it is read.
+  // All of them are loaded, page by page, so that the length of the list does not jump while it is read. A page that failed would fail
+  // again at once.
   useEffect(() => {
-    if (isMore && !isFetching) void fetchNextPage()
-  }, [isMore, isFetching, fetchNextPage])
+    if (isMore && !isFetching && !isFetchNextPageError) void fetchNextPage()
+  }, [isMore, isFetching, isFetchNextPageError, fetchNextPage])
 
   const open = useCallback(
     ({ client_id }: Client) =>
@@ -115,15 +116,18 @@ export function Clients() {
             rows.length === 0 ? (
               <NoClients search={wanted} broker={broker.name} />
             ) : (
-              <Rows
-                label="Connected clients"
-                rows={rows}
-                columns={columns}
-                idOf={({ client_id }) => client_id}
-                hasOwnControl
-                reusesElements
-                onOpen={open}
-              />
+              <>
+                <Rows
+                  label="Connected clients"
+                  rows={rows}
+                  columns={columns}
+                  idOf={({ client_id }) => client_id}
+                  hasOwnControl
+                  reusesElements
+                  onOpen={open}
+                />
+                {isFetchNextPageError && <RestFailed query={query} shown={rows.length} noun="clients" />}
+              </>
             )
           }
         </Loaded>

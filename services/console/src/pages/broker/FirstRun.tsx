@@ -127,9 +127,11 @@ function FirstMessages() {
         <span className={classes.status}>
           <span className={classes.dot} data-kind={isOpen ? 'connected' : 'lost'} aria-hidden="true" />
           <span role="status">{isOff ? STOPPED : isOpen ? 'Listening to #' : 'Connecting'}</span>
-          <span>
-            {count(view.received)} received, {count(view.perSecond)}/s
-          </span>
+          {(isOpen || view.received > 0) && (
+            <span>
+              {count(view.received)} received, {count(view.perSecond)}/s
+            </span>
+          )}
         </span>
       </div>
       <Messages

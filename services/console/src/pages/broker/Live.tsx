@@ -92,7 +92,7 @@ export function Live() {
         </Panel>
         {live.canPublish && (
           <Panel title="Publish">
-            <Publish client={live.client} isConnected={live.status.kind === 'connected'} />
+            <Publish client={live.client} status={live.status} />
           </Panel>
         )}
       </div>

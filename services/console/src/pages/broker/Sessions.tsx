@@ -5,6 +5,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { purge, type Session, sessionQuery, sessionsQuery } from '../../api/live'
+import { isMissing } from '../../api/problem'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { ClientLink } from '../../ui/ClientLink'
@@ -137,16 +138,20 @@ export function Sessions() {
                   idOf={({ client_id }) => client_id}
                   onOpen={({ client_id }) => change({ session: client_id })}
                   empty={
-                    <Empty
-                      title={isRemote && remote.isPending ? 'Searching' : `No session begins with ${search}`}
-                      action={
-                        <Button variant="default" onClick={() => change({ search: undefined })}>
-                          Show all sessions
-                        </Button>
-                      }
-                    >
-                      A client whose session has ended has none until it connects again.
-                    </Empty>
+                    isRemote && !remote.data ? (
+                      <Loaded query={remote}>{() => null}</Loaded>
+                    ) : (
+                      <Empty
+                        title={`No session begins with ${search}`}
+                        action={
+                          <Button variant="default" onClick={() => change({ search: undefined })}>
+                            Show all sessions
+                          </Button>
+                        }
+                      >
+                        A client whose session has ended has none until it connects again.
+                      </Empty>
+                    )
                   }
                 />
               </Panel>
@@ -190,6 +195,20 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
   const { path, can } = useBroker()
   const client = useQueryClient()
   const query = useQuery(sessionQuery(path, id))
+  if (isMissing(query.error)) {
+    return (
+      <Empty
+        title="This session is not stored"
+        action={
+          <Text size="sm">
+            See <ClientLink broker={path.broker} id={id} /> as a client
+          </Text>
+        }
+      >
+        It has ended, or the client connects without a session expiry.
+      </Empty>
+    )
+  }
   return (
     <Loaded query={query}>
       {(session) => (

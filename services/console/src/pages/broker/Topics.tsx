@@ -3,9 +3,10 @@ import { useDebouncedValue } from '@mantine/hooks'
 import { IconBinaryTree2, IconSearch } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { memo, useCallback, useMemo, useRef } from 'react'
 import { isStopped, useBroker } from '../../api/brokers'
-import { retainedQuery } from '../../api/live'
-import { filterProblem, knownTopics } from '../../lib/topics'
+import { type Retained, retainedQuery } from '../../api/live'
+import { filterProblem, knownTopics, type SeenMessage } from '../../lib/topics'
 import live from '../../live/live.module.css'
 import { useSeenTopics } from '../../live/useSeenTopics'
 import { useTail } from '../../live/useTail'
@@ -28,8 +29,14 @@ export function Topics() {
   const query = useQuery({ ...retainedQuery(path, wanted), placeholderData: keepPreviousData })
   const { view, isOpen } = useTail(path, can('messages:read') && !isOff ? (wanted ?? '#') : null)
   const seen = useSeenTopics(view.messages, wanted ?? '#')
-  const change = (to: { topic?: string; filter?: string }) =>
-    void navigate({ search: (before) => ({ ...before, ...to }), replace: true, resetScroll: false })
+  /** While the topics of another filter load, the tree is that of the filter before. */
+  const shownFilter = useRef(wanted)
+  if (!query.isPlaceholderData) shownFilter.current = wanted
+  const change = useCallback(
+    (to: { topic?: string; filter?: string }) =>
+      void navigate({ search: (before) => ({ ...before, ...to }), replace: true, resetScroll: false }),
+    [navigate],
+  )
   return (
     <Page
       title="Topics"
@@ -65,17 +72,17 @@ export function Topics() {
             )}
           </Group>
           <Loaded query={query} height={560}>
-            {({ items, isCut }) => {
-              const known = knownTopics(items, seen)
-              return known.length === 0 ? (
-                <NoTopics clear={wanted === undefined ? undefined : () => change({ filter: undefined })} />
-              ) : (
-                <>
-                  <Tree rows={known} isCut={isCut} chosen={topic} onChoose={(to) => change({ topic: to })} />
-                  {isCut && <Branches filter={wanted} shown={items.length} />}
-                </>
-              )
-            }}
+            {({ items, isCut }) => (
+              <Known
+                key={shownFilter.current ?? '#'}
+                items={items}
+                isCut={isCut}
+                seen={seen}
+                filter={wanted}
+                chosen={topic}
+                onChange={change}
+              />
+            )}
           </Loaded>
         </Panel>
         {topic && (
@@ -90,6 +97,28 @@ export function Topics() {
     </Page>
   )
 }
+
+interface KnownProps {
+  items: readonly Retained[]
+  isCut: boolean
+  seen: ReadonlyMap<string, SeenMessage>
+  filter: string | undefined
+  chosen: string | undefined
+  onChange: (to: { topic?: string; filter?: string }) => void
+}
+
+/** The tree is drawn again only for other topics. The page around it is drawn with each flush of messages. */
+const Known = memo(function Known({ items, isCut, seen, filter, chosen, onChange }: KnownProps) {
+  const known = useMemo(() => knownTopics(items, seen), [items, seen])
+  if (known.length === 0)
+    return <NoTopics clear={filter === undefined ? undefined : () => onChange({ filter: undefined })} />
+  return (
+    <>
+      <Tree rows={known} isCut={isCut} chosen={chosen} onChoose={(topic) => onChange({ topic })} />
+      {isCut && <Branches filter={filter} shown={items.length} />}
+    </>
+  )
+})
 
 /** `clear` takes the filter away, where one is set. */
 function NoTopics({ clear }: { clear: (() => void) | undefined }) {

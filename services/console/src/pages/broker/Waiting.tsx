@@ -6,6 +6,7 @@ import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { clientsPage, incidentsQuery } from '../../api/live'
 import { isPageClient } from '../../api/messages'
+import { Problem } from '../../api/problem'
 import { now } from '../../lib/clock'
 import { reasonSaid } from '../../lib/incidents'
 import { connectRefusalSince } from '../../lib/whyNot'
@@ -40,6 +41,8 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
   const wanted = devices.find((one) => clientId !== undefined && one.user === clientId)
   const shown = wanted ?? (newest && newest.connected_at_ms >= since ? newest : undefined)
   const refusal = connectRefusalSince([...(refusals.data?.items ?? []), ...(limits.data?.items ?? [])], since)
+
+  const isOffline = clients.failureReason instanceof Problem && clients.failureReason.isOffline
 
   if (clients.isError && !clients.data) {
     return (
@@ -102,11 +105,13 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
             <>
               <Loader type="dots" size="sm" />
               <div>
-                <Text fw={600}>Waiting for a device</Text>
+                <Text fw={600}>{isOffline ? 'The server does not answer' : 'Waiting for a device'}</Text>
                 <Text size="sm" c="dimmed">
-                  {devices.length > 0
-                    ? 'Other devices are connected already. This page shows the next one.'
-                    : 'Run one of the snippets below. This page shows the connection within a second.'}
+                  {isOffline
+                    ? 'No device can connect now. This page goes on waiting as soon as the server answers.'
+                    : devices.length > 0
+                      ? 'Other devices are connected already. This page shows the next one.'
+                      : 'Run one of the snippets below. This page shows the connection within a second.'}
                 </Text>
               </div>
             </>

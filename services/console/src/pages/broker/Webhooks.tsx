@@ -54,7 +54,9 @@ function State({ row }: { row: Webhook }) {
         disabled
       </Badge>
     )
-  if (data?.failing_since_ms)
+  // The status has not loaded.
+  if (!data) return '–'
+  if (data.failing_since_ms)
     return (
       <Badge color="red" variant="light" tt="none" fw={500}>
         ✕ failing

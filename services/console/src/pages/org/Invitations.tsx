@@ -9,8 +9,9 @@ import { deleteInvitation, type Invitation, invitationsQuery, invite } from '../
 import type { Role } from '../../api/session'
 import { ROLES, roleSaid } from '../../lib/roles'
 import { Secret } from '../../ui/Code'
+import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
-import { done, failed } from '../../ui/notify'
+import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Empty, Loaded } from '../../ui/State'
@@ -28,11 +29,6 @@ export function Invitations() {
   const [made, setMade] = useState<Schemas['MadeInvitation'] | null>(null)
   const canWrite = can('organisation:write')
   const again = () => client.invalidateQueries({ queryKey: ['org', id, 'invitations'] })
-  const withdraw = (one: Invitation) =>
-    deleteInvitation(id, one.id)
-      .then(() => done(`The invitation of ${one.email} was withdrawn.`))
-      .catch(failed)
-      .finally(again)
   const columns: Column<Invitation>[] = [
     { key: 'email', header: 'E-mail address', width: 'minmax(0, 2fr)', cell: ({ email }) => email },
     { key: 'role', header: 'Role', width: '88px', cell: ({ role }) => roleSaid(role) },
@@ -50,9 +46,22 @@ export function Invitations() {
       isNumber: true,
       cell: (row) =>
         canWrite && (
-          <Button size="xs" variant="subtle" color="gray" onClick={() => void withdraw(row)}>
-            Withdraw
-          </Button>
+          <Confirm
+            verb="Withdraw"
+            title={`Withdraw the invitation of ${row.email}?`}
+            loses="The link that was sent stops working. To invite this person again, a new link must be sent."
+            act={() => deleteInvitation(id, row.id)}
+            onDone={() => {
+              done(`The invitation of ${row.email} was withdrawn.`)
+              void again()
+            }}
+          >
+            {(open) => (
+              <Button size="xs" variant="subtle" color="gray" onClick={open}>
+                Withdraw
+              </Button>
+            )}
+          </Confirm>
         ),
     },
   ]

@@ -4,6 +4,8 @@ import { Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { brokersQuery, deleteBroker, useOrganisation } from '../../api/brokers'
 import { deleteOrganisation, rename } from '../../api/organisation'
+import { Problem } from '../../api/problem'
+import { plural } from '../../lib/format'
 import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
 import { OrganisationLosses } from '../../ui/Losses'
@@ -70,6 +72,17 @@ function Rename() {
   )
 }
 
+/** Some brokers were deleted before the request that failed. */
+const partly = (error: Problem, gone: number, all: number) =>
+  new Problem(
+    {
+      status: error.status,
+      detail: `${gone} of ${plural(all, 'broker')} ${gone === 1 ? 'is' : 'are'} deleted, and the organisation is still there: ${error.message}`,
+    },
+    error.requestId,
+    error.retryAfterS,
+  )
+
 function Delete() {
   const { id, name } = useOrganisation()
   const client = useQueryClient()
@@ -101,10 +114,18 @@ function Delete() {
         act={async () => {
           // The API deletes no organisation that has brokers.
           const brokers = await client.fetchQuery({ ...brokersQuery, staleTime: 0 })
-          for (const { organisation, name } of brokers) {
-            if (organisation === id) await deleteBroker({ organisation, broker: name })
+          const own = brokers.filter(({ organisation }) => organisation === id)
+          let gone = 0
+          try {
+            for (const { name } of own) {
+              await deleteBroker({ organisation: id, broker: name })
+              gone += 1
+            }
+            await deleteOrganisation(id)
+          } catch (error) {
+            void client.invalidateQueries({ queryKey: ['brokers'] })
+            throw gone > 0 && error instanceof Problem ? partly(error, gone, own.length) : error
           }
-          await deleteOrganisation(id)
         }}
         onDone={async () => {
           done(`${name} was deleted.`)

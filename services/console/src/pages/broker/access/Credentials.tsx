@@ -101,54 +101,57 @@ export function Credentials() {
     <Panel isFlush title="Credentials" lead="User and password of a device." actions={add}>
       <Batch isOpen={can('access:write') && batch.isOpen} onMade={() => void again()} onClose={batch.close} />
       <Loaded query={query} height={240}>
-        {({ items }) => (
-          <>
-            {items.length === 0 ? (
-              <Empty icon={<IconKey size={28} stroke={1.4} />} title="No credential yet">
-                Give each device its own credential. You can then rotate or delete it without touching the
-                other devices.
-              </Empty>
-            ) : (
-              <Rows
-                label="Credentials"
-                rows={items}
-                columns={columns}
-                idOf={({ user }) => user}
-                onOpen={({ user }) => set(user)}
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty icon={<IconKey size={28} stroke={1.4} />} title="No credential yet">
+              Give each device its own credential. You can then rotate or delete it without touching the other
+              devices.
+            </Empty>
+          ) : (
+            <Rows
+              label="Credentials"
+              rows={items}
+              columns={columns}
+              idOf={({ user }) => user}
+              onOpen={({ user }) => set(user)}
+            />
+          )
+        }
+      </Loaded>
+      {/* A new one can be created before the list has loaded. */}
+      <Drawer
+        opened={made !== null || isNew || edit !== undefined}
+        onClose={close}
+        title={made ? `Credential of ${made.user}` : edit ? `Credential ${edit}` : 'Create credential'}
+        // The password cannot be shown again.
+        closeOnClickOutside={made === null}
+        closeOnEscape={made === null}
+      >
+        {made && <Shown made={made} onClose={close} />}
+        {!made && isNew && (
+          <Create
+            onMade={(credential) => {
+              setMade(credential)
+              void again()
+            }}
+          />
+        )}
+        {!made && edit !== undefined && (
+          <Loaded query={query}>
+            {({ items }) => (
+              <Edit
+                key={edit}
+                credential={items.find(({ user }) => user === edit)}
+                onRotated={setMade}
+                onDone={() => {
+                  void again()
+                  close()
+                }}
               />
             )}
-            <Drawer
-              opened={made !== null || isNew || edit !== undefined}
-              onClose={close}
-              title={made ? `Credential of ${made.user}` : edit ? `Credential ${edit}` : 'Create credential'}
-              // The password cannot be shown again.
-              closeOnClickOutside={made === null}
-              closeOnEscape={made === null}
-            >
-              {made && <Shown made={made} onClose={close} />}
-              {!made && isNew && (
-                <Create
-                  onMade={(credential) => {
-                    setMade(credential)
-                    void again()
-                  }}
-                />
-              )}
-              {!made && edit !== undefined && (
-                <Edit
-                  key={edit}
-                  credential={items.find(({ user }) => user === edit)}
-                  onRotated={setMade}
-                  onDone={() => {
-                    void again()
-                    close()
-                  }}
-                />
-              )}
-            </Drawer>
-          </>
+          </Loaded>
         )}
-      </Loaded>
+      </Drawer>
     </Panel>
   )
 }

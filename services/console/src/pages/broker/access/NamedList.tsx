@@ -96,59 +96,58 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
     <Panel isFlush title={title} lead={lead} actions={add}>
       {(query.data?.items.length ?? 0) > 0 && notice}
       <Loaded query={query} height={200}>
-        {({ items }) => {
-          const row = items.find(({ name }) => name === edit)
-          return (
-            <>
-              {items.length === 0 ? (
-                <Empty title={empty.title}>{empty.text}</Empty>
-              ) : (
-                <Rows
-                  label={title}
-                  rows={items}
-                  columns={columns}
-                  idOf={({ name }) => name}
-                  onOpen={canWrite ? ({ name }) => set(name) : undefined}
-                />
-              )}
-              <Drawer
-                opened={canWrite && (isNew || edit !== undefined)}
-                onClose={() => set(undefined)}
-                title={edit === undefined ? verb : capitalised(`${noun} ${edit}`)}
-                size={560}
-              >
-                {(isNew || row) && (
-                  <Stack gap="xl" key={edit}>
-                    {form(row, finish)}
-                    {row && (
-                      <Confirm
-                        verb={`Delete ${noun}`}
-                        title={`Delete ${row.name}?`}
-                        loses={loses(row)}
-                        act={() => remove(row)}
-                      >
-                        {(open) => (
-                          <Button
-                            color="red"
-                            variant="light"
-                            onClick={open}
-                            style={{ alignSelf: 'flex-start' }}
-                          >
-                            Delete {noun}
-                          </Button>
-                        )}
-                      </Confirm>
-                    )}
-                  </Stack>
-                )}
-                {!isNew && !row && (
-                  <Empty title="There is nothing of this name">It was deleted meanwhile.</Empty>
-                )}
-              </Drawer>
-            </>
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty title={empty.title}>{empty.text}</Empty>
+          ) : (
+            <Rows
+              label={title}
+              rows={items}
+              columns={columns}
+              idOf={({ name }) => name}
+              onOpen={canWrite ? ({ name }) => set(name) : undefined}
+            />
           )
-        }}
+        }
       </Loaded>
+      {/* A new one can be added before the list has loaded. */}
+      <Drawer
+        opened={canWrite && (isNew || edit !== undefined)}
+        onClose={() => set(undefined)}
+        title={edit === undefined ? verb : capitalised(`${noun} ${edit}`)}
+        size={560}
+      >
+        {isNew && (
+          <Stack gap="xl" key={NEW}>
+            {form(undefined, finish)}
+          </Stack>
+        )}
+        {edit !== undefined && (
+          <Loaded query={query}>
+            {({ items }) => {
+              const row = items.find(({ name }) => name === edit)
+              if (!row) return <Empty title="There is nothing of this name">It was deleted meanwhile.</Empty>
+              return (
+                <Stack gap="xl" key={edit}>
+                  {form(row, finish)}
+                  <Confirm
+                    verb={`Delete ${noun}`}
+                    title={`Delete ${row.name}?`}
+                    loses={loses(row)}
+                    act={() => remove(row)}
+                  >
+                    {(open) => (
+                      <Button color="red" variant="light" onClick={open} style={{ alignSelf: 'flex-start' }}>
+                        Delete {noun}
+                      </Button>
+                    )}
+                  </Confirm>
+                </Stack>
+              )
+            }}
+          </Loaded>
+        )}
+      </Drawer>
     </Panel>
   )
 }

@@ -1,7 +1,7 @@
 import { ActionIcon, Group } from '@mantine/core'
 import { IconChevronDown, IconChevronRight } from '@tabler/icons-react'
 import { Link } from '@tanstack/react-router'
-import { useMemo, useState } from 'react'
+import { useCallback, useMemo, useState } from 'react'
 import { bytes, count, cut } from '../../../lib/format'
 import { type KnownTopic, rowsOf, type TopicNode, treeOf } from '../../../lib/topics'
 import { type Column, Rows } from '../../../ui/Rows'
@@ -10,8 +10,11 @@ import ui from '../../../ui/ui.module.css'
 
 type Row = { node: TopicNode<KnownTopic>; label: string; depth: number }
 
+/** A tree of so many topics is open at first. */
+const OPEN_ROWS_MAX = 100
+
 interface TreeProps {
-  rows: KnownTopic[]
+  rows: readonly KnownTopic[]
   /** There are more topics than `rows`. */
   isCut: boolean
   chosen: string | undefined
@@ -21,62 +24,27 @@ interface TreeProps {
 export function Tree({ rows, isCut, chosen, onChoose }: TreeProps) {
   const tree = useMemo(() => treeOf(rows), [rows])
   const [toggled, setToggled] = useState<ReadonlySet<string>>(new Set())
-  // A small tree is open, a large one is closed, until somebody says otherwise.
-  const isOpen = (topic: string) => toggled.has(topic) !== rows.length <= 100
-  const toggle = (topic: string) => {
-    const next = new Set(toggled)
-    if (!next.delete(topic)) next.add(topic)
-    setToggled(next)
-  }
-  const columns: Column<Row>[] = [
-    {
-      key: 'topic',
-      header: 'Topic',
-      width: 'minmax(0, 1fr)',
-      cell: (row) => (
-        <Label
-          row={row}
-          isChosen={row.node.topic === chosen}
-          isOpen={isOpen(row.node.topic)}
-          toggle={toggle}
-        />
-      ),
-    },
-    {
-      key: 'count',
-      header: 'Topics below',
-      width: '96px',
-      isNumber: true,
-      isExtra: true,
-      cell: ({ node }) =>
-        node.children.size > 0 ? `${count(node.count - (node.value ? 1 : 0))}${isCut ? '+' : ''}` : '',
-    },
-    {
-      key: 'retained',
-      header: 'Retained',
-      width: '64px',
-      isExtra: true,
-      cell: ({ node }) => (node.value?.isRetained ? 'yes' : ''),
-    },
-    {
-      key: 'seen',
-      header: 'Seen',
-      width: '72px',
-      isExtra: true,
-      cell: ({ node }) => (node.value?.seen ? <Time at={node.value.seen.at} /> : ''),
-    },
-    {
-      key: 'size',
-      header: 'Size',
-      width: '76px',
-      isNumber: true,
-      cell: ({ node }) => (node.value ? bytes(node.value.bytes) : ''),
-    },
-  ]
+  // A small tree is open, a large one is closed, until somebody says otherwise. A tree that grows while it is read stays as it is.
+  const [isSmall] = useState(rows.length <= OPEN_ROWS_MAX)
+  const shown = useMemo(
+    () => rowsOf(tree, (topic) => toggled.has(topic) !== isSmall),
+    [tree, toggled, isSmall],
+  )
+  const toggle = useCallback((topic: string) => {
+    setToggled((before) => {
+      const next = new Set(before)
+      if (!next.delete(topic)) next.add(topic)
+      return next
+    })
+  }, [])
+  const columns = useMemo(
+    () => columnsOf({ isCut, chosen, isOpen: (topic) => toggled.has(topic) !== isSmall, toggle }),
+    [isCut, chosen, toggled, isSmall, toggle],
+  )
   return (
     <Rows
       label="Topics"
-      rows={rowsOf(tree, isOpen)}
+      rows={shown}
       columns={columns}
       idOf={({ node }) => node.topic}
       rowPx={36}
@@ -86,6 +54,54 @@ export function Tree({ rows, isCut, chosen, onChoose }: TreeProps) {
     />
   )
 }
+
+interface ColumnsProps {
+  isCut: boolean
+  chosen: string | undefined
+  isOpen: (topic: string) => boolean
+  toggle: (topic: string) => void
+}
+
+const columnsOf = ({ isCut, chosen, isOpen, toggle }: ColumnsProps): Column<Row>[] => [
+  {
+    key: 'topic',
+    header: 'Topic',
+    width: 'minmax(0, 1fr)',
+    cell: (row) => (
+      <Label row={row} isChosen={row.node.topic === chosen} isOpen={isOpen(row.node.topic)} toggle={toggle} />
+    ),
+  },
+  {
+    key: 'count',
+    header: 'Topics below',
+    width: '96px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ node }) =>
+      node.children.size > 0 ? `${count(node.count - (node.value ? 1 : 0))}${isCut ? '+' : ''}` : '',
+  },
+  {
+    key: 'retained',
+    header: 'Retained',
+    width: '64px',
+    isExtra: true,
+    cell: ({ node }) => (node.value?.isRetained ? 'yes' : ''),
+  },
+  {
+    key: 'seen',
+    header: 'Seen',
+    width: '72px',
+    isExtra: true,
+    cell: ({ node }) => (node.value?.seen ? <Time at={node.value.seen.at} /> : ''),
+  },
+  {
+    key: 'size',
+    header: 'Size',
+    width: '76px',
+    isNumber: true,
+    cell: ({ node }) => (node.value ? bytes(node.value.bytes) : ''),
+  },
+]
 
 interface LabelProps {
   row: Row

@@ -155,9 +155,10 @@ function Actions({ webhook, status, onEdit }: ActionsProps) {
       <Confirm
         verb="Delete webhook"
         title={`Delete ${name}?`}
-        loses={`${plural(status?.queued_events ?? 0, 'queued event')} and ${plural(status?.dead_letters ?? 0, 'dead letter')} are lost.`}
+        loses={`${status ? `${plural(status.queued_events, 'queued event')} and ${plural(status.dead_letters, 'dead letter')}` : 'All queued events and dead letters'} are lost, with the settings and the signing key.`}
         act={() => deleteWebhook(path, name)}
         onDone={() => {
+          done(`${name} was deleted.`)
           void client.invalidateQueries({ queryKey: ['b', path.broker, 'webhooks'] })
           void navigate({ to: '/b/$broker/webhooks', params: { broker: broker.name } })
         }}
@@ -221,7 +222,7 @@ function DeadLetters({ name }: { name: string }) {
       <Confirm
         verb="Remove"
         title="Remove all dead letters?"
-        loses={`${plural(items.length, 'event')} will never be delivered.`}
+        loses={`${plural(items.length, 'event')}${query.data?.isCut ? ' or more' : ''} will never be delivered.`}
         act={() => removeDeadLetters(path, name)}
         onDone={again}
       >

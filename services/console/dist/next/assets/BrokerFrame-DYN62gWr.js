@@ -1,0 +1,1 @@
+export{P as BrokerFrame}from"./overview-Do3_T05r.js";

@@ -1,0 +1,1 @@
+export{r as Overview}from"./overview-Do3_T05r.js";

@@ -1,0 +1,1 @@
+export{t as Shell}from"./overview-Do3_T05r.js";

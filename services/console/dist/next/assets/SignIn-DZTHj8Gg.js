@@ -1,0 +1,1 @@
+export{t as SignIn,n as SignInSteps}from"./SignIn-D1oFV8wO.js";
