@@ -105,6 +105,7 @@ test: packages console ## Run all tests that need no cluster; real clients and a
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 4 --seconds-max 20 --io-errors --full-disk --seed 2 # with both kinds among its four
 	$(MAKE) --no-print-directory hostile-short
 	$(MAKE) --no-print-directory test-clients test-capacity
+	$(MAKE) --no-print-directory check-runbooks ARGS="store-nearly-full.md tenant-abuse.md rotate-certificates.md"
 	@command -v fdbserver >/dev/null || echo "SKIPPED: the tests on FoundationDB and in its simulator: install fdbserver and libfdb_c 7.4, then make test-fdb simulate"
 
 CLIENTS := services/millrace/tests/clients/run.sh

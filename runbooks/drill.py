@@ -29,7 +29,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 WINDOW_SECONDS_MIN, FOR_SECONDS_MIN = 10, 2
 ALERT_SECONDS_MAX = 240
 # Alerts that the machine under the drill may cause, so a drill does not wait for their end.
-MACHINE_ALERTS = {"ClockSkew", "MemoryNearlyOut", "CpuNearlyOut", "StoreNearlyFull", "StoreFillsUp"}
+MACHINE_ALERTS = {"ClockSkew", "MemoryNearlyOut", "CpuNearlyOut", "StoreNearlyFull", "StoreFillsUp", "DiskNearlyFull"}
 
 
 def shorter(text, speed):

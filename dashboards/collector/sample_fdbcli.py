@@ -50,6 +50,27 @@ def status(now):
             "database_available": True,
             "degraded_processes": 0,
             "full_replication": True,
+            "layers": {
+                "_valid": True,
+                "backup": {
+                    "instances_running": 3,
+                    "last_updated": now,
+                    "paused": False,
+                    "tags": {
+                        "millrace": {
+                            "current_container": "blobstore://@s3.eu-central-1.amazonaws.com/millrace?bucket=b&region=eu-central-1",
+                            "last_restorable_seconds_behind": 42.5,
+                            "last_restorable_version": int(now * 1e6) - 42500000,
+                            "mutation_log_bytes_written": int(now * 20000),
+                            "range_bytes_written": 10 * GIB,
+                            "running_backup": True,
+                            "running_backup_is_restorable": True,
+                        },
+                        "timestamp": now,
+                    },
+                    "total_workers": 30,
+                },
+            },
             "latency_probe": {
                 "batch_priority_transaction_start_seconds": 0.002,
                 "commit_seconds": 0.004,

@@ -38,7 +38,10 @@ FDB = {
     "foundationdb_processes_failed": ("gauge", "Processes that are excluded, degraded or say that something is wrong."),
     "foundationdb_storage_free_bytes": ("gauge", "Free bytes on the disk of the fullest storage server."),
     "foundationdb_storage_free_ratio": ("gauge", "Free share of the disk of the fullest storage server."),
+    "foundationdb_log_free_ratio": ("gauge", "Free share of the disk of the fullest transaction log, which may be another disk."),
     "foundationdb_data_bytes": ("gauge", "Bytes of keys and values, one copy."),
+    "foundationdb_backup_running": ("gauge", "1 while a backup runs; 0 also while no backup agent does."),
+    "foundationdb_backup_behind_seconds": ("gauge", "Age of the last moment to which the running backup can be restored."),
     "foundationdb_probe_seconds": ("gauge", "The cluster's own measure of a transaction's steps."),
     "foundationdb_operations_total": ("counter", "Operations since the cluster recovered."),
 }
@@ -92,11 +95,12 @@ def fdb_samples(cluster_file, read=read_fdb):
         ("foundationdb_processes_failed", {}, failed),
         *(("foundationdb_processes", {"role": role}, count) for role, count in sorted(roles.items())),
     ]
-    disks = [process["disk"] for process in processes if any(role["role"] == "storage" for role in process.get("roles", []))]
-    if disks := [disk for disk in disks if disk.get("total_bytes")]:
-        fullest = min(disks, key=lambda disk: disk["free_bytes"] / disk["total_bytes"])
-        samples.append(("foundationdb_storage_free_bytes", {}, fullest["free_bytes"]))
-        samples.append(("foundationdb_storage_free_ratio", {}, fullest["free_bytes"] / fullest["total_bytes"]))
+    if disk := fullest_disk(processes, "storage"):
+        samples.append(("foundationdb_storage_free_bytes", {}, disk["free_bytes"]))
+        samples.append(("foundationdb_storage_free_ratio", {}, disk["free_bytes"] / disk["total_bytes"]))
+    if disk := fullest_disk(processes, "log"):
+        samples.append(("foundationdb_log_free_ratio", {}, disk["free_bytes"] / disk["total_bytes"]))
+    samples += backup_samples(cluster.get("layers", {}))
     if (used := cluster.get("data", {}).get("total_kv_size_bytes")) is not None:
         samples.append(("foundationdb_data_bytes", {}, used))
     probe = cluster.get("latency_probe", {})
@@ -109,6 +113,24 @@ def fdb_samples(cluster_file, read=read_fdb):
             if isinstance(rates, dict) and "counter" in rates:
                 samples.append(("foundationdb_operations_total", {"operation": f"{kind}: {operation}"}, rates["counter"]))
     return samples
+
+
+def fullest_disk(processes, role):
+    disks = [process.get("disk", {}) for process in processes if any(one["role"] == role for one in process.get("roles", []))]
+    return min((disk for disk in disks if disk.get("total_bytes")), key=lambda disk: disk["free_bytes"] / disk["total_bytes"], default=None)
+
+
+def backup_samples(layers):
+    """The backup agents write this part of the status. It expires after two minutes without an agent, and cannot be read while the
+    cluster is not available."""
+    if not layers.get("_valid"):
+        return []
+    # Beside the tags stands the time at which they were written.
+    tags = [tag for tag in layers.get("backup", {}).get("tags", {}).values() if isinstance(tag, dict)]
+    running = [tag for tag in tags if tag.get("running_backup")]
+    behind = [tag["last_restorable_seconds_behind"] for tag in running if "last_restorable_seconds_behind" in tag]
+    samples = [("foundationdb_backup_running", {}, int(bool(running)))]
+    return samples + ([("foundationdb_backup_behind_seconds", {}, max(behind))] if behind else [])
 
 
 def text(samples):

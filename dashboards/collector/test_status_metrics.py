@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from status_metrics import FDB, fdb_samples, nats_samples, text
+from status_metrics import FDB, backup_samples, fdb_samples, nats_samples, text
 
 STATUS = {
     "client": {"database_status": {"available": True, "healthy": True}},
@@ -18,8 +18,10 @@ STATUS = {
             "operations": {"reads": {"counter": 9, "hz": 1, "roughness": 0}},
         },
         "processes": {
-            "a": {"roles": [{"role": "storage"}, {"role": "log"}], "disk": {"free_bytes": 25, "total_bytes": 100}},
+            "a": {"roles": [{"role": "storage"}], "disk": {"free_bytes": 25, "total_bytes": 100}},
             "b": {"roles": [{"role": "storage"}], "disk": {"free_bytes": 80, "total_bytes": 100}, "degraded": True},
+            "c": {"roles": [{"role": "log"}], "disk": {"free_bytes": 4, "total_bytes": 100}},
+            "d": {"roles": [{"role": "log"}]},
         },
     },
 }
@@ -49,6 +51,7 @@ class Status(unittest.TestCase):
             'foundationdb_processes{role="storage"} 2',
             "foundationdb_processes_failed 1",
             "foundationdb_storage_free_ratio 0.25",
+            "foundationdb_log_free_ratio 0.04",
             'foundationdb_probe_seconds{operation="commit"} 0.004',
             'foundationdb_operations_total{operation="operations: reads"} 9',
         ]:
@@ -62,6 +65,21 @@ class Status(unittest.TestCase):
         self.assertEqual({name for name, _, _ in samples}, set(FDB))
         self.assertIn(("foundationdb_storage_free_ratio", {}, 0.25), samples)
         self.assertIn(("foundationdb_processes", {"role": "storage"}, 3), samples)
+
+    def test_a_backup_that_stopped_or_whose_agents_are_gone_does_not_run(self):
+        runs = {"running_backup": True, "last_restorable_seconds_behind": 42.5}
+        tags = {"millrace": runs, "timestamp": 1.5}
+        for layers, expected in [
+            ({"_valid": True, "backup": {"tags": tags}}, [1, 42.5]),
+            # The first snapshot is not complete.
+            ({"_valid": True, "backup": {"tags": {"millrace": {"running_backup": True}}}}, [1]),
+            ({"_valid": True, "backup": {"tags": {"millrace": runs | {"running_backup": False}}}}, [0]),
+            ({"_valid": True}, [0]),
+            # Nobody can say while the cluster is not available.
+            ({"_valid": False, "_error": "timed_out"}, []),
+            ({}, []),
+        ]:
+            self.assertEqual([value for _, _, value in backup_samples(layers)], expected, layers)
 
     def test_a_cluster_that_does_not_answer_is_not_available(self):
         self.assertIn("foundationdb_available 0", text(fdb_samples("fdb.cluster", refuse)).splitlines())

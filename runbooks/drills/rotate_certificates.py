@@ -31,7 +31,7 @@ def run(drill):
     drill.run(SIGN.format(name="new", days=90))
     drill.run("cp new.crt certs/tls.crt.new && cp new.key certs/tls.key.new")
     drill.run("openssl x509 -in certs/tls.crt.new -noout -pubkey | cmp - <(openssl pkey -in certs/tls.key.new -pubout) && echo fits")
-    drill.run("mv certs/tls.key.new certs/tls.key; mv certs/tls.crt.new certs/tls.crt")
+    drill.run("mv certs/tls.key.new certs/tls.key && mv certs/tls.crt.new certs/tls.crt")
     drill.ends("CertificateExpires")
     drill.run("openssl s_client -connect localhost:8883 -servername localhost </dev/null 2>/dev/null | openssl x509 -noout -enddate")
     drill.until_value("min(envoy_server_days_until_first_cert_expiring)", lambda values: values and values[0] > 21)

@@ -284,7 +284,7 @@ main() {
     for address in $(addresses nats) "$(head -1 <<<"$edges")" "$(head -1 <<<"$gateways")"; do
         until_true 60 "the node exporter of $address" shows_host "$address"
     done
-    say "the node exporter of each machine shows CPU, memory and clock"
+    say "the node exporter of each machine shows CPU, memory, clock, units and when its certificate ends"
     device "$(head -1 <<<"$gateways")"
     echo "check-region: passed"
 }
@@ -305,7 +305,8 @@ watch_nats() {
 shows_host() {
     local name metrics
     metrics=$(lan curl -fs "http://$1:9100/metrics") || return 1
-    for name in node_cpu_seconds_total node_memory_MemAvailable_bytes node_timex_offset_seconds; do
+    for name in node_cpu_seconds_total node_memory_MemAvailable_bytes node_timex_offset_seconds 'x509_cert_not_after{.*/tls.crt"} ' \
+        'node_systemd_unit_state{name="node-exporter.service",state="active".* 1'; do
         grep -q "^$name" <<<"$metrics" || return 1
     done
 }

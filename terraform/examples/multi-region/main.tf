@@ -32,6 +32,8 @@ module "eu" {
   artifacts          = var.artifacts
   availability_zones = ["eu-central-1a", "eu-central-1b", "eu-central-1c"]
   is_protected       = var.is_protected
+  alertmanager       = var.alertmanager
+  runbooks_url       = var.runbooks_url
   load               = local.load
 }
 
@@ -46,5 +48,7 @@ module "us" {
   artifacts          = var.artifacts
   availability_zones = ["us-east-1a", "us-east-1b", "us-east-1c"]
   is_protected       = var.is_protected
+  alertmanager       = var.alertmanager
+  runbooks_url       = var.runbooks_url
   load               = local.load
 }

@@ -23,3 +23,15 @@ variable "ami_ids" {
   type        = object({ eu = string, us = string })
   description = "Debian 12 image of each AWS region, amd64."
 }
+
+variable "alertmanager" {
+  type        = any
+  default     = null
+  description = "Your Alertmanager, such as { targets = [\"alerts.example.org:9093\"], cidr = \"203.0.113.7/32\" }. Null: no alert reaches a person."
+}
+
+variable "runbooks_url" {
+  type        = string
+  default     = null
+  description = "URL of the folder runbooks/ that alerts link; see modules/region."
+}

@@ -35,3 +35,15 @@ variable "aws_endpoint" {
   default     = null
   description = "Where the machines reach AWS's services, if not at their usual names."
 }
+
+variable "alertmanager" {
+  type        = any
+  default     = null
+  description = "Your Alertmanager, such as { targets = [\"alerts.example.org:9093\"], cidr = \"203.0.113.7/32\" }. Null: no alert reaches a person."
+}
+
+variable "runbooks_url" {
+  type        = string
+  default     = null
+  description = "URL of the folder runbooks/ that alerts link; see modules/region."
+}

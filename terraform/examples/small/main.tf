@@ -15,6 +15,8 @@ module "region" {
   artifacts          = var.artifacts
   availability_zones = ["${var.aws_region}a", "${var.aws_region}b", "${var.aws_region}c"]
   is_protected       = var.is_protected
+  alertmanager       = var.alertmanager
+  runbooks_url       = var.runbooks_url
   aws_endpoint       = var.aws_endpoint
   edge_settings      = var.edge_settings
   control_settings   = var.control_settings

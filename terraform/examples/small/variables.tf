@@ -53,3 +53,15 @@ variable "edge_ports" {
   default     = [{ gateway = 1884, http = 8080 }]
   description = "Ports of the pods of one edge machine."
 }
+
+variable "alertmanager" {
+  type        = any
+  default     = null
+  description = "Your Alertmanager, such as { targets = [\"alerts.example.org:9093\"], cidr = \"203.0.113.7/32\" }. Null: no alert reaches a person."
+}
+
+variable "runbooks_url" {
+  type        = string
+  default     = null
+  description = "URL of the folder runbooks/ that alerts link; see modules/region."
+}

@@ -66,6 +66,13 @@ check "machines_are_current" {
   }
 }
 
+check "somebody_hears_of_alerts" {
+  assert {
+    condition     = var.alertmanager != null || !var.is_protected
+    error_message = "No alert reaches a person: alertmanager is null. terraform/README.md says how to name yours."
+  }
+}
+
 module "secrets" {
   source        = "../secrets"
   name          = var.name

@@ -239,8 +239,8 @@ variable "backup_days" {
   default     = 35
   description = "Days whose every moment can be restored from the backup."
   validation {
-    condition     = var.backup_days >= 1 && var.backup_days == floor(var.backup_days)
-    error_message = "backup_days must be a whole number from 1 on: with 0 every backup would be removed."
+    condition     = var.backup_days >= 7 && var.backup_days == floor(var.backup_days)
+    error_message = "backup_days must be a whole number from 7 on: a shorter time loses the last good backup over a holiday, and 0 would remove every backup."
   }
 }
 

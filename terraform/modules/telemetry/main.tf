@@ -9,7 +9,8 @@ locals {
   runbooks = var.runbooks_url == null ? "runbooks" : trimsuffix(var.runbooks_url, "/")
   rules = {
     for name in fileset(local.folder, "*.yaml") : "/etc/prometheus/rules/${name}" => {
-      content = replace(file("${local.folder}/${name}"), "runbook_url: runbooks/", "runbook_url: ${local.runbooks}/")
+      # Without comments: user data is 16 KiB at most.
+      content = replace(replace(file("${local.folder}/${name}"), "/(?m)^ *#.*\n/", ""), "runbook_url: runbooks/", "runbook_url: ${local.runbooks}/")
     }
   }
   prometheus = templatefile("${path.module}/files/prometheus.yml.tftpl", {

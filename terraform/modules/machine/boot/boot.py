@@ -12,7 +12,9 @@ import json
 import os
 import pathlib
 import pwd
+import re
 import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -23,6 +25,9 @@ from aws import Aws, credentials, metadata
 CONFIG = json.loads(pathlib.Path("/etc/millrace-boot.json").read_text())
 AWS = Aws(CONFIG["region"], CONFIG["endpoint"])
 RETRY_S = 5
+# The node exporter shows the files of this folder.
+METRICS = pathlib.Path("/var/lib/millrace-boot/metrics")
+PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.S)
 
 
 def say(text):
@@ -93,7 +98,30 @@ def secrets():
             continue
         put(path, text, secret["owner"])
         changed = True
+    show_ends({directory / name: text for name, text in values.items() if PEM.search(text)})
     return changed
+
+
+def show_ends(files):
+    """Writes when the certificates of this machine end, so that an alert comes before. Without the list the machine works, too."""
+    try:
+        lines = [f'x509_cert_not_after{{filepath="{path}"}} {end(text)}' for path, text in sorted(files.items())]
+        METRICS.mkdir(parents=True, exist_ok=True)
+        new = METRICS / ".certificates.new"
+        new.write_text("\n".join(["# HELP x509_cert_not_after Unix time at which the first certificate of a file ends.",
+                                  "# TYPE x509_cert_not_after gauge", *lines, ""]))
+        for path in (METRICS.parent, METRICS, new):
+            path.chmod(0o644 if path == new else 0o755)
+        new.rename(METRICS / "certificates.prom")
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        say(f"nobody watches when the certificates end: {error}")
+
+
+def end(text):
+    """Unix time at which the first of the certificates in `text` ends."""
+    command = ["openssl", "x509", "-noout", "-enddate"]
+    said = [subprocess.run(command, input=pem, capture_output=True, text=True, check=True).stdout for pem in PEM.findall(text)]
+    return min(ssl.cert_time_to_seconds(line.strip().removeprefix("notAfter=")) for line in said)
 
 
 def backup_credentials(path, owner):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 import urllib.parse
 from unittest import mock
@@ -81,6 +82,53 @@ class Secrets(unittest.TestCase):
             with self.assertRaises(FileExistsError):
                 boot.put(self.path, "new", "nobody")
         self.assertEqual((other.read_text(), chown.called), ("root's", False))
+
+
+class Certificates(unittest.TestCase):
+    SECRET = {"name": "edge", "owner": "nobody"}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        for patch in (
+            mock.patch.object(os, "fchown"), mock.patch.object(boot, "METRICS", self.folder / "state/metrics"),
+            mock.patch.dict(boot.CONFIG, {"secret": self.SECRET | {"directory": str(self.folder)}}),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def certificate(self, days):
+        """A certificate and the moment at which it ends."""
+        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=edge", "-days", str(days)]
+        pem = subprocess.run(made, capture_output=True, text=True, check=True).stdout
+        return pem, int(time.time()) + days * 86400
+
+    def fetch(self, values):
+        with mock.patch.object(boot.AWS, "secret", return_value=values):
+            boot.secrets()
+        return (self.folder / "state/metrics/certificates.prom").read_text()
+
+    def test_the_first_end_of_each_file_is_a_metric(self):
+        early, late = self.certificate(10), self.certificate(800)
+        shown = self.fetch({"tls.crt": late[0], "ca.crt": late[0] + early[0], "tls.key": "-----BEGIN PRIVATE KEY-----", "password": "word"})
+        ends = {line.split('"')[1]: int(line.split()[-1]) for line in shown.splitlines() if not line.startswith("#")}
+        self.assertEqual(sorted(ends), [f"{self.folder}/ca.crt", f"{self.folder}/tls.crt"])
+        for name, (_, expected) in {"ca.crt": early, "tls.crt": late}.items():
+            self.assertAlmostEqual(ends[f"{self.folder}/{name}"], expected, delta=60)
+        self.assertEqual((self.folder / "state/metrics/certificates.prom").stat().st_mode & 0o777, 0o644)
+
+    def test_a_new_certificate_replaces_the_metric(self):
+        self.fetch({"tls.crt": self.certificate(10)[0]})
+        shown = self.fetch({"tls.crt": self.certificate(800)[0]})
+        self.assertGreater(int(shown.split()[-1]), time.time() + 700 * 86400)
+
+    def test_secrets_arrive_although_a_certificate_cannot_be_read(self):
+        broken = "-----BEGIN CERTIFICATE-----\nword\n-----END CERTIFICATE-----\n"
+        with mock.patch.object(boot.AWS, "secret", return_value={"tls.crt": broken}), mock.patch.object(boot, "say") as say:
+            self.assertTrue(boot.secrets())
+        self.assertIn("nobody watches when the certificates end", say.call_args[0][0])
+        self.assertEqual((self.folder / "tls.crt").read_text(), broken)
 
 
 class Retries(unittest.TestCase):

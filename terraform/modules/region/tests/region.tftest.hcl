@@ -44,6 +44,7 @@ variables {
   zone_id            = "Z123"
   ami_id             = "ami-0123456789abcdef0"
   availability_zones = ["eu-central-1a", "eu-central-1b", "eu-central-1c"]
+  is_protected       = false
   load               = { connections = 500000, messages_per_second = 200000, durable_writes_per_second = 40000 }
   artifacts = {
     millrace             = { key = "millrace.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
@@ -142,7 +143,7 @@ run "prometheus_evaluates_the_rules_and_notifies_alertmanager" {
       for path, rules in module.telemetry.rules : path => replace(rules, "https://git.example.org/runbooks/", "runbooks/")
       } == {
       for name in ["alerts.yaml", "objectives.yaml", "recording.yaml"] :
-      "/etc/prometheus/rules/${name}" => file("../../../dashboards/prometheus/rules/${name}")
+      "/etc/prometheus/rules/${name}" => replace(file("../../../dashboards/prometheus/rules/${name}"), "/(?m)^ *#.*\n/", "")
     } && strcontains(output.prometheus, "rule_files: [/etc/prometheus/rules/*.yaml]")
     error_message = "the telemetry machine must have every file of rules"
   }
@@ -205,6 +206,12 @@ run "prometheus_reads_the_host_of_every_machine" {
       ) : strcontains(config, "/usr/local/bin/node_exporter --web.listen-address") && strcontains(config, "\\\"key\\\":\\\"node_exporter\\\"")
     ])
     error_message = "a machine does not start its node exporter"
+  }
+  assert {
+    condition = strcontains(output.cloud_configs.edge, " --collector.textfile.directory=/var/lib/millrace-boot/metrics ") && (
+      strcontains(file("../machine/boot/boot.py"), "METRICS = pathlib.Path(\"/var/lib/millrace-boot/metrics\")\n")
+    )
+    error_message = "nobody hears of a certificate between the machines that ends"
   }
 }
 
@@ -306,10 +313,20 @@ run "a_machine_without_its_disks_does_not_write_to_the_root_disk" {
   }
 }
 
+run "a_protected_region_whose_alerts_reach_nobody_is_named" {
+  command = plan
+  variables {
+    is_protected = true
+  }
+  expect_failures = [check.somebody_hears_of_alerts]
+}
+
 run "a_protected_database_leaves_its_disks_as_snapshots" {
   command = plan
   variables {
     is_protected = true
+    alertmanager = { targets = ["10.0.3.7:9093"], cidr = "10.0.3.0/24" }
+    runbooks_url = "https://git.example.org/runbooks"
   }
   assert {
     condition     = alltrue([for disk in module.foundationdb.disks : disk.final_snapshot && disk.encrypted])
@@ -454,6 +471,14 @@ run "a_backup_of_no_day_is_refused" {
   command = plan
   variables {
     backup_days = 0
+  }
+  expect_failures = [var.backup_days]
+}
+
+run "a_backup_that_ends_over_a_holiday_is_refused" {
+  command = plan
+  variables {
+    backup_days = 3
   }
   expect_failures = [var.backup_days]
 }
