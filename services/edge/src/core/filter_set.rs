@@ -81,15 +81,15 @@ mod tests {
 
     #[test]
     fn answers_end_with_the_budget() {
-        let filters: Vec<String> = (0..1_024)
+        let filters: Vec<String> = (0..512)
             .map(|number| {
-                (0..10).map(|bit| if number >> bit & 1 == 0 { "a/" } else { "+/" }).collect::<String>() + "x"
+                (0..9).map(|bit| if number >> bit & 1 == 0 { "a/" } else { "+/" }).collect::<String>() + "x"
             })
             .collect();
         let mut set = FilterSet::new(filters.iter().map(|filter| &**filter));
-        let topic = "a/".repeat(10) + "y";
+        let topic = "a/".repeat(9) + "y";
         let answers = (0..1_000).map_while(|_| set.matches(&topic)).count();
-        assert!((5..20).contains(&answers), "{answers} answers that each visit 2,000 nodes");
+        assert!((10..40).contains(&answers), "{answers} answers that each visit 1,000 nodes");
         assert_eq!(set.matches("b"), None);
         assert!(set.work() < 300_000, "{}", set.work());
     }

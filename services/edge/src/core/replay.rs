@@ -166,6 +166,7 @@ impl Core {
     /// Sends the retained messages of new subscriptions. `holds`: the session has marked a slot for them.
     //= [MQTT-3.3.1-9] v5
     pub(super) fn replay(&mut self, slot: u32, replays: &[Replay], holds: bool) {
+        self.work.spend(work::LOOKUP * replays.len() as u64);
         let session = self.connections[slot as usize].session;
         let local = &self.sessions[session as usize];
         // The filter may have been unsubscribed while the store read its retained messages.

@@ -740,6 +740,7 @@ impl Core {
             unsubscribe;
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
+        self.spend(work::LOOKUP * filters.len() as u64);
         filters.iter().for_each(|filter| self.unfinished.replays.end(session, filter));
         let local = &mut self.sessions[session as usize];
         if let Some(persistent) = &mut local.persistent {

@@ -52,6 +52,8 @@ pub(super) const COPIED_BYTES: usize = 512;
 pub(super) const CHECKED_BYTES: usize = 16;
 /// Levels of filters that are compared for one unit, to find the one that matches a topic.
 pub(super) const COMPARED_LEVELS: usize = 4;
+/// Beginning a look-up of retained messages, or ending one.
+pub(super) const LOOKUP: u64 = 4;
 /// Levels of rules that are compared with a topic for one unit.
 pub(super) const COMPARED_RULE_LEVELS: usize = 16;
 pub(super) const SYSTEM_CALL: u64 = 20;

@@ -40,7 +40,8 @@ impl Lookup {
         let of_server =
             replay.filter.starts_with("$SYS/").then(|| Self::new(replay, Tree::Sys, broker.sys.snapshot()));
         let tree = if replay.pages.has_filters() { Tree::Own } else { Tree::OfBroker };
-        let of_clients = replay.retained.clone().map(|retained| Self::new(replay, tree, retained));
+        let retained = replay.retained.clone().filter(|retained| tree == Tree::Own || !retained.is_empty());
+        let of_clients = retained.map(|retained| Self::new(replay, tree, retained));
         of_clients.into_iter().chain(of_server)
     }
 
