@@ -15,6 +15,16 @@ const _: () = assert!(BODY_TIME_MAX.as_secs() < REQUEST_TIME_MAX.as_secs());
 /// Rows of a page if the request names no number.
 pub(crate) const PAGE_ROWS: usize = 50;
 pub(crate) const PAGE_ROWS_MAX: usize = 200;
+/// Bytes of long answers that clients have not read yet, of all callers and of one account.
+pub(crate) const ANSWER_BYTES_MAX: usize = 128 << 20;
+pub(crate) const ANSWER_BYTES_EACH_MAX: usize = 32 << 20;
+/// A shorter answer is not counted: it takes about as much as the buffers of its connection.
+pub(crate) const ANSWER_BYTES_COUNTED: usize = 64 * 1024;
+/// Bytes of a long answer that a connection takes at a time.
+pub(crate) const ANSWER_BYTES_WRITTEN: usize = 32 * 1024;
+/// Stored bytes of the rows of a page; the row that reaches it is the last one. Rows of credentials, authorities or claim
+/// tokens may have more than 1 MB.
+pub(crate) const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// As long as a name in the store may be.
 pub(crate) const SEARCH_BYTES_MAX: usize = 1_024;
@@ -107,6 +117,8 @@ pub(crate) const PASSKEYS_MAX: usize = 10;
 pub(crate) const PASSKEY_CHALLENGE_MS: u64 = 5 * 60 * 1_000;
 /// Bytes of a request that registers a passkey or signs in with one: room for the largest parts below in Base64.
 pub(crate) const PASSKEY_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a request of somebody who has not signed in: a sign-in may have the answer of a passkey.
+pub(crate) const STRANGER_BODY_BYTES_MAX: usize = PASSKEY_BODY_BYTES_MAX;
 /// WebAuthn Level 3 section 4, "Credential ID".
 pub(crate) const CREDENTIAL_ID_BYTES_MAX: usize = 1_023;
 /// Browsers write type, challenge and origin: about 250 bytes.
@@ -197,6 +209,8 @@ pub(crate) const END_MS_MAX: u64 = 36_525 * DAY_MS;
 
 /// The last time that RFC 3339 can express.
 pub(crate) const TIME_MS_MAX: u64 = 253_402_300_799_999;
+/// Detail of a problem about a time after [`TIME_MS_MAX`].
+pub(crate) const TOO_LATE: &str = "is after the year 9999: send unix milliseconds";
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
 pub(crate) const USAGE_DAYS_MAX: u64 = 400;
 /// Deleted brokers whose usage is read one by one. A sweep moves each to the ledger within half a minute.
@@ -224,6 +238,9 @@ pub(crate) const IN_FORCE_MS: u64 = 2_000;
 pub(crate) const DENIALS_PER_MINUTE: u32 = 10;
 /// Requests of one API token, person or (without credentials) address in a second; the burst is ten times as large.
 pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
+/// Requests of one person with all their API tokens in a second; the burst is ten times as large. Otherwise the tokens of one
+/// tenant could use up the API.
+pub(crate) const ACCOUNT_REQUESTS_PER_SECOND: u32 = 200;
 
 /// Expensive requests of one organisation that run at once: lists of sessions, clients and topics, usage, the audit
 /// log.
@@ -238,6 +255,9 @@ pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const STREAMS_MAX: usize = 256;
 /// Event streams of one organisation, and of one person with their tokens.
 pub(crate) const STREAMS_EACH_MAX: usize = 32;
+/// One holder gets more of something shared only while it has less than a fourth of what is free: eight that take all they get
+/// leave a fifth of it to others.
+pub(crate) const SHARE_LEFT_TO_OTHERS: usize = 4;
 /// How often a stream checks whether its caller may still read it.
 pub(crate) const STREAM_CHECKED_EVERY: Duration = Duration::from_secs(5);
 

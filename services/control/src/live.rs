@@ -27,9 +27,7 @@ pub use streams::{
     TracedConnect, TracedFilter, TracedPacket,
 };
 
-use crate::domain::{
-    AccessQuestion, DeliveryLatency, Drops, LiveBroker, Page, PageRequest, PubackLatency, Visit,
-};
+use crate::domain::{AccessQuestion, Drops, Latency, LiveBroker, Page, PageRequest, Visit};
 
 pub type LiveAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LiveError>> + Send + 'a>>;
 
@@ -189,8 +187,10 @@ pub struct Metrics {
     /// Stored messages now. A message counts once for each filter for which it is stored.
     pub stored_messages: u64,
     pub stored_bytes: u64,
-    /// The minutes among the last two that have ended, because servers report latency at their ends. Null: no message was stored.
-    pub puback: Option<PubackLatency>,
-    /// The same minutes as in `puback`. Null: no delivery was measured.
-    pub delivery: Option<DeliveryLatency>,
+    /// Time from a stored QoS 1 or 2 message to its PUBACK or PUBREC, in the minutes among the last two that have ended,
+    /// because servers report latency at their ends. Null: no message was stored.
+    pub puback: Option<Latency>,
+    /// Time from reading a PUBLISH of any QoS until an event loop has handed it to its connected subscribers, in the same
+    /// minutes. Null: no delivery was measured.
+    pub delivery: Option<Latency>,
 }

@@ -98,8 +98,16 @@ struct Tokens {
 struct Claims {
     sub: String,
     email: Option<String>,
-    email_verified: Option<bool>,
+    email_verified: Option<Value>,
     name: Option<String>,
+}
+
+impl Claims {
+    /// Some providers write the claim as text; section 5.1 lets a provider leave it out.
+    fn is_unverified(&self) -> bool {
+        !matches!(&self.email_verified, None | Some(Value::Null | Value::Bool(true)))
+            && self.email_verified.as_ref().and_then(Value::as_str) != Some("true")
+    }
 }
 
 impl Provider {
@@ -145,10 +153,11 @@ impl Provider {
         if let (None, Some(url)) = (&claims.email, &discovered.userinfo_endpoint) {
             claims = self.ask_more(url, &tokens.access_token, claims).await?;
         }
+        let is_unverified = claims.is_unverified();
         Ok(Visitor {
             issuer: self.settings.issuer.clone(),
             subject: claims.sub,
-            email: claims.email.filter(|_| claims.email_verified != Some(false)),
+            email: claims.email.filter(|_| !is_unverified),
             name: claims.name,
         })
     }

@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod admin;
+mod changes;
 pub(crate) mod connections;
 mod host;
 mod threads;

@@ -42,6 +42,10 @@ macro_rules! limits {
 
 /// Shortest secret of secret_key_file, characters: 32 random ones in base64 have 192 bits.
 pub(crate) const SECRET_KEY_CHARS_MIN: usize = 32;
+/// Time for secret_key_command: programs of clouds may take some seconds, and a service manager waits two minutes for a start.
+pub(crate) const SECRET_COMMAND_TIME: Duration = Duration::from_secs(30);
+/// Bytes that are read of each of its outputs.
+pub(crate) const SECRET_COMMAND_BYTES_MAX: u64 = 64 * 1024;
 /// E-mails that wait for the mail server; the server drops and logs an e-mail beyond it.
 pub(crate) const LETTERS_MAX: usize = 1_000;
 /// How long the mail server may take for one step.
@@ -158,8 +162,8 @@ limits! {
 pub(crate) const API_THREADS: usize = 4;
 /// An endless answer ends when its client does not read for this time.
 pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);
-/// Changes by the API that run at the same time, each with a body of at most 1 MiB; further ones
-/// get 503.
+/// Changes by the API that run at the same time, each with a body of at most 1.3 MB, and of 64 KiB from strangers. At the
+/// limit, the oldest change whose body has not arrived gives way; without one, further changes get 503.
 pub(crate) const CHANGES_MAX: usize = 256;
 /// Time for the head of a request, also of the next request on an open connection.
 pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);

@@ -376,3 +376,43 @@ fn a_secret_key_that_other_users_can_read_is_named_by_the_check_and_at_the_start
     let mut server = Server::start(&[&data, "--config", config.to_str().unwrap()]);
     server.behind(SAID);
 }
+
+#[test]
+fn a_key_management_service_gives_the_secret_key_by_a_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let secret = "0123456789abcdef0123456789abcdef";
+    let data_dir = format!("--data-dir={}", folder.path().join("data").display());
+    // It counts how often it is asked.
+    let calls = folder.path().join("calls");
+    let kms = file("kms", &format!("echo call >>{}\necho {secret}\n", calls.display()));
+    let command = format!("--secret-key-command=sh {kms}");
+    let mut server = Server::start(&[&data_dir, &command]);
+    server.behind("HTTP is open at http://");
+    assert_eq!(server.end("-INT"), Some(0));
+    assert_eq!(std::fs::read_to_string(&calls).unwrap(), "call\n");
+
+    // The same secret in a file opens the store, and another one does not.
+    let key = format!("--secret-key-file={}", file("key", secret));
+    let mut server = Server::start(&[&data_dir, &key]);
+    server.behind("HTTP is open at http://");
+    assert_eq!(server.end("-INT"), Some(0));
+    let refuses = file("refuses", "echo 'AccessDenied: no such key' >&2; exit 254\n");
+    let other = file("other", "echo ffffffffffffffffffffffffffffffff\n");
+    for (script, code, why) in
+        [(&refuses, 1, "AccessDenied: no such key"), (&other, 1, "is another one than before")]
+    {
+        let command = format!("--secret-key-command=sh {script}");
+        let args = ["serve", "--mqtt-listen=127.0.0.1:0", "--ws-listen=off", "--http-listen=127.0.0.1:0"];
+        let output = millrace(&[&args[..], &[&data_dir, &command]].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        assert!(said(&output).contains(why), "{}", said(&output));
+    }
+    let output = millrace(&["serve", &key, &command]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("--secret-key-file"), "{}", said(&output));
+}

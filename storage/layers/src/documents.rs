@@ -122,6 +122,18 @@ impl Collection {
         limit: usize,
         read: Read,
     ) -> LayerResult<DocumentPage<T>> {
+        self.bounded_page(tx, start, from, (limit, usize::MAX), read).await
+    }
+
+    /// Like [`Self::page_beginning_with`], but the page ends with the document that brings it to `bytes_max` stored bytes.
+    pub async fn bounded_page<T: DeserializeOwned>(
+        &self,
+        tx: &Transaction,
+        start: &[u8],
+        from: Option<&[u8]>,
+        (limit, bytes_max): (usize, usize),
+        read: Read,
+    ) -> LayerResult<DocumentPage<T>> {
         let KeyRange { begin, end } = self.rows.beginning_with(start);
         let begin =
             from.map_or(begin.clone(), |from| after(self.rows.clone().bytes(from).as_ref()).max(begin));
@@ -130,13 +142,18 @@ impl Collection {
         }
         let options = RangeOptions { limit, reverse: false, read };
         let page = tx.range(KeyRange::new(begin, end), options).await?;
-        let mut items = Vec::with_capacity(page.items.len());
+        let (mut items, mut bytes, count) = (Vec::with_capacity(page.items.len()), 0, page.items.len());
         for row in page.items {
             let id = Elements::after(&self.rows, &row.key)?.bytes()?;
             let body = self.blob(&id).rest(tx, row.value).await?;
+            bytes += body.len();
             items.push((id.into(), Document::decode(&body)?));
+            if bytes >= bytes_max {
+                break;
+            }
         }
-        Ok(DocumentPage { items, more: page.more })
+        let more = page.more || items.len() < count;
+        Ok(DocumentPage { items, more })
     }
 
     pub(crate) fn range(&self) -> KeyRange {
@@ -198,6 +215,28 @@ mod tests {
         assert_eq!((found(b"b", Some(b"a")), found(b"b", Some(b"c"))), (vec![b'b'], vec![]));
         run(&database, async |tx| all.clear_all(tx));
         assert_eq!(page(None), (vec![], false));
+    }
+
+    #[test]
+    fn a_bounded_page_ends_with_the_document_that_reaches_the_bound() {
+        let (database, all) = (database(), collection());
+        let long = "x".repeat(1_000);
+        run(&database, async |tx| {
+            for id in [b"a", b"b", b"c"] {
+                all.put(tx, id, &long).await?;
+            }
+            Ok(())
+        });
+        let page = |from: Option<&'static [u8]>, bytes_max| {
+            let page = run(&database, async |tx| {
+                all.bounded_page::<String>(tx, b"", from, (9, bytes_max), Read::Snapshot).await
+            });
+            (page.items.len(), page.more)
+        };
+        assert_eq!(page(None, 1), (1, true), "a page has a document, however long it is");
+        assert_eq!(page(None, 1_500), (2, true));
+        assert_eq!(page(Some(b"b"), 1), (1, false));
+        assert_eq!(page(None, 1_000_000), (3, false));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::cookie::Cookie;
 use super::extract::{Auth, Input, Source, SourceAddress};
 use super::problem::{Answer, Problem};
 use crate::domain::{AddressChange, DeleteAccount, LinkToken, NewPasswordByLink, ResetRequest};
+use crate::limits::STRANGER_BODY_BYTES_MAX;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -36,7 +37,7 @@ struct LetterAsked {
 async fn request_password_reset(
     State(api): State<Api>,
     Source(source): Source,
-    Input { value, .. }: Input<ResetRequest>,
+    Input { value, .. }: Input<ResetRequest, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<(StatusCode, Json<LetterAsked>)> {
     api.rates().password(source.address)?;
     if !api.control().confirms_addresses() {
@@ -62,7 +63,7 @@ async fn request_password_reset(
 async fn reset_password(
     State(api): State<Api>,
     Source(source): Source,
-    Input { value, .. }: Input<NewPasswordByLink>,
+    Input { value, .. }: Input<NewPasswordByLink, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<StatusCode> {
     api.rates().password(source.address)?;
     api.control().reset_password(&value, &source).await?;

@@ -17,6 +17,7 @@ use crate::domain::{
     Confirmation, Error, Me, NewPassword, SignIn, SignInSession, SignUp, SignedIn, SignedUp, User,
     UserChange, Who,
 };
+use crate::limits::STRANGER_BODY_BYTES_MAX;
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -53,7 +54,7 @@ struct MailSent {
 async fn sign_up(
     State(api): State<Api>,
     Source(source): Source,
-    Input { value, once }: Input<SignUp>,
+    Input { value, once }: Input<SignUp, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<Response> {
     api.rates().password(source.address)?;
     let reveals = api.control().reveals_accounts();
@@ -82,7 +83,7 @@ async fn sign_up(
 async fn confirm_sign_up(
     State(api): State<Api>,
     Source(source): Source,
-    Input { value, .. }: Input<Confirmation>,
+    Input { value, .. }: Input<Confirmation, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     let signed_in = api.control().confirm_sign_up(&value, &source).await?;
@@ -96,7 +97,7 @@ async fn confirm_sign_up(
 async fn sign_in(
     State(api): State<Api>,
     Source(source): Source,
-    Input { value, .. }: Input<SignIn>,
+    Input { value, .. }: Input<SignIn, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     api.rates().sign_in(&value.email, source.address)?;

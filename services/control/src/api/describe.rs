@@ -1,8 +1,5 @@
 //! The description of the API as OpenAPI: what all routes have in common is said here once.
 
-use std::sync::LazyLock;
-
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -32,11 +29,8 @@ async fn get_openapi(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
 ) -> Answer<impl IntoResponse> {
-    // Written once, because it is long and everybody may read it.
-    static DESCRIBED: LazyLock<Bytes> =
-        LazyLock::new(|| super::openapi().to_json().unwrap_or_default().into());
     api.rates().stranger(address)?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], DESCRIBED.clone()))
+    Ok(([(header::CONTENT_TYPE, "application/json")], api.described()))
 }
 
 const ABOUT: &str = "Everything that can be done with Millrace: organisations, brokers, who may connect to them, and what \

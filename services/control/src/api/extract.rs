@@ -154,7 +154,7 @@ impl FromRequestParts<Api> for Auth {
         if let (Shown::Cookie(_), Who::Person { sign_in, .. }) = (&shown, &caller.who) {
             check_csrf(&parts.method, &parts.headers, &api.control().csrf(sign_in)?)?;
         }
-        api.rates().request(caller.id())?;
+        api.rates().request(caller.id(), caller.account())?;
         if let Some(known) = parts.extensions.get::<Known>() {
             let _ = known.0.set(caller.clone());
         }
@@ -197,10 +197,10 @@ fn check_csrf(method: &Method, headers: &HeaderMap, expected: &Secret) -> Answer
     Err(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
         if let Some(wrong) = wrong_encoding(parts.uri.path()) {
             let detail = format!(
                 "the path has a percent-encoding that cannot be read, at {wrong:?}: write a % as %25, and other characters as the \
@@ -208,7 +208,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
             );
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
-        let path = axum::extract::Path::from_request_parts(parts, api).await;
+        let path = axum::extract::Path::from_request_parts(parts, state).await;
         // Text that is no id gets the answer of an unknown id.
         path.map(|path| Self(path.0))
             .map_err(|_| Problem::new(StatusCode::NOT_FOUND, "there is no such thing"))

@@ -34,7 +34,7 @@ pub(crate) struct Known(pub(crate) Arc<OnceLock<Caller>>);
 
 pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
     router
-        .layer(from_fn_with_state(api.clone(), note_denials))
+        .layer(from_fn_with_state(api.clone(), with_caller))
         .layer(from_fn_with_state(api.clone(), say_when))
         .layer(from_fn(in_time))
         .layer(from_fn(with_rate_limits))
@@ -42,27 +42,31 @@ pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
         .layer(from_fn(with_id))
 }
 
-async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+/// Writes an entry about a denied request, and counts a long answer, once the caller is known.
+async fn with_caller(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let known = Known::default();
     request.extensions_mut().insert(known.clone());
     let what = format!("{} {}", request.method(), request.uri().path());
     let response = next.run(request).await;
-    if response.status() != StatusCode::FORBIDDEN {
-        return response;
+    if response.status() == StatusCode::FORBIDDEN {
+        let reason = response.extensions().get().map_or("", |Denied(reason)| reason.as_str());
+        note_denial(&api, &known, (&what, reason)).await;
     }
+    api.answers().hold(known.0.get(), response).await
+}
+
+async fn note_denial(api: &Api, known: &Known, (what, reason): (&str, &str)) {
     let organisation = what.split_once("/organisations/").map_or("", |(_, rest)| rest);
     // Decoded as the router decodes it, so that an encoded id is recorded too.
     let organisation =
         percent_decode_str(organisation.split('/').next().unwrap_or_default()).decode_utf8_lossy();
     let organisation = Uuid::try_parse(&organisation);
-    let reason = response.extensions().get().map_or("", |Denied(reason)| reason.as_str());
     if let (Some(caller), Ok(organisation)) = (known.0.get(), organisation)
         && api.rates().denial(caller.id())
-        && let Err(error) = api.control().note_denied(caller, organisation, (&what, reason)).await
+        && let Err(error) = api.control().note_denied(caller, organisation, (what, reason)).await
     {
         tracing::warn!(%error, "a denial could not be written into the audit log");
     }
-    response
 }
 
 /// Parts of a broker that pods read again after a change.

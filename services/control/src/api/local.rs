@@ -15,6 +15,7 @@ use super::Api;
 use super::accounts::{WebSession, welcome};
 use super::extract::{Input, Source};
 use super::problem::{Answer, Problem};
+use crate::limits::STRANGER_BODY_BYTES_MAX;
 use crate::secret::Secret;
 
 /// Sign-in of this machine's owner, which exists only while all listeners of the server are on loopback
@@ -49,7 +50,7 @@ async fn sign_in_local(
     State(api): State<Api>,
     Source(source): Source,
     headers: HeaderMap,
-    Input { value, .. }: Input<LocalSignIn>,
+    Input { value, .. }: Input<LocalSignIn, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     let Some(door) = api.local_door() else {
         let detail = "this server can be reached from elsewhere, so it asks for an account: POST /sign-in";

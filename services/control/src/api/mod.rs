@@ -9,6 +9,7 @@
 mod access;
 mod account_links;
 mod accounts;
+mod answers;
 mod body;
 mod brokers;
 mod budget;
@@ -46,9 +47,10 @@ mod usage;
 mod webhooks;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{HeaderName, StatusCode};
 use axum::middleware::{Next, from_fn};
@@ -65,6 +67,7 @@ use crate::domain::{BrokerRef, Control, Page};
 use crate::limits::DEVICE_HASHES_AT_ONCE;
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
+use answers::Answers;
 use budget::Budget;
 pub use local::{LocalDoor, is_loopback_host};
 pub use operator::{
@@ -102,6 +105,8 @@ struct Inner {
     streams: Streams,
     budget: Budget,
     hashing: Budget,
+    answers: Answers,
+    described: OnceLock<Bytes>,
 }
 
 impl Api {
@@ -142,6 +147,16 @@ impl Api {
         &self.0.hashing
     }
 
+    /// The description of the API in JSON. It is written once, because it is long and everybody may read it.
+    pub(crate) fn described(&self) -> Bytes {
+        let describe = || examples::dated(openapi(), self.control().now_ms()).to_json().unwrap_or_default();
+        self.0.described.get_or_init(|| describe().into()).clone()
+    }
+
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.0.answers
+    }
+
     pub(crate) fn streams(&self) -> &Streams {
         &self.0.streams
     }
@@ -160,6 +175,8 @@ pub fn router(control: Control, live: Arc<dyn Live>, options: ApiOptions) -> Rou
         streams,
         budget: Budget::default(),
         hashing: Budget::of(DEVICE_HASHES_AT_ONCE),
+        answers: Answers::default(),
+        described: OnceLock::new(),
     }));
     let (router, described) = routes().split_for_parts();
     let known = Arc::new(query::Known::of(&described, PATH));

@@ -20,6 +20,7 @@ use super::headers::location;
 use super::problem::{Answer, Problem};
 use super::{Api, List, accounts::with_cookie};
 use crate::domain::{ConnectIdentity, LinkedIdentity, Page, SignUpBy, Who};
+use crate::limits::STRANGER_BODY_BYTES_MAX;
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
 
@@ -159,7 +160,7 @@ async fn begin(
 async fn begin_with(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-    Input { value, .. }: Input<BeginWith>,
+    Input { value, .. }: Input<BeginWith, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<(HeaderMap, Json<GoOn>)> {
     api.rates().stranger(address)?;
     let token = value.token.as_ref().map_or("", Secret::expose);

@@ -20,6 +20,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
+use super::extract::Path;
 use super::organisations::AuditQuery;
 use super::problem::{Answer, Problem};
 use super::usage::UsageQuery;
@@ -202,7 +203,7 @@ async fn get_tenant_usage(
     responses((status = 200, description = "The broker", body = TenantBroker)))]
 async fn get_tenant_broker(
     State(operators): State<Operators>,
-    axum::extract::Path(broker): axum::extract::Path<String>,
+    Path(broker): Path<String>,
 ) -> Answer<Json<TenantBroker>> {
     Ok(Json(operators.0.control.tenant_broker(&broker).await?))
 }
@@ -219,7 +220,7 @@ async fn list_plans(State(operators): State<Operators>) -> Answer<Json<List<Plan
     responses((status = 200, description = "The plan", body = Plan)))]
 async fn set_plan(
     State(operators): State<Operators>,
-    axum::extract::Path(plan): axum::extract::Path<String>,
+    Path(plan): Path<String>,
     By(operator): By,
     request: Request,
 ) -> Answer<Json<Plan>> {
@@ -230,10 +231,7 @@ async fn set_plan(
 /// Deletes a plan without tenants.
 #[utoipa::path(delete, path = "/plans/{plan}", tag = "operator", params(("plan" = String, Path, description = "Name of the plan.")),
     responses((status = 204, description = "It is removed")))]
-async fn delete_plan(
-    State(operators): State<Operators>,
-    axum::extract::Path(plan): axum::extract::Path<String>,
-) -> Answer<StatusCode> {
+async fn delete_plan(State(operators): State<Operators>, Path(plan): Path<String>) -> Answer<StatusCode> {
     operators.0.control.delete_plan(&plan).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -347,7 +345,7 @@ async fn list_pods(State(operators): State<Operators>) -> Answer<Json<PodLeases>
     responses((status = 202, description = "It has begun; /healthz says how many are left")))]
 async fn drain_pod(
     State(operators): State<Operators>,
-    axum::extract::Path(pod): axum::extract::Path<String>,
+    Path(pod): Path<String>,
     By(operator): By,
 ) -> Answer<StatusCode> {
     match operators.0.operations.drain(&pod) {
@@ -378,7 +376,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
-        let id = axum::extract::Path::<Uuid>::from_request_parts(parts, state).await;
+        let id = Path::<Uuid>::from_request_parts(parts, state).await;
         id.map(|id| Self(id.0)).map_err(|_| Problem::new(StatusCode::NOT_FOUND, "there is no such tenant"))
     }
 }

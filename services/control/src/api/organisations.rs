@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Query, Seen, etag};
 use super::headers::location;
-use super::problem::Answer;
+use super::problem::{Answer, Problem};
 use super::{Api, InOrganisation, List, query};
 use crate::domain::{
     AuditEntry, AuditFilter, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation,
     Once, Organisation, Permission,
 };
-use crate::limits::{SEARCH_BYTES_MAX, TIME_MS_MAX};
+use crate::limits::{SEARCH_BYTES_MAX, TIME_MS_MAX, TOO_LATE};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -254,7 +254,7 @@ impl AuditQuery {
         }
         for (name, at_ms) in [("from", self.from), ("to", self.to)] {
             if at_ms.is_some_and(|at_ms| at_ms > TIME_MS_MAX) {
-                return Err(query::wrong(name, "is after the year 9999"));
+                return Err(Problem::field(name, TOO_LATE));
             }
         }
         Ok(AuditFilter::new(self.actor.as_deref(), self.action.as_deref(), self.from, self.to))

@@ -19,7 +19,7 @@ use crate::domain::{
     NewPasskey, Page, Passkey, PasskeyAdded, PasskeyAssertion, PasskeyChange, PasskeyCreation,
     PasskeyRequest, Proof,
 };
-use crate::limits::PASSKEY_BODY_BYTES_MAX;
+use crate::limits::{PASSKEY_BODY_BYTES_MAX, STRANGER_BODY_BYTES_MAX};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -51,7 +51,7 @@ async fn sign_in_challenge(
 async fn sign_in_with_passkey(
     State(api): State<Api>,
     Source(source): Source,
-    Input { value, .. }: Input<PasskeyAssertion, PASSKEY_BODY_BYTES_MAX>,
+    Input { value, .. }: Input<PasskeyAssertion, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     api.rates().sign_in(&value.credential_id, source.address)?;

@@ -14,9 +14,10 @@ use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
 use crate::limits::{
-    ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, BATCH_DEVICES_AT_ONCE, BATCH_DEVICES_PER_SECOND,
-    CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR,
-    MAILS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
+    ACCOUNT_REQUESTS_PER_SECOND, ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, BATCH_DEVICES_AT_ONCE,
+    BATCH_DEVICES_PER_SECOND, CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE,
+    INVITATIONS_PER_HOUR, MAILS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND,
+    SIGN_INS_PER_MINUTE,
 };
 use crate::secret::Hash as SecretHash;
 use limiter::{KEYS_MAX, Limiter, count, every};
@@ -35,6 +36,8 @@ pub(crate) struct Rates {
     /// Sign-ups that met an account, by address, and since when they are counted.
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
     requests: Limiter<Uuid>,
+    /// Requests of a person with all their API tokens.
+    of_accounts: Limiter<Uuid>,
     /// Mails that unauthenticated requests cause, by e-mail address.
     mails: Limiter<Email>,
     resets: Limiter<Email>,
@@ -68,6 +71,10 @@ impl Rates {
             known: Mutex::default(),
             met: Mutex::default(),
             requests: Limiter::shown("requests", a_second),
+            of_accounts: Limiter::hidden(
+                Quota::per_second(count(ACCOUNT_REQUESTS_PER_SECOND))
+                    .allow_burst(count(ACCOUNT_REQUESTS_PER_SECOND * 10)),
+            ),
             strangers: Limiter::shown("unauthenticated", a_second),
             resets: Limiter::hidden(every(PASSWORD_RESET_EVERY)),
             address_changes: Limiter::shown(
@@ -134,8 +141,10 @@ impl Rates {
         *count += 1;
     }
 
-    pub(crate) fn request(&self, who: Uuid) -> Answer<()> {
-        self.requests.take(&who)
+    /// `account`: the person behind the caller.
+    pub(crate) fn request(&self, who: Uuid, account: Uuid) -> Answer<()> {
+        self.requests.take(&who)?;
+        self.of_accounts.take(&account)
     }
 
     pub(crate) fn mail(&self, email: &str) -> bool {
@@ -262,6 +271,16 @@ mod tests {
         assert!(guessed.count() <= GUESSES_PER_MINUTE as usize + 1);
         assert!(rates.sign_in("ann@example.org", from(2_000)).is_err());
         assert!(rates.sign_in("ann@example.org", home).is_ok());
+    }
+
+    #[test]
+    fn the_tokens_of_one_person_share_a_limit() {
+        let (rates, ann, bob) = (Rates::new(), Uuid::from_u128(1), Uuid::from_u128(2));
+        let tokens = (10..110).map(Uuid::from_u128);
+        let requests = tokens.flat_map(|token| std::iter::repeat_n(token, 100));
+        let taken = requests.filter(|token| rates.request(*token, ann).is_ok()).count();
+        assert!((ACCOUNT_REQUESTS_PER_SECOND as usize * 10..5_000).contains(&taken), "{taken}");
+        assert!(rates.request(Uuid::from_u128(200), bob).is_ok());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{Auth, Path, Query};
-use super::problem::{Answer, Problem};
-use super::{Api, AtBroker};
+use super::problem::Answer;
+use super::{Api, AtBroker, query};
 use crate::domain::{LiveBroker, Permission};
 use crate::limits::{STORED_MESSAGES, STORED_MESSAGES_MAX};
 use crate::live::StoredMessages;
@@ -42,8 +42,7 @@ async fn list_stored_messages(
 ) -> Answer<Json<StoredMessages>> {
     let limit = limit.unwrap_or(STORED_MESSAGES);
     if !(1..=STORED_MESSAGES_MAX).contains(&limit) {
-        let detail = format!("must be between 1 and {STORED_MESSAGES_MAX}");
-        return Err(Problem::field("limit", detail));
+        return Err(query::wrong("limit", &format!("must be between 1 and {STORED_MESSAGES_MAX}")));
     }
     let (organisation, at) = (at.organisation, at.at());
     let id = api.control().open_broker(&caller, &at, Permission::MessagesRead).await?;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::Api;
 use super::problem::{Answer, Problem};
 use crate::domain::{BrokerRef, Caller, Permission};
-use crate::limits::{STREAM_CHECKED_EVERY, STREAM_MAX, STREAMS_EACH_MAX, STREAMS_MAX};
+use crate::limits::{SHARE_LEFT_TO_OTHERS, STREAM_CHECKED_EVERY, STREAM_MAX, STREAMS_EACH_MAX, STREAMS_MAX};
 
 #[derive(Clone, Default)]
 pub(crate) struct Streams(Arc<Mutex<Open>>);
@@ -40,13 +40,20 @@ impl Streams {
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         }
         let holders: Vec<Uuid> = [organisation].into_iter().chain(person).collect();
-        let full =
-            holders.iter().find(|id| open.by_holder.get(*id).is_some_and(|own| *own >= STREAMS_EACH_MAX));
-        if let Some(full) = full {
+        let has =
+            |least: usize| holders.iter().find(|id| open.by_holder.get(*id).is_some_and(|own| *own >= least));
+        if let Some(full) = has(STREAMS_EACH_MAX) {
             let whose = if *full == organisation { "your organisation has" } else { "you have" };
             let detail =
                 format!("{whose} {STREAMS_EACH_MAX} streams on this server, and that is the most: close one");
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+        }
+        // The more streams there are, the fewer one holder may have, so that a few holders never take all.
+        let share = ((STREAMS_MAX - open.all) / SHARE_LEFT_TO_OTHERS).max(1);
+        if has(share).is_some() {
+            let detail =
+                "this server has so many streams that the rest are for others: close one, or try again later";
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         }
         for id in &holders {
             *open.by_holder.entry(*id).or_default() += 1;
@@ -128,5 +135,19 @@ mod tests {
         assert!(streams.take(one, ann).is_ok());
         let open = streams.0.lock().unwrap();
         assert_eq!((open.all, open.by_holder.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_few_organisations_that_take_all_they_get_leave_streams_to_others() {
+        let (streams, mut held) = (Streams::default(), Vec::new());
+        let mut counts = Vec::new();
+        for id in 1..=30 {
+            let before = held.len();
+            held.extend(std::iter::from_fn(|| streams.take(Uuid::from_u128(id), None).ok()));
+            counts.push(held.len() - before);
+        }
+        assert_eq!(counts[0], STREAMS_EACH_MAX);
+        assert!(counts.iter().all(|count| *count >= 1), "{counts:?}");
+        assert!(held.len() <= STREAMS_MAX);
     }
 }

@@ -98,7 +98,7 @@ impl Control {
             return Err(is_there());
         }
         let session = &self.new_session(source)?;
-        self.look(|tx| async move {
+        self.write(|tx| async move {
             let account = found(get(&tx, user, Read::Serializable).await?)?;
             if !is_hash_of(&account, phc.expose()) || second_factor::is_enabled(&tx, user).await? {
                 return Err(is_there());
@@ -252,7 +252,7 @@ impl Control {
 
     pub(super) async fn start(&self, user: Uuid, source: &RequestSource) -> Result<SignedIn> {
         let session = &self.new_session(source)?;
-        self.look(|tx| async move { session.begin(&tx, user).await }).await?;
+        self.write(|tx| async move { session.begin(&tx, user).await }).await?;
         self.welcome_person(user, session).await
     }
 
@@ -284,7 +284,7 @@ impl Control {
 
     pub async fn sign_out(&self, caller: &Caller) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
-        self.look(|tx| async move { web_sessions::end(&tx, user, sign_in).await }).await
+        self.write(|tx| async move { web_sessions::end(&tx, user, sign_in).await }).await
     }
 
     pub async fn me(&self, caller: &Caller) -> Result<Me> {

@@ -131,6 +131,14 @@ impl Caller {
         }
     }
 
+    /// The person behind the caller, or the organisation of a token that does not say who made it.
+    pub(crate) fn account(&self) -> Uuid {
+        match &self.who {
+            Who::Person { user, .. } => *user,
+            Who::Token { made_by, organisation, .. } => made_by.unwrap_or(*organisation),
+        }
+    }
+
     pub(crate) fn api_token(&self) -> Option<Uuid> {
         match &self.who {
             Who::Person { .. } => None,

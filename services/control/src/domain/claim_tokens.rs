@@ -71,7 +71,7 @@ pub struct NewClaimToken {
     pub uses_max: u64,
     /// End of the token, in unix milliseconds: at most 366 days ahead, and not after the end of an API token that makes
     /// it. Credentials that devices have made stay.
-    #[schema(example = 1_798_761_600_000_u64)]
+    #[schema(example = 1_822_348_800_000_u64)]
     pub expires_at_ms: u64,
     /// The group of the credentials. Without a group and rules, the broker's rules alone apply.
     #[schema(example = "pumps", min_length = 1, max_length = 64)]
@@ -115,7 +115,7 @@ impl Control {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let all = accounts::claim_tokens(broker.id);
-            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows = page.read::<Record>(&tx, &all, b"").await?;
             Ok(Page::of(rows, |_, record| record.value.shown))
         })
         .await

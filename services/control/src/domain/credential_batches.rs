@@ -181,6 +181,12 @@ impl NewCredentialBatch {
                 add(format!("devices[{number}].user"), "is there twice".into());
             }
         }
+        for (number, device) in self.devices.iter().enumerate() {
+            if let Some(other) = names::look_alike(&device.user).filter(|other| users.contains(other)) {
+                let what = format!("looks like the user name \"{other}\" of another device of the batch");
+                add(format!("devices[{number}].user"), what);
+            }
+        }
         found.truncate(BATCH_CREDENTIALS_MAX);
         if found.is_empty() { Ok(()) } else { Err(Error::Invalid(found)) }
     }

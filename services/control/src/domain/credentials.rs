@@ -117,8 +117,7 @@ impl Control {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let all = accounts::credentials(broker.id);
-            let after = page.after.as_deref();
-            let rows = all.page_beginning_with(&tx, start, after, page.limit, Read::Snapshot).await?;
+            let rows = page.read(&tx, &all, start).await?;
             Ok(Page::of(rows, |_, record: Document<model::Credential>| shown(&record.value)))
         })
         .await

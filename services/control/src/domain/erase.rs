@@ -28,7 +28,7 @@ impl Control {
         self.settle(broker).await?;
         let (mut all, mut from) = (0, None);
         loop {
-            let some = self.look(|tx| {
+            let some = self.write(|tx| {
                 let from = from.clone();
                 async move { Ok(catalog::erase(&tx, broker, from, ERASED_KEYS).await?) }
             });
@@ -41,7 +41,7 @@ impl Control {
         }
         // Servers that had the broker open may still write for a while, so its erasure is repeated until then.
         if since_ms + ERASE_AGAIN_MS <= self.now_ms() {
-            self.look(|tx| async move { Ok(catalog::forget(&tx, broker)?) }).await?;
+            self.write(|tx| async move { Ok(catalog::forget(&tx, broker)?) }).await?;
         }
         Ok(all)
     }

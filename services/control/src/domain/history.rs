@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{BrokerRef, Caller, Control, Error, Permission, Result, brokers};
-use crate::limits::{HISTORY_BROKERS, HISTORY_LATE_MS, TIME_MS_MAX};
+use crate::limits::{HISTORY_BROKERS, HISTORY_LATE_MS, TIME_MS_MAX, TOO_LATE};
 
 /// Length of the steps of a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -68,10 +68,13 @@ pub struct HistoryValues {
     /// Stored messages at the end of the step. A message counts once for each filter for which it is stored.
     pub stored_messages: u64,
     pub stored_bytes: u64,
-    /// Null: no message was stored.
-    pub puback: Option<PubackLatency>,
+    /// Time from a stored QoS 1 or 2 message to its PUBACK or PUBREC. The server answers other messages at once. Null: no
+    /// message was stored.
+    pub puback: Option<Latency>,
+    /// Time from reading a PUBLISH of any QoS until an event loop has handed it to its connected subscribers. The server
+    /// measures the first PUBLISH of every 17th read of a loop. A message that came from another server is not measured.
     /// Null: no delivery was measured.
-    pub delivery: Option<DeliveryLatency>,
+    pub delivery: Option<Latency>,
 }
 
 /// Dropped messages by reason.
@@ -91,24 +94,15 @@ pub struct Drops {
     pub stored_limit: u64,
 }
 
-/// Time from a stored QoS 1 or 2 message to its PUBACK or PUBREC. The server answers other messages at once. It counts
-/// in classes, so a value may be off by the width of its class: 10 ms and 20 ms are bounds of one, for example.
+/// A time that the server measures for messages. It counts in classes, so a value may be off by the width of its class:
+/// 10 ms and 20 ms are bounds of one, for example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct PubackLatency {
+pub struct Latency {
+    /// Messages that were measured.
     pub messages: u64,
-    /// Milliseconds in which half of the messages were acknowledged.
+    /// Milliseconds that half of the messages took at most.
     pub p50_ms: f64,
-    /// Milliseconds in which 99 of 100 messages were acknowledged.
-    pub p99_ms: f64,
-}
-
-/// Time from reading a PUBLISH of any QoS until an event loop has handed it to its connected subscribers. The server
-/// measures the first PUBLISH of every 17th read of a loop, and counts as for `PubackLatency`. A message that came from
-/// another server is not measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct DeliveryLatency {
-    pub messages: u64,
-    pub p50_ms: f64,
+    /// Milliseconds that 99 of 100 messages took at most.
     pub p99_ms: f64,
 }
 
@@ -126,26 +120,14 @@ impl From<[u64; DROP_REASONS]> for Drops {
     }
 }
 
-impl PubackLatency {
+impl Latency {
+    /// `None`: no message was measured.
     #[must_use]
-    pub fn of(point: &Point) -> Option<Self> {
-        let (messages, p50_ms, p99_ms) = count_p50_p99_ms(&point.latencies)?;
-        Some(Self { messages, p50_ms, p99_ms })
+    #[allow(clippy::cast_precision_loss)]
+    pub fn of(classes: &LatencyClasses) -> Option<Self> {
+        let ms = |share| metering::latency_us(classes, share).map(|us| us as f64 / 1_000.0);
+        Some(Self { messages: classes.iter().sum(), p50_ms: ms(0.5)?, p99_ms: ms(0.99)? })
     }
-}
-
-impl DeliveryLatency {
-    #[must_use]
-    pub fn of(point: &Point) -> Option<Self> {
-        let (messages, p50_ms, p99_ms) = count_p50_p99_ms(&point.deliveries)?;
-        Some(Self { messages, p50_ms, p99_ms })
-    }
-}
-
-#[allow(clippy::cast_precision_loss)]
-fn count_p50_p99_ms(classes: &LatencyClasses) -> Option<(u64, f64, f64)> {
-    let ms = |share| metering::latency_us(classes, share).map(|us| us as f64 / 1_000.0);
-    Some((classes.iter().sum(), ms(0.5)?, ms(0.99)?))
 }
 
 impl From<&Point> for HistoryValues {
@@ -161,8 +143,8 @@ impl From<&Point> for HistoryValues {
             drops: point.drops.into(),
             stored_messages: point.stored_messages,
             stored_bytes: point.stored_bytes,
-            puback: PubackLatency::of(point),
-            delivery: DeliveryLatency::of(point),
+            puback: Latency::of(&point.latencies),
+            delivery: Latency::of(&point.deliveries),
         }
     }
 }
@@ -186,7 +168,7 @@ impl Range {
         };
         for (name, at_ms) in [("from", from_ms), ("to", to_ms)] {
             if at_ms.is_some_and(|at_ms| at_ms > TIME_MS_MAX) {
-                return Err(Error::field(name, "is later than any time: send unix milliseconds"));
+                return Err(Error::field(name, TOO_LATE));
             }
         }
         let to_ms = to_ms.unwrap_or(now_ms + 1);
@@ -254,9 +236,9 @@ impl Control {
         let page =
             self.look(|tx| async move { Ok(catalog::list(&tx, from, HISTORY_BROKERS).await?) }).await?;
         for broker in &page {
-            self.look(|tx| async move { Ok(metering::forget_history(&tx, broker.id, now_ms).await?) })
+            self.write(|tx| async move { Ok(metering::forget_history(&tx, broker.id, now_ms).await?) })
                 .await?;
-            self.look(|tx| async move { Ok(recount::recount(&tx, broker.id).await?) }).await?;
+            self.write(|tx| async move { Ok(recount::recount(&tx, broker.id).await?) }).await?;
         }
         let has_more = page.len() == HISTORY_BROKERS;
         Ok(page.last().filter(|_| has_more).map(|last| last.name.to_vec()))

@@ -67,7 +67,7 @@ pub(super) async fn of(tx: &Transaction, organisation: Uuid, read: Read) -> Resu
 impl Control {
     /// Moves a deleted broker's usage to the ledger, so that the broker can be erased.
     pub(super) async fn settle(&self, broker: BrokerId) -> Result<()> {
-        while self.look(|tx| async move { settle_month(&tx, broker).await }).await? {}
+        while self.write(|tx| async move { settle_month(&tx, broker).await }).await? {}
         Ok(())
     }
 }

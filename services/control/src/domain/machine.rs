@@ -10,7 +10,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::accounts::{Newcomer, audit_as, person, put_new};
+use super::audit::Actor;
 use super::change::Change;
+use super::web_sessions::shortened;
 use super::{Control, Once, RequestSource, Result, Role, SignedIn, members, organisations, setup};
 
 const OWNER: &[u8] = b"machine-owner";
@@ -24,8 +26,11 @@ impl Control {
     /// The caller must make sure that the request comes from this machine.
     pub async fn sign_in_machine_owner(&self, machine: &str, source: &RequestSource) -> Result<SignedIn> {
         let (id, organisation) = (self.new_id()?, self.new_id()?);
+        let known = self.look(|tx| async move { owner(&tx).await }).await?;
+        let agent = source.user_agent.as_deref().map(shortened);
+        let actor = Actor { agent, ..person(known.unwrap_or(id), NAME, source.address) };
         let user = self
-            .change(person(id, NAME, source.address), &Once::unnamed()?, |change| async move {
+            .change(actor, &Once::unnamed()?, |change| async move {
                 let user = match owner(&change.tx).await? {
                     Some(user) => user,
                     None => {

@@ -82,10 +82,7 @@ pub use delete_account::DeleteAccount;
 pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use error::{Error, Result};
 pub use former::FormerTenant;
-pub use history::{
-    DeliveryLatency, Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, MetricsHistory,
-    PubackLatency,
-};
+pub use history::{Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, Latency, MetricsHistory};
 pub use incidents::{Incident, IncidentKind};
 pub use invitations::{Invitation, NewInvitation};
 pub use members::{Member, MemberChange};
@@ -308,8 +305,26 @@ impl Control {
         Ok(uuid::Builder::from_unix_timestamp_millis(self.now_ms(), &random).into_uuid())
     }
 
-    /// Runs a transaction that needs no audit entry.
-    async fn look<T, F, Body>(&self, mut body: F) -> Result<T>
+    /// Runs a transaction that only reads.
+    async fn look<T, F, Body>(&self, body: F) -> Result<T>
+    where
+        F: FnMut(Transaction) -> Body,
+        Body: Future<Output = Result<T>>,
+    {
+        self.transact(body).await
+    }
+
+    /// Runs a transaction whose writes need no audit entry. The store may run it again after it has committed, so it must
+    /// do no harm then.
+    async fn write<T, F, Body>(&self, body: F) -> Result<T>
+    where
+        F: FnMut(Transaction) -> Body,
+        Body: Future<Output = Result<T>>,
+    {
+        self.transact(body).await
+    }
+
+    async fn transact<T, F, Body>(&self, mut body: F) -> Result<T>
     where
         F: FnMut(Transaction) -> Body,
         Body: Future<Output = Result<T>>,

@@ -92,7 +92,7 @@ impl Control {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let all = P::all(broker.id);
-            let rows = all.page::<P>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows = page.read::<P>(&tx, &all, b"").await?;
             let hides = hides_secrets(&tx, caller, at).await;
             Ok(Page::of(rows, |_, part| seen(part.value, hides)))
         })

@@ -120,7 +120,7 @@ impl Control {
     }
 
     pub(super) async fn store_plan(&self, name: &str, input: &NewPlan, operator: &Operator) -> Result<Plan> {
-        self.look(|tx| async move {
+        self.write(|tx| async move {
             let all = accounts::plans();
             let page = all.page::<PlanRecord>(&tx, None, PLANS_MAX, Read::Serializable).await?;
             let count = page.items.len();
@@ -190,7 +190,7 @@ impl Control {
 
     /// No audit log records the deletion, because each audit log belongs to a tenant.
     pub async fn delete_plan(&self, name: &str) -> Result<()> {
-        self.look(|tx| async move {
+        self.write(|tx| async move {
             find(&tx, name).await?;
             // The read conflicts with an assignment of the plan at the same moment, so one of both transactions runs
             // again.

@@ -36,7 +36,7 @@ impl Control {
         let (secret, now_ms) = (secret::generate()?, self.now_ms());
         let hash = self.setup_hash(&secret)?;
         let is_open = self
-            .look(|tx| async move {
+            .write(|tx| async move {
                 if is_complete(&tx).await? {
                     return Ok(false);
                 }

@@ -63,7 +63,7 @@ impl Control {
             invitation,
             expires_at_ms: now_ms + SIGN_UP_MS,
         };
-        let is_new = self.look(|tx| async move {
+        let is_new = self.write(|tx| async move {
             if let Some(hash) = &record.invitation {
                 invitations::find(&tx, hash, Some(&record.email), now_ms).await?;
             }

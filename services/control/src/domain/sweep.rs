@@ -51,7 +51,7 @@ impl Control {
         let now_ms = self.now_ms();
         loop {
             let count = self
-                .look(|tx| async move {
+                .write(|tx| async move {
                     let due = expiring::due(&tx, now_ms, SWEPT_ROWS).await?;
                     for one in &due {
                         expire(&tx, one, now_ms).await?;
@@ -80,7 +80,7 @@ impl Control {
             for _ in 0..AUDIT_TRIMS_MAX {
                 let is_old = |entry: &[u8]| audit::is_before(entry, before_ms);
                 let trimmed =
-                    self.look(|tx| async move { Ok(logs::trim(&tx, log, SWEPT_ROWS, is_old).await?) });
+                    self.write(|tx| async move { Ok(logs::trim(&tx, log, SWEPT_ROWS, is_old).await?) });
                 if trimmed.await? < SWEPT_ROWS {
                     break;
                 }

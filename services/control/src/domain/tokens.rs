@@ -60,6 +60,12 @@ pub struct NewToken {
     pub expires_at_ms: Option<u64>,
 }
 
+impl Token {
+    fn is_over(&self, now_ms: u64) -> bool {
+        self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+}
+
 const TOKENS: BySecret = BySecret { all: accounts::tokens, places: accounts::token_hashes };
 
 type Record = by_secret::Record<Token>;
@@ -117,9 +123,7 @@ impl Control {
                 for scope in scopes {
                     authorise(tx, caller, organisation, *scope, Read::Serializable).await?;
                 }
-                let all = TOKENS.of(organisation);
-                let count = all.page::<Record>(tx, None, TOKENS_MAX, Read::Serializable).await?.items.len();
-                room(count, TOKENS_MAX, "API tokens")?;
+                make_room(tx, organisation, change.now_ms).await?;
                 let expires_at_ms = end_of(tx, caller, organisation, input.expires_at_ms).await?;
                 let shown = Token {
                     id,
@@ -184,8 +188,7 @@ impl Control {
             })
             .await?;
         let now_ms = self.now_ms();
-        let is_good = |token: &Token| token.expires_at_ms.is_none_or(|at_ms| now_ms < at_ms);
-        let Some((organisation, token, maker)) = found.filter(|(_, token, _)| is_good(token)) else {
+        let Some((organisation, token, maker)) = found.filter(|(_, token, _)| !token.is_over(now_ms)) else {
             return Err(Error::Unauthenticated("this API token is unknown, deleted or expired"));
         };
         let Token { id, name, scopes, made_by, .. } = token;
@@ -219,12 +222,29 @@ impl NewToken {
     }
 }
 
+/// Removes expired tokens if there is no room for another one.
+async fn make_room(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
+    let all = TOKENS.of(organisation);
+    let page = all.page::<Record>(tx, None, TOKENS_MAX, Read::Serializable).await?;
+    if page.items.len() < TOKENS_MAX {
+        return Ok(());
+    }
+    let count = page.items.len();
+    let expired =
+        page.items.into_iter().map(|(_, record)| record.value).filter(|it| it.shown.is_over(now_ms));
+    let mut removed = 0;
+    for record in expired {
+        remove(tx, organisation, &record).await?;
+        removed += 1;
+    }
+    room(count - removed, TOKENS_MAX, "API tokens")
+}
+
 /// A deleted or expired token gets [`Error::Unauthenticated`].
 pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid, now_ms: u64) -> Result<()> {
     let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Snapshot).await?;
     let gone = Error::Unauthenticated("this API token is unknown, deleted or expired");
-    let ends = |token: &Token| token.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
-    let Some(record) = record.filter(|record| !ends(&record.value.shown)) else { return Err(gone) };
+    let Some(record) = record.filter(|record| !record.value.shown.is_over(now_ms)) else { return Err(gone) };
     in_force(tx, organisation, &record.value.shown).await?.map(drop).ok_or(gone)
 }
 
@@ -264,9 +284,8 @@ pub(super) async fn may(
 ) -> Result<bool> {
     let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
     let Some(token) = record.map(|record| record.value.shown) else { return Ok(false) };
-    let is_over = token.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
     let scopes = in_force(tx, organisation, &token).await?;
-    Ok(!is_over && scopes.is_some_and(|scopes| scopes.contains(&permission)))
+    Ok(!token.is_over(now_ms) && scopes.is_some_and(|scopes| scopes.contains(&permission)))
 }
 
 /// The scopes that the token's maker still has; `None`: the maker is no longer a member.

@@ -16,7 +16,7 @@ use super::{
 };
 pub use shapes::{BrokerUsage, Losses, OrganisationUsage, Span, Usage, UsageStep, UsageWindow, Used};
 
-use crate::limits::{BROKERS_MAX, TIME_MS_MAX, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
+use crate::limits::{BROKERS_MAX, TIME_MS_MAX, TOO_LATE, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
 
 const DAY_MS: u64 = 24 * WINDOW_MS;
 const MINUTE_MS: u64 = 60_000;
@@ -181,7 +181,7 @@ impl Range {
             UsageStep::Total => (WINDOW_MS, USAGE_DAYS_MAX * DAY_MS),
         };
         if to_ms.is_some_and(|to_ms| to_ms > TIME_MS_MAX) {
-            return Err(Error::field("to", "is later than any time: send unix milliseconds"));
+            return Err(Error::field("to", TOO_LATE));
         }
         let from_ms = from_ms.unwrap_or_else(|| month::of(now_ms).from_ms);
         let from_ms = from_ms - from_ms % unit_ms;

@@ -15,12 +15,14 @@ use uuid::Uuid;
 
 use super::accounts::{
     Newcomer, audit_as, audit_everywhere, create, found, get, has_password, is_there_one_with, person,
-    person_of,
+    person_of, shown,
 };
+use super::audit::Actor;
 use super::change::Change;
 use super::check::Fields;
 use super::passkeys::{PasskeyAssertion, Purposed};
 use super::second_factor::Shown;
+use super::web_sessions::shortened;
 use super::{Caller, Control, Error, Once, RequestSource, Result, SignedIn, names, web_sessions};
 use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S, RECENT_SIGN_IN_MS};
 use crate::oidc::{Flow, Visitor};
@@ -84,9 +86,14 @@ impl Control {
         source: &RequestSource,
     ) -> Result<SignedIn> {
         let (id, organisation) = (self.new_id()?, self.new_id()?);
-        let known_by = visitor.email.as_deref().unwrap_or(&visitor.subject);
+        let known = self.look(|tx| async move { known_person(&tx, visitor).await }).await?;
+        let new_name = || visitor.email.clone().unwrap_or_else(|| visitor.subject.clone());
+        let (actor, known_by) = known.unwrap_or_else(|| (id, new_name()));
+        let known_by = &known_by;
+        let agent = source.user_agent.as_deref().map(shortened);
+        let actor = Actor { agent, ..person(actor, known_by, source.address) };
         let user = self
-            .change(person(id, known_by, source.address), &Once::unnamed()?, |change| async move {
+            .change(actor, &Once::unnamed()?, |change| async move {
                 let known = owner(&change.tx, visitor).await?;
                 let user = match (known, token) {
                     (Some(user), Some(token)) => {
@@ -310,6 +317,13 @@ pub(super) async fn disconnect_all(tx: &Transaction, user: Uuid) -> Result<()> {
 async fn owner(tx: &Transaction, visitor: &Visitor) -> Result<Option<Uuid>> {
     let known = accounts::subjects().get::<Uuid>(tx, &visitor.key(), Read::Serializable).await?;
     Ok(known.map(|known| known.value))
+}
+
+/// The person who has connected the visitor's account, and the name by which audit logs know the person.
+async fn known_person(tx: &Transaction, visitor: &Visitor) -> Result<Option<(Uuid, String)>> {
+    let Some(user) = owner(tx, visitor).await? else { return Ok(None) };
+    let user = shown(tx, user).await?;
+    Ok(user.map(|user| (user.id, user.known_as().to_owned())))
 }
 
 /// An account that the person has already connected is no error.

@@ -293,3 +293,20 @@ async fn an_end_is_in_the_future_and_not_too_far_ahead() {
     region.clock.move_on(2);
     ann.put(&one, "*", change(now_ms + 1, false)).await.is(StatusCode::OK);
 }
+
+#[tokio::test]
+async fn a_page_of_long_rows_has_fewer_of_them() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let path = format!("{}/credentials", ann.broker().await);
+    let rule = |n: usize| json!({ "effect": "allow", "action": "publish", "filter": format!("{n}/{}", "x".repeat(60_000)) });
+    let rules: Vec<_> = (0..10).map(rule).collect();
+    for user in ["a", "b", "c"] {
+        ann.post(&path, json!({ "user": user, "rules": rules })).await.is(StatusCode::CREATED);
+    }
+    let first = ann.get(&format!("{path}?limit=200")).await;
+    assert_eq!(first.is(StatusCode::OK).column("user"), ["a", "b"]);
+    let cursor = first.text("/next_cursor");
+    let last = ann.get(&format!("{path}?limit=200&cursor={cursor}")).await;
+    assert_eq!((last.column("user"), &last.body["next_cursor"]), (vec!["c"], &json!(null)));
+}

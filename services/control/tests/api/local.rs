@@ -275,3 +275,13 @@ async fn the_owner_of_this_machine_takes_an_invitation_by_its_link() {
         "Plant"
     );
 }
+
+#[tokio::test]
+async fn the_audit_log_names_the_owner_of_this_machine_at_each_sign_in() {
+    let region = region().await;
+    let first = owner(&region).await;
+    let again = owner(&region).await;
+    let id = first.get("/me").await.text("/user/id").to_owned();
+    let log = again.get(&format!("/me/audit?action=sign_in&actor={id}")).await;
+    assert_eq!(log.is(StatusCode::OK).body["items"].as_array().unwrap().len(), 2, "{log:#?}");
+}

@@ -6,6 +6,7 @@ mod accounts;
 mod audit;
 mod bodies;
 mod brokers;
+mod budget;
 mod contract;
 mod credentials;
 mod described;

@@ -501,3 +501,37 @@ async fn a_provider_that_is_away_or_is_another_is_said_and_without_one_there_is_
     without.stranger().get("/sign-in/oidc/callback?code=a&state=b").await.is(StatusCode::NOT_FOUND);
     assert_eq!(without.stranger().get("/sign-in/ways").await.body["provider"], Value::Null);
 }
+
+#[tokio::test]
+async fn the_audit_log_of_a_person_names_them_and_their_browser_at_each_sign_in() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let mut ann = region.stranger().with("user-agent", "a browser");
+    provider.sign_in(&mut ann, "").await.is(StatusCode::SEE_OTHER);
+    // The provider knows the person by another address from now on.
+    provider.says(|says| says.claims = HashMap::from([("email", json!("ann@new.example"))]));
+    provider.sign_in(&mut ann, "").await.is(StatusCode::SEE_OTHER);
+    let id = ann.get("/me").await.text("/user/id").to_owned();
+    let log = ann.get(&format!("/me/audit?action=sign_in&actor={id}")).await;
+    let entries = log.is(StatusCode::OK).body["items"].as_array().unwrap();
+    assert_eq!(entries.len(), 2, "{log:#?}");
+    for entry in entries {
+        assert_eq!(
+            (&entry["actor"]["name"], &entry["actor"]["agent"]),
+            (&json!("ann@example.org"), &json!("a browser"))
+        );
+        assert_eq!(entry["target"], "ann@example.org");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_may_write_as_text_whether_an_address_is_verified() {
+    let provider = Provider::start().await;
+    for (said, is_verified) in [("true", true), ("false", false), ("", false), ("yes", false)] {
+        provider.says(|says| says.claims = HashMap::from([("email_verified", json!(said))]));
+        let region = provider.region(SignUpBy::Anybody).await;
+        let answer = provider.sign_in(&mut region.stranger(), "").await;
+        let expected = if is_verified { StatusCode::SEE_OTHER } else { StatusCode::FORBIDDEN };
+        assert_eq!(answer.status, expected, "{said:?}: {answer:#?}");
+    }
+}

@@ -109,6 +109,20 @@ async fn only_operators_get_in() {
 }
 
 #[tokio::test]
+async fn a_path_that_cannot_be_read_is_answered_with_a_problem() {
+    let open = router(&Region::new().await, None);
+    for path in ["/brokers/%ff", "/brokers/%zz", "/tenants/%ff"] {
+        let (status, problem) = here(&open, path, None).await;
+        assert!(
+            status
+                == problem["status"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default(),
+            "{path}: {problem}"
+        );
+        assert!(status.is_client_error(), "{path}: {status}");
+    }
+}
+
+#[tokio::test]
 async fn a_suspended_tenant_is_stopped_until_it_is_resumed() {
     let region = Region::new().await;
     let (ann, bob) = (region.person().await, region.person().await);

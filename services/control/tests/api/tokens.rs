@@ -1,7 +1,7 @@
 //! API tokens and their scopes.
 
 use axum::http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::tools::Region;
 
@@ -69,7 +69,7 @@ async fn a_token_makes_none_that_may_more_and_expires() {
 async fn nobody_gives_a_role_that_may_more_than_they_may() {
     let region = Region::new().await;
     let ann = region.person().await;
-    let token = async |scopes: serde_json::Value| {
+    let token = async |scopes: Value| {
         let made = ann.post(&ann.own("/tokens"), json!({ "name": "a", "scopes": scopes })).await;
         ann.with_token(made.is(StatusCode::CREATED).text("/secret"))
     };
@@ -121,7 +121,7 @@ async fn nobody_takes_a_role_that_may_more_than_they_may() {
         ann.own(&format!("/members/{id}"))
     };
     let (of_owner, of_viewer) = (of(&owner).await, of(&viewer).await);
-    let token = async |scopes: serde_json::Value| {
+    let token = async |scopes: Value| {
         let made = ann.post(&ann.own("/tokens"), json!({ "name": "a", "scopes": scopes })).await;
         ann.with_token(made.is(StatusCode::CREATED).text("/secret"))
     };
@@ -200,7 +200,7 @@ async fn a_token_that_does_not_say_who_made_it_makes_none() {
     let aged = region.store.run(|tx| async move {
         let all = millrace_layers::accounts::tokens(organisation.as_bytes());
         let read = millrace_storage::Read::Serializable;
-        let mut record = all.get::<serde_json::Value>(&tx, token.as_bytes(), read).await?.unwrap().value;
+        let mut record = all.get::<Value>(&tx, token.as_bytes(), read).await?.unwrap().value;
         assert!(record["shown"].as_object_mut().unwrap().remove("made_by").is_some(), "{record}");
         all.put(&tx, token.as_bytes(), &record).await
     });
@@ -208,4 +208,26 @@ async fn a_token_that_does_not_say_who_made_it_makes_none() {
     program.get(&ann.own("/brokers")).await.is(StatusCode::OK);
     let less = json!({ "name": "b", "scopes": ["brokers:read"] });
     program.post(&ann.own("/tokens"), less).await.is(StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn expired_tokens_give_way_to_new_ones() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let token = |ends: Value| json!({ "name": "login", "scopes": ["brokers:read"], "expires_at_ms": ends });
+    let made = ann.post(&ann.own("/tokens"), token(Value::Null)).await;
+    let forever = ann.with_token(made.is(StatusCode::CREATED).text("/secret"));
+    for number in 1..100_u64 {
+        let ends = token(json!(1_000_000_000_000 + number * 1_000));
+        ann.post(&ann.own("/tokens"), ends).await.is(StatusCode::CREATED);
+    }
+    ann.post(&ann.own("/tokens"), token(Value::Null)).await.is(StatusCode::CONFLICT);
+    region.clock.move_on(2_000);
+    ann.post(&ann.own("/tokens"), token(Value::Null)).await.is(StatusCode::CREATED);
+    // Two had expired.
+    ann.post(&ann.own("/tokens"), token(Value::Null)).await.is(StatusCode::CREATED);
+    ann.post(&ann.own("/tokens"), token(Value::Null)).await.is(StatusCode::CONFLICT);
+    forever.get("/token").await.is(StatusCode::OK);
+    let all = ann.get(&ann.own("/tokens?limit=200")).await;
+    assert_eq!(all.column("name").len(), 100);
 }

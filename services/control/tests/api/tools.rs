@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use millrace_control::{ApiOptions, Clock, Control, NothingLive, SignUpBy, router};
+use millrace_control::{ApiOptions, Clock, Control, Live, NothingLive, SignUpBy, router};
 use millrace_layers::Store;
 use millrace_storage::Database;
 use serde_json::{Value, json};
@@ -136,6 +136,11 @@ impl Region {
         let control = Control::open(database.clone(), Arc::new(clock.clone()), sign_up_by).await.unwrap();
         let router = router(control.clone(), Arc::new(NothingLive), options);
         Self { control, store: Store::new(database), clock, router, is_unlimited: false }
+    }
+
+    /// The same region with a server that answers about clients and messages.
+    pub(crate) fn live(self, live: Arc<impl Live>) -> Self {
+        Self { router: router(self.control.clone(), live, ApiOptions::default()), ..self }
     }
 
     /// The same region without rate limits, for tests with more sign-ins than an address has in a minute.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use millrace_control::{
-    AccessQuestion, ClientDetails, Clients, DeliveryLatency, Live, LiveAnswer, LiveBroker, LiveError,
-    Metrics, Page, PageRequest, PubackLatency, PublishRequest, Published, Retained, RetainedMessage,
-    SessionDetails, SessionInfo, StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
+    AccessQuestion, ClientDetails, Clients, Latency, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
+    PageRequest, PublishRequest, Published, Retained, RetainedMessage, SessionDetails, SessionInfo,
+    StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
 };
 use millrace_layers::metering::{self, Point, Resolution};
 use millrace_layers::{Store, limits::NAME_BYTES_MAX};
@@ -118,7 +118,7 @@ impl Live for Edge {
                     let mut sum = Point::default();
                     last.iter().for_each(|(_, point)| sum.add(point));
                     let live = metering::live(&tx, id, at_ms).await?;
-                    Ok((live, PubackLatency::of(&sum), DeliveryLatency::of(&sum)))
+                    Ok((live, Latency::of(&sum.latencies), Latency::of(&sum.deliveries)))
                 })
                 .await?;
             Ok(Metrics {

@@ -12,6 +12,7 @@ mod properties;
 mod publish;
 mod reach;
 mod retained;
+mod secret_key;
 mod sessions;
 mod tail;
 mod trace;
@@ -37,9 +38,8 @@ pub(crate) use mail::SmtpSettings;
 
 use crate::failure::Failure;
 use crate::http::SIGN_UP_PATH;
-use crate::limits::{SECRET_KEY_CHARS_MIN, whole_number};
+use crate::limits::whole_number;
 use crate::listeners::{Addresses, reachable};
-use crate::permissions;
 use crate::running::Running;
 use crate::values::{network, public_url};
 
@@ -82,17 +82,8 @@ pub(crate) struct ControlArgs {
     #[command(flatten)]
     pub(crate) reach: reach::ReachArgs,
 
-    /// File with a secret of at least 32 characters, kept apart from the store and its backups. The
-    /// server makes a key of the region with it. Without the file, a copy of the store cannot check
-    /// secrets that were hashed with that key, and cannot forge connect tokens. Set it before the
-    /// first start. If you set it later, the region stops for a moment (see
-    /// runbooks/rotate-keys.md), people sign in again, and API tokens and invitations must be made
-    /// again. The older key then stays readable in the store: a copy of the store can check device
-    /// secrets that were hashed with it until you rotate them, but cannot forge connect tokens with
-    /// it. Every process on the store needs the same file; without it a server does not start
-    /// [default: none].
-    #[arg(long, value_name = "FILE", value_parser = secret_key)]
-    secret_key_file: Option<SecretKey>,
+    #[command(flatten)]
+    secret_key: secret_key::SecretKeyArgs,
 
     #[command(flatten)]
     oidc: oidc::OidcArgs,
@@ -108,44 +99,12 @@ impl ControlArgs {
 
     /// Files of these settings that other users of this machine can read.
     pub(crate) fn exposed_files(&self) -> Option<&str> {
-        self.secret_key_file.as_ref()?.exposed.as_deref()
+        self.secret_key.exposed()
     }
 
     pub(crate) fn smtp(&self) -> Result<Option<SmtpSettings>, String> {
         self.smtp.settings(self.public_url.as_deref())
     }
-}
-
-/// The key that is derived from the operator's secret.
-#[derive(Clone)]
-pub(crate) struct SecretKey {
-    key: [u8; 32],
-    /// A warning, if users of this machine can read the secret although this process does not need that.
-    exposed: Option<String>,
-}
-
-impl std::fmt::Debug for SecretKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("(hidden)")
-    }
-}
-
-fn secret_key(path: &str) -> Result<SecretKey, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{path} cannot be read: {error}"))?;
-    let text = text.trim();
-    if text.chars().count() < SECRET_KEY_CHARS_MIN {
-        return Err(format!(
-            "{path} must have at least {SECRET_KEY_CHARS_MIN} characters, such as `openssl rand -base64 32` makes"
-        ));
-    }
-    let key = millrace_control::outside_secret(text);
-    let exposed = permissions::is_exposed(path).then(|| {
-        format!(
-            "secret_key_file {path} can be read by other users of this machine, who can then check the secrets of a copied store: \
-             chmod 600 {path}"
-        )
-    });
-    Ok(SecretKey { key, exposed })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -184,8 +143,8 @@ impl Plane {
             WhoSignsUp::Anybody => SignUpBy::Anybody,
             WhoSignsUp::Confirmed => SignUpBy::Confirmed,
         };
-        if let Some(SecretKey { key, .. }) = &args.secret_key_file {
-            keys::set_outside_secret(*key);
+        if let Some(key) = args.secret_key.key().map_err(Failure::Run)? {
+            keys::set_outside_secret(key);
         }
         if let Some(exposed) = args.exposed_files() {
             warn!("{exposed}");
@@ -365,25 +324,4 @@ fn local_door() -> Result<LocalDoor, Failure> {
         system.nodename().to_string_lossy().chars().filter(char::is_ascii_graphic).take(64).collect();
     let machine = Some(machine).filter(|name| !name.is_empty()).unwrap_or_else(|| "This machine".into());
     Ok(LocalDoor { token, machine })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_key_is_long_and_not_shown() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.display().to_string()
-        };
-        let long = "a secret of more than thirty-two characters";
-        let (one, same) = (file("one", long), file("same", &format!("{long}\n")));
-        assert_eq!(secret_key(&one).unwrap().key, secret_key(&same).unwrap().key);
-        assert_eq!(format!("{:?}", secret_key(&one).unwrap()), "(hidden)");
-        assert!(secret_key(&file("short", "short")).unwrap_err().contains("at least 32"));
-        assert!(secret_key("/nowhere/key").unwrap_err().contains("cannot be read"));
-    }
 }

@@ -12,10 +12,11 @@ use axum::response::Response;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::changes::{Arriving, Changes};
 use super::connections::Closer;
 use crate::limits::{CHANGES_MAX, STREAM_STALL_MAX};
 
@@ -31,14 +32,15 @@ impl Drop for AbortOnDrop {
 #[derive(Clone)]
 struct Threads {
     handle: Handle,
-    /// Permits for changes, which are not bounded by connections because a change outlives its
-    /// connection.
-    changes: Arc<Semaphore>,
+    changes: Arc<Changes>,
 }
 
 pub(super) fn on(threads: &Handle, router: Router) -> Router {
-    let threads = Threads { handle: threads.clone(), changes: Arc::new(Semaphore::new(CHANGES_MAX)) };
-    router.layer(from_fn_with_state(threads, run))
+    with(threads, router, Changes::new(CHANGES_MAX))
+}
+
+fn with(threads: &Handle, router: Router, changes: Arc<Changes>) -> Router {
+    router.layer(from_fn_with_state(Threads { handle: threads.clone(), changes }, run))
 }
 
 async fn run(
@@ -54,9 +56,15 @@ async fn run(
     } else {
         // A change goes on when its client leaves. It may have several steps, and its audit entry
         // and its mails must not depend on whether somebody waits.
-        let Ok(place) = changes.try_acquire_owned() else { return millrace_control::unanswered().await };
+        let has_arrived = request.body().is_end_stream();
+        let Some(permit) = changes.take(closer.clone().filter(|_| !has_arrived)) else {
+            return millrace_control::unanswered().await;
+        };
+        let permit = Arc::new(permit);
+        let change = Arc::clone(&permit);
+        let request = request.map(|body| Body::new(Arriving { body, change }));
         let asked = threads.spawn(async move {
-            let _until_it_ends = place;
+            let _until_it_ends = permit;
             next.run(request).await
         });
         asked.await
@@ -102,12 +110,15 @@ fn streamed(threads: &Handle, response: Response, stall_max: Duration, closer: O
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::net::SocketAddr;
+
     use axum::body::to_bytes;
     use axum::http::{Method, StatusCode};
-    use axum::routing::{any, get};
+    use axum::routing::{any, get, post};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
-    use tokio::sync::Notify;
+    use tokio::sync::{Notify, Semaphore};
     use tower::ServiceExt as _;
     use tower_service::Service as _;
 
@@ -158,6 +169,72 @@ mod tests {
         };
         timeout(Duration::from_secs(10), closed).await.expect("the connection is closed");
         server.abort();
+    }
+
+    /// A server with `changes`. Its handler reads the body `wait`, adds a permit to `begun`, and waits for one of `ends`.
+    async fn server(changes: &Arc<Changes>, begun: Arc<Semaphore>, ends: Arc<Semaphore>) -> SocketAddr {
+        let handler = async move |body: Bytes| {
+            if body == "wait" {
+                begun.add_permits(1);
+                ends.acquire().await.unwrap().forget();
+            }
+        };
+        let app = with(&Handle::current(), Router::new().route("/", post(handler)), Arc::clone(changes));
+        let limits =
+            ConnectionLimits { all: 20, per_address: 20, proxies: Vec::new(), head: Duration::from_secs(60) };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(Connections::new(limits).serve(listener, app));
+        address
+    }
+
+    /// Sends a change whose head announces 4 bytes.
+    async fn send(address: SocketAddr, body: &str) -> TcpStream {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n{body}");
+        client.write_all(request.as_bytes()).await.unwrap();
+        client
+    }
+
+    async fn status(client: &mut TcpStream) -> String {
+        let mut head = [0; 12];
+        let read = timeout(Duration::from_secs(10), client.read_exact(&mut head)).await.expect("an answer");
+        read.map_or_else(|_| "closed".into(), |_| String::from_utf8_lossy(&head[9..]).into_owned())
+    }
+
+    #[tokio::test]
+    async fn requests_that_strangers_do_not_finish_keep_no_change_out() {
+        let (changes, none) = (Changes::new(2), || Arc::new(Semaphore::new(0)));
+        let address = server(&changes, none(), none()).await;
+        let mut unfinished = VecDeque::new();
+        for _ in 0..4 {
+            while unfinished.len() < 2 {
+                unfinished.push_back(send(address, "ab").await);
+            }
+            let wait = async {
+                while changes.arriving() < 2 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            timeout(Duration::from_secs(10), wait).await.expect("both permits are taken");
+            assert_eq!(status(&mut send(address, "abcd").await).await, "200");
+            let mut oldest = unfinished.pop_front().unwrap();
+            assert_eq!(status(&mut oldest).await, "closed", "the oldest one gives way");
+        }
+    }
+
+    #[tokio::test]
+    async fn changes_whose_body_has_arrived_do_not_give_way() {
+        let (begun, ends) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let address = server(&Changes::new(2), Arc::clone(&begun), Arc::clone(&ends)).await;
+        let mut running = [send(address, "wait").await, send(address, "wait").await];
+        begun.acquire_many(2).await.unwrap().forget();
+        assert_eq!(status(&mut send(address, "abcd").await).await, "503");
+        ends.add_permits(2);
+        for client in &mut running {
+            assert_eq!(status(client).await, "200");
+        }
+        assert_eq!(status(&mut send(address, "abcd").await).await, "200");
     }
 
     #[tokio::test]

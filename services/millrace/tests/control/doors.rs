@@ -17,7 +17,7 @@ fn managed(server: &Server, owner: &Browser, organisation: &str) -> String {
 }
 
 #[test]
-fn a_tail_ends_with_the_token_that_opened_it_and_with_its_broker() {
+fn a_tail_ends_with_the_token_or_membership_that_opened_it_and_with_its_broker() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
     let (owner, organisation) = server.machine_owner();
@@ -31,6 +31,20 @@ fn a_tail_ends_with_the_token_that_opened_it_and_with_its_broker() {
     let gone = server.ask(&owner, "DELETE", &format!("{organisation}/tokens/{id}"), &Value::Null);
     assert_eq!(gone.status, 204, "{}", gone.body);
     assert_eq!(of_token.next("end")["reason"], "this API token is unknown, deleted or expired");
+
+    let invitation = json!({ "email": "bob@example.org", "role": "viewer" });
+    let invited = server.ask(&owner, "POST", &format!("{organisation}/invitations"), &invitation);
+    assert_eq!(invited.status, 201, "{}", invited.body);
+    let account = json!({
+        "email": "bob@example.org", "password": "a sentence of Bob alone", "name": "Bob",
+        "token": invited.body["token"],
+    });
+    let (bob, me) = server.sign("/sign-up", &account);
+    let mut of_member = Events::open(&server, &bob, &tail);
+    let member = format!("{organisation}/members/{}", me["user"]["id"].as_str().unwrap());
+    let gone = server.ask(&owner, "DELETE", &member, &Value::Null);
+    assert_eq!(gone.status, 204, "{}", gone.body);
+    assert!(of_member.next("end")["reason"].is_string());
 
     let mut of_broker = Events::open(&server, &owner, &tail);
     assert_eq!(server.ask(&owner, "DELETE", &broker, &Value::Null).status, 204);

@@ -1,0 +1,151 @@
+//! Limits the bytes of answers that a server holds for clients that have not read them.
+//!
+//! An answer is made whole, and stays in memory until its client has read it. Without a limit, a caller with many
+//! connections that reads none of its answers would take any amount of memory.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use uuid::Uuid;
+
+use super::problem::Problem;
+use crate::domain::Caller;
+use crate::limits::{
+    ANSWER_BYTES_COUNTED, ANSWER_BYTES_EACH_MAX, ANSWER_BYTES_MAX, ANSWER_BYTES_WRITTEN, SHARE_LEFT_TO_OTHERS,
+};
+
+#[derive(Clone, Default)]
+pub(crate) struct Answers(Arc<Mutex<Held>>);
+
+#[derive(Default)]
+struct Held {
+    all: usize,
+    by_account: HashMap<Uuid, usize>,
+}
+
+struct Share {
+    answers: Answers,
+    account: Uuid,
+    bytes: usize,
+}
+
+impl Answers {
+    /// Counts a long answer until its client has read it; `None`: too much of the account waits already.
+    fn take(&self, account: Uuid, bytes: usize) -> Option<Share> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = ANSWER_BYTES_MAX.saturating_sub(held.all);
+        let own = held.by_account.get(&account).copied().unwrap_or_default();
+        // The more is held, the less one account may have, so that a few accounts never take all.
+        let most = ANSWER_BYTES_EACH_MAX.min(free / SHARE_LEFT_TO_OTHERS);
+        if bytes > free || own > 0 && own + bytes > most {
+            return None;
+        }
+        held.all += bytes;
+        held.by_account.insert(account, own + bytes);
+        drop(held);
+        Some(Share { answers: self.clone(), account, bytes })
+    }
+
+    /// Replaces an answer by a problem if its caller has to read others first.
+    pub(super) async fn hold(&self, caller: Option<&Caller>, response: Response) -> Response {
+        let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+        let (Some(caller), Some(bytes)) = (caller, bytes.filter(|bytes| *bytes > ANSWER_BYTES_COUNTED))
+        else {
+            return response;
+        };
+        let Some(share) = self.take(caller.account(), bytes) else {
+            let detail = "earlier answers to you wait until you read them: read them, and then ask again";
+            return Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).into_response();
+        };
+        let (mut head, body) = response.into_parts();
+        let Ok(whole) = to_bytes(body, bytes).await else { return Problem::given_up().into_response() };
+        head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+        // Copies of small parts, so that the answer is freed when the connection has taken the last one: a part that is not a
+        // copy would keep the whole answer.
+        let parts = stream::unfold((whole, share), async |(mut left, share)| {
+            let length = left.len().min(ANSWER_BYTES_WRITTEN);
+            let part = Bytes::copy_from_slice(&left.split_to(length));
+            (length > 0).then(|| (Ok::<_, Infallible>(part), (left, share)))
+        });
+        Response::from_parts(head, Body::from_stream(parts))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.answers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.all -= self.bytes;
+        let own = held.by_account.entry(self.account).or_default();
+        *own -= self.bytes;
+        if *own == 0 {
+            held.by_account.remove(&self.account);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Who;
+
+    fn caller(id: u128) -> Caller {
+        let who = Who::Person { user: Uuid::from_u128(id), email: String::new(), sign_in: [0; 32] };
+        Caller { who, address: None, agent: None }
+    }
+
+    fn long(bytes: usize) -> Response {
+        Response::new(Body::from(vec![b'x'; bytes]))
+    }
+
+    #[tokio::test]
+    async fn a_caller_who_does_not_read_gets_no_more_until_an_answer_is_read() {
+        const BYTES: usize = ANSWER_BYTES_EACH_MAX / 4;
+        let answers = Answers::default();
+        let ask = async |id: u128| answers.hold(Some(&caller(id)), long(BYTES)).await;
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(ask(1).await);
+        }
+        assert!(held.iter().all(|answer| answer.status() == StatusCode::OK));
+        assert_eq!(ask(1).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(ask(2).await.status(), StatusCode::OK);
+        let short = answers.hold(Some(&caller(1)), long(ANSWER_BYTES_COUNTED)).await;
+        assert_eq!(short.status(), StatusCode::OK, "a short answer is not counted");
+        let read = to_bytes(held.pop().unwrap().into_body(), usize::MAX).await.unwrap();
+        assert_eq!(read.len(), BYTES);
+        assert_eq!(ask(1).await.status(), StatusCode::OK);
+        drop(held);
+        let left = answers.0.lock().unwrap();
+        assert_eq!((left.all, left.by_account.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_few_callers_who_do_not_read_leave_room_for_others() {
+        let (answers, mut held) = (Answers::default(), Vec::new());
+        for id in 0..16 {
+            loop {
+                let answer = answers.hold(Some(&caller(id)), long(1 << 20)).await;
+                if answer.status() != StatusCode::OK {
+                    break;
+                }
+                held.push(answer);
+            }
+        }
+        let all = answers.0.lock().unwrap().all;
+        assert!(all <= ANSWER_BYTES_MAX, "{all}");
+        assert_eq!(answers.hold(Some(&caller(100)), long(1 << 20)).await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn the_parts_of_an_answer_are_the_answer() {
+        let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        let answer = Answers::default().hold(Some(&caller(1)), Response::new(Body::from(text.clone()))).await;
+        assert_eq!(answer.headers()[header::CONTENT_LENGTH], text.len().to_string());
+        assert_eq!(to_bytes(answer.into_body(), usize::MAX).await.unwrap(), text);
+    }
+}
