@@ -256,8 +256,8 @@ fn sessions_dropped(ring: &Ring<'_>) -> Outcome<()> {
     });
     let worst_ms = waits_ms.iter().copied().fold(0.0, f64::max);
     ring.note(format!("{} sessions dropped, {} SUBACKs", dropped.into_inner(), waits_ms.len()));
-    ring.at_most("wait for a SUBACK of another broker", worst_ms, 1_000.0, "ms");
-    ring.at_most("SUBSCRIBEs of another broker without an answer", unanswered as f64, 0.0, "");
+    ring.at_most("SUBACK of another broker waits", worst_ms, 1_000.0, "ms");
+    ring.at_most("SUBSCRIBEs of another broker without an answer", unanswered as f64, 0.0, "packets");
     Ok(())
 }
 
