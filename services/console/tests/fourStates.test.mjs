@@ -183,3 +183,23 @@ test('another broker that is opened while the server is away: the page says so, 
   await context.close()
   assert.deepEqual(complaints, [])
 })
+
+test('a drawer for something new opens while the list behind it has no answer', async () => {
+  const gate = await Gate.before(world.server.url)
+  const { tab, context, complaints } = await harness.visitor(world.api, { url: gate.url })
+  const isList = (pathname) => /\/(credentials|bans|claim-tokens)$/.test(pathname)
+  for (const [address, drawer, button] of [
+    ['access', 'Create credential', 'Create credential'],
+    ['access?tab=bans', 'Add ban', 'Add ban'],
+    ['access', 'Create claim token', 'Create claim token'],
+  ]) {
+    gate.hold(isList)
+    await tab.goto(`${gate.url}/b/${world.tenant}/${address}`)
+    await tab.getByRole('button', { name: button, exact: true }).click()
+    await tab.getByRole('dialog', { name: drawer }).getByRole('textbox').first().waitFor()
+    gate.pass()
+  }
+  gate.close()
+  await context.close()
+  assert.deepEqual(complaints, [])
+})

@@ -85,6 +85,9 @@ export function ClaimTokens() {
       Create claim token
     </Button>
   )
+  const row = query.data?.items.find(({ id }) => id === claim)
+  const isNew = claim === NEW && canWrite
+  const isOne = claim !== undefined && claim !== NEW
   return (
     <Panel
       isFlush
@@ -93,60 +96,60 @@ export function ClaimTokens() {
       actions={add}
     >
       <Loaded query={query} height={160}>
-        {({ items }) => {
-          const row = items.find(({ id }) => id === claim)
-          const isNew = claim === NEW && canWrite
-          return (
-            <>
-              {items.length === 0 ? (
-                <Empty title="No claim token yet">
-                  Put a claim token into the image of your devices. Each device then makes its own credential
-                  at its first start.
-                </Empty>
-              ) : (
-                <Rows
-                  label="Claim tokens"
-                  rows={items}
-                  columns={columns}
-                  idOf={({ id }) => id}
-                  onOpen={({ id }) => set(id)}
-                />
-              )}
-              <Drawer
-                opened={made !== null || isNew || (claim !== undefined && claim !== NEW)}
-                onClose={close}
-                title={made?.name ?? row?.name ?? (isNew ? 'Create claim token' : 'Claim token')}
-                size={560}
-                // The claim token cannot be shown again.
-                closeOnClickOutside={made === null}
-                closeOnEscape={made === null}
-              >
-                {made && <Shown made={made} onClose={close} />}
-                {!made && isNew && (
-                  <Create
-                    onMade={(token) => {
-                      setMade(token)
-                      void again()
-                    }}
-                  />
-                )}
-                {!made && row && (
-                  <Details
-                    row={row}
-                    onDeleted={() => {
-                      void again()
-                      close()
-                    }}
-                  />
-                )}
-                {!made && claim !== undefined && claim !== NEW && !row && (
-                  <Empty title="There is no such claim token">It was deleted meanwhile.</Empty>
-                )}
-              </Drawer>
-            </>
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty title="No claim token yet">
+              Put a claim token into the image of your devices. Each device then makes its own credential at
+              its first start.
+            </Empty>
+          ) : (
+            <Rows
+              label="Claim tokens"
+              rows={items}
+              columns={columns}
+              idOf={({ id }) => id}
+              onOpen={({ id }) => set(id)}
+            />
           )
-        }}
+        }
       </Loaded>
+      {/* A new one can be created before the list has loaded. */}
+      <Drawer
+        opened={made !== null || isNew || isOne}
+        onClose={close}
+        title={made?.name ?? row?.name ?? (isNew ? 'Create claim token' : 'Claim token')}
+        size={560}
+        // The claim token cannot be shown again.
+        closeOnClickOutside={made === null}
+        closeOnEscape={made === null}
+      >
+        {made && <Shown made={made} onClose={close} />}
+        {!made && isNew && (
+          <Create
+            onMade={(token) => {
+              setMade(token)
+              void again()
+            }}
+          />
+        )}
+        {!made && isOne && (
+          <Loaded query={query}>
+            {() =>
+              row ? (
+                <Details
+                  row={row}
+                  onDeleted={() => {
+                    void again()
+                    close()
+                  }}
+                />
+              ) : (
+                <Empty title="There is no such claim token">It was deleted meanwhile.</Empty>
+              )
+            }
+          </Loaded>
+        )}
+      </Drawer>
     </Panel>
   )
 }
