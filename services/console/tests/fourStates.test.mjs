@@ -1,4 +1,4 @@
-// Each page while its data loads, after its requests ended without an answer, while the server is away, and without anything to show.
+// Each page while its data loads, after its requests ended without an answer, while no server answers, and without anything to show.
 // The server and its answers are real: a gate on loopback only holds connections back or closes them (gate.mjs).
 //
 //   PICTURES=folder draws each state; READERS=1440-light,390-dark chooses sizes and themes; PAGES=webhook,usage looks at these alone.

@@ -1,5 +1,5 @@
 // A TCP proxy on loopback between the browser and the server. It changes no byte: it passes connections on, holds their answers back,
-// or closes them, as a network or a dying server does.
+// or closes them, as a network or a server that ends does.
 
 import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
@@ -94,7 +94,7 @@ export class Gate {
       if (waiting) waiting.push(data)
       else browser.write(data)
     })
-    // What follows an error is a close.
+    // A close follows an error.
     for (const socket of [browser, server]) socket.on('error', () => {})
     server.on('close', () => {
       isOver = true

@@ -1,4 +1,4 @@
-// What the tests of pages share: readers, and the look at every page as one of them meets it.
+// Shared by the tests of pages: readers, and the look at every page as one of them meets it.
 
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'

@@ -1,4 +1,4 @@
-// What the tests of snippets share. Each snippet of the page "Connect" is copied from the page and run as the page says. A snippet
+// Shared by the tests of snippets. Each snippet of the page "Connect" is copied from the page and run as the page says. A snippet
 // passes when its client receives the message that it published.
 //
 // SNIPPETS_TARGET is a folder for builds that the next run uses again.
@@ -22,7 +22,7 @@ export const BUILD_MS_MAX = 900_000
 let server
 let harness
 export let folder
-/** The page of a broker that lets in everybody, and that of a broker that asks for the credential that the page made. */
+/** The page of a broker that admits everybody, and that of a broker that asks for the credential that the page made. */
 let pages
 
 before(async () => {
@@ -131,7 +131,7 @@ async function inFolder(work) {
   }
 }
 
-/** Each snippet without a credential, for a broker that lets in everybody, and with one. */
+/** Each snippet without a credential, for a broker that admits everybody, and with one. */
 export const both = (language, run) => async (t) => {
   for (const tab of pages) await inFolder(async () => run(t, await copied(tab, language)))
 }

@@ -1,4 +1,4 @@
-// Snippets that run without a compiler, copied from the page. Those of compiled languages are in snippetsBuilt.test.mjs.
+// Snippets that run without a compiler, copied from the page. Compiled languages are in snippetsBuilt.test.mjs.
 //
 // SNIPPETS_PYTHON is a Python that has paho-mqtt.
 

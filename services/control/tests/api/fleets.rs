@@ -161,7 +161,7 @@ async fn a_batch_with_a_fault_makes_nothing() {
         (json!({ "devices": many }), "devices"),
         (json!({ "devices": devices(&["a", ""]) }), "devices[1].user"),
         (json!({ "devices": devices(&["a", "b", "a"]) }), "devices[2].user"),
-        // The first one has Cyrillic letters.
+        // The first one is written with Cyrillic characters.
         (json!({ "devices": devices(&["сору-m1", "copy-m1"]) }), "devices[0].user"),
         (json!({ "devices": [{ "user": "a", "client_id": "" }] }), "devices[0].client_id"),
         (json!({ "devices": devices(&["a"]), "group": "none" }), "group"),

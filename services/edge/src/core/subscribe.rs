@@ -320,16 +320,9 @@ impl Core {
             .retain(|(id, _)| self.connection_of(*id).is_some_and(|connection| connection.session != NONE));
         for (id, task) in &mut changes {
             self.connections[id.slot as usize].changes_filters = false;
-            let Task::Subscribe(subscribe) = task else { continue };
-            let next = &mut subscribe.read.filters[subscribe.done..subscribe.until];
-            let protocol = &self.connections[id.slot as usize].protocol;
-            next.iter_mut().for_each(|(text, options)| *options = protocol.options_of(text, *options));
-            let who = &self.connections[id.slot as usize].who;
-            self.work.spend(next.iter().map(|(text, _)| rules_work(who, text)).sum());
-            let may = |(text, options): &(Box<str>, SubscribeOptions)| {
-                self.may_subscribe(id.slot, text, options.qos)
-            };
-            subscribe.checked = next.iter().map(may).collect();
+            if let Task::Subscribe(subscribe) = task {
+                self.check_next(id.slot, subscribe);
+            }
         }
         self.counters().filter_edits.add(1);
         let limits = &self.process.limits;
@@ -376,6 +369,16 @@ impl Core {
             }
         }
         unfinished
+    }
+
+    fn check_next(&mut self, slot: u32, subscribe: &mut SubscribeInProgress) {
+        let next = &mut subscribe.read.filters[subscribe.done..subscribe.until];
+        let connection = &self.connections[slot as usize];
+        next.iter_mut().for_each(|(text, options)| *options = connection.protocol.options_of(text, *options));
+        self.work.spend(next.iter().map(|(text, _)| rules_work(&connection.who, text)).sum());
+        let may =
+            |(text, options): &(Box<str>, SubscribeOptions)| self.may_subscribe(slot, text, options.qos);
+        subscribe.checked = next.iter().map(may).collect();
     }
 
     /// Some filters of a SUBSCRIBE were carried out; gives it back when there are more.

@@ -233,6 +233,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "nothing announces that the inner program has ended")]
     fn a_command_that_does_not_end_is_ended_with_what_it_has_started() {
         let folder = tempfile::tempdir().unwrap();
         let alive = folder.path().join("alive");
