@@ -136,11 +136,11 @@ test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a 
 simulate: ## Run the layers in FoundationDB's simulator, 20 seeds (SEEDS=, SEED= for one, PLANT=index for a fault to find)
 	SEEDS="$(or $(SEEDS),20)" SEED="$(SEED)" PLANT="$(PLANT)" storage/simulation/run.sh
 
-# The runs of two kinds: one process, and several pods.
+# Runs of all kinds, and the faults that are planted in the writer, each of which must be found.
 .PHONY: simulate-writer
 simulate-writer: ## Run the real writer in a simulation (SEEDS=20 of each kind from FIRST=1 on, or HOURS=100 simulated)
 	SIMULATION_FIRST="$(FIRST)" SIMULATION_SEEDS="$(or $(SEEDS),20)" SIMULATION_HOURS="$(HOURS)" RUST_TEST_THREADS=$$(nproc) \
-		cargo test --profile quick --package millrace-edge --lib -- simulation::tests::promises --nocapture
+		cargo test --profile quick --package millrace-edge --lib -- simulation::tests --include-ignored --nocapture
 
 lint: ## Check format, lints, prose, documentation, dependencies and citations
 	cargo fmt --all --check

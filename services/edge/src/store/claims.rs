@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use millrace_layers::streams::{self, Claimed, ReadLimit};
 use millrace_layers::{LayerError, Position};
+use millrace_storage::TransactionOption;
 
 use super::plant::{Plant, is_planted};
 use super::writer::Writer;
@@ -57,6 +58,14 @@ impl Claims {
     pub(super) fn all_grew(&mut self) {
         self.behind.extend(self.groups.keys());
         self.groups.values_mut().for_each(|group| group.is_full = false);
+    }
+
+    /// Whether the writer still settles or gives back a message that the store has as claimed by this pod.
+    #[cfg(test)]
+    pub(super) fn knows(&self, key: StreamKey, place: Position) -> bool {
+        self.groups.get(&key).is_some_and(|group| {
+            group.gives_back || group.outstanding.contains(&place) || group.acknowledged.contains(&place)
+        })
     }
 
     /// Members of the group have room again.
@@ -225,7 +234,10 @@ impl Writer<'_> {
     /// Frees some of the claims of a dead or ending pod; returns true if there may be more.
     pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> Result<bool, LayerError> {
         let shared = self.shared;
-        let freed = shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);
+        let freed = shared.layers.run(async |tx| {
+            tx.set_option(TransactionOption::Cleanup);
+            streams::free_all(&tx, pod, FREED).await
+        });
         let freed = self.wait(freed).inspect_err(|error| {
             tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone");
         });

@@ -330,6 +330,8 @@ fn abandon(
     // Nobody else ends the sessions of this pod's earlier run, so it is retried after any number of conflicts.
     let conflicts_max = conflicts_max(owned.len(), if is_own { u32::MAX } else { CONFLICTS });
     let (applied, stamp) = writer.transact(&[], conflicts_max, &async |applier| {
+        // A full disk would otherwise keep the sessions from their wills and their expiry until their clients return.
+        applier.tx.set_option(TransactionOption::Cleanup);
         let now_ms = applier.shared.clock.unix_now_ms();
         if let Some(dead) = dead {
             is_alive.set(!pods::is_unchanged(applier.tx, dead).await?);

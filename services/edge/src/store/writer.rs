@@ -49,15 +49,24 @@ const LOOK_AROUND_NOTIFIED_MS: u64 = 30_000;
 /// Interval in which remains of dead pods are looked for.
 const TIDY_EVERY_MS: u64 = 60_000;
 const TICK: Duration = Duration::from_millis(500);
+const ABANDON_TRIES: usize = 3;
 
-/// Ends sessions that an earlier process left open, before clients connect.
+/// Ends sessions that an earlier process left open, before clients connect. Nobody does it later, so an error that does
+/// not pass by waiting, as of a single read, is not believed at once.
 pub(super) fn abandon(shared: &Shared) -> Result<(), LayerError> {
     let mut writer = Writer::new(shared);
-    sweep::abandoned(&mut writer, &shared.owner)?;
-    if shared.is_shared {
-        while writer.free_some_claims(&shared.owner)? {}
+    let mut abandon = || {
+        sweep::abandoned(&mut writer, &shared.owner)?;
+        while shared.is_shared && writer.free_some_claims(&shared.owner)? {}
+        Ok(())
+    };
+    for _ in 1..ABANDON_TRIES {
+        match abandon() {
+            Err(error) if !may_pass(&error) => {}
+            ended => return ended,
+        }
     }
-    Ok(())
+    abandon()
 }
 
 pub(super) fn run(shared: &Shared) {

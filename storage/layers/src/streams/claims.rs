@@ -130,6 +130,16 @@ pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> LayerResult
     Ok(streams)
 }
 
+/// The messages of a stream that a pod has claimed, and that no session has.
+pub async fn claimed_by(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    pod: &[u8],
+) -> LayerResult<Vec<Position>> {
+    own(tx, broker, stream, pod).await
+}
+
 /// Whether a pod has claims; the answer still holds at the commit.
 pub async fn has_any(tx: &Transaction, pod: &[u8]) -> LayerResult<bool> {
     let page = tx.range(keys::claims_of(pod).children(), RangeOptions::first(1)).await?;

@@ -43,7 +43,7 @@ impl Faults {
                 let pod = world.random(0..world.pods.len() as u64) as usize;
                 if world.pods[pod].is_up() {
                     self.counts.borrow_mut().kills += 1;
-                    world.pods[pod].kill(world);
+                    world.pods[pod].kill(world, world.one_in(2));
                 }
             }
             4 => self.full_until_us.set(now_us + world.random(1..5_000_000)),
@@ -58,6 +58,10 @@ impl Faults {
             _ => {}
         }
         now_us + world.random(1..2 * 1_000_000 * world.plan.fault_every_s)
+    }
+
+    pub(super) fn fill_disk(&self, world: &World, seconds: u64) {
+        self.full_until_us.set(world.micros() + 1_000_000 * seconds);
     }
 
     pub(super) fn end(&self, world: &World) {

@@ -2,15 +2,34 @@
 
 use std::sync::Arc;
 
-use millrace_layers::Position;
+use millrace_layers::{Position, streams};
 use millrace_mqtt::topic::Filter;
 use millrace_session::Message;
+use millrace_storage::block_on;
 
+use super::BROKER;
 use super::core::{Core, Turn};
+use super::world::World;
 use crate::elsewhere::is_here;
 use crate::jobs::{Job, SharedMessages, Write};
 use crate::routes::Routes;
+use crate::store::Shared;
+use crate::store::writer::Writer;
 use crate::streams::StoredGroup;
+
+/// A claimed message is with a member of the pod, or on its way back: no other pod can take it before this one ends.
+pub(super) fn check_claims(world: &World, shared: &Shared, writer: &Writer<'_>) {
+    let Some(broker) = shared.brokers.get(BROKER) else { return };
+    let Some(group) = broker.streams.group_of("group", "t/#") else { return };
+    let key = (broker.id, group.stream);
+    let claimed =
+        world.store().run(|tx, _| async move { streams::claimed_by(&tx, key.0, key.1, &shared.owner).await });
+    let forgotten = block_on(claimed).unwrap().into_iter().find(|place| !writer.claims.knows(key, *place));
+    if let Some(place) = forgotten {
+        let pod = String::from_utf8_lossy(&shared.owner);
+        world.model.borrow().violated(&format!("P1: {pod} has claimed {place:?} and forgotten it"));
+    }
+}
 
 impl Core {
     pub(super) fn join(&mut self, turn: &Turn<'_>, filter: &str) {

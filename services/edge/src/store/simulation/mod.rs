@@ -33,6 +33,8 @@ use super::plant::{self, Plant};
 const BROKER: &str = "default";
 /// After the last fault, everything must be done within this time, s.
 const CALM_S: u64 = 300;
+/// How long the disk is full at the end of the faults, s.
+const LAST_FULL_S: u64 = 2;
 /// Time after which nothing is due any more, s: longer than any session, delay and sweep of these runs.
 const EXPIRY_S: u64 = 600;
 
@@ -106,6 +108,20 @@ impl Plan {
         }
     }
 
+    /// A short run that ends with the death of a pod, some of whose clients never return.
+    fn last_death(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x27d4_eb2f);
+        Self {
+            publishers: 3,
+            subscribers: 2,
+            members: 0,
+            seconds: 15,
+            pace_ms: random.u64(50..500),
+            fault_every_s: 60,
+            ..Self::pods(seed)
+        }
+    }
+
     /// Few members of the shared subscription, which come and go all the time, so that mostly nobody is there to take
     /// what a member leaves.
     fn members(seed: u64) -> Self {
@@ -153,6 +169,7 @@ fn run(plan: Plan, planted: Option<Plant>) -> Outcome {
         let seconds = plan.seconds;
         let world = World::begin(plan);
         world.pass_s(seconds);
+        some_never_return(&world);
         world.faults.end(&world);
         finish(&world);
         let outcome = outcome(&world);
@@ -173,6 +190,25 @@ fn outcome(world: &World) -> Outcome {
         wills: model.fired(),
         faults: *world.faults.counts.borrow(),
     }
+}
+
+/// The last fault: a pod dies, or a full disk refuses everything. Meanwhile clients are gone for ever, so only the server
+/// can end their sessions and publish their wills.
+fn some_never_return(world: &Rc<World>) {
+    let up: Vec<usize> = (0..world.pods.len()).filter(|pod| world.pods[*pod].is_up()).collect();
+    if up.is_empty() {
+        return;
+    }
+    let pod = *world.pick(&up);
+    for client in &world.clients {
+        client.borrow_mut().never_returns(world, pod);
+    }
+    if world.plan.is_shared {
+        world.pods[pod].kill(world, true);
+    } else {
+        world.faults.fill_disk(world, LAST_FULL_S);
+    }
+    world.pass_s(LAST_FULL_S);
 }
 
 /// Nothing goes wrong any more: all clients get what they should have, and end their sessions.

@@ -97,6 +97,10 @@ impl Network {
         connection.down.pop_front_if(|(at_us, _)| *at_us <= now_us).map(|(_, packet)| packet)
     }
 
+    pub(super) fn is_on(&self, number: u32, pod: usize) -> bool {
+        self.connections.get(&number).is_some_and(|connection| connection.pod == pod)
+    }
+
     pub(super) fn next_down_us(&self, number: u32) -> Option<u64> {
         self.connections.get(&number)?.down.front().map(|(at_us, _)| *at_us)
     }

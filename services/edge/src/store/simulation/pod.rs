@@ -11,6 +11,7 @@ use millrace_storage::block_on;
 use super::BROKER;
 use super::core::Core;
 use super::engine::SimulatedEngine;
+use super::groups;
 use super::model::TOPICS;
 use super::world::{Actor, World};
 use crate::broker::Broker;
@@ -104,11 +105,10 @@ impl Pod {
         }
     }
 
-    /// Ends everything of the pod, wherever it is.
-    pub(super) fn kill(&self, world: &World) {
+    /// Ends everything of the pod, wherever it is. A pod that is not replaced comes back with its name and recovers its own
+    /// sessions.
+    pub(super) fn kill(&self, world: &World, is_replaced: bool) {
         self.life.set(self.life.get() + 1);
-        // Otherwise it comes back with its name and recovers its own sessions.
-        let is_replaced = world.one_in(2);
         self.successors.set(self.successors.get() + u32::from(is_replaced));
         self.state.set(State::Down);
         // The lease thread of the next life must not renew the lease of this one.
@@ -153,6 +153,9 @@ impl Pod {
         let Some(mut writer) = self.writer.take() else { return u64::MAX };
         let ended = writer.step(self.shared().writes.take(Duration::ZERO)).is_break();
         let wait = writer.wait_for_jobs();
+        if world.plan.is_shared {
+            groups::check_claims(world, self.shared(), &writer);
+        }
         if ended {
             self.state.set(State::Ended);
             return u64::MAX;

@@ -93,11 +93,26 @@ impl Client {
         self.again_us = 0;
     }
 
+    /// A client of this pod is gone, if its session ends without it.
+    pub(in crate::store::simulation) fn never_returns(&mut self, world: &World, pod: usize) {
+        let Some(link) = self.link.as_ref().filter(|link| link.is_open && !link.leaves) else { return };
+        if self.expiry_s < 1_000 && world.network.borrow().is_on(link.number, pod) {
+            let noticed_us = world.random(0..1_000_000);
+            world.log(|| format!("{} is gone for ever", self.name));
+            world.cut(link.number, noticed_us);
+            self.is_gone(world);
+            self.is_over = true;
+        }
+    }
+
     pub(in crate::store::simulation) fn is_finished(&self) -> bool {
-        self.is_online() && self.outgoing.is_empty() && self.asked.is_empty()
+        self.is_over || self.is_online() && self.outgoing.is_empty() && self.asked.is_empty()
     }
 
     pub(in crate::store::simulation) fn check(&self, world: &World) {
+        if self.is_over {
+            return;
+        }
         world.model.borrow().has_all(&self.session, &self.name);
     }
 
@@ -108,6 +123,9 @@ impl Client {
 
     /// A session with a short expiry ends by that.
     pub(in crate::store::simulation) fn vanish(&mut self, world: &World) {
+        if self.is_over {
+            return;
+        }
         if self.expiry_s < 1_000 && world.one_in(2) {
             self.give_up(world);
             self.is_over = true;
