@@ -124,7 +124,7 @@ export function Loaded<T>({ query, height = LOADING_PX, children }: LoadedProps<
   const isBusy = isPending && reason instanceof Problem && reason.isBusy
   if (!isOffline && !isBusy && !isError) return <Loading height={height} />
   return (
-    // What stands below does not jump.
+    // Parts of the page below do not jump.
     <div style={{ minHeight: height }}>
       {isOffline ? (
         <Away />
