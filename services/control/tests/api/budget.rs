@@ -66,7 +66,8 @@ async fn each_expensive_request_waits_for_the_one_before_of_its_organisation() {
     });
     let all: Vec<_> = all.collect();
     sleep(Duration::from_millis(300)).await;
-    let answered: Vec<_> = all.iter().filter(|(_, asked)| asked.is_finished()).map(|(path, _)| path).collect();
+    let answered: Vec<_> =
+        all.iter().filter(|(_, asked)| asked.is_finished()).map(|(path, _)| path).collect();
     assert_eq!(answered, <[&String; 0]>::default());
 
     // Cheap requests and other organisations do not wait.
