@@ -140,14 +140,11 @@ mod tests {
     #[test]
     fn a_few_organisations_that_take_all_they_get_leave_streams_to_others() {
         let (streams, mut held) = (Streams::default(), Vec::new());
-        let mut counts = Vec::new();
-        for id in 1..=30 {
-            let before = held.len();
+        for id in 1..=8 {
             held.extend(std::iter::from_fn(|| streams.take(Uuid::from_u128(id), None).ok()));
-            counts.push(held.len() - before);
+            assert!(id > 1 || held.len() == STREAMS_EACH_MAX);
         }
-        assert_eq!(counts[0], STREAMS_EACH_MAX);
-        assert!(counts.iter().all(|count| *count >= 1), "{counts:?}");
-        assert!(held.len() <= STREAMS_MAX);
+        assert!(STREAMS_MAX - held.len() >= STREAMS_MAX / 5, "{}", held.len());
+        assert!(streams.take(Uuid::from_u128(9), None).is_ok());
     }
 }
