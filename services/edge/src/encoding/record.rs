@@ -29,8 +29,14 @@ const HEAD: usize = 14;
 const RETAIN: u8 = 4;
 const PUBLISHER: u8 = 8;
 
-pub(crate) fn encode(message: &Message, clock: &Clock) -> Vec<u8> {
-    encode_from(message, message.publisher(), clock)
+/// `is_shared`: other pods use the store, and one of the version before this one would take the publisher for properties.
+/// So the record does not name it.
+pub(crate) fn encode(message: &Message, is_shared: bool, clock: &Clock) -> Vec<u8> {
+    encode_from(message, named(message, is_shared), clock)
+}
+
+fn named(message: &Message, is_shared: bool) -> u64 {
+    if is_shared { 0 } else { message.publisher() }
 }
 
 fn encode_from(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
@@ -89,9 +95,9 @@ pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)
 }
 
 /// Encodes a will, whose expiry interval has not begun.
-pub(crate) fn encode_will(message: &Message) -> Vec<u8> {
+pub(crate) fn encode_will(message: &Message, is_shared: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    with_topic(message, message.publisher(), &Clock::at(0), &mut out);
+    with_topic(message, named(message, is_shared), &Clock::at(0), &mut out);
     out
 }
 
@@ -133,13 +139,13 @@ mod tests {
                 (QoS::ExactlyOnce, true, b"yy"),
             ] {
                 let message = Message::new("a/b".into(), qos, retain, properties, payload, 10);
-                let bytes = encode(&message, &clock);
+                let bytes = encode(&message, false, &clock);
                 assert_eq!(decode("a/b".into(), &bytes, &clock).as_ref(), Some(&message));
                 for cut in 0..HEAD {
                     assert_eq!(decode("a/b".into(), &bytes[..cut], &clock), None);
                 }
                 let named = message.published_by(publisher("me"));
-                let bytes = encode(&named, &clock);
+                let bytes = encode(&named, false, &clock);
                 let read = decode("a/b".into(), &bytes, &clock).unwrap();
                 assert_eq!((read.publisher(), &read), (publisher("me"), &named));
                 assert_eq!(decode("a/b".into(), &bytes[..HEAD + 7], &clock), None);
@@ -159,7 +165,7 @@ mod tests {
         assert_eq!(decode_entry(&bytes, &clock), Some((message, publisher("me"))));
         assert_eq!(decode_entry(&bytes[..20], &clock), None);
         let will = Message::new("w".into(), QoS::AtLeastOnce, false, properties, b"gone", 0);
-        let read = decode_will(&encode_will(&will.published_by(publisher("me")))).unwrap();
+        let read = decode_will(&encode_will(&will.published_by(publisher("me")), false)).unwrap();
         assert_eq!((read.expires_at(), read.payload()), (Some(60), &b"gone"[..]));
         assert_eq!(read.publisher(), publisher("me"));
         assert_eq!((publisher(""), publisher("a") == publisher("b")), (0xcbf2_9ce4_8422_2325, false));
@@ -172,7 +178,7 @@ mod tests {
         Property::MessageExpiryInterval(60).encode(&mut properties);
         let properties = Properties::from_validated(&properties);
         let message = Message::new("a".into(), QoS::AtMostOnce, true, properties, b"x", 5);
-        let bytes = encode(&message, &before);
+        let bytes = encode(&message, false, &before);
         for (later_ms, expired) in [(1_030_000, false), (1_100_000, true)] {
             let message = decode("a".into(), &bytes, &Clock::at(later_ms)).unwrap();
             assert_eq!(message.is_expired(1), expired, "{later_ms}");

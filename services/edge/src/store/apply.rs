@@ -309,7 +309,7 @@ impl Applier<'_> {
         let topic = topic.as_bytes();
         match message {
             Some(message) => {
-                let record = record::encode(message, &self.shared.clock).into();
+                let record = record::encode(message, self.shared.is_shared, &self.shared.clock).into();
                 retained::set(self.tx, broker.id, topic, &record).await
             }
             None => retained::clear(self.tx, broker.id, topic).await,

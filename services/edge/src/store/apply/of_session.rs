@@ -47,7 +47,10 @@ impl Applier<'_> {
             return Ok(Outcome::Elsewhere(owner));
         }
         let old = sessions::get(self.tx, id, Read::Serializable).await?;
-        let will_body = attach.will.as_ref().map(|(will, _)| Bytes::from(record::encode_will(will)));
+        let will_body = attach
+            .will
+            .as_ref()
+            .map(|(will, _)| Bytes::from(record::encode_will(will, self.shared.is_shared)));
         let will_bytes = will_body.as_ref().map_or(0, Bytes::len) as u64;
         if let Some(limit) = self.reaches(attach, id, old.as_ref(), will_bytes).await? {
             return Ok(Outcome::OverLimit(limit));
