@@ -39,7 +39,7 @@ plan() {
     local code=0
     tf plan -detailed-exitcode || code=$?
     [ "$code" = "$1" ] && return 0
-    grep -E '^  +[~+#-]|^Error' "$work/plan.log" | head -40
+    grep -E '^  +[~+#-]|^Error' "$work/plan.log" | sed -n 1,40p
     case $code in
     0 | 2) fail "$2" ;;
     *) fail "terraform plan ends with $code" ;;

@@ -3,7 +3,7 @@
 #
 #   terraform/checks/check.sh            all
 #   terraform/checks/check.sh NAME...    some of: format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy
-#                                        chartpolicy negative chart drain kubernetes apply
+#                                        chartpolicy negative chart drain kubernetes interrupted apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 # With pipefail a program ends with an error when `head` or `grep -q` has read enough: `sed -n 1,3p` and `grep >/dev/null` read all.
@@ -307,6 +307,11 @@ check_apply() {
     "$here/apply.sh" || fail "apply"
 }
 
+check_interrupted() {
+    has_terraform "an interrupted apply" || return 0
+    "$here/interrupted.sh" || fail "interrupted apply"
+}
+
 check_negative() { "$here/negative.sh" || fail "a mistake was not caught"; }
 
 check_contract() {
@@ -480,7 +485,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
+all=(format shell commands three packages release image costs boot units secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes interrupted apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 "$here/tools.sh" debian
 for name in "$@"; do
