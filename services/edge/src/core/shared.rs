@@ -65,8 +65,10 @@ impl Core {
         // Without persistent members its stream has ended; members that are online continue with it.
         let group = broker.streams.group_or_ended(stream);
         let found = group.and_then(|group| routes.online_group(&group)).and_then(|group| {
-            let picked = group.pick_online(is_here)?;
-            self.with_room(group, picked)
+            let picked = group.pick_online(|target| is_here(target) && self.may_be_there(target))?;
+            let other =
+                self.other_with_room(group, picked.target).filter(|_| picked.target.core == self.index);
+            Some(other.unwrap_or(picked))
         });
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
@@ -110,11 +112,16 @@ impl Core {
         if let Some(other) = self.other_with_room(group, picked.target) {
             return Some(other);
         }
-        let may_be_there = |target: Target| {
-            let local = self.sessions.get(target.slot as usize);
-            target.core != self.index || local.is_some_and(|local| local.generation == target.generation)
-        };
-        if may_be_there(picked.target) { Some(picked) } else { group.pick_if(may_be_there) }
+        if self.may_be_there(picked.target) {
+            return Some(picked);
+        }
+        group.pick_if(|target| self.may_be_there(target))
+    }
+
+    /// Not a session of this loop that has ended. Other loops know their own.
+    fn may_be_there(&self, target: Target) -> bool {
+        let local = self.sessions.get(target.slot as usize);
+        target.core != self.index || local.is_some_and(|local| local.generation == target.generation)
     }
 
     /// A neighbour with room, if the member is full.

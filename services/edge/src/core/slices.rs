@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Core;
 use super::connection::NONE;
 use super::timers::Due;
+use super::{Core, work};
 use crate::broker::Broker;
 use crate::clock::Millis;
 
@@ -69,6 +69,7 @@ impl Core {
 
     fn look_at(&mut self, sessions: impl IntoIterator<Item = u32>) {
         for session in sessions {
+            self.spend(work::SEEN);
             let persistent =
                 self.sessions.get_mut(session as usize).and_then(|local| local.persistent.as_deref_mut());
             if persistent.is_some_and(|persistent| persistent.follows() && persistent.grow()) {

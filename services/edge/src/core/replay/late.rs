@@ -61,11 +61,22 @@ impl Late {
 
 #[cfg(test)]
 mod tests {
-    use millrace_mqtt::QoS;
+    use std::sync::Arc;
+
+    use millrace_mqtt::{Properties, QoS};
+    use millrace_session::Message;
 
     use super::*;
     use crate::broker::Broker;
     use crate::jobs::replay::{Replay, RetainedPages};
+
+    /// A broker with a retained message, because look-ups of an empty one do not begin.
+    fn broker() -> Broker {
+        let broker = Broker::new(1, "b", 1);
+        let message = Message::new("t".into(), QoS::AtMostOnce, true, Properties::EMPTY, b"x", 0);
+        broker.retain(&Arc::new(message));
+        broker
+    }
 
     fn lookup(broker: &Broker, filter: &str) -> Lookup {
         let replay = Replay {
@@ -81,7 +92,7 @@ mod tests {
 
     #[test]
     fn filters_that_come_and_go_leave_no_lookups() {
-        let broker = Broker::new(1, "b", 1);
+        let broker = broker();
         let (mut late, mut last) = (Late::default(), Lookups::new());
         last.push_back(lookup(&broker, "of the place"));
         assert!(!late.push(&mut last, "stays".into(), lookup(&broker, "stays")));
@@ -100,7 +111,7 @@ mod tests {
 
     #[test]
     fn indexes_hold_after_others_have_ended() {
-        let broker = Broker::new(1, "b", 1);
+        let broker = broker();
         let (mut late, mut last) = (Late::default(), Lookups::new());
         let filters: Vec<String> = (0..100).map(|number| format!("f/{number}")).collect();
         for filter in &filters {
