@@ -21,7 +21,27 @@ fn operations(described: &Value) -> Vec<(String, &Value)> {
 async fn the_server_gives_its_description() {
     let region = Region::new().await;
     let answer = region.stranger().get("/openapi.json").await;
-    assert_eq!(answer.is(StatusCode::OK).body, serde_json::to_value(millrace_control::openapi()).unwrap());
+    let mut served = answer.is(StatusCode::OK).body.clone();
+    let mut described = serde_json::to_value(millrace_control::openapi()).unwrap();
+    without_ends(&mut served);
+    without_ends(&mut described);
+    assert_eq!(served, described);
+}
+
+/// Removes the examples of ends, which follow the server's clock.
+fn without_ends(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            match fields.get_mut("expires_at_ms") {
+                Some(Value::Object(schema)) => drop(schema.remove("example")),
+                Some(end) if end.is_number() => *end = Value::Null,
+                _ => {}
+            }
+            fields.values_mut().for_each(without_ends);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_ends),
+        _ => {}
+    }
 }
 
 #[test]

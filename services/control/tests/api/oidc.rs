@@ -516,11 +516,11 @@ async fn the_audit_log_of_a_person_names_them_and_their_browser_at_each_sign_in(
     let entries = log.is(StatusCode::OK).body["items"].as_array().unwrap();
     assert_eq!(entries.len(), 2, "{log:#?}");
     for entry in entries {
-        assert_eq!(
-            (&entry["actor"]["name"], &entry["actor"]["agent"]),
-            (&json!("ann@example.org"), &json!("a browser"))
-        );
-        assert_eq!(entry["target"], "ann@example.org");
+        assert_eq!(entry["actor"]["agent"], "a browser");
+        // The entry of the first sign-in has the address as the provider writes it.
+        for address in [&entry["actor"]["name"], &entry["target"]] {
+            assert!(address.as_str().unwrap().eq_ignore_ascii_case("ann@example.org"), "{entry:#?}");
+        }
     }
 }
 
