@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use millrace_access::bans::Bans;
+use millrace_mqtt::topic::levels;
 use millrace_router::{Edit, Router, Snapshot, TopicTree, TreeSnapshot};
 use millrace_session::{Budget, Message};
 
@@ -393,6 +394,5 @@ impl Broker {
 const NODE_BYTES: usize = 100;
 
 pub(crate) fn retained_size(message: &Message) -> u64 {
-    let levels = message.topic().bytes().filter(|byte| *byte == b'/').count() + 1;
-    (size_of::<Message>() + message.size() + levels * NODE_BYTES) as u64
+    (size_of::<Message>() + message.size() + levels(message.topic().as_bytes()) * NODE_BYTES) as u64
 }

@@ -67,6 +67,12 @@ impl<'a> Filter<'a> {
     }
 }
 
+/// Levels of a topic or filter (section 4.7).
+#[must_use]
+pub fn levels(text: &[u8]) -> usize {
+    1 + text.iter().filter(|byte| **byte == b'/').count()
+}
+
 /// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE (section 4.7), the bytes of a valid string. In 5.0 a
 /// shared subscription without share name or filter is a protocol error. 3.x has no shared
 /// subscriptions, so `$share/g` is a normal filter there.

@@ -1,17 +1,18 @@
 //! Whether any of many filters matches a topic, asked for many topics, with a bound on the work of all answers.
 
 use millrace_mqtt::QoS;
-use millrace_mqtt::topic::Filter;
+use millrace_mqtt::topic::{self, Filter};
 use millrace_router::{MatchLimits, Router, Subscription, Target};
+use millrace_session::Message;
 
 use super::work;
+use crate::store::WHOLE_BYTES_MAX;
 
 /// Levels of all filters together. With more of them no question is answered.
 const LEVELS_MAX: usize = 10_000;
 /// Nodes of the trie that all answers together may visit.
 const NODES_MAX: usize = 20_000;
 
-/// A subscription of nobody: only whether there is one counts.
 const ANY: Subscription = Subscription {
     target: Target { core: 0, slot: 0, generation: 0 },
     qos: QoS::AtMostOnce,
@@ -25,6 +26,7 @@ pub(super) struct FilterSet {
     router: Router,
     levels: usize,
     nodes: usize,
+    unknown_bytes: usize,
 }
 
 impl FilterSet {
@@ -32,14 +34,14 @@ impl FilterSet {
         let (router, mut levels) = (Router::new(), 0);
         router.edit(|edit| {
             for filter in filters.filter_map(Filter::parse) {
-                levels += work::levels(filter.filter.as_bytes());
+                levels += topic::levels(filter.filter.as_bytes());
                 if levels > LEVELS_MAX {
                     break;
                 }
                 edit.subscribe(filter, ANY);
             }
         });
-        Self { router, levels, nodes: 0 }
+        Self { router, levels, nodes: 0, unknown_bytes: 0 }
     }
 
     /// `None`: finding the answer is too much work.
@@ -60,7 +62,12 @@ impl FilterSet {
         }
     }
 
-    /// The work of the answers so far, and of making the set.
+    /// For a message without an answer: whether the session may still store it whole.
+    pub(super) fn may_store_whole(&mut self, message: &Message) -> bool {
+        self.unknown_bytes += message.size();
+        self.unknown_bytes <= WHOLE_BYTES_MAX / 2
+    }
+
     pub(super) fn work(&self) -> u64 {
         work::LEVEL * self.levels as u64 + work::NODE * self.nodes as u64
     }

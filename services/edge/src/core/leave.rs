@@ -14,7 +14,6 @@ use super::{Core, Ended, work};
 use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
 use crate::jobs::{Checkpoint, Detach, Purge, Write};
-use crate::store::WHOLE_BYTES_MAX;
 
 /// Acknowledgements after which a session's progress is stored.
 const ACKNOWLEDGED_MAX: u32 = 500;
@@ -184,15 +183,12 @@ impl Core {
 
 /// Marks the messages that no stream of the session has any more. Their rows in the store must have the whole message.
 /// So do the rows of messages whose streams take too long to find, as far as a session may store whole messages.
-/// Returns the work.
 fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) -> u64 {
     let mut streams = persistent.and_then(PersistentSession::streams_left);
-    let mut unknown_bytes = 0;
     let mut is_found = |message: &Message| match &mut streams {
-        Some(streams) => streams.matches(message.topic()).unwrap_or_else(|| {
-            unknown_bytes += message.size();
-            message.place().is_some() && unknown_bytes > WHOLE_BYTES_MAX / 2
-        }),
+        Some(streams) => streams
+            .matches(message.topic())
+            .unwrap_or_else(|| !streams.may_store_whole(message) && message.place().is_some()),
         None => persistent.is_some(),
     };
     for (_, in_flight) in in_flight {

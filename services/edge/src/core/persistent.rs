@@ -24,7 +24,6 @@ use super::filter_set::FilterSet;
 use super::limits;
 use super::unanswered::Unanswered;
 use crate::jobs::{PendingSubscribe, open_places};
-use crate::store::WHOLE_BYTES_MAX;
 
 /// Ranges of delivered messages before those that follow from the base are removed.
 const HAD_MIN: usize = 64;
@@ -334,13 +333,9 @@ impl PersistentSession {
         let mut known = FilterSet::new(self.filters().filter(|filter| ended.contains(filter)));
         let open = open.map(|entry| &entry.message).chain(self.held.iter().map(|held| &held.message));
         // When it takes too long to find out, as many messages are orphans as a session may store whole.
-        let mut unknown_bytes = 0;
         let is_orphan = |message: &&Arc<Message>| {
             self.orphans.contains_key(&Arc::as_ptr(message).addr())
-                || known.matches(message.topic()).unwrap_or_else(|| {
-                    unknown_bytes += message.size();
-                    unknown_bytes <= WHOLE_BYTES_MAX / 2
-                })
+                || known.matches(message.topic()).unwrap_or_else(|| known.may_store_whole(message))
         };
         let orphans = open.filter(is_orphan);
         self.orphans = orphans.map(|message| (Arc::as_ptr(message).addr(), message.clone())).collect();

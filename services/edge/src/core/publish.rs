@@ -263,7 +263,7 @@ impl Core {
         if topic.len() > usize::from(limits.topic_bytes_max) {
             return Some(("the topic is too long", true));
         }
-        let is_deep = topic.len() >= levels && topic.bytes().filter(|byte| *byte == b'/').count() >= levels;
+        let is_deep = topic.len() >= levels && topic::levels(topic.as_bytes()) > levels;
         is_deep.then_some(("the topic has too many levels", false))
     }
 

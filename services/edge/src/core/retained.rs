@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use millrace_mqtt::topic::levels;
 use millrace_session::Message;
 
 use super::{Core, work};
@@ -36,7 +37,7 @@ impl Core {
 
     /// Returns the receivers of the message, see [`Broker::retain`].
     pub(super) fn retain(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) -> Arc<Routes> {
-        self.spend(work::RETAINED_LEVEL * work::levels(message.topic().as_bytes()) as u64);
+        self.spend(work::RETAINED_LEVEL * levels(message.topic().as_bytes()) as u64);
         let subscriptions = broker.retain(message);
         self.routes.get_at(broker, message.topic(), &subscriptions)
     }

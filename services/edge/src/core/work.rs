@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use millrace_mqtt::topic::Filter;
+use millrace_mqtt::topic::{self, Filter};
 use millrace_router::Target;
 use millrace_session::Entry;
 
@@ -59,13 +59,14 @@ pub(super) const COMPARED_RULE_LEVELS: usize = 16;
 pub(super) const SYSTEM_CALL: u64 = 20;
 /// Writing to a socket. The kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
 pub(super) const SEND: u64 = 60;
-/// Setting or removing a level of a retained message's topic: a copy of the path in the tree.
+/// Setting or removing a level of a retained message's topic.
 pub(super) const RETAINED_LEVEL: u64 = 6;
 pub(super) const ACCEPT: u64 = 100;
 pub(super) const HANDSHAKE: u64 = 3_000;
 pub(super) const END: u64 = 100;
 /// Attaching a stored session to this loop, besides its filters and messages.
 pub(super) const ATTACH: u64 = 200;
+/// Checking a subscription again, besides comparing it with each rule.
 pub(super) const RULES: u64 = 3;
 /// Collecting the progress of a persistent session, besides one unit for each unacknowledged message.
 pub(super) const CHECKPOINT: u64 = 30;
@@ -86,11 +87,7 @@ pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (us
 }
 
 pub(super) fn filter_work(filter: &[u8]) -> u64 {
-    FILTER + LEVEL * levels(filter) as u64
-}
-
-pub(super) fn levels(topic: &[u8]) -> usize {
-    1 + topic.iter().filter(|byte| **byte == b'/').count()
+    FILTER + LEVEL * topic::levels(filter) as u64
 }
 
 pub(super) enum Task {

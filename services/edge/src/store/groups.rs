@@ -20,7 +20,6 @@ use crate::streams::StoredGroup;
 
 /// Unacknowledged messages of a group above which the writer reads no further page for it.
 const OUTSTANDING_MAX: usize = 1_000;
-/// Groups whose progress is stored in one transaction.
 const SAVED_TOGETHER: usize = 32;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
 
