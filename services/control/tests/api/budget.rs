@@ -54,7 +54,6 @@ async fn each_expensive_request_waits_for_the_one_before_of_its_organisation() {
         (Method::GET, "metrics/history", None),
         (Method::GET, "messages?topic=a", None),
         (Method::GET, "usage", None),
-        (Method::POST, "credentials", Some(json!({ "user": "a", "password": "long enough for all" }))),
         (Method::POST, "credential-batches", Some(json!({ "devices": [{ "user": "b" }] }))),
     ];
     let of_broker = of_broker.map(|(method, path, body)| (method, format!("{broker}/{path}"), body));
