@@ -19,6 +19,8 @@ pub(crate) struct Run {
     pub(crate) amount: Amount,
     /// `None`: the publisher is on another pod.
     pub(crate) from: Option<ConnectionId>,
+    /// As [`crate::encoding::record::publisher`] has it; 0: the publisher is on another pod.
+    pub(crate) publisher: u64,
     pub(crate) received_us: u32,
 }
 

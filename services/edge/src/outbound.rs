@@ -4,6 +4,7 @@
 //! whether a QoS 0 message still fits ([`Outbound::room`]).
 
 mod answers;
+mod pool;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -12,16 +13,13 @@ use std::sync::Arc;
 use millrace_session::{Message, Out};
 
 use self::answers::Answers;
+pub(crate) use self::pool::Pool;
 use crate::clock::Millis;
 use crate::ws::frames;
 
 /// A payload of at least this size is shared instead of copied.
 const SHARE_BYTES_MIN: usize = 4096;
 const SLICES_MAX: usize = 64;
-/// A buffer with more capacity is freed instead of reused.
-const KEEP_CAPACITY_MAX: usize = 256 * 1024;
-const POOL_MAX: usize = 128;
-const RUNS_MAX: usize = 4;
 
 #[derive(Debug)]
 enum Chunk {
@@ -45,7 +43,6 @@ impl Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     chunks: VecDeque<Chunk>,
-    /// Packets are appended here, after the chunks.
     tail: Vec<u8>,
     /// Written bytes of the first chunk, or of `tail` if there is no chunk.
     written: usize,
@@ -76,6 +73,8 @@ pub(crate) const GRACE_MS: Millis = 1000;
 pub(crate) enum Flushed {
     All,
     Busy,
+    /// As many bytes as one call may write.
+    Enough,
 }
 
 impl Outbound {
@@ -156,7 +155,12 @@ impl Outbound {
         self.push(Chunk::Control(frame));
     }
 
-    pub(crate) fn flush(&mut self, socket: &mut impl Write, websocket: bool) -> io::Result<(usize, Flushed)> {
+    pub(crate) fn flush(
+        &mut self,
+        socket: &mut impl Write,
+        websocket: bool,
+        most: usize,
+    ) -> io::Result<(usize, Flushed)> {
         let mut total = 0;
         loop {
             if self.len() == 0 {
@@ -167,10 +171,13 @@ impl Outbound {
                     Err(error) => Err(error),
                 };
             }
+            if total >= most {
+                return Ok((total, Flushed::Enough));
+            }
             if websocket && self.frame_left == 0 {
                 self.begin_frame();
             }
-            let limit = if websocket { self.frame_left } else { usize::MAX };
+            let limit = if websocket { self.frame_left.min(most - total) } else { most - total };
             let (offered, result) = self.write_once(socket, limit);
             match result {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -289,50 +296,6 @@ impl Outbound {
         self.tail.clear();
         (self.written, self.len, self.frame_left, self.full_since, self.full_written) = (0, 0, 0, 0, 0);
         self.answers = Answers::default();
-    }
-}
-
-/// Buffers of one event loop that are used again.
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    /// Idle connections have no buffer.
-    #[allow(
-        clippy::vec_box,
-        reason = "connections hold boxes: a buffer moves in and out without being copied"
-    )]
-    buffers: Vec<Box<Outbound>>,
-    /// The last runs that receivers shared, the newest last: copying into memory that is still in the cache is faster.
-    runs: Vec<Arc<Vec<u8>>>,
-}
-
-impl Pool {
-    pub(crate) fn take(&mut self) -> Box<Outbound> {
-        self.buffers.pop().unwrap_or_default()
-    }
-
-    pub(crate) fn give(&mut self, mut outbound: Box<Outbound>) {
-        if self.buffers.len() < POOL_MAX && outbound.tail.capacity() <= KEEP_CAPACITY_MAX {
-            outbound.reset();
-            self.buffers.push(outbound);
-        }
-    }
-
-    /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written and that
-    /// has about its size: a buffer counts the bytes of a run, not its capacity.
-    pub(crate) fn share(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
-        let fits = |capacity| (bytes.len()..=2 * bytes.len()).contains(&capacity);
-        let written = self.runs.iter().rposition(|run| Arc::strong_count(run) == 1 && fits(run.capacity()));
-        let mut run = written.map(|index| self.runs.remove(index)).unwrap_or_default();
-        let copy = Arc::make_mut(&mut run);
-        copy.clear();
-        copy.extend_from_slice(bytes);
-        if run.capacity() <= KEEP_CAPACITY_MAX {
-            if self.runs.len() == RUNS_MAX {
-                self.runs.remove(0);
-            }
-            self.runs.push(run.clone());
-        }
-        run
     }
 }
 

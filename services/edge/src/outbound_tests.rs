@@ -1,3 +1,4 @@
+use super::pool::{KEEP_CAPACITY_MAX, RUNS_MAX};
 use super::*;
 
 /// A socket that accepts so many bytes until it is busy.
@@ -41,7 +42,7 @@ fn written_answers_no_longer_count_while_messages_keep_the_buffer_long() {
         for _ in 0..1_000 {
             add_answers(&mut outbound, 100);
             add_messages(&mut outbound, 900);
-            outbound.flush(&mut Socket(1_000), websocket).unwrap();
+            outbound.flush(&mut Socket(1_000), websocket, usize::MAX).unwrap();
             assert!(outbound.len() >= 10_000, "{}", outbound.len());
             // The buffer holds the answers of about ten turns, 1,000 bytes. They are counted in two groups, each rounded up.
             assert!((100..=3_000).contains(&outbound.answers()), "{}", outbound.answers());
@@ -60,13 +61,13 @@ fn answers_count_until_the_last_byte_of_them_is_written() {
         assert_eq!(outbound.answers(), 1_000);
         // The header of the WebSocket frame is written first.
         let header = if websocket { 4 } else { 0 };
-        outbound.flush(&mut Socket(header + 1_499), websocket).unwrap();
+        outbound.flush(&mut Socket(header + 1_499), websocket, usize::MAX).unwrap();
         assert_eq!(outbound.answers(), 1_000);
-        outbound.flush(&mut Socket(1), websocket).unwrap();
+        outbound.flush(&mut Socket(1), websocket, usize::MAX).unwrap();
         assert_eq!(outbound.answers(), 500);
-        outbound.flush(&mut Socket(1_499), websocket).unwrap();
+        outbound.flush(&mut Socket(1_499), websocket, usize::MAX).unwrap();
         assert_eq!(outbound.answers(), 500);
-        outbound.flush(&mut Socket(1), websocket).unwrap();
+        outbound.flush(&mut Socket(1), websocket, usize::MAX).unwrap();
         assert_eq!((outbound.answers(), outbound.len()), (0, 0));
     }
 }
@@ -83,7 +84,7 @@ fn a_run_uses_the_memory_of_one_that_its_receivers_have_written() {
     drop(second);
     let third = pool.share(&[b'3'; 3_000]);
     assert!(third.as_ptr() != memory, "a receiver has not written all of it");
-    outbound.flush(&mut Socket(3_000), false).unwrap();
+    outbound.flush(&mut Socket(3_000), false, usize::MAX).unwrap();
     let fourth = pool.share(&[b'4'; 2_000]);
     assert_eq!((fourth.as_ptr(), &**fourth), (memory, &[b'4'; 2_000][..]));
     assert!(first.iter().all(|byte| *byte == b'1') && third.iter().all(|byte| *byte == b'3'));

@@ -17,6 +17,7 @@ use super::work::Removal;
 use super::{Core, Ended, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
+use crate::encoding::record;
 use crate::home::HomeClaim;
 
 /// How often a connection with a long keep alive is checked, seconds. The calendar drops the entry of a lost
@@ -164,6 +165,7 @@ impl Core {
         claim: Option<HomeClaim>,
     ) -> u32 {
         let hash = self.process.client_hash(broker, session.client_id());
+        let publisher = record::publisher(session.client_id());
         let local = LocalSession {
             session,
             broker: broker.clone(),
@@ -173,6 +175,7 @@ impl Core {
             term: 0,
             looked_at: 0,
             hash,
+            publisher,
             epoch,
             is_lost: false,
             has_stored_will: false,

@@ -16,6 +16,7 @@ use millrace_router::{Receiver, Target};
 use millrace_session::{Delivery, Seconds};
 
 use super::deliver::{Publisher, local_session};
+use super::fanout::Copies;
 use super::limits;
 use super::resume::WAITING_LOW;
 use super::{Core, work};
@@ -53,10 +54,11 @@ impl LiveCopies {
     }
 }
 
-/// How far this loop and its persistent sessions have come in the store.
 pub(super) struct Following {
     /// The live sessions of this core have been handed everything up to here.
     pub(super) handed_over: Position,
+    /// Mail about everything up to here has been handled; fan-outs of it may be unfinished.
+    pub(super) met: Position,
     /// Sessions with acknowledgements that are not written to the store yet.
     pub(super) unsaved: Vec<Target>,
     /// Sessions of the last `unsaved` that are still to be saved.
@@ -71,6 +73,7 @@ impl Following {
     pub(super) fn new(handed_over: Position) -> Self {
         Self {
             handed_over,
+            met: handed_over,
             unsaved: Vec::new(),
             saving: Vec::new(),
             looked_around_at: 0,
@@ -85,7 +88,7 @@ impl Core {
         let waits = self.unfinished.commits.delays(routes.broker.id, Publisher::NOBODY);
         let next = if waits { 0 } else { self.deliver_committed(committed, 0) };
         if next < routes.receivers(self.index).len() {
-            self.put_off_committed(committed, next);
+            self.put_off_committed(routes, Copies::Committed(committed.clone()), next);
         }
     }
 
@@ -161,13 +164,15 @@ impl Core {
         true
     }
 
-    /// Makes sessions that took copies `READ_AFTER_S` ago read them.
-    pub(super) fn read_behind(&mut self) {
-        while let Some((_, target)) =
-            self.following.unread.pop_front_if(|(since, _)| *since + READ_AFTER_S <= self.now)
-        {
+    /// Makes up to `sessions` sessions that took copies `READ_AFTER_S` ago read them. Returns whether there may be more.
+    pub(super) fn read_behind(&mut self, sessions: usize) -> bool {
+        for _ in 0..sessions {
+            let due = self.following.unread.pop_front_if(|(since, _)| *since + READ_AFTER_S <= self.now);
+            let Some((_, target)) = due else { return false };
+            self.spend(work::SEEN);
             self.read_what_was_taken(target);
         }
+        true
     }
 
     fn read_what_was_taken(&mut self, target: Target) {

@@ -17,7 +17,6 @@ use super::{Core, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::elsewhere::ELSEWHERE;
-use crate::encoding::record;
 use crate::mailbox::Mail;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
@@ -30,16 +29,18 @@ pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 pub(super) struct Publisher {
     /// Its connection; `None` for the server and for clients of other pods.
     pub(super) id: Option<ConnectionId>,
+    /// Its client, as [`LocalSession::publisher`] has it; 0: none is named.
+    pub(super) client: u64,
     /// It may be paused for a lagging receiver, because it has no other receiver.
     pub(super) may_wait: bool,
 }
 
 impl Publisher {
     /// The server, or a client of another pod.
-    pub(super) const NOBODY: Self = Self { id: None, may_wait: false };
+    pub(super) const NOBODY: Self = Self { id: None, client: 0, may_wait: false };
 
-    pub(super) fn of(routes: &Routes, id: Option<ConnectionId>) -> Self {
-        Self { id, may_wait: routes.matched.receivers.len() <= 1 }
+    pub(super) fn of(routes: &Routes, id: Option<ConnectionId>, client: u64) -> Self {
+        Self { id, client, may_wait: routes.matched.receivers.len() <= 1 }
     }
 }
 
@@ -50,7 +51,7 @@ impl Core {
         message: &Arc<Message>,
         from: Option<ConnectionId>,
     ) {
-        let publisher = Publisher::of(routes, from);
+        let publisher = Publisher::of(routes, from, message.publisher());
         let waits = self.unfinished.fanouts.delays(routes.broker.id, publisher);
         let next = if waits { 0 } else { self.deliver_from(routes, message, publisher, 0) };
         if next < routes.receivers(self.index).len() {
@@ -98,7 +99,7 @@ impl Core {
         }
         if core == self.index {
             self.spend(work::SINGLE_COPY);
-            let publisher = Publisher { id: from, may_wait: true };
+            let publisher = Publisher { id: from, client: message.publisher(), may_wait: true };
             let began = self.trace_began(message);
             self.deliver_one(&routes.broker, &receiver, message, publisher, group);
             return self.trace_delivered(began, &routes.broker, message, 1);
@@ -126,7 +127,7 @@ impl Core {
     ) {
         let Some(local) = local_session(&mut self.sessions, receiver) else { return };
         //= [MQTT-3.8.3-3] v5
-        if receiver.no_local && (is_own(local, message) || is_publisher(local, from.id, &self.connections)) {
+        if receiver.no_local && local.publisher == from.client {
             return;
         }
         if let Some(new) = &mut local.new_subscriptions
@@ -301,24 +302,6 @@ pub(super) fn local_session<'s>(
     sessions
         .get_mut(receiver.target.slot as usize)
         .filter(|local| local.generation == receiver.target.generation)
-}
-
-/// Only retained messages and wills name their publisher.
-fn is_own(local: &LocalSession, message: &Message) -> bool {
-    message.publisher() != 0 && message.publisher() == record::publisher(local.session.client_id())
-}
-
-fn is_publisher(
-    local: &LocalSession,
-    from: Option<ConnectionId>,
-    connections: &slab::Slab<super::Connected>,
-) -> bool {
-    from.is_some_and(|from| {
-        local.connection == from.slot
-            && connections
-                .get(from.slot as usize)
-                .is_some_and(|connection| connection.generation == from.generation)
-    })
 }
 
 pub(super) fn count(counters: &BrokerCounters, outcome: Delivered) {

@@ -1,11 +1,14 @@
 //! Messages with many receivers, handed out over several turns.
 //!
-//! The order of a publisher's messages must hold for each receiver, so while a fan-out is unfinished, further messages
-//! of its publisher wait behind it on this loop, and the publisher is not read.
+//! The order of a publisher's messages must hold for each receiver, also across its connections, so while a fan-out is unfinished,
+//! further messages of its client wait behind it on this loop, and the client is not read.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use millrace_layers::Position;
+use millrace_mqtt::QoS;
 use millrace_session::Message;
 
 use super::connection::Paused;
@@ -14,10 +17,12 @@ use super::fair::FairQueue;
 use super::limits;
 use super::work::Unfinished;
 use super::{Core, work};
+use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::deliveries::Committed;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
+use crate::outbound::GRACE_MS;
 use crate::routes::Routes;
 
 const COMMITTED_BYTES: usize = 256;
@@ -32,6 +37,8 @@ pub(super) enum Copies {
     },
     One(Arc<Message>),
     Committed(Arc<Committed>),
+    /// The streams of the topic have grown.
+    Grown,
 }
 
 impl Copies {
@@ -40,28 +47,57 @@ impl Copies {
             Self::Run { bytes, .. } => bytes.len(),
             Self::One(message) => message.size(),
             Self::Committed(committed) => COMMITTED_BYTES + committed.message.size(),
+            Self::Grown => COMMITTED_BYTES,
         }
     }
 }
 
-/// A message or a run that some receivers have not got yet.
 struct Fanout {
     routes: Arc<Routes>,
     copies: Copies,
     publisher: Publisher,
     /// Index of the first receiver of this loop without a copy.
     next: usize,
+    /// The message is stored at a later position, or will be; `None`: it is not stored.
+    after: Option<Position>,
 }
 
-/// The broker, and the publisher; `None` for the server and for other pods.
-type Key = (u64, Option<ConnectionId>);
+/// The broker, and [`Publisher::client`].
+type Key = (u64, u64);
+
+/// The unfinished fan-outs of a client.
+#[derive(Default)]
+struct Own {
+    waiting: VecDeque<Fanout>,
+    /// Its connections that are not read meanwhile, each with the time of its last pause.
+    paused: Vec<(ConnectionId, Millis)>,
+}
+
+impl Own {
+    /// Whether a connection whose message waits must be paused: a pause that another loop asked for ends by itself.
+    fn must_pause(&mut self, id: ConnectionId, now_ms: Millis) -> bool {
+        match self.paused.iter_mut().find(|(paused, _)| *paused == id) {
+            Some((_, since_ms)) if now_ms - *since_ms < GRACE_MS => false,
+            Some((_, since_ms)) => {
+                *since_ms = now_ms;
+                true
+            }
+            None => {
+                self.paused.push((id, now_ms));
+                true
+            }
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Fanouts {
-    of: HashMap<Key, VecDeque<Fanout>>,
+    of: HashMap<Key, Own>,
     ready: FairQueue<Key>,
     /// Publishers with an unfinished fan-out, by broker.
     brokers: HashMap<u64, usize>,
+    /// How many fan-outs have each value of [`Fanout::after`].
+    after: BTreeMap<Position, usize>,
     bytes: usize,
 }
 
@@ -70,22 +106,30 @@ impl Fanouts {
         self.of.is_empty()
     }
 
+    /// All unfinished stored messages have later positions.
+    pub(super) fn oldest(&self) -> Option<Position> {
+        self.after.first_key_value().map(|(after, _)| *after)
+    }
+
     pub(super) fn has(&self, broker: u64) -> bool {
         self.brokers.contains_key(&broker)
     }
 
     pub(super) fn delays(&self, broker: u64, publisher: Publisher) -> bool {
-        !self.of.is_empty() && self.of.contains_key(&(broker, publisher.id))
+        !self.of.is_empty() && self.of.contains_key(&(broker, publisher.client))
     }
 
     fn push(&mut self, fanout: Fanout) {
         let broker = fanout.routes.broker.id;
-        let key = (broker, fanout.publisher.id);
+        let key = (broker, fanout.publisher.client);
         self.bytes += fanout.copies.size();
+        if let Some(after) = fanout.after {
+            *self.after.entry(after).or_default() += 1;
+        }
         // An existing key is in `ready`, or its fan-out is being handed out: then `give_back` or `finish` lists the
         // key again.
         let is_new = !self.of.contains_key(&key);
-        self.of.entry(key).or_default().push_back(fanout);
+        self.of.entry(key).or_default().waiting.push_back(fanout);
         if is_new {
             self.ready.push(broker, key);
             *self.brokers.entry(broker).or_default() += 1;
@@ -95,40 +139,46 @@ impl Fanouts {
     /// [`Fanouts::give_back`] or [`Fanouts::finish`] must follow.
     fn pop(&mut self) -> Option<(Key, Fanout)> {
         let (_, key) = self.ready.pop()?;
-        let fanout = self.of.get_mut(&key)?.pop_front()?;
+        let fanout = self.of.get_mut(&key)?.waiting.pop_front()?;
         self.bytes -= fanout.copies.size();
         Some((key, fanout))
     }
 
     fn give_back(&mut self, key: Key, fanout: Fanout) {
         self.bytes += fanout.copies.size();
-        self.of.entry(key).or_default().push_front(fanout);
+        self.of.entry(key).or_default().waiting.push_front(fanout);
         self.ready.push(key.0, key);
     }
 
     /// Drops all but the last fan-out of a key. Returns whether there were others.
     fn keep_last(&mut self, key: Key) -> bool {
         let Some(own) = self.of.get_mut(&key) else { return false };
-        let dropped = own.drain(..own.len().saturating_sub(1));
+        let dropped = own.waiting.drain(..own.waiting.len().saturating_sub(1));
         let bytes: usize = dropped.map(|fanout| fanout.copies.size()).sum();
         self.bytes -= bytes;
         bytes > 0
     }
 
-    /// Returns true if it was the last fan-out of its publisher.
-    fn finish(&mut self, key: Key) -> bool {
-        if self.of.get(&key).is_some_and(|own| !own.is_empty()) {
-            self.ready.push(key.0, key);
-            return false;
+    /// Returns the connections to read again if it was the last fan-out of its client.
+    fn finish(&mut self, key: Key, fanout: &Fanout) -> Vec<(ConnectionId, Millis)> {
+        if let Some(Entry::Occupied(mut count)) = fanout.after.map(|after| self.after.entry(after)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
-        self.of.remove(&key);
+        if self.of.get(&key).is_some_and(|own| !own.waiting.is_empty()) {
+            self.ready.push(key.0, key);
+            return Vec::new();
+        }
+        let paused = self.of.remove(&key).map(|own| own.paused).unwrap_or_default();
         if let Some(publishers) = self.brokers.get_mut(&key.0) {
             *publishers -= 1;
             if *publishers == 0 {
                 self.brokers.remove(&key.0);
             }
         }
-        true
+        paused
     }
 }
 
@@ -149,9 +199,14 @@ impl Core {
             let left = routes.receivers(self.index).len() - next;
             return self.broker_counters(&routes.broker).dropped_busy.add(amount.messages * left);
         }
-        let is_first = !self.unfinished.fanouts.delays(routes.broker.id, publisher);
-        self.unfinished.fanouts.push(Fanout { routes: routes.clone(), copies, publisher, next });
-        let Some(id) = publisher.id.filter(|_| is_first) else { return };
+        let is_stored = matches!(&copies, Copies::One(message) if message.qos() > QoS::AtMostOnce);
+        let after = is_stored.then_some(self.following.met);
+        self.unfinished.fanouts.push(Fanout { routes: routes.clone(), copies, publisher, next, after });
+        let own = self.unfinished.fanouts.of.get_mut(&(routes.broker.id, publisher.client));
+        let Some((id, own)) = publisher.id.zip(own) else { return };
+        if !own.must_pause(id, self.now_ms) {
+            return;
+        }
         if id.core != self.index {
             return self.post(id.core, Mail::Congested(id));
         }
@@ -164,11 +219,11 @@ impl Core {
 
     /// Puts off the receivers of a committed message from `next` on to a later turn. While too many bytes wait, the broker's sessions
     /// read the store instead.
-    pub(super) fn put_off_committed(&mut self, committed: &Arc<Committed>, next: usize) {
-        let (routes, copies) = (committed.routes.clone(), Copies::Committed(committed.clone()));
-        let key = (routes.broker.id, None);
+    pub(super) fn put_off_committed(&mut self, routes: &Arc<Routes>, copies: Copies, next: usize) {
+        let routes = routes.clone();
+        let key = (routes.broker.id, Publisher::NOBODY.client);
         let commits = &mut self.unfinished.commits;
-        commits.push(Fanout { routes, copies, publisher: Publisher::NOBODY, next });
+        commits.push(Fanout { routes, copies, publisher: Publisher::NOBODY, next, after: None });
         if commits.bytes > limits::REMOTE_BYTES_MAX && commits.keep_last(key) {
             self.look_around(Some(key.0));
         }
@@ -191,16 +246,16 @@ impl Core {
             self.end_work(began);
             if fanout.next < fanout.routes.receivers(self.index).len() {
                 queue(&mut self.unfinished).give_back(key, fanout);
-            } else if queue(&mut self.unfinished).finish(key)
-                && let Some(id) = key.1
-            {
-                self.go_on_after_fanout(id);
+            } else {
+                for (id, _) in queue(&mut self.unfinished).finish(key, &fanout) {
+                    self.go_on_after_fanout(id);
+                }
             }
         }
     }
 
     fn deliver_slice(&mut self, fanout: &Fanout) -> usize {
-        let Fanout { routes, copies, publisher, next } = fanout;
+        let Fanout { routes, copies, publisher, next, .. } = fanout;
         match copies {
             Copies::Run { bytes, is_v5, amount, received_us } => {
                 let next = self.deliver_run_from(routes, bytes, *is_v5, *amount, *publisher, *next);
@@ -211,6 +266,7 @@ impl Core {
             }
             Copies::One(message) => self.deliver_from(routes, message, *publisher, *next),
             Copies::Committed(committed) => self.deliver_committed(committed, *next),
+            Copies::Grown => self.grow_from(routes, *next),
         }
     }
 

@@ -10,7 +10,6 @@ use crate::mailbox::Mail;
 use crate::store::Store;
 use millrace_router::Target;
 
-/// Mail of this loop, by core where it is for others.
 pub(super) struct MailQueues {
     /// Mail that this turn made, by receiving core.
     pub(super) outgoing: Vec<Vec<Mail>>,
@@ -116,10 +115,17 @@ impl Core {
             self.flush_overfull();
             self.end_work(began);
         }
-        if mail.is_empty() && self.unfinished.fanouts.is_empty() {
-            self.following.handed_over = self.mail.through.unwrap_or(self.following.handed_over);
+        if mail.is_empty() {
+            self.note_mail_is_done();
         }
         self.mail.incoming = mail;
+    }
+
+    fn note_mail_is_done(&mut self) {
+        let Some(through) = self.mail.through else { return };
+        self.following.met = through;
+        let handed_over = self.unfinished.fanouts.oldest().map_or(through, |oldest| oldest.min(through));
+        self.following.handed_over = self.following.handed_over.max(handed_over);
     }
 
     /// The broker that mail causes work for; 0 when the work is little, or for several brokers.
@@ -138,7 +144,6 @@ impl Core {
         }
     }
 
-    /// Queues mail for another core until the end of the turn.
     pub(super) fn post(&mut self, core: u16, mail: Mail) {
         self.mail.outgoing_bytes[usize::from(core)] += mail.size();
         self.mail.outgoing[usize::from(core)].push(mail);

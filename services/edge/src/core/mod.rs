@@ -130,6 +130,8 @@ pub(crate) struct LocalSession {
     /// When the calendar looks at it next, 0 for never.
     pub(crate) looked_at: Seconds,
     pub(crate) hash: u64,
+    /// Its client id as [`record::publisher`].
+    publisher: u64,
     /// The fencing number of this process's ownership in the store; 0 when the store does not know the session.
     pub(crate) epoch: u64,
     /// The store has given it to another connection.
@@ -455,5 +457,5 @@ impl Core {
 // These two make up most of the memory of an idle connection.
 const _: () = {
     assert!(size_of::<Connected>() <= 160);
-    assert!(size_of::<LocalSession>() <= 120);
+    assert!(size_of::<LocalSession>() <= 128);
 };

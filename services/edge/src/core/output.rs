@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use super::connection::{NONE, State};
+use super::deliver::FLUSH_BYTES;
 use super::{Core, Ended, work};
 use crate::outbound::{Flushed, Pool};
 
@@ -42,8 +43,7 @@ impl Core {
             if are_few && self.work.spent() < end {
                 self.flush_counted(slot);
             } else {
-                let broker = self.broker_of(slot);
-                self.work.unwritten.push(broker, slot);
+                self.flush_later(slot);
             }
         }
         while self.work.spent() < end
@@ -72,8 +72,10 @@ impl Core {
         }
     }
 
-    /// Writes the queued output of one socket, then what its session held back.
+    /// Writes the queued output of one socket, then what its session held back: up to [`FLUSH_BYTES`], because a client that reads
+    /// fast would occupy the whole turn.
     pub(super) fn flush(&mut self, slot: u32) {
+        let mut left = FLUSH_BYTES;
         loop {
             let Some(connection) = self.connections.get_mut(slot as usize) else { return };
             if connection.busy {
@@ -87,19 +89,26 @@ impl Core {
                 if let Some(tapped) = &mut tapped {
                     tapped.look(&outbound, &connection.protocol, self.process.clock.unix_now_ms());
                 }
-                let flushed = outbound.flush(&mut connection.stream, websocket);
+                let flushed = outbound.flush(&mut connection.stream, websocket, left);
                 if let Some(tapped) = tapped {
                     tapped.note_waiting(outbound.len());
                 }
                 match flushed {
                     Ok((written, Flushed::All)) => {
-                        self.work.spend((written / work::COPIED_BYTES) as u64);
+                        left = left.saturating_sub(written);
+                        self.work.spend((written / work::WRITTEN_BYTES) as u64);
                         self.output.pool.give(outbound);
                         self.counters().bytes_out.add(written);
                         self.answers_were_read(slot);
                     }
+                    Ok((written, Flushed::Enough)) => {
+                        self.work.spend((written / work::WRITTEN_BYTES) as u64);
+                        connection.outbound = Some(outbound);
+                        self.counters().bytes_out.add(written);
+                        return self.flush_later(slot);
+                    }
                     Ok((written, Flushed::Busy)) => {
-                        self.work.spend((written / work::COPIED_BYTES) as u64);
+                        self.work.spend((written / work::WRITTEN_BYTES) as u64);
                         connection.busy = true;
                         connection.outbound = Some(outbound);
                         self.note_busy(slot);
@@ -118,7 +127,15 @@ impl Core {
             if !self.continue_session(slot) {
                 return;
             }
+            if left < FLUSH_BYTES / 2 {
+                return self.flush_later(slot);
+            }
         }
+    }
+
+    fn flush_later(&mut self, slot: u32) {
+        let broker = self.broker_of(slot);
+        self.work.unwritten.push(broker, slot);
     }
 
     /// Closes a connection with too much queued for its full socket, and bounds its answers.
@@ -154,7 +171,6 @@ impl Core {
         self.output.busy.insert(slot);
     }
 
-    /// Called once a second.
     pub(super) fn count_outbound(&mut self) {
         let (connections, mut bytes) = (&self.connections, 0);
         self.output.busy.retain(|slot| {

@@ -15,7 +15,6 @@ use super::connection::Paused;
 use super::trace::Traced;
 use crate::broker::{Broker, OVER_CAP};
 use crate::connection_id::ConnectionId;
-use crate::encoding::record;
 use crate::incidents::{Kind, Note};
 use crate::jobs;
 use crate::jobs::{Ack, Job, Write};
@@ -135,7 +134,7 @@ impl Core {
         let keeps_id = publish.qos == QoS::ExactlyOnce && local.persistent.is_some();
         // A connection that another pod has replaced sends nothing into the gap that its fenced QoS 2 messages leave, and
         // no retained message over a later one.
-        let is_fenced = keeps_id || deliver && self.process.is_shared() && local.persistent.is_some();
+        let is_fenced = keeps_id || deliver && self.process.is_shared() && local.epoch != 0;
         let fence = is_fenced.then(|| local.key());
         let ack = Ack {
             broker: routes.broker.id,
@@ -185,14 +184,13 @@ impl Core {
             publish.payload,
             self.now,
         );
-        let publisher = if publish.retain { self.publisher_of(slot) } else { 0 };
-        let message = message.published_by(publisher).traced(traced.map(|traced| traced.trace));
+        let message = message.published_by(self.publisher_of(slot)).traced(traced.map(|traced| traced.trace));
         Arc::new(message.received(self.take_timed()))
     }
 
     fn publisher_of(&self, slot: u32) -> u64 {
         let session = self.connections[slot as usize].session;
-        record::publisher(self.sessions[session as usize].session.client_id())
+        self.sessions[session as usize].publisher
     }
 
     fn routes_of(&mut self, slot: u32, topic: &str) -> Arc<Routes> {

@@ -14,7 +14,8 @@ use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Message, S
 
 use super::between;
 use super::connection::Request;
-use super::deliver::Publisher;
+use super::deliver::{Publisher, local_session};
+use super::fanout::Copies;
 use super::feed::{Feed, Held, ReadState, Way};
 use super::new_subscriptions::NewSubscriptions;
 use super::persistent::{FilterSource, PersistentSession};
@@ -149,22 +150,36 @@ impl Core {
             self.following.looked_around_at = self.now;
             self.look_around(None);
         }
-        self.read_behind();
+        self.unfinished.slices.behind = true;
         self.calendar.add(self.now + LOOK_AROUND_S, Due::LookAround);
     }
 
-    /// Makes the sessions that follow the streams of a topic read on, because the streams have grown.
-    pub(super) fn grown(&mut self, routes: &Routes) {
-        for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.is_persistent()) {
-            let Some(local) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
-            if local.generation != receiver.target.generation {
-                continue;
-            }
+    pub(super) fn grown(&mut self, routes: &Arc<Routes>) {
+        let waits = self.unfinished.commits.delays(routes.broker.id, Publisher::NOBODY);
+        let next = if waits { 0 } else { self.grow_from(routes, 0) };
+        if next < routes.receivers(self.index).len() {
+            self.put_off_committed(routes, Copies::Grown, next);
+        }
+    }
+
+    /// Makes the sessions that follow the streams of a topic read on, because the streams have grown: from receiver `start` on, as far
+    /// as one slice of work allows. Returns the index of the next receiver.
+    pub(super) fn grow_from(&mut self, routes: &Routes, start: usize) -> usize {
+        let receivers = routes.receivers(self.index);
+        let end = self.work.spent() + work::SLICE;
+        let mut next = start;
+        while let Some(receiver) = receivers.get(next)
+            && self.work.spent() < end
+        {
+            next += 1;
             self.work.spend(work::SEEN);
-            if local.persistent.as_deref_mut().is_some_and(PersistentSession::grow) {
+            let local = local_session(&mut self.sessions, receiver).filter(|_| receiver.is_persistent());
+            let Some(persistent) = local.and_then(|local| local.persistent.as_deref_mut()) else { continue };
+            if persistent.grow() {
                 self.read_on(receiver.target.slot);
             }
         }
+        next
     }
 
     pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<Page>) {
@@ -257,7 +272,7 @@ impl Core {
     fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
         let local = &self.sessions[session as usize];
         let Some(persistent) = &local.persistent else { return };
-        let own = record::publisher(local.session.client_id()) == publisher;
+        let own = local.publisher == publisher;
         let subscriptions = sources.iter().filter_map(|source| {
             let filter = &*persistent.source(*source)?.filter;
             let new = local.new_subscriptions.as_ref();

@@ -38,12 +38,13 @@ impl Core {
         from: Option<ConnectionId>,
         group: u64,
     ) {
+        let publisher = Publisher { id: from, client: message.publisher(), may_wait: true };
         let here = local_session(&mut self.sessions, receiver).map(|local| local.connection != NONE);
         if here == Some(true) {
             let other = self.member_with_room(broker, receiver, message, group);
             let receiver = other.as_ref().unwrap_or(receiver);
             let began = self.trace_began(message);
-            self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
+            self.deliver_one(broker, receiver, message, publisher, group);
             return self.trace_delivered(began, broker, message, 1);
         }
         if self.give_back(broker, message, group) {
@@ -53,7 +54,7 @@ impl Core {
         if passes_on {
             self.pass_on(broker, message, group);
         } else {
-            self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
+            self.deliver_one(broker, receiver, message, publisher, group);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Work on all brokers or all sessions, a slice at a time: a loop never visits all of them in one turn.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::connection::NONE;
@@ -17,13 +18,17 @@ const EVERY_MS: Millis = 2;
 pub(super) struct Slices {
     /// Slot of the next session that may have to read messages that nobody announced.
     around: Option<usize>,
+    /// Sessions of single brokers that may have to, by broker.
+    around_brokers: BTreeMap<u64, Vec<u32>>,
+    /// Whether sessions are due that read what they took as copies.
+    pub(super) behind: bool,
     sys: Vec<Arc<Broker>>,
     last_ms: Millis,
 }
 
 impl Slices {
     pub(super) fn is_idle(&self) -> bool {
-        self.around.is_none() && self.sys.is_empty()
+        self.around.is_none() && self.around_brokers.is_empty() && !self.behind && self.sys.is_empty()
     }
 }
 
@@ -38,7 +43,7 @@ impl Core {
         };
         let slots = self.by_broker.slots(broker);
         let sessions: Vec<u32> = slots.map(|slot| self.connections[slot as usize].session).collect();
-        self.look_at(sessions);
+        self.unfinished.slices.around_brokers.insert(broker, sessions);
     }
 
     pub(super) fn publish_sys(&mut self) {
@@ -60,6 +65,16 @@ impl Core {
             let end = (at + SESSIONS).min(self.sessions.capacity());
             self.unfinished.slices.around = (end < self.sessions.capacity()).then_some(end);
             self.look_at((at..end).map(|session| u32::try_from(session).unwrap_or(NONE)));
+        }
+        if let Some((broker, mut sessions)) = self.unfinished.slices.around_brokers.pop_first() {
+            let slice = sessions.split_off(sessions.len().saturating_sub(SESSIONS));
+            if !sessions.is_empty() {
+                self.unfinished.slices.around_brokers.insert(broker, sessions);
+            }
+            self.look_at(slice);
+        }
+        if self.unfinished.slices.behind {
+            self.unfinished.slices.behind = self.read_behind(SESSIONS);
         }
         let rest = self.unfinished.slices.sys.len().saturating_sub(BROKERS);
         for broker in self.unfinished.slices.sys.split_off(rest) {

@@ -8,7 +8,6 @@ use millrace_mqtt::{PacketId, QoS, ReasonCode};
 use super::connection::NONE;
 use super::{Core, Ended};
 use crate::connection_id::ConnectionId;
-use crate::encoding::record;
 use crate::jobs::{Ack, PublisherKey, Write};
 
 /// By the connection that got the refusal.
@@ -99,8 +98,7 @@ impl Core {
             return;
         };
         let Some(local) = self.sessions.get(session as usize) else { return };
-        let publisher = record::publisher(local.session.client_id());
-        let publisher = PublisherKey { broker: local.broker.id, publisher };
+        let publisher = PublisherKey { broker: local.broker.id, publisher: local.publisher };
         // The end of the connection also confirms refusals that have not arrived here.
         self.store_jobs.unconfirmed.entry(connection).or_insert_with(|| Refusals::new(publisher));
         let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;

@@ -59,6 +59,8 @@ pub(super) const COMPARED_RULE_LEVELS: usize = 16;
 pub(super) const SYSTEM_CALL: u64 = 20;
 /// Writing to a socket. The kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
 pub(super) const SEND: u64 = 60;
+/// Bytes written to a socket for one unit, besides [`SEND`]. A peer with a small window takes a megabyte in 1,000 segments.
+pub(super) const WRITTEN_BYTES: usize = 64;
 /// Setting or removing a level of a retained message's topic.
 pub(super) const RETAINED_LEVEL: u64 = 6;
 pub(super) const ACCEPT: u64 = 100;

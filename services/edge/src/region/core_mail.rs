@@ -24,7 +24,7 @@ impl<'r> CoreMail<'r> {
         let bytes: Arc<[u8]> = bytes.into();
         for (core, _) in &routes.cores {
             let (routes, bytes) = (routes.clone(), bytes.clone());
-            let run = Run { routes, bytes, is_v5, amount, from: None, received_us: 0 };
+            let run = Run { routes, bytes, is_v5, amount, from: None, publisher: 0, received_us: 0 };
             self.post(*core, Mail::Run(Box::new(run)));
         }
     }

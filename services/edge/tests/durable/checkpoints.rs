@@ -1,17 +1,20 @@
 //! Progress of sessions that the store refuses: the session goes on, and a later checkpoint says the same.
 
+use std::io::{self, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use millrace_layers::Store;
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::SessionId;
 use millrace_mqtt::Version::V5;
-use millrace_mqtt::{Packet, PacketType, QoS};
+use millrace_mqtt::{Packet, PacketType, Property, QoS, SubscribeOptions, encode};
 use millrace_storage::{Database, Read, block_on};
 
 use crate::away::{Far, Mended, Way};
-use crate::common::{Client, Server, ack, publish_qos};
+use crate::common::{Client, Server, ack, properties, publish_qos};
 use crate::steps::{lasting, say, take};
+use crate::store::entries;
 use crate::tools::{eventually, metric};
 
 /// The server stores progress after two seconds.
@@ -73,4 +76,56 @@ fn the_progress_of_many_sessions_is_collected_over_several_turns() {
     publisher.expect_silence(SAVED);
     let work = metric(&server, "millrace_edge_turn_work_max", "");
     assert!(work < WORK_MAX, "a turn did {work} units of work");
+}
+
+/// Connections that end, so that the threads that use them do, also when a test fails.
+struct Ending<'s>(Vec<&'s TcpStream>);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+}
+
+#[test]
+fn acknowledged_messages_are_removed_while_other_messages_are_still_handed_out() {
+    const RECEIVERS: usize = 200;
+    // Each copy has 32 identifiers, so the copies of one message take more than a slice of work. The next message of its publisher
+    // follows at once.
+    let filters: Vec<String> = (0..32_u8)
+        .map(|bits| {
+            (0..5).map(|level| if bits >> level & 1 == 1 { "+/" } else { "a/" }).collect::<String>() + "b"
+        })
+        .collect();
+    let database = Database::memory();
+    let server = Server::on(&database, |config| config.threads = 1);
+    let mut ann = Client::open(&server, lasting(V5, "ann"));
+    ann.subscribe("t", QoS::AtLeastOnce);
+    let receivers: Vec<Client> = (0..RECEIVERS)
+        .map(|number| {
+            let mut receiver = Client::connect(&server, V5, &format!("receiver {number}"));
+            for (identifier, filter) in (1..).zip(&filters) {
+                let identifier = properties(&[Property::SubscriptionIdentifier(identifier)]);
+                receiver.subscribe_all(&[(filter, SubscribeOptions::default())], identifier);
+            }
+            receiver
+        })
+        .collect();
+    let publisher = Client::connect(&server, V5, "publishes all the time");
+    let mut packet = Vec::new();
+    encode::packet(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "a/a/a/a/a/b", b"")), V5, &mut packet);
+    let packets = packet.repeat(1_000);
+    std::thread::scope(|scope| {
+        let streams = Ending(receivers.iter().chain([&publisher]).map(Client::stream).collect());
+        for mut stream in streams.0.iter().copied() {
+            scope.spawn(move || io::copy(&mut stream, &mut io::sink()));
+        }
+        scope.spawn(|| while publisher.stream().write_all(&packets).is_ok() {});
+        for _ in 0..5 {
+            say(&server, QoS::AtLeastOnce, "t", &["once"]);
+            let message = take(&mut ann);
+            ann.send(&Packet::PubAck(ack(message.packet_id.unwrap())));
+        }
+        eventually(|| entries(&database) == [0], || format!("{:?} messages stay", entries(&database)));
+    });
 }

@@ -29,7 +29,7 @@ fn streams(database: &Database) -> Vec<(StreamId, Totals)> {
     all.into_iter().map(|(id, _)| (id, totals(id))).collect()
 }
 
-fn entries(database: &Database) -> Vec<u64> {
+pub(crate) fn entries(database: &Database) -> Vec<u64> {
     streams(database).iter().map(|(_, totals)| totals.entries).collect()
 }
 

@@ -61,6 +61,26 @@ fn a_filter_that_is_repeated_in_a_packet_is_one_filter() {
     assert_turns_are_short(&server);
 }
 
+#[test]
+fn a_client_that_reads_fast_gets_what_waited_for_it_over_several_turns() {
+    const COUNT: u64 = 400;
+    // All of it takes 200,000.
+    const WORK_MAX: u64 = 40_000;
+    let server = one_loop();
+    let mut reader = Client::connect(&server, V5, "reader");
+    reader.subscribe("t", QoS::AtLeastOnce);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    for number in 0..COUNT {
+        // More than the socket and its outbound buffer hold, so the rest is queued in the session.
+        publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "t", &numbered(number, 32 * 1024)));
+    }
+    let mut packets = Packets::of(&reader);
+    (0..COUNT).for_each(|number| assert_eq!(packets.next_number(), Some(number)));
+    publisher.ping();
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < WORK_MAX, "a turn did {work} units of work");
+}
+
 /// The least work of `bytes` that are checked field by field.
 fn checked(bytes: usize) -> u64 {
     bytes as u64 / 16

@@ -112,6 +112,33 @@ fn a_publisher_that_reconnects_in_a_hurry_keeps_its_order() {
 }
 
 #[test]
+fn a_publisher_that_reconnects_does_not_overtake_its_unfinished_fan_out() {
+    const RECEIVERS: usize = 60;
+    // Its copies take about ten turns.
+    const LARGE: usize = 900_000;
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let server = Server::with(|config| config.threads = 1);
+        let mut receivers: Vec<Client> = (0..RECEIVERS)
+            .map(|number| {
+                let mut receiver = Client::connect(&server, V5, &format!("receiver-{number}"));
+                receiver.subscribe("t", qos);
+                receiver
+            })
+            .collect();
+        let publishers = [LARGE, 8].map(|len| {
+            let mut publisher = Client::connect(&server, V5, "publisher");
+            publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "t", &vec![b'.'; len]));
+            publisher
+        });
+        for receiver in &mut receivers {
+            let lens = [(); 2].map(|()| receiver.recv_publish().payload.len());
+            assert_eq!(lens, [LARGE, 8], "{qos:?}");
+        }
+        drop(publishers);
+    }
+}
+
+#[test]
 fn a_publish_after_the_suback_is_always_seen_wherever_it_comes_from() {
     for threads in [2, 4] {
         let server = Server::with(|config| config.threads = threads);

@@ -7,7 +7,7 @@ use millrace_mqtt::{Properties, QoS, Version};
 use millrace_router::Receiver;
 use millrace_session::{Delivered, DropReason, Message, Out};
 
-use super::{FLUSH_BYTES, Publisher, is_publisher, local_session};
+use super::{FLUSH_BYTES, Publisher, local_session};
 use crate::clock::Clock;
 use crate::connection_id::ConnectionId;
 use crate::core::connection::NONE;
@@ -25,7 +25,7 @@ const SHARE_RUN_BYTES_MIN: usize = 2048;
 
 impl Core {
     pub(in crate::core) fn deliver_mailed_run(&mut self, run: &Run) {
-        let publisher = Publisher::of(&run.routes, run.from);
+        let publisher = Publisher::of(&run.routes, run.from, run.publisher);
         let must_wait = self.unfinished.fanouts.delays(run.routes.broker.id, publisher);
         let next = match must_wait {
             true => 0,
@@ -47,10 +47,10 @@ impl Core {
         bytes: &[u8],
         is_v5: bool,
         amount: Amount,
-        from: Option<ConnectionId>,
+        (from, client): (ConnectionId, u64),
         received_us: u32,
     ) {
-        let publisher = Publisher::of(routes, from);
+        let publisher = Publisher::of(routes, Some(from), client);
         let must_wait = self.unfinished.fanouts.delays(routes.broker.id, publisher);
         let next =
             if must_wait { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
@@ -89,8 +89,7 @@ impl Core {
             next += 1;
             self.work.spend(work::COPY);
             let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
-            if local.connection == NONE || (receiver.no_local && is_publisher(local, from, &self.connections))
-            {
+            if local.connection == NONE || (receiver.no_local && local.publisher == publisher.client) {
                 continue;
             }
             // The session must get its retained messages first.
@@ -232,7 +231,7 @@ impl<'r> RunEncodings<'r> {
     }
 }
 
-/// The run in the other version's encoding: with or without the length byte of the empty properties.
+/// With or without the length byte of the empty properties.
 fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 16);
     let to = if is_v5 { Version::V311 } else { Version::V5 };

@@ -117,18 +117,18 @@ impl Core {
         if self.connections[slot as usize].is_traced() {
             self.leave_out_of_trace(slot, amount.messages);
         }
-        let from = self.id_of(slot);
+        let (from, publisher) = (self.id_of(slot), self.publisher_of(slot));
         let bytes = &bytes[range];
         let received_us = self.take_timed();
         let mut mailed: Option<Arc<[u8]>> = None;
         for (core, _) in &routes.cores {
             if *core == self.index {
-                self.deliver_run(&routes, bytes, is_v5, amount, Some(from), received_us);
+                self.deliver_run(&routes, bytes, is_v5, amount, (from, publisher), received_us);
                 continue;
             }
             let bytes = mailed.get_or_insert_with(|| bytes.into()).clone();
             let routes = routes.clone();
-            let run = Run { routes, bytes, is_v5, amount, from: Some(from), received_us };
+            let run = Run { routes, bytes, is_v5, amount, from: Some(from), publisher, received_us };
             self.post(*core, Mail::Run(Box::new(run)));
             self.pause_for_mailbox(*core, from);
         }

@@ -1,0 +1,53 @@
+//! Buffers of one event loop that are used again.
+
+use std::sync::Arc;
+
+use super::Outbound;
+
+/// A buffer with more capacity is freed instead of reused.
+pub(super) const KEEP_CAPACITY_MAX: usize = 256 * 1024;
+const POOL_MAX: usize = 128;
+pub(super) const RUNS_MAX: usize = 4;
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    /// Idle connections have no buffer.
+    #[allow(
+        clippy::vec_box,
+        reason = "connections hold boxes: a buffer moves in and out without being copied"
+    )]
+    buffers: Vec<Box<Outbound>>,
+    /// The last runs that receivers shared, the newest last: copying into memory that is still in the cache is faster.
+    pub(super) runs: Vec<Arc<Vec<u8>>>,
+}
+
+impl Pool {
+    pub(crate) fn take(&mut self) -> Box<Outbound> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give(&mut self, mut outbound: Box<Outbound>) {
+        if self.buffers.len() < POOL_MAX && outbound.tail.capacity() <= KEEP_CAPACITY_MAX {
+            outbound.reset();
+            self.buffers.push(outbound);
+        }
+    }
+
+    /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written and that
+    /// has about its size: a buffer counts the bytes of a run, not its capacity.
+    pub(crate) fn share(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
+        let fits = |capacity| (bytes.len()..=2 * bytes.len()).contains(&capacity);
+        let written = self.runs.iter().rposition(|run| Arc::strong_count(run) == 1 && fits(run.capacity()));
+        let mut run = written.map(|index| self.runs.remove(index)).unwrap_or_default();
+        let copy = Arc::make_mut(&mut run);
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        if run.capacity() <= KEEP_CAPACITY_MAX {
+            if self.runs.len() == RUNS_MAX {
+                self.runs.remove(0);
+            }
+            self.runs.push(run.clone());
+        }
+        run
+    }
+}
