@@ -53,7 +53,7 @@ impl FirstReader {
             parts: Parts::default(),
             unread: Vec::new(),
             due: VecDeque::new(),
-            removal: Removal::default(),
+            removal: Removal::new(shared.is_shared),
             look: Look::default(),
             looked_at: now,
             looked_at_all: now,

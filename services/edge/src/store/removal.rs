@@ -1,23 +1,29 @@
-//! Removes what nobody needs any more from the store: entries of streams without subscribers, old changes of filters,
-//! and long messages without a stream.
+//! Removes what nobody needs any more from the store: streams of filters without subscribers, entries of streams that are gone, old
+//! changes of filters, and long messages without a stream.
 
 use std::collections::{HashSet, VecDeque};
 
-use millrace_layers::streams::DroppedFrom;
-use millrace_layers::{LayerError, Position, Store, index, resized, streams};
+use millrace_layers::streams::{DroppedFrom, StreamId};
+use millrace_layers::{LayerError, Position, Store, index, resized, streams, subscriptions};
 use millrace_storage::block_on;
 
 /// Rows of a step: a few milliseconds.
 const ROWS: usize = 100;
+/// A round looks at all filters of a broker only once in so many rounds, an hour: rarely, filters stay without subscribers.
+const FILTERS_EVERY: u64 = 60;
 
 /// Goes through all brokers in turn, in steps of one transaction, because sessions wait for reads meanwhile.
 pub(super) struct Removal {
     brokers: VecDeque<(u64, Stage)>,
     rows: usize,
+    /// Only where several pods share the store: a single writer knows the last subscriber of a filter.
+    with_filters: bool,
+    rounds: u64,
 }
 
 #[derive(Clone)]
 enum Stage {
+    Filters(Option<StreamId>),
     Dropped(DroppedFrom),
     Changes(Position),
     Bodies(BodiesFrom),
@@ -42,13 +48,11 @@ impl Default for Stage {
     }
 }
 
-impl Default for Removal {
-    fn default() -> Self {
-        Self { brokers: VecDeque::new(), rows: ROWS }
-    }
-}
-
 impl Removal {
+    pub(super) fn new(is_shared: bool) -> Self {
+        Self { brokers: VecDeque::new(), rows: ROWS, with_filters: is_shared, rounds: 0 }
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.brokers.is_empty()
     }
@@ -57,7 +61,10 @@ impl Removal {
     pub(super) fn start(&mut self, brokers: impl Iterator<Item = u64>) {
         let queued: HashSet<u64> = self.brokers.iter().map(|(broker, _)| *broker).collect();
         let others = brokers.filter(|broker| !queued.contains(broker));
-        self.brokers.extend(others.map(|broker| (broker, Stage::default())));
+        self.rounds += 1;
+        let with_filters = self.with_filters && self.rounds.is_multiple_of(FILTERS_EVERY);
+        let first = if with_filters { Stage::Filters(None) } else { Stage::default() };
+        self.brokers.extend(others.map(|broker| (broker, first.clone())));
     }
 
     pub(super) fn step(&mut self, layers: &Store) {
@@ -78,6 +85,13 @@ impl Removal {
         let rows = self.rows;
         let again = Some(stage.clone());
         Ok(match stage {
+            Stage::Filters(from) => {
+                let run =
+                    layers.run_piece(rows, async |tx| subscriptions::sweep(&tx, broker, *from, rows).await);
+                resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |swept| {
+                    Some(swept.next.map_or_else(Stage::default, |next| Stage::Filters(Some(next))))
+                })
+            }
             Stage::Dropped(from) => {
                 let run =
                     layers.run_piece(rows, async |tx| streams::sweep_dropped(&tx, broker, from, rows).await);
@@ -110,7 +124,7 @@ impl Removal {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use millrace_layers::sessions::{Attach, SessionId};
+    use millrace_layers::sessions::{Attach, SessionId, fence};
     use millrace_layers::streams::{NewEntry, StreamRef};
     use millrace_layers::subscriptions::StoredOptions;
     use millrace_storage::Database;
@@ -151,7 +165,7 @@ mod tests {
         let layers = Store::new(Database::memory());
         let many = block_on(with_dropped_streams(&layers, b"many", 5 * ROWS)).unwrap();
         let few = block_on(with_dropped_streams(&layers, b"few", 3)).unwrap();
-        let mut removal = Removal::default();
+        let mut removal = Removal::new(false);
         removal.start([many, few].into_iter());
         (0..2).for_each(|_| removal.step(&layers));
         assert!(has_dropped_streams(&layers, many) && !has_dropped_streams(&layers, few));
@@ -180,7 +194,7 @@ mod tests {
         let few = block_on(with_dropped_streams(&layers, b"few", 0)).unwrap();
         let many = block_on(layers.ensure_broker(b"many")).unwrap().id;
         block_on(add_bodies(&layers, many, 3 * ROWS)).unwrap();
-        let mut removal = Removal::default();
+        let mut removal = Removal::new(false);
         removal.start([many, few].into_iter());
         // Two rounds of both brokers; the second one finds bodies.
         (0..6).for_each(|_| removal.step(&layers));
@@ -197,5 +211,56 @@ mod tests {
             steps += 1;
             assert!(steps < 10, "the walk does not end");
         }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "transactions that overlap")]
+    fn a_filter_that_all_left_at_once_is_removed_among_pods() {
+        let database = Database::memory();
+        let layers = Store::new(database.clone());
+        let broker = block_on(layers.ensure_broker(b"default")).unwrap().id;
+        let sessions = (0..600).map(|number| format!("ann {number}")).collect::<Vec<_>>();
+        let options = StoredOptions { bits: 1, identifier: 0 };
+        let epochs: Vec<u64> = (sessions.iter())
+            .map(|client| {
+                let (owner, id) =
+                    (Bytes::from_static(b"pod"), SessionId { broker, client: client.as_bytes() });
+                let attach =
+                    Attach { owner, clean: true, expiry_s: 60, now_ms: 1, will: None, details: None };
+                let epoch = block_on(layers.attach(id, &attach)).unwrap().epoch;
+                block_on(layers.subscribe(id, epoch, b"a/+", options)).unwrap();
+                epoch
+            })
+            .collect();
+        // Three pods: in each of their transactions 200 sessions leave, and none sees the others.
+        let all: Vec<_> = sessions.iter().zip(epochs).collect();
+        let leaves: Vec<_> = (all.chunks(200))
+            .map(|chunk| {
+                let tx = database.begin_unretried();
+                for (client, epoch) in chunk {
+                    let id = SessionId { broker, client: client.as_bytes() };
+                    let left = block_on(async {
+                        let owned = fence(&tx, id, *epoch).await?;
+                        subscriptions::unsubscribe(&owned, b"a/+").await
+                    });
+                    left.unwrap();
+                }
+                tx
+            })
+            .collect();
+        for tx in leaves {
+            block_on(tx.commit()).unwrap();
+        }
+        let filters =
+            || block_on(layers.run(async |tx| streams::list(&tx, broker, None, 10).await)).unwrap().len();
+        assert_eq!(filters(), 1, "nobody knew that it was the last");
+        let mut removal = Removal::new(true);
+        for _ in 0..FILTERS_EVERY {
+            removal.start([broker].into_iter());
+            while !removal.is_done() {
+                removal.step(&layers);
+            }
+        }
+        assert_eq!(filters(), 0);
     }
 }
