@@ -9,7 +9,7 @@ from tenants import Tenant
 OVERLAP_SECONDS = 20
 
 
-def enters(user, secret):
+def is_accepted(user, secret):
     """Whether a client with this secret is accepted."""
     answers = []
     client = make("pump", user, secret)
@@ -28,17 +28,18 @@ def run(drill):
     broker = tenant.broker("Plant 7")
     user, old = tenant.device(broker, "pump-7")
     tenant.log_in()
-    drill.check("the device connects with its secret", enters(user, old))
+    drill.check("the device connects with its secret", is_accepted(user, old))
     drill.calm()
     drill.say("ACT   make another secret; both are good for a while")
     said = drill.run(f"millrace credentials rotate pump-7 --broker {broker} --overlap-s {OVERLAP_SECONDS}")
+    # The output has no longer text without a space than the secret.
     new = max(said.split(), key=len)
     began = time.monotonic()
-    drill.check("the device connects with the new secret, and with the old one", enters(user, new) and enters(user, old))
-    until(lambda: time.monotonic() > began + OVERLAP_SECONDS and not enters(user, old), "the old secret is still good")
-    drill.check("after the overlap the old secret is refused, and the new one is good", enters(user, new))
+    drill.check("the device connects with the new secret, and with the old one", is_accepted(user, new) and is_accepted(user, old))
+    until(lambda: time.monotonic() > began + OVERLAP_SECONDS and not is_accepted(user, old), "the old secret is still good")
+    drill.check("after the overlap the old secret is refused, and the new one is good", is_accepted(user, new))
     drill.say("ACT   the new secret may be known, too: delete the credential")
     drill.run(f"millrace credentials delete pump-7 --broker {broker} --yes")
-    until(lambda: not enters(user, new), "the deleted credential is still good")
+    until(lambda: not is_accepted(user, new), "the deleted credential is still good")
     drill.check("the deleted credential is refused", True)
     drill.run("millrace audit --limit 5")
