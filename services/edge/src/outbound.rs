@@ -17,10 +17,13 @@ use crate::ws::frames;
 
 /// A payload of at least this size is shared instead of copied.
 const SHARE_BYTES_MIN: usize = 4096;
+/// Pieces that one `writev` gets.
 const SLICES_MAX: usize = 64;
 /// A buffer with more capacity is freed instead of reused.
 const KEEP_CAPACITY_MAX: usize = 256 * 1024;
+/// Buffers that a loop keeps for reuse.
 const POOL_MAX: usize = 128;
+/// Runs (QoS 0 packets that are forwarded together) whose memory a loop keeps for reuse.
 const RUNS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -292,7 +295,6 @@ impl Outbound {
     }
 }
 
-/// Buffers of one event loop that are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     /// Idle connections have no buffer.
@@ -301,7 +303,7 @@ pub(crate) struct Pool {
         reason = "connections hold boxes: a buffer moves in and out without being copied"
     )]
     buffers: Vec<Box<Outbound>>,
-    /// The last runs that receivers shared, the newest last: copying into memory that is still in the cache is faster.
+    /// The newest run is last: copying into memory that is still in the cache is faster.
     runs: Vec<Arc<Vec<u8>>>,
 }
 

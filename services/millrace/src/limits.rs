@@ -133,7 +133,7 @@ limits! {
     memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory that the process may use; 0 is the memory of its cgroup or of the machine. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages that are new or larger, from 80 % on it refuses new connections, from 90 % on it reads publishers slowly.";
     outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",
-        "Bytes waiting for a busy socket above which QoS 0 messages to it are dropped and counted.";
+        "Bytes waiting for a busy socket above which the server stops reading from the publishers of QoS 0 messages to it. A receiver that takes fewer bytes than this in a second loses such messages, which are counted.";
     outbound_hard_bytes: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes waiting for a busy socket above which its connection is closed.";
     answers_bytes_max: u32 in 1024..=u32::MAX, "BYTES",

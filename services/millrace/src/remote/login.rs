@@ -97,7 +97,7 @@ pub(super) fn remove(file: &File, mut profiles: Profiles, name: &str) -> Result<
 
 /// Opens a session, which serves only to make a token.
 fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
-    let email = args.email.clone().map_or_else(|| input::answer("E-mail address"), Ok)?;
+    let email = args.email.clone().map_or_else(|| input::answer("E-mail address", "--email"), Ok)?;
     let password = input::secret("Password")?;
     let mut client = Client::new(url)?;
     let session = with_code(&client, json!({ "email": email, "password": password }))?;
