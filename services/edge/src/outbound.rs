@@ -17,13 +17,11 @@ use crate::ws::frames;
 
 /// A payload of at least this size is shared instead of copied.
 const SHARE_BYTES_MIN: usize = 4096;
-/// Pieces that one `writev` gets.
-const SLICES_MAX: usize = 64;
+const WRITEV_PIECES_MAX: usize = 64;
 /// A buffer with more capacity is freed instead of reused.
 const KEEP_CAPACITY_MAX: usize = 256 * 1024;
-/// Buffers that a loop keeps for reuse.
+/// Buffers, and runs (QoS 0 packets that are forwarded together), that a loop keeps for reuse.
 const POOL_MAX: usize = 128;
-/// Runs (QoS 0 packets that are forwarded together) whose memory a loop keeps for reuse.
 const RUNS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -202,7 +200,7 @@ impl Outbound {
             let bytes = &bytes[..bytes.len().min(limit)];
             return (bytes.len(), socket.write(bytes));
         }
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut slices = [IoSlice::new(&[]); WRITEV_PIECES_MAX];
         let (mut used, mut offered, mut skip) = (0, 0, self.written);
         let pieces = self.chunks.iter().map(Chunk::bytes).chain([&self.tail[..]]);
         for piece in pieces {
@@ -215,7 +213,7 @@ impl Outbound {
             slices[used] = IoSlice::new(piece);
             offered += piece.len();
             used += 1;
-            if used == SLICES_MAX || offered == limit {
+            if used == WRITEV_PIECES_MAX || offered == limit {
                 break;
             }
         }
