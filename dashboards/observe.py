@@ -2,7 +2,7 @@
 """Runs the collector, Prometheus and Alertmanager beside a server or a stack on this machine, on loopback only.
 
 `make observe` runs it until Ctrl-C. check_dashboards.py and the drills of runbooks/ use the class Observe.
-Environment variables: OBSERVE_DIR is the folder, OBSERVE_PORTS_UP is added to every port, OBSERVE_INTERVAL is the scrape interval.
+Environment variables: OBSERVE_DIR is the folder for data and logs, OBSERVE_PORTS_UP is added to every port, OBSERVE_INTERVAL is the scrape interval.
 OBSERVE_MILLRACE has addresses of /metrics; by default those of `make run` and `make stack`, whose ports STACK_PORTS_UP raises.
 OBSERVE_RUNBOOKS is the URL of the folder runbooks/ that alerts link; by default this program serves the folder.
 """
@@ -102,8 +102,8 @@ class Pages(http.server.SimpleHTTPRequestHandler):
 
 class Observe:
     def __init__(self, folder, tools, up=0, interval="5s", rules=HERE / "prometheus/rules", region="local", host=(), runbooks=None):
-        """`host` is a command that runs the exporter of this machine. `runbooks` is the URL of the pages that alerts link; None
-        serves them here."""
+        """`folder` gets data and logs, `tools` has the collector, and `up` is added to every port. `host` is a command that runs the
+        exporter of this machine. `runbooks` is the URL of the pages that alerts link; None serves them here."""
         self.folder, self.tools, self.rules = Path(folder).resolve(), Path(tools).resolve(), Path(rules)
         self.ports = {name: port + up for name, port in PORTS.items()}
         self.runbooks, self.pages = runbooks, None
@@ -208,7 +208,7 @@ class Observe:
                    f"--web.listen-address={HOST}:{self.ports['prometheus']}", f"--web.external-url={self.url('prometheus')}")
 
     def start_grafana(self):
-        """Where it is installed; True when it was started."""
+        """Starts Grafana if it is installed, and returns whether it did."""
         try:
             grafana = program("grafana", "grafana-server", how="https://grafana.com/grafana/download")
         except Missing as missing:

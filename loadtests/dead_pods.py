@@ -6,7 +6,7 @@ that will be killed. Then all these pods get SIGKILL at once, and the clients re
 of sessions that were found, and the CPU time; exits with 1 if a session was lost. Machines often allow a process 20,000 open
 files, so several killed pods stand for one with more connections.
 
-    storage/tests/foundationdb.sh with loadtests/dead_pods.py --sessions 100000 --dying 6 --nats nats://127.0.0.1:4222
+    storage/tests/foundationdb.sh with loadtests/dead_pods.py --sessions 100000 --kill 6 --nats nats://127.0.0.1:4222
 """
 
 import argparse
@@ -150,7 +150,7 @@ def fdbservers():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=10_000)
-    parser.add_argument("--dying", type=int, default=1, help="pods to kill")
+    parser.add_argument("--kill", type=int, default=1, help="pods to kill")
     parser.add_argument("--left", type=int, default=2, help="pods that survive")
     parser.add_argument("--at-once", type=int, default=100, help="clients that connect at once, in each of two processes")
     parser.add_argument("--nats", help="URL of NATS between the pods")
@@ -158,35 +158,35 @@ def main():
     parser.add_argument("flags", nargs="*", help="more flags of the pods, behind --")
     args = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp())
-    dying = [Pod(args, f"dying-{number}", folder) for number in range(args.dying)]
+    to_kill = [Pod(args, f"killed-{number}", folder) for number in range(args.kill)]
     left = [Pod(args, f"left-{number}", folder) for number in range(args.left)]
     try:
-        measure(args, dying, left)
+        measure(args, to_kill, left)
     finally:
-        for pod in dying + left:
+        for pod in to_kill + left:
             pod.process.kill()
             pod.process.wait()
         print("logs:", folder)
 
 
-def measure(args, dying, left):
-    for pod in dying + left:
+def measure(args, to_kill, left):
+    for pod in to_kill + left:
         pod.wait()
     clients = [f"client-{number}" for number in range(args.sessions)]
     ready_out, ready_in = os.pipe()
     over_out, over_in = os.pipe()
     began = time.monotonic()
-    with ProcessPoolExecutor(len(dying)) as staying:
-        parts = [clients[number :: len(dying)] for number in range(len(dying))]
-        tasks = [staying.submit(stay, pod.port, part, 50, ready_in, over_out) for pod, part in zip(dying, parts)]
-        for _ in dying:
+    with ProcessPoolExecutor(len(to_kill)) as staying:
+        parts = [clients[number :: len(to_kill)] for number in range(len(to_kill))]
+        tasks = [staying.submit(stay, pod.port, part, 50, ready_in, over_out) for pod, part in zip(to_kill, parts)]
+        for _ in to_kill:
             os.read(ready_out, 1)
-        cpu = sum(cpu_s(pod.process.pid) for pod in dying)
+        cpu = sum(cpu_s(pod.process.pid) for pod in to_kill)
         seconds = time.monotonic() - began
-        print(f"{args.sessions} sessions made on {args.dying} pods in {seconds:.1f} s, {cpu * 1e6 / args.sessions:.0f} us of CPU each")
-        for pod in dying:
+        print(f"{args.sessions} sessions made on {args.kill} pods in {seconds:.1f} s, {cpu * 1e6 / args.sessions:.0f} us of CPU each")
+        for pod in to_kill:
             pod.process.send_signal(signal.SIGKILL)
-        for pod in dying:
+        for pod in to_kill:
             pod.process.wait()
         killed = time.monotonic()
         os.write(over_in, b"+")

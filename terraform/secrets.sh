@@ -90,7 +90,7 @@ put_all() {
     done
 }
 
-[ $# -ge 2 ] || fail "secrets.sh make FOLDER [--self-signed], or secrets.sh put FOLDER; the region's output comes on standard input"
+[ $# -ge 2 ] || fail "usage: secrets.sh make FOLDER [--self-signed], or secrets.sh put FOLDER; the region's output comes on standard input"
 folder=$2
 self_signed=no
 [ "${3:-}" != --self-signed ] || self_signed=yes

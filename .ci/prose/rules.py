@@ -1,13 +1,12 @@
 """The rules for one sentence: how it may begin, and which private terms it must not use.
 
-A rule has a name, an expression, the term to use instead, and expressions that are allowed although the rule matches them.
+A rule is an expression for the private term, the standard term, and an expression for uses that are allowed all the same.
 """
 
 import re
 
 BEGINNING = re.compile(r"^[\"'(\[*_]*(Who|Whom|Whose|What|Of|Those|Whoever)\b(?!['’]s\b)")
 
-# (expression, standard term, allowed uses)
 TERMS = [
     (r"words?", "notice, notification", r"(?:32|64)-bit words?|key ?words?|(?:bare|between|machine) words?|words? of (?:a|the|its) (?:standard|machine)|in other words|words? in capitals"),
     (r"tells?|told|telling", "notify, announce, report, say", r"(?:tell|tells|told|telling) (?:\w+ ){0,3}apart|tell (?:the|its|their) (?:owner|tenant)s?"),

@@ -151,8 +151,8 @@ def cost(metrics, server_cpu, k6_cpu):
 
 
 def measure(scenario, arguments, reports, settings=None, program=MILLRACE, way=contextlib.nullcontext):
-    """Runs a scenario against a server of its own: k6's exit code, its metrics, what was used. `settings` are k6's variables, `way` gets
-    the server's URL and yields the one that clients use, such as a proxy's."""
+    """Runs a scenario against a server of its own. Returns k6's exit code, its metrics and the cost in CPU time. `settings` are k6's
+    variables. `way` gets the server's URL and yields the one that clients use, such as a proxy's."""
     _, scheme, version = VARIANTS.get(scenario, (scenario, "mqtt", None))
     with server(program) as own, way(own.urls[scheme]) as url:
         environment = {**(settings or {}), "MQTT_URL": url, "MILLRACE_HTTP": own.http}
@@ -260,7 +260,7 @@ def record(arguments, reports):
 
 def main():
     if len(sys.argv) < 2 or sys.argv[1] not in (*scenarios(), "all"):
-        sys.exit(f"run.py SCENARIO|all [k6 arguments]; there are: {', '.join(scenarios())}")
+        sys.exit(f"usage: run.py SCENARIO|all [k6 arguments]; the scenarios are: {', '.join(scenarios())}")
     reports = pathlib.Path(os.environ.get("REPORTS", TARGET / "loadtests"))
     if "--record" in sys.argv:
         sys.exit(record([word for word in sys.argv[2:] if word != "--record"], reports))

@@ -68,7 +68,7 @@ impl Receipts {
         true
     }
 
-    /// One more than the highest received sequence number. It opens the publisher's window.
+    /// One more than the highest received sequence number. The publisher may run a window ahead of it.
     pub(crate) fn reach(&self) -> u32 {
         self.reach
     }

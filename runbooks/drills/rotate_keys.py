@@ -32,6 +32,7 @@ def run(drill):
     drill.calm()
     drill.say("ACT   make another secret; both are good for a while")
     said = drill.run(f"millrace credentials rotate pump-7 --broker {broker} --overlap-s {OVERLAP_SECONDS}")
+    # The output has no longer text without a space than the secret.
     new = max(said.split(), key=len)
     began = time.monotonic()
     drill.check("the device connects with the new secret, and with the old one", is_accepted(user, new) and is_accepted(user, old))

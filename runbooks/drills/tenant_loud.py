@@ -17,7 +17,7 @@ def text(value):
 
 
 def flood(user, secret, over):
-    """QoS 0 publishes, in batches, until the server closes the connection."""
+    """QoS 0 publishes, in batches, until the server closes the connection. The bytes are those of MQTT 3.1.1."""
     body = b"\x00\x04MQTT\x04\xc2\x00\x3c" + text("flood") + text(user) + text(secret)
     with socket.create_connection(("127.0.0.1", 1883)) as sock:
         sock.sendall(bytes([0x10, len(body)]) + body)

@@ -46,7 +46,7 @@ BOARD = board(
             graph(
                 "Connects and errors",
                 "short",
-                "Since the run began. Errors fail a threshold.",
+                "Since the run began. A run with errors fails.",
                 (f"sum by (scenario) (k6_mqtt_connects_total{{{RUN}}})", "connects, {{scenario}}"),
                 (count("k6_mqtt_errors_total"), "errors"),
                 needs=K6,
@@ -90,7 +90,7 @@ BOARD = board(
             graph(
                 "Time to commit",
                 "s",
-                "As the server sees it.",
+                "From a message's arrival at a pod to its commit.",
                 ("histogram_quantile(0.5, sum by (le) (rate(millrace_message_commit_seconds_bucket[$__rate_interval])))", "p50"),
                 ("histogram_quantile(0.99, sum by (le) (rate(millrace_message_commit_seconds_bucket[$__rate_interval])))", "p99"),
             ),

@@ -1,4 +1,4 @@
-//! Replays a log into the content that a disk has after a loss of power.
+//! Replays the log of writes and syncs ([`crate::log`]) into the content that a disk has after a loss of power.
 
 use std::{
     collections::HashMap,
@@ -27,6 +27,7 @@ enum Change<'a> {
     Resize(u64),
 }
 
+/// The offset of a record in the log, and its change.
 type Pending<'a> = (u64, Change<'a>);
 
 /// A file: its durable content before the log (`base`), then its changes in the log: durable ones,
@@ -101,6 +102,7 @@ pub(crate) struct Image<'a> {
     file_of: HashMap<u64, usize>,
     folder_of: HashMap<u64, usize>,
     root: usize,
+    /// Files in the log that it has not seen created: their content is incomplete.
     pub(crate) unknown: usize,
 }
 
@@ -241,6 +243,7 @@ impl<'a> Image<'a> {
         })
     }
 
+    /// Returns the files in `seen` whose content is not what all changes of the log give.
     pub(crate) fn differences(&self, seen: &Path, scratch: &Path) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         each(seen, &mut |entry, is_folder| {

@@ -51,7 +51,7 @@ type unacknowledged struct {
 	*outgoing
 	sent time.Time
 	ack  acknowledgement
-	// Over when the broker has had its time.
+	// Ends when the broker has not acknowledged within the client's timeout.
 	ctx    context.Context
 	cancel context.CancelFunc
 }
@@ -67,7 +67,7 @@ type link struct {
 	client *Client
 	tasks  *taskqueue.TaskQueue
 
-	// Over when the connection is; its cause is a failure.
+	// Ends with the connection; its cause is a *failure.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	once   sync.Once

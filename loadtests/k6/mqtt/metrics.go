@@ -57,14 +57,14 @@ type recorder struct {
 	counters map[metrics.TimeSeries]float64
 	links    map[*link]struct{}
 	// Connections of the whole process, and the count that k6 received last.
-	open     *atomic.Int64
-	openTold int64
+	open         *atomic.Int64
+	openReported int64
 }
 
 func newRecorder(ctx context.Context, state *lib.State, m *metricSet, open *atomic.Int64) *recorder {
 	r := &recorder{
 		metricSet: m, ctx: ctx, samples: state.Samples, tags: state.Tags.GetCurrentValues().Tags,
-		counters: make(map[metrics.TimeSeries]float64), links: make(map[*link]struct{}), open: open, openTold: -1,
+		counters: make(map[metrics.TimeSeries]float64), links: make(map[*link]struct{}), open: open, openReported: -1,
 	}
 	go r.run()
 	return r
@@ -110,8 +110,8 @@ func (r *recorder) flush() {
 	for l := range r.links {
 		r.countBytes(l)
 	}
-	if open := r.open.Load(); open != r.openTold {
-		r.openTold = open
+	if open := r.open.Load(); open != r.openReported {
+		r.openReported = open
 		series := metrics.TimeSeries{Metric: r.connectionsOpen, Tags: r.tags}
 		r.waiting = append(r.waiting, metrics.Sample{TimeSeries: series, Time: now, Value: float64(open)})
 	}

@@ -1,6 +1,6 @@
 //! Measures whether one tenant affects another: the latency of a steady publisher alone, beside a
 //! neighbour at its limit, and beside a neighbour that tries ten times its limit. Both are brokers
-//! of one server, which takes the driver for its gateway.
+//! of one server, to which the driver connects as the gateway does.
 //!
 //! `neighbour` does the work, `verdict` compares the phases, `wire` has the sockets of both.
 

@@ -43,8 +43,10 @@ pub enum LiveError {
     /// The request may succeed later.
     #[error("{0}")]
     Unavailable(String),
+    /// The broker's rules or settings refuse the request.
     #[error("{0}")]
     Forbidden(String),
+    /// A limit of the broker or the server is reached.
     #[error("{0}")]
     Limited(String),
 }

@@ -31,7 +31,8 @@ pub const TOPIC_BYTES_MAX: u16 = 4_096;
 const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);
 
 /// The limits of an edge process. Each is a setting of the same name, whose help text (in the `millrace` crate) has its
-/// unit and what happens beyond it. The comments here say why.
+/// unit and what happens beyond it. The comments here say why. Reason codes: 0x89 server busy, 0x97 quota exceeded, 0x9F
+/// connection rate exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeLimits {
     /// A further connection is closed, or refused with 0x89.
@@ -49,8 +50,8 @@ pub struct EdgeLimits {
     pub connects_per_second_max: u32,
     /// The default is two seconds' worth: that many clients reconnect without noticing the rate.
     pub connects_burst: u32,
-    /// Further CONNECTs are refused with 0x9F, or 0x89 when the server cannot keep up. As many delayed refusals are remembered.
-    /// The default is a second's worth for one broker.
+    /// Further CONNECTs are refused with 0x9F, or 0x89 when the server cannot keep up; the same number of refusals may be delayed at
+    /// once.
     pub connects_waiting_max: u32,
     /// Refusals are spread over this many milliseconds at random, so that clients that came together do not come back together.
     pub refusal_spread_ms: u16,
@@ -199,9 +200,9 @@ const INPUT_MEMORY_MIN: u64 = 32 * 1024 * 1024;
 const RETAINED_MEMORY_MIN: u64 = 64 * 1024 * 1024;
 /// Memtables and block cache of the embedded store, bytes.
 const STORE_MEMORY: u64 = 128 * 1024 * 1024;
-/// Filters can use one part in so many of the process' memory, and messages that sessions hold as well.
+/// Filters, and messages that sessions hold, may each use this part (1/n) of the process's memory.
 const MEMORY_DIVISOR: u64 = 4;
-/// The topic aliases of one broker can use one part in so many of that.
+/// The topic aliases of one broker may use this part (1/n) of the memory of all filters.
 const ALIASES_DIVISOR: u64 = 4;
 
 impl EdgeLimits {

@@ -97,7 +97,6 @@ pub(crate) enum Mail {
     Page(Target, u32, Option<Page>),
     /// The claim keeps the client id here until the purge is submitted.
     Purge(Box<Purge>, Option<HomeClaim>),
-    /// Result of a client's admission to a managed broker.
     AccessDecided(Box<AccessDecision>),
     Attempted(Box<Attempted>),
     AccessChanged(Arc<Broker>),

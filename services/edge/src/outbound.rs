@@ -19,7 +19,7 @@ use crate::ws::frames;
 
 /// A payload of at least this size is shared instead of copied.
 const SHARE_BYTES_MIN: usize = 4096;
-const SLICES_MAX: usize = 64;
+const WRITEV_PIECES_MAX: usize = 64;
 
 #[derive(Debug)]
 enum Chunk {
@@ -206,7 +206,7 @@ impl Outbound {
             let bytes = &bytes[..bytes.len().min(limit)];
             return (bytes.len(), socket.write(bytes));
         }
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut slices = [IoSlice::new(&[]); WRITEV_PIECES_MAX];
         let (mut used, mut offered, mut skip) = (0, 0, self.written);
         let pieces = self.chunks.iter().map(Chunk::bytes).chain([&self.tail[..]]);
         for piece in pieces {
@@ -219,7 +219,7 @@ impl Outbound {
             slices[used] = IoSlice::new(piece);
             offered += piece.len();
             used += 1;
-            if used == SLICES_MAX || offered == limit {
+            if used == WRITEV_PIECES_MAX || offered == limit {
                 break;
             }
         }

@@ -55,7 +55,7 @@ macro_rules! counters {
 }
 
 counters! {
-    sent: "counter" "millrace_fabric_messages_sent_total" [] "Messages taken for other pods.",
+    sent: "counter" "millrace_fabric_messages_sent_total" [] "Messages queued for other pods.",
     unwanted: "counter" "millrace_fabric_messages_unwanted_total" [] "Messages not sent because no other pod listens.",
     dropped_queue: "counter" "millrace_fabric_messages_dropped_total" ["reason=\"queue_full\""] "Messages not sent, by reason.",
     dropped_receiver: "counter" "millrace_fabric_messages_dropped_total" ["reason=\"receiver_full\""] "Messages not sent, by reason.",

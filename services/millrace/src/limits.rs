@@ -99,7 +99,7 @@ limits! {
     topic_alias_outbound_max: u16 in 0..=u16::MAX, "COUNT",
         "Topic aliases the server sets towards one client.";
     subscriptions_per_session_max: u32 in 1..=u32::MAX, "COUNT",
-        "Subscriptions of one session; of one that outlives its connection 1000 at most.";
+        "Subscriptions of one session; a persistent session has 1000 at most.";
     topic_levels_max: u16 in 1..=u16::MAX, "LEVELS",
         "Levels of the longest topic or topic filter.";
     topic_bytes_max: u16 in 1..=TOPIC_BYTES_MAX, "BYTES",
@@ -113,9 +113,9 @@ limits! {
     session_expiry_v3_s: u32 in 0..=u32::MAX, "SECONDS",
         "Session expiry of 3.x clients that connect without clean session.";
     queue_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
-        "Messages that wait for the sessions of one topic filter; in memory, in one session.";
+        "Messages that wait for the persistent sessions of one topic filter, or for one session in memory. Beyond it the oldest are dropped and counted.";
     queue_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Bytes of messages that wait for the sessions of one topic filter; in memory, in one session.";
+        "Bytes of messages that wait for the persistent sessions of one topic filter, or for one session in memory. Beyond it the oldest are dropped and counted.";
     queue_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the messages that the sessions in memory of one broker hold, a message of several sessions counted once. 0 is half of queue_memory_max, and 64 MiB at least. Beyond it the server drops further messages for sessions that hold more than a few small ones.";
     queue_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
@@ -125,7 +125,7 @@ limits! {
     filter_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the filters of all brokers' sessions; 0 is a quarter of memory_max, and 256 MiB at least.";
     retained_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
-        "Retained messages of one broker.";
+        "Retained messages of one broker. Beyond it the server refuses another one.";
     retained_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the retained messages of one broker, about 100 bytes for each level of a topic included. Beyond it the server refuses a retained message.";
     retained_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
@@ -133,7 +133,7 @@ limits! {
     memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory that the process may use; 0 is the memory of its cgroup or of the machine. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages that are new or larger, from 80 % on it refuses new connections, from 90 % on it reads publishers slowly.";
     outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",
-        "Bytes waiting for a busy socket above which QoS 0 messages to it are dropped and counted.";
+        "Bytes waiting for a busy socket above which the server stops reading from the publishers of QoS 0 messages to it. A receiver that takes fewer bytes than this in a second loses such messages, which are counted.";
     outbound_hard_bytes: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes waiting for a busy socket above which its connection is closed.";
     answers_bytes_max: u32 in 1024..=u32::MAX, "BYTES",

@@ -121,7 +121,9 @@ fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
 }
 
 fn open(place: &Place) -> Result<Opened, Failure> {
-    place.open_even_unfinished()?.ok_or_else(|| Failure::Run("a store in memory cannot be copied".into()))
+    place.open_even_unfinished()?.ok_or_else(|| {
+        Failure::Run("a store in memory cannot be copied: name a data folder or a cluster".into())
+    })
 }
 
 /// Watches the leases of all pods, because a running pod renews its lease.

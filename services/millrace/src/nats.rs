@@ -37,7 +37,7 @@ pub(crate) struct NatsArgs {
     #[arg(long, value_name = "FILE")]
     nats_tls_ca: Option<PathBuf>,
 
-    /// NATS: certificate that this process shows, PEM.
+    /// NATS: certificate that this process presents, PEM.
     #[arg(long, value_name = "FILE")]
     nats_tls_cert: Option<PathBuf>,
 
@@ -86,9 +86,11 @@ impl NatsArgs {
             (None, None, Some(file), None) => Credentials::NkeyFile(file),
             (None, None, None, Some(file)) => Credentials::CredsFile(file),
             _ => {
-                return Err("NATS knows a process in one way: set nats_user with nats_password_file, or nats_nkey, or \
-                            nats_creds"
-                    .into());
+                return Err(
+                    "NATS authenticates a process in one way: set nats_user with nats_password_file, or \
+                            nats_nkey, or nats_creds"
+                        .into(),
+                );
             }
         };
         let settings = Settings::new(first, self.nats_region.as_deref().unwrap_or("millrace"));

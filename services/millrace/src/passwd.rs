@@ -117,7 +117,9 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
         new.write_all(text.as_bytes())?;
         // `file` has no links left to follow, so one that is found here was made meanwhile by somebody else.
         match std::fs::symlink_metadata(file) {
-            Ok(old) if !old.is_file() => return Err(std::io::Error::other("it is no regular file")),
+            Ok(old) if !old.is_file() => {
+                return Err(std::io::Error::other("it is no regular file: name another one"));
+            }
             Ok(old) => keep_access(&new, &old)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),

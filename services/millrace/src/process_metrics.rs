@@ -1,5 +1,4 @@
-//! Metrics of the process and of its build, under the names of Prometheus' client libraries. Empty
-//! without `/proc`.
+//! Metrics of the process and of its build, under the names of Prometheus' client libraries. Without `/proc` most are absent.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,6 +1,4 @@
-//! Checks that `docs/settings.md` agrees with the command line: its table lists every setting, and
-//! its example is accepted. `MILLRACE_README=write cargo test -p millrace readme` writes the table
-//! into the page.
+//! Checks that `docs/settings.md` agrees with the command line: its table lists every setting, and its example is accepted.
 
 use crate::args::serve_command;
 
@@ -42,7 +40,10 @@ fn the_settings_page_lists_every_setting_with_its_default() {
         std::fs::write(PATH, format!("{before}{BEGIN}{}{END}{after}", table())).unwrap();
         return;
     }
-    assert!(found == table(), "out of date: MILLRACE_README=write cargo test -p millrace readme");
+    assert!(
+        found == table(),
+        "{PATH} is out of date; this writes it: MILLRACE_README=write cargo test -p millrace readme"
+    );
 }
 
 #[test]

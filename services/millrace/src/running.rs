@@ -1,14 +1,16 @@
 //! The running edge of this process, for the parts that ask it, and the changes that only it can
 //! make because it has the data in memory.
 
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use millrace_edge::Edge;
 
-/// The edge, shared by the HTTP ports. The end of the process takes it out.
+/// The edge, shared by the HTTP ports; `None` once the process stops.
 pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
+/// How long a request waits for an event loop, in case it is blocked.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Changes by the running edge. The methods block, so each request calls them on a thread of its
@@ -36,7 +38,14 @@ impl Live for Running {
         // Released early, because other requests need it, too.
         drop(running);
         let stopping = || "the server is stopping".to_owned();
-        answer.ok_or_else(stopping)??.recv_timeout(PATIENCE).map_err(|_| stopping())?
+        match answer.ok_or_else(stopping)??.recv_timeout(PATIENCE) {
+            Ok(purged) => purged,
+            Err(RecvTimeoutError::Disconnected) => Err(stopping()),
+            Err(RecvTimeoutError::Timeout) => Err(format!(
+                "the session's owner has not answered within {} s: try again, and see the server's log",
+                PATIENCE.as_secs()
+            )),
+        }
     }
 
     fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String> {

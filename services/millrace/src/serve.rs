@@ -151,7 +151,9 @@ fn drain(running: &Running, pace: &DrainRate) {
         waited += DRAIN_PROGRESS;
         info!(connections = left(), "draining");
         if waited > pace.at_most {
-            return warn!("the drain took too long: the remaining clients are disconnected at once");
+            return warn!(
+                "the drain took longer than drain_max_s: the remaining clients are disconnected at once"
+            );
         }
     }
 }
@@ -321,7 +323,7 @@ fn reserve_files(open_files_max: u64) {
     let reserved =
         rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), i32::try_from(last).unwrap_or(i32::MAX));
     if let Err(error) = reserved {
-        tracing::debug!(%error, "the table of open files grows as it is needed");
+        tracing::debug!(%error, "no room was reserved for open files, so accepting many connections may block an event loop for up to 20 ms");
     }
 }
 

@@ -317,7 +317,7 @@ fn the_network_between_processes_is_refused_where_it_cannot_be() {
     let shared = ["--store=foundationdb", "--pod=one", "--nats=nats://a:4222,nats://b:4222"];
     for (flags, refused) in [
         (&["--nats-tls-cert=c"][..], "nats_tls_cert and nats_tls_key belong together"),
-        (&["--nats-user=u", "--nats-nkey=k"], "NATS knows a process in one way"),
+        (&["--nats-user=u", "--nats-nkey=k"], "NATS authenticates a process in one way"),
         (&["--nats-user=u", "--nats-password-file=/nowhere"], "nats_password_file /nowhere cannot be read"),
     ] {
         let sentence = load_with(&[&shared, flags].concat(), &[]).map(drop).unwrap_err();

@@ -19,7 +19,8 @@ mod cluster;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
     /// Store of durable data: embedded, a folder of this process (data_dir); or foundationdb, a
-    /// cluster that several processes share, in a binary that is built with the feature.
+    /// cluster that several processes share, in a binary that is built with the cargo feature
+    /// foundationdb.
     #[arg(long, value_name = "STORE", default_value = "embedded")]
     pub(crate) store: StoreKind,
 
@@ -56,7 +57,7 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "NAME", value_parser = prefix)]
     fdb_prefix: Option<String>,
 
-    /// FoundationDB: certificate that this server shows, PEM; for clusters whose addresses end with
+    /// FoundationDB: certificate that this server presents, PEM; for clusters whose addresses end with
     /// ":tls".
     #[arg(long, value_name = "FILE")]
     fdb_tls_cert: Option<PathBuf>,

@@ -38,7 +38,7 @@ pub(crate) struct TlsArgs {
     tls_key: Option<PathBuf>,
 
     /// Authorities of client certificates, PEM: only clients with a certificate of one of them can
-    /// connect to mqtts_listen [default: a client may show any certificate or none, and its
+    /// connect to mqtts_listen [default: a client may present any certificate or none, and its
     /// broker's own authorities decide].
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,

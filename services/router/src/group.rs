@@ -17,7 +17,7 @@ const LOOKS_MAX: usize = 16;
 pub struct ShareGroup {
     name: CompactString,
     filter: CompactString,
-    /// Address of the member that was served last, shared by all snapshots of the group. With an
+    /// [`Target::address`] of the member that was served last, shared by all snapshots of the group. With an
     /// index instead, a member that joins or leaves would change whose turn is next.
     turn: Arc<AtomicU64>,
     online: Map<Subscription>,

@@ -94,7 +94,11 @@ const FRAME_BYTES: usize = 13;
 
 /// The properties of the last packet before the server closes, as far as the client accepts their size.
 //= [MQTT-3.1.2-24] v5
-pub(crate) fn last_words(server_reference: Option<&str>, what: &str, packet_size_max: usize) -> Vec<u8> {
+pub(crate) fn closing_properties(
+    server_reference: Option<&str>,
+    what: &str,
+    packet_size_max: usize,
+) -> Vec<u8> {
     let reference = server_reference.map(Property::ServerReference);
     let what = (!what.is_empty()).then_some(Property::ReasonString(what));
     let mut properties = Vec::new();
@@ -125,7 +129,7 @@ pub(crate) fn refusal(
     }
     //= [MQTT-3.2.2-19] v5
     let properties = match version {
-        Version::V5 => last_words(server_reference, what, packet_size_max),
+        Version::V5 => closing_properties(server_reference, what, packet_size_max),
         Version::V31 | Version::V311 => Vec::new(),
     };
     //= [MQTT-3.2.2-6] v5

@@ -320,7 +320,7 @@ impl Connection {
     ) -> Closing {
         if self.version == Version::V5 && self.phase == Phase::Open {
             //= [MQTT-3.14.2-3] v5
-            let properties = connack::last_words(server_reference, what, self.packet_size_max());
+            let properties = connack::closing_properties(server_reference, what, self.packet_size_max());
             let properties = Properties::from_validated(&properties);
             encode::packet(
                 &Packet::Disconnect(Disconnect { reason, properties }),

@@ -43,7 +43,7 @@ data "aws_iam_policy_document" "this" {
     }
   }
 
-  # Shells without SSH. These actions know no resource.
+  # Shells without SSH. IAM cannot limit these actions to a resource.
   statement {
     sid = "SessionManager"
     actions = [

@@ -6,7 +6,7 @@ variable "name" {
 variable "cidr" {
   type        = string
   default     = "10.40.0.0/16"
-  description = "Addresses of the network, a /16."
+  description = "Addresses of the network, a /16: each zone gets a private /20 and a public /24 of it."
   validation {
     condition     = try(can(cidrnetmask(var.cidr)) && endswith(var.cidr, "/16") && cidrsubnet(var.cidr, 0, 0) == var.cidr, false)
     error_message = "cidr must be an IPv4 network of /16, such as 10.40.0.0/16."

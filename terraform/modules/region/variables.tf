@@ -208,7 +208,7 @@ variable "alertmanager" {
   }
   validation {
     condition     = var.alertmanager == null || var.runbooks_url != null
-    error_message = "alertmanager needs runbooks_url: a page at night must link a runbook that opens."
+    error_message = "alertmanager needs runbooks_url: each alert must link a runbook that opens."
   }
 }
 

@@ -86,6 +86,7 @@ func connect(t *testing.T, host, clientID, user, password string) byte {
 		body.WriteString(text)
 	}
 	text("MQTT")
+	// Protocol level 4; user name, password and Clean Session; keep alive of 60 s.
 	body.Write([]byte{4, 0xC2, 0, 60})
 	text(clientID)
 	text(user)

@@ -59,8 +59,10 @@ pub(crate) struct Connection {
     pub(crate) sent: usize,
     pub(crate) clean: bool,
     pub(crate) will: Option<MessageId>,
+    /// The CONNACK, and its Session Present flag.
     pub(crate) connected: Option<(usize, bool)>,
     pub(crate) end: Option<(usize, End)>,
+    /// The server closed its side after the client had ended the connection.
     pub(crate) hung_up: Option<usize>,
 }
 

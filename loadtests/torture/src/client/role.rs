@@ -23,13 +23,16 @@ pub(crate) struct Io<'a> {
 
 pub(crate) struct Start {
     pub(crate) clean: bool,
+    /// The will, and its delay in seconds.
     pub(crate) will: Option<(MessageId, u32)>,
 }
 
+/// How a client ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
+    /// Closes the socket without a DISCONNECT.
     Cut,
-    /// First half a packet, then as `Cut`.
+    /// Sends half a packet, and closes the socket.
     HalfPacket,
     Disconnect,
     DisconnectWithWill,

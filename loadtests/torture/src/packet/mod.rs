@@ -11,6 +11,7 @@ pub(crate) use encode::{
     Ack, Connect, Publish, Will, ack, connect, disconnect, publish, subscribe, unsubscribe,
 };
 
+/// Reason code of a DISCONNECT that asks the server to publish the will.
 pub(crate) const WITH_WILL: u8 = 0x04;
 
 const CONNECT: u8 = 0x10;

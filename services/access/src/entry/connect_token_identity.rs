@@ -1,4 +1,4 @@
-//! Derives the [`ProvenIdentity`] of a client that shows a connect token.
+//! Derives the [`ProvenIdentity`] of a client that presents a connect token.
 
 use std::sync::Arc;
 

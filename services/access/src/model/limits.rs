@@ -1,3 +1,5 @@
+//! The stored record of a broker's limits, and their comparison with the ceiling of a plan.
+
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};

@@ -1,3 +1,5 @@
+//! Decides a client's publishes and subscriptions; [`crate::rules`] says which rule decides.
+
 use std::sync::Arc;
 
 use millrace_mqtt::QoS;
@@ -11,8 +13,8 @@ pub struct ClientIdentity<'a> {
     pub id: &'a str,
 }
 
-/// The topics that one client may publish and subscribe to, built at its CONNECT and again when
-/// rules change. A decision takes time linear in the number of rules, and allocates nothing.
+/// The rules of one client, built at its CONNECT and again when rules change. A
+/// decision takes time linear in the number of rules, and allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions(SmallVec<[Arc<RuleList>; 1]>);
 
@@ -27,7 +29,7 @@ pub enum RuleRefusal {
 }
 
 impl Permissions {
-    /// `lists` come in the order of precedence.
+    /// The first of `lists` takes precedence.
     pub fn new(lists: impl IntoIterator<Item = Arc<RuleList>>) -> Self {
         Self(lists.into_iter().filter(|list| !list.is_empty()).collect())
     }
@@ -38,7 +40,7 @@ impl Permissions {
         self.0.is_empty()
     }
 
-    /// Rules that a decision may look at.
+    /// The number of rules, which bounds the work of a decision.
     #[must_use]
     pub fn rules(&self) -> usize {
         self.0.iter().map(|list| list.len()).sum()

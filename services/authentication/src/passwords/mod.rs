@@ -97,7 +97,7 @@ impl<C: Send + 'static> Checker<C> {
         Ok(checker)
     }
 
-    /// Returns the result if it is known at once; otherwise `None`, and the sender gets the result.
+    /// Returns the result if it is known at once; otherwise `None`, and `answers` of [`Checker::start`] gets the result later.
     pub fn check(&self, request: Request<C>) -> Option<CheckedPassword<C>> {
         let shared = &self.shared;
         if let Some(outcome) = shared.remembered.find(&request, (shared.clock)()) {
@@ -129,7 +129,9 @@ impl<C: Send + 'static> Drop for Checker<C> {
         self.shared.queue.close();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread that checks passwords ended with a panic");
+                tracing::error!(
+                    "a thread that checks passwords ended with a panic: report it with the log before it"
+                );
             }
         }
     }

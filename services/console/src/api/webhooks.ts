@@ -95,13 +95,14 @@ export const rotateKey = ({ path, name, overlap_s, signing_key }: KeyRotation, k
     }),
   )
 
-/** All of them, without an id. */
+/** Sends a dead letter again; without `letter`, all of the webhook. */
 export const retryDeadLetters = (path: BrokerPath, name: string, letter?: string) => {
   const at = { ...path, name }
   if (letter === undefined) return body(api.POST(`${AT}/{name}/dead-letters/retry`, { params: { path: at } }))
   return body(api.POST(`${AT}/{name}/dead-letters/{letter}/retry`, { params: { path: { ...at, letter } } }))
 }
 
+/** As `retryDeadLetters`: one dead letter or all. */
 export const removeDeadLetters = (path: BrokerPath, name: string, letter?: string) => {
   const at = { ...path, name }
   if (letter === undefined) return body(api.DELETE(`${AT}/{name}/dead-letters`, { params: { path: at } }))

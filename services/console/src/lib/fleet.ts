@@ -1,6 +1,6 @@
 // Names of many devices, and the files of their credentials.
 
-/** The API's maximum. */
+/** The API accepts at most this many devices in one request. */
 export const BATCH_MAX = 1_000
 
 export interface Device {
@@ -16,7 +16,7 @@ export interface Login {
 
 const device = (user: string, isBound: boolean): Device => ({ user, client_id: isBound ? user : null })
 
-/** "pump-" from 7, two of them: pump-7 and pump-8. */
+/** "pump-" from 7, two of them: pump-7 and pump-8. A bound device must use its user name as its client id. */
 export const numbered = (prefix: string, first: number, count: number, isBound: boolean): Device[] =>
   Array.from({ length: Math.min(count, BATCH_MAX) }, (_, at) => device(`${prefix}${first + at}`, isBound))
 
@@ -28,7 +28,7 @@ export const pasted = (text: string, isBound: boolean): Device[] =>
     .filter((line) => line !== '')
     .map((user) => device(user, isBound))
 
-/** Why these devices are no batch; null: they are one. */
+/** Why the API would refuse these devices as one batch; null: it would not. */
 export function batchProblem(devices: Device[]): string | null {
   if (devices.length > BATCH_MAX) {
     return `These are ${devices.length.toLocaleString('en-US')} names. A batch has at most 1,000.`

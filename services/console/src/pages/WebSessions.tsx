@@ -13,7 +13,7 @@ type WebSession = Schemas['SignInSession']
 const KEY = ['me', 'sessions']
 const ROWS_MAX = 500
 
-/** Browsers in which somebody is signed in. */
+/** The browsers in which this person is signed in. */
 export function WebSessions() {
   const client = useQueryClient()
   const query = useQuery({

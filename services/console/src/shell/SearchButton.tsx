@@ -2,7 +2,7 @@ import { Text, UnstyledButton, VisuallyHidden } from '@mantine/core'
 import { IconSearch } from '@tabler/icons-react'
 import classes from './shell.module.css'
 
-/** Opens the palette. */
+/** Opens the command palette, which finds pages, brokers and clients. */
 export function SearchButton({ open }: { open: () => void }) {
   return (
     <UnstyledButton onClick={open} className={classes.search} aria-keyshortcuts="Control+K">

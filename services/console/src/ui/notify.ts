@@ -4,7 +4,7 @@ import { Problem } from '../api/problem'
 /** Says that something was done. */
 export const done = (message: string) => notifications.show({ message, color: 'mill', autoClose: 4000 })
 
-/** Says that a change of a broker was saved, and when the servers keep to it. */
+/** Says that a change of a broker was saved, and in how many ms it is in force; null: unknown. */
 export function saved(message: string, inForceMs: number | null) {
   if (inForceMs === null) return done(message)
   const now = { message: `${message} In force now.`, color: 'mill', autoClose: 4000 }

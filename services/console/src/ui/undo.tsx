@@ -10,7 +10,7 @@ const SHOWN_MS = 15_000
 export interface Undo {
   /** Takes the change back. */
   act: () => Promise<unknown>
-  /** Such as "The ban storm is back." */
+  /** The note after `act` has worked, such as "The ban storm is back." */
   said: string
   onDone?: () => void
 }
@@ -53,7 +53,7 @@ export function undoable(message: string, undo: Undo): string {
   return id
 }
 
-/** Says that a change of a broker was saved and when the servers keep to it, and offers to take it back. */
+/** Says that a change of a broker was saved and in how many ms it is in force (null: unknown), and offers to take it back. */
 export function savedUndoable(message: string, inForceMs: number | null, undo: Undo) {
   if (inForceMs === null) return void undoable(message, undo)
   const now = `${message} In force now.`

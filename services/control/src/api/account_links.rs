@@ -50,7 +50,7 @@ async fn request_password_reset(
         // The answer does not wait, so that its time is the same for an address without an account.
         tokio::spawn(async move {
             if let Err(error) = control.mail_password_reset(&value, &source).await {
-                tracing::warn!(%error, "the mail with a link for a new password could not be made");
+                tracing::warn!(%error, "no mail with a link for a new password was sent: the person has to ask for another one");
             }
         });
     }

@@ -221,6 +221,6 @@ async fn note_refused(
         other => other.to_string(),
     };
     if let Err(error) = api.control().note_refused_claim(shown, value, source, &why).await {
-        tracing::warn!(%error, "a refused claim could not be written into the audit log");
+        tracing::warn!(%error, "a claim was refused, and the audit log lacks its entry: see whether the store answers");
     }
 }

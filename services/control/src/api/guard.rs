@@ -67,7 +67,7 @@ async fn note_denial(api: &Api, known: &Known, (what, reason): (&str, &str)) {
         && api.rates().denial(caller.id())
         && let Err(error) = api.control().note_denied(caller, organisation, (what, reason)).await
     {
-        tracing::warn!(%error, "a denial could not be written into the audit log");
+        tracing::warn!(%error, "a request was denied, and the audit log lacks its entry: see whether the store answers");
     }
 }
 

@@ -147,7 +147,12 @@ async fn begin(
     }
     api.rates().stranger(address)?;
     let (to, mut headers) = leave(&api, &journey()?, "sign-in", "").await?;
-    let broken = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "your provider names no place to go to");
+    let broken = |_| {
+        Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the configuration of your provider has no valid authorization_endpoint: report this to the operator",
+        )
+    };
     headers.insert(header::LOCATION, HeaderValue::from_str(&to).map_err(broken)?);
     Ok((StatusCode::SEE_OTHER, headers))
 }
@@ -209,7 +214,10 @@ async fn finish(
         return Err(not_begun());
     }
     if back.iss.is_some_and(|issuer| issuer != provider.settings().issuer) {
-        return Err(Problem::new(StatusCode::FORBIDDEN, "another provider has sent you here"));
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "the answer comes from another provider than the one of this server: begin the sign-in again",
+        ));
     }
     let Some(code) = back.code else {
         let said = [back.error, back.error_description].into_iter().flatten().collect::<Vec<_>>().join(", ");
@@ -312,7 +320,8 @@ async fn disconnect_identity(
 }
 
 fn link(api: &Api, headers: &HeaderMap) -> Answer<Secret> {
-    let none = || Problem::new(StatusCode::NOT_FOUND, "no account of a provider waits for your confirmation");
+    let detail = "no account of a provider waits for your confirmation: sign in with the provider again";
+    let none = || Problem::new(StatusCode::NOT_FOUND, detail);
     cookie::read(headers, Cookie::Link, api.is_secure()).ok_or_else(none)
 }
 
@@ -320,7 +329,7 @@ fn provider(api: &Api) -> Answer<&Provider> {
     let none = || {
         Problem::new(
             StatusCode::NOT_FOUND,
-            "one signs in with a password here: who runs this server can name a provider with the setting oidc_issuer",
+            "sign in with a password: this server has no provider, which its operator names with the setting oidc_issuer",
         )
     };
     api.provider().ok_or_else(none)
@@ -333,7 +342,7 @@ fn not_begun() -> Problem {
 
 impl std::convert::From<OidcError> for Problem {
     fn from(error: OidcError) -> Self {
-        tracing::warn!(%error, "somebody could not sign in with the provider");
+        tracing::warn!(%error, "a sign-in with the provider failed: check the provider and the settings oidc_*");
         let status = match error {
             OidcError::Call { .. } | OidcError::Answer { .. } => StatusCode::SERVICE_UNAVAILABLE,
             OidcError::Status { status, .. } if status.is_server_error() => StatusCode::SERVICE_UNAVAILABLE,

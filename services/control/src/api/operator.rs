@@ -328,7 +328,8 @@ async fn remove_second_factor(
 /// The pod that serves this API.
 #[utoipa::path(get, path = "/pod", tag = "operator", responses((status = 200, description = "The pod", body = OwnPod)))]
 async fn get_own_pod(State(operators): State<Operators>) -> Answer<Json<OwnPod>> {
-    let stopping = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    let stopping =
+        || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping: ask another one");
     operators.0.operations.pod().map(Json).ok_or_else(stopping)
 }
 
@@ -377,6 +378,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
         let id = Path::<Uuid>::from_request_parts(parts, state).await;
-        id.map(|id| Self(id.0)).map_err(|_| Problem::new(StatusCode::NOT_FOUND, "there is no such tenant"))
+        id.map(|id| Self(id.0)).map_err(|_| {
+            Problem::new(
+                StatusCode::NOT_FOUND,
+                "there is no tenant of this id: GET /v1/operator/tenants lists them",
+            )
+        })
     }
 }

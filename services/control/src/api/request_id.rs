@@ -48,7 +48,7 @@ pub(crate) async fn with_id(request: Request, next: Next) -> Response {
 pub async fn unanswered() -> Response {
     let id = new();
     let response = CURRENT.scope(id, async { Problem::given_up().into_response() }).await;
-    tracing::warn!(request_id = %id, "a request ended without an answer");
+    tracing::warn!(request_id = %id, "a request ended without an answer, because the server stops or has a bug: see the log before it");
     named(response, id)
 }
 

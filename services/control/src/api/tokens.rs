@@ -73,7 +73,7 @@ async fn create_token(
     Ok((StatusCode::CREATED, path, Json(MadeToken { token, secret })))
 }
 
-/// Removes an API token: from then on it opens nothing.
+/// Removes an API token. Requests that send it are refused from then on.
 #[utoipa::path(delete, path = "/organisations/{organisation}/tokens/{token}", tag = "tokens", params(AtToken),
     responses((status = 204, description = "It is removed")))]
 async fn delete_token(

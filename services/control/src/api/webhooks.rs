@@ -50,7 +50,7 @@ impl AtPart {
 
 /// The state of a webhook.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/status", tag = "webhooks",
-    params(AtPart), responses((status = 200, description = "How it gets on", body = WebhookStatus)))]
+    params(AtPart), responses((status = 200, description = "Its queue, deliveries and failures", body = WebhookStatus)))]
 async fn webhook_status(
     State(api): State<Api>,
     Auth(caller): Auth,
@@ -101,7 +101,7 @@ async fn rotate_webhook_key(
 
 /// Queues a test event, and makes the server try the webhook's queue at once.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/test", tag = "webhooks",
-    params(AtPart), responses((status = 202, description = "It is on its way; if it is refused it is among the dead letters")))]
+    params(AtPart), responses((status = 202, description = "It is queued; if the receiver refuses it, it becomes a dead letter")))]
 async fn test_webhook(
     State(api): State<Api>,
     Auth(caller): Auth,

@@ -332,9 +332,9 @@ impl Control {
 pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
     match &caller.who {
         Who::Person { user, sign_in, .. } => Ok((*user, sign_in)),
-        Who::Token { .. } => {
-            Err(Error::Forbidden("this is for people: an API token is of an organisation".into()))
-        }
+        Who::Token { .. } => Err(Error::Forbidden(
+            "only a person can do this, because an API token belongs to an organisation: sign in".into(),
+        )),
     }
 }
 

@@ -229,7 +229,7 @@ async fn still_there(tx: &Transaction, place: &Place, user: &str, secret: &model
 }
 
 fn no_devices() -> Error {
-    Error::Forbidden("this broker takes no devices for the moment".into())
+    Error::Forbidden("this broker accepts no new devices now: ask its owner, and try again later".into())
 }
 
 fn check_user(token: &ClaimToken, user: &str) -> Result<()> {

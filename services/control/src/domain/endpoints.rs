@@ -5,9 +5,10 @@ use utoipa::ToSchema;
 
 use super::Control;
 
-/// The broker of a server for one machine, and of each client that names no broker.
+/// The broker of each client that names none.
 const DEFAULT: &str = "default";
 
+/// How clients of any broker reach this server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     pub region: String,
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_is_told_by_its_host_name_or_by_the_user_name() {
+    fn a_broker_is_named_by_its_host_name_or_by_the_user_name() {
         for (domain, host, broker, url, prefix) in [
             (Some("mqtt.test"), "", "acme", "mqtt://acme.mqtt.test:1883", None),
             (None, "127.0.0.1", "acme", "mqtt://127.0.0.1:1883", Some("acme/")),

@@ -174,7 +174,7 @@ impl Range {
         let to_ms = to_ms.unwrap_or(now_ms + 1);
         let from_ms = from_ms.unwrap_or(to_ms.min(now_ms + 1).saturating_sub(usual_ms));
         if to_ms <= from_ms {
-            return Err(Error::field("from", "it must be before `to`"));
+            return Err(Error::field("from", "must be before `to`"));
         }
         let from_ms = from_ms - from_ms % step_ms;
         if to_ms - from_ms > resolution.kept_ms() {

@@ -1,4 +1,4 @@
-//! Changes of a broker's limits: a request has the limits that change, and the audit log shows each that differs.
+//! Changes of a broker's limits: a request names the limits that change, the others stay.
 
 use millrace_access::model::{Access, Limits};
 use millrace_layers::catalog::Details;

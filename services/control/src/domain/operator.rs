@@ -153,7 +153,9 @@ impl Control {
             let tx = &change.tx;
             let mut record = found(tx, id).await?;
             let suspended = record.suspended.take();
-            let suspended = suspended.ok_or_else(|| Error::Conflict("it is not suspended".into()))?;
+            let suspended = suspended.ok_or_else(|| {
+                Error::Conflict("the tenant is not suspended: there is nothing to resume".into())
+            })?;
             for broker in read_all_of(tx, id, Read::Serializable).await? {
                 if suspended.brokers.iter().any(|name| name.as_bytes() == broker.name) {
                     set_suspended(tx, &broker, false).await?;
@@ -233,9 +235,9 @@ pub(super) async fn is_open(tx: &Transaction, organisation: Uuid, read: Read) ->
     let found = organisations::find(tx, organisation, read).await?;
     match found.and_then(|found| found.value.suspended) {
         None => Ok(()),
-        Some(Suspension { reason, .. }) => {
-            Err(Error::Forbidden(format!("who runs this service has suspended this organisation: {reason}")))
-        }
+        Some(Suspension { reason, .. }) => Err(Error::Forbidden(format!(
+            "the operator of this service has suspended this organisation: {reason}"
+        ))),
     }
 }
 

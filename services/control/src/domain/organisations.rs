@@ -117,7 +117,7 @@ impl Control {
             let found = find(tx, id, Read::Serializable).await?.ok_or(Error::NotFound("organisation"))?;
             seen.check(Some(found.version))?;
             if brokers::has_any(tx, id).await? {
-                return Err(Error::Conflict("it has brokers: delete them first".into()));
+                return Err(Error::Conflict("the organisation has brokers: delete them first".into()));
             }
             let used = self.used_by_deleted(id, month::of(change.now_ms).from_ms).await?;
             if self.prices().of(&used) > 0 {

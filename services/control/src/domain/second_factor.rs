@@ -174,7 +174,10 @@ impl Control {
                 self.mail_second_factor(user, true).await?;
                 Ok(RecoveryCodes { recovery_codes: Vec::new() })
             }
-            _ => Err(Error::field("code", "is not the one that the device shows now")),
+            _ => Err(Error::field(
+                "code",
+                "is not the one that the device shows now: try the next one, and check the device's clock",
+            )),
         }
     }
 
@@ -284,7 +287,7 @@ impl Control {
     /// [`Self::settle_factor`] where an account without a second factor is a mistake of the caller.
     async fn settle_needed(&self, caller: &Caller, user: Uuid, checked: Checked) -> Result<()> {
         if checked == Checked::NotNeeded {
-            return Err(Error::Conflict("you have no second factor".into()));
+            return Err(Error::Conflict("you have no second factor: turn one on first".into()));
         }
         self.settle_factor(caller, user, checked).await
     }

@@ -137,7 +137,7 @@ impl Control {
         seen: Precondition,
     ) -> Result<Versioned<SpendCap>> {
         if input.monthly_micros == 0 {
-            return Err(Error::field("monthly_micros", "it must be 1 or more: suspend a broker to stop it"));
+            return Err(Error::field("monthly_micros", "must be 1 or more: suspend a broker to stop it"));
         }
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;

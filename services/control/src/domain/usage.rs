@@ -188,7 +188,7 @@ impl Range {
         // A window that has not begun is not shown.
         let to_ms = to_ms.unwrap_or(u64::MAX).min(now_ms + 1);
         if to_ms <= from_ms {
-            return Err(Error::field("from", "it must be before `to`, and before now"));
+            return Err(Error::field("from", "must be before `to`, and before now"));
         }
         if to_ms - from_ms > max_ms {
             let days = max_ms / DAY_MS;

@@ -89,8 +89,9 @@ async fn a_deleted_broker_is_gone_at_once_and_nothing_is_left_of_it() {
     assert!(find().await.is_none());
 
     assert_eq!(region.control.erase().await.unwrap(), 0, "pods are to see first that it is gone");
+    // `ERASE_AFTER_MS`, and below `ERASE_AGAIN_MS`.
     region.clock.move_on(5_000);
-    // A pod that had it open may write for a while, so it is erased again until that is over.
+    // A pod that had the broker open may write for a while, so the broker is erased again until that is over.
     assert!(region.control.erase().await.unwrap() > 0);
     region.store.run(|tx| async move { accounts::touch(&tx, id) }).await.unwrap();
     assert_eq!(region.control.erase().await.unwrap(), 1);

@@ -9,6 +9,7 @@ use millrace_access::limits::KEY_SET_TIMEOUT_MS;
 pub(super) const KEY_SETS_MAX: usize = 10_000;
 /// Clients that wait for one key set, with a token of 16 KiB at most each; more get "server unavailable".
 pub(super) const WAITING_PER_KEY_SET_MAX: usize = 2_000;
+/// The same for all key sets together.
 pub(super) const WAITING_FOR_KEYS_MAX: usize = 10_000;
 pub(super) const KEY_SET_TIMEOUT: Duration = Duration::from_millis(KEY_SET_TIMEOUT_MS as u64);
 

@@ -1,5 +1,5 @@
-//! SCRAM authentication of a client: first its name gets a challenge, then its proof is checked. Its credential is read both
-//! times.
+//! SCRAM authentication of a client in two steps: `begin` and `proceed` answer its user name with a challenge, and then check its
+//! proof. Each step reads the credential, so nothing waits in memory between them (decision 0030).
 
 use std::sync::Arc;
 
@@ -62,6 +62,7 @@ fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Acce
     }
     let user: Box<str> = attempt.enhanced.begin(&attempt.data)?.into();
     match attempt.request.user.as_deref() {
+        // The CONNECT names a user, too.
         Some(named) if !named.is_empty() && *named != *user => Err(AccessRefusal::OtherUser),
         _ => Ok((user, None)),
     }
@@ -82,7 +83,7 @@ pub(super) fn proceed(
             }
         }
         Err(error) => {
-            tracing::error!(%error, broker = &*lookup.attempt.request.broker.name, "a credential cannot be read");
+            tracing::error!(%error, broker = &*lookup.attempt.request.broker.name, "the store gave no credential: the client is refused and may try again");
             Err(Refused::Unread)
         }
     };

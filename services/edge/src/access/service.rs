@@ -287,7 +287,7 @@ fn proceed(
             next(step, loaded)
         }
         Err(error) => {
-            tracing::error!(%error, broker = &*request.broker.name, "a credential cannot be read");
+            tracing::error!(%error, broker = &*request.broker.name, "the store gave no credential: the client is refused and may try again");
             Next::Over(Err(Refused::Unread))
         }
     };

@@ -1,8 +1,8 @@
-//! Answers that a client does not read: the server holds a bounded number of bytes of them.
+//! Answers that a client does not read, such as PUBACK and PINGRESP: the server holds a bounded number of bytes of them.
 //!
-//! A client gets an answer to every question, so answers are never dropped. Instead the server stops reading a client
-//! whose socket takes no more while more than `answers_bytes_max` of them wait. It reads the client again when half of
-//! them are written, and closes it after `answers_timeout_s`. A stranger is closed at once.
+//! Answers are never dropped. Instead the server stops reading a client whose socket takes no more while more than
+//! `answers_bytes_max` of them wait. It reads the client again when half of them are written, and closes it after
+//! `answers_timeout_s`. A client that is not authenticated yet is closed at once.
 
 use millrace_session::Seconds;
 

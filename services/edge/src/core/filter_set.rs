@@ -62,7 +62,8 @@ impl FilterSet {
         }
     }
 
-    /// For a message without an answer: whether the session may still store it whole.
+    /// For a message for which `matches` gave `None`: whether the session may still store it whole, as if no filter matched.
+    /// Such messages get half of what a session may store whole.
     pub(super) fn may_store_whole(&mut self, message: &Message) -> bool {
         self.unknown_bytes += message.size();
         self.unknown_bytes <= WHOLE_BYTES_MAX / 2

@@ -164,7 +164,6 @@ impl PersistentSession {
         !reading.asked
     }
 
-    /// Whether the session stops reading until its new subscriptions are known.
     pub(super) fn waits_for_subscribe(&self) -> bool {
         self.follows() && self.subscribing > 0
     }

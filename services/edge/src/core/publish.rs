@@ -62,7 +62,10 @@ impl Core {
         if routes.is_over_limit {
             self.broker_counters(&routes.broker).publish_matches.add(1);
             self.reached(slot, Limit::Matches);
-            return Some((ReasonCode::QUOTA_EXCEEDED, "more topic filters match the topic than may"));
+            return Some((
+                ReasonCode::QUOTA_EXCEEDED,
+                "too many topic filters match the topic: its subscribers must use fewer",
+            ));
         }
         // Only the store knows the subscribers on other pods.
         let is_shared = self.process.is_shared();

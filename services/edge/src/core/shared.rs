@@ -182,7 +182,6 @@ impl Core {
         }
     }
 
-    /// Queues one job with the outcomes that this turn has collected.
     pub(super) fn queue_shared_outcomes(&mut self) {
         let SharedMessages { settled, returned, joined } = &self.store_jobs.shared;
         if !(settled.is_empty() && returned.is_empty() && joined.is_empty()) {

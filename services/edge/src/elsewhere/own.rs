@@ -32,7 +32,7 @@ pub(crate) struct Announced {
     /// Filters that were added while a digest is being built.
     coming: Option<Vec<Code>>,
     generation: u64,
-    /// Number of filters at the build; if they did not fit, number of subscriptions.
+    /// Number of filters at the build, or of subscriptions if the filters did not fit: the time of the next build follows from it.
     size: usize,
     made_at: Millis,
     /// Number of the last announcement at the previous check.

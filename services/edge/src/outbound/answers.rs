@@ -1,4 +1,4 @@
-//! Counts the bytes of a connection's buffer that answer its client.
+//! Counts the bytes in a connection's outbound buffer that are answers to its client, such as PUBACK, among messages.
 
 /// Messages stand between answers, so an exact count would need the position of each answer. Two groups are enough: a
 /// group counts until its last answer is written, while the second collects. So the count falls even while messages keep

@@ -6,6 +6,7 @@ use super::Outbound;
 
 /// A buffer with more capacity is freed instead of reused.
 pub(super) const KEEP_CAPACITY_MAX: usize = 256 * 1024;
+/// Buffers, and runs (QoS 0 packets that are forwarded together), that a loop keeps for reuse.
 const POOL_MAX: usize = 128;
 pub(super) const RUNS_MAX: usize = 4;
 
@@ -17,7 +18,7 @@ pub(crate) struct Pool {
         reason = "connections hold boxes: a buffer moves in and out without being copied"
     )]
     buffers: Vec<Box<Outbound>>,
-    /// The last runs that receivers shared, the newest last: copying into memory that is still in the cache is faster.
+    /// The newest run is last: copying into memory that is still in the cache is faster.
     pub(super) runs: Vec<Arc<Vec<u8>>>,
 }
 

@@ -8,7 +8,7 @@ use crate::clock::Millis;
 /// Looks at the brokers within the time after which an idle one is closed.
 const LOOKS: u32 = 10;
 
-/// A closing that has begun. Its drop lets those open the broker that have asked for it meanwhile.
+/// A closing in progress. When it ends, the broker is opened again for the event loops that asked for it meanwhile.
 struct Closing<'s> {
     shared: &'s Shared,
     name: &'s str,

@@ -39,7 +39,7 @@ const MEAN_DIVISOR: u64 = 8;
 /// Adapts the budget of a transaction to the time that the last ones took.
 pub(super) struct Pace {
     cost: usize,
-    /// Time of a commit with little to write, microseconds.
+    /// Time of a commit with little to write, microseconds; 0 before the first.
     commit_us: u64,
     mean_us: u64,
     /// End of the last commit, microseconds of the process's clock.
@@ -58,7 +58,6 @@ impl Pace {
         Budget { cost: self.cost, share: share.clamp(SHARE_MIN, SHARE_MAX), ..BUDGET }
     }
 
-    /// The time of a commit with little to write; 0 before the first.
     pub(super) fn commit_us(&self) -> u64 {
         if self.commit_us == u64::MAX { 0 } else { self.commit_us }
     }

@@ -117,7 +117,7 @@ fn pings_cost_work_as_packets_do_and_all_of_them_are_answered_in_order() {
     let (mut stranger, mut client) = (WebSocket::open(&server), WebSocket::connect(&server, V5, "pings"));
     let last = encoded(&Packet::PingReq, V5);
     let first = encoded(&Packet::Connect(connect(V5, "late")), V5);
-    // A stranger waits for its turn as a client does. The answers to it fit into the socket.
+    // A connection without a CONNECT (`stranger`) waits for its turn as a client does. Its answers fit into the socket.
     for (socket, pings, packet) in [(&mut client, 50_000u32, last), (&mut stranger, 2_500, first)] {
         let mut bytes = Vec::new();
         for number in 0..pings {
@@ -349,7 +349,7 @@ fn a_flood_to_a_websocket_arrives_whole_and_in_order_with_pings_in_between() {
 }
 
 #[test]
-fn a_websocket_client_taken_over_is_told_and_closed() {
+fn a_websocket_client_that_is_taken_over_gets_a_disconnect_and_is_closed() {
     let server = Server::with(|config| config.threads = 2);
     let mut first = WebSocket::connect(&server, V5, "ann");
     let _second = WebSocket::connect(&server, V5, "ann");

@@ -100,7 +100,8 @@ impl Outbox {
         sent
     }
 
-    /// True when nobody listens to `to`; `messages` then get numbers without being sent.
+    /// True when nobody listens to `to`. `messages` then get numbers without being sent, so that a listening pod that was
+    /// disconnected notices the gap.
     pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
         let unwanted = to.is_only(self.own) || self.lock().unwanted(to, messages);
         if unwanted {

@@ -24,8 +24,10 @@ pub(super) async fn list(
     search: &str,
     page: &PageRequest,
 ) -> Result<Clients, LiveError> {
-    let wrong =
-        |_| LiveError::Invalid { field: "cursor", what: "is none that a page of this list has given".into() };
+    let wrong = |_| LiveError::Invalid {
+        field: "cursor",
+        what: "is none that a page of this list has given: leave it out for the first page".into(),
+    };
     let after = page.after.clone().map(String::from_utf8).transpose().map_err(wrong)?;
     let question = Question::Page { after: after.map(Into::into), search: search.into(), limit: page.limit };
     let mut inquiry = Inquiry::begin(edge, broker, question).await?;

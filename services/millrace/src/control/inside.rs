@@ -93,7 +93,7 @@ impl Inside {
             match self.stream.try_write(bytes) {
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => return Err(self.last_words().await),
+                Err(_) => return Err(self.closing_reason().await),
             }
         }
         Ok(())
@@ -154,7 +154,7 @@ impl Inside {
         }
     }
 
-    async fn last_words(&mut self) -> Gone {
+    async fn closing_reason(&mut self) -> Gone {
         let read = async {
             loop {
                 if let Err(gone) = self.next(|_| ()).await {

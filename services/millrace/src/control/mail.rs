@@ -122,8 +122,10 @@ impl Mailer for Smtp {
 
 fn transport(settings: &SmtpSettings) -> Result<SmtpTransport, String> {
     let SmtpSettings { host, port, tls, login, .. } = settings;
-    let parameters =
-        || TlsParameters::new(host.clone()).map_err(|error| format!("TLS cannot be used: {error}"));
+    let parameters = || {
+        TlsParameters::new(host.clone())
+            .map_err(|error| format!("TLS cannot be used with smtp_host ({error}): check its name"))
+    };
     let (tls, default_port) = match tls {
         SmtpTls::Tls => (Tls::Wrapper(parameters()?), 465),
         SmtpTls::Starttls => (Tls::Required(parameters()?), 587),

@@ -30,7 +30,7 @@ pub(super) async fn topics(
     page: &PageRequest,
 ) -> Result<Page<TopicBranch>, LiveError> {
     if topic.is_some_and(|topic| topic.len() > TOPIC_BYTES_MAX) {
-        return Err(LiveError::Invalid { field: "below", what: "is longer than any topic".into() });
+        return Err(LiveError::Invalid { field: "below", what: "is longer than the longest topic".into() });
     }
     let mut after = page.after.clone();
     let (mut items, mut more) = (Vec::new(), true);

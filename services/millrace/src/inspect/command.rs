@@ -279,7 +279,7 @@ fn ended(result: Result<(), Ended>) -> Result<(), Failure> {
 fn failure(ended: Ended) -> Failure {
     match ended {
         Ended::Failed(sentence) => Failure::Run(sentence),
-        Ended::NobodyReads => Failure::Run("nobody reads the answer".into()),
+        Ended::NobodyReads => Failure::Run("the output ended early, because its reader was closed".into()),
     }
 }
 

@@ -172,7 +172,10 @@ fn subscription(of: &subscriptions::StoredSubscription) -> Subscription {
 }
 
 fn not_found(client: &str) -> Ended {
-    Ended::Failed(format!("there is no session of the client \"{}\"", text::escape(client.as_bytes())))
+    let client = text::escape(client.as_bytes());
+    Ended::Failed(format!(
+        "there is no session of the client \"{client}\": `millrace sessions list` shows them"
+    ))
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ fn serve(stream: UnixStream, shared: &Arc<Shared>) {
         }
     });
     if let Err(error) = spawned {
-        error!(%error, "a request on the admin socket was dropped, because no thread could be started");
+        error!(%error, "a request on the admin socket was dropped, because no thread could be started: check the limit of threads, and repeat the command");
     }
 }
 
@@ -198,7 +198,7 @@ fn answer(call: &Call, shared: &Shared, out: &mut impl Write) -> Result<Option<S
     }
     shared.place.answer(call, &mut |row| {
         if shared.stopping.load(Ordering::SeqCst) {
-            return Err(Ended::Failed("the server is stopping".into()));
+            return Err(Ended::Failed("the server is stopping: run this again when it has stopped".into()));
         }
         // Progress is written at once, because late progress is useless.
         let is_progress = matches!(row, Row::BackupProgress { .. });
@@ -222,7 +222,9 @@ pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
 /// a list continues.
 pub(super) fn ask(folder: &Path, call: &Call, out: Out<'_>) -> Result<Option<String>, Ended> {
     let stream = connect(folder).map_err(|error| unreachable(folder, &error))?;
-    let lost = |error: io::Error| Ended::Failed(format!("the server ended the conversation: {error}"));
+    let lost = |error: io::Error| {
+        Ended::Failed(format!("the server closed the connection ({error}): see its log, and run this again"))
+    };
     let mut line = serde_json::to_vec(call).map_err(|error| lost(error.into()))?;
     line.push(b'\n');
     // Ignored: a busy server answers without reading the request, and its answer says more than
@@ -240,7 +242,10 @@ pub(super) fn ask(folder: &Path, call: &Call, out: Out<'_>) -> Result<Option<Str
             Line::Failed(sentence) => return Err(Ended::Failed(sentence)),
         }
     }
-    Err(Ended::Failed("the server ended the conversation before its answer was whole".into()))
+    Err(Ended::Failed(
+        "the server closed the connection before its answer was complete: see its log, and run this again"
+            .into(),
+    ))
 }
 
 fn unreachable(folder: &Path, error: &io::Error) -> Ended {

@@ -55,7 +55,11 @@ pub(crate) fn accounts(args: &AccountsArgs) -> Result<(), Failure> {
         client.who.push((header::AUTHORIZATION, format!("Bearer {}", token(file)?)));
     }
     let made = client.ask(&Ask::new(Method::POST, "/reset-links", Some(json!({ "email": email }))))?;
-    let url = made.body["url"].as_str().ok_or_else(|| Failure::Run("the server has made no link".into()))?;
+    let url = made.body["url"].as_str().ok_or_else(|| {
+        Failure::Run(
+            "the answer of the server has no link: is this `millrace` older or newer than the server?".into(),
+        )
+    })?;
     let written = writeln!(std::io::stdout(), "{url}");
     written.map_err(|error| Failure::Run(format!("the link cannot be written: {error}")))
 }

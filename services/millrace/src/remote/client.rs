@@ -196,7 +196,8 @@ impl Client {
             }
             Ok(true)
         })?;
-        if is_wanted { Err(Failure::Run("the stream has ended".into())) } else { Ok(()) }
+        let ended = || Failure::Run("the server has ended the stream: run the command again".into());
+        if is_wanted { Err(ended()) } else { Ok(()) }
     }
 
     /// Passes on an answer of any length until `each` says false; returns true if the answer ended

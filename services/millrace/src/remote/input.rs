@@ -9,7 +9,7 @@ use crate::limits::{API_ANSWER_BYTES_MAX, SECRET_BYTES_MAX};
 
 /// Without echo on a terminal, otherwise one line of standard input.
 pub(super) fn secret(prompt: &str) -> Result<String, Failure> {
-    let failed = |error: std::io::Error| Failure::Run(format!("it cannot be read: {error}"));
+    let failed = |error: std::io::Error| Failure::Run(format!("{prompt}: the input cannot be read: {error}"));
     let secret = if std::io::stdin().is_terminal() {
         rpassword::prompt_password(format!("{prompt}: ")).map_err(failed)?
     } else {
@@ -17,16 +17,18 @@ pub(super) fn secret(prompt: &str) -> Result<String, Failure> {
     };
     match secret.is_empty() {
         true => Err(Failure::Settings(format!(
-            "{prompt}: nothing was given, by the terminal or by standard input"
+            "{prompt}: nothing was given: type it at the terminal, or pass it as one line on standard input"
         ))),
         false => Ok(secret),
     }
 }
 
-pub(super) fn answer(question: &str) -> Result<String, Failure> {
-    let failed = |error: std::io::Error| Failure::Run(format!("it cannot be read: {error}"));
+/// Asks at the terminal; without one the error names the `option` to use instead.
+pub(super) fn answer(question: &str, option: &str) -> Result<String, Failure> {
+    let failed =
+        |error: std::io::Error| Failure::Run(format!("{question}: the input cannot be read: {error}"));
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Settings("standard input is no terminal, so say it with --email".into()));
+        return Err(Failure::Settings(format!("{question}: standard input is no terminal, so use {option}")));
     }
     let mut aside = std::io::stderr();
     write!(aside, "{question}: ").and_then(|()| aside.flush()).map_err(failed)?;

@@ -97,7 +97,7 @@ pub(super) fn remove(file: &File, mut profiles: Profiles, name: &str) -> Result<
 
 /// Opens a session, which serves only to make a token.
 fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
-    let email = args.email.clone().map_or_else(|| input::answer("E-mail address"), Ok)?;
+    let email = args.email.clone().map_or_else(|| input::answer("E-mail address", "--email"), Ok)?;
     let password = input::secret("Password")?;
     let mut client = Client::new(url)?;
     let session = with_code(&client, json!({ "email": email, "password": password }))?;
@@ -115,7 +115,12 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     client.ask(&Ask::new(Method::POST, "/sign-out", None))?;
     let (organisation, made) = made?;
     let text = |name: &str| made[name].as_str().map(str::to_owned);
-    let token = text("secret").ok_or_else(|| Failure::Run("the service has given no token".into()))?;
+    let token = text("secret").ok_or_else(|| {
+        Failure::Run(
+            "the answer of the service has no token: is this `millrace` older or newer than the service?"
+                .into(),
+        )
+    })?;
     Ok(Login { url: url.into(), organisation, token, token_id: text("id") })
 }
 
@@ -136,7 +141,9 @@ fn organisation(session: &Value, wanted: Option<&str>) -> Result<String, Failure
     let found: Vec<_> = all.iter().filter(is_it).collect();
     match &found[..] {
         [one] => Ok(one["id"].as_str().unwrap_or_default().to_owned()),
-        [] => Err(Failure::Run("you do not belong to that organisation, or to none".into())),
+        [] => Err(Failure::Run(
+            "you belong to no organisation of that id or name: leave --organisation out, or ask a member to invite you".into(),
+        )),
         several => {
             let names: Vec<_> =
                 several.iter().map(|one| format!("{} ({})", one["id"], one["name"])).collect();

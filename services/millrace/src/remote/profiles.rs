@@ -147,7 +147,12 @@ impl File {
             std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from)
         };
         let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
-        let folder = folder.ok_or_else(|| Failure::Run("neither HOME nor XDG_CONFIG_HOME is set".into()))?;
+        let folder = folder.ok_or_else(|| {
+            Failure::Run(
+                "logins have no folder, because neither HOME nor XDG_CONFIG_HOME is set: set one of them"
+                    .into(),
+            )
+        })?;
         Ok(Self(folder.join("millrace").join("login.json")))
     }
 

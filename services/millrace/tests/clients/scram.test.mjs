@@ -1,5 +1,5 @@
-// MQTT.js authenticates by SCRAM-SHA-256 (MQTT 5.0 enhanced authentication) as a user that the API has made. The first account gets the
-// broker `default`, which clients without a server name mean.
+// MQTT.js authenticates by SCRAM-SHA-256 (MQTT 5.0 enhanced authentication) as users that the API has made, at the broker `default`,
+// which belongs to the first account and is that of clients without a server name.
 //
 // Run by run.sh, with NODE_CLIENTS set to the folder in which the clients are installed.
 
@@ -29,6 +29,7 @@ class Scram {
   last(challenge) {
     const [nonce, salt, rounds] = challenge.split(',').map((part) => part.slice(2))
     const salted = pbkdf2Sync(this.password, Buffer.from(salt, 'base64'), Number(rounds), 32, 'sha256')
+    // "biws" is the header "n,," of the first message in Base64.
     const withoutProof = `c=biws,r=${nonce}`
     const signed = `${this.bare},${challenge},${withoutProof}`
     const key = hmac(salted, 'Client Key')
@@ -76,7 +77,7 @@ function connect(user, password, more = {}) {
   })
 }
 
-/** The first account, whose password for a new user is made or chosen. */
+/** Signs up the first account, and returns a function that sends a request about its broker `default`. */
 async function account() {
   const token = /\/sign-up#(\S+)/.exec(readFileSync(OPEN_LOG, 'utf8'))[1]
   const json = { 'Content-Type': 'application/json' }
@@ -100,6 +101,7 @@ async function account() {
 
 const ask = await account()
 await ask('PUT', '/access', { passwords: false, scram: true }, { 'If-Match': '*' })
+// The server makes the password of one user; the other has a chosen one.
 const made = await ask('POST', '/credentials', { user: 'made', scram: true })
 await ask('POST', '/credentials', { user: 'chosen', password: 'hunter2 of Ann', scram: true })
 

@@ -124,7 +124,7 @@ impl Path {
         self
     }
 
-    /// `many` adds `/#` to the filter.
+    /// `many`: the filter ends with `/#`.
     pub(super) fn code(self, many: bool, shared: bool) -> Code {
         let (shape, hash) = match () {
             () if !self.is_wild && !many => (Shape(EXACT), self.hash),
@@ -166,6 +166,7 @@ impl TopicCode {
     }
 }
 
+/// Mixes a level into a hash by Fibonacci hashing: the factor is 2^64 divided by the golden ratio.
 fn join(hash: u64, level: u64) -> u64 {
     let mixed = (hash ^ level).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ mixed >> 32

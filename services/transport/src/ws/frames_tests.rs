@@ -41,6 +41,7 @@ fn decode_in(stream: &[u8], reads: &[usize], data_max: u64) -> Result<Meaning, F
         };
         let Decoded { data, rest } = decoder.decode(&mut buf, data_max, &mut control)?;
         assert_eq!(rest.start, data);
+        // An incomplete control frame: a header of 14 bytes at most, and 124 of its 125 bytes.
         assert!(rest.len() <= 138);
         meaning.data.extend_from_slice(&buf[..data]);
         buf.truncate(rest.end);
@@ -60,6 +61,7 @@ fn decode(stream: &[u8]) -> Result<Meaning, FrameError> {
 
 #[test]
 fn state_between_reads_is_small() {
+    // Each WebSocket connection has one, idle or not.
     assert!(size_of::<Decoder>() <= 24);
 }
 

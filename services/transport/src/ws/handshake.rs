@@ -252,8 +252,8 @@ const FOREIGN_ORIGIN: Answer = Answer {
     status: "403 Forbidden",
     headers: "",
     reason: "origin is not allowed",
-    text: "Web pages of this origin may not connect to this broker. Who runs the server can allow the origin with the \
-           setting ws_origins.",
+    text: "Web pages of this origin may not connect to this broker. The operator of the server can allow the origin with \
+           the setting ws_origins.",
 };
 const NO_UPGRADE: Answer = Answer {
     status: "426 Upgrade Required",

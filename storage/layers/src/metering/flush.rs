@@ -1,5 +1,5 @@
-//! Adds the usage that a pod has counted exactly once, although the answer to a commit may be lost. A pod numbers its
-//! flushes, and each flush checks the number of the last one in the store before it adds. Usage that a pod has not
+//! Adds a pod's usage to the store, each count exactly once, although the answer to a commit may be lost: a pod numbers
+//! its flushes, and each flush compares its number with that of the last one in the store. Usage that a pod has not
 //! flushed is lost with the pod.
 
 use bytes::{Buf, BufMut, Bytes};
@@ -18,8 +18,9 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Flush<'p> {
     pub pod: &'p [u8],
+    /// Identifies the process that runs as the pod.
     pub incarnation: u64,
-    /// Number of the flush in this incarnation, from 1.
+    /// Number of the flush of this process, from 1.
     pub number: u64,
     pub now_ms: u64,
 }

@@ -92,8 +92,8 @@ fn is_stored_apart(body: &Bytes, streams: usize) -> bool {
     body.len() > CHUNK_BYTES || (streams > 1 && body.len() > INLINE_SHARED_BYTES_MAX)
 }
 
-/// Stores a body under the versionstamp of its entries, so that they need no pointer, with a row of these entries, by
-/// which [`super::sweep_bodies`] sees that none is left.
+/// Stores a body once, under the versionstamp that its entries have, too, so that an entry needs no pointer. The row of
+/// holders lists the entries: [`super::sweep_bodies`] deletes the body when none of them is left.
 fn store_apart(
     tx: &Transaction,
     broker: BrokerId,

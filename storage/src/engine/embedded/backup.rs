@@ -64,7 +64,7 @@ impl Embedded {
 
     /// Makes a data folder whose commits come after `version`, as the target for copying a store
     /// of that version. It is marked as unfinished at once, so that no server starts on it if the
-    /// copy is killed before its first key. Leaves a folder alone that has commits.
+    /// copy is killed before its first key. A folder that already has commits stays as it is.
     ///
     /// # Errors
     /// The folder is in use, not a data folder, or cannot be written.

@@ -26,6 +26,7 @@ pub(super) struct Buffer {
     /// Keys written since a cleared range covered them.
     keys: BTreeMap<Bytes, Op>,
     cleared: RangeSet,
+    /// Keys that get the versionstamp at the commit; until then no read sees them.
     stamped: StampedKeys,
 }
 

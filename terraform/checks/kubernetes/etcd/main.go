@@ -1,4 +1,4 @@
-// The store of the API server.
+// etcd, the store of the Kubernetes API server into which the checks install the chart.
 package main
 
 import (

@@ -34,6 +34,7 @@ export function Live() {
     const bad = next.map(filterProblem).find((problem) => problem !== null)
     setWrong(bad ?? null)
     if (bad) return
+    // A line break alone means no filter; a missing parameter means the default, #.
     void navigate({ search: (before) => ({ ...before, filters: next.join('\n') || '\n' }), replace: true })
   }
   const setFind = (value: string) =>

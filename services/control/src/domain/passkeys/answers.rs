@@ -27,7 +27,9 @@ impl Control {
     pub(crate) async fn passkey_request(&self, caller: &Caller) -> Result<PasskeyRequest> {
         let (user, sign_in) = person_of(caller)?;
         let request = self.request_of(user, Purposed::InSession(sign_in)).await?;
-        request.ok_or_else(|| Error::Conflict("you have no passkey".into()))
+        request.ok_or_else(|| {
+            Error::Conflict("you have no passkey: send a code instead, or register a passkey".into())
+        })
     }
 
     /// A challenge for the second step of a sign-in; `None` for an account without passkeys.

@@ -1,4 +1,4 @@
-//! The result of checking a shown factor, and the errors that it becomes at a sign-in and in a session.
+//! The result of checking a second factor (code, recovery code or passkey), and its errors at a sign-in and in a session.
 
 use super::super::passkeys::PasskeyRequest;
 use super::super::{Error, Result};
@@ -9,16 +9,16 @@ pub(in crate::domain) enum Checked {
     NotNeeded,
     Missing,
     Right,
-    /// The same, and the recovery codes from before stay.
+    /// Right, and the recovery codes are not replaced.
     RightWithOldCodes,
     Wrong,
     Passkey,
     PasskeyWrong,
     /// The signature counter of the passkey went back.
     PasskeyCopied,
-    /// The passkey has answered, but the password was changed since its last use after the password.
+    /// The password was changed since the passkey was last used with it, so the passkey alone does not sign in.
     PasskeyNeedsPassword,
-    /// Too many were wrong before, so this one was not looked at.
+    /// Too many codes were wrong before, so this one was not checked.
     TooMany {
         until_ms: u64,
     },

@@ -1,4 +1,4 @@
-//! Recovery codes: written in groups, derived from the request, and stored as keyed hashes.
+//! Recovery codes of a second factor: made from the request, written in groups, and stored as keyed hashes.
 
 use uuid::Uuid;
 
@@ -12,8 +12,9 @@ const RECOVERY_CODE_BYTES: usize = 10;
 const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
 impl Control {
-    /// The codes of a request: sent again, it gets the same. The receipt stores the random `id` of the set, so that a key
-    /// that is used again after its receipt has expired gives other codes.
+    /// Derives the codes from the request, so that a repeated request gets the same codes although only hashes are stored.
+    /// The receipt of the request stores the random `id`: an idempotency key that is used again after its receipt has
+    /// expired gives other codes.
     pub(in crate::domain) fn recovery_codes(
         &self,
         once: &Once,
@@ -58,8 +59,8 @@ pub(super) fn typed(code: &Secret) -> Secret {
 fn written(bytes: &Hash) -> String {
     let mut bits = bytes[..RECOVERY_CODE_BYTES].iter().fold(0_u128, |all, byte| all << 8 | u128::from(*byte));
     let mut text = String::new();
-    for place in 0..RECOVERY_CODE_BYTES * 8 / 5 {
-        if place > 0 && place % 4 == 0 {
+    for index in 0..RECOVERY_CODE_BYTES * 8 / 5 {
+        if index > 0 && index % 4 == 0 {
             text.push('-');
         }
         text.push(char::from(ALPHABET[(bits & 31) as usize]));

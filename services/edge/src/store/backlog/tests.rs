@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A job of a broker with a name, or a checkpoint or mark.
+/// A job of a broker with a name, a checkpoint, or a `mark`: a job without a cost that shows when all before it are written.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     lane: Lane,
@@ -113,7 +113,7 @@ fn brokers_with_as_much_to_write_share_a_full_transaction_and_one_alone_fills_it
     assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 500, 0]);
     assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 500, 0]);
     assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 500, 0]);
-    // The other one may come back: what it had is the measure for a while.
+    // The other broker may come back, so broker 1 keeps to its share for `RECENT` transactions.
     assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 0, 0]);
     assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 0, 0]);
     assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 0, 0]);
@@ -126,7 +126,7 @@ fn brokers_with_as_much_to_write_share_a_full_transaction_and_one_alone_fills_it
 #[test]
 fn costly_jobs_wait_for_the_brokers_of_the_last_transaction_and_others_do_not() {
     let mut backlog = backlog([of(1, "subscribe", 20), of(1, "subscribe", 20), of(2, "publish", 1)]);
-    assert!(!backlog.is_early(), "nobody was there before");
+    assert!(!backlog.is_early(), "there was no transaction before");
     backlog.next_batch(BUDGET);
     backlog.push([of(1, "subscribe", 20)]);
     assert!(backlog.is_early());
@@ -170,7 +170,7 @@ fn checkpoints_take_turns_with_other_jobs_and_come_after_publishes() {
     while !backlog.is_empty() {
         backlog.push(std::iter::repeat_n(of(1, "publish", 1), if costs.len() < 8 { 10 } else { 0 }));
         let names = names(&mut backlog);
-        assert!(names.iter().all(|name| *name == names[0]), "by themselves");
+        assert!(names.iter().all(|name| *name == names[0]), "checkpoints share no transaction with others");
         costs.push((names[0], names.len()));
     }
     let turns = [
@@ -183,7 +183,7 @@ fn checkpoints_take_turns_with_other_jobs_and_come_after_publishes() {
         ("publish", 20),
         ("checkpoint", 379),
     ];
-    assert_eq!(costs[..8], turns, "as much as the others, or a part of those that wait");
+    assert_eq!(costs[..8], turns, "as many checkpoints as jobs before them, or an eighth of those that wait");
     assert_eq!(
         costs.iter().filter(|(name, _)| *name == "checkpoint").map(|(_, count)| count).sum::<usize>(),
         5_000

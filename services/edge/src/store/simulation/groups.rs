@@ -17,17 +17,19 @@ use crate::store::Shared;
 use crate::store::writer::Writer;
 use crate::streams::StoredGroup;
 
-/// A claimed message is with a member of the pod, or on its way back: no other pod can take it before this one ends.
+/// Every message that the pod has claimed in the store must be known to its writer. A forgotten one would reach nobody,
+/// because other pods get it only after this pod has ended.
 pub(super) fn check_claims(world: &World, shared: &Shared, writer: &Writer<'_>) {
     let Some(broker) = shared.brokers.get(BROKER) else { return };
     let Some(group) = broker.streams.group_of("group", "t/#") else { return };
     let key = (broker.id, group.stream);
     let claimed =
         world.store().run(|tx, _| async move { streams::claimed_by(&tx, key.0, key.1, &shared.owner).await });
-    let forgotten = block_on(claimed).unwrap().into_iter().find(|place| !writer.claims.knows(key, *place));
-    if let Some(place) = forgotten {
+    let forgotten =
+        block_on(claimed).unwrap().into_iter().find(|position| !writer.claims.knows(key, *position));
+    if let Some(position) = forgotten {
         let pod = String::from_utf8_lossy(&shared.owner);
-        world.model.borrow().violated(&format!("P1: {pod} has claimed {place:?} and forgotten it"));
+        world.model.borrow().violated(&format!("P1: {pod} has claimed {position:?} and forgotten it"));
     }
 }
 
@@ -40,7 +42,7 @@ impl Core {
         }
     }
 
-    /// The writer has picked a member, which may have left since.
+    /// Sends the message to the member that the writer picked, or to another one if that member has left since.
     pub(super) fn deliver_shared(
         &mut self,
         turn: &Turn<'_>,
@@ -70,10 +72,10 @@ impl Core {
         }
     }
 
-    /// Nobody here takes the message.
+    /// Gives the claim back, because the group has no member on this pod: another pod may take the message.
     pub(super) fn return_to_group(&mut self, turn: &Turn<'_>, message: &Message, number: u64) {
-        if let (Some(stream), Some(place)) = (StoredGroup::stream_of(number), message.place()) {
-            self.shared.returned.push(((turn.broker.id, stream), Position(place)));
+        if let (Some(stream), Some(position)) = (StoredGroup::stream_of(number), message.place()) {
+            self.shared.returned.push(((turn.broker.id, stream), Position(position)));
         }
     }
 

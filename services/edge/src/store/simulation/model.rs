@@ -171,7 +171,6 @@ impl Model {
         }
     }
 
-    /// A session that continues has these filters.
     pub(super) fn continues(&mut self, session: &mut Session, client: &str, filters: &[String]) {
         for filter in session.filters.keys() {
             if !filters.contains(filter) {

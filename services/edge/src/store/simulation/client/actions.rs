@@ -1,11 +1,12 @@
-//! Clients decide to do something, and finish at the end of a run.
+//! The random actions of a simulated client: it publishes, subscribes, disconnects or vanishes, and finishes its open packets at
+//! the end of a run.
 
 use super::{Client, Outgoing, Role, Step};
 use crate::store::simulation::model::{Key, WILLS};
 use crate::store::simulation::network::ToServer;
 use crate::store::simulation::world::World;
 
-/// Messages of a publisher without an acknowledgement.
+/// Most messages of a publisher without an acknowledgement.
 const WINDOW: usize = 4;
 const IDS: u16 = 8;
 const FILTERS: [&str; 4] = ["t/a", "t/b", "t/+", "#"];
@@ -93,7 +94,7 @@ impl Client {
         self.again_us = 0;
     }
 
-    /// A client of this pod is gone, if its session ends without it.
+    /// Lets a client of this pod vanish for good, if its session expires soon.
     pub(in crate::store::simulation) fn never_returns(&mut self, world: &World, pod: usize) {
         let Some(link) = self.link.as_ref().filter(|link| link.is_open && !link.leaves) else { return };
         if self.expiry_s < 1_000 && world.network.borrow().is_on(link.number, pod) {
@@ -121,7 +122,7 @@ impl Client {
         self.is_over = true;
     }
 
-    /// A session with a short expiry ends by that.
+    /// Ends the session: by DISCONNECT, or if it expires soon also by a lost connection.
     pub(in crate::store::simulation) fn vanish(&mut self, world: &World) {
         if self.is_over {
             return;

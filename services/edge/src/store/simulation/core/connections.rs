@@ -1,4 +1,4 @@
-//! Connections come and end.
+//! How the imitated event loop opens a session for a CONNECT, and what it writes when the connection ends.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// The connection ends from this side, or the client is gone. A session that another owner has is not written.
+    /// Ends the connection. `is_lost`: another owner has the session now, so nothing is written.
     pub(in crate::store::simulation) fn close(&mut self, turn: &Turn<'_>, number: u32, is_lost: bool) {
         let Some(local) = self.locals.get(&number).filter(|local| local.is_open()) else { return };
         if local.is_cut {
