@@ -215,7 +215,7 @@ check_secrets() {
     echo "secrets.sh: ok"
 }
 
-# What a full disk or Ctrl-C leaves: files without a content, an authority without its certificate, a new key beside the old certificate.
+# A full disk or Ctrl-C leaves files without a content, an authority without its certificate, or a new key beside the old certificate.
 check_interrupted_secrets() {
     local folder=$1 region=$2 stored=$1/stored name
     mkdir -p "$folder/bin"
