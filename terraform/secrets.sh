@@ -25,30 +25,49 @@ fail() {
 # The region's output, as JSON, is read from standard input.
 field() { python3 -c 'import json, sys; value = json.loads(sys.argv[1])[sys.argv[2]]; print("\n".join(value) if isinstance(value, list) else value)' "$region" "$1"; }
 
+# new FILE COMMAND...: writes what the command prints, unless FILE has a content. Half a file, of a full disk or an interrupted run, never
+# has the name of a whole one.
+new() {
+    local file=$1
+    shift
+    [ ! -s "$file" ] || return 0
+    { "$@" >"$file.new" && [ -s "$file.new" ]; } || fail "$file cannot be made"
+    mv "$file.new" "$file"
+}
+
 authority() {
-    [ ! -e "$folder/ca.key" ] || return 0
-    openssl ecparam -name prime256v1 -genkey -noout -out "$folder/ca.key"
-    openssl req -x509 -new -key "$folder/ca.key" -sha256 -days 3650 -subj "/O=Millrace/CN=region" \
-        -addext "basicConstraints=critical,CA:TRUE,pathlen:0" -addext "keyUsage=critical,keyCertSign,cRLSign" -out "$folder/ca.crt"
+    new "$folder/ca.key" openssl ecparam -name prime256v1 -genkey -noout
+    new "$folder/ca.crt" openssl req -x509 -new -key "$folder/ca.key" -sha256 -days 3650 -subj "/O=Millrace/CN=region" \
+        -addext "basicConstraints=critical,CA:TRUE,pathlen:0" -addext "keyUsage=critical,keyCertSign,cRLSign"
 }
 
 # certificate ROLE NAMES [USE]: for both ends of a connection, since FoundationDB's and NATS' servers are clients too.
 certificate() {
     local to=$folder/$1 use=${3:-serverAuth,clientAuth}
     mkdir -p "$to"
-    ! openssl x509 -in "$to/tls.crt" -noout -checkend $((renew_days * 86400)) >/dev/null 2>&1 || return 0
+    [ -s "$to/ca.crt" ] || cp "$folder/ca.crt" "$to/ca.crt"
+    if openssl x509 -in "$to/tls.crt" -noout -checkend $((renew_days * 86400)) >/dev/null 2>&1 && fits "$to"; then return 0; fi
     echo "makes the certificate of $1"
-    openssl ecparam -name prime256v1 -genkey -noout -out "$to/ec.key"
-    openssl pkcs8 -topk8 -nocrypt -in "$to/ec.key" -out "$to/tls.key"
-    rm "$to/ec.key"
+    openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$to/tls.key" 2>/dev/null || fail "$to/tls.key cannot be made"
     openssl req -new -key "$to/tls.key" -subj "/O=Millrace/CN=$1" |
         openssl x509 -req -CA "$folder/ca.crt" -CAkey "$folder/ca.key" -CAcreateserial -sha256 -days "$days" -out "$to/tls.crt" \
-            -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=%s\nkeyUsage=critical,digitalSignature\nbasicConstraints=critical,CA:FALSE\n' "$2" "$use") 2>/dev/null
+            -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=%s\nkeyUsage=critical,digitalSignature\nbasicConstraints=critical,CA:FALSE\n' "$2" "$use") \
+            2>/dev/null || fail "$to/tls.crt cannot be made: $folder/ca.crt and ca.key must be a pair"
     cp "$folder/ca.crt" "$to/ca.crt"
 }
 
+# Whether a folder's certificate and key belong together: an interrupted renewal leaves the new key beside the old certificate.
+fits() {
+    local public
+    public=$(openssl x509 -in "$1/tls.crt" -noout -pubkey 2>/dev/null) || return 1
+    [ "$public" = "$(openssl pkey -in "$1/tls.key" -passin pass: -pubout 2>/dev/null)" ]
+}
+
+# It begins with a letter, because NATS reads a variable as it reads its configuration: digits would be a number.
+password() { openssl rand -hex 32 | sed 's/^/p/'; }
+
 make_all() {
-    local address names=DNS:nats password domain
+    local address names=DNS:nats domain secret
     mkdir -p "$folder"
     authority
     for address in $(field nats_addresses); do names+=,IP:$address; done
@@ -56,12 +75,11 @@ make_all() {
     certificate foundationdb DNS:foundationdb
     certificate edge DNS:edge
     certificate control DNS:control
-    # It begins with a letter, because NATS reads a variable as it reads its configuration: digits would be a number.
-    [ -e "$folder/nats-password" ] || echo "p$(openssl rand -hex 32)" >"$folder/nats-password"
-    password=$(<"$folder/nats-password")
-    echo "NATS_PODS_PASSWORD=\"$password\"" >"$folder/nats/environment"
-    echo "$password" | tee "$folder/edge/nats-password" >"$folder/control/nats-password"
-    [ -e "$folder/operator-token" ] || openssl rand -hex 32 >"$folder/operator-token"
+    new "$folder/nats-password" password
+    secret=$(<"$folder/nats-password")
+    echo "NATS_PODS_PASSWORD=\"$secret\"" >"$folder/nats/environment"
+    echo "$secret" | tee "$folder/edge/nats-password" >"$folder/control/nats-password"
+    new "$folder/operator-token" openssl rand -hex 32
     tee "$folder/edge/operator-token" <"$folder/operator-token" >"$folder/control/operator-token"
     if [ -e "$folder/secret-key" ]; then tee "$folder/edge/secret-key" <"$folder/secret-key" >"$folder/control/secret-key"; fi
     mkdir -p "$folder/gateway"
@@ -83,6 +101,9 @@ put_all() {
     command -v aws >/dev/null || fail "it needs the AWS command line (aws)"
     for role in foundationdb nats edge control gateway; do
         [ -d "$folder/$role" ] || fail "there is no $folder/$role: run \`secrets.sh make $folder\` first"
+        # Machines that fetch such a pair stop at their next start.
+        fits "$folder/$role" || fail "$folder/$role/tls.crt and tls.key do not belong together: nothing more was stored"
+        openssl x509 -in "$folder/$role/tls.crt" -noout -checkend 0 >/dev/null || fail "$folder/$role/tls.crt has ended: nothing more was stored"
         name=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["secrets"][sys.argv[2]])' "$region" "$role")
         # Through a pipe: command lines can be read by others on the machine.
         values "$role" | aws secretsmanager put-secret-value --secret-id "$name" --secret-string file:///dev/stdin >/dev/null

@@ -8,9 +8,11 @@ both again. A server that does not answer has its `up` at 0 and nothing else, so
 """
 
 import argparse
+import http.client
 import json
 import subprocess
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ANSWER_SECONDS_MAX = 5
@@ -55,16 +57,22 @@ def read_nats(url):
 
 
 def nats_samples(urls, read=read_nats):
-    samples = []
-    for url in urls:
+    """All servers are asked at once: Prometheus gives a scrape 10 s, and two servers that are gone would take them one after the other."""
+
+    def ask(url):
         try:
-            varz = read(url)
-        except (OSError, ValueError, KeyError):
-            samples.append(("nats_up", {"url": url}, 0))
-            continue
-        labels = {"url": url, "server": varz.get("server_name", "")}
-        samples.append(("nats_up", {"url": url}, 1))
-        samples += [(name, labels, varz[field]) for name, (_, _, field) in NATS.items() if field in varz]
+            return read(url)
+        except (OSError, ValueError, KeyError, http.client.HTTPException):
+            return None
+
+    samples = []
+    with ThreadPoolExecutor(max_workers=max(1, len(urls))) as pool:
+        answers = list(pool.map(ask, urls))
+    for url, varz in zip(urls, answers):
+        samples.append(("nats_up", {"url": url}, int(varz is not None)))
+        if varz is not None:
+            labels = {"url": url, "server": varz.get("server_name", "")}
+            samples += [(name, labels, varz[field]) for name, (_, _, field) in NATS.items() if field in varz]
     return samples
 
 

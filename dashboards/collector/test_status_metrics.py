@@ -1,7 +1,9 @@
 """status_metrics.py on answers as NATS and FoundationDB give them: python3 -m unittest discover dashboards/collector."""
 
+import http.client
 import os
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -42,6 +44,27 @@ class Status(unittest.TestCase):
             "# TYPE nats_in_messages_total counter",
         ]:
             self.assertIn(line, page.splitlines())
+
+    def test_servers_that_do_not_answer_take_their_time_together(self):
+        """One after the other they would take longer than a scrape may: NatsNodeDown would be silent when two are gone."""
+        all_asked = threading.Barrier(3)
+
+        def read(_):
+            try:
+                all_asked.wait(timeout=10)
+            except threading.BrokenBarrierError:
+                return {}
+            raise TimeoutError
+
+        self.assertEqual([value for _, _, value in nats_samples(["http://a", "http://b", "http://c"], read)], [0, 0, 0])
+
+    def test_a_server_that_ends_in_the_middle_of_its_answer_hides_no_other(self):
+        def read(url):
+            if url == "http://a":
+                raise http.client.IncompleteRead(b"{")
+            return {"server_name": "b"}
+
+        self.assertEqual([value for _, _, value in nats_samples(["http://a", "http://b"], read)], [0, 1])
 
     def test_foundationdb_has_the_fullest_disk_and_the_roles(self):
         lines = text(fdb_samples("fdb.cluster", lambda _: STATUS)).splitlines()

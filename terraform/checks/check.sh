@@ -210,8 +210,38 @@ check_secrets() {
         accepted "$role" sslclient || fail "secrets.sh: the renewed certificate of $role is refused"
     done
     [ "$made" = "$(cat "$folder/ca.crt" "$folder/nats-password" "$folder/gateway/tls.crt")" ] || fail "secrets.sh: a renewal replaces what must stay"
+    check_interrupted_secrets "$folder" "$region"
     rm -rf "$folder"
     echo "secrets.sh: ok"
+}
+
+# A full disk or Ctrl-C leaves files without a content, an authority without its certificate, or a new key beside the old certificate.
+check_interrupted_secrets() {
+    local folder=$1 region=$2 stored=$1/stored name
+    mkdir -p "$folder/bin"
+    # shellcheck disable=SC2016 # the variable is aws's
+    printf '#!/bin/sh\ncat >/dev/null\necho "$*" >>%s\n' "$stored" >"$folder/bin/aws"
+    chmod +x "$folder/bin/aws"
+    store() {
+        : >"$stored"
+        PATH=$folder/bin:$PATH "$root/terraform/secrets.sh" put "$folder" >/dev/null 2>"$folder/refused" \
+            <<<'{"secrets": {"foundationdb": "f", "nats": "n", "edge": "e", "control": "c", "gateway": "g"}}'
+    }
+    openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$folder/edge/tls.key" 2>/dev/null
+    ! store || fail "secrets.sh stores a key beside the certificate of another key"
+    grep -q 'edge/tls.crt and tls.key do not belong together' "$folder/refused" || fail "secrets.sh does not say which pair is none"
+    rm "$folder/ca.crt"
+    : >"$folder/nats-password"
+    : >"$folder/operator-token"
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make, after an interrupted one"
+    for name in nats-password edge/nats-password operator-token edge/operator-token; do
+        [ "$(wc -c <"$folder/$name")" -gt 60 ] || fail "secrets.sh: $name is empty after an interrupted run"
+    done
+    store || fail "secrets.sh put, after an interrupted make"
+    [ "$(wc -l <"$stored")" = 5 ] || fail "secrets.sh does not store five secrets"
+    openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=past -keyout "$folder/gateway/tls.key" 2>/dev/null |
+        openssl x509 -req -key "$folder/gateway/tls.key" -days -1 -out "$folder/gateway/tls.crt" 2>/dev/null
+    ! store || fail "secrets.sh stores a certificate that has ended"
 }
 
 # Checks the output of artifacts.sh, and that a failed upload fails it; a stub of `aws` records its arguments.

@@ -39,6 +39,13 @@ resource "aws_lb_target_group" "this" {
   deregistration_delay   = var.drain_s + 30
   connection_termination = false
 
+  # A gateway that drains says that it is not ready. By default the load balancer would cut all of its devices at once then, and they
+  # would come back together. Devices of a machine that is gone wait as long for the cut, or until their keep-alive.
+  target_health_state {
+    enable_unhealthy_connection_termination = false
+    unhealthy_draining_interval             = var.drain_s + 30
+  }
+
   health_check {
     protocol            = "HTTP"
     path                = "/ready"

@@ -12,3 +12,8 @@ output "cloud_config" {
   value       = module.group.cloud_config
   description = "User data in plain text."
 }
+
+output "drain" {
+  value       = { for name, group in aws_lb_target_group.this : name => one(group.target_health_state) }
+  description = "How the load balancer treats the devices of a gateway that is not ready."
+}

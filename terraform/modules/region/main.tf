@@ -217,6 +217,10 @@ module "telemetry" {
     ],
     [for role in ["gateway", "edge", "control", "foundationdb", "nats", "telemetry"] : { role = role, port = 9100, path = "/metrics", job = "host" }],
   )
+  machines = {
+    gateway      = local.gateways, edge = local.edges, control = var.counts.control
+    foundationdb = local.fdbs, nats = var.counts.nats, telemetry = 1
+  }
   nats_addresses       = module.nats.addresses
   foundationdb_address = module.foundationdb.addresses[0]
   alertmanager         = var.alertmanager

@@ -154,6 +154,10 @@ variable "edge_settings" {
     condition     = alltrue([for name in keys(var.edge_settings) : strcontains(file("${path.module}/../../../services/millrace/docs/settings.md"), "\n| `${name}` |")])
     error_message = "edge_settings has a name that no setting has: services/millrace/docs/settings.md lists them all."
   }
+  validation {
+    condition     = try(coalesce(var.edge_settings.drain_max_s, 60), 60) + try(coalesce(var.edge_settings.shutdown_grace_s, 10), 10) <= 150
+    error_message = "edge_settings: drain_max_s and shutdown_grace_s must be 150 together at most: EC2 cuts the power a few minutes after it asks a machine to stop."
+  }
   # User data and state are no place for it: both can be read by more people than the secrets.
   validation {
     condition = !(
@@ -171,6 +175,10 @@ variable "control_settings" {
   validation {
     condition     = alltrue([for name in keys(var.control_settings) : strcontains(file("${path.module}/../../../services/millrace/docs/settings.md"), "\n| `${name}` |")])
     error_message = "control_settings has a name that no setting has: services/millrace/docs/settings.md lists them all."
+  }
+  validation {
+    condition     = try(coalesce(var.control_settings.drain_max_s, 20), 20) + try(coalesce(var.control_settings.shutdown_grace_s, 10), 10) <= 150
+    error_message = "control_settings: drain_max_s and shutdown_grace_s must be 150 together at most: EC2 cuts the power a few minutes after it asks a machine to stop."
   }
   # User data and state are no place for it: both can be read by more people than the secrets.
   validation {

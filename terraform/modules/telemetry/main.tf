@@ -7,12 +7,19 @@ locals {
   folder = "${path.module}/../../../dashboards/prometheus/rules"
   # In the files the links of alerts are relative to the repository.
   runbooks = var.runbooks_url == null ? "runbooks" : trimsuffix(var.runbooks_url, "/")
-  rules = {
+  rules = merge({ "/etc/prometheus/rules/machines.yaml" = { content = local.wanted } }, {
     for name in fileset(local.folder, "*.yaml") : "/etc/prometheus/rules/${name}" => {
       # Without comments: user data is 16 KiB at most.
       content = replace(replace(file("${local.folder}/${name}"), "/(?m)^ *#.*\n/", ""), "runbook_url: runbooks/", "runbook_url: ${local.runbooks}/")
     }
-  }
+  })
+  # Service discovery forgets a machine that is gone; the alert MachinesMissing compares with these.
+  wanted = yamlencode({ groups = [{
+    name = "machines"
+    rules = [for role, count in var.machines : {
+      record = "region_machines_wanted", expr = "vector(${count})", labels = { role = role }
+    }]
+  }] })
   prometheus = templatefile("${path.module}/files/prometheus.yml.tftpl", {
     name         = var.name
     region       = data.aws_region.here.name

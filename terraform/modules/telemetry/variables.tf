@@ -93,3 +93,8 @@ variable "retention" {
     error_message = "retention is a number and d, w or y, such as 30d."
   }
 }
+
+variable "machines" {
+  type        = map(number)
+  description = "Machines that the region should have of each kind, by the tag millrace-role."
+}

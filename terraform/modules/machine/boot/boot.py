@@ -81,6 +81,12 @@ def install(artifact):
     say(f"installed {name}")
 
 
+def own(path, owner):
+    """Gives a folder with all that is in it to a user. On a disk of a machine before, the files may have another number for the same user."""
+    pathlib.Path(path).exists() or pathlib.Path(path).mkdir(parents=True)
+    run("chown", "--recursive", "--no-dereference", f"{owner}:{owner}", path)
+
+
 def secrets():
     """Writes the files of this machine's secret. Returns whether one has changed, or None without a secret."""
     secret = CONFIG["secret"]
@@ -105,16 +111,22 @@ def secrets():
 def show_ends(files):
     """Writes when the certificates of this machine end, so that an alert comes before. Without the list the machine works, too."""
     try:
+        make_metrics()
         lines = [f'x509_cert_not_after{{filepath="{path}"}} {end(text)}' for path, text in sorted(files.items())]
-        METRICS.mkdir(parents=True, exist_ok=True)
         new = METRICS / ".certificates.new"
         new.write_text("\n".join(["# HELP x509_cert_not_after Unix time at which the first certificate of a file ends.",
                                   "# TYPE x509_cert_not_after gauge", *lines, ""]))
-        for path in (METRICS.parent, METRICS, new):
-            path.chmod(0o644 if path == new else 0o755)
+        new.chmod(0o644)
         new.rename(METRICS / "certificates.prom")
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         say(f"nobody watches when the certificates end: {error}")
+
+
+def make_metrics():
+    """A machine without certificates has the folder, too: the node exporter reports a missing one as an error."""
+    for path in (METRICS.parent, METRICS):
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o755)
 
 
 def end(text):
@@ -169,9 +181,9 @@ def boot():
     for artifact in CONFIG["artifacts"]:
         until_it_works(install, artifact)
     for path, owner in CONFIG["owners"].items():
-        pathlib.Path(path).exists() or pathlib.Path(path).mkdir(parents=True)
-        shutil.chown(path, owner, owner)
+        own(path, owner)
     until_it_works(secrets)
+    until_it_works(make_metrics)
     run("systemctl", "daemon-reload")
     for unit in CONFIG["units"]:
         run("systemctl", "enable", "--quiet", unit)

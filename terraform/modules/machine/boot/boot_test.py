@@ -3,6 +3,7 @@
 import http.server
 import os
 import pathlib
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -52,6 +53,28 @@ class Disks(unittest.TestCase):
         self.disk.unlink()
         with self.assertRaises(OSError):
             boot.is_empty(self.disk)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root gives files away")
+class Owners(unittest.TestCase):
+    def test_a_disk_of_a_machine_before_belongs_to_the_user_whatever_its_number_was(self):
+        user = pwd.getpwnam("daemon")
+        with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile() as other:
+            file, link = pathlib.Path(folder, "data/wal"), pathlib.Path(folder, "data/link")
+            file.parent.mkdir()
+            file.touch()
+            link.symlink_to(other.name)
+            for path in (file.parent, file):
+                os.chown(path, 4999, 4999)
+            boot.own(folder, "daemon")
+            for path in (folder, file.parent, file, link):
+                self.assertEqual((os.lstat(path).st_uid, os.lstat(path).st_gid), (user.pw_uid, user.pw_gid), path)
+            self.assertEqual(os.stat(other.name).st_uid, 0)
+
+    def test_a_missing_folder_is_made(self):
+        with tempfile.TemporaryDirectory() as folder:
+            boot.own(f"{folder}/new/data", "daemon")
+            self.assertEqual(os.stat(f"{folder}/new/data").st_uid, pwd.getpwnam("daemon").pw_uid)
 
 
 class Secrets(unittest.TestCase):
@@ -117,6 +140,13 @@ class Certificates(unittest.TestCase):
         for name, (_, expected) in {"ca.crt": early, "tls.crt": late}.items():
             self.assertAlmostEqual(ends[f"{self.folder}/{name}"], expected, delta=60)
         self.assertEqual((self.folder / "state/metrics/certificates.prom").stat().st_mode & 0o777, 0o644)
+
+    def test_a_machine_without_certificates_has_the_folder(self):
+        """The node exporter reports a missing folder as an error, which is an alert."""
+        old = os.umask(0o077)
+        self.addCleanup(os.umask, old)
+        boot.make_metrics()
+        self.assertEqual([path.stat().st_mode & 0o777 for path in (boot.METRICS.parent, boot.METRICS)], [0o755, 0o755])
 
     def test_a_new_certificate_replaces_the_metric(self):
         self.fetch({"tls.crt": self.certificate(10)[0]})

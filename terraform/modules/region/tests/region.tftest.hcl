@@ -141,6 +141,7 @@ run "prometheus_evaluates_the_rules_and_notifies_alertmanager" {
   assert {
     condition = {
       for path, rules in module.telemetry.rules : path => replace(rules, "https://git.example.org/runbooks/", "runbooks/")
+      if path != "/etc/prometheus/rules/machines.yaml"
       } == {
       for name in ["alerts.yaml", "objectives.yaml", "recording.yaml"] :
       "/etc/prometheus/rules/${name}" => replace(file("../../../dashboards/prometheus/rules/${name}"), "/(?m)^ *#.*\n/", "")
@@ -206,6 +207,17 @@ run "prometheus_reads_the_host_of_every_machine" {
       ) : strcontains(config, "/usr/local/bin/node_exporter --web.listen-address") && strcontains(config, "\\\"key\\\":\\\"node_exporter\\\"")
     ])
     error_message = "a machine does not start its node exporter"
+  }
+  # MachinesMissing compares the numbers with the targets of these roles.
+  assert {
+    condition = {
+      for rule in yamldecode(module.telemetry.rules["/etc/prometheus/rules/machines.yaml"]).groups[0].rules : rule.labels.role => rule.expr
+      if rule.record == "region_machines_wanted"
+      } == merge({ for role, count in output.machines : role => "vector(${count})" }, { telemetry = "vector(1)" }) && toset([
+        for job in yamldecode(output.prometheus).scrape_configs : job.relabel_configs[1].replacement
+        if try(job.relabel_configs[0].replacement, "") == "host" && try(job.relabel_configs[1].target_label, "") == "role"
+    ]) == setunion(keys(output.machines), ["telemetry"])
+    error_message = "nobody hears of a machine that is gone for good"
   }
   assert {
     condition = strcontains(output.cloud_configs.edge, " --collector.textfile.directory=/var/lib/millrace-boot/metrics ") && (
@@ -278,6 +290,27 @@ run "systemd_waits_for_the_drain_that_the_settings_say" {
   assert {
     condition     = output.stop_s.control == 50
     error_message = "a control machine stops with the program's own 20 s and 10 s"
+  }
+}
+
+run "a_drain_longer_than_ec2_waits_is_refused" {
+  command = plan
+  variables {
+    edge_settings    = { drain_max_s = 600 }
+    control_settings = { drain_max_s = 100, shutdown_grace_s = 60 }
+  }
+  expect_failures = [var.edge_settings, var.control_settings]
+}
+
+run "a_gateway_that_drains_keeps_its_devices" {
+  command = plan
+  assert {
+    condition = alltrue([
+      for state in values(module.gateway.drain) : !state.enable_unhealthy_connection_termination && (
+        tonumber(state.unhealthy_draining_interval) >= sum([for s in regexall("GATEWAY_(?:NOTICE|DRAIN)_S=\\\\\"(\\d+)", module.gateway.cloud_config) : tonumber(s[0])])
+      )
+    ])
+    error_message = "the load balancer cuts all devices of a gateway at once as soon as it says that it is not ready"
   }
 }
 
