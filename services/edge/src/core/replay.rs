@@ -197,6 +197,7 @@ impl Core {
             self.spend(work::NODE);
             match lookup.step(&broker) {
                 Step::Value(message) if !message.is_expired(self.now) => {
+                    self.spend_bytes(message.size());
                     let (protocol, mut out, session) = parts!(self, slot);
                     let local = &mut self.sessions[session as usize];
                     if local.session.waiting() > 0 || millrace_session::Out::is_enough(&out) {
@@ -309,6 +310,7 @@ impl Core {
         }
         self.connections[slot as usize].count_out(sent.0, sent.1);
         self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY));
+        self.spend_bytes(sent.1);
         if is_over {
             self.unfinished.replays.of.remove(&session);
             // Live messages waited behind the retained ones, QoS 2 messages among them.
