@@ -25,6 +25,8 @@ use crate::jobs::{
 };
 use crate::mailbox::Mail;
 
+const LEAVING_US: u64 = 2_000_000;
+
 /// A request to the writer that has exactly one answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Asked {
@@ -46,6 +48,8 @@ pub(super) struct Core {
     pub(super) shared: SharedMessages,
     pub(super) jobs: Vec<Job>,
     pub(super) reads: Vec<Read>,
+    /// Connections that have sent DISCONNECT, until the store has removed their wills, and when they are closed without that.
+    leaving: BTreeMap<u32, u64>,
     marks: u64,
     mark_us: u64,
 }
@@ -81,11 +85,16 @@ impl Core {
         format!("{:?}", self.asked)
     }
 
-    /// Nothing waits for the writer or for a client. `is_shared`: a publish whose connection has ended may have no
-    /// answer, because another pod had the session and the publish was fenced.
+    /// Nothing waits for the writer or for a client. `is_shared`: a publish or a DISCONNECT whose connection has ended may have no
+    /// answer, because another pod had the session and the job was fenced.
     pub(super) fn is_idle(&self, is_shared: bool) -> bool {
-        let is_fenced = |asked: &Asked| matches!(asked, Asked::Publish(from, _) if is_shared && !self.locals.contains_key(from));
-        self.asked.iter().all(is_fenced) && self.locals.values().all(Local::is_idle)
+        let is_fenced = |asked: &Asked| match asked {
+            Asked::Publish(from, _) | Asked::Leave(from) => is_shared && !self.locals.contains_key(from),
+            _ => false,
+        };
+        self.leaving.is_empty()
+            && self.asked.iter().all(is_fenced)
+            && self.locals.values().all(Local::is_idle)
     }
 
     pub(super) fn turn(&mut self, world: &World, pod: &Pod, number: usize, mail: Vec<Mail>) -> Vec<Job> {
@@ -100,6 +109,7 @@ impl Core {
             self.packet(&turn, from, &packet);
         }
         self.mark(&turn);
+        self.close_leaving(&turn);
         let numbers: Vec<u32> = self.locals.keys().copied().collect();
         for local in numbers {
             self.go_on(&turn, local);
@@ -114,7 +124,8 @@ impl Core {
 
     pub(super) fn next_us(&self, world: &World) -> u64 {
         let locals = self.locals.values().map(Local::next_us).min().unwrap_or(u64::MAX);
-        locals.max(world.micros() + 1_000)
+        let leaving = self.leaving.values().copied().min().unwrap_or(u64::MAX);
+        locals.min(leaving).max(world.micros() + 1_000)
     }
 
     pub(super) fn ask(&mut self, turn: &Turn<'_>, asked: Asked) {
@@ -172,7 +183,9 @@ impl Core {
             }
             Mail::Left(connection) => {
                 self.answered(turn, &Asked::Leave(connection.slot));
-                turn.world.send_down(connection.slot, ToClient::Left);
+                if self.leaving.remove(&connection.slot).is_some() {
+                    turn.world.send_down(connection.slot, ToClient::Left);
+                }
             }
             Mail::Marked { fence, .. } => self.answered(turn, &Asked::Mark(fence)),
             Mail::Lost { session, is_lost } => {
@@ -194,6 +207,17 @@ impl Core {
             Mail::Publish { .. } | Mail::Committed(_) => {}
             _ => turn.world.model.borrow().violated("this mail has no reason here"),
         }
+    }
+
+    fn close_leaving(&mut self, turn: &Turn<'_>) {
+        let now_us = turn.world.micros();
+        self.leaving.retain(|number, until_us| {
+            let stays = *until_us > now_us;
+            if !stays {
+                turn.world.send_down(*number, ToClient::Closed);
+            }
+            stays
+        });
     }
 
     fn send_again(&mut self, turn: &Turn<'_>, number: u32) {
@@ -257,6 +281,7 @@ impl Core {
                 let leaves = local.has_will;
                 if leaves {
                     self.ask(turn, Asked::Leave(from));
+                    self.leaving.insert(from, turn.world.micros() + LEAVING_US);
                 } else {
                     turn.world.send_down(from, ToClient::Closed);
                 }

@@ -224,7 +224,7 @@ impl Writer<'_> {
             }
             (Write::Checkpoint(checkpoint), outcome) => self.answer_checkpoint(checkpoint, &outcome),
             (Write::Detach(detach), _) => {
-                if let Some(connection) = detach.leaves {
+                if let Some(connection) = detach.leaves.filter(|_| stored) {
                     self.post(connection.core, Mail::Left(connection));
                 }
             }
