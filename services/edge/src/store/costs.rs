@@ -180,4 +180,8 @@ impl queue::Sized for Read {
     fn size(&self) -> usize {
         0
     }
+
+    fn owner(&self) -> Option<&Broker> {
+        Some(&self.broker)
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::turns::Turns;
 use crate::broker::Broker;
 use crate::clock::Clock;
 
@@ -20,8 +21,8 @@ pub(super) trait Sized {
     }
 }
 
-/// Work in order of submission. The queue itself has no bound: event loops stop reading from publishers of a broker
-/// whose bytes exceed [`Queue::share`].
+/// Work in order of submission, or in turns of brokers if [`Queue::take_some`] takes it. The queue itself has no bound:
+/// event loops stop reading from publishers of a broker whose bytes exceed [`Queue::share`].
 pub(super) struct Queue<T> {
     clock: Clock,
     state: Mutex<State<T>>,
@@ -32,6 +33,8 @@ pub(super) struct Queue<T> {
 
 struct State<T> {
     work: Vec<T>,
+    /// Work that [`Queue::take_some`] has left.
+    left: Turns<T>,
     /// How much of `work` is small messages.
     small_publishes: usize,
     /// Submission time of the oldest work, microseconds of the clock.
@@ -49,8 +52,8 @@ pub(super) enum Taken<T> {
 
 impl<T: Sized> Queue<T> {
     pub(super) fn new(clock: Clock) -> Self {
-        let state =
-            State { work: Vec::new(), small_publishes: 0, since_us: 0, taken_since_us: 0, closed: false };
+        let (work, left) = (Vec::new(), Turns::default());
+        let state = State { work, left, small_publishes: 0, since_us: 0, taken_since_us: 0, closed: false };
         let (bytes, owners) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes, owners }
     }
@@ -96,26 +99,32 @@ impl<T: Sized> Queue<T> {
         if self.clock.is_simulated() {
             drop(state);
             let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            crate::clock::simulated::pass(wait, &|| !lock().work.is_empty() || lock().closed);
+            crate::clock::simulated::pass(wait, &|| !lock().is_empty() || lock().closed);
             return lock();
         }
         self.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// [`Queue::take`] of at most `most` items.
+    /// Takes at most `most` items. Brokers take turns, so that nobody waits for all that another broker has queued. A queue
+    /// is emptied either in this way or by [`Queue::take`].
     pub(super) fn take_some(&self, wait: Duration, most: usize) -> Taken<T> {
-        let taken = self.take(wait);
-        let Taken::Work(mut work) = taken else { return taken };
-        if work.len() > most {
-            let mut rest = work.split_off(most);
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.small_publishes += rest.iter().filter(|one| one.is_small_publish()).count();
-            rest.append(&mut state.work);
-            state.work = rest;
-            drop(state);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_empty() && !state.closed {
+            state = self.wait(state, wait);
+        }
+        let State { work, left, .. } = &mut *state;
+        for one in std::mem::take(work) {
+            left.push(one.owner().map_or(0, |broker| broker.id), one);
+        }
+        let taken: Vec<T> = std::iter::from_fn(|| left.pop()).map(|(_, one)| one).take(most).collect();
+        if !left.is_empty() {
             self.filled.notify_one();
         }
-        Taken::Work(work)
+        match (taken.is_empty(), state.closed) {
+            (false, _) => Taken::Work(taken),
+            (true, false) => Taken::Nothing,
+            (true, true) => Taken::Closed,
+        }
     }
 
     /// Age of the oldest work that was last taken, in microseconds.
@@ -164,6 +173,12 @@ impl<T: Sized> Queue<T> {
     }
 }
 
+impl<T> State<T> {
+    fn is_empty(&self) -> bool {
+        self.work.is_empty() && self.left.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -194,5 +209,26 @@ mod tests {
         assert!(queue.share(1_000) == 1_000 && !is_over(&one));
         queue.done(Some(&one), 900);
         assert_eq!((queue.bytes(), queue.share(1_000)), (0, 1_000));
+    }
+
+    #[test]
+    fn a_broker_waits_for_one_piece_of_each_other_broker_and_not_for_all() {
+        let queue = Queue::new(Clock::start());
+        let [busy, other] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
+        queue.push(&mut (0..1_000).map(|number| Bytes(busy.clone(), number)).collect());
+        let take = || -> Vec<(u64, usize)> {
+            let Taken::Work(work) = queue.take_some(Duration::ZERO, 4) else { return Vec::new() };
+            work.iter().map(|Bytes(broker, number)| (broker.id, *number)).collect()
+        };
+        assert_eq!(take(), [(1, 0), (1, 1), (1, 2), (1, 3)]);
+        queue.push(&mut vec![Bytes(other.clone(), 7), Bytes(other, 8)]);
+        assert_eq!(take(), [(1, 4), (2, 7), (1, 5), (2, 8)]);
+        let mut rest = Vec::new();
+        while let Some((1, number)) = take().first().copied() {
+            rest.push(number);
+        }
+        assert_eq!((rest.len(), rest.first(), rest.last()), (249, Some(&6), Some(&998)));
+        queue.close();
+        assert!(matches!(queue.take_some(Duration::ZERO, 4), Taken::Closed));
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! A stream is a queue that all sessions of a filter share. So a limit per session applies to each of its streams.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use millrace_layers::BrokerId;
 use millrace_layers::streams::{self, LossReason, StreamId, StreamLimits, Totals, Trimmed};
 use millrace_storage::block_on;
 
-use super::{Shared, StreamKey};
+use super::Shared;
+use super::turns::Turns;
 use crate::broker::Broker;
 use crate::incidents::Note;
 use crate::quota::Limit;
@@ -79,11 +80,11 @@ pub(super) struct Look {
     /// The totals that were read of the first broker.
     totals: Vec<(StreamId, Totals)>,
     from: Option<StreamId>,
-    trims: VecDeque<Trim>,
+    trims: Turns<Trim>,
 }
 
 struct Trim {
-    stream: StreamKey,
+    stream: StreamId,
     keep: Keep,
     limit: Limit,
 }
@@ -100,28 +101,27 @@ impl Look {
         }
     }
 
-    /// Trims some streams, and reads a page of totals unless many streams wait to be trimmed.
+    /// Trims some streams, in turns of brokers, and reads a page of totals.
     pub(super) fn step(&mut self, shared: &Shared) {
         self.trim_some(shared);
-        if self.trims.len() < TRIMMED {
-            self.read_some(shared);
-        }
+        self.read_some(shared);
     }
 
     fn trim_some(&mut self, shared: &Shared) {
-        for _ in 0..self.trims.len().min(TRIMMED_AT_ONCE) {
-            let Some(trim) = self.trims.pop_front() else { return };
-            let (broker, stream) = trim.stream;
-            let Some(broker) = shared.brokers.peek(broker) else { continue };
-            if hold(shared, &broker, stream, trim.keep, trim.limit) {
-                return self.trims.push_back(trim);
+        for _ in 0..TRIMMED_AT_ONCE {
+            let Some((id, trim)) = self.trims.pop() else { return };
+            let Some(broker) = shared.brokers.peek(id) else { continue };
+            if hold(shared, &broker, trim.stream, trim.keep, trim.limit) {
+                return self.trims.push(id, trim);
             }
         }
     }
 
     fn read_some(&mut self, shared: &Shared) {
         let Some(id) = self.brokers.front() else { return };
-        let Some(broker) = shared.brokers.peek(*id) else { return self.end_broker() };
+        // A broker that is still being trimmed is looked at again after that.
+        let broker = shared.brokers.peek(*id).filter(|broker| !self.trims.has(broker.id));
+        let Some(broker) = broker else { return self.end_broker() };
         let read = shared.layers.run(async |tx| streams::all_totals(&tx, broker.id, self.from, PAGE).await);
         match block_on(read) {
             Ok(page) => {
@@ -130,7 +130,8 @@ impl Look {
                 self.totals.extend(page.into_iter().filter(|(_, totals)| totals.entries > 0));
                 if is_last {
                     let totals = std::mem::take(&mut self.totals);
-                    self.add_trims(trims(shared, &broker, totals));
+                    let trims = trims(shared, &broker, totals).into_iter();
+                    trims.for_each(|trim| self.trims.push(broker.id, trim));
                     self.end_broker();
                 }
             }
@@ -139,12 +140,6 @@ impl Look {
                 self.end_broker();
             }
         }
-    }
-
-    /// A stream of an earlier look that is still being trimmed goes on as it began.
-    fn add_trims(&mut self, trims: Vec<Trim>) {
-        let waiting: HashSet<StreamKey> = self.trims.iter().map(|trim| trim.stream).collect();
-        self.trims.extend(trims.into_iter().filter(|trim| !waiting.contains(&trim.stream)));
     }
 
     fn end_broker(&mut self) {
@@ -177,7 +172,6 @@ fn trims(shared: &Shared, broker: &Broker, mut all: Vec<(StreamId, Totals)>) -> 
     let sum: u64 = all.iter().map(|(_, totals)| totals.bytes).sum();
     let keep = Keep::of(shared, broker);
     let trim = |(stream, totals): (StreamId, Totals)| {
-        let stream = (broker.id, stream);
         match bytes.filter(|most| sum > *most) {
             Some(most) => {
                 // Each stream loses the same fraction.
@@ -197,6 +191,7 @@ mod tests {
     use millrace_access::model::{BrokerLimits, Limits as TenantLimits};
 
     use super::*;
+    use crate::store::StreamKey;
 
     #[test]
     fn a_step_of_a_look_trims_some_of_many_streams() {
@@ -245,5 +240,34 @@ mod tests {
         }
         let step = TRIM_ENTRIES as u64;
         assert_eq!(removed, [(0, 1), (step, 1), (step, 0), (step, 0), (1, 0)]);
+    }
+
+    #[test]
+    fn a_broker_with_large_streams_delays_no_trim_of_another() {
+        const MORE: u64 = 3 * TRIM_ENTRIES as u64;
+        let (shared, busy) = Shared::with_broker(false);
+        let large = ["one", "two", "three"].map(|name| shared.message_of_group(busy, name));
+        large.into_iter().for_each(|stream| shared.append_many(stream, MORE));
+        let other = block_on(shared.layers.ensure_broker(b"other")).unwrap().id;
+        let (_, small) = shared.message_of_group(other, "small");
+        for name in ["default", "other"] {
+            let limits = BrokerLimits { queue_bytes: Some(1), ..BrokerLimits::default() };
+            let broker = shared.open(name).unwrap().unwrap();
+            broker.quota.set(TenantLimits { broker: limits, ..TenantLimits::default() });
+        }
+        let mut look = Look::default();
+        look.start(&shared);
+        let mut steps = 0;
+        while shared.run(&async |tx| streams::totals(tx, other, small).await).entries > 0 {
+            look.step(&shared);
+            steps += 1;
+        }
+        // Each broker is read in a step, and each of the first trims of the other one ends a step.
+        assert!(steps <= 4, "{steps} steps");
+        while !look.is_done() {
+            look.step(&shared);
+        }
+        let left = shared.run(&async |tx| streams::all_totals(tx, busy, None, PAGE).await);
+        assert!(left.iter().all(|(_, totals)| totals.entries == 0), "{left:?}");
     }
 }
