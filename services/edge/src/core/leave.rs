@@ -154,7 +154,7 @@ impl Core {
             + mark_whole(&mut in_flight, local.persistent.as_deref());
         self.work.spend(work);
         let mut standing = standing(&in_flight, local.persistent.as_deref());
-        standing.extend(begun);
+        standing.extend(begun.iter().map(|(id, ..)| *id));
         standing.sort_unstable();
         in_flight.extend(retained);
         let mut detach = Detach {
@@ -166,6 +166,7 @@ impl Core {
             base: self.following.handed_over,
             in_flight,
             standing,
+            begun,
             unsent,
             recent: Vec::new(),
             had: Positions::default(),

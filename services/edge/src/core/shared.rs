@@ -81,21 +81,24 @@ impl Core {
 
     /// Returns the messages of a session whose packet ids are on their way to the store. Each belongs to the session from
     /// the commit of its packet id on, and to the group without that commit. Only the writer knows which, so the messages
-    /// are given back to it, and it ignores those that the session has. The session keeps the rows with these packet ids.
-    pub(super) fn give_back_begun(&mut self, session: u32) -> Vec<u16> {
+    /// are given back to it, and it ignores those that the session has. The session keeps the rows with these packet ids; if
+    /// it ends, the writer returns their messages to the group.
+    pub(super) fn give_back_begun(&mut self, session: u32) -> Vec<(u16, u64, Arc<Message>)> {
         let local = &mut self.sessions[session as usize];
         if local.persistent.is_none() {
             return Vec::new();
         }
         let broker = local.broker.id;
-        let begun = local.session.take_begun(|entry| StoredGroup::stream_of(entry.shared).is_some());
-        for (_, entry) in &begun {
-            if let (Some(stream), Some(place)) = (StoredGroup::stream_of(entry.shared), entry.message.place())
-            {
+        let taken = local.session.take_begun(|entry| StoredGroup::stream_of(entry.shared).is_some());
+        let mut begun = Vec::with_capacity(taken.len());
+        for (id, entry) in taken {
+            let Some(stream) = StoredGroup::stream_of(entry.shared) else { continue };
+            if let Some(place) = entry.message.place() {
                 self.store_jobs.shared.returned.push(((broker, stream), Position(place)));
             }
+            begun.push((id.get(), stream, entry.message));
         }
-        begun.into_iter().map(|(id, _)| id.get()).collect()
+        begun
     }
 
     /// The next member in turn. If it is full, another one of this loop that has room.

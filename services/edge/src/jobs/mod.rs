@@ -267,6 +267,8 @@ pub(crate) struct Detach {
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
     /// Packet ids whose rows in the store have the whole message and stay as they are, in order.
     pub(crate) standing: Vec<u16>,
+    /// Messages of the streams of shared subscriptions, never sent, under packet ids that the store may have.
+    pub(crate) begun: Vec<(u16, u64, Arc<Message>)>,
     pub(crate) unsent: Vec<Entry>,
     /// Messages that the session got after `base`, acknowledged or not.
     pub(crate) recent: Vec<Arc<Message>>,
@@ -293,6 +295,7 @@ impl Detach {
             base: cursor,
             in_flight,
             standing: Vec::new(),
+            begun: Vec::new(),
             unsent: Vec::new(),
             recent: Vec::new(),
             had: acknowledged,

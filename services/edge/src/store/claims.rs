@@ -1,16 +1,21 @@
 //! Shared subscriptions with a stream, where other pods may have members too: this pod claims messages in the store
 //! before it hands them to its own members.
 
+mod saving;
+
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
 use millrace_layers::{LayerError, Position};
 use millrace_storage::TransactionOption;
 
+use super::duties::Duty;
 use super::plant::{Plant, is_planted};
-use super::writer::Writer;
+use super::turns::StreamTurns;
+use super::writer::{CONFLICTS, Writer, is_hopeless, is_of_jobs};
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
 use crate::elsewhere::is_here;
@@ -24,11 +29,25 @@ const OUTSTANDING_PER_MEMBER: usize = 100;
 const MEMBERS_MAX: usize = 10;
 const FREED: usize = 50;
 
+/// Groups for which one transaction claims, or whose progress it stores.
+const TOGETHER: usize = 16;
+/// Such transactions after a commit. With more groups the rest is claimed between jobs, see [`super::duties`].
+const AT_ONCE: usize = 4;
+
 #[derive(Default)]
 pub(super) struct Claims {
-    groups: HashMap<StreamKey, Group>,
+    groups: BTreeMap<StreamKey, Group>,
     /// Groups whose streams may have more messages for this pod.
-    behind: BTreeSet<StreamKey>,
+    behind: StreamTurns,
+    claims_in_steps: bool,
+    saved_to: Option<StreamKey>,
+}
+
+struct Claimant {
+    key: StreamKey,
+    broker: Arc<Broker>,
+    stored: Arc<StoredGroup>,
+    limit: ReadLimit,
 }
 
 #[derive(Default)]
@@ -38,6 +57,8 @@ struct Group {
     acknowledged: Vec<Position>,
     /// Members have left without acknowledging some.
     gives_back: bool,
+    /// A member has returned a message. After the save another member here may get it.
+    was_returned: bool,
     /// No member here has room. Nothing is claimed before that changes, so that a commit does not look at all such groups.
     is_full: bool,
 }
@@ -51,13 +72,15 @@ impl Group {
 impl Claims {
     pub(super) fn grew(&mut self, key: StreamKey) {
         self.groups.entry(key).or_default().is_full = false;
-        self.behind.insert(key);
+        self.behind.add(key);
     }
 
     /// Announcements may have been lost, so every stream is checked.
     pub(super) fn all_grew(&mut self) {
-        self.behind.extend(self.groups.keys());
-        self.groups.values_mut().for_each(|group| group.is_full = false);
+        for (key, group) in &mut self.groups {
+            group.is_full = false;
+            self.behind.add(*key);
+        }
     }
 
     /// Whether the writer still settles or gives back a message that the store has as claimed by this pod.
@@ -68,10 +91,27 @@ impl Claims {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn knows_to_grow(&self, key: StreamKey) -> bool {
+        self.groups.get(&key).is_some_and(|group| group.is_full || self.behind.waiting().contains(&key))
+    }
+
     /// Members of the group have room again.
     fn has_room(&mut self, key: StreamKey) {
         if self.groups.get_mut(&key).is_some_and(|group| std::mem::take(&mut group.is_full)) {
-            self.behind.insert(key);
+            self.behind.add(key);
+        }
+    }
+
+    /// The group has ended; the next save removes the claims of this pod.
+    fn end(&mut self, key: StreamKey) {
+        if let Some(group) = self.groups.get_mut(&key) {
+            if group.outstanding.is_empty() && !group.is_unsaved() {
+                self.groups.remove(&key);
+            } else {
+                group.outstanding.clear();
+                group.gives_back = true;
+            }
         }
     }
 
@@ -91,18 +131,16 @@ impl Writer<'_> {
         for (stream, place) in shared.settled {
             self.claims.settle(stream, place);
         }
-        let mut given_back = BTreeSet::new();
         for (stream, place) in shared.returned {
             if let Some(group) = self.claims.groups.get_mut(&stream)
                 && group.outstanding.remove(&place)
             {
-                group.gives_back = true;
-                given_back.insert(stream);
+                (group.gives_back, group.was_returned) = (true, true);
                 self.claims.has_room(stream);
+                self.duties.add(Duty::SaveClaims);
             }
         }
         shared.joined.into_iter().for_each(|stream| self.claims.grew(stream));
-        given_back.into_iter().for_each(|stream| self.save_claims(stream));
         self.claim_all();
     }
 
@@ -112,121 +150,127 @@ impl Writer<'_> {
 
     /// Claims messages for groups that may have more, if they have members here that take them.
     pub(super) fn claim_all(&mut self) {
-        for key in self.claims.behind.clone() {
-            // Not a use of the broker, because an idle one must be closed although it has groups.
-            let Some(broker) = self.shared.brokers.peek(key.0) else {
-                self.claims.behind.remove(&key);
-                continue;
-            };
-            if let Some(stored) = broker.streams.group(key.1) {
-                while self.claim(key, &broker, &stored) {}
-            } else {
-                self.claims.behind.remove(&key);
-                self.claims.groups.remove(&key);
+        for _ in 0..if self.claims.claims_in_steps { 1 } else { AT_ONCE } {
+            if !self.claim_some() {
+                return;
             }
         }
+        self.claims.claims_in_steps = true;
+        self.duties.add(Duty::Claim);
     }
 
-    /// Returns true if there is more to claim.
-    fn claim(&mut self, key: StreamKey, broker: &Arc<Broker>, stored: &StoredGroup) -> bool {
-        let snapshot = broker.router.snapshot();
-        let members =
-            snapshot.group(&stored.name, &stored.filter).map_or(0, |group| group.count_online(is_here));
-        let Some(group) = self.claims.groups.get_mut(&key) else { return false };
-        let room =
-            (members.min(MEMBERS_MAX) * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
-        if room == 0 {
-            group.is_full = true;
-            self.claims.behind.remove(&key);
+    pub(super) fn claim_rest(&mut self) -> bool {
+        self.claims.claims_in_steps = self.claim_some();
+        self.send_now();
+        self.claims.claims_in_steps
+    }
+
+    /// Claims for some groups in one transaction: a broker with very many groups must not delay the jobs of others for a
+    /// commit each. Returns whether there is more to claim.
+    fn claim_some(&mut self) -> bool {
+        let claimants = self.next_claimants();
+        if claimants.is_empty() {
             return false;
         }
+        self.claim_for(&claimants) && !self.claims.behind.is_empty()
+    }
+
+    /// Returns false if nothing more can be claimed now. A group that fails keeps no other from its messages.
+    fn claim_for(&mut self, claimants: &[Claimant]) -> bool {
         let shared = self.shared;
-        let limit = ReadLimit { entries: CLAIM.entries.min(room), ..CLAIM };
         let in_doubt = Cell::new(false);
+        let conflicts_max = if claimants.len() > 1 { CONFLICTS } else { u32::MAX };
         let run = shared.layers.database().run(|tx, attempt| {
             in_doubt.set(attempt.maybe_committed);
-            async move { streams::claim(&tx, broker.id, stored.stream, &shared.owner, limit).await }
+            async move {
+                if attempt.conflicts >= conflicts_max {
+                    return Err(LayerError::Contended(attempt.conflicts));
+                }
+                let claim = |one: &Claimant| {
+                    let (broker, stream, limit, tx) =
+                        (one.broker.id, one.stored.stream, one.limit, tx.clone());
+                    async move { streams::claim(&tx, broker, stream, &shared.owner, limit).await }
+                };
+                join_all(claimants.iter().map(claim)).await.into_iter().collect::<Result<Vec<_>, _>>()
+            }
         });
         let claimed = self.wait(run);
         // An attempt whose answer was lost may have claimed messages that no member here got. The next save gives
         // them back, because they are not outstanding.
-        if (in_doubt.get() || claimed.is_err())
-            && let Some(group) = self.claims.groups.get_mut(&key)
-        {
-            group.gives_back = true;
+        let is_split = claimants.len() > 1 && claimed.as_ref().is_err_and(is_of_jobs);
+        if in_doubt.get() || claimed.is_err() && !is_split {
+            for one in claimants {
+                self.claims.groups.get_mut(&one.key).into_iter().for_each(|group| group.gives_back = true);
+            }
         }
-        let Claimed { entries, more } = match claimed {
-            Ok(claimed) => claimed,
+        match claimed {
+            Ok(claimed) => {
+                claimants.iter().zip(claimed).for_each(|(one, claimed)| self.hand_out(one, claimed));
+                true
+            }
+            Err(_) if is_split => {
+                let (one, other) = claimants.split_at(claimants.len() / 2);
+                let goes_on = self.claim_for(one);
+                self.claim_for(other) && goes_on
+            }
             Err(error) => {
                 tracing::warn!(%error, "the messages of a shared subscription cannot be read; they wait");
-                return false;
+                let is_hopeless = is_hopeless(&error);
+                if !is_hopeless {
+                    claimants.iter().for_each(|one| self.claims.behind.add(one.key));
+                }
+                is_hopeless
             }
+        }
+    }
+
+    /// The next groups that may have more messages, with members here that have room.
+    fn next_claimants(&mut self) -> Vec<Claimant> {
+        let mut claimants = Vec::new();
+        while claimants.len() < TOGETHER
+            && let Some(key) = self.claims.behind.pop()
+        {
+            claimants.extend(self.claimant(key));
+        }
+        claimants
+    }
+
+    fn claimant(&mut self, key: StreamKey) -> Option<Claimant> {
+        // Not a use of the broker, because an idle one must be closed although it has groups.
+        let broker = self.shared.brokers.peek(key.0)?;
+        let Some(stored) = broker.streams.group(key.1) else {
+            self.claims.end(key);
+            return None;
         };
-        if !more {
-            self.claims.behind.remove(&key);
+        let snapshot = broker.router.snapshot();
+        let members =
+            snapshot.group(&stored.name, &stored.filter).map_or(0, |group| group.count_online(is_here));
+        let group = self.claims.groups.entry(key).or_default();
+        let room =
+            (members.min(MEMBERS_MAX) * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
+        if room == 0 {
+            group.is_full = true;
+            return None;
+        }
+        let limit = ReadLimit { entries: CLAIM.entries.min(room), ..CLAIM };
+        Some(Claimant { key, broker, stored, limit })
+    }
+
+    fn hand_out(&mut self, to: &Claimant, Claimed { entries, more }: Claimed) {
+        if more {
+            self.claims.behind.add(to.key);
         }
         for entry in entries {
-            let decoded = record::decode_entry(&entry.body, &shared.clock);
+            let decoded = record::decode_entry(&entry.body, &self.shared.clock);
             let is_with_member = decoded.is_some_and(|(message, _)| {
                 message.set_place(Some(entry.position.0));
-                self.hand_to_member(broker, stored, &Arc::new(message))
+                self.hand_to_member(&to.broker, &to.stored, &Arc::new(message))
             });
-            let Some(group) = self.claims.groups.get_mut(&key) else { return false };
+            let Some(group) = self.claims.groups.get_mut(&to.key) else { return };
             if is_with_member {
                 group.outstanding.insert(entry.position);
             } else {
                 group.gives_back |= !is_planted(Plant::ForgetsClaims);
-            }
-        }
-        more
-    }
-
-    /// Stores acknowledged and returned messages, and trims those that no member needs any more.
-    pub(super) fn save_all_claims(&mut self) {
-        self.give_back_of_closed();
-        let unsaved = self.claims.groups.iter().filter(|(_, group)| group.is_unsaved());
-        let keys: Vec<_> = unsaved.map(|(key, _)| *key).collect();
-        keys.into_iter().for_each(|key| self.save_claims(key));
-        let brokers = &self.shared.brokers;
-        self.claims.groups.retain(|key, group| group.is_unsaved() || brokers.peek(key.0).is_some());
-    }
-
-    /// A closed broker has no members here, so all that this pod has claimed for them goes back.
-    fn give_back_of_closed(&mut self) {
-        let brokers = &self.shared.brokers;
-        for (key, group) in &mut self.claims.groups {
-            if !group.outstanding.is_empty() && brokers.peek(key.0).is_none() {
-                group.outstanding.clear();
-                group.gives_back = true;
-            }
-        }
-    }
-
-    fn save_claims(&mut self, key: StreamKey) {
-        let shared = self.shared;
-        let Some(group) = self.claims.groups.get_mut(&key) else { return };
-        let outstanding: Vec<Position> = group.outstanding.iter().copied().collect();
-        let (broker, stream) = key;
-        let (acknowledged, gives_back) = (std::mem::take(&mut group.acknowledged), group.gives_back);
-        let (own, settled) = (&outstanding, &acknowledged);
-        let settle = shared
-            .layers
-            .run(async |tx| streams::settle(&tx, broker, stream, &shared.owner, own, settled).await);
-        let settled = self.wait(settle);
-        let Some(group) = self.claims.groups.get_mut(&key) else { return };
-        match settled {
-            Ok(left) => {
-                // Other pods have taken the missing messages, because this pod seemed dead.
-                group.outstanding = left.into_iter().collect();
-                group.gives_back = false;
-                self.claims.has_room(key);
-                if let Some(region) = shared.region.as_ref().filter(|_| gives_back) {
-                    region.waiting(broker, stream);
-                }
-            }
-            Err(error) => {
-                group.acknowledged = acknowledged;
-                tracing::warn!(%error, "how far a shared subscription has come cannot be stored");
             }
         }
     }
@@ -253,43 +297,4 @@ impl Writer<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::Shared;
-    use crate::store::apply::Applier;
-
-    #[test]
-    fn a_member_takes_messages_of_all_its_groups_or_of_none() {
-        let (shared, broker) = Shared::with_broker(true);
-        let mut groups = ["one", "two"].map(|name| shared.message_of_group(broker, name));
-        groups.sort_unstable();
-        let taken = groups.map(|group| (group, shared.claim(group, "pod")[0]));
-        // Other pods took this one for dead, and one of them has the second message.
-        let [_, (_, second)] = groups;
-        shared.run(&async |tx| streams::settle(tx, broker, second, b"pod", &[], &[]).await);
-        let is_taken =
-            shared.run(&async |tx| Applier::new(tx, &shared, false).take_from_groups(&taken).await);
-        assert!(!is_taken);
-        let [((_, first), place), _] = taken;
-        let claims = shared.run(&async |tx| streams::settle(tx, broker, first, b"pod", &[place], &[]).await);
-        assert_eq!(claims, [place], "the first message is no longer with this pod");
-    }
-
-    #[test]
-    fn a_broker_with_claims_is_closed_and_leaves_none_behind() {
-        let (shared, broker) = Shared::with_broker(true);
-        let group = shared.message_of_group(broker, "one");
-        let mut writer = Writer::new(&shared);
-        shared.open("default").unwrap().unwrap();
-        let place = shared.claim(group, "pod")[0];
-        writer.claims.grew(group);
-        writer.claims.groups.get_mut(&group).unwrap().outstanding.insert(place);
-        // Nobody looks the broker up from here on.
-        shared.brokers.idle(1, 1);
-        writer.tick(1_000);
-        assert!(shared.brokers.close(broker).is_some(), "the writer has looked the broker up");
-        writer.tick(2_000);
-        assert!(writer.claims.groups.is_empty() && writer.claims.behind.is_empty());
-        assert_eq!(shared.claim(group, "other"), [place]);
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! Duties of the writer beside jobs: due wills, expired sessions, the sessions of dead pods, and ends of connections that
-//! the store refused.
+//! Duties of the writer beside jobs: due wills, expired sessions, the sessions of dead pods, ends of connections that the
+//! store refused, messages that were read, and very many shared subscriptions.
 //!
 //! ```text
 //! shards with something due ─┐
@@ -22,6 +22,7 @@ use millrace_layers::{LayerError, halved};
 
 use super::pods::{self, Recovery};
 use super::sweep::{self, Passed};
+use super::trims::Trims;
 use super::writer::Writer;
 
 const SESSIONS: usize = 100;
@@ -59,6 +60,13 @@ pub(super) enum Duty {
     Recover(Recovery),
     /// Ends of connections that the store refused.
     Unleft,
+    SaveGroups,
+    SaveClaims,
+    /// Messages of more shared subscriptions than the writer claims, or reads, after one commit.
+    Claim,
+    ReadGroups,
+    /// Messages that all sessions have read, and that a checkpoint had no room to remove.
+    Trim,
 }
 
 impl Duty {
@@ -66,8 +74,7 @@ impl Duty {
         match (self, other) {
             (Self::Due(one, _), Self::Due(other, _)) => one == other,
             (Self::Recover(one), Self::Recover(other)) => one.pod.name == other.pod.name,
-            (Self::Unleft, Self::Unleft) => true,
-            _ => false,
+            (one, other) => std::mem::discriminant(one) == std::mem::discriminant(other),
         }
     }
 }
@@ -84,6 +91,7 @@ pub(super) struct Beside {
 pub(super) struct Duties {
     is_beside: bool,
     pub(super) passed: Passed,
+    pub(super) trims: Trims,
     session_ns: u64,
     /// Time that transactions of jobs may still spend on due sessions, nanoseconds.
     credit_ns: u64,
@@ -96,8 +104,7 @@ pub(super) struct Duties {
     not_before_us: u64,
     has_jobs: bool,
     has_failed: bool,
-    /// The step that was just taken has to wait for its brokers.
-    waits_for_brokers: bool,
+    waits: bool,
 }
 
 impl Duties {
@@ -105,6 +112,7 @@ impl Duties {
         Self {
             is_beside,
             passed: Passed::new(is_beside),
+            trims: Trims::default(),
             session_ns: SESSION_NS,
             credit_ns: 0,
             quiet_at_us: 0,
@@ -114,7 +122,7 @@ impl Duties {
             not_before_us: 0,
             has_jobs: false,
             has_failed: false,
-            waits_for_brokers: false,
+            waits: false,
         }
     }
 
@@ -140,13 +148,13 @@ impl Duties {
     }
 
     /// The duty whose step this is goes on a little later, and the others meanwhile.
-    pub(super) fn wait_for_brokers(&mut self) {
-        self.waits_for_brokers = true;
+    pub(super) fn go_on_later(&mut self) {
+        self.waits = true;
     }
 
     /// Puts the rest of a duty behind the others: a dead pod with many sessions does not delay wills that are due.
     fn put_back(&mut self, rest: Duty, now_us: u64) {
-        let not_before_us = if self.waits_for_brokers { now_us + RETRY_US } else { 0 };
+        let not_before_us = if self.waits { now_us + RETRY_US } else { 0 };
         self.waiting.push_back((not_before_us, rest));
     }
 
@@ -248,12 +256,17 @@ pub(super) fn step(writer: &mut Writer<'_>) {
         Duty::Due(shard, now_ms) => sweep::settle_some(writer, shard, now_ms),
         Duty::Recover(recovery) => pods::recover_some(writer, recovery),
         Duty::Unleft => writer.write_some_unleft().then_some(Duty::Unleft),
+        Duty::SaveGroups => writer.save_some_groups().then_some(Duty::SaveGroups),
+        Duty::SaveClaims => writer.save_some_claims().then_some(Duty::SaveClaims),
+        Duty::Claim => writer.claim_rest().then_some(Duty::Claim),
+        Duty::ReadGroups => writer.read_for_rest().then_some(Duty::ReadGroups),
+        Duty::Trim => writer.trim_some().then_some(Duty::Trim),
     };
     let now_us = clock.micros();
     if let Some(rest) = rest {
         writer.duties.put_back(rest, now_us);
     }
-    if std::mem::take(&mut writer.duties.waits_for_brokers) {
+    if std::mem::take(&mut writer.duties.waits) {
         return;
     }
     writer.duties.note_step(now_us, now_us - began_us, writer.work_us, commit_us);

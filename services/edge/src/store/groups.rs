@@ -2,15 +2,20 @@
 //! the writer sends the message to one member. A group without a connected member, or with many unacknowledged messages, is
 //! *behind*: its messages stay in the stream until a member connects or acknowledges.
 
-use std::collections::{BTreeSet, HashMap};
+mod saving;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millrace_layers::streams::{self, Progress, ReadLimit, Source};
 use millrace_layers::{LayerError, Position, Positions};
 use millrace_session::Message;
-use millrace_storage::{TransactionOption, block_on};
+use millrace_storage::block_on;
 
-use super::writer::Writer;
+use super::duties::Duty;
+use super::turns::StreamTurns;
+use super::writer::{Writer, is_hopeless};
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
 use crate::elsewhere::is_here;
@@ -20,14 +25,20 @@ use crate::streams::StoredGroup;
 
 /// Unacknowledged messages of a group above which the writer reads no further page for it.
 const OUTSTANDING_MAX: usize = 1_000;
-const SAVED_TOGETHER: usize = 32;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
+/// Pages that are read after a commit. With more groups that lag, the rest is read between jobs, see [`super::duties`].
+const PAGES_AT_ONCE: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Groups {
-    of: HashMap<StreamKey, Group>,
+    of: BTreeMap<StreamKey, Group>,
     /// Positions that members' sessions stored since the last save.
     taken: usize,
+    /// The group up to which this round has saved; `None` between two rounds.
+    saved_to: Option<StreamKey>,
+    /// Groups whose members may take more messages from their streams.
+    reading: StreamTurns,
+    reads_in_steps: bool,
 }
 
 struct Group {
@@ -109,11 +120,14 @@ impl Writer<'_> {
         }
         for stored in &routes.stored.groups {
             let key = (routes.broker.id, stored.stream);
-            let Some(group) = self.group(key) else { continue };
+            let Ok(group) = self.group(key).inspect_err(log) else {
+                self.groups.reading.add(key);
+                continue;
+            };
             if group.behind {
                 // After a start, a group counts as behind although members are connected.
                 if routes.online_group(stored).is_some() {
-                    self.read_for(key);
+                    self.groups.reading.add(key);
                 }
                 continue;
             }
@@ -140,21 +154,23 @@ impl Writer<'_> {
         if self.shared.is_shared {
             return self.shared_among_pods(shared);
         }
-        let mut streams: BTreeSet<StreamKey> = shared.joined.into_iter().collect();
+        let Groups { of, reading, .. } = &mut self.groups;
+        shared.joined.into_iter().for_each(|stream| reading.add(stream));
         for (stream, place) in shared.settled {
-            if let Some(group) = self.groups.of.get_mut(&stream) {
+            if let Some(group) = of.get_mut(&stream) {
                 group.settle(place);
-                streams.insert(stream);
+                if group.behind {
+                    reading.add(stream);
+                }
             }
         }
         for (stream, place) in shared.returned {
-            if let Some(group) = self.groups.of.get_mut(&stream) {
+            if let Some(group) = of.get_mut(&stream) {
                 group.give_back(place);
-                streams.insert(stream);
+                if group.behind {
+                    reading.add(stream);
+                }
             }
-        }
-        for stream in streams {
-            self.read_for(stream);
         }
     }
 
@@ -163,56 +179,100 @@ impl Writer<'_> {
         if self.shared.is_shared {
             return self.taken_among_pods(taken);
         }
+        let Groups { of, reading, .. } = &mut self.groups;
         for (stream, place) in taken {
-            if let Some(group) = self.groups.of.get_mut(stream) {
+            if let Some(group) = of.get_mut(stream) {
                 group.settle(*place);
+                if group.behind {
+                    reading.add(*stream);
+                }
             }
         }
         self.groups.taken += taken.len();
-        let streams: BTreeSet<StreamKey> = taken.iter().map(|(stream, _)| *stream).collect();
-        streams.into_iter().for_each(|stream| self.read_for(stream));
     }
 
-    fn group(&mut self, key: StreamKey) -> Option<&mut Group> {
-        if !self.groups.of.contains_key(&key) {
-            let (broker, stream) = key;
-            let run = self.shared.layers.run(async |tx| streams::progress(&tx, broker, stream).await);
-            match block_on(run) {
-                Ok(progress) => drop(self.groups.of.insert(key, Group::new(progress))),
+    /// The stream of a group has messages that were not handed to it.
+    pub(super) fn grew(&mut self, key: StreamKey) {
+        if self.shared.is_shared {
+            self.claims.grew(key);
+            return self.shared.region.iter().for_each(|region| region.waiting(key.0, key.1));
+        }
+        if let Ok(group) = self.group(key).inspect_err(log) {
+            group.behind = true;
+        }
+        self.groups.reading.add(key);
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_all(&mut self, key: StreamKey) {
+        self.group(key).unwrap().behind = false;
+    }
+
+    #[cfg(test)]
+    pub(super) fn looks_for_more(&self, key: StreamKey) -> bool {
+        self.claims.knows_to_grow(key) || self.groups.of.get(&key).is_some_and(|group| group.behind)
+    }
+
+    fn group(&mut self, key: StreamKey) -> Result<&mut Group, LayerError> {
+        match self.groups.of.entry(key) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(none) => {
+                let (broker, stream) = key;
+                let run = self.shared.layers.run(async |tx| streams::progress(&tx, broker, stream).await);
+                Ok(none.insert(Group::new(block_on(run)?)))
+            }
+        }
+    }
+
+    /// Reads pages for lagging groups after a commit: a client with very many shared subscriptions must not delay the jobs
+    /// of others for all their pages.
+    pub(super) fn read_for_groups(&mut self) {
+        if !self.groups.reads_in_steps && self.read_some_pages() {
+            self.groups.reads_in_steps = true;
+            self.duties.add(Duty::ReadGroups);
+        }
+    }
+
+    pub(super) fn read_for_rest(&mut self) -> bool {
+        self.groups.reads_in_steps = self.read_some_pages();
+        self.send_now();
+        self.groups.reads_in_steps
+    }
+
+    fn read_some_pages(&mut self) -> bool {
+        for _ in 0..PAGES_AT_ONCE {
+            let Some(key) = self.groups.reading.pop() else { return false };
+            match self.read_for(key) {
+                Ok(true) => self.groups.reading.add(key),
+                Ok(false) => {}
                 Err(error) => {
-                    tracing::error!(%error, "the progress of a shared subscription cannot be read; its messages wait");
-                    return None;
+                    log(&error);
+                    if !is_hopeless(&error) {
+                        self.groups.reading.add(key);
+                        return false;
+                    }
                 }
             }
         }
-        self.groups.of.get_mut(&key)
+        !self.groups.reading.is_empty()
     }
 
-    /// Reads for a lagging group, while its members accept more.
-    fn read_for(&mut self, key: StreamKey) {
-        let broker = self.shared.brokers.by_id(key.0);
-        let Some((broker, stored)) =
-            broker.and_then(|broker| Some((broker.clone(), broker.streams.group(key.1)?)))
-        else {
+    /// Reads a page for a lagging group. Returns whether its members may take another one.
+    fn read_for(&mut self, key: StreamKey) -> Result<bool, LayerError> {
+        // The next opening of a closed broker reads the progress again.
+        let Some(broker) = self.shared.brokers.peek(key.0) else { return Ok(false) };
+        let Some(stored) = broker.streams.group(key.1) else {
             self.groups.of.remove(&key);
-            return;
+            return Ok(false);
         };
-        while self.group(key).is_some_and(|group| group.behind && group.has_room()) {
-            match self.read_page(&broker, &stored) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => {
-                    tracing::error!(%error, "the messages of a shared subscription cannot be read; they wait");
-                    return;
-                }
-            }
-        }
+        let takes_more = |group: &mut Group| group.behind && group.has_room();
+        Ok(takes_more(self.group(key)?) && self.read_page(&broker, &stored)? && takes_more(self.group(key)?))
     }
 
     /// Returns false if no member is connected.
     fn read_page(&mut self, broker: &Arc<Broker>, stored: &StoredGroup) -> Result<bool, LayerError> {
         let key = (broker.id, stored.stream);
-        let Some(through) = self.group(key).map(Group::begin_page) else { return Ok(false) };
+        let through = self.group(key)?.begin_page();
         let (id, sources) = (broker.id, [Source { stream: stored.stream, since: 0 }]);
         let read = self.shared.layers.run(async |tx| streams::read(&tx, id, &sources, through, PAGE).await);
         let batch = block_on(read)?;
@@ -254,130 +314,11 @@ impl Writer<'_> {
         self.mail[core].push(mail);
         true
     }
+}
 
-    /// Saves early: each message acknowledged out of order is a range of its own in the group's row until the group is saved.
-    pub(super) fn save_groups_in_time(&mut self) {
-        if self.groups.taken >= OUTSTANDING_MAX {
-            self.save_groups();
-        }
-    }
-
-    /// Stores the progress of the groups, and deletes the messages of their streams up to the cursor.
-    pub(super) fn save_groups(&mut self) {
-        self.groups.taken = 0;
-        let brokers = &self.shared.brokers;
-        // A closed broker has no members. Its next opening reads the progress again.
-        self.groups.of.retain(|(broker, _), group| group.unsaved || brokers.peek(*broker).is_some());
-        let unsaved = self.groups.of.iter_mut().filter(|(_, group)| group.unsaved);
-        let progress: Vec<(StreamKey, Progress)> = unsaved
-            .map(|(stream, group)| {
-                group.unsaved = false;
-                (*stream, group.progress())
-            })
-            .collect();
-        // One commit for each group would stop the writer for as long as all these commits take.
-        for some in progress.chunks(SAVED_TOGETHER) {
-            if self.save_progress(some).is_ok() {
-                continue;
-            }
-            for one in some {
-                if let Err(error) = self.save_progress(std::slice::from_ref(one)) {
-                    tracing::warn!(%error, "the progress of a shared subscription cannot be stored; it is tried again, and after a crash members get acknowledged messages once more");
-                    if let Some(group) = self.groups.of.get_mut(&one.0) {
-                        group.unsaved = true;
-                    }
-                }
-            }
-        }
-    }
-
-    fn save_progress(&self, of: &[(StreamKey, Progress)]) -> Result<(), LayerError> {
-        block_on(self.shared.layers.run(async |tx| {
-            tx.set_option(TransactionOption::Cleanup);
-            for ((broker, stream), progress) in of {
-                streams::set_progress(&tx, *broker, *stream, progress).await?;
-                streams::trim(&tx, *broker, *stream, progress.cursor, None).await?;
-            }
-            Ok(())
-        }))
-    }
+fn log(error: &LayerError) {
+    tracing::error!(%error, "the messages of a shared subscription cannot be read; they wait");
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::Shared;
-
-    fn at(version: u64) -> Position {
-        Position::end_of(version)
-    }
-
-    fn take(group: &mut Group, versions: std::ops::Range<u64>) {
-        for version in versions {
-            group.outstanding.insert(at(version));
-            group.came_through(at(version));
-        }
-    }
-
-    #[test]
-    fn the_cursor_stops_before_the_oldest_unacknowledged_message() {
-        let mut group = Group::new(Progress { cursor: at(1), acknowledged: [at(9)].into_iter().collect() });
-        take(&mut group, 2..6);
-        group.settle(at(3));
-        let Progress { cursor, acknowledged } = group.progress();
-        assert_eq!(cursor, at(2).before());
-        assert!(
-            acknowledged.contains(at(3)) && !acknowledged.contains(at(4)) && acknowledged.contains(at(9))
-        );
-        assert!(!group.wants(at(4)) && group.wants(at(7)) && !group.wants(at(9)));
-        group.settle(at(2));
-        let Progress { cursor, acknowledged } = group.progress();
-        assert_eq!(cursor, at(4).before());
-        assert!(!acknowledged.contains(at(3)), "what the cursor has passed is forgotten");
-        assert!(!acknowledged.contains(at(5)) && acknowledged.contains(at(9)));
-        // A member leaves without acknowledging message 4: only that message is read again.
-        group.settle(at(5));
-        group.give_back(at(4));
-        assert_eq!((group.behind, group.progress().cursor), (true, at(4).before()));
-        assert!(group.wants(at(4)) && !group.wants(at(5)));
-        // A message that was given back is not settled by a late acknowledgement of the member.
-        group.settle(at(4));
-        assert!(group.wants(at(4)));
-    }
-
-    #[test]
-    fn one_message_that_stays_with_a_member_makes_no_memory_grow() {
-        let mut group = Group::new(Progress::default());
-        take(&mut group, 2..3);
-        for version in 3..50_000 {
-            take(&mut group, version..version + 1);
-            group.settle(at(version));
-        }
-        assert_eq!((group.acknowledged.len(), group.outstanding.len()), (0, 1));
-        let Progress { cursor, acknowledged } = group.progress();
-        assert_eq!((cursor, acknowledged.len()), (at(2).before(), 1));
-        // The message comes back after the server's end, or after the member's.
-        let mut after = Group::new(Progress { cursor, acknowledged });
-        group.give_back(at(2));
-        for group in [&mut group, &mut after] {
-            let wanted: Vec<u64> = (2..50_010).filter(|version| group.wants(at(*version))).collect();
-            assert_eq!(wanted, [2].into_iter().chain(50_000..50_010).collect::<Vec<u64>>());
-        }
-    }
-
-    #[test]
-    fn groups_of_a_closed_broker_are_forgotten() {
-        let (shared, broker) = Shared::with_broker(false);
-        let group = shared.message_of_group(broker, "one");
-        let mut writer = Writer::new(&shared);
-        shared.open("default").unwrap().unwrap();
-        writer.shared(SharedMessages { joined: vec![group], ..SharedMessages::default() });
-        assert!(writer.groups.of.contains_key(&group));
-        shared.brokers.idle(1, 1);
-        // The cache of routes drops a part at each tick.
-        (1..20).for_each(|second| writer.tick(1_000 * second));
-        assert!(shared.brokers.close(broker).is_some(), "the writer has looked the broker up");
-        writer.tick(20_000);
-        assert!(writer.groups.of.is_empty());
-    }
-}
+mod tests;

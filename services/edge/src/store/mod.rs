@@ -33,6 +33,7 @@ mod removal;
 mod retained;
 mod sweep;
 mod transaction_metrics;
+mod trims;
 mod turns;
 mod unconfirmed;
 mod unleft;

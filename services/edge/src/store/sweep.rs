@@ -86,7 +86,7 @@ pub(super) fn due(writer: &mut Writer<'_>) {
 pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Option<Duty> {
     let sessions = writer.duties.sessions();
     if !writer.has_open_brokers_of_due(shard, now_ms, sessions) {
-        writer.duties.wait_for_brokers();
+        writer.duties.go_on_later();
         return Some(Duty::Due(shard, now_ms));
     }
     let conflicts_max = conflicts_max(sessions, CONFLICTS);
@@ -294,7 +294,7 @@ pub(super) fn abandon_some(
     // At the start nobody waits for the writer.
     let brokers = page.iter().map(|owned| owned.broker);
     if dead.is_some() && !writer.shared.are_open(brokers).unwrap_or(true) {
-        writer.duties.wait_for_brokers();
+        writer.duties.go_on_later();
         return Abandoned::Again;
     }
     match abandon(writer, owner, dead, &page) {

@@ -7,9 +7,11 @@ use millrace_layers::sessions::{self, SessionId};
 use millrace_layers::streams::{self, NewEntry, ReadLimit, StreamRef};
 use millrace_layers::subscriptions::{self, StoredOptions};
 use millrace_layers::{BrokerId, LayerError, Position, Store};
+use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{Properties, QoS};
+use millrace_router::{Subscription, Target};
 use millrace_session::Message;
-use millrace_storage::{Database, Transaction, block_on};
+use millrace_storage::{Database, KeyRange, RangeOptions, Transaction, block_on};
 use mio::{Poll, Token, Waker};
 
 use super::queue::Queue;
@@ -53,10 +55,17 @@ impl Shared {
         (Self::of_test(layers, Clock::start(), is_shared, "pod"), broker)
     }
 
-    /// Stores a message for a new group, and returns the group's stream.
+    /// Stores a message for a new group, and returns the group's stream. The group's filter does not match the message.
     pub(super) fn message_of_group(&self, broker: BrokerId, group: &str) -> StreamKey {
+        let stream = self.group(broker, group, group);
+        self.append_many(stream, 1);
+        stream
+    }
+
+    /// Returns the stream of a new group.
+    pub(super) fn group(&self, broker: BrokerId, group: &str, filter: &str) -> StreamKey {
         let id = SessionId { broker, client: group.as_bytes() };
-        let filter = format!("$share/{group}/{group}");
+        let filter = format!("$share/{group}/{filter}");
         let subscribed = self.run(&async |tx| {
             let owner = Bytes::copy_from_slice(&self.owner);
             let (will, details) = (None, None);
@@ -66,12 +75,20 @@ impl Shared {
             let options = StoredOptions { bits: 1, identifier: 0 };
             subscriptions::subscribe(&owned, filter.as_bytes(), options).await
         });
-        let stream = subscribed.stream;
-        self.append_many((broker, stream), 1);
-        (broker, stream)
+        (broker, subscribed.stream)
     }
 
-    /// Stores messages in a stream.
+    /// Connects a member of a group on the first event loop.
+    pub(super) fn member(&self, broker: BrokerId, group: &str, filter: &str) {
+        let target = Target { core: 0, slot: 1, generation: 1 };
+        let (qos, no_local, retain_as_published) = (QoS::AtLeastOnce, false, false);
+        let (persistent, identifier) = (false, 0);
+        let member = Subscription { target, qos, no_local, retain_as_published, persistent, identifier };
+        let filter = Filter { share: Some(group), filter };
+        self.brokers.peek(broker).unwrap().router.edit(|edit| edit.subscribe(filter, member));
+    }
+
+    /// Stores messages with the topic `t`.
     pub(super) fn append_many(&self, (broker, stream): StreamKey, count: u64) {
         let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
         let (body, now_ms) =
@@ -87,6 +104,21 @@ impl Shared {
 
     pub(super) fn run<T>(&self, body: &impl AsyncFn(&Transaction) -> Result<T, LayerError>) -> T {
         block_on(self.layers.run(async |tx| body(&tx).await)).unwrap()
+    }
+
+    /// Makes the first row unreadable whose value ends with these bytes.
+    pub(super) fn corrupt(&self, value: &[u8]) {
+        self.run(&async |tx| {
+            let all = KeyRange::new([0], [0xff]);
+            let rows = tx.range(all, RangeOptions::first(10_000)).await?.items;
+            let row = rows.iter().find(|row| row.value.ends_with(value)).expect("a row with the value");
+            Ok(tx.set(&row.key, &b"?"[..])?)
+        });
+    }
+
+    /// Grows by one with each commit.
+    pub(super) fn version(&self) -> u64 {
+        self.run(&async |tx| Ok(tx.read_version().await?))
     }
 
     /// Claims the messages of a group for a pod.

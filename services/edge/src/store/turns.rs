@@ -1,7 +1,11 @@
 //! Work of many brokers, of which each broker gets one piece in turn.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use millrace_layers::streams::StreamId;
+
+use super::StreamKey;
 
 pub(super) struct Turns<T> {
     /// By broker; none is empty.
@@ -44,6 +48,36 @@ impl<T> Turns<T> {
 
     pub(super) fn has(&self, broker: u64) -> bool {
         self.of.contains_key(&broker)
+    }
+}
+
+/// Streams that wait for something, each once.
+#[derive(Default)]
+pub(super) struct StreamTurns {
+    turns: Turns<StreamId>,
+    waiting: HashSet<StreamKey>,
+}
+
+impl StreamTurns {
+    pub(super) fn add(&mut self, stream: StreamKey) {
+        if self.waiting.insert(stream) {
+            self.turns.push(stream.0, stream.1);
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<StreamKey> {
+        let stream = self.turns.pop()?;
+        self.waiting.remove(&stream);
+        Some(stream)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> &HashSet<StreamKey> {
+        &self.waiting
     }
 }
 

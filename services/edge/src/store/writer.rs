@@ -19,8 +19,8 @@ use millrace_layers::once::{Attempts, MarkerNumbers};
 use millrace_layers::{LayerError, pods as layer_pods};
 use millrace_storage::{Attempt, StoreError, Transaction, Versionstamp};
 
-pub(super) use self::refusals::{Why, is_hopeless, may_pass};
-use self::refusals::{is_of_jobs, is_unknown, known};
+pub(super) use self::refusals::{Why, is_hopeless, is_of_jobs, may_pass};
+use self::refusals::{is_unknown, known};
 use super::apply::{Applied, Applier, HAND_OVER_MS, Outcome};
 use super::away::Away;
 use super::backlog::Backlog;
@@ -435,14 +435,13 @@ impl<'s> Writer<'s> {
                 pods::tidy(self);
             }
         }
-        self.save_groups();
-        self.save_all_claims();
+        self.save_shared();
         let is_notified = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
         if !is_notified || now_ms >= self.looked_around_at + LOOK_AROUND_NOTIFIED_MS {
             self.looked_around_at = now_ms;
             self.claims.all_grew();
         }
-        self.claim_more();
+        self.serve_groups();
     }
 }
 

@@ -91,7 +91,7 @@ pub async fn settle(
 }
 
 /// Removes claims of messages that now belong to the session of a member. Returns false, and removes none, when the pod
-/// no longer owns one of them.
+/// no longer owns one of them, unless the group has ended.
 pub async fn keep(
     tx: &Transaction,
     pod: &[u8],
@@ -101,6 +101,10 @@ pub async fn keep(
     for ((broker, stream), positions) in kept {
         let mut all = own(tx, *broker, *stream, pod).await?;
         if !positions.iter().all(|position| all.contains(position)) {
+            // A group that has ended, because its last member unsubscribed, has no claims and no other member.
+            if row::stream(tx, *broker, *stream, Read::Serializable).await?.is_none() {
+                continue;
+            }
             return Ok(false);
         }
         all.retain(|position| !positions.contains(position));
@@ -343,7 +347,10 @@ mod tests {
         publish(&database, &[(1, 0)], 1, &text("y"));
         let claimed = claim_of(&database, PODS[0], 10);
         run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &claimed[..1], &[]).await);
+        let kept = BTreeMap::from([((BROKER, 1), claimed[1..].to_vec())]);
+        assert!(!run(&database, async |tx| keep(tx, PODS[0], &kept).await), "it was given back");
         run(&database, async |tx| super::super::drop_stream(tx, BROKER, 1, 1));
+        assert!(run(&database, async |tx| keep(tx, PODS[0], &kept).await), "it can be with nobody else");
         let all = super::super::DroppedFrom::default();
         run(&database, async |tx| super::super::sweep_dropped(tx, BROKER, &all, 10).await);
         assert!(claim_of(&database, PODS[1], 10).is_empty());

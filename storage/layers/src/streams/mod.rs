@@ -34,7 +34,7 @@ pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
 pub use sweep::{DroppedFrom, Swept, SweptDropped, sweep_bodies, sweep_dropped};
 pub use totals::{Totals, all_totals, totals};
-pub use trim::{CountedSpan, StreamLimits, Trimmed, trim, trim_by_age, trim_by_size};
+pub use trim::{CountedSpan, StreamLimits, Trimmed, trim, trim_by_age, trim_by_size, trim_some};
 pub use waiting::{WaitingMessages, waiting};
 
 /// Id of a stream within its broker; a filter that has lost its last subscriber gets a new stream with the next one.

@@ -123,6 +123,17 @@ fn long_bodies_are_stored_once_and_go_with_the_last_entry() {
 }
 
 #[test]
+fn a_trim_of_some_entries_goes_on_where_it_ended() {
+    let database = with([(1, 1)]);
+    for _ in 0..5 {
+        publish(&database, &[(1, 0)], 1, &text("x"));
+    }
+    let trim = || run(&database, async |tx| trim_some(tx, BROKER, 1, Position::end_of(u64::MAX), 2).await);
+    let trimmed = [trim(), trim(), trim(), trim()].map(|trimmed| (trimmed.removed.entries, trimmed.more));
+    assert_eq!(trimmed, [(2, true), (2, true), (1, false), (0, false)]);
+}
+
+#[test]
 fn a_body_longer_than_a_value_needs_no_second_stream() {
     let database = with([(1, 1)]);
     let body: Bytes = (0..1_000_000u32).map(|number| number as u8).collect();

@@ -61,6 +61,28 @@ pub async fn trim(
     through: Position,
     read: Option<CountedSpan>,
 ) -> LayerResult<Trimmed> {
+    trim_most(tx, broker, stream, through, read, Most::of_entries(TRIM_ENTRIES_MAX)).await
+}
+
+/// [`trim`] of up to `limit` entries, and [`TRIM_BYTES_MAX`].
+pub async fn trim_some(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    through: Position,
+    limit: usize,
+) -> LayerResult<Trimmed> {
+    trim_most(tx, broker, stream, through, None, Most::of_piece(limit)).await
+}
+
+async fn trim_most(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    through: Position,
+    read: Option<CountedSpan>,
+    most: Most,
+) -> LayerResult<Trimmed> {
     let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
         return Ok(Trimmed::default());
     };
@@ -73,9 +95,7 @@ pub async fn trim(
         Some(totals) => Found { totals, last: through, more: false, published_ms: None },
         None => {
             let until = |next: Position, _: &Totals| next > through;
-            let mut found =
-                find(tx, broker, stream, &row, Most::of_entries(TRIM_ENTRIES_MAX), Stop::Before(&until))
-                    .await?;
+            let mut found = find(tx, broker, stream, &row, most, Stop::Before(&until)).await?;
             if !found.more {
                 found.last = through;
             }

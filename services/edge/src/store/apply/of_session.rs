@@ -1,4 +1,4 @@
-//! Jobs of sessions in a transaction: attach, subscribe, packet ids, checkpoints, detach.
+//! Jobs of sessions in a transaction: attach, subscribe, packet ids, checkpoints.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,22 @@ use bytes::Bytes;
 use millrace_layers::metering::{self};
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::streams::{self};
-use millrace_layers::subscriptions::{self, StoredSubscription};
-use millrace_layers::{LayerError, Position, Positions, pods};
+use millrace_layers::streams::{self, StreamId};
+use millrace_layers::subscriptions;
+use millrace_layers::{BrokerId, LayerError, Position, pods};
 use millrace_mqtt::PacketId;
 use millrace_session::InFlight;
 use millrace_storage::{Read, TransactionOption};
 
-use crate::clock::Clock;
-use crate::jobs::open_places;
 use crate::quota::Limit;
 use crate::store::plant::{Plant, is_planted};
+use crate::store::trims::{TRIMMED_MAX, room_for};
 use crate::store::{
-    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Purge, SessionKey, StreamKey, Subscribe, Unsubscribe,
+    Attach, Attached, Checkpoint, IdWrite, Ids, Purge, SessionKey, StreamKey, Subscribe, Unsubscribe,
     inflight, record,
 };
 
-use super::{Applier, HAND_OVER_MS, Outcome, WHOLE_BYTES_MAX};
+use super::{Applier, HAND_OVER_MS, Outcome};
 
 impl Applier<'_> {
     /// The epoch that shows the ownership of a session.
@@ -302,149 +301,27 @@ impl Applier<'_> {
         let broker = checkpoint.session.broker.id;
         for stream in &checkpoint.streams {
             if is_planted(Plant::TrimsOthers) || subscriptions::is_sole(self.tx, broker, *stream).await? {
-                streams::trim(self.tx, broker, *stream, checkpoint.cursor, None).await?;
+                self.trim(broker, *stream, checkpoint.cursor).await?;
             }
         }
         Ok(Outcome::Done)
     }
 
-    pub(super) async fn detach(&self, detach: &Detach) -> Result<Outcome, LayerError> {
-        let session = &detach.session;
-        let owned = self.fence(session).await?;
-        let before: Vec<StoredSubscription> =
-            if detach.expiry_s == 0 { subscriptions::list(self.tx, session.id()).await? } else { Vec::new() };
-        if detach.expiry_s > 0 {
-            let (cursor, acknowledged) = progress(detach);
-            sessions::checkpoint(&owned, cursor, &acknowledged)?;
-            qos2::clear_but(&owned, Direction::Outbound, &detach.standing)?;
-            for (id, row) in rows(detach, &self.shared.clock) {
-                qos2::set(&owned, Direction::Outbound, id, &row.into())?;
-            }
-            for id in &detach.received {
-                qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
-            }
-            for filter in &detach.replayed {
-                subscriptions::replayed(&owned, filter.as_bytes()).await?;
-            }
+    /// Trims a stream as far as the transaction has room for it. The rest is trimmed later, because it may be very much:
+    /// when another session of the stream ends that was far behind, this one has a backlog to remove.
+    async fn trim(&self, broker: BrokerId, stream: StreamId, through: Position) -> Result<(), LayerError> {
+        let room = TRIMMED_MAX.saturating_sub(self.applied().trimmed);
+        let trimmed = match room {
+            0 => None,
+            room => Some(streams::trim_some(self.tx, broker, stream, through, room).await?),
+        };
+        let mut applied = self.applied();
+        if let Some(trimmed) = &trimmed {
+            applied.trimmed += room_for(trimmed);
         }
-        let (now_ms, keep_will) = (detach.now_ms, detach.keep_will);
-        let how = sessions::Detach { now_ms, expiry_s: Some(detach.expiry_s), keep_will };
-        if let Some(will) = sessions::detach(owned, how).await? {
-            self.will(&session.broker, &will).await?;
+        if trimmed.is_none_or(|trimmed| trimmed.more) {
+            applied.trims.push(((broker, stream), through));
         }
-        self.applied().count(&session.broker).ended += usize::from(detach.expiry_s == 0);
-        self.note_changes(&session.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
-        Ok(Outcome::Done)
-    }
-}
-
-/// Progress of a session whose connection ends: the cursor up to which all is acknowledged, and what is acknowledged
-/// after it.
-fn progress(detach: &Detach) -> (Position, Positions) {
-    let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
-        InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),
-        InFlight::Released(_) => None,
-    });
-    let mut had = detach.had.clone();
-    let recent = detach.recent.iter().filter_map(|message| message.place()).map(Position);
-    recent.for_each(|place| had.add(place));
-    had.progress(detach.base, open_places(sent.chain(&detach.unsent)))
-}
-
-fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
-    let mut whole = 0;
-    let row = |(id, in_flight): &(PacketId, InFlight)| {
-        if detach.standing.binary_search(&id.get()).is_ok() {
-            return None;
-        }
-        let row = inflight::encode(in_flight, detach.skipped_ids, clock);
-        let is_whole = matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.place().is_none());
-        if is_whole {
-            whole += row.len();
-        }
-        (!is_whole || whole <= WHOLE_BYTES_MAX).then_some((id.get(), row))
-    };
-    detach.in_flight.iter().filter_map(row).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use millrace_mqtt::{Properties, QoS};
-    use millrace_session::{Entry, Message};
-    use smallvec::SmallVec;
-
-    use super::*;
-    use crate::broker::Broker;
-
-    fn at(number: u8) -> [u8; 12] {
-        let mut place = [0; 12];
-        place[11] = number;
-        place
-    }
-
-    fn message(place: Option<u8>) -> Arc<Message> {
-        let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
-        message.set_place(place.map(at));
-        Arc::new(message)
-    }
-
-    fn entry(message: &Arc<Message>) -> Entry {
-        let qos = QoS::AtLeastOnce;
-        Entry {
-            message: message.clone(),
-            qos,
-            retain: false,
-            replay: false,
-            maybe_sent: false,
-            shared: 0,
-            identifiers: SmallVec::new(),
-        }
-    }
-
-    #[test]
-    fn a_session_comes_back_to_what_it_has_not_acknowledged_and_to_nothing_else() {
-        let messages: Vec<Arc<Message>> = (0..10).map(|number| message(Some(number))).collect();
-        let unstored = message(None);
-        // All up to 5 was handed over; what is unacknowledged; what was had before; what is open or new after the cursor.
-        type Case = (&'static [usize], &'static [u8], u8, &'static [u8]);
-        let cases: [Case; 5] = [
-            (&[], &[], 5, &[10, 11, 12]),
-            (&[7], &[], 5, &[7, 10, 11, 12]),
-            (&[3, 7], &[], 2, &[3, 7, 10, 11, 12]),
-            (&[3], &[1, 3, 4, 12], 2, &[3, 10, 11]),
-            (&[6, 9], &[], 5, &[6, 9, 10, 11, 12]),
-        ];
-        for (open, had, cursor, not_done) in cases {
-            let mut in_flight: Vec<(PacketId, InFlight)> = Vec::new();
-            for index in open {
-                in_flight.push((PacketId::MIN, InFlight::Published(entry(&messages[*index]))));
-            }
-            in_flight.push((PacketId::MIN, InFlight::Published(entry(&unstored))));
-            let broker = Arc::new(Broker::new(1, "b", 1));
-            let detach = Detach {
-                session: SessionKey { broker, client: "c".into(), epoch: 1 },
-                leaves: None,
-                keep_will: false,
-                expiry_s: 1,
-                now_ms: 1,
-                base: Position(at(5)),
-                in_flight,
-                standing: Vec::new(),
-                unsent: Vec::new(),
-                recent: messages[2..].to_vec(),
-                had: had.iter().map(|number| Position(at(*number))).collect(),
-                skipped_ids: false,
-                received: Vec::new(),
-                replayed: Vec::new(),
-            };
-            let (found, done) = progress(&detach);
-            assert_eq!(found, Position(at(cursor)), "{open:?} {had:?}");
-            for number in cursor + 1..14 {
-                let is_done = number < 13 && !not_done.contains(&number);
-                assert_eq!(done.contains(Position(at(number))), is_done, "{open:?} {had:?} {number}");
-            }
-        }
+        Ok(())
     }
 }

@@ -318,6 +318,8 @@ impl Local {
             base: self.reading.through,
             in_flight,
             standing: std::mem::take(&mut ended.standing),
+            // Members end their sessions only when nothing is on its way.
+            begun: Vec::new(),
             unsent: std::mem::take(&mut ended.unsent),
             recent: Vec::new(),
             had: self.reading.had,

@@ -14,6 +14,7 @@ use crate::jobs::Reader;
 use crate::mailbox::Mail;
 use crate::store::apply::{Applied, Change, Outcome};
 use crate::store::costs::cost;
+use crate::store::duties::Duty;
 use crate::store::queue::Sized as _;
 use crate::store::{
     Ack, Attach, Attached, Checkpoint, IdWrite, Job, Publish, Read, SessionKey, Subscribe, Write, retained,
@@ -66,7 +67,7 @@ impl Writer<'_> {
             self.stored[core] = acks;
         }
         self.send(stamp);
-        self.claim_more();
+        self.serve_groups();
     }
 
     /// A publish is committed, or another connection has the session, which sends the message again if it was not stored.
@@ -91,8 +92,10 @@ impl Writer<'_> {
         }
     }
 
-    pub(super) fn claim_more(&mut self) {
+    /// Hands out what members of shared subscriptions may have now.
+    pub(in crate::store) fn serve_groups(&mut self) {
         self.claim_all();
+        self.read_for_groups();
         self.send(None);
     }
 
@@ -152,6 +155,11 @@ impl Writer<'_> {
             counters.stored.add(counts.stored);
             counters.unstored.add(counts.settled);
         }
+        applied.returned.drain(..).for_each(|stream| self.grew(stream));
+        for (stream, through) in applied.trims.drain(..) {
+            self.duties.trims.add(stream, through);
+            self.duties.add(Duty::Trim);
+        }
         applied
     }
 
@@ -159,7 +167,7 @@ impl Writer<'_> {
     pub(in crate::store) fn swept(&mut self, applied: Applied, stamp: Option<Versionstamp>) {
         self.settle(applied, stamp);
         self.send(stamp);
-        self.claim_more();
+        self.serve_groups();
     }
 
     pub(in crate::store) fn send_now(&mut self) {

@@ -125,7 +125,7 @@ pub(super) fn known(error: LayerError) -> LayerError {
 
 /// Whether a transaction may have failed because of its content, so that a part of it may succeed. A failure of the
 /// store itself affects every part.
-pub(super) fn is_of_jobs(error: &LayerError) -> bool {
+pub(in crate::store) fn is_of_jobs(error: &LayerError) -> bool {
     use StoreError::{Busy, Closed, CommitUnknown, DiskFull, Io, Unavailable};
     !matches!(
         error,

@@ -34,6 +34,7 @@ impl Writer<'_> {
             Taken::Closed if self.backlog.is_empty() => {
                 while self.write_some_unleft() {}
                 self.save_groups();
+                self.save_all_claims();
                 pods::leave(self);
                 return ControlFlow::Break(());
             }

@@ -1,0 +1,234 @@
+//! The end of a connection in a transaction: its session goes to the store, or ends.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use millrace_layers::qos2::{self, Direction};
+use millrace_layers::subscriptions::{self, StoredSubscription};
+use millrace_layers::{LayerError, Position, Positions, sessions, streams};
+use millrace_mqtt::PacketId;
+use millrace_session::InFlight;
+use millrace_storage::Read;
+
+use super::{Applier, Outcome, WHOLE_BYTES_MAX};
+use crate::clock::Clock;
+use crate::jobs::open_places;
+use crate::store::{Detach, inflight, record};
+
+impl Applier<'_> {
+    pub(super) async fn detach(&self, detach: &Detach) -> Result<Outcome, LayerError> {
+        let session = &detach.session;
+        let owned = self.fence(session).await?;
+        let before: Vec<StoredSubscription> =
+            if detach.expiry_s == 0 { subscriptions::list(self.tx, session.id()).await? } else { Vec::new() };
+        if detach.expiry_s > 0 {
+            let (cursor, acknowledged) = progress(detach);
+            sessions::checkpoint(&owned, cursor, &acknowledged)?;
+            qos2::clear_but(&owned, Direction::Outbound, &detach.standing)?;
+            for (id, row) in rows(detach, &self.shared.clock) {
+                qos2::set(&owned, Direction::Outbound, id, &row.into())?;
+            }
+            for id in &detach.received {
+                qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
+            }
+            for filter in &detach.replayed {
+                subscriptions::replayed(&owned, filter.as_bytes()).await?;
+            }
+        } else {
+            self.return_begun(detach).await?;
+        }
+        let (now_ms, keep_will) = (detach.now_ms, detach.keep_will);
+        let how = sessions::Detach { now_ms, expiry_s: Some(detach.expiry_s), keep_will };
+        if let Some(will) = sessions::detach(owned, how).await? {
+            self.will(&session.broker, &will).await?;
+        }
+        self.applied().count(&session.broker).ended += usize::from(detach.expiry_s == 0);
+        self.note_changes(&session.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        Ok(Outcome::Done)
+    }
+
+    /// Appends the messages to the streams of their groups that the session took with their packet ids and never sent. They
+    /// are new messages there, because the group may be past their positions.
+    async fn return_begun(&self, detach: &Detach) -> Result<(), LayerError> {
+        if detach.begun.is_empty() {
+            return Ok(());
+        }
+        let (id, broker) = (detach.session.id(), detach.session.broker.id);
+        let stored = qos2::list(self.tx, id, Direction::Outbound, Read::Serializable).await?;
+        let stored: HashSet<u16> = stored.into_iter().map(|(id, _)| id).collect();
+        let mut bytes = 0;
+        for (id, stream, message) in &detach.begun {
+            if !stored.contains(id)
+                || streams::stream(self.tx, broker, *stream, Read::Serializable).await?.is_none()
+            {
+                continue;
+            }
+            bytes += message.size();
+            if bytes > WHOLE_BYTES_MAX.max(message.size()) {
+                // Otherwise the session could never end.
+                break;
+            }
+            let clock = &self.shared.clock;
+            let body = record::encode_entry(message, 0, clock).into();
+            let place = self.applied().next_place();
+            let entry = streams::NewEntry { place, now_ms: clock.unix_now_ms(), body: &body };
+            let to = [streams::StreamRef { stream: *stream, partition: 0 }];
+            let mut applied = self.applied();
+            streams::append_of_many(self.tx, broker, &to, entry, &mut applied.added)?;
+            applied.touched.push((broker, *stream));
+            applied.returned.push((broker, *stream));
+        }
+        Ok(())
+    }
+}
+
+/// Progress of a session whose connection ends: the cursor up to which all is acknowledged, and what is acknowledged
+/// after it.
+fn progress(detach: &Detach) -> (Position, Positions) {
+    let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
+        InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),
+        InFlight::Released(_) => None,
+    });
+    let mut had = detach.had.clone();
+    let recent = detach.recent.iter().filter_map(|message| message.place()).map(Position);
+    recent.for_each(|place| had.add(place));
+    had.progress(detach.base, open_places(sent.chain(&detach.unsent)))
+}
+
+fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
+    let mut whole = 0;
+    let row = |(id, in_flight): &(PacketId, InFlight)| {
+        if detach.standing.binary_search(&id.get()).is_ok() {
+            return None;
+        }
+        let row = inflight::encode(in_flight, detach.skipped_ids, clock);
+        let is_whole = matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.place().is_none());
+        if is_whole {
+            whole += row.len();
+        }
+        (!is_whole || whole <= WHOLE_BYTES_MAX).then_some((id.get(), row))
+    };
+    detach.in_flight.iter().filter_map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use millrace_layers::sessions::SessionId;
+    use millrace_mqtt::{Properties, QoS};
+    use millrace_session::{Entry, Message};
+    use smallvec::SmallVec;
+
+    use super::*;
+    use crate::broker::Broker;
+    use crate::store::writer::Writer;
+    use crate::store::{Attached, Job, SessionKey, Shared, Write};
+
+    fn at(number: u8) -> [u8; 12] {
+        let mut place = [0; 12];
+        place[11] = number;
+        place
+    }
+
+    fn message(place: Option<u8>) -> Arc<Message> {
+        let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
+        message.set_place(place.map(at));
+        Arc::new(message)
+    }
+
+    fn entry(message: &Arc<Message>) -> Entry {
+        let qos = QoS::AtLeastOnce;
+        Entry {
+            message: message.clone(),
+            qos,
+            retain: false,
+            replay: false,
+            maybe_sent: false,
+            shared: 0,
+            identifiers: SmallVec::new(),
+        }
+    }
+
+    #[test]
+    fn a_session_comes_back_to_what_it_has_not_acknowledged_and_to_nothing_else() {
+        let messages: Vec<Arc<Message>> = (0..10).map(|number| message(Some(number))).collect();
+        let unstored = message(None);
+        // All up to 5 was handed over; what is unacknowledged; what was had before; what is open or new after the cursor.
+        type Case = (&'static [usize], &'static [u8], u8, &'static [u8]);
+        let cases: [Case; 5] = [
+            (&[], &[], 5, &[10, 11, 12]),
+            (&[7], &[], 5, &[7, 10, 11, 12]),
+            (&[3, 7], &[], 2, &[3, 7, 10, 11, 12]),
+            (&[3], &[1, 3, 4, 12], 2, &[3, 10, 11]),
+            (&[6, 9], &[], 5, &[6, 9, 10, 11, 12]),
+        ];
+        for (open, had, cursor, not_done) in cases {
+            let mut in_flight: Vec<(PacketId, InFlight)> = Vec::new();
+            for index in open {
+                in_flight.push((PacketId::MIN, InFlight::Published(entry(&messages[*index]))));
+            }
+            in_flight.push((PacketId::MIN, InFlight::Published(entry(&unstored))));
+            let broker = Arc::new(Broker::new(1, "b", 1));
+            let detach = Detach {
+                session: SessionKey { broker, client: "c".into(), epoch: 1 },
+                leaves: None,
+                keep_will: false,
+                expiry_s: 1,
+                now_ms: 1,
+                base: Position(at(5)),
+                in_flight,
+                standing: Vec::new(),
+                begun: Vec::new(),
+                unsent: Vec::new(),
+                recent: messages[2..].to_vec(),
+                had: had.iter().map(|number| Position(at(*number))).collect(),
+                skipped_ids: false,
+                received: Vec::new(),
+                replayed: Vec::new(),
+            };
+            let (found, done) = progress(&detach);
+            assert_eq!(found, Position(at(cursor)), "{open:?} {had:?}");
+            for number in cursor + 1..14 {
+                let is_done = number < 13 && !not_done.contains(&number);
+                assert_eq!(done.contains(Position(at(number))), is_done, "{open:?} {had:?} {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_that_ends_its_session_returns_what_it_took_and_never_sent() {
+        for is_shared in [false, true] {
+            let (shared, id) = Shared::with_broker(is_shared);
+            let group = shared.message_of_group(id, "one");
+            let broker = shared.open("default").unwrap().unwrap();
+            let session = SessionId { broker: id, client: b"member" };
+            let (owner, details) = (Bytes::from_static(b"pod"), None);
+            let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: None, details };
+            let epoch = shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await).epoch;
+            // The store has the first packet id; that of the second was refused.
+            shared.run(&async |tx| {
+                let owned = sessions::fence(tx, session, epoch).await?;
+                qos2::set(&owned, Direction::Outbound, 7, &Bytes::from_static(b"row"))
+            });
+            let begun = |id, place| (id, group.1, message(Some(place)));
+            let attached = Attached { client: "member".into(), epoch, ..Attached::default() };
+            let detach = Detach {
+                begun: vec![begun(7, 1), begun(8, 2)],
+                standing: vec![7, 8],
+                ..Detach::unused(broker, attached, 2)
+            };
+            let mut writer = Writer::new(&shared);
+            writer.has_all(group);
+            assert!(!writer.looks_for_more(group));
+            writer.write(vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
+            let all = streams::ReadLimit { entries: 10, bytes: usize::MAX };
+            let source = [streams::Source { stream: group.1, since: 0 }];
+            let read = shared.run(&async |tx| streams::read(tx, id, &source, Position::MIN, all).await);
+            assert_eq!(read.entries.len(), 2, "the message of the group, and the one that came back");
+            assert!(writer.looks_for_more(group), "its members get it at once");
+            let record = shared.run(&async |tx| sessions::get(tx, session, Read::Snapshot).await);
+            assert!(record.is_none(), "the session has ended");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Messages in a transaction: of publishers, and wills.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_layers::limits::{BODY_BYTES_MAX, STREAMS_PER_PUBLISH_MAX, TOPIC_BYTES_MAX};
+use millrace_layers::qos2::{self, Direction};
+use millrace_layers::streams::{self, StreamRef};
+use millrace_layers::{LayerError, retained};
+use millrace_mqtt::{PacketId, QoS};
+use millrace_session::Message;
+
+use super::{Applier, Outcome};
+use crate::broker::Broker;
+use crate::clock::seconds;
+use crate::store::plant::{Plant, is_planted};
+use crate::store::writer::is_hopeless;
+use crate::store::{Publish, record};
+use crate::streams::TopicStreams;
+
+impl Applier<'_> {
+    pub(super) async fn publish(
+        &self,
+        publish: &Publish,
+        id: Option<PacketId>,
+    ) -> Result<Outcome, LayerError> {
+        let Publish { message, routes, .. } = publish;
+        let broker = &routes.broker;
+        let is_settled = publish.is_settled();
+        let changed = (broker.streams.generation() != routes.stored.generation)
+            .then(|| broker.streams.matches(message.topic()));
+        let kept = changed.as_ref().unwrap_or(&routes.stored);
+        if let Err(error) = check(message, publish.retains, kept) {
+            return Ok(Outcome::Refused(error));
+        }
+        if let (Some(session), Some(id)) = (&publish.fence, id) {
+            if message.qos() == QoS::ExactlyOnce {
+                let owned = self.fence(session).await?;
+                qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
+            } else if !is_planted(Plant::FencesQos2Only) {
+                self.fence(session).await?;
+            }
+        }
+        if publish.retains {
+            // It writes the broker's current retained message, so the order of jobs does not matter.
+            let current = broker.retained.get(message.topic());
+            let own = Some(&**message).filter(|message| !message.payload().is_empty());
+            // With several pods, the order is that of the commits (P6).
+            let kept = if self.shared.is_shared { own } else { current.as_deref() };
+            self.retain(broker, message.topic(), kept).await?;
+        }
+        if self.shared.is_shared {
+            self.watch(broker, message.topic())?;
+        }
+        if is_settled {
+            self.applied().count(broker).settled += 1;
+        } else {
+            self.append(broker, message, publish.publisher, kept)?;
+        }
+        if publish.retains {
+            self.give_order(message);
+        }
+        if publish.from.is_some() {
+            self.applied().count(broker).received.add(message.size());
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn retain(
+        &self,
+        broker: &Broker,
+        topic: &str,
+        message: Option<&Message>,
+    ) -> Result<(), LayerError> {
+        let topic = topic.as_bytes();
+        match message {
+            Some(message) => {
+                let record = record::encode(message, self.shared.is_shared, &self.shared.clock).into();
+                retained::set(self.tx, broker.id, topic, &record).await
+            }
+            None => retained::clear(self.tx, broker.id, topic).await,
+        }
+    }
+
+    pub(in crate::store) fn append(
+        &self,
+        broker: &Arc<Broker>,
+        message: &Arc<Message>,
+        publisher: u64,
+        kept: &TopicStreams,
+    ) -> Result<(), LayerError> {
+        if kept.is_over_limit {
+            return Err(LayerError::TooManyStreams(crate::limits::MATCH.filters_max + 1));
+        }
+        let hooks: Vec<StreamRef>;
+        let streams = if message.qos() == QoS::AtMostOnce {
+            hooks = kept.hooks.iter().map(|(stream, _)| *stream).collect();
+            &hooks[..]
+        } else {
+            &kept.streams
+        };
+        if streams.is_empty() {
+            return Ok(());
+        }
+        let hooked = kept.hooks.iter().map(|(_, name)| (broker.id, name.clone()));
+        self.applied().hooked.extend(hooked);
+        // A QoS 0 message is stored for webhooks only, so it has no position for other receivers.
+        let place = match message.qos() {
+            QoS::AtMostOnce => self.applied().next_place(),
+            _ => self.applied().place(message),
+        };
+        let clock = &self.shared.clock;
+        let body = record::encode_entry(message, publisher, clock).into();
+        let publish = streams::NewEntry { place, now_ms: clock.unix_now_ms(), body: &body };
+        streams::append_of_many(self.tx, broker.id, streams, publish, &mut self.applied().added)?;
+        self.applied().count(broker).stored += 1;
+        self.applied().touched.extend(streams.iter().map(|stream| (broker.id, stream.stream)));
+        Ok(())
+    }
+
+    /// With several pods, a retained message has a position even if no stream stores it.
+    fn give_order(&self, message: &Arc<Message>) {
+        let is_placed = self.applied().places.last().is_some_and(|(last, _)| Arc::ptr_eq(last, message));
+        if self.shared.is_shared && !is_placed {
+            self.applied().place(message);
+        }
+    }
+
+    /// A will that can never be written is dropped, because its session must be able to end, and later due work to
+    /// run.
+    pub(in crate::store) async fn will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), LayerError> {
+        match self.publish_will(broker, body).await {
+            Err(error) if is_hopeless(&error) => {
+                self.applied().wills_dropped.push((broker.clone(), error));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn publish_will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), LayerError> {
+        let will = record::decode_will(body).ok_or(LayerError::Corrupt("will"))?;
+        let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
+        let kept = broker.streams.matches(will.topic());
+        check(&will, will.retain(), &kept)?;
+        if will.retain() {
+            // Before the commit, as with messages of clients: the broker's memory defines the order of retained
+            // messages.
+            broker.retain(&will);
+            let kept = (!will.payload().is_empty()).then_some(&*will);
+            self.retain(broker, will.topic(), kept).await?;
+        }
+        if self.shared.is_shared {
+            self.watch(broker, will.topic())?;
+        }
+        self.append(broker, &will, will.publisher(), &kept)?;
+        if will.retain() {
+            self.give_order(&will);
+        }
+        self.applied().wills.push((broker.clone(), will));
+        Ok(())
+    }
+}
+
+/// Fails for a message that can never be written, before any of it is.
+fn check(message: &Message, retains: bool, kept: &TopicStreams) -> Result<(), LayerError> {
+    let (topic, size) = (message.topic().len(), message.size());
+    if retains && topic > TOPIC_BYTES_MAX {
+        return Err(LayerError::NameTooLong { bytes: topic, bytes_max: TOPIC_BYTES_MAX });
+    }
+    if size > BODY_BYTES_MAX {
+        return Err(LayerError::BodyTooLarge(size));
+    }
+    if kept.is_over_limit {
+        return Err(LayerError::TooManyStreams(crate::limits::MATCH.filters_max + 1));
+    }
+    if message.qos() > QoS::AtMostOnce && kept.streams.len() > STREAMS_PER_PUBLISH_MAX {
+        return Err(LayerError::TooManyStreams(kept.streams.len()));
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Stores which claimed messages were acknowledged or given back, some groups at a time.
+
+use std::ops::Bound;
+
+use futures_util::future::join_all;
+use millrace_layers::{LayerError, Position, streams};
+
+use super::TOGETHER;
+use crate::store::StreamKey;
+use crate::store::writer::{CONFLICTS, Writer, is_hopeless, is_of_jobs};
+
+struct Save {
+    key: StreamKey,
+    outstanding: Vec<Position>,
+    acknowledged: Vec<Position>,
+}
+
+impl Writer<'_> {
+    /// Stores acknowledged and returned messages of some groups in one transaction, and trims those that no member needs any
+    /// more. Returns whether other groups are left.
+    pub(in crate::store) fn save_some_claims(&mut self) -> bool {
+        if self.claims.saved_to.is_none() {
+            self.give_back_of_closed();
+        }
+        let begin = self.claims.saved_to.map_or(Bound::Unbounded, Bound::Excluded);
+        let unsaved =
+            self.claims.groups.range((begin, Bound::Unbounded)).filter(|(_, group)| group.is_unsaved());
+        let save = |(key, group): (&StreamKey, &super::Group)| Save {
+            key: *key,
+            outstanding: group.outstanding.iter().copied().collect(),
+            acknowledged: group.acknowledged.clone(),
+        };
+        let saves: Vec<Save> = unsaved.map(save).take(TOGETHER).collect();
+        let is_last = saves.len() < TOGETHER;
+        self.claims.saved_to = saves.last().filter(|_| !is_last).map(|save| save.key);
+        let goes_on = self.save_claims(&saves);
+        if is_last {
+            let brokers = &self.shared.brokers;
+            self.claims.groups.retain(|key, group| group.is_unsaved() || brokers.peek(key.0).is_some());
+        }
+        goes_on && !is_last
+    }
+
+    pub(in crate::store) fn save_all_claims(&mut self) {
+        self.claims.saved_to = None;
+        while self.save_some_claims() {}
+    }
+
+    /// A closed broker has no members here, so all that this pod has claimed for them goes back.
+    fn give_back_of_closed(&mut self) {
+        let brokers = &self.shared.brokers;
+        for (key, group) in &mut self.claims.groups {
+            if !group.outstanding.is_empty() && brokers.peek(key.0).is_none() {
+                group.outstanding.clear();
+                group.gives_back = true;
+            }
+        }
+    }
+
+    /// Returns false if the store takes nothing now. A group that cannot be saved does not keep the others from it.
+    fn save_claims(&mut self, saves: &[Save]) -> bool {
+        if saves.is_empty() {
+            return true;
+        }
+        let shared = self.shared;
+        let conflicts_max = if saves.len() > 1 { CONFLICTS } else { u32::MAX };
+        let settle = shared.layers.database().run(|tx, attempt| async move {
+            if attempt.conflicts >= conflicts_max {
+                return Err(LayerError::Contended(attempt.conflicts));
+            }
+            let settle = |save: &Save| {
+                let ((broker, stream), tx) = (save.key, tx.clone());
+                let (outstanding, acknowledged) = (save.outstanding.clone(), save.acknowledged.clone());
+                async move {
+                    streams::settle(&tx, broker, stream, &shared.owner, &outstanding, &acknowledged).await
+                }
+            };
+            join_all(saves.iter().map(settle)).await.into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        match self.wait(settle) {
+            Ok(left) => {
+                saves.iter().zip(left).for_each(|(save, left)| self.saved(save.key, left));
+                true
+            }
+            Err(error) if saves.len() > 1 && is_of_jobs(&error) => {
+                let (one, other) = saves.split_at(saves.len() / 2);
+                self.save_claims(one) && self.save_claims(other)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "how far a shared subscription has come cannot be stored");
+                is_hopeless(&error)
+            }
+        }
+    }
+
+    /// `left`: outstanding messages that other pods have not taken, because this pod seemed dead.
+    fn saved(&mut self, key: StreamKey, left: Vec<Position>) {
+        let Some(group) = self.claims.groups.get_mut(&key) else { return };
+        group.outstanding = left.into_iter().collect();
+        group.acknowledged.clear();
+        let gave_back = std::mem::take(&mut group.gives_back);
+        if std::mem::take(&mut group.was_returned) {
+            self.claims.grew(key);
+        }
+        self.claims.has_room(key);
+        if let Some(region) = self.shared.region.as_ref().filter(|_| gave_back) {
+            region.waiting(key.0, key.1);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+use millrace_layers::BrokerId;
+use millrace_layers::sessions::{self, SessionId};
+
+use super::*;
+use crate::store::apply::Applier;
+use crate::store::{Shared, duties};
+
+#[test]
+fn a_member_takes_messages_of_all_its_groups_or_of_none() {
+    let (shared, broker) = Shared::with_broker(true);
+    let mut groups = ["one", "two"].map(|name| shared.message_of_group(broker, name));
+    groups.sort_unstable();
+    let taken = groups.map(|group| (group, shared.claim(group, "pod")[0]));
+    // Other pods took this one for dead, and one of them has the second message.
+    let [_, (_, second)] = groups;
+    shared.run(&async |tx| streams::settle(tx, broker, second, b"pod", &[], &[]).await);
+    let is_taken = shared.run(&async |tx| Applier::new(tx, &shared, false).take_from_groups(&taken).await);
+    assert!(!is_taken);
+    let [((_, first), place), _] = taken;
+    let claims = shared.run(&async |tx| streams::settle(tx, broker, first, b"pod", &[place], &[]).await);
+    assert_eq!(claims, [place], "the first message is no longer with this pod");
+}
+
+#[test]
+fn a_broker_with_claims_is_closed_and_leaves_none_behind() {
+    let (shared, broker) = Shared::with_broker(true);
+    let group = shared.message_of_group(broker, "one");
+    let mut writer = Writer::new(&shared);
+    shared.open("default").unwrap().unwrap();
+    let place = shared.claim(group, "pod")[0];
+    writer.claims.grew(group);
+    writer.claims.groups.get_mut(&group).unwrap().outstanding.insert(place);
+    // Nobody looks the broker up from here on.
+    shared.brokers.idle(1, 1);
+    writer.tick(1_000);
+    assert!(shared.brokers.close(broker).is_some(), "the writer has looked the broker up");
+    writer.tick(2_000);
+    assert!(writer.claims.groups.is_empty() && writer.claims.behind.is_empty());
+    assert_eq!(shared.claim(group, "other"), [place]);
+}
+
+/// Groups with a message each, whose members are connected. If `takes`, the message is for them.
+fn with_members(
+    shared: &Shared,
+    writer: &mut Writer<'_>,
+    broker: BrokerId,
+    count: usize,
+    takes: bool,
+) -> Vec<StreamKey> {
+    let names: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+    let group = |name: &String| {
+        let filter = if takes { "t" } else { name };
+        let group = shared.group(broker, name, filter);
+        shared.append_many(group, 1);
+        group
+    };
+    let groups: Vec<StreamKey> = names.iter().map(group).collect();
+    shared.open("default").unwrap().unwrap();
+    for name in &names {
+        shared.member(broker, name, if takes { "t" } else { name });
+    }
+    groups.iter().for_each(|group| writer.claims.grew(*group));
+    groups
+}
+
+#[test]
+fn messages_of_many_groups_are_claimed_and_saved_in_few_transactions_with_jobs_in_between() {
+    let (shared, broker) = Shared::with_broker(true);
+    let mut writer = Writer::new(&shared);
+    let groups = with_members(&shared, &mut writer, broker, 100, false);
+    let before = shared.version();
+    writer.serve_groups();
+    assert_eq!(
+        writer.claims.behind.waiting().len(),
+        100 - AT_ONCE * TOGETHER,
+        "a commit is followed by some"
+    );
+    while !writer.claims.behind.is_empty() {
+        duties::step(&mut writer);
+    }
+    assert_eq!(shared.version() - before, 7);
+    // No filter of the members matches these messages, so all go back.
+    let before = shared.version();
+    let mut steps = 1;
+    while writer.save_some_claims() {
+        steps += 1;
+    }
+    assert_eq!((steps, shared.version() - before), (7, 7));
+    assert!(groups.iter().all(|group| shared.claim(*group, "other").len() == 1));
+}
+
+#[test]
+fn a_group_that_ends_leaves_no_claims_of_this_pod() {
+    let (shared, broker) = Shared::with_broker(true);
+    let mut writer = Writer::new(&shared);
+    let [group] = with_members(&shared, &mut writer, broker, 1, false)[..] else { panic!("one group") };
+    writer.serve_groups();
+    let id = SessionId { broker, client: b"0" };
+    shared.run(&async |tx| sessions::purge(tx, id).await);
+    assert!(shared.run(&async |tx| streams::has_any(tx, b"pod").await));
+    shared.brokers.peek(broker).unwrap().streams.set("0", &[], &[]);
+    writer.claims.grew(group);
+    writer.tick(1_000);
+    writer.tick(2_000);
+    assert!(!shared.run(&async |tx| streams::has_any(tx, b"pod").await), "a row of the pod is left");
+}
+
+#[test]
+fn a_group_with_a_corrupt_row_keeps_no_other_from_its_messages() {
+    let (shared, broker) = Shared::with_broker(true);
+    let mut writer = Writer::new(&shared);
+    let groups = with_members(&shared, &mut writer, broker, 3, true);
+    let place = shared.claim(groups[1], "pod")[0];
+    shared.corrupt(&place.0);
+    shared.append_many(groups[1], 1);
+    writer.serve_groups();
+    let claimed = |key: &StreamKey| writer.claims.groups[key].outstanding.len();
+    assert_eq!(groups.iter().map(claimed).collect::<Vec<_>>(), [1, 0, 1]);
+    assert!(writer.claims.behind.is_empty(), "it is not read again at once");
+    for key in &groups {
+        let group = writer.claims.groups.get_mut(key).unwrap();
+        (group.gives_back, group.outstanding) = (true, BTreeSet::new());
+    }
+    writer.tick(1_000);
+    let left = |key: &StreamKey| writer.claims.groups[key].is_unsaved();
+    assert_eq!(groups.iter().map(left).collect::<Vec<_>>(), [false, true, false]);
+}
+
+#[test]
+fn another_member_of_the_pod_gets_a_message_that_came_back() {
+    let (shared, broker) = Shared::with_broker(true);
+    let mut writer = Writer::new(&shared);
+    let [group] = with_members(&shared, &mut writer, broker, 1, true)[..] else { panic!("one group") };
+    writer.serve_groups();
+    let outstanding = |writer: &Writer<'_>| writer.claims.groups[&group].outstanding.clone();
+    let [place] = outstanding(&writer).into_iter().collect::<Vec<_>>()[..] else { panic!("one message") };
+    writer.shared(SharedMessages { returned: vec![(group, place)], ..SharedMessages::default() });
+    assert!(outstanding(&writer).is_empty());
+    duties::step(&mut writer);
+    writer.serve_groups();
+    assert_eq!(outstanding(&writer), BTreeSet::from([place]));
+}

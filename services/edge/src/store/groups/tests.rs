@@ -1,0 +1,99 @@
+use super::*;
+use crate::store::{Shared, duties};
+
+fn at(version: u64) -> Position {
+    Position::end_of(version)
+}
+
+fn take(group: &mut Group, versions: std::ops::Range<u64>) {
+    for version in versions {
+        group.outstanding.insert(at(version));
+        group.came_through(at(version));
+    }
+}
+
+#[test]
+fn the_cursor_stops_before_the_oldest_unacknowledged_message() {
+    let mut group = Group::new(Progress { cursor: at(1), acknowledged: [at(9)].into_iter().collect() });
+    take(&mut group, 2..6);
+    group.settle(at(3));
+    let Progress { cursor, acknowledged } = group.progress();
+    assert_eq!(cursor, at(2).before());
+    assert!(acknowledged.contains(at(3)) && !acknowledged.contains(at(4)) && acknowledged.contains(at(9)));
+    assert!(!group.wants(at(4)) && group.wants(at(7)) && !group.wants(at(9)));
+    group.settle(at(2));
+    let Progress { cursor, acknowledged } = group.progress();
+    assert_eq!(cursor, at(4).before());
+    assert!(!acknowledged.contains(at(3)), "what the cursor has passed is forgotten");
+    assert!(!acknowledged.contains(at(5)) && acknowledged.contains(at(9)));
+    // A member leaves without acknowledging message 4: only that message is read again.
+    group.settle(at(5));
+    group.give_back(at(4));
+    assert_eq!((group.behind, group.progress().cursor), (true, at(4).before()));
+    assert!(group.wants(at(4)) && !group.wants(at(5)));
+    // A message that was given back is not settled by a late acknowledgement of the member.
+    group.settle(at(4));
+    assert!(group.wants(at(4)));
+}
+
+#[test]
+fn one_message_that_stays_with_a_member_makes_no_memory_grow() {
+    let mut group = Group::new(Progress::default());
+    take(&mut group, 2..3);
+    for version in 3..50_000 {
+        take(&mut group, version..version + 1);
+        group.settle(at(version));
+    }
+    assert_eq!((group.acknowledged.len(), group.outstanding.len()), (0, 1));
+    let Progress { cursor, acknowledged } = group.progress();
+    assert_eq!((cursor, acknowledged.len()), (at(2).before(), 1));
+    // The message comes back after the server's end, or after the member's.
+    let mut after = Group::new(Progress { cursor, acknowledged });
+    group.give_back(at(2));
+    for group in [&mut group, &mut after] {
+        let wanted: Vec<u64> = (2..50_010).filter(|version| group.wants(at(*version))).collect();
+        assert_eq!(wanted, [2].into_iter().chain(50_000..50_010).collect::<Vec<u64>>());
+    }
+}
+
+#[test]
+fn groups_of_a_closed_broker_are_forgotten() {
+    let (shared, broker) = Shared::with_broker(false);
+    let group = shared.message_of_group(broker, "one");
+    let mut writer = Writer::new(&shared);
+    shared.open("default").unwrap().unwrap();
+    writer.shared(SharedMessages { joined: vec![group], ..SharedMessages::default() });
+    writer.serve_groups();
+    assert!(writer.groups.of.contains_key(&group));
+    shared.brokers.idle(1, 1);
+    // The cache of routes drops a part at each tick.
+    (1..20).for_each(|second| writer.tick(1_000 * second));
+    assert!(shared.brokers.close(broker).is_some(), "the writer has looked the broker up");
+    writer.tick(20_000);
+    assert!(writer.groups.of.is_empty());
+}
+
+#[test]
+fn pages_for_new_members_of_many_groups_are_read_with_jobs_in_between() {
+    let (shared, id) = Shared::with_broker(false);
+    let names = ["one", "two", "three"];
+    let groups = names.map(|name| shared.group(id, name, "t"));
+    shared.open("default").unwrap().unwrap();
+    names.iter().for_each(|name| shared.member(id, name, "t"));
+    groups.iter().for_each(|group| shared.append_many(*group, 900));
+    let mut writer = Writer::new(&shared);
+    writer.shared(SharedMessages { joined: groups.to_vec(), ..SharedMessages::default() });
+    let read = |writer: &Writer<'_>| {
+        groups.map(|key| writer.groups.of.get(&key).map_or(0, |group| group.outstanding.len()))
+    };
+    writer.serve_groups();
+    assert_eq!(read(&writer), [400, 200, 200]);
+    writer.serve_groups();
+    assert_eq!(read(&writer), [400, 200, 200], "a commit delays no other for the rest");
+    let mut steps = Vec::new();
+    while writer.groups.reads_in_steps {
+        duties::step(&mut writer);
+        steps.push(read(&writer));
+    }
+    assert_eq!(steps, [[600, 600, 400], [800, 800, 800], [900, 900, 900]]);
+}
