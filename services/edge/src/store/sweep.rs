@@ -4,10 +4,10 @@
 use std::cell::Cell;
 
 use futures_util::future::join_all;
+use millrace_layers::LayerError;
 use millrace_layers::due::{self, Due, DueRange, SHARDS};
 use millrace_layers::pods::{self, Pod};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
-use millrace_layers::{LayerError, subscriptions};
 use millrace_storage::{Read, TransactionOption};
 
 use super::Job;
@@ -229,8 +229,6 @@ async fn settle_all(
     for due in all {
         let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };
         applier.catch_up(&[&broker]).await?;
-        let id = SessionId { broker: broker.id, client: &due.client };
-        let before = subscriptions::list(applier.tx, id).await?;
         let settled = sessions::settle(applier.tx, &due, now_ms).await?;
         match (settled.will, wills_dropped) {
             (Some(_), Some(why)) => applier.applied().wills_dropped.push((broker.clone(), why.clone())),
@@ -239,7 +237,8 @@ async fn settle_all(
         }
         if settled.ended {
             applier.applied().count(&broker).ended += 1;
-            applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+            let ended = settled.subscriptions.iter().map(|subscription| &*subscription.filter);
+            applier.note_changes(&broker, ended).await?;
         }
     }
     Ok(())
@@ -344,14 +343,14 @@ fn abandon(
             let Some(broker) = applier.shared.open_by_id(*broker)? else { continue };
             applier.catch_up(&[&broker]).await?;
             let id = SessionId { broker: broker.id, client };
-            let before = subscriptions::list(applier.tx, id).await?;
             if !is_own {
                 // The pod may be alive: the notice makes it close the connection.
                 let record = sessions::get(applier.tx, id, Read::Snapshot).await?;
                 pods::notify_lost(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
             }
             applier.queue_server_lost(&broker, id, owner).await?;
-            if let Some(will) = sessions::abandon(applier.tx, id, owner, now_ms).await? {
+            let left = sessions::abandon(applier.tx, id, owner, now_ms).await?;
+            if let Some(will) = left.will {
                 applier.will(&broker, &will).await?;
             }
             if is_own {
@@ -359,7 +358,8 @@ fn abandon(
                 let is_left = sessions::get(applier.tx, id, Read::Snapshot).await?.is_some();
                 applier.applied().count(&broker).began += usize::from(is_left);
             }
-            applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+            let ended = left.subscriptions.iter().map(|subscription| &*subscription.filter);
+            applier.note_changes(&broker, ended).await?;
         }
         Ok(())
     })?;
@@ -373,6 +373,29 @@ mod tests {
     use millrace_layers::due::DueKind;
 
     use super::*;
+    use crate::store::Shared;
+
+    #[test]
+    fn the_recovery_of_a_session_that_stays_changes_no_filter() {
+        for stays in [true, false] {
+            let (shared, id) = Shared::with_broker(true);
+            shared.group(id, "member", "t");
+            let session = SessionId { broker: id, client: b"member" };
+            let (owner, will, details) = (Bytes::from_static(b"pod"), None, None);
+            let expiry_s = if stays { 9 } else { 0 };
+            let attach = sessions::Attach { owner, clean: false, expiry_s, now_ms: 1, will, details };
+            shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await);
+            let broker = shared.open("default").unwrap().unwrap();
+            let before = broker.streams.matches("t").changes();
+            abandoned(&mut Writer::new(&shared), b"pod").unwrap();
+            let record = shared.run(&async |tx| sessions::get(tx, session, Read::Snapshot).await);
+            assert_eq!(record.is_some(), stays);
+            assert_eq!(broker.streams.group_of("member", "t").is_some(), stays);
+            if stays {
+                assert_eq!(broker.streams.matches("t").changes(), before, "its filters were read");
+            }
+        }
+    }
 
     #[test]
     fn a_due_time_that_was_added_late_is_found_within_a_round_of_the_shards() {

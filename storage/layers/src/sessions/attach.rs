@@ -97,7 +97,7 @@ async fn leave(
     now_ms: u64,
 ) -> LayerResult<Option<Bytes>> {
     if !goes_on {
-        return end::remove(tx, id, old, now_ms).await;
+        return Ok(end::remove(tx, id, old, now_ms).await?.will);
     }
     let fired = match will::get(tx, id, old).await? {
         Some(will) => {

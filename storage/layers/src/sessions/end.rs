@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
-use super::{detach, owned, owner, will};
+use super::{leave, owned, owner, will};
 use crate::{
     BrokerId, SessionId,
     due::{self, Due, DueKind},
@@ -11,7 +11,8 @@ use crate::{
     metering::{self, Level},
     position::Position,
     session_record::{self as record, Record, fence, get},
-    subscriptions, tags,
+    subscriptions::{self, StoredSubscription},
+    tags,
     tuple::{Elements, Key},
 };
 
@@ -20,6 +21,8 @@ pub struct Settled {
     /// A will that fires: to be published in the same transaction.
     pub will: Option<Bytes>,
     pub ended: bool,
+    /// The subscriptions of a session that has ended.
+    pub subscriptions: Vec<StoredSubscription>,
 }
 
 /// Fires a will or ends a session if it is still due: its client may have returned, or its expiry may have changed.
@@ -31,32 +34,27 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> LayerResult<Set
         return Ok(nothing);
     }
     if record.is_expired(now_ms) {
-        return Ok(Settled { will: remove(tx, id, &record, now_ms).await?, ended: true });
+        return remove(tx, id, &record, now_ms).await;
     }
     match will::get(tx, id, &record).await? {
         Some(will) if due.kind == DueKind::Will && will.fires_at_ms(&record) <= now_ms => {
             will::clear(tx, id, &record, &will).await?;
-            Ok(Settled { will: Some(will.body), ended: false })
+            Ok(Settled { will: Some(will.body), ..nothing })
         }
         _ => Ok(nothing),
     }
 }
 
 /// Ends the connection of a session of a dead pod, if the session is still the pod's.
-pub async fn abandon(
-    tx: &Transaction,
-    id: SessionId<'_>,
-    dead: &[u8],
-    now_ms: u64,
-) -> LayerResult<Option<Bytes>> {
+pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u64) -> LayerResult<Settled> {
     match record::get_fenced(tx, id, Read::Serializable).await? {
         Some(record) if record.owner == dead && !record.is_detached() => {
             let mut owned = fence(tx, id, record.epoch).await?;
             owned.record_mut().maybe_sent = Position::end_of(tx.read_version().await?);
-            detach(owned, owned::by_death(now_ms)).await
+            leave(owned, owned::by_death(now_ms)).await
         }
         // The row is outdated: the pod no longer has the session.
-        _ => owner::remove(tx, dead, id).map(|()| None),
+        _ => owner::remove(tx, dead, id).map(|()| Settled::default()),
     }
 }
 
@@ -65,8 +63,8 @@ pub async fn abandon(
 pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Option<(Record, Option<Bytes>)>> {
     match get(tx, id, Read::Serializable).await? {
         Some(record) => {
-            let will = remove(tx, id, &record, tx.unix_ms()).await?;
-            Ok(Some((record, will)))
+            let removed = remove(tx, id, &record, tx.unix_ms()).await?;
+            Ok(Some((record, removed.will)))
         }
         None => Ok(None),
     }
@@ -112,19 +110,19 @@ pub(super) async fn remove(
     id: SessionId<'_>,
     record: &Record,
     now_ms: u64,
-) -> LayerResult<Option<Bytes>> {
+) -> LayerResult<Settled> {
     count_return(tx, id, record, now_ms)?;
-    let fired = will::take(tx, id, record).await?;
+    let will = will::take(tx, id, record).await?;
     unschedule_expiry(tx, id, record)?;
     if !record.is_detached() {
         owner::remove(tx, &record.owner, id)?;
     }
-    subscriptions::clear(tx, id).await?;
+    let subscriptions = subscriptions::clear(tx, id).await?;
     for packet_ids in [tags::INBOUND, tags::OUTBOUND] {
         tx.clear_range(Key::new(id.broker, packet_ids).bytes(id.client).children())?;
     }
     record::clear(tx, id)?;
-    Ok(fired)
+    Ok(Settled { will, ended: true, subscriptions })
 }
 
 /// Ends the count of an offline session: at its expiry, even if that is noticed later.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    end::{self, schedule_expiry},
+    end::{self, Settled, schedule_expiry},
     owner, will,
 };
 use crate::{
@@ -34,7 +34,12 @@ pub struct Detach {
 }
 
 /// Ends a connection, so that the session waits for the next one until it expires.
-pub async fn detach(mut owned: Owned<'_>, how: Detach) -> LayerResult<Option<Bytes>> {
+pub async fn detach(owned: Owned<'_>, how: Detach) -> LayerResult<Option<Bytes>> {
+    Ok(leave(owned, how).await?.will)
+}
+
+/// The same, and returns the subscriptions that ended with the session.
+pub async fn leave(mut owned: Owned<'_>, how: Detach) -> LayerResult<Settled> {
     let (tx, id) = (owned.tx, owned.id());
     let record = owned.record_mut();
     let will = will::get(tx, id, record).await?;
@@ -62,12 +67,12 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> LayerResult<Option<Byt
     }
     schedule_expiry(tx, id, record)?;
     record::set(tx, id, record)?;
-    Ok(fired)
+    Ok(Settled { will: fired, ..Settled::default() })
 }
 
 /// Ends a session now, and returns its will: to be published in the same transaction.
 pub async fn end(owned: Owned<'_>) -> LayerResult<Option<Bytes>> {
-    end::remove(owned.tx, owned.id(), owned.record(), owned.tx.unix_ms()).await
+    Ok(end::remove(owned.tx, owned.id(), owned.record(), owned.tx.unix_ms()).await?.will)
 }
 
 pub(super) fn by_death(now_ms: u64) -> Detach {

@@ -263,6 +263,27 @@ fn a_will_longer_than_a_value_is_kept_whole() {
 }
 
 #[test]
+fn the_end_of_a_session_names_its_subscriptions() {
+    let database = database();
+    for (client, expiry_s) in [("ends", 0), ("stays", 100)] {
+        let mut request = request("dead", 1);
+        request.expiry_s = expiry_s;
+        let epoch = attached(&database, client, &request).epoch;
+        run(&database, async |tx| {
+            let owned = fence(tx, id(client), epoch).await?;
+            for filter in ["a", "b/+"] {
+                subscriptions::subscribe(&owned, filter.as_bytes(), StoredOptions::default()).await?;
+            }
+            Ok(())
+        });
+        let left = run(&database, async |tx| abandon(tx, id(client), b"dead", 9_000).await);
+        let filters: Vec<&[u8]> = left.subscriptions.iter().map(|ended| &*ended.filter).collect();
+        let ended: &[&[u8]] = if expiry_s == 0 { &[b"a", b"b/+"] } else { &[] };
+        assert_eq!((left.ended, &filters[..]), (expiry_s == 0, ended));
+    }
+}
+
+#[test]
 fn sessions_of_a_dead_pod_are_found_and_their_wills_fire() {
     let database = database();
     for (client, owner) in [("a", "dead"), ("b", "dead"), ("c", "alive"), ("d", "dead")] {
@@ -274,8 +295,8 @@ fn sessions_of_a_dead_pod_are_found_and_their_wills_fire() {
     let next = run(&database, async |tx| of_owner(tx, b"dead", Some(found[0].id()), 10).await);
     assert_eq!(next, found[1..]);
     for client in ["a", "b", "c", "d"] {
-        let fired = run(&database, async |tx| abandon(tx, id(client), b"dead", 9_000).await);
-        assert_eq!(fired.is_some(), ["a", "b"].contains(&client), "{client}");
+        let left = run(&database, async |tx| abandon(tx, id(client), b"dead", 9_000).await);
+        assert_eq!(left.will.is_some(), ["a", "b"].contains(&client), "{client}");
     }
     assert!(run(&database, async |tx| of_owner(tx, b"dead", None, 10).await).is_empty());
     assert_eq!(run(&database, async |tx| of_owner(tx, b"alive", None, 10).await).len(), 2);

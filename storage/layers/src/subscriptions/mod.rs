@@ -115,15 +115,16 @@ pub(crate) async fn read(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Vec
     rows::read(tx, id, Read::Serializable).await
 }
 
-pub(crate) async fn clear(tx: &Transaction, id: SessionId<'_>) -> LayerResult<()> {
+/// Ends all subscriptions of a session, and returns them.
+pub(crate) async fn clear(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Vec<StoredSubscription>> {
     let subscriptions = rows::read(tx, id, Read::Serializable).await?;
     if subscriptions.is_empty() {
-        return Ok(());
+        return Ok(subscriptions);
     }
     tx.clear_range(rows::prefix(id).children())?;
-    for subscription in subscriptions.into_iter().filter(|subscription| subscription.stream != NO_STREAM) {
+    for subscription in subscriptions.iter().filter(|subscription| subscription.stream != NO_STREAM) {
         members::leave(tx, id.broker, GroupedFilter::parse(&subscription.filter), subscription.stream)
             .await?;
     }
-    Ok(())
+    Ok(subscriptions)
 }

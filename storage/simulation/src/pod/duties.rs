@@ -88,8 +88,8 @@ impl Pod {
                 let record = sessions::get(tx, owned.id(), Read::Snapshot).await?;
                 pods::notify_lost(tx, dead.as_bytes(), owned.id(), record.map_or(0, |record| record.epoch))?;
             }
-            let will = sessions::abandon(tx, owned.id(), dead.as_bytes(), self.world.now_ms()).await?;
-            if let Some(will) = will {
+            let left = sessions::abandon(tx, owned.id(), dead.as_bytes(), self.world.now_ms()).await?;
+            if let Some(will) = left.will {
                 self.fire(tx, &will, &mut place, &mut late).await?;
             }
         }

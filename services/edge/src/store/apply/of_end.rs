@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use millrace_layers::qos2::{self, Direction};
-use millrace_layers::subscriptions::{self, StoredSubscription};
-use millrace_layers::{LayerError, Position, Positions, sessions, streams};
+use millrace_layers::{LayerError, Position, Positions, sessions, streams, subscriptions};
 use millrace_mqtt::PacketId;
 use millrace_session::InFlight;
 use millrace_storage::Read;
@@ -19,8 +18,6 @@ impl Applier<'_> {
     pub(super) async fn detach(&self, detach: &Detach) -> Result<Outcome, LayerError> {
         let session = &detach.session;
         let owned = self.fence(session).await?;
-        let before: Vec<StoredSubscription> =
-            if detach.expiry_s == 0 { subscriptions::list(self.tx, session.id()).await? } else { Vec::new() };
         if detach.expiry_s > 0 {
             let (cursor, acknowledged) = progress(detach);
             sessions::checkpoint(&owned, cursor, &acknowledged)?;
@@ -39,11 +36,13 @@ impl Applier<'_> {
         }
         let (now_ms, keep_will) = (detach.now_ms, detach.keep_will);
         let how = sessions::Detach { now_ms, expiry_s: Some(detach.expiry_s), keep_will };
-        if let Some(will) = sessions::detach(owned, how).await? {
+        let left = sessions::leave(owned, how).await?;
+        if let Some(will) = left.will {
             self.will(&session.broker, &will).await?;
         }
-        self.applied().count(&session.broker).ended += usize::from(detach.expiry_s == 0);
-        self.note_changes(&session.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        self.applied().count(&session.broker).ended += usize::from(left.ended);
+        let ended = left.subscriptions.iter().map(|subscription| &*subscription.filter);
+        self.note_changes(&session.broker, ended).await?;
         Ok(Outcome::Done)
     }
 

@@ -54,14 +54,15 @@ impl Applier<'_> {
         if let Some(limit) = self.reaches(attach, id, old.as_ref(), will_bytes).await? {
             return Ok(Outcome::OverLimit(limit));
         }
-        let before = subscriptions::list(self.tx, id).await?;
         // An existing session continues, even if the client wants it for this connection only.
         let now_ms = self.shared.clock.unix_now_ms();
-        let goes_on = !attach.clean && old.is_some_and(|record| !record.is_expired(now_ms));
+        let ends = old.as_ref().is_some_and(|record| attach.clean || record.is_expired(now_ms));
+        let goes_on = old.is_some() && !ends;
+        let before = if ends { subscriptions::list(self.tx, id).await? } else { Vec::new() };
         // With several pods, a session that ends with its connection needs an owner, too (P5).
         let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
         let (will, attached) = if keeps {
-            self.take(attach, id, will_body).await?
+            self.take(attach, id, will_body, now_ms).await?
         } else {
             let purged = sessions::purge(self.tx, id).await?;
             self.applied().count(broker).ended += usize::from(purged.is_some());
@@ -82,6 +83,7 @@ impl Applier<'_> {
         attach: &Attach,
         id: SessionId<'_>,
         will_body: Option<Bytes>,
+        now_ms: u64,
     ) -> Result<(Option<Bytes>, Attached), LayerError> {
         let delay_s = attach.will.as_ref().map_or(0, |(_, delay_s)| *delay_s);
         let will = will_body.map(|body| sessions::PendingWill { delay_s, body });
@@ -89,7 +91,7 @@ impl Applier<'_> {
             owner: Bytes::copy_from_slice(&self.shared.owner),
             clean: attach.clean,
             expiry_s: attach.expiry_s,
-            now_ms: self.shared.clock.unix_now_ms(),
+            now_ms,
             will,
             details: Some(
                 attach
