@@ -9,7 +9,7 @@ use std::sync::Arc;
 use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
-use self::packet_ids::{distance, id_after};
+use self::packet_ids::{UsedIds, distance, id_after};
 use self::queue::Waiting;
 use crate::budget::Hold;
 use crate::{Message, Place};
@@ -81,15 +81,18 @@ pub(crate) struct Outbox {
     /// From `next_id` on, so many ids are not in use.
     free_ids: usize,
     skipped_ids: bool,
+    used: Option<Box<UsedIds>>,
+    /// Slots that were removed at the front.
+    removed: u64,
     window: usize,
     /// Slots before this index were sent on the present connection.
     resend: usize,
     queue: VecDeque<Waiting>,
     queue_bytes: u64,
     replays: usize,
-    /// Positions in the queue at which the caller supplies retained messages. Each is the number of entries before it, counted
-    /// from this outbox's first entry.
+    /// Positions in the queue at which the caller supplies retained messages, in order. Each is the position of the entry behind it.
     replay_points: VecDeque<u64>,
+    /// Position of the first entry in the queue.
     taken: u64,
     reserved: Vec<PacketId>,
     /// Subscription and position of shared messages that the client has acknowledged.
@@ -104,13 +107,16 @@ impl Default for Outbox {
             next_id: PacketId::MIN,
             free_ids: 0,
             skipped_ids: false,
+            used: None,
+            removed: 0,
             window: 0,
             resend: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
             replays: 0,
             replay_points: VecDeque::new(),
-            taken: 0,
+            // Far from both ends, because entries are also supplied at the front.
+            taken: u64::MAX / 2,
             reserved: Vec::new(),
             settled: Vec::new(),
         }
@@ -260,6 +266,7 @@ impl Outbox {
             }
         }
         self.done += begun.len();
+        begun.iter().for_each(|(id, _)| self.free_id(*id));
         self.remove_done();
         begun
     }
@@ -290,7 +297,7 @@ impl Outbox {
             return outbox;
         };
         outbox.next_id = id_after(*last, 1);
-        outbox.skipped_ids = !in_flight.is_sorted_by_key(|(id, _)| distance(*first, *id));
+        let has_skipped_ids = !in_flight.is_sorted_by_key(|(id, _)| distance(*first, *id));
         outbox.slots.extend(in_flight.into_iter().map(|(id, in_flight)| {
             let never_sent = matches!(in_flight, InFlight::Unsent(_));
             let state = match in_flight {
@@ -299,6 +306,9 @@ impl Outbox {
             };
             Slot { id, state, sent: false, awaits_store: false, never_sent, hold: None }
         }));
+        if has_skipped_ids {
+            outbox.skip_ids();
+        }
         outbox
     }
 
@@ -338,6 +348,7 @@ impl Outbox {
             slot.sent = false;
             self.window -= 1;
         }
+        self.free_id(id);
         self.remove_done();
         if self.slots.is_empty() && self.slots.capacity() > crate::EMPTY_CAPACITY_MAX {
             self.slots = VecDeque::new();
@@ -347,6 +358,7 @@ impl Outbox {
     fn remove_done(&mut self) {
         while self.slots.pop_front_if(|slot| slot.is_done()).is_some() {
             self.done -= 1;
+            self.removed += 1;
             self.resend = self.resend.saturating_sub(1);
         }
         while self.slots.pop_back_if(|slot| slot.is_done()).is_some() {
@@ -357,6 +369,10 @@ impl Outbox {
             self.resend -= self.slots.range(..self.resend).filter(|slot| slot.is_done()).count();
             self.slots.retain(|slot| !slot.is_done());
             self.done = 0;
+            self.number_slots();
+        }
+        if self.slots.is_empty() && !self.skipped_ids {
+            self.used = None;
         }
     }
 

@@ -1,4 +1,4 @@
-use super::packet_ids::PACKET_IDS;
+use super::packet_ids::{PACKET_IDS, STEPS};
 use super::*;
 
 fn entry(qos: QoS, payload: &str) -> Entry {
@@ -275,4 +275,82 @@ fn begun_messages_are_those_whose_packet_ids_the_caller_has_and_the_client_has_n
     assert_eq!((sent.len(), unseen.len(), outbox.len()), (1, 2, 3));
     let (left, _) = outbox.into_legacy();
     assert_eq!(left.len(), 1, "another member gets the last one");
+}
+
+/// Steps of look-ups that `work` takes.
+fn steps(work: impl FnOnce()) -> usize {
+    let before = STEPS.get();
+    work();
+    STEPS.get() - before
+}
+
+#[test]
+fn acknowledgements_behind_a_message_that_stays_do_not_look_at_all_messages() {
+    let mut outbox = Outbox::default();
+    // The first message stays for more than all ids, so its id is skipped.
+    let stays = outbox.send(QoS::AtLeastOnce, "stays");
+    for _ in 0..PACKET_IDS {
+        let next = outbox.send(QoS::AtLeastOnce, "x");
+        outbox.complete(id(next));
+    }
+    assert!(outbox.has_skipped_ids());
+    let ids: Vec<u16> = (0..20_000).map(|_| outbox.send(QoS::AtLeastOnce, "x")).collect();
+    // From the middle to both ends: every search from an end would visit thousands of slots.
+    let (low, high) = ids.split_at(10_000);
+    let taken = steps(|| {
+        for (low, high) in low.iter().rev().zip(high) {
+            outbox.complete(id(*low));
+            outbox.complete(id(*high));
+        }
+    });
+    assert!(taken <= 2 * ids.len(), "{taken} steps for {} acknowledgements", ids.len());
+    assert_eq!((outbox.window(), outbox.is_in_use(id(stays))), (1, true));
+}
+
+#[test]
+fn a_full_window_finds_the_next_free_id_without_looking_at_all_messages() {
+    // Acknowledged in the order of sending, and with every second message staying.
+    for every in [1, 2] {
+        let mut outbox = Outbox::default();
+        let mut open: VecDeque<u16> = (1..PACKET_IDS).map(|_| outbox.send(QoS::AtLeastOnce, "x")).collect();
+        let taken = steps(|| {
+            for _ in 0..2_000 {
+                let acked = open.pop_front().unwrap();
+                outbox.complete(id(acked));
+                if every == 2 {
+                    open.rotate_left(1);
+                }
+                let next = outbox.send(QoS::AtLeastOnce, "x");
+                assert!(!open.contains(&next), "{next} is in use");
+                open.push_back(next);
+            }
+        });
+        assert!(taken <= 2_000 * 2 * 1_030, "{taken} steps");
+        assert!(open.iter().all(|number| outbox.is_in_use(id(*number))));
+    }
+}
+
+#[test]
+fn replay_points_stay_where_they_are_when_entries_are_supplied_and_taken() {
+    let shared = |payload| Entry { shared: 1, ..entry(QoS::AtLeastOnce, payload) };
+    let mut outbox = Outbox::default();
+    outbox.open_replay();
+    outbox.enqueue(shared("a"), None);
+    outbox.enqueue(entry(QoS::AtLeastOnce, "b"), None);
+    outbox.open_replay();
+    outbox.enqueue(shared("c"), None);
+    outbox.open_replay();
+    outbox.enqueue(entry(QoS::AtLeastOnce, "d"), None);
+    outbox.supply(entry(QoS::AtLeastOnce, "retained"));
+    assert_eq!(outbox.take_waiting(|entry| entry.shared != 0).len(), 2);
+    let mut order = Vec::new();
+    while outbox.queue_len() > 0 || outbox.is_at_replay() {
+        if outbox.is_at_replay() {
+            order.push("point".to_owned());
+            outbox.close_replay();
+        } else if let Some((entry, _)) = outbox.dequeue() {
+            order.push(String::from_utf8(entry.message.payload().to_vec()).unwrap());
+        }
+    }
+    assert_eq!(order, ["retained", "point", "b", "point", "point", "d"]);
 }

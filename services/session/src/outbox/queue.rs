@@ -48,8 +48,8 @@ impl Outbox {
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
         self.queue.push_front(Waiting { entry, hold: None });
-        // The point stays behind the entry, and every later point moves by one.
-        self.replay_points.iter_mut().for_each(|point| *point += 1);
+        // The points stay behind the entry.
+        self.taken -= 1;
     }
 
     pub(crate) fn close_replay(&mut self) {
@@ -92,17 +92,18 @@ impl Outbox {
 
     pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut taken = Vec::new();
-        let replay_points = self.replay_points.clone();
-        for (index, waiting) in (self.taken..).zip(std::mem::take(&mut self.queue)) {
+        let mut points = std::mem::take(&mut self.replay_points).into_iter().peekable();
+        for (position, waiting) in (self.taken..).zip(std::mem::take(&mut self.queue)) {
+            while let Some(point) = points.next_if(|point| *point <= position) {
+                self.replay_points.push_back(point - taken.len() as u64);
+            }
             if wanted(&waiting.entry) {
-                let behind =
-                    replay_points.iter().zip(&mut self.replay_points).filter(|(point, _)| **point > index);
-                behind.for_each(|(_, point)| *point -= 1);
                 taken.push(waiting.entry);
             } else {
                 self.queue.push_back(waiting);
             }
         }
+        self.replay_points.extend(points.map(|point| point - taken.len() as u64));
         self.queue_bytes = self.queue().map(|entry| entry.message.size() as u64).sum();
         self.replays = self.queue().filter(|entry| entry.replay).count() + self.replay_points.len();
         taken
