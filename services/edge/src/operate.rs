@@ -98,8 +98,7 @@ impl Edge {
         theirs.set_nonblocking(true)?;
         // Event loops know one kind of socket. TCP options fail on this one and are not needed.
         let stream = std::net::TcpStream::from(OwnedFd::from(theirs));
-        let server_name = Some(format!("{broker}.inside").into());
-        let origin = Origin { address: None, server_name, certificate: None };
+        let origin = Origin::inside(broker);
         let adopted = Adopted {
             stream: Socket::plain(mio::net::TcpStream::from_std(stream)),
             transport: Transport::Tcp,

@@ -12,6 +12,7 @@ use percent_encoding::percent_decode_str;
 use crate::proxy::Header;
 use crate::tls::session::Peer;
 
+const INSIDE: &str = ".inside";
 /// Longest host name (RFC 1035 section 2.3.4), bytes.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -36,6 +37,18 @@ pub struct Certificate {
 }
 
 impl Origin {
+    /// A client within this process, which the API has opened.
+    #[must_use]
+    pub fn inside(broker: &str) -> Self {
+        let server_name = Some(format!("{broker}{INSIDE}").into());
+        Self { address: None, server_name, certificate: None }
+    }
+
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        self.address.is_none() && self.server_name.as_ref().is_some_and(|name| name.ends_with(INSIDE))
+    }
+
     pub fn of_peer(peer: Peer, address: Option<SocketAddr>) -> Self {
         let certificate = peer.certificate.map(|der| {
             let digest = ring::digest::digest(&ring::digest::SHA256, &der);

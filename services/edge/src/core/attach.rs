@@ -223,6 +223,7 @@ impl Core {
         self.forget_arrival(slot);
         self.spend(work::END);
         self.abandon_tasks(slot, session);
+        self.give_back_turn(slot, session);
         self.forget_unconfirmed(slot);
         let broker = (session != NONE).then(|| self.sessions[session as usize].broker.clone());
         if let Some(broker) = &broker {

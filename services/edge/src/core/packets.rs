@@ -24,6 +24,13 @@ enum FirstConnect {
     Moved,
 }
 
+enum PacketTurn {
+    Now,
+    Later,
+    /// The connection is gone.
+    Never,
+}
+
 impl Core {
     /// Processes the complete packets in `bytes[mqtt]`. `raw` are the bytes behind them, which stay as they are.
     pub(super) fn packets(
@@ -85,12 +92,10 @@ impl Core {
                 Packet::Publish(publish) => publish.properties.as_bytes().len(),
                 _ => framed.size,
             });
-            let is_change = matches!(packet, Packet::Subscribe(_) | Packet::Unsubscribe(_));
-            if !is_change && self.connections[slot as usize].changes_filters {
-                self.change_filters_now(slot);
-                if !self.is_open(slot) {
-                    return None;
-                }
+            match self.turn_of(slot, &packet, is_limited) {
+                PacketTurn::Now => {}
+                PacketTurn::Later => break,
+                PacketTurn::Never => return None,
             }
             match packet {
                 Packet::Publish(publish)
@@ -142,6 +147,23 @@ impl Core {
             self.connections[slot as usize].last_input = self.now;
         }
         Some(Rest { mqtt: at..mqtt.end, raw, needed })
+    }
+
+    #[inline]
+    fn turn_of(&mut self, slot: u32, packet: &Packet<'_>, is_limited: bool) -> PacketTurn {
+        let is_change = matches!(packet, Packet::Subscribe(_) | Packet::Unsubscribe(_));
+        if !is_change && self.connections[slot as usize].changes_filters {
+            self.change_filters_now(slot);
+            if !self.is_open(slot) {
+                return PacketTurn::Never;
+            }
+        }
+        match packet {
+            Packet::Publish(publish) if is_limited && !self.is_its_turn(slot, publish) => {
+                if self.is_open(slot) { PacketTurn::Later } else { PacketTurn::Never }
+            }
+            _ => PacketTurn::Now,
+        }
     }
 
     /// Whether the first packet of a connection is no CONNECT.

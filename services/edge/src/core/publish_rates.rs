@@ -1,26 +1,31 @@
-//! Rate limits of tenants: a publisher over its rate is not read until its rate has paid for what it sent. None of
-//! its messages is lost, and nobody else waits for it (P8).
+//! Rate limits of tenants: the next PUBLISH of a publisher over its rate waits until the rate has paid for what it sent.
+//! None of its messages is lost, and nobody else waits for it (P8). Its packets before that PUBLISH are processed, so its
+//! DISCONNECT and its end are seen.
+//!
+//! The first PUBLISH of a connection to a broker in debt waits, too: otherwise clients that connect for each message would
+//! never wait, and their debt would stop all others. It is charged while it waits, so that publishers take turns.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasher;
 
-use millrace_mqtt::Publish;
+use millrace_mqtt::{Publish, ReasonCode};
 
-use super::Core;
 use super::connection::{NONE, Paused, Request};
 use super::limits;
+use super::{Core, Ended};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
+use crate::quota::ClientRates;
 use crate::quota::limiter::{Rate, millis, nanos};
-use crate::quota::{ClientRates, Limit};
 
 const RUN_PACKET_BYTES_MAX: u32 = 3 + 0x3FFF;
 /// Fewest bytes of a PUBLISH besides its topic.
 const PUBLISH_BYTES_MIN: usize = 4;
 /// Bytes read at once from a publisher with a rate limit: this much input of each waiting publisher is held.
 pub(super) const LIMITED_READ_BYTES: usize = 16 * 1024;
+const INSIDE_WAIT_MAX_MS: Millis = 5_000;
 /// Entries of ended connections that `waiting` may hold before it is cleaned.
 const LEFT_MAX: usize = 1_000;
 
@@ -39,6 +44,9 @@ struct PublishRate {
     generation: u32,
     rates: ClientRates,
     until: Millis,
+    has_published: bool,
+    /// Messages and bytes that are charged already, for the first PUBLISH, while that waits.
+    charged: Option<(u64, u64)>,
 }
 
 impl PublishRates {
@@ -106,22 +114,63 @@ impl Core {
         let (id, now) = (self.id_of(slot), nanos(self.now_ms));
         let session = self.connections[slot as usize].session;
         let limited = self.pauses.rates.of(id);
+        limited.has_published = true;
+        let (mut messages, mut bytes) = (messages as u64, bytes as u64);
+        if let Some(charged) = limited.charged.take() {
+            (messages, bytes) = (messages.saturating_sub(charged.0), bytes.saturating_sub(charged.1));
+            if (messages, bytes) == (0, 0) {
+                return;
+            }
+        }
         let quota = &self.sessions[session as usize].broker.quota;
-        let (paid_at, limit) = quota.publish(&mut limited.rates, messages as u64, bytes as u64, now);
+        let (paid_at, limit) = quota.publish(&mut limited.rates, messages, bytes, now);
         if paid_at > now {
             self.pauses.rates.wait(id, millis(paid_at));
-            self.pause_for_rate(slot, limit);
+            self.reached(slot, limit);
         }
     }
 
-    fn pause_for_rate(&mut self, slot: u32, limit: Limit) {
-        let id = self.id_of(slot);
-        let was = std::mem::replace(&mut self.connections[slot as usize].paused, Paused::ForRate);
-        if matches!(was, Paused::ForMailbox | Paused::ForReceiver) {
-            // The mailbox or the receiver pauses it again if necessary.
-            self.pauses.paused.remove(id);
+    /// Whether this PUBLISH passes now. If not, its publisher is paused until its turn, or closed if the API opened it.
+    pub(super) fn is_its_turn(&mut self, slot: u32, publish: &Publish<'_>) -> bool {
+        let (id, now_ms) = (self.id_of(slot), self.now_ms);
+        let connection = &self.connections[slot as usize];
+        if connection.session == NONE {
+            return true;
         }
-        self.reached(slot, limit);
+        let quota = &self.sessions[connection.session as usize].broker.quota;
+        let limited = self.pauses.rates.of(id);
+        if limited.until <= now_ms {
+            let now = nanos(now_ms);
+            if limited.has_published || limited.charged.is_some() || quota.paid_at() <= now {
+                return true;
+            }
+            let size = publish.topic.len() + publish.properties.as_bytes().len() + publish.payload.len();
+            let (paid_at, limit) = quota.publish(&mut limited.rates, 1, size as u64, now);
+            limited.charged = Some((1, size as u64));
+            let until = millis(paid_at);
+            self.pauses.rates.wait(id, until);
+            self.reached(slot, limit);
+            if until > now_ms + INSIDE_WAIT_MAX_MS
+                && self.connections[slot as usize].origin.as_ref().is_some_and(|origin| origin.is_inside())
+            {
+                let what = "the publish rate of the broker is used up: try again later";
+                let reason = ReasonCode::MESSAGE_RATE_TOO_HIGH;
+                self.say_and_close(slot, reason, what, Ended::Error(reason));
+                return false;
+            }
+        }
+        self.connections[slot as usize].paused = Paused::ForRate;
+        false
+    }
+
+    pub(super) fn give_back_turn(&mut self, slot: u32, session: u32) {
+        let id = self.id_of(slot);
+        if !self.connections[slot as usize].is_limited || session == NONE {
+            return;
+        }
+        if let Some((messages, bytes)) = self.pauses.rates.of(id).charged.take() {
+            self.sessions[session as usize].broker.quota.give_back(messages, bytes);
+        }
     }
 
     pub(super) fn resume_rate_limited(&mut self) {

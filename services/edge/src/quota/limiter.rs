@@ -66,6 +66,19 @@ impl RateLimiter {
         }
     }
 
+    /// Takes an added amount back, because it does not pass.
+    pub(crate) fn give_back(&self, rate: Rate, amount: u64) {
+        let cost = rate.cost(amount);
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paid_at| Some(paid_at.saturating_sub(cost)));
+    }
+
+    /// When all passed amounts are paid for.
+    pub(crate) fn paid_at(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Adds an amount unless it would be a debt.
     pub(crate) fn take(&self, rate: Rate, amount: u64, now: u64) -> bool {
         let mut paid_at = self.0.load(Ordering::Relaxed);
@@ -115,6 +128,8 @@ mod tests {
         assert_eq!(meter.add(rate, 5, start), start + 3 * SECOND);
         assert_eq!(meter.room(rate, start), 0);
         assert_eq!(millis(start + 3 * SECOND), 3_000);
+        meter.give_back(rate, 5);
+        assert_eq!(meter.paid_at(), start + 5 * SECOND / 2);
         meter.clear();
         assert_eq!(meter.room(rate, start), 10);
     }

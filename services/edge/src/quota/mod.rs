@@ -158,6 +158,25 @@ impl Quota {
         latest
     }
 
+    /// When the publishes of the broker's clients so far are paid for.
+    pub(crate) fn paid_at(&self) -> u64 {
+        let limits = self.limits.load();
+        let broker = &limits.broker;
+        let messages = broker.publishes_per_s.map_or(0, |_| self.messages.paid_at());
+        messages.max(broker.publish_bytes_per_s.map_or(0, |_| self.bytes.paid_at()))
+    }
+
+    /// Takes back what was charged for a message that does not pass.
+    pub(crate) fn give_back(&self, messages: u64, bytes: u64) {
+        let limits = self.limits.load();
+        if let Some(limit) = limits.broker.publishes_per_s {
+            self.messages.give_back(share(limit, &self.others.messages), messages);
+        }
+        if let Some(limit) = limits.broker.publish_bytes_per_s {
+            self.bytes.give_back(share(limit, &self.others.bytes), bytes);
+        }
+    }
+
     pub(crate) fn take_connect(&self, now: u64) -> bool {
         let Some(limit) = self.limits.load().broker.connects_per_s else { return true };
         let taken = self.connects.take(share(limit, &self.others.connects), 1, now);

@@ -1,6 +1,8 @@
 //! Limits that a tenant's record sets: publishers over a rate wait, other excess is refused as the protocol says, and the tenant
 //! gets an incident.
 
+use std::time::Duration;
+
 use millrace_access::model::{Access, Action, BrokerLimits, ClientLimits, Effect, Limits, Rule};
 use millrace_layers::Store;
 use millrace_layers::accounts::{self, ACCESS};
@@ -119,10 +121,68 @@ fn a_publisher_that_waits_is_not_ended_by_its_keep_alive() {
         let mut client = Client::open(&server, Connect { keep_alive_s: 1, ..connect(version, "slow") });
         // Paid for after almost four seconds; it would be ended after three.
         let payload = [0; 4_800];
-        client.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "a", &payload)));
+        for number in 1..=2 {
+            client.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, number, "a", &payload)));
+        }
         client.send(&Packet::PingReq);
         client.recv_ack(PacketType::PubAck, id(1));
+        client.recv_ack(PacketType::PubAck, id(2));
         assert_eq!(client.recv(), Packet::PingResp);
+    }
+}
+
+#[test]
+fn a_client_that_connects_to_publish_waits_for_the_rate_of_its_broker_and_delays_no_other() {
+    let limits = broker(BrokerLimits { publishes_per_s: Some(1), ..Default::default() });
+    let (server, ..) = limited(limits);
+    let mut device = Client::connect(&server, V5, "device");
+    assert_eq!(
+        device.publish(publish_qos(QoS::AtLeastOnce, 1, "a", b"")),
+        ReasonCode::NO_MATCHING_SUBSCRIBERS
+    );
+    let names = ["one", "two", "three", "four"];
+    let mut newcomers = names.map(|name| Client::connect(&server, V5, name));
+    for client in &mut newcomers {
+        client.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "a", b"")));
+    }
+    newcomers[3].expect_silence(Duration::from_millis(1_500));
+    // The device has waited for nothing yet.
+    device.publish(publish_qos(QoS::AtLeastOnce, 2, "a", b""));
+    device.ping();
+    for client in &mut newcomers {
+        client.recv_ack(PacketType::PubAck, id(1));
+    }
+    // A client that leaves before its turn is charged for nothing.
+    let take_over = |name| {
+        let mut client = Client::connect(&server, V5, name);
+        client.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "a", &[0; 10])));
+        client
+    };
+    let left: Vec<_> = (0..60).map(|_| take_over("hasty")).collect();
+    let mut last = Client::connect(&server, V5, "last");
+    drop(Client::connect(&server, V5, "hasty"));
+    last.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "a", b"")));
+    last.recv_ack(PacketType::PubAck, id(1));
+    drop(left);
+}
+
+#[test]
+fn the_end_of_a_publisher_over_its_rate_is_seen_at_once() {
+    let limits = client(ClientLimits { publish_bytes_per_s: Some(1), ..Default::default() });
+    let (server, ..) = limited(limits);
+    for version in VERSIONS {
+        let over_its_rate = |qos| {
+            let mut client = Client::connect(&server, version, "pump");
+            client.publish(publish_qos(qos, 1, "a", &[0; 10_000]));
+            client.ping();
+            client
+        };
+        let mut leaves = over_its_rate(QoS::AtLeastOnce);
+        leaves.send(&Packet::Disconnect(crate::common::disconnect(ReasonCode::SUCCESS)));
+        leaves.expect_close();
+        let mut is_lost = over_its_rate(QoS::ExactlyOnce);
+        is_lost.stream().shutdown(std::net::Shutdown::Write).unwrap();
+        is_lost.expect_close();
     }
 }
 
