@@ -27,6 +27,8 @@ const listeners: Plugin = {
 const LATER =
   /core\/esm\/components\/(Checkbox|Combobox|Drawer|Modal|NumberInput|PasswordInput|ScrollArea|Select|Switch|Tabs)\//
 
+const LIBRARIES = /node_modules\/(react|react-dom|scheduler|@tanstack)\//
+
 const isOneOf = (modules: readonly string[]) => (id: string) => modules.some((module) => id.endsWith(module))
 
 export default defineConfig({
@@ -42,10 +44,12 @@ export default defineConfig({
       input: ['index.html', 'operator.html'],
       // Rolldown alone writes a file for each set of pages that shares a module: the first page loaded ninety files in a
       // chain. A group takes its modules and everything that they need: what the first pages share goes into one file, the
-      // rest of the overview into a second, and modules of three or more other pages into a third.
+      // rest of the overview into a second, and modules of three or more other pages into a third. React, the router and the
+      // queries have a file of their own, which a browser keeps when a release changes only the console.
       output: {
         codeSplitting: {
           groups: [
+            { name: 'libraries', priority: 5, test: LIBRARIES },
             { name: 'both', priority: 4, test: isOneOf(BOTH_PAGES) },
             { name: 'overview', priority: 3, test: isOneOf(OVERVIEW) },
             { name: 'forms', priority: 2, test: isOneOf(FORMS) },

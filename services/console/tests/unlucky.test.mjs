@@ -438,3 +438,13 @@ test('a message whose connection is lost says so, and the form can be sent again
   await tab.getByText(/^Acknowledged/).waitFor()
   await context.close()
 })
+
+test('a limit takes whole numbers alone: a sign or a point would be saved as no limit, or refused', async () => {
+  const { tab, context } = await open(`/b/${broker}/settings`)
+  const field = tab.getByLabel('Retained messages', { exact: true })
+  await field.pressSequentially('-1.5')
+  assert.equal(await field.inputValue(), '15')
+  await button(tab, 'Save limits').click()
+  await until('the limit', async () => (await owner.get(at)).limits.broker.retained_messages === 15)
+  await context.close()
+})

@@ -36,6 +36,15 @@ const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|password-reset|me\/password
 const endsSession = ({ status, kind }: Problem, pathname: string) =>
   status === 401 && !WITHOUT_SESSION.test(pathname) && !kind.includes(':second-factor-')
 
+/** The problem of an answer that is a refusal. It also says whether the server is reached, and whether the session has ended. */
+export async function refusalOf(response: Response, url: string): Promise<Problem> {
+  const problem = await problemOf(response)
+  if (problem.isOffline) silent()
+  else answered()
+  if (endsSession(problem, new URL(url, 'http://page').pathname)) onSignedOut()
+  return problem
+}
+
 const began = new WeakMap<Request, number>()
 
 const session: Middleware = {
@@ -52,11 +61,7 @@ const session: Middleware = {
   async onResponse({ request, response }) {
     hearClock(response.headers.get('date'), performance.now() - (began.get(request) ?? 0))
     if (response.ok) return answered()
-    const problem = await problemOf(response)
-    if (problem.isOffline) silent()
-    else answered()
-    if (endsSession(problem, new URL(request.url).pathname)) onSignedOut()
-    throw problem
+    throw await refusalOf(response, request.url)
   },
   onError({ error }) {
     if (error instanceof DOMException && error.name === 'AbortError') return

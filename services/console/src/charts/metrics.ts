@@ -3,72 +3,51 @@
 import { useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
 import type { Schemas } from '../api/client'
-import { answered, probe } from '../api/link'
+import { readEvents } from '../api/events'
+import type { Problem } from '../api/problem'
 import { now } from '../lib/clock'
 import { forgetSeen, readSeen, SAMPLES_MAX, sessionStore, writeSeen } from './seen'
 
 export type Metrics = Schemas['Metrics']
 
-const REOPEN_MS = 2000
-
 export interface Live {
   /** Oldest first. */
   samples: readonly Metrics[]
   version: number
+  /** Why the server refuses more samples; null while it does not. */
+  refusal: Problem | null
 }
 
 class Feed {
   live: Live
   #url: string
   #listeners = new Set<() => void>()
-  #source: EventSource | undefined
-  #reopen: ReturnType<typeof setTimeout> | undefined
+  #close = () => {}
 
   constructor({ organisation, broker }: BrokerPath) {
     this.#url = `/api/v1/organisations/${organisation}/brokers/${encodeURIComponent(broker)}/metrics/stream`
-    this.live = { samples: readSeen(sessionStore(), broker, now()), version: 0 }
+    this.live = { samples: readSeen(sessionStore(), broker, now()), version: 0, refusal: null }
   }
 
   subscribe = (listener: () => void) => {
     this.#listeners.add(listener)
     if (this.#listeners.size === 1) {
-      document.addEventListener('visibilitychange', this.#look)
-      this.#look()
+      this.#close = readEvents(this.#url, {
+        onOpen: () => this.#refuse(null),
+        onEvent: (_, data) => this.#add(JSON.parse(data) as Metrics),
+        onLost: (refusal) => this.#refuse(refusal),
+      })
     }
     return () => {
       this.#listeners.delete(listener)
-      if (this.#listeners.size > 0) return
-      document.removeEventListener('visibilitychange', this.#look)
-      this.#close()
+      if (this.#listeners.size === 0) this.#close()
     }
   }
 
   read = () => this.live
 
-  /** A browser has six connections to a server; a page that nobody sees gives its one back. */
-  #look = () => {
-    if (document.visibilityState === 'hidden') return this.#close()
-    if (!this.#source) this.#open()
-  }
-
-  #open = () => {
-    this.#source = new EventSource(this.#url)
-    this.#source.onmessage = ({ data }) => {
-      answered()
-      this.#add(JSON.parse(data) as Metrics)
-    }
-    this.#source.onerror = () => {
-      this.#close()
-      this.#reopen = setTimeout(this.#open, REOPEN_MS)
-      // A small request finds out whether the server is unreachable or only the stream has ended.
-      void probe()
-    }
-  }
-
-  #close = () => {
-    clearTimeout(this.#reopen)
-    this.#source?.close()
-    this.#source = undefined
+  #refuse(refusal: Problem | null) {
+    if (refusal !== this.live.refusal) this.#set({ ...this.live, refusal })
   }
 
   #add(sample: Metrics) {
@@ -76,7 +55,11 @@ class Feed {
     // A chart needs times that rise. After the server's clock was set back, it begins anew.
     const before = (seen.at(-1)?.at_ms ?? 0) <= sample.at_ms ? seen : []
     const samples = [...(before.length >= SAMPLES_MAX ? before.slice(1) : before), sample]
-    this.live = { samples, version: this.live.version + 1 }
+    this.#set({ ...this.live, samples, version: this.live.version + 1 })
+  }
+
+  #set(live: Live) {
+    this.live = live
     for (const listener of this.#listeners) listener()
   }
 }

@@ -1,6 +1,6 @@
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
-import { answered } from '../api/link'
+import { readEvents } from '../api/events'
 import { fromBase64 } from '../lib/payload'
 import { MessageLog } from './log'
 
@@ -12,57 +12,45 @@ interface TailMessage {
   payload_base64?: string
 }
 
-/** Pause before a lost stream is opened again. */
-const REOPEN_MS = 2000
 const utf8 = new TextEncoder()
+
+interface TailState {
+  isOpen: boolean
+  /** Why the server refuses the stream; null while it does not. */
+  refused: string | null
+}
+
+const CONNECTING: TailState = { isOpen: false, refused: null }
+/** The text of a stream's state for the reader. */
+export const tailSaid = ({ isOpen, refused }: TailState, filter: string) => {
+  if (refused !== null) return `${refused} The page tries again by itself.`
+  return isOpen ? `Listening to ${filter}` : 'Connecting'
+}
 
 /** Messages of a broker that match a filter, from the API's event stream; a null filter opens none. */
 export function useTail({ organisation, broker }: BrokerPath, filter: string | null) {
   const [log] = useState(() => new MessageLog())
-  const [isOpen, setOpen] = useState(false)
+  const [state, setState] = useState<TailState>(CONNECTING)
   const view = useSyncExternalStore(log.subscribe, log.read)
   useEffect(() => {
     if (filter === null) return
     const at = `/api/v1/organisations/${organisation}/brokers/${encodeURIComponent(broker)}`
-    let source: EventSource | undefined
-    let again: ReturnType<typeof setTimeout> | undefined
-    const close = () => {
-      clearTimeout(again)
-      source?.close()
-      source = undefined
-      setOpen(false)
-    }
-    const open = () => {
-      source = new EventSource(`${at}/tail?${new URLSearchParams({ filter })}`)
-      source.onopen = () => {
-        answered()
-        setOpen(true)
-      }
-      source.addEventListener('message', ({ data }) => {
-        const { topic, qos, retain, payload, payload_base64 } = JSON.parse(data) as TailMessage
-        const bytes = payload_base64 === undefined ? utf8.encode(payload ?? '') : fromBase64(payload_base64)
-        log.add({ topic, qos, retain, payload: bytes, properties: undefined })
-      })
-      source.addEventListener('dropped', ({ data }) =>
-        log.skip((JSON.parse(data) as { messages: number }).messages),
-      )
-      source.onerror = () => {
-        close()
-        again = setTimeout(open, REOPEN_MS)
-      }
-    }
-    // A browser opens at most six connections to a server, so a hidden page closes its stream.
-    const look = () => {
-      if (document.visibilityState === 'hidden') return close()
-      if (!source) open()
-    }
-    look()
-    document.addEventListener('visibilitychange', look)
+    const close = readEvents(`${at}/tail?${new URLSearchParams({ filter })}`, {
+      onOpen: () => setState({ isOpen: true, refused: null }),
+      onEvent: (name, data) => {
+        if (name === 'message') {
+          const { topic, qos, retain, payload, payload_base64 } = JSON.parse(data) as TailMessage
+          const bytes = payload_base64 === undefined ? utf8.encode(payload ?? '') : fromBase64(payload_base64)
+          log.add({ topic, qos, retain, payload: bytes, properties: undefined })
+        } else if (name === 'dropped') log.skip((JSON.parse(data) as { messages: number }).messages)
+      },
+      onLost: (refusal) => setState({ isOpen: false, refused: refusal?.message ?? null }),
+    })
     return () => {
-      document.removeEventListener('visibilitychange', look)
       close()
+      setState(CONNECTING)
       log.clear()
     }
   }, [organisation, broker, filter, log])
-  return { view, isOpen }
+  return { view, state }
 }

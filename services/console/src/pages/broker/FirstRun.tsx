@@ -11,7 +11,7 @@ import { isLoopback } from '../../lib/host'
 import { mosquittoOptions, targetOf } from '../../lib/snippets'
 import classes from '../../live/live.module.css'
 import { Messages } from '../../live/Messages'
-import { useTail } from '../../live/useTail'
+import { tailSaid, useTail } from '../../live/useTail'
 import { useReceivedSaid } from '../../ui/announce'
 import { Code } from '../../ui/Code'
 import { Panel } from '../../ui/Page'
@@ -119,15 +119,15 @@ const STOPPED = 'The broker takes no clients now, and no page that listens.'
 function FirstMessages() {
   const { broker, path } = useBroker()
   const isOff = isStopped(broker)
-  const { view, isOpen } = useTail(path, isOff ? null : '#')
+  const { view, state } = useTail(path, isOff ? null : '#')
   useReceivedSaid(view.received)
   return (
     <Panel isFlush>
       <div className={classes.bar}>
         <span className={classes.status}>
-          <span className={classes.dot} data-kind={isOpen ? 'connected' : 'lost'} aria-hidden="true" />
-          <span role="status">{isOff ? STOPPED : isOpen ? 'Listening to #' : 'Connecting'}</span>
-          {(isOpen || view.received > 0) && (
+          <span className={classes.dot} data-kind={state.isOpen ? 'connected' : 'lost'} aria-hidden="true" />
+          <span role="status">{isOff ? STOPPED : tailSaid(state, '#')}</span>
+          {(state.isOpen || view.received > 0) && (
             <span>
               {count(view.received)} received, {count(view.perSecond)}/s
             </span>

@@ -47,6 +47,11 @@ export function Overview() {
       <FirstRun />
       <Panel
         title="Traffic"
+        lead={
+          live.refusal && (
+            <span role="status">No live numbers: {live.refusal.message} The page tries again by itself.</span>
+          )
+        }
         actions={
           <Choice
             label="Time range"

@@ -161,6 +161,8 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
                       suffix={unit && ` ${unit}`}
                       thousandSeparator=","
                       min={0}
+                      allowDecimal={false}
+                      allowNegative={false}
                       value={limitOf(limits, scope, name) ?? ''}
                       onChange={(value) => set(scope, name, value)}
                       error={wrong[`limits.${scope}.${name}`]}

@@ -9,7 +9,7 @@ import { type Retained, retainedQuery } from '../../api/live'
 import { filterProblem, knownTopics, type SeenMessage } from '../../lib/topics'
 import live from '../../live/live.module.css'
 import { useSeenTopics } from '../../live/useSeenTopics'
-import { useTail } from '../../live/useTail'
+import { tailSaid, useTail } from '../../live/useTail'
 import { Page, Panel } from '../../ui/Page'
 import { Empty, Loaded } from '../../ui/State'
 import { Term } from '../../ui/Term'
@@ -27,7 +27,7 @@ export function Topics() {
   const wrong = filter === '' ? null : filterProblem(filter)
   const [wanted] = useDebouncedValue(wrong === null && filter !== '' ? filter : undefined, 200)
   const query = useQuery({ ...retainedQuery(path, wanted), placeholderData: keepPreviousData })
-  const { view, isOpen } = useTail(path, can('messages:read') && !isOff ? (wanted ?? '#') : null)
+  const { view, state } = useTail(path, can('messages:read') && !isOff ? (wanted ?? '#') : null)
   const seen = useSeenTopics(view.messages, wanted ?? '#')
   /** While the topics of another filter load, the tree is that of the filter before. */
   const shownFilter = useRef(wanted)
@@ -62,12 +62,14 @@ export function Topics() {
             />
             {can('messages:read') && (
               <span className={live.status}>
-                <span className={live.dot} data-kind={isOpen ? 'connected' : 'lost'} aria-hidden="true" />
-                {isOff
-                  ? 'The broker takes no clients now'
-                  : isOpen
-                    ? `Listening to ${wanted ?? '#'}`
-                    : 'Connecting'}
+                <span
+                  className={live.dot}
+                  data-kind={state.isOpen ? 'connected' : 'lost'}
+                  aria-hidden="true"
+                />
+                <span role="status">
+                  {isOff ? 'The broker takes no clients now' : tailSaid(state, wanted ?? '#')}
+                </span>
               </span>
             )}
           </Group>

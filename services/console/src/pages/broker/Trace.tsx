@@ -170,6 +170,8 @@ function emptySaid(state: TraceState, view: TraceView): string {
       return 'Start the trace, and the packets of this client appear here as they come and go. The client need not be connected.'
     case 'connecting':
       return 'Beginning the trace.'
+    case 'refused':
+      return 'The trace is not running.'
     case 'ended':
       return 'The trace has ended. Start it again.'
     case 'on':
@@ -180,11 +182,18 @@ function emptySaid(state: TraceState, view: TraceView): string {
 }
 
 function TraceStatus({ state, view }: { state: TraceState; view: TraceView }) {
-  const kinds = { off: 'away', connecting: 'connecting', on: 'connected', ended: 'refused' }
+  const kinds = {
+    off: 'away',
+    connecting: 'connecting',
+    on: 'connected',
+    refused: 'refused',
+    ended: 'refused',
+  }
   const said = {
     off: 'Off',
     connecting: 'Connecting',
     on: view.isPaused ? `Paused, ${plural(view.missed, 'event')} missed` : 'Tracing',
+    refused: state.kind === 'refused' ? `${state.why} The page tries again by itself.` : '',
     ended: state.kind === 'ended' ? `Ended: ${state.reason}` : '',
   }[state.kind]
   return (

@@ -164,6 +164,8 @@ function WebhookFields({ value, onChange, wrong }: WebhookFieldsProps) {
       <NumberInput
         label="Longest time for an answer"
         suffix=" ms"
+        allowDecimal={false}
+        allowNegative={false}
         value={value.timeout_ms ?? ''}
         onChange={number('timeout_ms')}
         error={wrong['webhook.timeout_ms']}
@@ -171,6 +173,8 @@ function WebhookFields({ value, onChange, wrong }: WebhookFieldsProps) {
       <NumberInput
         label="An answer counts for"
         suffix=" s"
+        allowDecimal={false}
+        allowNegative={false}
         value={value.cache_s ?? ''}
         onChange={number('cache_s')}
         error={wrong['webhook.cache_s']}

@@ -95,6 +95,8 @@ export function WebhookForm({ row, onDone }: WebhookFormProps) {
           <NumberInput
             label="Highest number of events in a request"
             min={1}
+            allowDecimal={false}
+            allowNegative={false}
             value={batchMax}
             onChange={setBatchMax}
             error={wrong.batch_max}

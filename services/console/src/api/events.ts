@@ -1,0 +1,119 @@
+// Streams of server-sent events. A stream that ends or is refused opens again by itself. It is read with `fetch`, because an
+// EventSource does not say why the server refuses it.
+
+import { refusalOf } from './client'
+import { answered, probe, silent } from './link'
+import { offline, type Problem } from './problem'
+import { isSessionOver } from './sessionOver'
+
+interface Reader {
+  onOpen?: () => void
+  /** An event without a name is a "message". */
+  onEvent: (name: string, data: string) => void
+  /** The stream is not open now. The problem is null unless the server refuses the stream. */
+  onLost?: (refusal: Problem | null) => void
+  /** A browser opens at most six connections to a server, so a hidden page closes a stream unless this is set. */
+  isKeptHidden?: boolean
+}
+
+/** Pause before a lost stream is opened again. */
+const REOPEN_MS = 2_000
+/** The same after a refusal that says no time: a full share of streams has room only when somebody closes one. */
+const REFUSED_MS = 10_000
+
+/** Reads the events of `url` until the returned function is called. */
+export function readEvents(url: string, reader: Reader): () => void {
+  const { onLost, isKeptHidden = false } = reader
+  /** Undefined while the page is hidden. */
+  let request: AbortController | undefined
+  let again: ReturnType<typeof setTimeout> | undefined
+  const open = async () => {
+    const own = new AbortController()
+    request = own
+    // Pages that wait for the next sign-in ask for nothing that the server would refuse.
+    if (isSessionOver()) {
+      again = setTimeout(open, REOPEN_MS)
+      return
+    }
+    const refusal = await readOnce(url, reader, own.signal)
+    if (own.signal.aborted) return
+    again = setTimeout(open, pauseMs(refusal))
+    onLost?.(refusal)
+  }
+  const stop = () => {
+    clearTimeout(again)
+    request?.abort()
+    request = undefined
+  }
+  const look = () => {
+    if (document.visibilityState === 'hidden' && !isKeptHidden) {
+      stop()
+      onLost?.(null)
+    } else if (!request) void open()
+  }
+  document.addEventListener('visibilitychange', look)
+  look()
+  return () => {
+    document.removeEventListener('visibilitychange', look)
+    stop()
+  }
+}
+
+function pauseMs(refusal: Problem | null) {
+  // After the sign-in over the page, the stream goes on at once.
+  if (!refusal || refusal.status === 401) return REOPEN_MS
+  return refusal.retryAfterS === null ? REFUSED_MS : Math.max(REOPEN_MS, refusal.retryAfterS * 1_000)
+}
+
+/** Reads one answer to its end. Returns why the server refuses the stream; null if the stream was open or the server did not answer. */
+async function readOnce(url: string, { onOpen, onEvent }: Reader, signal: AbortSignal) {
+  let response: Response
+  try {
+    response = await fetch(url, { headers: { accept: 'text/event-stream' }, cache: 'no-store', signal })
+  } catch {
+    if (!signal.aborted) silent()
+    return null
+  }
+  if (signal.aborted) return null
+  if (!response.ok || !response.body) {
+    const problem = response.ok ? offline() : await refusalOf(response, url)
+    return problem.isOffline ? null : problem
+  }
+  answered()
+  onOpen?.()
+  const texts = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  const parse = eventParser(onEvent)
+  try {
+    for (let part = await texts.read(); !part.done; part = await texts.read()) parse(part.value)
+  } catch {
+    // The connection broke, or the page closed the stream.
+  }
+  // A small request finds out whether the server is unreachable or only the stream has ended.
+  if (!signal.aborted) void probe()
+  return null
+}
+
+/** Takes the text of a stream as it comes, cut anywhere, and calls `onEvent` for each complete event (HTML, 9.2.6). */
+export function eventParser(onEvent: Reader['onEvent']) {
+  let rest = ''
+  let name = ''
+  let data: string[] = []
+  const end = () => {
+    if (data.length > 0) onEvent(name || 'message', data.join('\n'))
+    name = ''
+    data = []
+  }
+  return (text: string) => {
+    const lines = (rest + text).split('\n')
+    rest = lines.pop() ?? ''
+    for (const whole of lines) {
+      const line = whole.endsWith('\r') ? whole.slice(0, -1) : whole
+      if (line === '') end()
+      const colon = line.indexOf(':')
+      const field = colon < 0 ? line : line.slice(0, colon)
+      const value = colon < 0 ? '' : line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1)
+      if (field === 'data') data.push(value)
+      else if (field === 'event') name = value
+    }
+  }
+}
