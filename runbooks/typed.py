@@ -27,7 +27,7 @@ from tenants import Tenant  # noqa: E402
 
 TRIED_BY_NOBODY = {
     "systemctl", "journalctl", "fdbcli", "fdbbackup", "chronyc", "timedatectl", "iostat", "iotop", "dmesg", "smartctl", "apt-get", "make", "kubectl",
-    "millrace-boot", "nats-server", "terraform", "helm",
+    "millrace-boot", "nats-server", "terraform", "helm", "aws",
 }
 # Hosts of parts that are not here, and pages that are not of a server.
 ELSEWHERE = re.compile(r"http://(NATS|GATEWAY)\b|\bFOLDER\b|127\.0\.0\.1:(13133|8889|7777|9093)\b|example\.org|/run/millrace-gateway|/mnt/")
