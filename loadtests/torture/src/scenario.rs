@@ -72,7 +72,7 @@ impl Cast<'_> {
         for at in 0..RETAINED_PUBLISHERS {
             let targets = (0..TOPICS).map(|topic| target(format!("ret/k{at}/t{topic}"), 1 + topic as u8 % 2));
             let role = self.publisher(targets.collect(), true, at);
-            self.add(format!("keeper-{at}"), at % 2 == 0, true, Box::new(role));
+            self.add(format!("retained-publisher-{at}"), at % 2 == 0, true, Box::new(role));
         }
     }
 
