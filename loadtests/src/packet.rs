@@ -5,7 +5,6 @@ pub(crate) const DISCONNECT: [u8; 2] = [0xE0, 0];
 pub(crate) const CONNACK_BYTES: usize = 4;
 /// Length of a SUBACK for one filter.
 pub(crate) const SUBACK_BYTES: usize = 5;
-/// Length of a [`Stamp`] in a payload.
 pub(crate) const STAMP_BYTES: usize = 16;
 
 /// Seconds: so long that no run sends a PINGREQ, and not 0 because some brokers refuse 0.

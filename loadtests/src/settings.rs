@@ -13,7 +13,6 @@ const TRAFFIC_QUIET_SECONDS: f64 = 2.0;
 /// sessions, before it answers.
 const POPULATION_QUIET_SECONDS: f64 = 30.0;
 
-/// Size and duration.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Settings {
     /// Seconds that publishers send in each run.

@@ -37,7 +37,6 @@ const PHASES: [(&str, Option<u64>); 3] = [
     ("beside one at ten times its limit", Some(10)),
 ];
 
-/// Size and duration.
 #[derive(Args)]
 pub(crate) struct Fairness {
     /// The neighbour's kind of work.

@@ -34,7 +34,6 @@ const KNOWN: &str = include_str!("known.txt");
 /// clients wait, too. A server without budgets fails every attempt.
 const SHORT_ATTEMPTS: usize = 3;
 
-/// Which attacks, against which server.
 #[derive(Args)]
 pub(crate) struct Hostile {
     /// Attacks by name, separated by commas [default: all].

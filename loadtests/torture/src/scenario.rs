@@ -16,8 +16,7 @@ use millrace_torture::history::ClientInfo;
 const PUBLISHERS: u32 = 5;
 const TRANSIENT_PUBLISHERS: u32 = 2;
 const TOPICS: u32 = 4;
-/// Publishers of retained messages.
-const KEEPERS: u32 = 2;
+const RETAINED_PUBLISHERS: u32 = 2;
 /// Two thirds of the clients with wills speak 5.0.
 const MORTALS: u32 = 6;
 /// Sessions with the same two overlapping filters.
@@ -70,10 +69,10 @@ impl Cast<'_> {
             let role = self.publisher(targets.collect(), false, at);
             self.add(format!("publisher-{at}"), at % 2 == 0, persistent, Box::new(role));
         }
-        for at in 0..KEEPERS {
+        for at in 0..RETAINED_PUBLISHERS {
             let targets = (0..TOPICS).map(|topic| target(format!("ret/k{at}/t{topic}"), 1 + topic as u8 % 2));
             let role = self.publisher(targets.collect(), true, at);
-            self.add(format!("keeper-{at}"), at % 2 == 0, true, Box::new(role));
+            self.add(format!("retained-publisher-{at}"), at % 2 == 0, true, Box::new(role));
         }
     }
 

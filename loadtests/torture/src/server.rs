@@ -14,7 +14,6 @@ use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 use crate::hazards::Hazards;
 
-/// Time in which a server must accept connections, ms.
 const START_MS_MAX: u64 = 60_000;
 const LOOK_EVERY_MS: u64 = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -104,7 +104,7 @@ pub struct EdgeLimits {
     pub filter_memory_per_broker_max: u64,
     pub filter_memory_max: u64,
     pub retained_messages_max: u32,
-    /// Retained messages of all brokers. Beyond it none may be set or grow, and a broker that is opened is read up to
+    /// Beyond it no retained message may be set or grow, and a broker that is opened is read up to
     /// it, so that too many of them do not make the process end again and again.
     pub retained_memory_max: u64,
     /// From 70 % on load is shed, in the order of `memory::Pressure`.

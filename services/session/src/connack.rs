@@ -87,7 +87,6 @@ impl Connection {
     }
 }
 
-/// Bytes of a 5.0 CONNACK without properties.
 const PLAIN_CONNACK_BYTES: usize = 5;
 /// Most bytes of a 5.0 CONNACK or DISCONNECT without its properties.
 const FRAME_BYTES: usize = 13;

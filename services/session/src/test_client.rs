@@ -60,7 +60,6 @@ pub(crate) fn qos(level: u8) -> QoS {
     QoS::from_bits(level).unwrap()
 }
 
-/// A CONNECT with a client id and nothing else.
 pub(crate) fn connect(version: Version) -> Connect<'static> {
     Connect {
         version,
@@ -229,7 +228,6 @@ impl Client {
     }
 }
 
-/// A PUBLISH to topic "t".
 pub(crate) fn publish(level: u8, packet_id: u16) -> Publish<'static> {
     Publish {
         dup: false,

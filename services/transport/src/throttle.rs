@@ -4,8 +4,8 @@ use crate::Millis;
 
 const BETWEEN_MS: Millis = 60_000;
 
-/// Limits log lines about an event that strangers can cause as often as they like to one a minute.
-/// All event loops share it.
+/// Limits the log lines about an event that clients can cause at will, such as a failed handshake, to one a minute. All event
+/// loops share it.
 #[derive(Debug, Default)]
 pub struct Throttle {
     next_at: AtomicU64,

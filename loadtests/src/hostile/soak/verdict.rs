@@ -13,7 +13,6 @@ const QUIET_STRETCH: f64 = 1.5;
 /// The part of all rounds that must be quiet, as `1 / QUIET_SHARE`.
 const QUIET_SHARE: usize = 3;
 
-/// Turns of the event loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turns {
     pub(super) all: u64,

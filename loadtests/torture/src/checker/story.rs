@@ -48,7 +48,6 @@ impl Story {
         self.history.message(client, &topic, qos, 0, MessageKind::Will { delay_ms }).id
     }
 
-    /// Connects with a will.
     pub(super) fn live(&mut self, client: ClientId, will: MessageId, session_present: bool) -> ConnectionId {
         let connection = self.ask(client, Some(will));
         self.add(Event::Connected { connection, session_present });

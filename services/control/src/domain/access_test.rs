@@ -75,7 +75,6 @@ pub struct AccessAnswer {
 }
 
 struct Found {
-    /// The server's settings decide.
     by_settings: bool,
     /// Rules by owner, in the order in which they apply.
     lists: Vec<(DecidedBy, Option<String>, Vec<Rule>)>,

@@ -264,7 +264,7 @@ impl AuditFilter {
     }
 }
 
-/// Whether an entry is earlier than a time. An entry that cannot be read stays.
+/// An entry that cannot be read counts as later, so that it stays.
 pub(super) fn is_before(entry: &[u8], at_ms: u64) -> bool {
     #[derive(Deserialize)]
     struct At {

@@ -50,7 +50,6 @@ pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'sta
     fn called(&self) -> Option<(&'static str, &str)> {
         None
     }
-    /// The group whose rules the part gives to clients.
     fn group(&self) -> Option<&str> {
         None
     }

@@ -85,7 +85,6 @@ impl Post {
         self.mailer.send(mail(old, "Your e-mail address is about to change", text));
     }
 
-    /// The authenticator app is on or off; `has_factor`: whether a second factor is in force now.
     pub(super) fn second_factor_changed(&self, to: &str, is_on: bool, has_factor: bool) {
         let (subject, what) = match (is_on, has_factor) {
             (true, _) => {
@@ -106,7 +105,6 @@ impl Post {
         self.mailer.send(mail(to, subject, text));
     }
 
-    /// `has_factor`: whether a second factor is in force now.
     pub(super) fn passkey_changed(&self, to: &str, name: &str, is_new: bool, has_factor: bool) {
         let (subject, what) = match (is_new, has_factor) {
             (true, _) => {

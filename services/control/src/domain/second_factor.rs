@@ -33,7 +33,6 @@ use recovery::typed;
 pub(super) use shapes::Shown;
 pub use shapes::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor, SecondFactorRemoval};
 
-/// The name of this service in authenticator apps.
 const ISSUER: &str = "Millrace";
 /// Bytes of a device's secret: what RFC 4226 section 4 advises.
 const SECRET_BYTES: usize = 20;

@@ -149,7 +149,6 @@ impl Authenticator {
         }
     }
 
-    /// The authenticator data of a registration.
     pub(crate) fn registered_data(&self) -> Vec<u8> {
         let length = u16::try_from(self.id.len()).unwrap().to_be_bytes();
         let head = self.head(self.flags | HAS_CREDENTIAL);

@@ -1,10 +1,10 @@
 //! Retained QoS 1 and 2 messages that a persistent session has not got, or not acknowledged, when its connection or the
 //! server ends.
 //!
-//! The SUBSCRIBE sets a flag of the stored subscription (`REPLAY_DUE`) if its filter has retained messages. The checkpoint
-//! after the client has acknowledged all of them removes the flag, so neither costs a write of its own. When a connection
-//! ends earlier, the messages that were not sent are stored under packet ids of their own, and the flags go. A flag that
-//! is there when the client comes back, because the server was killed or the messages were too many, repeats the replay.
+//! The SUBSCRIBE sets a flag of the stored subscription (`REPLAY_DUE`) if its filter has retained messages. The next checkpoint
+//! after the client has acknowledged all of them removes the flag. So setting and removing it need no write of their own. When
+//! a connection ends earlier, the messages that were not sent are stored under packet ids of their own, and the flags are
+//! removed. If the server was killed or the messages were too many, the flag remains, and the replay is repeated.
 
 use millrace_layers::subscriptions::{REPLAY_DUE, StoredOptions, StoredSubscription};
 use millrace_mqtt::{PacketId, QoS};

@@ -15,7 +15,6 @@ use tracing::{info, warn};
 
 use crate::limits::{LETTERS_MAX, SMTP_TIMEOUT};
 
-/// The server that sends mail.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SmtpArgs {
     /// SMTP: host of the server that sends mail to people. With it, people confirm their e-mail
@@ -45,7 +44,6 @@ pub(super) struct SmtpArgs {
     smtp_from: Option<String>,
 }
 
-/// Encryption of a connection to an SMTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SmtpTls {
     /// From the first byte on.

@@ -38,7 +38,6 @@ const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Requests served at one time; any further request gets an error.
 const REQUESTS_MAX: usize = 8;
 
-/// A client must send its request within this time.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 
 /// A page of a list must arrive within this time.

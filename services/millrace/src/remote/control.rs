@@ -178,7 +178,6 @@ pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
     site.printer.details(&shown)
 }
 
-/// As the API takes limits.
 fn changes(said: &[String]) -> Result<Value, Failure> {
     let wrong =
         |text: &str| Failure::Settings(format!("\"{text}\" is no limit: write broker.connections=500"));
@@ -195,7 +194,6 @@ fn changes(said: &[String]) -> Result<Value, Failure> {
     Ok(all.into())
 }
 
-/// By their names on the command line.
 fn flat(limits: &Value) -> Value {
     let groups = limits.as_object().into_iter().flatten();
     let named = groups.flat_map(|(of, limits)| {

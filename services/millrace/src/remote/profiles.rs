@@ -48,7 +48,6 @@ enum ProfilesCommand {
     },
 }
 
-/// The contents of the file.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Profiles {
     /// The profile of commands that name none.

@@ -1,4 +1,4 @@
-//! Each acknowledged message is stored, once and in order (P1, P4), and each will fires once (P7).
+//! Each acknowledged message is stored once and in order (P1, P4), and each will is published ("fires") once (P7).
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,6 @@ impl Checked {
         matches!(self, Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey)
     }
 
-    /// Whether a factor was shown, and refused.
     pub(in crate::domain) fn is_refusal(self) -> bool {
         !self.passes() && self != Self::Missing
     }
