@@ -19,7 +19,6 @@ pub(crate) const FILTER_FIELDS_BYTES: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// Clients in order of client ids.
     Page {
         after: Option<Box<str>>,
         search: Box<str>,
@@ -57,7 +56,6 @@ pub struct ConnectedClient {
     /// Session expiry interval in seconds; [`u32::MAX`]: never.
     pub session_expiry_s: u32,
     pub subscriptions: u64,
-    /// QoS 1 and 2 messages that the client has not acknowledged.
     pub unacknowledged: u64,
     /// Messages in the pod's memory that wait for the client.
     pub waiting_messages: u64,

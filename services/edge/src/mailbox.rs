@@ -43,7 +43,6 @@ pub(crate) enum Mail {
     },
     /// A receiver lags: pause reading from this publisher.
     Congested(ConnectionId),
-    /// The receiver has caught up: resume reading.
     Relieved(ConnectionId),
     /// Notice of a committed message that sessions on this core must read from the store.
     Grown(Arc<Routes>),
@@ -80,9 +79,7 @@ pub(crate) enum Mail {
     Suback(ConnectionId, Box<PendingSubscribe>),
     /// Other pods know the filters of this session. Their notices before that may be missing, so it reads again.
     Reread(Target),
-    /// Whether the unsubscription is durable.
     Unsubscribed(Box<Unsubscribe>, bool),
-    /// Whether the packet ids are durable.
     Ids(Box<Ids>, bool),
     /// The store has refused a checkpoint, which the session keeps for a later one.
     Unsaved(Box<Checkpoint>),

@@ -61,7 +61,7 @@ impl UsedIds {
 
 #[cfg(test)]
 thread_local! {
-    /// Slots and words that look-ups have visited.
+    /// Slots and parts of the bitmap that look-ups have visited.
     pub(super) static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
