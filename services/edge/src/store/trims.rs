@@ -19,7 +19,6 @@ use super::writer::{Writer, is_of_jobs, may_pass};
 pub(super) const TRIMMED_MAX: usize = 2_000;
 const STREAMS: usize = 32;
 
-/// The part of [`TRIMMED_MAX`] that a trim has used.
 pub(super) fn room_for(trimmed: &Trimmed) -> usize {
     let Totals { entries, bytes } = trimmed.removed;
     usize::try_from(entries + bytes / (TRIM_BYTES_MAX / TRIMMED_MAX) as u64).unwrap_or(TRIMMED_MAX)

@@ -8,7 +8,6 @@ use millrace_layers::streams::StreamId;
 use super::StreamKey;
 
 pub(super) struct Turns<T> {
-    /// By broker; none is empty.
     of: HashMap<u64, VecDeque<T>>,
     order: VecDeque<u64>,
 }

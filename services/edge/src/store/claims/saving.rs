@@ -17,7 +17,7 @@ struct Save {
 
 impl Writer<'_> {
     /// Stores acknowledged and returned messages of some groups in one transaction, and trims those that no member needs any
-    /// more. Returns whether other groups are left.
+    /// more.
     pub(in crate::store) fn save_some_claims(&mut self) -> bool {
         if self.claims.saved_to.is_none() {
             self.give_back_of_closed();
@@ -57,7 +57,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns false if the store takes nothing now. A group that cannot be saved does not keep the others from it.
+    /// Returns false if the store takes nothing now.
     fn save_claims(&mut self, saves: &[Save]) -> bool {
         if saves.is_empty() {
             return true;

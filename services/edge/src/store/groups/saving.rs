@@ -40,7 +40,7 @@ impl Writer<'_> {
     }
 
     /// Stores the progress of some groups in one transaction, and deletes the messages of their streams up to the cursor: a
-    /// broker with very many groups must not delay the jobs of others for a commit each. Returns whether others are left.
+    /// broker with very many groups must not delay the jobs of others for a commit each.
     pub(in crate::store) fn save_some_groups(&mut self) -> bool {
         let brokers = &self.shared.brokers;
         let groups = &mut self.groups;
