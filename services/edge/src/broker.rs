@@ -3,6 +3,7 @@
 //! Nothing here reaches from one broker to another. Event loops read it without locks in the usual case.
 
 mod closing;
+mod retaining;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -33,7 +33,21 @@ pub(crate) enum Transport {
     /// After a PROXY protocol header: the first byte decides between MQTT and a WebSocket handshake.
     Either,
     Handshake,
-    WebSocket(Box<Decoder>),
+    WebSocket(Box<WebSocket>),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct WebSocket {
+    pub(crate) decoder: Decoder,
+    /// How the connection ends once the packets before the Close frame, or before an invalid frame, are processed.
+    pub(crate) closing: Option<WebSocketEnd>,
+}
+
+/// With the code of the answering Close frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WebSocketEnd {
+    Closed(u16),
+    InvalidFrame(u16),
 }
 
 /// The owner that was found for the client id of a CONNECT, kept until the CONNECT is carried out.

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use millrace_mqtt::{Connect, DecodeError, Packet, PacketType, ReasonCode, connect_version, decode, frame};
+use millrace_mqtt::{
+    Connect, DecodeError, Packet, PacketId, PacketType, QoS, ReasonCode, connect_version, decode, frame,
+};
 use millrace_session::{Closing, SessionEffect};
 
 use super::authenticate::ConnectAt;
@@ -166,7 +168,6 @@ impl Core {
         }
     }
 
-    /// Whether the first packet of a connection is no CONNECT.
     //= [MQTT-3.1.0-1] v5 v3.1.1
     #[inline]
     fn begins_wrongly(&self, slot: u32, bytes: &[u8]) -> bool {
@@ -222,10 +223,14 @@ impl Core {
         let (protocol, mut out, session) = parts!(self, slot);
         let session = self.sessions.get_mut(session as usize).map(|local| &mut local.session);
         let (before, aliases) = (out.len(), protocol.alias_bytes());
+        let qos2 = match &packet {
+            Packet::Publish(publish) if publish.qos == QoS::ExactlyOnce => publish.packet_id,
+            _ => None,
+        };
         let effect = protocol.input(packet, session, settings, &mut out);
         out.note_answers(before);
         let more_aliases = protocol.alias_bytes();
-        if more_aliases != aliases && !self.take_aliases(slot, aliases, more_aliases) {
+        if more_aliases != aliases && !self.take_aliases(slot, aliases, more_aliases, qos2) {
             return;
         }
         match effect {
@@ -244,7 +249,7 @@ impl Core {
     }
 
     /// Returns false when the client's topic aliases are too large and the connection was ended.
-    fn take_aliases(&mut self, slot: u32, before: usize, after: usize) -> bool {
+    fn take_aliases(&mut self, slot: u32, before: usize, after: usize, qos2: Option<PacketId>) -> bool {
         let session = self.connections[slot as usize].session;
         let all = self.sessions[session as usize].broker.change_alias_bytes(before, after);
         let limits = &self.process.limits;
@@ -258,6 +263,10 @@ impl Core {
             () => return true,
         };
         self.reached(slot, reached);
+        // The message was not published, so the client may send its packet id again after a reconnect.
+        if let (Some(id), Some(local)) = (qos2, self.sessions.get_mut(session as usize)) {
+            local.session.received(id, false);
+        }
         let what = "the topic aliases take more bytes than they may";
         self.say_and_close(slot, ReasonCode::QUOTA_EXCEEDED, what, Ended::Error(ReasonCode::QUOTA_EXCEEDED));
         false

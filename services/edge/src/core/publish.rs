@@ -203,7 +203,7 @@ impl Core {
         routes
     }
 
-    /// Publishes a message that no connection sent just now and that is not stored: a will.
+    /// Publishes a will that is not stored.
     pub(super) fn publish_from_server(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) {
         let routes = self.routes.get(broker, message.topic());
         // If it cannot be retained, the current subscribers still get it.

@@ -9,7 +9,7 @@ use super::connection::State;
 use super::input::Rest;
 use super::work::PACKET;
 use super::{Core, Ended, parts};
-use crate::handover::Transport;
+use crate::handover::{Transport, WebSocket, WebSocketEnd};
 use crate::origin::Origin;
 use crate::proxy;
 use crate::ws::frames::{self, ControlFrame};
@@ -107,43 +107,50 @@ impl Core {
     fn frames(&mut self, slot: u32, bytes: &mut [u8], start: usize, raw_from: usize) -> Option<Rest> {
         let data_max = u64::MAX >> 1;
         let mut replies = Vec::new();
-        let (mut closing, mut is_interrupted) = (None, false);
+        let mut is_interrupted = false;
         let work = &mut self.work;
-        let Transport::WebSocket(decoder) = &mut self.connections[slot as usize].transport else {
+        let Transport::WebSocket(websocket) = &mut self.connections[slot as usize].transport else {
             return None;
         };
+        let WebSocket { decoder, closing } = &mut **websocket;
         let mut on_control = |control: ControlFrame<'_>| {
             match control {
                 ControlFrame::Ping(payload) => frames::pong(payload, &mut replies),
                 ControlFrame::Pong => {}
-                ControlFrame::Close(code) => closing = Some(code),
+                ControlFrame::Close(code) => *closing = Some(WebSocketEnd::Closed(code)),
             }
             work.spend(PACKET);
             is_interrupted = work.is_share_used();
             if is_interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let decoded = match decoder.decode(&mut bytes[raw_from..], data_max, &mut on_control) {
-            Ok(decoded) => decoded,
-            Err(error) => {
-                tracing::debug!(%error, "closing a WebSocket");
-                self.push_control(slot, replies);
-                self.end(slot, Ended::Frame(error.close_code()), true);
-                return None;
-            }
-        };
+        let decoded = decoder.decode(&mut bytes[raw_from..], data_max, &mut on_control);
+        if let Some(error) = decoded.error {
+            tracing::debug!(%error, "closing a WebSocket");
+            *closing = Some(WebSocketEnd::InvalidFrame(error.close_code()));
+        }
+        let closing = *closing;
         let headers = bytes.len() - raw_from - decoded.data - decoded.rest.len();
         self.spend_checked(headers);
         self.push_control(slot, replies);
         let data_end = raw_from + decoded.data;
         let raw = raw_from + decoded.rest.start..raw_from + decoded.rest.end;
-        let rest = self.packets(slot, bytes, start..data_end, raw);
-        if let Some(code) = closing {
+        let rest = self.packets(slot, bytes, start..data_end, raw)?;
+        if let Some(end) = closing {
+            let is_paused = self.is_open(slot) && !self.connections[slot as usize].is_reading();
+            if is_paused && !rest.mqtt.is_empty() {
+                // The packets before the frame are processed first: a DISCONNECT among them removes the will.
+                //= [MQTT-3.14.4-3] v5
+                return Some(rest);
+            }
             if self.is_open(slot) {
-                self.end(slot, Ended::WebSocketClosed(code), true);
+                let ended = match end {
+                    WebSocketEnd::Closed(code) => Ended::WebSocketClosed(code),
+                    WebSocketEnd::InvalidFrame(code) => Ended::Frame(code),
+                };
+                self.end(slot, ended, true);
             }
             return None;
         }
-        let rest = rest?;
         if is_interrupted && !rest.raw.is_empty() {
             self.pause_for_work(slot);
         }

@@ -3,7 +3,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 1 | format, 1 |
-//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, bit 3: the publisher follows the length of the properties |
+//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, bit 3: the publisher follows the length of the properties, bit 4: a will expires at once |
 //! | 8 | expiry, milliseconds since 1970, little-endian; 0: never |
 //! | 4 | length of the properties, little-endian |
 //! | 8 | only with bit 3: the publisher, see [`publisher`]. Not in an entry of a stream |
@@ -28,6 +28,8 @@ const FORMAT: u8 = 1;
 const HEAD: usize = 14;
 const RETAIN: u8 = 4;
 const PUBLISHER: u8 = 8;
+/// A will whose expiry interval is 0: as a time, 0 is "never". A server of a former version ignores the bit.
+const AT_ONCE: u8 = 16;
 
 /// `is_shared`: other pods use the store, and one of the version before this one would take the publisher for properties.
 /// So the record does not name it.
@@ -45,8 +47,10 @@ fn encode_from(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
     out.push(FORMAT);
     let retain = if message.retain() { RETAIN } else { 0 };
     let named = if publisher == 0 { 0 } else { PUBLISHER };
-    out.push(message.qos() as u8 | retain | named);
-    let expires_at = message.expires_at().map_or(0, |at| clock.unix_ms(at));
+    let expires_at = message.expires_at().map(|at| clock.unix_ms(at));
+    let at_once = if expires_at == Some(0) { AT_ONCE } else { 0 };
+    out.push(message.qos() as u8 | retain | named | at_once);
+    let expires_at = expires_at.unwrap_or(0);
     out.extend_from_slice(&expires_at.to_le_bytes());
     out.extend_from_slice(&u32::try_from(properties.len()).unwrap_or(u32::MAX).to_le_bytes());
     if publisher != 0 {
@@ -62,7 +66,7 @@ pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Mes
     let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
     let [FORMAT, flags, a, b, c, d, e, f, g, h, lengths @ ..] = *head else { return None };
     let expires_at = match u64::from_le_bytes([a, b, c, d, e, f, g, h]) {
-        0 => None,
+        0 if flags & AT_ONCE == 0 => None,
         unix_ms => Some(clock.seconds_of_unix_ms(unix_ms)),
     };
     let (publisher, rest) = match flags & PUBLISHER {
@@ -168,6 +172,13 @@ mod tests {
         let read = decode_will(&encode_will(&will.published_by(publisher("me")), false)).unwrap();
         assert_eq!((read.expires_at(), read.payload()), (Some(60), &b"gone"[..]));
         assert_eq!(read.publisher(), publisher("me"));
+        let mut at_once = Vec::new();
+        Property::MessageExpiryInterval(0).encode(&mut at_once);
+        let at_once = Properties::from_validated(&at_once);
+        for (properties, expires_at) in [(at_once, Some(0)), (Properties::EMPTY, None)] {
+            let will = Message::new("w".into(), QoS::AtLeastOnce, true, properties, b"gone", 0);
+            assert_eq!(decode_will(&encode_will(&will, false)).unwrap().expires_at(), expires_at);
+        }
         assert_eq!((publisher(""), publisher("a") == publisher("b")), (0xcbf2_9ce4_8422_2325, false));
     }
 

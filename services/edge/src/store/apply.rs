@@ -60,8 +60,8 @@ pub(super) struct Applied {
     pub(super) settled: Option<Due>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
+    pub(super) wills_not_retained: Vec<(Arc<Broker>, Limit)>,
     pub(super) touched: Vec<StreamKey>,
-    /// Streams of shared subscriptions to which a session has returned messages.
     pub(super) returned: Vec<StreamKey>,
     /// The part of [`super::trims::TRIMMED_MAX`] that checkpoints have used, and streams to be trimmed later.
     pub(super) trimmed: usize,

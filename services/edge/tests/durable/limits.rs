@@ -335,6 +335,27 @@ fn retained_messages_over_the_brokers_limit_are_refused() {
     assert_eq!([keep("a"), keep("b"), keep("a")].map(|code| code == QUOTA), [false, true, false]);
 }
 
+#[test]
+fn a_will_over_the_limit_of_retained_messages_is_delivered_and_not_retained() {
+    let (server, database, id) =
+        limited(broker(BrokerLimits { retained_messages: Some(1), ..Default::default() }));
+    let mut watcher = Client::connect(&server, V5, "watcher");
+    watcher.subscribe("w/#", QoS::AtMostOnce);
+    for topic in ["w/1", "w/2", "w/1"] {
+        let will = Will { retain: true, ..will(topic, b"gone") };
+        Client::open(&server, Connect { will: Some(will), ..connect(V5, "ann") }).cut();
+        assert_eq!(watcher.recv_publish().topic, topic);
+    }
+    let mut late = Client::connect(&server, V5, "late");
+    late.subscribe("w/#", QoS::AtMostOnce);
+    assert_eq!(late.recv_publish().topic, "w/1");
+    watcher.publish(publish("w/end", b"x"));
+    assert_eq!(late.recv_publish().topic, "w/end");
+    assert_eq!(metric(&server, "millrace_publishes_refused_total", "reason=\"retained_limit\""), 1);
+    let incident = &incidents_of(&database, id, Kind::LimitReached)[0];
+    assert_eq!(incident.what.as_deref(), Some("broker.retained_messages"));
+}
+
 /// Leaves ten messages for a session; the numbers that it gets once so many were removed.
 fn left(server: &Server, version: Version, at_least: u64) -> Vec<u64> {
     let mut ann = Client::open(server, lasting(version, "ann"));

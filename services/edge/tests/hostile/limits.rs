@@ -150,6 +150,21 @@ fn topic_aliases_over_the_limit_end_the_connection() {
     expect_count(ended, &server, "topic_alias", wrong);
 }
 
+#[test]
+fn a_message_refused_for_its_topic_alias_leaves_its_packet_id_free() {
+    let server = Server::with(|config| config.limits.topic_alias_bytes_max = 10);
+    let mut watcher = Client::connect(&server, V5, "watcher");
+    watcher.subscribe("#", QoS::AtMostOnce);
+    let topic = "t".repeat(11);
+    let message = publish_qos(QoS::ExactlyOnce, 7, &topic, b"x");
+    let mut ann = Client::open(&server, lasting("ann"));
+    ann.send(&Packet::Publish(Publish { properties: properties(&[Property::TopicAlias(1)]), ..message }));
+    ann.expect_disconnect(ReasonCode::QUOTA_EXCEEDED);
+    let mut ann = Client::open(&server, lasting("ann"));
+    ann.send(&Packet::Publish(Publish { dup: true, ..message }));
+    assert_eq!(watcher.recv_publish().payload, b"x");
+}
+
 /// Sets an alias for a topic of so many bytes.
 fn set_alias(client: &mut Client, alias: u16, topic_bytes: usize) {
     let properties = properties(&[Property::TopicAlias(alias)]);

@@ -3,9 +3,9 @@
 use std::net::TcpStream;
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Packet, PacketType, Properties, QoS, ReasonCode, encode};
+use millrace_mqtt::{Connect, Packet, PacketType, Properties, QoS, ReasonCode, encode};
 
-use crate::common::{Client, Server, connect, disconnect, id, publish, publish_qos};
+use crate::common::{Client, Server, connect, disconnect, id, publish, publish_qos, will};
 use crate::tools::{
     Pair, Rng, encoded, ended, eventually, expect_clients, expect_count, flood, half_close, metric,
     number_of, read_to_close, refused, send_anyway,
@@ -185,6 +185,33 @@ fn a_disconnect_closes_the_websocket_in_order() {
     client.send(&Packet::Disconnect(disconnect(ReasonCode::SUCCESS)));
     client.expect_close(1000);
     expect_count(ended, &server, "client", 1);
+}
+
+#[test]
+fn packets_before_a_close_or_an_invalid_frame_count_even_if_they_take_many_turns() {
+    /// Packets in one read that take more work than a turn's share.
+    const PINGS: usize = 8_000;
+    let server = Server::with(|config| config.threads = 1);
+    let mut watcher = Client::connect(&server, V5, "watcher");
+    watcher.subscribe("#", QoS::AtMostOnce);
+    let pings = encoded(&Packet::PingReq, V5).repeat(PINGS);
+    let last = encoded(&Packet::Publish(publish("last", b"")), V5);
+    let farewell = encoded(&Packet::Disconnect(disconnect(ReasonCode::SUCCESS)), V5);
+    for end in [frame_of(FIN | CLOSE, &[3, 0xE8]), frame_of(FIN | TEXT, b"x")] {
+        let mut client = WebSocket::open(&server);
+        let will = Some(will("will", b""));
+        client.send(&Packet::Connect(Connect { will, ..connect(V5, "ann") }));
+        assert_eq!(client.recv().packet_type(), PacketType::ConnAck);
+        let packets = [&pings[..], &last, &farewell].concat();
+        client.send_bytes(&[frame_of(FIN | BINARY, &packets), end].concat());
+        for _ in 0..PINGS {
+            assert_eq!(client.recv(), Packet::PingResp);
+        }
+        client.expect_close(1000);
+        assert_eq!(watcher.recv_publish().topic, "last");
+    }
+    expect_count(ended, &server, "client", 2);
+    watcher.expect_nothing();
 }
 
 #[test]

@@ -27,7 +27,10 @@ fn decode(stream: &[u8], reads: impl Iterator<Item = usize>) -> Result<Meaning, 
             meaning.controls.push(format!("{control:?}"));
             ControlFlow::Continue(())
         };
-        let decoded = decoder.decode(&mut buffer, DATA_MAX, &mut control)?;
+        let decoded = decoder.decode(&mut buffer, DATA_MAX, &mut control);
+        if let Some(error) = decoded.error {
+            return Err(error);
+        }
         assert!(decoded.rest.start == decoded.data && decoded.rest.len() <= 138);
         meaning.data.extend_from_slice(&buffer[..decoded.data]);
         buffer.truncate(decoded.rest.end);

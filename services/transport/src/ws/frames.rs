@@ -73,6 +73,9 @@ pub struct Decoded {
     /// incomplete frame header or control frame (138 at most), or follow the control frame at which
     /// the caller broke off.
     pub rest: Range<usize>,
+    /// The connection must end after the data: send [`close`] with [`FrameError::close_code`].
+    /// Later bytes are ignored.
+    pub error: Option<FrameError>,
 }
 
 #[derive(Debug, Default)]
@@ -92,48 +95,56 @@ impl Decoder {
     ///
     /// `data_max` bounds a data frame, in bytes, but not MQTT packets: a packet may span frames,
     /// and a frame may hold many packets.
-    ///
-    /// # Errors
-    /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of
-    /// the same buffer are lost.
     pub fn decode(
         &mut self,
         buf: &mut [u8],
         data_max: u64,
         control: &mut impl FnMut(ControlFrame<'_>) -> ControlFlow<()>,
-    ) -> Result<Decoded, FrameError> {
+    ) -> Decoded {
         let mut data = 0;
         let mut at = 0;
+        let error = self.decode_frames(buf, data_max, control, (&mut data, &mut at)).err();
+        self.closed |= error.is_some();
+        if self.closed {
+            return Decoded { data, rest: data..data, error };
+        }
+        let rest = data..data + (buf.len() - at);
+        buf.copy_within(at.., data);
+        Decoded { data, rest, error }
+    }
+
+    fn decode_frames(
+        &mut self,
+        buf: &mut [u8],
+        data_max: u64,
+        control: &mut impl FnMut(ControlFrame<'_>) -> ControlFlow<()>,
+        (data, at): (&mut usize, &mut usize),
+    ) -> Result<(), FrameError> {
         while !self.closed {
             //= [MQTT-6.0.0-2] v5 v3.1.1
-            let payload = at..at + self.payload_in(buf.len() - at);
-            data += self.take(buf, payload.clone(), data);
-            at = payload.end;
-            let Some(head) = Head::read(&buf[at..]) else { break };
+            let payload = *at..*at + self.payload_in(buf.len() - *at);
+            *data += self.take(buf, payload.clone(), *data);
+            *at = payload.end;
+            let Some(head) = Head::read(&buf[*at..]) else { break };
             self.check(&head, data_max)?;
-            let end = at + head.size;
+            let end = *at + head.size;
             if head.opcode < 8 {
                 self.left = head.payload;
                 self.mask = head.mask;
                 self.fragmented = !head.fin;
-                at = end;
+                *at = end;
                 continue;
             }
             let Some(payload) = buf.get_mut(end..end + head.payload as usize) else { break };
             unmask(payload, head.mask);
             let flow = control(control_frame(head.opcode, payload)?);
             self.closed = head.opcode == CLOSE;
-            at = end + payload.len();
+            *at = end + payload.len();
             if flow.is_break() {
                 break;
             }
         }
-        if self.closed {
-            return Ok(Decoded { data, rest: data..data });
-        }
-        let rest = data..data + (buf.len() - at);
-        buf.copy_within(at.., data);
-        Ok(Decoded { data, rest })
+        Ok(())
     }
 
     fn payload_in(&self, available: usize) -> usize {

@@ -39,7 +39,10 @@ fn decode_in(stream: &[u8], reads: &[usize], data_max: u64) -> Result<Meaning, F
             controls.push(format!("{control:?}"));
             ControlFlow::Continue(())
         };
-        let Decoded { data, rest } = decoder.decode(&mut buf, data_max, &mut control)?;
+        let Decoded { data, rest, error } = decoder.decode(&mut buf, data_max, &mut control);
+        if let Some(error) = error {
+            return Err(error);
+        }
         assert_eq!(rest.start, data);
         // An incomplete control frame: a header of 14 bytes at most, and 124 of its 125 bytes.
         assert!(rest.len() <= 138);
@@ -128,8 +131,8 @@ fn the_caller_may_break_off_behind_each_control_frame() {
             frames += 1;
             ControlFlow::Break(())
         };
-        let Decoded { data, rest } = decoder.decode(&mut buf, u64::MAX, &mut control).unwrap();
-        assert_eq!((rest.start, rest.end <= buf.len()), (data, true));
+        let Decoded { data, rest, error } = decoder.decode(&mut buf, u64::MAX, &mut control);
+        assert_eq!((rest.start, rest.end <= buf.len(), error), (data, true, None));
         meant.push((buf[..data].to_vec(), frames));
         buf.truncate(rest.end);
         buf.drain(..data);
@@ -138,6 +141,17 @@ fn the_caller_may_break_off_behind_each_control_frame() {
         }
     }
     assert_eq!(meant, [(b"ab".to_vec(), 1), (vec![], 1), (b"cd".to_vec(), 1)]);
+}
+
+#[test]
+fn the_data_before_an_invalid_frame_stays_and_nothing_counts_after_it() {
+    let mut buf = [frame(0x82, b"ab"), frame(0x89, b""), frame(0x82, b"c"), frame(0x81, b"d")].concat();
+    let mut decoder = Decoder::default();
+    let mut control = |_: ControlFrame<'_>| ControlFlow::Continue(());
+    let Decoded { data, rest, error } = decoder.decode(&mut buf, u64::MAX, &mut control);
+    assert_eq!((&buf[..data], rest.len(), error), (&b"abc"[..], 0, Some(FrameError::Text)));
+    let later = decoder.decode(&mut frame(0x82, b"e"), u64::MAX, &mut control);
+    assert_eq!(later, Decoded { data: 0, rest: 0..0, error: None });
 }
 
 #[test]

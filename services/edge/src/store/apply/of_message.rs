@@ -143,9 +143,15 @@ impl Applier<'_> {
         let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
         let kept = broker.streams.matches(will.topic());
         check(&will, will.retain(), &kept)?;
-        if will.retain() {
-            // Before the commit, as with messages of clients: the broker's memory defines the order of retained
-            // messages.
+        // The writer does not know whether memory is short: the limits in bytes bound what wills take of it.
+        let (brokers, limits) = (&self.shared.brokers, &self.shared.limits);
+        let reached = brokers.limit_of_retaining(broker, &will, limits, false).filter(|_| will.retain());
+        let retains = will.retain() && reached.is_none();
+        if let Some(limit) = reached {
+            self.applied().wills_not_retained.push((broker.clone(), limit));
+        }
+        if retains {
+            // Before the commit, as with messages of clients: the broker's memory defines the order.
             broker.retain(&will);
             let kept = (!will.payload().is_empty()).then_some(&*will);
             self.retain(broker, will.topic(), kept).await?;
@@ -154,7 +160,7 @@ impl Applier<'_> {
             self.watch(broker, will.topic())?;
         }
         self.append(broker, &will, will.publisher(), &kept)?;
-        if will.retain() {
+        if retains {
             self.give_order(&will);
         }
         self.applied().wills.push((broker.clone(), will));

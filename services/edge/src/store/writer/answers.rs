@@ -10,6 +10,7 @@ use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
+use crate::incidents::Note;
 use crate::jobs::Reader;
 use crate::mailbox::Mail;
 use crate::store::apply::{Applied, Change, Outcome};
@@ -137,6 +138,10 @@ impl Writer<'_> {
         for (broker, error) in applied.wills_dropped.drain(..) {
             broker.counters[self.mail.len()].wills_dropped.add(1);
             tracing::error!(%error, broker = &*broker.name, "a will is dropped: the store can never hold it");
+        }
+        for (broker, limit) in applied.wills_not_retained.drain(..) {
+            broker.counters[self.mail.len()].publish_quota.add(1);
+            broker.incidents.note(&Note::limit(limit), 1, self.shared.clock.unix_now_ms());
         }
         for (broker, will) in std::mem::take(&mut applied.wills) {
             will.set_place(None);
