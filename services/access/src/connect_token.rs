@@ -34,6 +34,9 @@ pub struct ConnectTokenClaims {
     pub rules: Vec<Rule>,
     #[serde(rename = "e")]
     pub expires_at_ms: u64,
+    /// Whether the client may have shared subscriptions, which take messages from their other members.
+    #[serde(rename = "s", default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_share: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +99,7 @@ pub(crate) mod tests {
             client_id: "page-1".into(),
             rules: vec![Rule::new(Effect::Allow, Action::Subscribe, "plant/#")],
             expires_at_ms: 1_000,
+            may_share: false,
         }
     }
 

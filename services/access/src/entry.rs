@@ -29,7 +29,10 @@ pub enum Method {
     Token(Box<str>),
     Certificate(Box<str>),
     Webhook,
-    ConnectToken,
+    ConnectToken {
+        /// Whether the client may have shared subscriptions.
+        may_share: bool,
+    },
 }
 
 /// The proven identity of a client; with the stored records it determines the client's rules.

@@ -21,6 +21,7 @@ pub use api::{
     unanswered,
 };
 pub use domain::*;
+pub use limits::CHANGES_MAX;
 pub use live::*;
 pub use oidc::{OidcSettings, Visitor, oidc_issuer};
 pub use secret::{NoEntropy, Secret, generate as random_secret, outside_secret};

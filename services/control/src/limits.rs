@@ -70,6 +70,8 @@ pub(crate) const AUDIT_TEXT_BYTES_MAX: usize = 1_024;
 pub(crate) const AUDIT_FIELD_BYTES_MAX: usize = 8_192;
 /// Bytes of the details of an audit entry, in JSON; longer ones are left out, and their size is noted.
 pub(crate) const AUDIT_DETAILS_BYTES_MAX: usize = 32 * 1024;
+/// Characters of an audit entry's target; the rest is left out.
+pub(crate) const AUDIT_TARGET_CHARS_MAX: usize = 512;
 /// Bytes of the user names in one entry about a batch of credentials, in JSON. Its settings fit beside them.
 pub(crate) const AUDIT_USERS_BYTES_MAX: usize = 12 * 1024;
 /// Logs from which one round of the sweep removes old entries.
@@ -226,6 +228,8 @@ pub(crate) const CAPS_AT_ONCE: usize = 200;
 
 /// Uses of a password from one address in a minute; the burst is as large.
 pub(crate) const PASSWORDS_PER_MINUTE: u32 = 20;
+/// Audit entries of refused sign-ins that are written after their answers at once.
+pub(crate) const WRITES_ASIDE_MAX: usize = 64;
 /// Sign-ins to one e-mail address from one address in a minute.
 pub(crate) const SIGN_INS_PER_MINUTE: u32 = 10;
 /// Sign-ins to one e-mail address in a minute from all addresses from which nobody has signed in to it.
@@ -242,6 +246,9 @@ pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
 /// tenant could use up the API.
 pub(crate) const ACCOUNT_REQUESTS_PER_SECOND: u32 = 200;
 
+/// Changes by the API that run at once on one server, each with a body of at most 1.3 MB, and of 64 KiB from strangers. At
+/// the limit, the oldest change whose body has not arrived gives way; without one, further changes get 503.
+pub const CHANGES_MAX: usize = 256;
 /// Expensive requests of one organisation that run at once: lists of sessions, clients and topics, usage, the audit
 /// log.
 pub(crate) const EXPENSIVE_PER_ORGANISATION: usize = 1;
@@ -261,6 +268,8 @@ pub(crate) const SHARE_LEFT_TO_OTHERS: usize = 4;
 /// How often a stream checks whether its caller may still read it.
 pub(crate) const STREAM_CHECKED_EVERY: Duration = Duration::from_secs(5);
 
+/// Time of an export, however slowly its client reads it.
+pub(crate) const EXPORT_MAX: Duration = Duration::from_secs(3_600);
 pub(crate) const STREAM_MAX: Duration = Duration::from_secs(12 * 3_600);
 
 pub(crate) const CONNECT_TOKEN_S: u32 = 900;

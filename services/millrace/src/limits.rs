@@ -162,9 +162,6 @@ limits! {
 pub(crate) const API_THREADS: usize = 4;
 /// An endless answer ends when its client does not read for this time.
 pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);
-/// Changes by the API that run at the same time, each with a body of at most 1.3 MB, and of 64 KiB from strangers. At the
-/// limit, the oldest change whose body has not arrived gives way; without one, further changes get 503.
-pub(crate) const CHANGES_MAX: usize = 256;
 /// Time for the head of a request, also of the next request on an open connection.
 pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
 /// Bytes that each connection reads ahead; with the number of connections they bound the memory.

@@ -79,7 +79,7 @@ impl BrokerAccess {
         if self.is_closed || !self.has(&identity.method) {
             return Err(AccessRefusal::MethodRemoved);
         }
-        let counts = identity.method != Method::ConnectToken;
+        let counts = !matches!(identity.method, Method::ConnectToken { .. });
         if counts && credential.is_some_and(|credential| !credential.is_active(now_ms)) {
             return Err(AccessRefusal::Disabled);
         }
@@ -89,7 +89,7 @@ impl BrokerAccess {
         if identity.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
             return Err(AccessRefusal::Expired);
         }
-        if identity.method == Method::ConnectToken {
+        if matches!(identity.method, Method::ConnectToken { .. }) {
             let permissions = Permissions::new(identity.rules.clone());
             return Ok(Grant { permissions, until_ms: identity.until_ms });
         }
@@ -121,7 +121,7 @@ impl BrokerAccess {
                 is_used && self.authorities.iter().any(|one| *one.record().name == **name)
             }
             Method::Webhook => access.webhook.is_some(),
-            Method::ConnectToken => true,
+            Method::ConnectToken { .. } => true,
         }
     }
 }

@@ -30,7 +30,7 @@ impl ConnectTokenClaims {
             return Err(AccessRefusal::Rules);
         }
         Ok(ProvenIdentity {
-            method: Method::ConnectToken,
+            method: Method::ConnectToken { may_share: self.may_share },
             user: Some(self.user.as_str().into()),
             rules: Some(Arc::new(rules)),
             group: None,

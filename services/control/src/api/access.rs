@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use super::extract::{Auth, IfMatch, Input, Path, Seen, etag};
 use super::problem::Answer;
 use super::{Api, AtBroker};
-use crate::domain::{AccessAnswer, AccessQuestion, AccessSettings, DecidedBy};
+use crate::domain::{AccessAnswer, AccessQuestion, AccessSettings, DecidedBy, Permission};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_access, set_access)).routes(routes!(test_access))
@@ -53,6 +53,9 @@ async fn test_access(
     Path(at): Path<AtBroker>,
     Input { value, .. }: Input<AccessQuestion>,
 ) -> Answer<Json<AccessAnswer>> {
+    // Reads the bans of the broker.
+    api.control().may(&caller, at.organisation, Permission::AccessRead).await?;
+    let _turn = api.budget().turn(at.organisation).await?;
     let (answer, by_settings) = api.control().test_access(&caller, &at.at(), &value).await?;
     if !by_settings || answer.decided_by == DecidedBy::Protocol {
         return Ok(Json(answer));

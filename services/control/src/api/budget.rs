@@ -23,7 +23,7 @@ struct Tenant {
 }
 
 pub(crate) struct Turn {
-    _all: OwnedSemaphorePermit,
+    _all: Option<OwnedSemaphorePermit>,
     _own: OwnedSemaphorePermit,
     _noted: Noted,
 }
@@ -63,14 +63,24 @@ impl Budget {
         self.wait(organisation, Kind::Export).await
     }
 
+    /// A turn for a request that only waits for pods, for seconds if one does not answer. It takes no permit of the shared
+    /// ones, so that others need not wait for it.
+    pub(crate) async fn turn_at_pods(&self, organisation: Uuid) -> Answer<Turn> {
+        self.own_turn(organisation, Kind::Request).await
+    }
+
     async fn wait(&self, organisation: Uuid, kind: Kind) -> Answer<Turn> {
-        let (noted, own) = self.note(organisation, kind)?;
-        let closed = |_| Problem::later(1);
         // The organisation's own permit comes first: while a request waits for it, it holds no permit of the shared
         // ones.
-        let own = own.acquire_owned().await.map_err(closed)?;
-        let all = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
-        Ok(Turn { _all: all, _own: own, _noted: noted })
+        let own = self.own_turn(organisation, kind).await?;
+        let all = Arc::clone(&self.all).acquire_owned().await.map_err(|_| Problem::later(1))?;
+        Ok(Turn { _all: Some(all), ..own })
+    }
+
+    async fn own_turn(&self, organisation: Uuid, kind: Kind) -> Answer<Turn> {
+        let (noted, own) = self.note(organisation, kind)?;
+        let own = own.acquire_owned().await.map_err(|_| Problem::later(1))?;
+        Ok(Turn { _all: None, _own: own, _noted: noted })
     }
 
     fn note(&self, organisation: Uuid, kind: Kind) -> Answer<(Noted, Arc<Semaphore>)> {

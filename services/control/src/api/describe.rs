@@ -143,13 +143,15 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
     let is_conditional = parameters.iter().any(is_if_match);
     let mut names = vec!["bad-request", "internal", "unavailable", "method-not-allowed"];
     names.push("too-many-requests");
-    if !is_open || method != "get" {
+    // A browser comes there by GET, and may be refused like any other sign-in.
+    let signs_in = path.starts_with("/sign-in/oidc");
+    if !is_open || method != "get" || signs_in {
         names.extend(["unauthenticated", "forbidden"]);
     }
     if path.contains('{') {
         names.push("not-found");
     }
-    if method != "get" {
+    if method != "get" || signs_in {
         names.push("conflict");
     }
     if operation.request_body.is_some() || method != "get" || !parameters.is_empty() {

@@ -1,8 +1,8 @@
 //! Export of an organisation: everything that it owns, as lines of JSON.
 //!
 //! The export is read page by page, while the client takes it, so it needs the memory of one page. Each page is a request of
-//! its own to the control plane: it waits for a turn in the organisation's budget, and the caller must still be allowed to
-//! read it.
+//! its own to the control plane: it waits for a turn in the organisation's budget, and the caller must still be signed in and
+//! allowed to read it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,19 +15,20 @@ use futures_util::stream;
 use millrace_access::model::{Ban, ClientCa, Group, JwtIssuer, Webhook};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::extract::{Auth, Path};
 use super::parts::without_secrets;
-use super::problem::Answer;
+use super::problem::{Answer, Problem};
 use super::streams::Share;
 use super::{Api, InOrganisation};
 use crate::domain::{
     AuditFilter, BrokerRef, Caller, CapOf, Error, Page, PageRequest, Permission, Span, UsageStep,
 };
-use crate::limits::{PAGE_ROWS_MAX, USAGE_DAYS_MAX};
+use crate::limits::{EXPORT_MAX, PAGE_ROWS_MAX, USAGE_DAYS_MAX};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(export_organisation))
@@ -36,7 +37,8 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 /// Everything that the organisation owns, as one JSON object a line: its members, invitations, API tokens, spend caps, usage by
 /// days, brokers with all their settings, credentials and webhooks, and the audit log. Secrets are left out, and so are
 /// messages and sessions. Each line has a `kind`, its `data`, and for what belongs to a broker its name as `broker`. The
-/// last line has the kind `end`; without it the export is incomplete, and a line of the kind `error` has the reason.
+/// last line has the kind `end`; without it the export is incomplete, and a line of the kind `error` has the reason. An
+/// export takes an hour at most.
 #[utoipa::path(get, path = "/organisations/{organisation}/export", tag = "organisations", params(InOrganisation),
     responses((status = 200, description = "Lines of JSON", content_type = "application/x-ndjson", body = String)))]
 async fn export_organisation(
@@ -50,7 +52,8 @@ async fn export_organisation(
         api.control().may(&caller, organisation, needed).await?;
     }
     let share = api.streams().take(organisation, caller.person())?;
-    let export = Export { api, caller, organisation, left: Part::first().into(), _share: share };
+    let (left, until) = (Part::first().into(), Instant::now() + EXPORT_MAX);
+    let export = Export { api, caller, organisation, left, until, _share: share };
     let lines = stream::unfold(export, async |mut export| {
         let lines = export.next().await?;
         Some((Ok::<_, Infallible>(lines), export))
@@ -66,6 +69,7 @@ struct Export {
     caller: Caller,
     organisation: Uuid,
     left: VecDeque<Part>,
+    until: Instant,
     _share: Share,
 }
 
@@ -190,6 +194,11 @@ impl Export {
 
     async fn read(&self, part: &Part) -> Answer<Page<Value>> {
         let _turn = self.api.budget().turn_of_export(self.organisation).await?;
+        self.api.control().is_still_there(&self.caller).await?;
+        if Instant::now() > self.until {
+            let detail = "an export takes an hour at most: read it faster";
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail));
+        }
         let (control, caller, organisation) = (self.api.control(), &self.caller, self.organisation);
         let page = &PageRequest { after: part.after.clone(), limit: PAGE_ROWS_MAX };
         let at = &BrokerRef { organisation, name: part.broker.clone().unwrap_or_default() };

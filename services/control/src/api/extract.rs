@@ -156,7 +156,10 @@ impl FromRequestParts<Api> for Auth {
         }
         api.rates().request(caller.id(), caller.account())?;
         if let Some(known) = parts.extensions.get::<Known>() {
-            let _ = known.0.set(caller.clone());
+            if !parts.method.is_safe() {
+                let _ = known.0.change.set(api.changes().take(caller.account())?);
+            }
+            let _ = known.0.caller.set(caller.clone());
         }
         parts.extensions.insert(Client(caller.id()));
         Ok(Self(caller))

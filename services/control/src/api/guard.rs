@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::Api;
+use super::changes::ChangeShare;
 use super::problem::{Denied, Problem};
 use super::rates::with_rate_limits;
 use super::request_id::with_id;
@@ -29,8 +30,16 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
 /// Time at which a change is in force on all pods that can reach the store, in unix milliseconds.
 pub(super) const IN_FORCE_AT: header::HeaderName = header::HeaderName::from_static("millrace-in-force-at-ms");
 
+/// Notes of the caller's extractor about a request, which live until its answer.
 #[derive(Clone, Default)]
-pub(crate) struct Known(pub(crate) Arc<OnceLock<Caller>>);
+pub(crate) struct Known(pub(crate) Arc<Noted>);
+
+#[derive(Default)]
+pub(crate) struct Noted {
+    pub(crate) caller: OnceLock<Caller>,
+    /// Held until the change has ended.
+    pub(crate) change: OnceLock<ChangeShare>,
+}
 
 pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
     router
@@ -54,7 +63,7 @@ async fn with_caller(State(api): State<Api>, mut request: Request, next: Next) -
         note_denial(&api, &known, (&what, reason)).await;
     }
     // A change is made by now, and its answer may have the only copy of a secret.
-    if is_safe { api.answers().hold(known.0.get(), response).await } else { response }
+    if is_safe { api.answers().hold(known.0.caller.get(), response).await } else { response }
 }
 
 async fn note_denial(api: &Api, known: &Known, (what, reason): (&str, &str)) {
@@ -63,7 +72,7 @@ async fn note_denial(api: &Api, known: &Known, (what, reason): (&str, &str)) {
     let organisation =
         percent_decode_str(organisation.split('/').next().unwrap_or_default()).decode_utf8_lossy();
     let organisation = Uuid::try_parse(&organisation);
-    if let (Some(caller), Ok(organisation)) = (known.0.get(), organisation)
+    if let (Some(caller), Ok(organisation)) = (known.0.caller.get(), organisation)
         && api.rates().denial(caller.id())
         && let Err(error) = api.control().note_denied(caller, organisation, (what, reason)).await
     {

@@ -13,6 +13,7 @@ mod answers;
 mod body;
 mod brokers;
 mod budget;
+mod changes;
 mod cookie;
 mod credentials;
 mod describe;
@@ -69,6 +70,7 @@ use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use answers::Answers;
 use budget::Budget;
+use changes::Changes;
 pub use local::{LocalDoor, is_loopback_host};
 pub use operator::{
     FabricState, GatewayPeer, HealthCheck, OPERATOR_PATH, Operations, OwnPod, operator_openapi,
@@ -106,6 +108,7 @@ struct Inner {
     budget: Budget,
     hashing: Budget,
     answers: Answers,
+    changes: Changes,
     described: OnceLock<Bytes>,
 }
 
@@ -157,6 +160,10 @@ impl Api {
         &self.0.answers
     }
 
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.0.changes
+    }
+
     pub(crate) fn streams(&self) -> &Streams {
         &self.0.streams
     }
@@ -176,6 +183,7 @@ pub fn router(control: Control, live: Arc<dyn Live>, options: ApiOptions) -> Rou
         budget: Budget::default(),
         hashing: Budget::of(DEVICE_HASHES_AT_ONCE),
         answers: Answers::default(),
+        changes: Changes::default(),
         described: OnceLock::new(),
     }));
     let (router, described) = routes().split_for_parts();

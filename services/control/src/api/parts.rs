@@ -75,7 +75,7 @@ macro_rules! parts {
             };
             use crate::api::problem::Answer;
             use crate::api::{Api, AtBroker, List};
-            use crate::domain::BrokerRef;
+            use crate::domain::{BrokerRef, Permission};
 
             pub(super) fn routes() -> OpenApiRouter<Api> {
                 OpenApiRouter::new().routes(routes!($list)).routes(routes!($get, $put, $delete))
@@ -116,6 +116,9 @@ macro_rules! parts {
                 Input { value, .. }: Input<$settings>,
             ) -> Answer<impl IntoResponse> {
                 let at = BrokerRef { organisation, name: broker };
+                // Reads all parts of this kind, which may be megabytes.
+                api.control().may(&caller, organisation, Permission::AccessWrite).await?;
+                let _turn = api.budget().turn(organisation).await?;
                 let (version, is_new) =
                     api.control().put_part(&caller, &at, &name, &$record::from(value), seen).await?;
                 let path = is_new.then(|| at.location(&[$path, &name]));

@@ -1,9 +1,10 @@
 //! Rate limits of requests, by caller, address and e-mail address. They bound guessing, mails and load.
 
+mod known;
 mod limiter;
 mod shown;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use crate::limits::{
     SIGN_INS_PER_MINUTE,
 };
 use crate::secret::Hash as SecretHash;
+use known::KnownAddresses;
 use limiter::{KEYS_MAX, Limiter, count, every};
 pub(crate) use shown::with_rate_limits;
 
@@ -32,7 +34,7 @@ pub(crate) struct Rates {
     guesses: Limiter<Email>,
     /// Source addresses from which people have signed in since the server's start. Attackers who guess elsewhere cannot
     /// lock these people out.
-    known: Mutex<HashSet<(Email, Option<IpAddr>)>>,
+    known: Mutex<KnownAddresses>,
     /// Sign-ups that met an account, by address, and since when they are counted.
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
     requests: Limiter<Uuid>,
@@ -102,16 +104,13 @@ impl Rates {
     pub(crate) fn sign_in(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
         let from = (named(email), network(address));
         self.sign_ins.take(&from)?;
-        let is_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&from);
+        let is_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).has(&from);
         if is_known { Ok(()) } else { self.guesses.take(&from.0) }
     }
 
     pub(crate) fn signed_in(&self, email: &str, address: Option<IpAddr>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KEYS_MAX {
-            known.clear();
-        }
-        known.insert((named(email), network(address)));
+        known.note((named(email), network(address)));
     }
 
     /// Refuses a sign-up whose answer would reveal an account, after too many of these from one address.

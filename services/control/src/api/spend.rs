@@ -7,10 +7,11 @@ use axum::response::IntoResponse;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::budget::Turn;
 use super::extract::{Auth, IfMatch, IfMatchOrNone, Input, Path, Seen, etag};
 use super::problem::Answer;
 use super::{Api, AtBroker, InOrganisation};
-use crate::domain::{BrokerRef, Caller, CapOf, NewSpendCap, Precondition, SpendCap};
+use crate::domain::{BrokerRef, Caller, CapOf, NewSpendCap, Permission, Precondition, SpendCap};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_spend_cap, set_spend_cap, delete_spend_cap)).routes(routes!(
@@ -107,7 +108,10 @@ async fn delete_broker_spend_cap(
     delete(&api, &caller, at.into(), seen).await
 }
 
+// Each answer reads the month's usage of the brokers, so these requests take turns.
+
 async fn get(api: &Api, caller: &Caller, of: CapOf) -> Answer<impl IntoResponse + use<>> {
+    let _turn = turn(api, caller, &of, Permission::BrokersRead).await?;
     let found = api.control().spend_cap(caller, &of).await?;
     Ok((etag(found.version), Json(found.value)))
 }
@@ -119,11 +123,18 @@ async fn set(
     cap: &NewSpendCap,
     seen: Precondition,
 ) -> Answer<impl IntoResponse + use<>> {
+    let _turn = turn(api, caller, &of, Permission::OrganisationWrite).await?;
     let set = api.control().set_spend_cap(caller, &of, cap, seen).await?;
     Ok((etag(set.version), Json(set.value)))
 }
 
 async fn delete(api: &Api, caller: &Caller, of: CapOf, seen: Precondition) -> Answer<StatusCode> {
+    let _turn = turn(api, caller, &of, Permission::OrganisationWrite).await?;
     api.control().delete_spend_cap(caller, &of, seen).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn turn(api: &Api, caller: &Caller, of: &CapOf, needed: Permission) -> Answer<Turn> {
+    api.control().may(caller, of.organisation, needed).await?;
+    api.budget().turn(of.organisation).await
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millrace_access::bans::{BanQuery, Bans};
+use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::model::{Ban, Credential, Group, Rule};
 use millrace_access::rules::{ClientIdentity, ExplainedRequest, RuleList, RuleRefusal, explain};
 use millrace_layers::accounts;
@@ -180,8 +181,14 @@ async fn find_rules(
     }
     match &question.user {
         Some(user) => {
-            let all = accounts::credentials(broker.id);
-            let credential = all.get::<Credential>(tx, user.as_bytes(), Read::Snapshot).await?;
+            // No credential has a longer name, and the store takes no longer key.
+            let credential = match user.len() <= USER_BYTES_MAX {
+                true => {
+                    let all = accounts::credentials(broker.id);
+                    all.get::<Credential>(tx, user.as_bytes(), Read::Snapshot).await?
+                }
+                false => None,
+            };
             match credential.map(|document| document.value) {
                 Some(credential) => {
                     if !credential.is_active(now_ms) {

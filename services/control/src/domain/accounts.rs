@@ -7,6 +7,7 @@ mod shapes;
 use millrace_layers::accounts;
 use millrace_storage::{Read, Transaction};
 use std::net::IpAddr;
+use std::sync::Arc;
 use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
@@ -185,7 +186,7 @@ impl Control {
         let wrong = || Error::Unauthenticated("the e-mail address or the password is not right");
         let Some((id, _)) = found else { return Err(wrong()) };
         let Some(phc) = &phc.filter(|_| right) else {
-            self.note_refused_sign_in(id, email, source, serde_json::json!({})).await?;
+            self.note_later(id, email, source).await?;
             return Err(wrong());
         };
         let session = &self.new_session(source)?;
@@ -230,6 +231,23 @@ impl Control {
         };
         checked.at_sign_in(self.now_ms(), asked)?;
         self.welcome_person(id, session).await
+    }
+
+    /// Like [`Self::note_refused_sign_in`], and the answer does not wait for it unless many such writes are under way, so that
+    /// its time does not reveal whether the account exists.
+    async fn note_later(&self, user: Uuid, email: &str, source: &RequestSource) -> Result<()> {
+        let Ok(permit) = Arc::clone(&self.0.asides).try_acquire_owned() else {
+            return self.note_refused_sign_in(user, email, source, serde_json::json!({})).await;
+        };
+        let (control, email, source) = (self.clone(), email.to_owned(), source.clone());
+        tokio::spawn(async move {
+            let _until_it_is_written = permit;
+            let noted = control.note_refused_sign_in(user, &email, &source, serde_json::json!({})).await;
+            if let Err(error) = noted {
+                tracing::warn!(%error, "a refused sign-in is missing in the audit log");
+            }
+        });
+        Ok(())
     }
 
     /// Writes into the audit logs of a person and their organisations that a sign-in was refused; the API limits how

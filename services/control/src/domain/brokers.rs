@@ -187,17 +187,16 @@ impl Control {
     ) -> Result<()> {
         let now_ms = self.now_ms();
         self.look(|tx| async move {
-            match &caller.who {
-                Who::Person { sign_in, .. } => {
-                    web_sessions::still_there(&tx, sign_in, now_ms, Read::Snapshot).await?;
-                }
-                Who::Token { organisation, id, .. } => {
-                    tokens::still_there(&tx, *organisation, *id, now_ms).await?;
-                }
-            }
+            is_still_there(&tx, caller, now_ms).await?;
             find(&tx, caller, at, permission, Read::Snapshot).await.map(drop)
         })
         .await
+    }
+
+    /// Whether the caller's sign-in or token, which began a long answer, still exists.
+    pub(crate) async fn is_still_there(&self, caller: &Caller) -> Result<()> {
+        let now_ms = self.now_ms();
+        self.look(|tx| async move { is_still_there(&tx, caller, now_ms).await }).await
     }
 
     pub(crate) async fn change_broker(
@@ -360,4 +359,13 @@ fn new_name() -> Result<String> {
     // The name begins with a letter, because some programs refuse a host name that begins with a digit.
     let first = letters.next().map_or('b', |first| if first.is_ascii_digit() { 'b' } else { first });
     Ok(std::iter::once(first).chain(letters).collect())
+}
+
+async fn is_still_there(tx: &Transaction, caller: &Caller, now_ms: u64) -> Result<()> {
+    match &caller.who {
+        Who::Person { sign_in, .. } => {
+            web_sessions::still_there(tx, sign_in, now_ms, Read::Snapshot).await.map(drop)
+        }
+        Who::Token { organisation, id, .. } => tokens::still_there(tx, *organisation, *id, now_ms).await,
+    }
 }

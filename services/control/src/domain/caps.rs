@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_layers::accounts::{self, touch};
 use millrace_layers::catalog;
-use millrace_storage::Read;
+use millrace_storage::{Read, Transaction};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -55,9 +55,9 @@ impl Control {
 
     pub(super) async fn hold_caps_of(&self, organisation: Uuid) -> Result<()> {
         let (brokers, caps) = self
-            .look(
-                |tx| async move { Ok((all_of(&tx, organisation).await?, caps_of(&tx, organisation).await?)) },
-            )
+            .look(|tx| async move {
+                Ok((all_of(&tx, organisation).await?, caps_of(&tx, organisation, Read::Snapshot).await?))
+            })
             .await?;
         let month_ms = month::of(self.now_ms()).from_ms;
         let mut standings = BTreeMap::new();
@@ -79,6 +79,10 @@ impl Control {
             return Ok(());
         }
         self.change(Actor::service(), &Once::unnamed()?, |change| async move {
+            // A cap that was changed meanwhile is compared with the usage by its own change.
+            if caps_of(&change.tx, organisation, Read::Serializable).await? != standing.caps {
+                return Ok(());
+            }
             for (of, record) in &standing.caps {
                 standing.note(&change, of, record).await?;
             }
@@ -130,13 +134,10 @@ impl Standing {
         record.cap.is_some_and(|cap| self.spent_of(of) >= cap.monthly_micros)
     }
 
-    /// Records that a cap is reached or no longer reached, unless the cap was changed since it was read.
+    /// Records that a cap is reached or no longer reached.
     async fn note(&self, change: &Change, of: &CapOf, record: &Record) -> Result<()> {
         let all = accounts::spend_caps();
         if self.is_noted(of, record) {
-            return Ok(());
-        }
-        if of.get(&change.tx, Read::Serializable).await?.is_none_or(|found| found.value != *record) {
             return Ok(());
         }
         let Some(cap) = record.cap.filter(|_| !self.is_gone(of)) else {
@@ -169,12 +170,12 @@ impl Standing {
     }
 }
 
-async fn caps_of(tx: &millrace_storage::Transaction, organisation: Uuid) -> Result<Vec<(CapOf, Record)>> {
+async fn caps_of(tx: &Transaction, organisation: Uuid, read: Read) -> Result<Vec<(CapOf, Record)>> {
     let all = accounts::spend_caps();
     let whole = CapOf { organisation, broker: None };
     let mut caps = Vec::new();
-    caps.extend(whole.get(tx, Read::Snapshot).await?.map(|found| (whole.clone(), found.value)));
-    let page = all.page::<Record>(tx, Some(&whole.id()), BROKERS_MAX + 1, Read::Snapshot).await?;
+    caps.extend(whole.get(tx, read).await?.map(|found| (whole.clone(), found.value)));
+    let page = all.page::<Record>(tx, Some(&whole.id()), BROKERS_MAX + 1, read).await?;
     for (id, found) in page.items {
         let Some(name) = id.strip_prefix(organisation.as_bytes().as_slice()) else { break };
         let broker = Some(String::from_utf8_lossy(name).into_owned());

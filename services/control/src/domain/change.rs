@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
-use super::{Control, Error, Permission, Result, Role, members};
-use crate::limits::{AUDIT_DETAILS_BYTES_MAX, OWN_RECEIPT_MS, RECEIPT_MS};
+use super::{Control, Error, Permission, Result, Role, members, organisations};
+use crate::limits::{AUDIT_DETAILS_BYTES_MAX, AUDIT_TARGET_CHARS_MAX, OWN_RECEIPT_MS, RECEIPT_MS};
 use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
 
 /// The name of a request and a fingerprint of its content.
@@ -147,7 +147,14 @@ async fn answered<T: DeserializeOwned>(
     for Held { user, organisation, role } in receipt.roles {
         // A person who is signing up has another id in each attempt.
         if actor.id == Some(user) {
-            let now = members::role(tx, organisation, user, Read::Serializable).await?;
+            let now = members::role(tx, organisation, user, Read::Serializable).await;
+            if matches!(now, Err(Error::NotFound(_)))
+                && organisations::find(tx, organisation, Read::Serializable).await?.is_none()
+            {
+                let what = "the organisation of this request is gone: send it with a new Idempotency-Key";
+                return Err(Error::Conflict(what.into()));
+            }
+            let now = now?;
             if now != role && now != Role::Owner {
                 let what = "your role has changed since this request was answered: send it with a new Idempotency-Key";
                 return Err(Error::Forbidden(what.into()));
@@ -232,6 +239,11 @@ impl Change {
         let bytes = details.to_string().len();
         let too_long = (bytes > AUDIT_DETAILS_BYTES_MAX).then(|| json!({ "left_out_bytes": bytes }));
         let details = too_long.as_ref().unwrap_or(details);
+        // Some targets are as long as the caller likes, such as the path of a denied request.
+        let target = match target.char_indices().nth(AUDIT_TARGET_CHARS_MAX) {
+            Some((end, _)) => format!("{}...", &target[..end]),
+            None => target.to_owned(),
+        };
         let entry = json!({
             "at_ms": self.now_ms, "actor": &*self.actor, "action": action, "target": target, "details": details,
         });

@@ -24,7 +24,8 @@ const CLIENT_ID_BYTES_MAX: usize = 200;
 #[serde(deny_unknown_fields)]
 pub struct NewConnectToken {
     /// The complete permissions of the client: rules of the broker, of groups and of credentials do not apply. Left
-    /// out: it may subscribe to everything.
+    /// out: it may subscribe to everything. Shared subscriptions take messages from their other members, so the caller also needs
+    /// `messages:write` for them.
     pub rules: Option<Vec<Rule>>,
     /// The only client id that can use the token; left out: a random one.
     #[schema(example = "page-1", min_length = 1, max_length = 200)]
@@ -62,6 +63,7 @@ impl Control {
         let rules = &input.rules.clone().unwrap_or_else(reads_everything);
         let (expires_in_s, client_id) = (check(input, rules)?, &client_id(input.client_id.as_deref())?);
         let user = &user_of(caller);
+        let may_share = self.open_broker(caller, at, Permission::MessagesWrite).await.is_ok();
         let prefix = &self.reach().endpoints(&at.name).user_prefix.unwrap_or_default();
         let (shown, broker) = self
             .change(caller.into(), once, |change| async move {
@@ -76,12 +78,12 @@ impl Control {
                 let (username, rules) = (format!("{prefix}{user}"), rules.clone());
                 let token = ConnectToken { username, client_id: client_id.clone(), rules, expires_at_ms };
                 // Rules that are too long are refused before anything is written.
-                self.seal(broker, user.clone(), &token)?;
+                self.seal(broker, user.clone(), &token, may_share)?;
                 change.audit(at.organisation, "connect_token.create", &at.name, said)?;
                 Ok((token, broker))
             })
             .await?;
-        let secret = self.seal(broker, user.clone(), &shown)?;
+        let secret = self.seal(broker, user.clone(), &shown, may_share)?;
         Ok((shown, secret))
     }
 
@@ -99,17 +101,19 @@ impl Control {
             rules,
             expires_at_ms: self.now_ms() + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX / 2),
         };
-        let password = self.seal(broker.id, token.username.clone(), &token)?;
+        let password = self.seal(broker.id, token.username.clone(), &token, false)?;
         Ok(Visit { broker, client_id: token.client_id, user: token.username, password })
     }
 
-    fn seal(&self, broker: u64, user: String, token: &ConnectToken) -> Result<Secret> {
+    /// `may_share`: whether the caller may take messages from the other members of a shared subscription.
+    fn seal(&self, broker: u64, user: String, token: &ConnectToken, may_share: bool) -> Result<Secret> {
         let sealed = Sealed {
             broker,
             user,
             client_id: token.client_id.clone(),
             rules: token.rules.clone(),
             expires_at_ms: token.expires_at_ms,
+            may_share,
         };
         let text = sealed.seal(&self.0.hash_keys);
         text.map(Secret::from).ok_or_else(|| {

@@ -121,7 +121,7 @@ pub(crate) use spend::CapOf;
 pub(crate) use web_sessions::shortened;
 pub(crate) use webhooks::{Settling, Which};
 
-use crate::limits::{DAY_MS, PASSWORDS_AT_ONCE};
+use crate::limits::{DAY_MS, PASSWORDS_AT_ONCE, WRITES_ASIDE_MAX};
 use crate::secret::{self, Hash, Purpose};
 
 /// Tests supply a clock of their own.
@@ -150,6 +150,8 @@ struct Inner {
     hash_keys: HashKeys,
     sign_up_by: SignUpBy,
     passwords: Semaphore,
+    /// Audit entries that are written after their answer.
+    asides: Arc<Semaphore>,
     prices: OnceLock<Prices>,
     currency: OnceLock<Currency>,
     reach: OnceLock<Reach>,
@@ -178,6 +180,7 @@ impl Control {
             hash_keys,
             sign_up_by,
             passwords,
+            asides: Arc::new(Semaphore::new(WRITES_ASIDE_MAX)),
             prices: OnceLock::new(),
             currency: OnceLock::new(),
             reach: OnceLock::new(),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::operator::{here, router};
-use crate::tools::{Answer, Client, PASSWORD, Region};
+use crate::tools::{Answer, Client, PASSWORD, Region, eventually};
 
 /// The latest entry of an action.
 fn entry<'a>(log: &'a Answer, action: &str) -> &'a Value {
@@ -162,6 +162,11 @@ async fn a_person_without_an_organisation_has_a_log_all_the_same() {
     ann.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
     let wrong = json!({ "email": email, "password": "not the password of Ann" });
     region.stranger().post("/sign-in", wrong).await.is(StatusCode::UNAUTHORIZED);
+    eventually(async || {
+        let mine = ann.get("/me/audit").await;
+        (mine.column("action").first() == Some(&"sign_in.refuse")).then_some(())
+    })
+    .await;
     let again = ann.post("/sign-in", json!({ "email": email, "password": PASSWORD })).await;
     ann.welcome(again.is(StatusCode::OK));
     let new = "a lamp of forty dull geese";
@@ -297,4 +302,18 @@ async fn old_entries_of_audit_logs_are_removed_and_others_stay() {
     assert_eq!(log.is(StatusCode::OK).column("action"), ["sign_in", "broker.create"], "{log:?}");
     assert_eq!(bob.get("/me/audit").await.column("action"), ["sign_in"]);
     ann.get(&broker).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_denied_request_with_a_long_path_takes_little_of_the_log() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let made = ann.post(&ann.own("/tokens"), json!({ "name": "r", "scopes": ["audit:read"] })).await;
+    let reader = ann.with_token(made.text("/secret"));
+    let path = ann.own(&format!("/brokers/{}/suspend", "x".repeat(10_000)));
+    reader.post(&path, Value::Null).await.is(StatusCode::FORBIDDEN);
+    let log = ann.get(&ann.own("/audit")).await;
+    let (action, target) = (log.text("/items/0/action"), log.text("/items/0/target"));
+    assert_eq!(action, "denied");
+    assert!(target.starts_with("POST /") && target.ends_with("xxx...") && target.len() < 600, "{target}");
 }

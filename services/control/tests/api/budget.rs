@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use millrace_control::{Live, LiveAnswer, LiveBroker, LiveError, Page, PageRequest, SessionInfo};
+use millrace_control::{
+    CHANGES_MAX, Clients, Live, LiveAnswer, LiveBroker, LiveError, Page, PageRequest, PublishRequest,
+    Published, SessionInfo, Visit,
+};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -55,13 +58,18 @@ async fn each_expensive_request_waits_for_the_one_before_of_its_organisation() {
         (Method::GET, "messages?topic=a", None),
         (Method::GET, "usage", None),
         (Method::POST, "credential-batches", Some(json!({ "devices": [{ "user": "b" }] }))),
+        (Method::GET, "spend-cap", None),
+        (Method::PUT, "spend-cap", Some(json!({ "monthly_micros": 1_000_000, "action": "continue" }))),
+        (Method::PUT, "groups/a", Some(json!({ "rules": [] }))),
+        (Method::PUT, "bans/a", Some(json!({ "client_id": "x" }))),
+        (Method::POST, "access/test", Some(json!({ "client_id": "a", "action": "publish", "topic": "t" }))),
     ];
     let of_broker = of_broker.map(|(method, path, body)| (method, format!("{broker}/{path}"), body));
-    let own = ["/usage", "/audit"].map(|path| (Method::GET, ann.own(path), None::<Value>));
+    let own = ["/usage", "/audit", "/spend-cap"].map(|path| (Method::GET, ann.own(path), None::<Value>));
     let all = of_broker.into_iter().chain(own).map(|(method, path, body)| {
         let ann = ann.clone();
         let asked = path.clone();
-        (path, tokio::spawn(async move { ann.send(method, &asked, body).await }))
+        (path, tokio::spawn(async move { ann.with("if-none-match", "*").send(method, &asked, body).await }))
     });
     let all: Vec<_> = all.collect();
     sleep(Duration::from_millis(300)).await;
@@ -82,5 +90,91 @@ async fn each_expensive_request_waits_for_the_one_before_of_its_organisation() {
     for (path, asked) in all {
         let answer = asked.await.unwrap();
         assert_ne!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+    }
+}
+
+/// A server on which nothing can be published until a test lets it.
+struct Stuck(Semaphore);
+
+impl Live for Stuck {
+    fn publish<'a>(&'a self, _: &'a Visit, _: &'a PublishRequest) -> LiveAnswer<'a, Published> {
+        Box::pin(async {
+            let _ = self.0.acquire().await;
+            Err(LiveError::NotWired)
+        })
+    }
+}
+
+#[tokio::test]
+async fn changes_of_one_account_that_do_not_end_leave_room_to_others() {
+    let stuck = Arc::new(Stuck(Semaphore::new(0)));
+    let region = Region::new().await.live(Arc::clone(&stuck));
+    let (ann, bob) = (region.person().await, region.person().await);
+    let broker = ann.broker().await;
+    let asked: Vec<_> = (0..CHANGES_MAX / 2)
+        .map(|_| {
+            let (ann, path) = (ann.clone(), format!("{broker}/publish"));
+            tokio::spawn(async move { ann.post(&path, json!({ "topic": "a", "payload": "b" })).await })
+        })
+        .collect();
+    let is_refused = async {
+        while !asked.iter().any(tokio::task::JoinHandle::is_finished) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), is_refused).await.expect("changes beyond the share are refused");
+    bob.broker().await;
+    stuck.0.close();
+    let mut statuses = Vec::new();
+    for asked in asked {
+        statuses.push(asked.await.unwrap().status);
+    }
+    let of = |status| statuses.iter().filter(|found| **found == status).count();
+    let (passed, refused) = (of(StatusCode::NOT_IMPLEMENTED), of(StatusCode::TOO_MANY_REQUESTS));
+    assert_eq!(passed + refused, statuses.len(), "{statuses:?}");
+    assert!(passed <= CHANGES_MAX / 4, "{passed}");
+    // They have ended.
+    ann.broker().await;
+}
+
+/// A server whose pods do not answer until a test lets them.
+struct Silent {
+    asked: Semaphore,
+    end: Semaphore,
+}
+
+impl Live for Silent {
+    fn clients<'a>(
+        &'a self,
+        _: &'a LiveBroker,
+        _: Option<&'a str>,
+        _: &'a PageRequest,
+    ) -> LiveAnswer<'a, Clients> {
+        Box::pin(async {
+            self.asked.add_permits(1);
+            let _ = self.end.acquire().await;
+            Err(LiveError::NotWired)
+        })
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_silent_pods_delay_no_other_organisation() {
+    let silent = Arc::new(Silent { asked: Semaphore::new(0), end: Semaphore::new(0) });
+    let region = Region::new().await.live(Arc::clone(&silent));
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        let ann = region.person().await;
+        let path = format!("{}/clients", ann.broker().await);
+        asked.push(tokio::spawn(async move { ann.get(&path).await }));
+    }
+    let all_asked = timeout(Duration::from_secs(20), silent.asked.acquire_many(3)).await;
+    assert!(all_asked.is_ok(), "a list of clients waits for those of others");
+    let bob = region.person().await;
+    let answered = timeout(Duration::from_secs(20), bob.get(&bob.own("/usage"))).await.unwrap();
+    answered.is(StatusCode::OK);
+    silent.end.close();
+    for asked in asked {
+        asked.await.unwrap().is(StatusCode::NOT_IMPLEMENTED);
     }
 }

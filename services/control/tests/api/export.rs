@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
+use futures_util::StreamExt as _;
 use millrace_storage::{KeyRange, RangeOptions};
 use serde_json::{Value, json};
 
@@ -93,6 +94,35 @@ async fn an_export_is_for_callers_who_may_read_all_of_it() {
     let scopes = json!({ "name": "some", "scopes": ["organisation:read", "brokers:read", "access:read"] });
     let token = ann.post(&ann.own("/tokens"), scopes).await.text("/secret").to_owned();
     ann.with_token(&token).get(&ann.own("/export")).await.is(StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn an_export_ends_with_the_token_or_the_web_session_that_began_it() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let scopes = ["organisation:read", "brokers:read", "access:read", "audit:read"];
+    let made = ann.post(&ann.own("/tokens"), json!({ "name": "backup", "scopes": scopes })).await;
+    let token = ann.own(&format!("/tokens/{}", made.text("/id")));
+    let exporters = [ann.with_token(made.text("/secret")), ann.clone()];
+    let mut exports = Vec::new();
+    for exporter in &exporters {
+        let mut parts = exporter.begin(&ann.own("/export")).await.into_body().into_data_stream();
+        let first = parts.next().await.unwrap().unwrap();
+        assert_eq!(lines(std::str::from_utf8(&first).unwrap())[0]["kind"], "organisation");
+        exports.push(parts);
+    }
+    ann.delete(&token).await.is(StatusCode::NO_CONTENT);
+    ann.post("/sign-out", Value::Null).await.is(StatusCode::NO_CONTENT);
+    for mut parts in exports {
+        let mut all = Vec::new();
+        while let Some(part) = parts.next().await {
+            all.extend(part.unwrap());
+        }
+        let all = lines(std::str::from_utf8(&all).unwrap());
+        assert_eq!(all.last().unwrap()["kind"], "error", "{all:?}");
+        assert_eq!(all.last().unwrap()["data"]["status"], 401, "{all:?}");
+        assert!(all.len() <= 2, "{all:?}");
+    }
 }
 
 async fn keys(region: &Region, part: &[u8]) -> Vec<Vec<u8>> {

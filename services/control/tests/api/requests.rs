@@ -41,6 +41,29 @@ async fn a_request_that_comes_again_with_its_key_is_done_once_and_has_the_same_a
 }
 
 #[tokio::test]
+async fn a_request_whose_organisation_is_gone_needs_another_key() {
+    let ann = Region::new().await.person().await;
+    let named = ann.with("idempotency-key", "first");
+    let made = named.post("/organisations", json!({ "name": "Plant" })).await;
+    let path = format!("/organisations/{}", made.is(StatusCode::CREATED).text("/id"));
+    ann.delete(&path).await.is(StatusCode::NO_CONTENT);
+    let again = named.post("/organisations", json!({ "name": "Plant" })).await;
+    assert!(again.is(StatusCode::CONFLICT).text("/detail").contains("a new Idempotency-Key"), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_user_name_that_no_credential_can_have_is_tested_like_others() {
+    let ann = Region::new().await.person().await;
+    let path = format!("{}/access/test", ann.broker().await);
+    for user in ["nobody".to_owned(), "u".repeat(10_000)] {
+        let question = json!({ "client_id": "a", "user": user, "action": "publish", "topic": "t" });
+        let answer = ann.post(&path, question).await;
+        let obstacles = &answer.is(StatusCode::OK).body["obstacles"];
+        assert_eq!(obstacles, &json!(["there is no credential of this user name"]));
+    }
+}
+
+#[tokio::test]
 async fn tokens_and_invitations_that_are_asked_for_twice_are_the_same() {
     let ann = Region::new().await.person().await.with("idempotency-key", "k");
     for (path, body) in [

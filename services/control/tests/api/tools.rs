@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use millrace_control::{ApiOptions, Clock, Control, Live, NothingLive, SignUpBy, router};
 use millrace_layers::Store;
 use millrace_storage::Database;
@@ -65,6 +66,19 @@ where
     let second = second.await;
     go.send(()).unwrap();
     Some((first.await.unwrap(), second))
+}
+
+/// Calls `look` until it finds something, for 20 seconds at most.
+pub(crate) async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), found).await.expect("it comes")
 }
 
 impl Clock for TestClock {
@@ -271,6 +285,13 @@ impl Client {
         let answer = Answer { status: parts.status, headers: parts.headers, body, table };
         described::check(&method, &path, &answer);
         answer
+    }
+
+    /// The answer to a GET, whose body is read by the test.
+    pub(crate) async fn begin(&self, path: &str) -> Response<Body> {
+        let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        request.headers_mut().extend(self.headers.clone());
+        self.region.router.clone().oneshot(request).await.unwrap()
     }
 
     /// The path of something of the client's organisation.

@@ -7,7 +7,7 @@ use millrace_layers::{BrokerId, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
 
-use crate::tools::{Client, Region};
+use crate::tools::{Client, Region, interleaved};
 
 const DAY_MS: u64 = 24 * WINDOW_MS;
 /// The clock of tests stands at 01:46:40 on 9 September 2001.
@@ -191,6 +191,33 @@ async fn a_cap_of_an_organisation_is_of_all_its_brokers_and_goes_with_its_limit(
     assert!(!is_stopped(&ann, &one).await && !is_stopped(&ann, &later).await);
     ann.get(&path).await.is(StatusCode::NOT_FOUND);
     ann.put(&path, "", cap(100, "stop")).await.is(StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_that_changes_while_it_is_compared_with_the_usage_stops_no_broker() {
+    for is_deleted in [false, true] {
+        for stop in 0.. {
+            let (region, ann) = priced().await;
+            let broker = ann.broker().await;
+            let path = format!("{broker}/spend-cap");
+            ann.put(&path, "", cap(10, "stop")).await.is(StatusCode::OK);
+            publish(&region, &broker, NOW_MS, 10).await;
+            let change = async {
+                match is_deleted {
+                    true => ann.delete(&path).await.is(StatusCode::NO_CONTENT).status,
+                    false => ann.put(&path, "*", cap(100, "stop")).await.is(StatusCode::OK).status,
+                }
+            };
+            let control = region.control.clone();
+            let Some((held, _)) = interleaved(stop, async move { control.hold_caps().await }, change).await
+            else {
+                assert!(stop > 1, "it looks at the clock before and after it has read the caps");
+                break;
+            };
+            held.unwrap();
+            assert!(!is_stopped(&ann, &broker).await, "{is_deleted} {stop}");
+        }
+    }
 }
 
 #[tokio::test]

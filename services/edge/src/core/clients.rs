@@ -343,7 +343,7 @@ fn method(connection: &Connected) -> String {
         (_, Some(Method::Token(issuer))) => format!("token:{issuer}"),
         (_, Some(Method::Certificate(authority))) => format!("certificate:{authority}"),
         (_, Some(Method::Webhook)) => "webhook".into(),
-        (_, Some(Method::ConnectToken)) => "connect_token".into(),
+        (_, Some(Method::ConnectToken { .. })) => "connect_token".into(),
         (Who::Named(_), None) => "settings".into(),
         (Who::Granted(_), Some(Method::Anonymous) | None) => "anonymous".into(),
         (Who::Named(_), Some(Method::Anonymous)) => "anonymous".into(),

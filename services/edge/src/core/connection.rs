@@ -41,6 +41,12 @@ impl Who {
             Self::Named(_) => None,
         }
     }
+
+    /// Whether the client may have shared subscriptions: all clients may, except with some connect tokens.
+    pub(crate) fn may_share(&self) -> bool {
+        let method = self.granted().map(|granted| &granted.identity.method);
+        !matches!(method, Some(Method::ConnectToken { may_share: false }))
+    }
 }
 
 /// Everything that an idle connection does not need is behind an empty option.
@@ -180,7 +186,8 @@ impl Request {
 
     /// Whether the client authenticated with a connect token.
     pub(crate) fn is_visitor(&self) -> bool {
-        self.granted.as_ref().is_some_and(|granted| granted.identity.method == Method::ConnectToken)
+        let method = self.granted.as_ref().map(|granted| &granted.identity.method);
+        matches!(method, Some(Method::ConnectToken { .. }))
     }
 
     pub(crate) fn begin_check(&mut self) -> Cancellation {

@@ -705,15 +705,15 @@ impl Core {
     /// The QoS that a subscription to a filter is granted, or why it is none.
     fn may_subscribe(&self, slot: u32, text: &str, qos: QoS) -> Result<QoS, (ReasonCode, &'static str)> {
         let connection = &self.connections[slot as usize];
-        let local = &self.sessions[connection.session as usize];
-        let counters = self.broker_counters(&local.broker);
+        let counters = self.broker_counters(&self.sessions[connection.session as usize].broker);
         let parsed = Filter::parse(text).ok_or("a shared subscription without a share name or a filter");
         let fits = |filter| self.over_topic_limits(text).map_or(Ok(filter), |(what, _)| Err(what));
         let filter = parsed.and_then(fits).map_err(|what| {
             counters.subscribe_invalid.add(1);
             (ReasonCode::TOPIC_FILTER_INVALID, what)
         })?;
-        let granted = self.may_receive(slot, filter.filter, qos);
+        let may_share = filter.share.is_none() || connection.who.may_share();
+        let granted = self.may_receive(slot, filter.filter, qos).filter(|_| may_share);
         if granted.is_none() {
             counters.subscribe_denied.add(1);
             self.note_of(slot, Note::new(Kind::SubscribeRefused, text, DENIED));

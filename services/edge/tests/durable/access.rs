@@ -443,6 +443,7 @@ fn a_connect_token_neither_keeps_a_session_nor_takes_over_one() {
         client_id: "c1".into(),
         rules: vec![allow(Action::Subscribe, "#")],
         expires_at_ms: 4_000_000_000_000,
+        may_share: false,
     };
     let token = token.seal(&HashKeys::new([(1, KEY)]).unwrap()).unwrap();
     let page = |clean_start| Connect {
@@ -465,5 +466,29 @@ fn a_connect_token_neither_keeps_a_session_nor_takes_over_one() {
     drop(nobody);
     for clean_start in [true, false] {
         assert_eq!(refused(&server, page(clean_start)), 0x87);
+    }
+}
+
+#[test]
+fn only_some_connect_tokens_take_messages_from_the_members_of_a_shared_subscription() {
+    let (database, id) = with_access(&Access { anonymous: true, ..Access::default() });
+    let server = Server::on(&database, |_| {});
+    for may_share in [false, true] {
+        let token = ConnectTokenClaims {
+            broker: id,
+            user: "console:eve".into(),
+            client_id: "page".into(),
+            rules: vec![allow(Action::Subscribe, "#")],
+            expires_at_ms: 4_000_000_000_000,
+            may_share,
+        };
+        let token = token.seal(&HashKeys::new([(1, KEY)]).unwrap()).unwrap();
+        let password = Some(token.as_bytes());
+        let page = Connect { user_name: Some("console:eve"), password, ..connect(Version::V5, "page") };
+        let mut page = Client::open(&server, page);
+        let filters =
+            [("$share/workers/jobs/#", SubscribeOptions::default()), ("jobs/#", SubscribeOptions::default())];
+        let refused = if may_share { 0 } else { ReasonCode::NOT_AUTHORIZED.0 };
+        assert_eq!(page.subscribe_all(&filters, Properties::EMPTY).reasons, [refused, 0]);
     }
 }

@@ -11,6 +11,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use millrace_control::CHANGES_MAX;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 
 use super::changes::{Arriving, Changes};
 use super::connections::Closer;
-use crate::limits::{CHANGES_MAX, STREAM_STALL_MAX};
+use crate::limits::STREAM_STALL_MAX;
 
 /// Ends the task when its client has left.
 struct AbortOnDrop(AbortHandle);

@@ -112,6 +112,47 @@ fn what_is_published_over_http_is_stored_and_shown_as_it_happens() {
 }
 
 #[test]
+fn publishing_over_http_keeps_to_the_rate_of_the_broker_and_leaves_no_client_behind() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let broker = format!("{organisation}/brokers/default");
+    let limits = json!({ "limits": { "broker": { "publishes_per_s": 1 } } });
+    assert_eq!(server.ask_if(&owner, "PATCH", &broker, "If-Match: *", &limits).status, 200);
+    let publish = &|qos: u8| {
+        let message = json!({ "topic": "a", "payload": "x", "qos": qos });
+        server.ask(&owner, "POST", &format!("{broker}/publish"), &message)
+    };
+    // The edge reads the new limits after a moment.
+    let until = Instant::now() + Duration::from_secs(60);
+    let many = || -> Vec<_> {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..24).map(|number| scope.spawn(move || publish(number % 3))).collect();
+            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        })
+    };
+    while many().iter().all(|answer| answer.status == 200) {
+        assert!(Instant::now() < until, "the limit does not hold");
+    }
+    let answers = many();
+    for answer in &answers {
+        assert!([200, 429].contains(&answer.status), "{} {}", answer.status, answer.body);
+        assert!(answer.status == 200 || answer.head.contains("retry-after: "), "{}", answer.head);
+    }
+    let published = answers.iter().filter(|answer| answer.status == 200).count();
+    assert!(published <= 12, "{published} of {}", answers.len());
+    while publish(1).status != 200 {
+        assert!(Instant::now() < until, "nothing can be published any more");
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+    let count = || server.get(&owner, &format!("{broker}/clients"))["items"].as_array().unwrap().len();
+    while count() > 0 {
+        assert!(Instant::now() < until, "{} clients are left", count());
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn a_stored_message_is_found_with_the_sessions_that_have_it_and_those_it_waits_for() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
@@ -264,6 +305,8 @@ fn options(server: &Server, token: &Value, client_id: &str) -> MqttOptions {
 
 #[test]
 fn a_connect_token_lets_its_client_do_what_it_says_until_it_ends() {
+    use rumqttc::SubscribeReasonCode::{Failure, Success};
+
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
     let (owner, organisation) = server.machine_owner();
@@ -294,12 +337,31 @@ fn a_connect_token_lets_its_client_do_what_it_says_until_it_ends() {
                 Err(_) => break,
             }
         }
-        use rumqttc::SubscribeReasonCode::{Failure, Success};
         assert_eq!(granted, [Success(QoS::AtMostOnce), Failure]);
         let lasted = began.elapsed();
         assert!(lasted >= Duration::from_secs(8), "{lasted:?}");
         let gone = server.ask(&owner, "GET", &format!("{broker}/clients/page-1"), &Value::Null);
         assert_eq!(gone.status, 404, "{}", gone.body);
+    }
+
+    // A caller who may only read takes no messages from the members of a shared subscription.
+    let reader = json!({ "name": "reader", "scopes": ["messages:read"] });
+    let made = server.ask(&owner, "POST", &format!("{organisation}/tokens"), &reader);
+    let bearer = format!("Authorization: Bearer {}", made.body["secret"].as_str().unwrap());
+    let path = format!("{managed}/connect-tokens");
+    let asked = server.ask_if(&Browser::default(), "POST", &path, &bearer, &json!({ "client_id": "page-3" }));
+    assert_eq!(asked.status, 201, "{}", asked.body);
+    let writers = token(&server, &owner, &managed, &json!({ "client_id": "page-3" }));
+    for (token, is_granted) in [(&asked.body, false), (&writers, true)] {
+        let (client, mut connection) = Client::new(options(&server, token, "page-3"), 10);
+        client.subscribe("$share/workers/jobs/#", QoS::AtLeastOnce).unwrap();
+        let granted = connection.iter().find_map(|event| match event.unwrap() {
+            Event::Incoming(Packet::SubAck(ack)) => Some(ack.return_codes),
+            _ => None,
+        });
+        assert_eq!(granted != Some(vec![Failure]), is_granted, "{granted:?}");
+        client.disconnect().unwrap();
+        connection.iter().take_while(Result::is_ok).count();
     }
 
     // A suspended broker accepts no message.
