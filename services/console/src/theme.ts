@@ -61,6 +61,9 @@ export const theme = createTheme({
     Table: {
       styles: { th: { color: 'var(--soft)', fontSize: rem(12), fontWeight: 400 } },
     },
+    // The primary colour is that of filled buttons, and dim as a thin line on a dark page.
+    Tabs: { vars: () => ({ root: { '--tabs-color': 'var(--c1)' } }) },
+    Loader: { defaultProps: { color: 'var(--c1)' } },
     Switch: { styles: { description: { lineHeight: 1.4 } } },
     Checkbox: { styles: { description: { lineHeight: 1.4 } } },
     Drawer: {

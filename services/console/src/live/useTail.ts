@@ -27,6 +27,10 @@ export const tailSaid = ({ isOpen, refused }: TailState, filter: string) => {
   return isOpen ? `Listening to ${filter}` : 'Connecting'
 }
 
+/** The kind of the dot before that text. */
+export const tailDot = ({ isOpen, refused }: TailState) =>
+  refused !== null ? 'refused' : isOpen ? 'connected' : 'lost'
+
 /** Messages of a broker that match a filter, from the API's event stream; a null filter opens none. */
 export function useTail({ organisation, broker }: BrokerPath, filter: string | null) {
   const [log] = useState(() => new MessageLog())

@@ -33,7 +33,7 @@ export function Brokers() {
     </Button>
   )
   return (
-    <Page title="Brokers" actions={create}>
+    <Page title="Brokers" actions={query.data?.length !== 0 && create}>
       <Loaded query={query}>
         {(brokers) =>
           brokers.length === 0 ? (

@@ -7,9 +7,9 @@ import { ClientLink } from './ClientLink'
 import { type Column, Rows } from './Rows'
 import { Time } from './Time'
 
-/** A reason takes two lines. Where the table is narrow, it takes four with its client. */
+/** A reason takes two lines. Where the table is narrow, it takes five with its client. */
 const ROW_PX = 56
-const NARROW_ROW_PX = 96
+const NARROW_ROW_PX = 116
 const NARROW = '(max-width: 700px)'
 
 function Client({ broker, incident: { client_id, user } }: { broker: string; incident: Incident }) {

@@ -158,7 +158,7 @@ function Connection({ id }: { id: string }) {
     <Panel title="Connection">
       {query.data === null ? (
         <Empty title="No connection">
-          The broker has no connection with this client id. Its last refusal is explained below.
+          The broker has no connection with this client id. If it was refused, the reason is below.
         </Empty>
       ) : (
         <Loaded query={query} height={CONNECTION_PX}>

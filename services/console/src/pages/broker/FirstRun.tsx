@@ -11,7 +11,7 @@ import { isLoopback } from '../../lib/host'
 import { mosquittoOptions, targetOf } from '../../lib/snippets'
 import classes from '../../live/live.module.css'
 import { Messages } from '../../live/Messages'
-import { tailSaid, useTail } from '../../live/useTail'
+import { tailDot, tailSaid, useTail } from '../../live/useTail'
 import { useReceivedSaid } from '../../ui/announce'
 import { Code } from '../../ui/Code'
 import { Panel } from '../../ui/Page'
@@ -82,7 +82,7 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
         </List.Item>
         <List.Item>
           <Anchor component={Link} to={`/b/${broker.name}/live`} inherit>
-            Publish from this page
+            Publish a message in the console
           </Anchor>
         </List.Item>
         {isHere && <Further />}
@@ -125,7 +125,7 @@ function FirstMessages() {
     <Panel isFlush>
       <div className={classes.bar}>
         <span className={classes.status}>
-          <span className={classes.dot} data-kind={state.isOpen ? 'connected' : 'lost'} aria-hidden="true" />
+          <span className={classes.dot} data-kind={tailDot(state)} aria-hidden="true" />
           <span role="status">{isOff ? STOPPED : tailSaid(state, '#')}</span>
           {(state.isOpen || view.received > 0) && (
             <span>

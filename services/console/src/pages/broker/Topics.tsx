@@ -9,7 +9,7 @@ import { type Retained, retainedQuery } from '../../api/live'
 import { filterProblem, knownTopics, type SeenMessage } from '../../lib/topics'
 import live from '../../live/live.module.css'
 import { useSeenTopics } from '../../live/useSeenTopics'
-import { tailSaid, useTail } from '../../live/useTail'
+import { tailDot, tailSaid, useTail } from '../../live/useTail'
 import { Page, Panel } from '../../ui/Page'
 import { Empty, Loaded } from '../../ui/State'
 import { Term } from '../../ui/Term'
@@ -62,11 +62,7 @@ export function Topics() {
             />
             {can('messages:read') && (
               <span className={live.status}>
-                <span
-                  className={live.dot}
-                  data-kind={state.isOpen ? 'connected' : 'lost'}
-                  aria-hidden="true"
-                />
+                <span className={live.dot} data-kind={tailDot(state)} aria-hidden="true" />
                 <span role="status">
                   {isOff ? 'The broker takes no clients now' : tailSaid(state, wanted ?? '#')}
                 </span>
@@ -145,7 +141,7 @@ function NoTopics({ clear }: { clear: (() => void) | undefined }) {
       title="No topic yet"
       action={
         <Button component={Link} to={`/b/${broker.name}/live`} variant="default">
-          Publish one from this page
+          Publish a message
         </Button>
       }
     >
