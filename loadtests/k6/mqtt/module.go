@@ -1,7 +1,7 @@
 // Package mqtt is the k6 module k6/x/mqtt: MQTT clients for load tests, and flows that check what
 // the broker delivered. Scripts see it as mqtt.d.ts declares it.
 //
-// Two kept libraries speak the protocol, one for each version; this package gives them one
+// Two maintained libraries speak the protocol, one for each version; this package gives them one
 // interface, transports, k6's metrics and k6's event loop. It knows nothing of Millrace.
 package mqtt
 

@@ -14,6 +14,7 @@ use millrace_session::Message;
 use crate::clock::Millis;
 use crate::metrics::Count;
 
+/// Aligned, so that no two cores write to one cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct UsageCounter {
@@ -39,7 +40,6 @@ pub(crate) struct Amount {
     pub(crate) bytes: usize,
 }
 
-/// Clients connect rarely enough for a lock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Presence {
     connected: u64,

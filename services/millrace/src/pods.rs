@@ -25,7 +25,10 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
     };
     let others = (1..settings.pods).map(|number| first.with_number(number));
     let others: Vec<_> = others.collect::<Option<_>>().ok_or_else(|| {
-        format!("a port is too high: with {} pods it is counted up beyond 65535", settings.pods)
+        format!(
+            "a port is too high for {} pods, whose ports follow it: set a lower port, or fewer pods",
+            settings.pods
+        )
     })?;
     Ok([first].into_iter().chain(others).collect())
 }

@@ -45,6 +45,7 @@ pub(crate) fn try_run<T>(
     block_on(database.run(|tx, _| async move { body(&tx).await }))
 }
 
+/// All rows but those that only ever grow: changes of the index, and usage.
 pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
     let mut rows = block_on(all(&database.begin_unretried(), KeyRange::prefix([]), Read::Snapshot)).unwrap();
     let logs =

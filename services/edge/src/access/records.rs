@@ -58,7 +58,7 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<BrokerRecords, Laye
     let (found, limits, has_tenant, bans, changes) = block_on(read)?;
     let (bans, wrong) = Bans::new(bans);
     for invalid in wrong {
-        tracing::warn!(broker = &*broker.name, %invalid, "a stored ban is wrong and bans nobody");
+        tracing::warn!(broker = &*broker.name, %invalid, "a stored ban is invalid and bans nobody: delete it, and add it again");
     }
     broker.set_bans(bans);
     let access = found.map(|(records, keys, decoy)| {
@@ -74,7 +74,7 @@ fn ready(broker: &str, records: Records) -> BrokerAccess {
     match BrokerAccess::new(records) {
         Ok((access, wrong)) => {
             for invalid in wrong {
-                tracing::warn!(broker, %invalid, "a stored record is invalid and authenticates nobody");
+                tracing::warn!(broker, %invalid, "a stored record is invalid and authenticates nobody: save it again with a valid value");
             }
             access
         }
@@ -83,7 +83,7 @@ fn ready(broker: &str, records: Records) -> BrokerAccess {
             tracing::warn!(
                 broker,
                 %wrong,
-                "the stored rules of a broker are invalid: all its clients are refused"
+                "the stored rules of a broker are invalid, so all its clients are refused: save valid rules"
             );
             let records = Records { is_closed: true, ..Records::default() };
             BrokerAccess::new(records).map(|(access, _)| access).unwrap_or_default()

@@ -84,7 +84,7 @@ fn a_running_server_is_asked_to_change_what_it_has_in_memory() {
     let purged = rows(&place, &Request::PurgeSession { broker: broker(), client_id: "c".into() }).unwrap();
     assert_eq!(purged, [Row::SessionPurged(SessionPurged { client_id: "c".into(), will_lost: false })]);
     assert_eq!(*asked.0.lock().unwrap(), ["session default c"]);
-    // A stream is nobody's memory.
+    // A stream is in the store alone, so the server is not asked.
     let purged = rows(&place, &Request::PurgeStream { broker: broker(), filter: "a".into() }).unwrap();
     assert_eq!(purged, [Row::StreamPurged { filter: "a".into(), messages: 1, bytes: 1 }]);
     assert_eq!(asked.0.lock().unwrap().len(), 1);
