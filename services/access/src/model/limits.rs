@@ -113,7 +113,6 @@ impl Limits {
             ("client.publish_bytes_per_s", client.publish_bytes_per_s),
         ];
         for (field, rate) in rates {
-            // A rate of 0 would block the clients for ever.
             findings.require(rate != Some(0), field, "is 0: a rate is at least 1");
         }
         let packet = client.packet_bytes.unwrap_or(PACKET_BYTES_MIN);

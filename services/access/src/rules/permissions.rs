@@ -40,7 +40,6 @@ impl Permissions {
         self.0.is_empty()
     }
 
-    /// The number of rules, which bounds the work of a decision.
     #[must_use]
     pub fn rules(&self) -> usize {
         self.0.iter().map(|list| list.len()).sum()
