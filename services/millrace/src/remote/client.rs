@@ -96,6 +96,8 @@ pub(super) fn is_key(least: usize) -> impl Fn(&str) -> Result<String, String> + 
 pub(super) struct Refused {
     /// Type of the problem (RFC 9457), without the part that all types share.
     pub(super) kind: Option<String>,
+    /// `None`: the service has not answered.
+    pub(super) status: Option<StatusCode>,
     /// A repeat may succeed. The request may have been performed, unless the server limits
     /// requests.
     pub(super) is_for_now: bool,
@@ -106,7 +108,7 @@ pub(super) struct Refused {
 
 impl From<Failure> for Refused {
     fn from(failure: Failure) -> Self {
-        Self { kind: None, is_for_now: false, retry_after_s: None, failure }
+        Self { kind: None, status: None, is_for_now: false, retry_after_s: None, failure }
     }
 }
 
@@ -324,7 +326,8 @@ fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Refused> {
             | StatusCode::GATEWAY_TIMEOUT
     );
     let retry_after_s = value(header::RETRY_AFTER).and_then(|text| text.parse().ok()).filter(|_| is_for_now);
-    Err(Refused { kind, is_for_now, retry_after_s, failure: Failure::Run(problem(status.as_u16(), &body)) })
+    let failure = Failure::Run(problem(status.as_u16(), &body));
+    Err(Refused { kind, status: Some(status), is_for_now, retry_after_s, failure })
 }
 
 /// One sentence from a problem (RFC 9457).

@@ -49,7 +49,7 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
         (Some(organisation), true) => {
             let token = variable("MILLRACE_TOKEN").map_or_else(|| input::secret("API token"), Ok)?;
             let login = Login { url, organisation: organisation.clone(), token, token_id: None };
-            login.client()?.ask(&Ask::get(format!("/organisations/{organisation}/brokers?limit=1")))?;
+            login.check()?;
             login
         }
         _ => sign_in(&url, args)?,
@@ -112,8 +112,12 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
         let made = client.ask(&Ask::once(format!("/organisations/{organisation}/tokens"), new)?)?;
         Ok((organisation, made.body))
     });
-    client.ask(&Ask::new(Method::POST, "/sign-out", None))?;
+    let signed_out = client.ask(&Ask::new(Method::POST, "/sign-out", None));
     let (organisation, made) = made?;
+    // The token is made, so it is kept even if the session goes on.
+    if let Err(Failure::Run(why)) = signed_out {
+        say(&format!("The session that made the token could not be ended, and ends by itself: {why}."));
+    }
     let text = |name: &str| made[name].as_str().map(str::to_owned);
     let token = text("secret").ok_or_else(|| {
         Failure::Run(
@@ -236,6 +240,16 @@ impl Login {
                 "you are not logged in: run `millrace login --url URL`, choose a login with `millrace profiles use NAME`, or set MILLRACE_URL, MILLRACE_ORGANISATION and MILLRACE_TOKEN"
                     .into(),
             )),
+        }
+    }
+
+    /// Asks for the token itself, which every token may read.
+    fn check(&self) -> Result<(), Failure> {
+        let own = self.client()?.ask(&Ask::get("/token"))?.body;
+        match own["organisation"].as_str() {
+            Some(id) if id.eq_ignore_ascii_case(&self.organisation) => Ok(()),
+            Some(id) => Err(Failure::Run(format!("the token is of the organisation {id}"))),
+            None => Err(Failure::Run("the service does not say of which organisation the token is".into())),
         }
     }
 

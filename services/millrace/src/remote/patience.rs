@@ -51,7 +51,7 @@ mod tests {
     use crate::failure::Failure;
 
     fn refused(is_for_now: bool, retry_after_s: Option<u64>) -> Refused {
-        Refused { kind: None, is_for_now, retry_after_s, failure: Failure::Run("no".into()) }
+        Refused { kind: None, status: None, is_for_now, retry_after_s, failure: Failure::Run("no".into()) }
     }
 
     /// The waits of a request that is refused `times` times, and whether it was answered then.

@@ -267,7 +267,7 @@ pub(crate) fn invitations(args: InvitationsArgs) -> Result<(), Failure> {
         InvitationsCommand::Create { email, role, api } => {
             let site = Site::open(&api)?;
             let made = site.make("/invitations", json!({ "email": email, "role": role.name() }))?;
-            site.printer.details(&made)?;
+            site.printer.secret(&made)?;
             let token = made["token"].as_str().unwrap_or_default();
             site.printer.did(&format!("The link, shown only now: {}/sign-up#{token}", site.url()));
             Ok(())
@@ -291,7 +291,7 @@ pub(crate) fn tokens(args: TokensArgs) -> Result<(), Failure> {
             let site = Site::open(&api)?;
             let expires_at_ms = days.map(|days| now_ms() + u64::from(days) * 86_400_000);
             let body = json!({ "name": name, "scopes": scopes, "expires_at_ms": expires_at_ms });
-            site.printer.details(&site.make("/tokens", body)?)?;
+            site.printer.secret(&site.make("/tokens", body)?)?;
             site.printer.did("The secret is shown only now.");
             Ok(())
         }

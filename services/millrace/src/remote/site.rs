@@ -6,7 +6,7 @@ use std::io::Write;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{Method, header};
+use http::{Method, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -69,8 +69,19 @@ impl Site {
         Ok((site, broker))
     }
 
-    /// The path of a broker by its name or display name; `None` selects the only one.
+    /// The path of a broker by its name or display name; `None` selects the only one. A name needs no permission to list
+    /// brokers.
     pub(super) fn broker(&self, wanted: Option<&str>) -> Result<String, Failure> {
+        if let Some(name) = wanted.filter(|name| !matches!(*name, "" | "." | "..")) {
+            let path = format!("/brokers/{}", part(name));
+            match self.client.try_ask(&Ask::get(self.own(&path))) {
+                Ok(_) => return Ok(path),
+                // The token may not read brokers; the command may need another permission.
+                Err(refused) if refused.status == Some(StatusCode::FORBIDDEN) => return Ok(path),
+                Err(refused) if refused.status == Some(StatusCode::NOT_FOUND) => {}
+                Err(refused) => return Err(refused.failure),
+            }
+        }
         let all = self.list("/brokers", "", PAGE)?.rows;
         let names = |key: &str| {
             all.iter().filter(|one| wanted.is_none_or(|wanted| one[key] == wanted)).collect::<Vec<_>>()
@@ -177,9 +188,10 @@ impl Site {
                 .ask(&Ask::new(Method::PUT, self.own(path), Some(body.clone())).with(name, value))
                 .map(drop)
         };
-        match self.get(path) {
+        match self.client.try_ask(&Ask::get(self.own(path))) {
             Ok(found) => put(header::IF_MATCH, &found.etag.unwrap_or_default()),
-            Err(_) => put(header::IF_NONE_MATCH, "*"),
+            Err(refused) if refused.status == Some(StatusCode::NOT_FOUND) => put(header::IF_NONE_MATCH, "*"),
+            Err(refused) => Err(refused.failure),
         }
     }
 

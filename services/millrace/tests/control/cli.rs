@@ -578,3 +578,43 @@ fn a_login_asks_for_the_code_of_a_second_factor_and_operators_make_links_for_new
     assert_eq!(answer.status, 204, "{}", answer.body);
     terminal.run_with(&login, &format!("{new}\n{}\n", recovery(1)), &[]).well();
 }
+
+#[test]
+fn a_token_needs_no_more_permissions_than_its_commands() {
+    let (_data, server, ann) = logged_in();
+    let organisation = ann.run("organisations show --json").json()[0]["id"].as_str().unwrap().to_owned();
+    let name = ann.run("brokers create Plant --json").json()[0]["name"].as_str().unwrap().to_owned();
+    let login = |organisation: &str, profile: &str, scopes: &str| {
+        let made = ann.run(&format!("tokens create {profile} --scopes {scopes} --json")).json().remove(0);
+        let login = format!(
+            "login --url http://{} --organisation {organisation} --token --profile {profile}",
+            server.http
+        );
+        ann.run_with(&login, made["secret"].as_str().unwrap(), &[])
+    };
+    login(&organisation, "publisher", "messages:write").well();
+    ann.run(&format!("pub a b --broker {name} --profile publisher")).well();
+    ann.run("pub a b --broker Plant --profile publisher").badly(1, "broker");
+    ann.run("pub a b --broker Plant").well();
+    ann.run("pub a b --broker nowhere").badly(1, "millrace brokers list");
+    login("00000000-0000-4000-8000-000000000000", "lost", "messages:write").badly(1, &organisation);
+
+    // Only an object that is not there is made.
+    login(&organisation, "writer", "access:write").well();
+    let rules = r#"{"rules":[]}"#;
+    ann.run_with("groups put pumps --broker default", rules, &[]).well();
+    ann.run_with("groups put pumps --broker default --profile writer", rules, &[]).badly(1, "access:read");
+}
+
+#[test]
+fn a_secret_that_cannot_be_shown_is_a_failure() {
+    let (_data, _server, ann) = logged_in();
+    for create in
+        ["tokens create ci --scopes brokers:read", "invitations create bob@example.org --role viewer"]
+    {
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        let unseen = ann.run_to(create, "", &[], closed.into());
+        assert_eq!(unseen.code, Some(1), "{unseen:?}");
+    }
+}
