@@ -216,7 +216,7 @@ def sample(observe, stage):
     observe.cluster = "sample.cluster"
     observe.end("status")
     observe.add_status(observe.nats)
-    until(lambda: observe.query("foundationdb_up == 1"), "the exporter does not read the sample", 60)
+    until(lambda: observe.query("foundationdb_up == 1"), "the exporter does not read the sample", 180)
     print("FoundationDB: it is not here, so its panels read a sample of `status json`, through the real exporter")
 
 

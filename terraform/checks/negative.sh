@@ -79,18 +79,27 @@ rm -rf "$target/deploy/check/init/modules-region"
 sed -i '/port = 9100, path = "\/metrics", job = "host"/d' "$copy/terraform/modules/region/main.tf"
 sed -i 's|regex("://|regex("never://|' "$copy/terraform/modules/region/variables.tf"
 sed -i 's|millrace-boot/metrics |millrace/metrics |' "$copy/terraform/modules/machine/files/node-exporter.service"
+sed -i '/target_label: role/d' "$copy/terraform/modules/telemetry/files/prometheus.yml.tftpl"
 sed -i 's|GATEWAY_DRAIN_S  *=|GATEWAY_DRAINS =|' "$copy/terraform/modules/gateway/main.tf"
+sed -i 's|enable_unhealthy_connection_termination = false|enable_unhealthy_connection_termination = true|; /unhealthy_draining_interval/d' "$copy/terraform/modules/gateway/main.tf"
 only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" only_load_balancers_take_connections_from_outside prometheus_reads_the_host_of_every_machine \
-    the_gateways_script_reads_each_of_its_variables an_address_with_a_password_among_the_settings_is_refused
+    a_gateway_that_drains_keeps_its_devices the_gateways_script_reads_each_of_its_variables an_address_with_a_password_among_the_settings_is_refused
 caught "one more open port" 'who may connect to whom has changed' once tested check test
 caught "machines that nobody watches" 'alerts on CPU, memory and clock are silent' once tested check test
+caught "a lost machine that nobody misses" 'nobody hears of a machine that is gone for good' once tested check test
 caught "certificates that nobody watches" 'nobody hears of a certificate between the machines that ends' once tested check test
+caught "a load balancer that cuts the devices of a gateway that drains" 'a_gateway_that_drains_keeps_its_devices"... fail' once tested check test
 caught "a variable that the gateway does not read" 'the_gateways_script_reads_each_of_its_variables"... fail' once tested check test
 caught "a password among the settings" 'an_address_with_a_password_among_the_settings_is_refused"... fail' once tested check test
 
 fresh
 printf 'variable "unused" {\n  type = string\n}\n' >>"$copy/terraform/modules/edge/variables.tf"
 caught "a variable that nobody uses" 'terraform_unused_declarations' check lint
+
+fresh
+# shellcheck disable=SC2016 # the dollars are secrets.sh's
+sed -i 's/ && fits "\$to"; then/; then/; /fits "\$folder/d' "$copy/terraform/secrets.sh"
+caught "a key that is stored beside the certificate of another key" 'stores a key beside the certificate of another key' check secrets
 
 fresh
 sed -i 's/" serverAuth$/"/' "$copy/terraform/secrets.sh"
