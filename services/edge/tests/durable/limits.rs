@@ -349,7 +349,7 @@ fn a_will_over_the_limit_of_retained_messages_is_delivered_and_not_retained() {
     let mut late = Client::connect(&server, V5, "late");
     late.subscribe("w/#", QoS::AtMostOnce);
     assert_eq!(late.recv_publish().topic, "w/1");
-    watcher.publish(publish("w/end", b"x"));
+    Client::connect(&server, V5, "bob").publish(publish("w/end", b"x"));
     assert_eq!(late.recv_publish().topic, "w/end");
     assert_eq!(metric(&server, "millrace_publishes_refused_total", "reason=\"retained_limit\""), 1);
     let incident = &incidents_of(&database, id, Kind::LimitReached)[0];
