@@ -12,6 +12,9 @@ use crate::outbox::{Entry, State};
 use crate::settings::STORED_INFLIGHT_MAX;
 use crate::{Budget, Connection, Message, Out, Seconds, Session, SessionSettings};
 
+/// Messages that one call of [`Session::pump`] sends or drops.
+pub const PUMP_MAX: usize = 1_000;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'m> {
     pub message: &'m Arc<Message>,
@@ -137,6 +140,7 @@ impl Session {
     }
 
     /// Sends queued messages as far as Receive Maximum and the socket allow. `done` gets the result of each first transmission.
+    /// Returns the number of messages, at most [`PUMP_MAX`]: then more may follow at once.
     //= [MQTT-4.4.0-1] v5 v3.1.1
     //= [MQTT-4.6.0-6] v5
     pub fn pump(
@@ -146,13 +150,12 @@ impl Session {
         now: Seconds,
         out: &mut impl Out,
         done: &mut impl FnMut(Delivered, &Message),
-    ) {
+    ) -> usize {
         let window_max = self.window_max(connection, settings);
-        while !out.is_enough() {
-            let Some(outbox) = self.outbox.as_mut() else { return };
-            if outbox.is_caught_up() {
-                break;
-            }
+        let mut count = 0;
+        while !out.is_enough() && count < PUMP_MAX {
+            let Some(outbox) = self.outbox.as_mut().filter(|outbox| !outbox.is_caught_up()) else { break };
+            count += 1;
             if outbox.has_window(window_max)
                 && let Some((id, state, again)) = outbox.next_resend()
             {
@@ -174,11 +177,11 @@ impl Session {
             let reserves = |entry: &Entry| entry.qos == QoS::ExactlyOnce && self.is_stored;
             match outbox.next_in_queue() {
                 // No message overtakes one that waits until the store has its packet id.
-                Some(entry) if !reserves(entry) && outbox.unsent() > 0 => break,
+                Some(entry) if !reserves(entry) && outbox.unsent() > 0 => return count - 1,
                 Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
-                _ => break,
+                _ => return count - 1,
             }
-            let Some((entry, hold)) = outbox.dequeue() else { break };
+            let Some((entry, hold)) = outbox.dequeue() else { return count - 1 };
             let message = entry.message.clone();
             if reserves(&entry) {
                 if entry.message.is_expired(now) {
@@ -191,6 +194,7 @@ impl Session {
             }
             done(self.send(entry, hold, connection, now, out), &message);
         }
+        count
     }
 
     fn send(

@@ -359,3 +359,20 @@ fn a_client_of_3_1_1_is_not_told_the_expiry_but_spared_what_expired() {
     assert_eq!(client.deliver_as(&delivery(&message, 1)), Delivered::Dropped(DropReason::Expired));
     assert_eq!(client.read(), ["PUBLISH q1 #1 a=x"]);
 }
+
+#[test]
+fn a_pump_sends_and_drops_a_bounded_number_of_messages() {
+    let settings = SessionSettings { inflight_max: u16::MAX, ..SessionSettings::default() };
+    let mut client = Client::with(Version::V5, &[], settings);
+    let mut connection = client.connection.take().unwrap();
+    for number in 0..=PUMP_MAX {
+        assert_eq!(client.deliver(1, &number.to_string()), Delivered::Queued);
+    }
+    let mut sent = 0;
+    for expected in [PUMP_MAX, 1, 0] {
+        let mut note = |_, _: &Message| sent += 1;
+        let count = client.session.pump(&mut connection, &settings, 0, &mut Vec::new(), &mut note);
+        assert_eq!(count, expected);
+    }
+    assert_eq!(sent, PUMP_MAX + 1);
+}

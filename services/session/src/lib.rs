@@ -28,7 +28,7 @@ mod test_client;
 pub use budget::Budget;
 pub use connack::Accept;
 pub use connection::Connection;
-pub use delivery::{Delivered, Delivery, DropReason};
+pub use delivery::{Delivered, Delivery, DropReason, PUMP_MAX};
 pub use effect::{Closing, Publication, SessionEffect, Topic};
 pub use message::{Message, Place, Seconds, Trace};
 pub use out::Out;

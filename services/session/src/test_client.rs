@@ -8,8 +8,8 @@ use millrace_mqtt::{
 };
 
 use crate::{
-    Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Message, Out, Seconds, Session,
-    SessionEffect, SessionSettings,
+    Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Message, Out, PUMP_MAX, Seconds,
+    Session, SessionEffect, SessionSettings,
 };
 
 #[derive(Debug, Default)]
@@ -140,11 +140,13 @@ impl Client {
     pub(crate) fn pump(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         let dropped = &mut self.dropped;
-        self.session.pump(connection, &self.settings, self.now, &mut self.wire, &mut |done, _| {
+        let mut note = |done, _: &Message| {
             if let Delivered::Dropped(reason) = done {
                 dropped.push(reason);
             }
-        });
+        };
+        while self.session.pump(connection, &self.settings, self.now, &mut self.wire, &mut note) == PUMP_MAX {
+        }
     }
 
     /// `level` is the QoS.

@@ -278,8 +278,9 @@ impl Core {
                 sent = (sent.0 + 1, sent.1 + message.size());
             }
         };
-        local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+        let count = local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
         self.connections[slot as usize].count_out(sent.0, sent.1);
+        self.work.spend(work::SINGLE_COPY * count as u64 + (sent.1 / work::COPIED_BYTES) as u64);
         let (broker, settled) = (local.broker.id, local.session.take_settled());
         let wants_replay = local.session.wants_replay();
         if local.session.has_reserved() {
@@ -292,6 +293,7 @@ impl Core {
         if self.sessions[session as usize].persistent.is_some() {
             self.read_on(session);
         }
+        self.pump_later(slot, count);
     }
 }
 

@@ -11,7 +11,7 @@ use millrace_mqtt::{PacketId, ReasonCode};
 use millrace_session::InFlight;
 
 use super::connection::NONE;
-use super::{Core, Ended, LocalSession, parts};
+use super::{Core, Ended, LocalSession, parts, work};
 use crate::encoding::inflight;
 use crate::jobs::{IdWrite, Ids, Reserve, SessionKey, Write};
 use crate::streams::StoredGroup;
@@ -45,6 +45,8 @@ impl Core {
             }
             return;
         };
+        let open = local.session.entries().count();
+        self.work.spend(work::CHECKPOINT + (open / work::OPEN_MESSAGES) as u64);
         let (cursor, acknowledged) = persistent.progress(self.following.handed_over, local.session.entries());
         let skipped_ids = local.session.has_skipped_ids();
         let new: HashSet<PacketId> = reserved.iter().map(|(id, _)| *id).collect();

@@ -18,7 +18,7 @@ pub(super) struct MailQueues {
     incoming: VecDeque<Mail>,
     /// Messages up to here are in `incoming`, or were handled.
     through: Option<Position>,
-    /// Mail for brokers whose earlier messages are still being fanned out.
+    /// Mail for brokers whose earlier messages are still being fanned out, and the rests of pages.
     put_off: Vec<Mail>,
 }
 
@@ -39,7 +39,7 @@ impl MailQueues {
     }
 
     pub(super) fn has_more(&self) -> bool {
-        !self.incoming.is_empty()
+        !(self.incoming.is_empty() && self.put_off.is_empty())
     }
 }
 
@@ -47,6 +47,10 @@ impl Core {
     fn is_fanned_out_to(&self, target: Target) -> bool {
         let local = self.sessions.get(target.slot as usize);
         local.is_some_and(|local| self.unfinished.fanouts.has(local.broker.id))
+    }
+
+    pub(super) fn put_off_mail(&mut self, letter: Mail) {
+        self.mail.put_off.push(letter);
     }
 
     /// The mail that was left over, or else what is in the mailbox.

@@ -5,6 +5,8 @@
 
 use std::collections::HashSet;
 
+use millrace_session::PUMP_MAX;
+
 use super::connection::{NONE, State};
 use super::deliver::FLUSH_BYTES;
 use super::{Core, Ended, work};
@@ -18,6 +20,8 @@ pub(super) struct Output {
     pub(super) overfull: Vec<u32>,
     /// Connections whose socket is busy, or was at the last second.
     busy: HashSet<u32, foldhash::fast::FixedState>,
+    /// Connections in `Work::unwritten` whose sessions go on sending then.
+    pumping: HashSet<u32, foldhash::fast::FixedState>,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     pub(super) soft_bytes: usize,
 }
@@ -29,6 +33,7 @@ impl Output {
             dirty: Vec::new(),
             overfull: Vec::new(),
             busy: HashSet::default(),
+            pumping: HashSet::default(),
             soft_bytes,
         }
     }
@@ -49,6 +54,7 @@ impl Core {
         while self.work.spent() < end
             && let Some((_, slot)) = self.work.unwritten.pop()
         {
+            self.output.pumping.remove(&slot);
             self.flush_counted(slot);
         }
         if self.output.dirty.is_empty() {
@@ -133,6 +139,13 @@ impl Core {
         }
     }
 
+    /// Goes on with a session in a later turn, if its last pump has handled as many messages as it may.
+    pub(super) fn pump_later(&mut self, slot: u32, count: usize) {
+        if count == PUMP_MAX && self.output.pumping.insert(slot) {
+            self.flush_later(slot);
+        }
+    }
+
     fn flush_later(&mut self, slot: u32) {
         let broker = self.broker_of(slot);
         self.work.unwritten.push(broker, slot);
@@ -164,7 +177,7 @@ impl Core {
         if self.output.dirty.last() == Some(&slot) {
             self.output.dirty.pop();
         }
-        self.connections[slot as usize].outbound.is_some()
+        !self.output.pumping.contains(&slot) && self.connections[slot as usize].outbound.is_some()
     }
 
     pub(super) fn note_busy(&mut self, slot: u32) {

@@ -295,8 +295,9 @@ impl Core {
         };
         let (settings, now) = (&self.process.settings, self.now);
         let is_enough = millrace_session::Out::is_enough(&out);
+        let mut pumped = 0;
         let pump = |session: &mut Session| {
-            session.pump(protocol, settings, now, &mut out, &mut done);
+            pumped = session.pump(protocol, settings, now, &mut out, &mut done);
             millrace_session::Out::is_enough(&out)
         };
         let nodes = own.feed(&mut local.session, &local.broker, counters, now, is_enough, pump);
@@ -313,9 +314,9 @@ impl Core {
         self.spend_bytes(sent.1);
         if is_over {
             self.unfinished.replays.of.remove(&session);
-            // Live messages waited behind the retained ones, QoS 2 messages among them.
             return self.pump(slot);
         }
+        self.pump_later(slot, pumped);
         if self.sessions[session as usize].session.has_reserved() {
             self.reserve(session);
         }

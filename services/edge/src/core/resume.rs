@@ -1,6 +1,7 @@
 //! Sessions of the store: taking them over, reading their messages, and catching up with live messages.
 
 mod ask;
+mod entries;
 
 use std::sync::Arc;
 
@@ -10,14 +11,13 @@ use millrace_layers::{Position, Positions};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
-use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Message, Seconds, Session};
+use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Seconds, Session};
 
 use super::between;
 use super::connection::Request;
 use super::deliver::{Publisher, local_session};
 use super::fanout::Copies;
 use super::feed::{Feed, Held, ReadState, Way};
-use super::new_subscriptions::NewSubscriptions;
 use super::persistent::{FilterSource, PersistentSession};
 use super::timers::Due;
 use super::{Core, Ended, replays_due, work};
@@ -25,6 +25,7 @@ use crate::broker::Broker;
 use crate::encoding::record;
 use crate::incidents::{Kind, Note};
 use crate::jobs::{Attached, Page, Read, Reader, SessionKey};
+use crate::mailbox::Mail;
 use crate::routes::Routes;
 
 /// A reading session gets no more pages while this many messages wait in it.
@@ -85,7 +86,7 @@ impl Core {
                 self.join(broker, filter);
             }
         }
-        self.revoke(slot);
+        self.revoke_at_once(slot);
         if let Some(had) = had {
             self.replay_due(slot_of_session, &subscriptions, had);
         }
@@ -187,7 +188,7 @@ impl Core {
         if local.generation != target.generation {
             return;
         }
-        let Some(page) = page else {
+        let Some(mut page) = page else {
             // The client reconnects and tries again.
             let (slot, what) = (local.connection, "the messages of the session cannot be read now");
             return self.say_and_close(
@@ -213,10 +214,11 @@ impl Core {
         let client_id = self.sessions[target.slot as usize].session.client_id();
         let what = "they were removed by a limit before the client had them";
         self.note(&broker, &Note::new(Kind::MessagesDropped, "", what).of(client_id, None), page.missed);
-        for (message, publisher, sources) in &page.entries {
-            if !message.place().is_some_and(|place| had.contains(Position(place))) {
-                self.deliver_read(target.slot, message, *publisher, sources);
-            }
+        let entries = std::mem::take(&mut page.entries);
+        let entries = self.deliver_entries(target.slot, entries, &had);
+        if !entries.is_empty() {
+            let rest = Page { entries, missed: 0, ..page };
+            return self.put_off_mail(Mail::Page(target, sources_version, Some(rest)));
         }
         let local = &mut self.sessions[target.slot as usize];
         let Some(persistent) = &mut local.persistent else { return };
@@ -267,27 +269,6 @@ impl Core {
             persistent.grow();
         }
         self.read_on(session);
-    }
-
-    fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
-        let local = &self.sessions[session as usize];
-        let Some(persistent) = &local.persistent else { return };
-        let own = local.publisher == publisher;
-        let subscriptions = sources.iter().filter_map(|source| {
-            let filter = &*persistent.source(*source)?.filter;
-            let new = local.new_subscriptions.as_ref();
-            let is_had = new.is_some_and(|new| new.has_for(filter, message, self.now));
-            local.session.subscription(filter).filter(|_| !is_had)
-        });
-        let entry = between::entry(message, own, subscriptions);
-        let compared = local.new_subscriptions.as_deref().map_or(0, NewSubscriptions::take_compared);
-        self.work.spend(work::SINGLE_COPY + (compared / work::COMPARED_LEVELS) as u64);
-        let Some(entry) = entry else { return };
-        let Entry { qos, retain, identifiers, .. } = &entry;
-        let maybe_sent = persistent.may_be_sent(message);
-        let (qos, retain) = (*qos, *retain);
-        let delivery = Delivery { message, qos, retain, replay: false, maybe_sent, shared: 0, identifiers };
-        self.deliver_to(session, delivery, Publisher::NOBODY);
     }
 
     pub(super) fn deliver_held(&mut self, session: u32) {

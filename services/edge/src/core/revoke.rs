@@ -3,38 +3,96 @@
 use millrace_access::rules::ClientIdentity;
 use millrace_mqtt::topic::Filter;
 
-use super::connection::NONE;
+use super::connection::{NONE, Paused};
 use super::entry::rules_work;
 use super::{Core, work};
 
+/// A check of all subscriptions of a session, which goes on in later turns.
+#[derive(Default)]
+pub(super) struct Revocation {
+    checked: usize,
+    forbidden: Vec<Box<str>>,
+}
+
 impl Core {
-    /// MQTT has no packet to notify the client of the removal, and messages that are in its queue are still delivered.
+    /// MQTT has no packet to notify the client of the removal, and messages that are in its queue are still delivered. Its
+    /// connection is not read until all subscriptions are checked.
     pub(super) fn revoke(&mut self, slot: u32) {
-        let Some(connection) = self.connections.get(slot as usize) else { return };
-        if connection.session == NONE {
+        if self.connections.get(slot as usize).is_none_or(|connection| connection.session == NONE) {
             return;
         }
+        if let Some(rest) = self.check_subscriptions(slot, Revocation::default()) {
+            self.work.revocations.insert(slot, rest);
+            if self.connections[slot as usize].paused != Paused::ForWork {
+                self.resume_in_turn(slot);
+            }
+        }
+    }
+
+    /// Before a stored session is read.
+    pub(super) fn revoke_at_once(&mut self, slot: u32) {
+        let mut rest = Some(Revocation::default());
+        while let Some(revocation) = rest {
+            rest = self.check_subscriptions(slot, revocation);
+        }
+    }
+
+    /// Goes on with a revocation of this connection. Returns false when a later turn must.
+    pub(super) fn revoke_more(&mut self, slot: u32) -> bool {
+        let Some(revocation) = self.work.revocations.remove(&slot) else { return true };
+        if self.connections[slot as usize].session == NONE {
+            return true;
+        }
+        let rest = self.check_subscriptions(slot, revocation);
+        let is_over = rest.is_none();
+        self.work.revocations.extend(rest.map(|rest| (slot, rest)));
+        is_over
+    }
+
+    /// The server itself has changed subscriptions of the session, so their order may be another one.
+    pub(super) fn revoke_anew(&mut self, session: u32, changed: usize) {
+        let slot = self.sessions[session as usize].connection;
+        if let Some(revocation) = self.work.revocations.get_mut(&slot).filter(|_| changed > 0) {
+            *revocation = Revocation::default();
+        }
+    }
+
+    fn check_subscriptions(&mut self, slot: u32, mut revocation: Revocation) -> Option<Revocation> {
+        let connection = &self.connections[slot as usize];
         let local = &self.sessions[connection.session as usize];
-        let filters = local
-            .session
-            .subscriptions()
-            .map(|(filter, _)| work::RULES + rules_work(&connection.who, filter));
-        self.work.spend(work::PACKET + filters.sum::<u64>());
         let client = ClientIdentity { user: connection.who.user(), id: local.session.client_id() };
         let is_allowed = |filter: &str, qos| match connection.who.granted() {
             Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).is_ok(),
             None => self.process.authenticator.may_subscribe(client, filter, qos).is_some(),
         };
-        let forbidden: Vec<Box<str>> = (local.session.subscriptions())
-            .filter(|(text, subscription)| {
-                let filter = Filter::parse(text).map_or(*text, |parsed| parsed.filter);
-                !is_allowed(filter, subscription.options.qos)
-            })
-            .map(|(text, _)| text.into())
-            .collect();
+        let mut work = work::PACKET + (revocation.checked / work::PASSED_FILTERS) as u64;
+        let left = local.session.subscriptions_len().saturating_sub(revocation.checked);
+        let mut slice = 0;
+        for (text, subscription) in local.session.subscriptions().skip(revocation.checked) {
+            if work >= work::SLICE {
+                break;
+            }
+            work += work::RULES + rules_work(&connection.who, text);
+            slice += 1;
+            let filter = Filter::parse(text).map_or(text, |parsed| parsed.filter);
+            if !is_allowed(filter, subscription.options.qos) {
+                revocation.forbidden.push(text.into());
+            }
+        }
+        self.work.spend(work);
+        revocation.checked += slice;
+        if slice < left {
+            return Some(revocation);
+        }
+        self.end_forbidden(slot, revocation.forbidden);
+        None
+    }
+
+    fn end_forbidden(&mut self, slot: u32, forbidden: Vec<Box<str>>) {
         if forbidden.is_empty() {
             return;
         }
+        let local = &self.sessions[self.connections[slot as usize].session as usize];
         let (broker, client_id) = (&*local.broker.name, local.session.client_id());
         tracing::info!(
             broker,

@@ -68,7 +68,6 @@ pub(super) struct SubscribeInProgress {
     pending: PendingSubscribe,
 }
 
-/// A filter with the subscription that it has again, or none.
 type GoesBack = (Box<str>, Option<ClientSubscription>);
 
 /// The QoS that a subscription is granted, or why it is refused.
@@ -635,6 +634,7 @@ impl Core {
     /// Undoes refused changes of subscriptions, because the store cannot answer which retained messages they get (P6), or which
     /// other members share them.
     fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
+        self.revoke_anew(target.slot, go_back.len());
         let local = &mut self.sessions[target.slot as usize];
         let broker = local.broker.clone();
         let own = local.persistent.as_deref().filter(|_| !go_back.is_empty());

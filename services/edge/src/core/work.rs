@@ -17,6 +17,7 @@ use super::connection::{NONE, Paused};
 use super::fair::FairQueue;
 use super::fanout::Fanouts;
 use super::replay::Replays;
+use super::revoke::Revocation;
 use super::slices::Slices;
 use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
 use super::timers::Due;
@@ -70,8 +71,12 @@ pub(super) const END: u64 = 100;
 pub(super) const ATTACH: u64 = 200;
 /// Checking a subscription again, besides comparing it with each rule.
 pub(super) const RULES: u64 = 3;
+/// Subscriptions of a session that are passed over for one unit, to find the next one.
+pub(super) const PASSED_FILTERS: usize = 50;
 /// Collecting the progress of a persistent session, besides one unit for each unacknowledged message.
 pub(super) const CHECKPOINT: u64 = 30;
+/// Unacknowledged messages that are looked at for one unit, to store new packet ids.
+pub(super) const OPEN_MESSAGES: usize = 4;
 /// Up to this many ready sockets are read or written in their order, without a queue in which brokers take turns.
 pub(super) const FEW: usize = 64;
 
@@ -111,6 +116,7 @@ pub(super) struct Work {
     waiting: FairQueue<Waiting>,
     pub(super) unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
+    pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
     removals: VecDeque<Removal>,
 }
 
@@ -270,6 +276,10 @@ impl Core {
             return;
         }
         self.work.begin_share();
+        let may_revoke = !self.work.tasks.contains_key(&id.slot);
+        if may_revoke && !self.revoke_more(id.slot) {
+            return self.resume_in_turn(id.slot);
+        }
         while let Some(mut task) = self.next_task(id.slot) {
             let work = task.read_more();
             self.spend(work);
@@ -292,6 +302,9 @@ impl Core {
                 return self.work.waiting.push(broker, Waiting::ToResume(id));
             }
         }
+        if self.work.revocations.contains_key(&id.slot) {
+            return self.resume_in_turn(id.slot);
+        }
         if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForWork) {
             self.go_on(id);
         }
@@ -299,6 +312,7 @@ impl Core {
     }
 
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
+        self.work.revocations.remove(&slot);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
             if let Task::Subscribe(subscribe) = task

@@ -6,7 +6,7 @@ use millrace_storage::Database;
 
 use crate::access::{allow, bob, put, with_access};
 use crate::common::{Client, Server, connect, properties, publish_qos};
-use crate::tools::{eventually, metric};
+use crate::tools::{TURN_WORK_MAX, eventually, metric};
 
 fn set_up() -> (Database, u64) {
     let (database, id) = with_access(&Access::default());
@@ -110,21 +110,42 @@ fn a_resumed_session_has_only_the_subscriptions_still_allowed() {
 }
 
 #[test]
-fn checking_many_subscriptions_again_counts_as_work() {
-    const FILTERS: usize = 40_000;
+fn the_subscriptions_of_a_session_are_checked_over_several_turns() {
+    const FILTERS: usize = 20_000;
+    const FORBIDDEN: usize = 50;
     let (database, id) = set_up();
-    allow_only(&database, id, &["#"]);
+    // Each is compared with each filter.
+    let mut rules = vec![allow(Action::Publish, "#"), allow(Action::Subscribe, "f/#")];
+    let others = (0..90).map(|number| allow(Action::Subscribe, &format!("other/{number}/+/+/+/+/+/+")));
+    rules.extend(others);
+    put(&database, id, &bob([rules.clone(), vec![allow(Action::Subscribe, "g/#")]].concat()));
     let server = Server::on(&database, |config| config.threads = 1);
-    let mut client = open(&server, "many", true, 0);
-    let names: Vec<String> = (0..FILTERS).map(|number| format!("t/{number}")).collect();
-    for some in names.chunks(1_000) {
+    let mut client = open(&server, "sub", true, 0);
+    let name = |number: usize| {
+        let first = if number % (FILTERS / FORBIDDEN) == 0 { 'g' } else { 'f' };
+        format!("{first}/{number}/+/+/+/+/+")
+    };
+    let names: Vec<String> = (0..FILTERS).map(name).collect();
+    for some in names.chunks(500) {
         let filters: Vec<_> = some.iter().map(|name| (&**name, SubscribeOptions::default())).collect();
         assert_eq!(client.subscribe_all(&filters, Properties::EMPTY).reasons, vec![0; some.len()]);
     }
-    let work = || metric(&server, "millrace_edge_turn_work_max", "");
-    let least = 2 * FILTERS as u64;
-    assert!(work() < least, "{} units of work to subscribe", work());
-    allow_only(&database, id, &["#", "another"]);
-    eventually(|| work() >= least, || format!("{} units of work instead of {least}", work()));
+    put(&database, id, &bob(rules));
+    let revoked = || metric(&server, "millrace_subscriptions_revoked_total", "");
+    eventually(|| revoked() == FORBIDDEN as u64, || format!("{} are revoked", revoked()));
     client.ping();
+    // Checking them all takes about 900,000.
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < TURN_WORK_MAX / 2, "a turn did {work} units of work");
+    client.subscribe("f/end", QoS::AtMostOnce);
+    let mut publisher = open(&server, "pub", true, 0);
+    for number in (0..FILTERS).step_by(FILTERS / FORBIDDEN) {
+        for (topic, reason) in
+            [(format!("g/{number}/a/b/c/d/e"), 0x10), (name(number + 1).replace('+', "x"), 0)]
+        {
+            let answer = publisher.publish(publish_qos(QoS::AtLeastOnce, 7, &topic, b"x"));
+            assert_eq!(answer.0, reason, "{topic}");
+        }
+        assert_eq!(client.recv_publish().topic, name(number + 1).replace('+', "x"));
+    }
 }

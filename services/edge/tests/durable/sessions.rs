@@ -1,15 +1,15 @@
 //! Sessions: their subscriptions, what waits for them, and how they end.
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Disconnect, Property, Publish, QoS, ReasonCode, SubscribeOptions};
+use millrace_mqtt::{Disconnect, Packet, Property, Publish, QoS, ReasonCode, SubscribeOptions};
 use millrace_storage::Database;
 
-use crate::common::{Client, connect, disconnect, list, properties, publish, publish_qos};
+use crate::common::{Client, Server, ack, connect, disconnect, list, properties, publish, publish_qos};
 use crate::steps::{
     BETWEEN, Between, VERSIONS, acknowledge, come_back, expect_no_rest, is_for_nobody, is_present, lasting,
     lasting_with, leave, pass, rest, say, start, subscribe_and_leave, take, texts,
 };
-use crate::tools::eventually;
+use crate::tools::{eventually, metric, number_of, publish_all};
 
 #[test]
 fn subscriptions_and_what_waits_for_them_survive_a_restart() {
@@ -322,4 +322,28 @@ fn take_all(server: &crate::common::Server, id: &str, expected: &mut Vec<String>
     }
     client.ping();
     leave(&mut client, true);
+}
+
+#[test]
+fn messages_that_match_many_filters_of_a_session_are_read_over_several_turns() {
+    const COUNT: usize = 400;
+    let server = Server::on(&Database::memory(), |config| config.threads = 1);
+    // Each of 256 filters matches each message.
+    let level = |number: usize, bit: usize| if number >> bit & 1 == 0 { "a/" } else { "+/" };
+    let names: Vec<String> =
+        (0..256).map(|number| (0..8).map(|bit| level(number, bit)).collect::<String>() + "x").collect();
+    let filters: Vec<(&str, QoS)> = names.iter().map(|name| (&**name, QoS::AtLeastOnce)).collect();
+    subscribe_and_leave(&server, V5, "reader", &filters);
+    let topic = "a/".repeat(8) + "x";
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    publish_all(&mut publisher, QoS::AtLeastOnce, &topic, COUNT as u64, 8);
+    let mut reader = come_back(&server, V5, "reader");
+    for number in 0..COUNT as u64 {
+        let message = reader.recv_publish();
+        assert_eq!(number_of(&message.payload), number);
+        reader.send(&Packet::PubAck(ack(message.packet_id.unwrap())));
+    }
+    reader.ping();
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < 60_000, "a turn did {work} units of work");
 }

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
-    Connect, Packet, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
+    Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
 };
 
 use crate::common::{Client, STORED, Server, ack, connect, disconnect, id, properties, publish, publish_qos};
 use crate::tools::{
-    Packets, Pair, TURN_WORK_MAX, counted, dropped, eventually, flood, metric, narrow_client, numbered,
+    Packets, Pair, TURN_WORK_MAX, a_moment, counted, dropped, eventually, flood, metric, narrow_client, now,
+    number_of, numbered,
 };
 
 fn one_loop() -> Server {
@@ -624,7 +626,7 @@ fn a_slow_reader_costs_a_healthy_one_nothing() {
             let mut packets = Packets::of(&slow);
             while !reads.is_finished() && packets.next_number().is_some() {
                 if packets.bytes % (10 * 1024) < 1024 {
-                    crate::tools::a_moment();
+                    a_moment();
                 }
             }
         });
@@ -689,4 +691,39 @@ fn sessions_that_come_back_together_are_served_over_several_turns() {
         assert_eq!(client.recv_publish().topic, "t");
     }
     assert_turns_are_short(&server);
+}
+
+#[test]
+fn queued_messages_that_have_expired_are_dropped_over_several_turns() {
+    const COUNT: u64 = 16_000;
+    // To drop them all takes 80,000.
+    const WORK_MAX: u64 = 50_000;
+    let server = one_loop();
+    let expiry = properties(&[Property::SessionExpiryInterval(60)]);
+    let session = || Connect { clean_start: false, properties: expiry.clone(), ..connect(V5, "reader") };
+    let mut reader = Client::open(&server, session());
+    reader.subscribe("t", QoS::AtLeastOnce);
+    reader.disconnect();
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let expiry = properties(&[Property::MessageExpiryInterval(1)]);
+    for batch in 0..COUNT / 500 {
+        for number in 0..500_u16 {
+            let payload = numbered(batch * 500 + u64::from(number), 8);
+            let message = publish_qos(QoS::AtLeastOnce, number + 1, "t", &payload);
+            publisher.send(&Packet::Publish(Publish { properties: expiry.clone(), ..message }));
+        }
+        for number in 1..=500 {
+            publisher.recv_ack(PacketType::PubAck, id(number));
+        }
+    }
+    publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "t", &numbered(COUNT, 8)));
+    let published = now();
+    while published.elapsed() < Duration::from_millis(2_200) {
+        a_moment();
+    }
+    let mut reader = Client::open(&server, session());
+    assert_eq!(number_of(&reader.recv_publish().payload), COUNT);
+    reader.ping();
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < WORK_MAX, "a turn did {work} units of work");
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use millrace_mqtt::{PacketId, Properties, QoS, ReasonCode, Version, decode, frame};
-use millrace_session::{Accept, Connection, Delivery, Message, Session, SessionEffect, SessionSettings};
+use millrace_session::{
+    Accept, Connection, Delivery, Message, PUMP_MAX, Session, SessionEffect, SessionSettings,
+};
 
 /// Small, so that it is reached often.
 const RECEIVE_MAXIMUM: u16 = 4;
@@ -110,7 +112,7 @@ impl Client {
 
     fn pump(&mut self) {
         let (connection, sent) = (&mut self.connection, &mut self.sent);
-        self.session.pump(connection, &self.settings, self.now, sent, &mut |_, _| {});
+        while self.session.pump(connection, &self.settings, self.now, sent, &mut |_, _| {}) == PUMP_MAX {}
     }
 
     fn reconnect(&mut self) {
