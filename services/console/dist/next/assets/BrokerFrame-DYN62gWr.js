@@ -1,1 +1,0 @@
-export{P as BrokerFrame}from"./overview-Do3_T05r.js";

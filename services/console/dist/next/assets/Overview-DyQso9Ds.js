@@ -1,1 +1,0 @@
-export{r as Overview}from"./overview-Do3_T05r.js";

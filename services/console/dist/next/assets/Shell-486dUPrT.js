@@ -1,1 +1,0 @@
-export{t as Shell}from"./overview-Do3_T05r.js";

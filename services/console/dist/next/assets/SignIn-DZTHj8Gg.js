@@ -1,1 +1,0 @@
-export{t as SignIn,n as SignInSteps}from"./SignIn-D1oFV8wO.js";

@@ -1,1 +1,0 @@
-function e(e){let t=e.toLowerCase().replace(/[^a-z0-9_-]+/g,`-`).replace(/^-+|-+$/g,``).slice(0,64);return t===``?`unnamed`:t}var t=t=>e(`client-${t}`);export{e as n,t};

@@ -1,1 +1,0 @@
-import{A as e,I as t,N as n}from"./both-Dg9kk_76.js";var r=[{to:`/`,label:`Overview`,key:`o`,icon:t},{to:`/tenants`,label:`Tenants`,key:`t`,icon:e},{to:`/accounts`,label:`Accounts`,key:`a`,icon:n}];export{r as t};
