@@ -310,8 +310,7 @@ impl Core {
             self.output.overfull.push(slot);
         }
         self.connections[slot as usize].count_out(sent.0, sent.1);
-        self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY));
-        self.spend_bytes(sent.1);
+        self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY) + (sent.1 / work::COPIED_BYTES) as u64);
         if is_over {
             self.unfinished.replays.of.remove(&session);
             return self.pump(slot);

@@ -122,7 +122,7 @@ fn the_subscriptions_of_a_session_are_checked_over_several_turns() {
     let server = Server::on(&database, |config| config.threads = 1);
     let mut client = open(&server, "sub", true, 0);
     let name = |number: usize| {
-        let first = if number % (FILTERS / FORBIDDEN) == 0 { 'g' } else { 'f' };
+        let first = if number.is_multiple_of(FILTERS / FORBIDDEN) { 'g' } else { 'f' };
         format!("{first}/{number}/+/+/+/+/+")
     };
     let names: Vec<String> = (0..FILTERS).map(name).collect();

@@ -313,7 +313,7 @@ fn sessions_that_share_streams_read_each_from_its_own_place() {
 }
 
 /// A session comes back, and gets just these.
-fn take_all(server: &crate::common::Server, id: &str, expected: &mut Vec<String>) {
+fn take_all(server: &Server, id: &str, expected: &mut Vec<String>) {
     let mut client = come_back(server, V5, id);
     for text in expected.drain(..) {
         let message = take(&mut client);
@@ -340,7 +340,7 @@ fn messages_that_match_many_filters_of_a_session_are_read_over_several_turns() {
     let mut reader = come_back(&server, V5, "reader");
     for number in 0..COUNT as u64 {
         let message = reader.recv_publish();
-        assert_eq!(number_of(&message.payload), number);
+        assert_eq!(number_of(message.payload), number);
         reader.send(&Packet::PubAck(ack(message.packet_id.unwrap())));
     }
     reader.ping();

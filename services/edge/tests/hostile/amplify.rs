@@ -700,7 +700,7 @@ fn queued_messages_that_have_expired_are_dropped_over_several_turns() {
     const WORK_MAX: u64 = 50_000;
     let server = one_loop();
     let expiry = properties(&[Property::SessionExpiryInterval(60)]);
-    let session = || Connect { clean_start: false, properties: expiry.clone(), ..connect(V5, "reader") };
+    let session = || Connect { clean_start: false, properties: expiry, ..connect(V5, "reader") };
     let mut reader = Client::open(&server, session());
     reader.subscribe("t", QoS::AtLeastOnce);
     reader.disconnect();
@@ -710,7 +710,7 @@ fn queued_messages_that_have_expired_are_dropped_over_several_turns() {
         for number in 0..500_u16 {
             let payload = numbered(batch * 500 + u64::from(number), 8);
             let message = publish_qos(QoS::AtLeastOnce, number + 1, "t", &payload);
-            publisher.send(&Packet::Publish(Publish { properties: expiry.clone(), ..message }));
+            publisher.send(&Packet::Publish(Publish { properties: expiry, ..message }));
         }
         for number in 1..=500 {
             publisher.recv_ack(PacketType::PubAck, id(number));
@@ -722,7 +722,7 @@ fn queued_messages_that_have_expired_are_dropped_over_several_turns() {
         a_moment();
     }
     let mut reader = Client::open(&server, session());
-    assert_eq!(number_of(&reader.recv_publish().payload), COUNT);
+    assert_eq!(number_of(reader.recv_publish().payload), COUNT);
     reader.ping();
     let work = metric(&server, "millrace_edge_turn_work_max", "");
     assert!(work < WORK_MAX, "a turn did {work} units of work");
