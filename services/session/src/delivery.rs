@@ -102,7 +102,8 @@ impl Session {
             return false;
         }
         if delivery.qos == QoS::AtMostOnce {
-            return self.outbox.as_ref().is_none_or(|outbox| outbox.replays() == 0);
+            //= [MQTT-4.6.0-6] v5
+            return !self.delays_qos_0();
         }
         let Some(outbox) = &self.outbox else { return true };
         outbox.is_caught_up() && outbox.has_room(self.window_max(connection, settings))

@@ -90,6 +90,8 @@ pub(crate) struct Outbox {
     queue: VecDeque<Waiting>,
     queue_bytes: u64,
     replays: usize,
+    /// QoS 0 entries in the queue.
+    queued_qos_0: usize,
     /// Positions in the queue at which the caller supplies retained messages, in order. Each is the position of the entry behind it.
     replay_points: VecDeque<u64>,
     /// Position of the first entry in the queue.
@@ -114,6 +116,7 @@ impl Default for Outbox {
             queue: VecDeque::new(),
             queue_bytes: 0,
             replays: 0,
+            queued_qos_0: 0,
             replay_points: VecDeque::new(),
             // Far from both ends, because entries are also supplied at the front.
             taken: u64::MAX / 2,

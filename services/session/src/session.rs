@@ -100,6 +100,11 @@ impl Session {
         self.outbox.as_ref().is_some_and(|outbox| outbox.replays() > 0)
     }
 
+    /// Whether QoS 0 messages wait in the queue, or have to: earlier ones that waited for retained messages go first.
+    pub fn delays_qos_0(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.replays() > 0 || outbox.has_queued_qos_0())
+    }
+
     /// Adds a replay point at the end of the queue: [`Session::pump`] stops there until [`Session::end_replay`]. Meanwhile the caller
     /// inserts retained messages, which can be many, so it looks them up only as the client takes them.
     pub fn begin_replay(&mut self) {

@@ -23,7 +23,7 @@ impl Brokers {
         let has_room = old.is_some() || (broker.retained.len() as u64) < limit;
         let (before, after) = (old.map_or(0, |old| retained_size(&old)), retained_size(message));
         let grows = after > before;
-        let bytes = broker.retained_bytes() - before + after;
+        let bytes = (broker.retained_bytes() + after).saturating_sub(before);
         match () {
             () if !has_room => Some(Limit::BrokerRetained),
             () if grows && is_memory_short => Some(Limit::Memory),

@@ -200,13 +200,15 @@ impl Core {
 macro_rules! parts {
     ($core:expr, $slot:expr) => {{
         let connection = &mut $core.connections[$slot as usize];
+        let soft_bytes = $core.output.soft_bytes;
+        let is_full = connection.outbound.as_ref().is_some_and(|outbound| outbound.len() >= soft_bytes);
         let out = $crate::outbound::OutboundSlot {
             slot: &mut connection.outbound,
             pool: &mut $core.output.pool,
             dirty: &mut $core.output.dirty,
             connection: $slot,
-            busy: connection.busy,
-            soft_bytes: $core.output.soft_bytes,
+            busy: connection.busy || is_full,
+            soft_bytes,
         };
         (&mut connection.protocol, out, connection.session)
     }};

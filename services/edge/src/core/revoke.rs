@@ -49,7 +49,7 @@ impl Core {
         is_over
     }
 
-    /// The server itself has changed subscriptions of the session, so their order may be another one.
+    /// Subscriptions of the session have changed, so their order may be another one.
     pub(super) fn revoke_anew(&mut self, session: u32, changed: usize) {
         let slot = self.sessions[session as usize].connection;
         if let Some(revocation) = self.work.revocations.get_mut(&slot).filter(|_| changed > 0) {

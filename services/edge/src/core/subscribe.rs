@@ -319,6 +319,7 @@ impl Core {
             .retain(|(id, _)| self.connection_of(*id).is_some_and(|connection| connection.session != NONE));
         for (id, task) in &mut changes {
             self.connections[id.slot as usize].changes_filters = false;
+            self.revoke_anew(self.connections[id.slot as usize].session, 1);
             if let Task::Subscribe(subscribe) = task {
                 self.check_next(id.slot, subscribe);
             }

@@ -41,6 +41,8 @@ pub(super) struct Claims {
     behind: StreamTurns,
     claims_in_steps: bool,
     saved_to: Option<StreamKey>,
+    /// A group of this round of saves has more messages to trim.
+    has_more: bool,
 }
 
 struct Claimant {
@@ -61,11 +63,13 @@ struct Group {
     was_returned: bool,
     /// No member here has room. Nothing is claimed before that changes, so that a commit does not look at all such groups.
     is_full: bool,
+    /// Its stream has more messages to trim.
+    has_more: bool,
 }
 
 impl Group {
     fn is_unsaved(&self) -> bool {
-        self.gives_back || !self.acknowledged.is_empty()
+        self.gives_back || self.has_more || !self.acknowledged.is_empty()
     }
 }
 
@@ -141,7 +145,6 @@ impl Writer<'_> {
             }
         }
         shared.joined.into_iter().for_each(|stream| self.claims.grew(stream));
-        self.claim_all();
     }
 
     pub(super) fn taken_among_pods(&mut self, taken: &[(StreamKey, Position)]) {

@@ -53,16 +53,20 @@ impl Writer<'_> {
     fn trim_these(&mut self, some: &[(StreamKey, Position)]) {
         let trimmed = self.shared.layers.run(async |tx| {
             tx.set_option(TransactionOption::Cleanup);
-            let (mut room, mut rest) = (TRIMMED_MAX, Vec::new());
-            for ((broker, stream), through) in some {
+            let (mut room, mut unserved, mut rest) = (TRIMMED_MAX, Vec::new(), Vec::new());
+            for (index, ((broker, stream), through)) in some.iter().enumerate() {
                 if room == 0 {
-                    rest.push(((*broker, *stream), *through));
+                    unserved.push(((*broker, *stream), *through));
                 } else if subscriptions::is_sole(&tx, *broker, *stream).await? {
-                    let trimmed = streams::trim_some(&tx, *broker, *stream, *through, room).await?;
+                    // A large one leaves a part to each of the others.
+                    let part = room.div_ceil(some.len() - index);
+                    let trimmed = streams::trim_some(&tx, *broker, *stream, *through, part).await?;
                     room = room.saturating_sub(room_for(&trimmed));
                     rest.extend(trimmed.more.then_some(((*broker, *stream), *through)));
                 }
             }
+            unserved.append(&mut rest);
+            let rest = unserved;
             Ok(rest)
         });
         match self.wait(trimmed) {

@@ -84,6 +84,6 @@ fn an_answer_that_was_cut_off_is_no_answer() {
             BufReader::new(&stream).read_line(&mut String::new()).unwrap();
         });
         let Err(Ended::Failed(said)) = clients(folder.path()) else { panic!() };
-        assert!(said.contains("before its answer was whole"), "{said}");
+        assert!(said.contains("before its answer was complete"), "{said}");
     });
 }

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use millrace_mqtt::QoS;
+
 use super::{Entry, Outbox};
 use crate::budget::Hold;
 
@@ -18,6 +20,10 @@ impl Outbox {
         self.replays
     }
 
+    pub(crate) fn has_queued_qos_0(&self) -> bool {
+        self.queued_qos_0 > 0
+    }
+
     pub(crate) fn queue_len(&self) -> usize {
         self.queue.len()
     }
@@ -29,6 +35,7 @@ impl Outbox {
     pub(crate) fn enqueue(&mut self, entry: Entry, hold: Option<Hold>) {
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
+        self.queued_qos_0 += usize::from(entry.qos == QoS::AtMostOnce);
         self.queue.push_back(Waiting { entry, hold });
     }
 
@@ -47,6 +54,7 @@ impl Outbox {
         debug_assert!(self.is_at_replay(), "the front of the queue is no replay point");
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
+        self.queued_qos_0 += usize::from(entry.qos == QoS::AtMostOnce);
         self.queue.push_front(Waiting { entry, hold: None });
         // The points stay behind the entry.
         self.taken -= 1;
@@ -67,6 +75,7 @@ impl Outbox {
         self.taken += 1;
         self.queue_bytes -= entry.message.size() as u64;
         self.replays -= usize::from(entry.replay);
+        self.queued_qos_0 -= usize::from(entry.qos == QoS::AtMostOnce);
         if self.queue.is_empty() && self.queue.capacity() > crate::EMPTY_CAPACITY_MAX {
             self.queue = VecDeque::new();
         }
@@ -85,6 +94,7 @@ impl Outbox {
         while let Some(Waiting { entry, .. }) = self.queue.pop_back_if(|waiting| unwanted(&waiting.entry)) {
             self.queue_bytes -= entry.message.size() as u64;
             self.replays -= usize::from(entry.replay);
+            self.queued_qos_0 -= usize::from(entry.qos == QoS::AtMostOnce);
         }
         let end = self.taken + self.queue.len() as u64;
         self.replay_points.iter_mut().for_each(|point| *point = end.min(*point));
@@ -106,6 +116,7 @@ impl Outbox {
         self.replay_points.extend(points.map(|point| point - taken.len() as u64));
         self.queue_bytes = self.queue().map(|entry| entry.message.size() as u64).sum();
         self.replays = self.queue().filter(|entry| entry.replay).count() + self.replay_points.len();
+        self.queued_qos_0 = self.queue().filter(|entry| entry.qos == QoS::AtMostOnce).count();
         taken
     }
 }

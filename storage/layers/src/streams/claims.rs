@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption, after};
 
-use super::{Progress, ReadLimit, Source, StreamEntry, StreamId, group, keys, read, row, trim};
+use super::trim::trim_part;
+use super::{Progress, ReadLimit, Source, StreamEntry, StreamId, group, keys, read, row};
 use crate::{
     BrokerId,
     error::LayerResult,
@@ -57,6 +58,15 @@ pub async fn claim(
     Ok(claimed)
 }
 
+/// What [`settle`] has left of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SettledClaims {
+    /// The outstanding messages that the pod still owns.
+    pub outstanding: Vec<Position>,
+    /// There are more messages to trim than one transaction may: settle again, with `goes_on`.
+    pub more: bool,
+}
+
 /// Reduces the claims of a pod to the `outstanding` messages of its members, and trims the stream up to the first
 /// message that is not acknowledged. Claimed messages that are neither outstanding nor acknowledged become free, also
 /// those of a claim whose answer was lost. Returns the outstanding messages that the pod still owns: another pod may
@@ -68,7 +78,8 @@ pub async fn settle(
     pod: &[u8],
     outstanding: &[Position],
     acknowledged: &[Position],
-) -> LayerResult<Vec<Position>> {
+    goes_on: bool,
+) -> LayerResult<SettledClaims> {
     tx.set_option(TransactionOption::Cleanup);
     let (outstanding, acknowledged): (BTreeSet<_>, BTreeSet<_>) =
         (outstanding.iter().collect(), acknowledged.iter().collect());
@@ -81,13 +92,18 @@ pub async fn settle(
     set_own(tx, broker, stream, pod, &outstanding)?;
     let low = lowest(tx, broker, stream).await?;
     let progress = group::progress(tx, broker, stream).await?;
-    if let Some(cursor) = low.filter(|cursor| *cursor > progress.cursor) {
+    let moved = low.filter(|cursor| *cursor > progress.cursor);
+    if let Some(cursor) = moved {
         let mut acknowledged = progress.acknowledged;
         acknowledged.cut(cursor);
         group::set_progress(tx, broker, stream, &Progress { cursor, acknowledged }).await?;
-        trim(tx, broker, stream, cursor, None).await?;
     }
-    Ok(outstanding)
+    let through = moved.or(goes_on.then_some(progress.cursor));
+    let more = match through {
+        Some(through) => trim_part(tx, broker, stream, through).await?.more,
+        None => false,
+    };
+    Ok(SettledClaims { outstanding, more })
 }
 
 /// Removes claims of messages that now belong to the session of a member. Returns false, and removes none, when the pod
@@ -281,8 +297,8 @@ mod tests {
         assert_eq!((one.len(), two.len()), (2, 3));
         assert!(claim_of(&database, PODS[2], 10).is_empty());
         // One of two is acknowledged, the other given back.
-        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &one[..1]).await);
-        assert!(left.is_empty());
+        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &one[..1], false).await);
+        assert!(left.outstanding.is_empty());
         assert_eq!(claim_of(&database, PODS[2], 10), one[1..]);
         // The third keeps it for good, then nobody else has it; the dead one's are free.
         let kept = BTreeMap::from([((BROKER, 1), one[1..].to_vec())]);
@@ -292,12 +308,34 @@ mod tests {
         assert_eq!(run(&database, async |tx| free_all(tx, PODS[1], 10).await), [(BROKER, 1)]);
         assert!(!run(&database, async |tx| has_any(tx, PODS[1]).await));
         assert!(run(&database, async |tx| free_all(tx, PODS[1], 10).await).is_empty());
-        let late = run(&database, async |tx| settle(tx, BROKER, 1, PODS[1], &two, &[]).await);
-        assert!(late.is_empty(), "it was taken for dead");
+        let late = run(&database, async |tx| settle(tx, BROKER, 1, PODS[1], &two, &[], false).await);
+        assert!(late.outstanding.is_empty(), "it was taken for dead");
         assert_eq!(claim_of(&database, PODS[0], 10), two);
-        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &two).await);
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &two, false).await);
         let left = run(&database, async |tx| totals(tx, BROKER, 1).await);
         assert_eq!(left.entries, 0, "all of it is trimmed");
+    }
+
+    #[test]
+    fn a_large_backlog_of_acknowledged_messages_is_removed_in_parts() {
+        const COUNT: usize = 1_500;
+        let database = with([(1, 1)]);
+        for _ in 0..COUNT {
+            publish(&database, &[(1, 0)], 1, &text("x"));
+        }
+        let mut all = Vec::new();
+        while all.len() < COUNT {
+            all.extend(claim_of(&database, PODS[0], 200));
+        }
+        let left = || run(&database, async |tx| totals(tx, BROKER, 1).await).entries;
+        let mut settled = run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &all, false).await);
+        assert!(settled.more && left() > COUNT as u64 / 2, "{} messages", left());
+        let mut rounds = 0;
+        while settled.more {
+            settled = run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &[], true).await);
+            rounds += 1;
+        }
+        assert_eq!((left(), rounds), (0, 2));
     }
 
     #[test]
@@ -316,7 +354,7 @@ mod tests {
         run(&database, async |tx| group::set_progress(tx, BROKER, 1, &progress).await);
         assert_eq!(claim_of(&database, PODS[0], 1), all[..1]);
         // The rest is claimed after a part was acknowledged.
-        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &all[..1]).await);
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &all[..1], false).await);
         assert_eq!(claim_of(&database, PODS[1], 10), [all[2], all[3], all[5]]);
     }
 
@@ -333,7 +371,7 @@ mod tests {
             run(&database, async |tx| set_own(tx, BROKER, 1, &pod.to_be_bytes(), &claims));
         }
         run(&database, async |tx| set_own(tx, BROKER, 1, b"zzzz", &all[..1]));
-        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &all[1..]).await);
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &all[1..], false).await);
         let low = run(&database, async |tx| lowest(tx, BROKER, 1).await);
         assert_eq!(low, Some(all[0].before()));
         let left = run(&database, async |tx| totals(tx, BROKER, 1).await);
@@ -346,7 +384,7 @@ mod tests {
         publish(&database, &[(1, 0)], 1, &text("x"));
         publish(&database, &[(1, 0)], 1, &text("y"));
         let claimed = claim_of(&database, PODS[0], 10);
-        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &claimed[..1], &[]).await);
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &claimed[..1], &[], false).await);
         let kept = BTreeMap::from([((BROKER, 1), claimed[1..].to_vec())]);
         assert!(!run(&database, async |tx| keep(tx, PODS[0], &kept).await), "it was given back");
         run(&database, async |tx| super::super::drop_stream(tx, BROKER, 1, 1));
@@ -417,9 +455,9 @@ mod tests {
                                 () => outstanding.push(position),
                             }
                         }
-                        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[pod], &outstanding, &settled).await);
+                        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[pod], &outstanding, &settled, false).await);
                         let outstanding: BTreeSet<_> = outstanding.into_iter().collect();
-                        prop_assert_eq!(&left.into_iter().collect::<BTreeSet<_>>(), &outstanding);
+                        prop_assert_eq!(&left.outstanding.into_iter().collect::<BTreeSet<_>>(), &outstanding);
                         done.extend(settled);
                         held.insert(pod, outstanding);
                     }

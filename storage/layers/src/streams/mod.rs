@@ -25,7 +25,7 @@ mod waiting;
 mod tests;
 
 pub use append::{Added, NewEntry, append, append_of_many};
-pub use claims::{Claimed, claim, claimed_by, free_all, has_any, keep, settle};
+pub use claims::{Claimed, SettledClaims, claim, claimed_by, free_all, has_any, keep, settle};
 pub use group::{Progress, progress, set_progress};
 pub use losses::{LossCause, LossReason, StreamLoss, losses};
 pub use newest::{Newest, newest};

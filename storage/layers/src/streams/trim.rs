@@ -75,6 +75,16 @@ pub async fn trim_some(
     trim_most(tx, broker, stream, through, None, Most::of_piece(limit)).await
 }
 
+/// [`trim_some`] for one of several streams in a transaction.
+pub(super) async fn trim_part(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    through: Position,
+) -> LayerResult<Trimmed> {
+    trim_most(tx, broker, stream, through, None, Most::of_part()).await
+}
+
 async fn trim_most(
     tx: &Transaction,
     broker: BrokerId,
@@ -163,10 +173,17 @@ impl Most {
         Self { entries: entries.min(TRIM_ENTRIES_MAX), bytes: usize::MAX }
     }
 
+    fn of_part() -> Self {
+        Self { entries: TRIM_ENTRIES_MAX / PARTS, bytes: TRIM_BYTES_MAX / PARTS }
+    }
+
     fn of_piece(entries: usize) -> Self {
         Self { bytes: TRIM_BYTES_MAX, ..Self::of_entries(entries) }
     }
 }
+
+/// Streams that may be trimmed in one transaction by [`trim_part`].
+const PARTS: usize = 16;
 
 #[derive(Clone, Copy)]
 struct Found {

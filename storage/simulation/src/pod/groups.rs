@@ -82,12 +82,14 @@ impl Pod {
         let known = self.history.borrow_mut().lets_go(&self.name, group, &acknowledged, &given_back);
         let pod = self.name.as_bytes();
         let done = self
-            .read(async |tx| streams::settle(tx, group.broker, group.stream, pod, &kept, &acknowledged).await)
+            .read(async |tx| {
+                streams::settle(tx, group.broker, group.stream, pod, &kept, &acknowledged, true).await
+            })
             .await;
         match done {
             Ok(left) => {
                 self.history.borrow_mut().end_release(&self.name, group, &known);
-                self.hold(group, left, Vec::new());
+                self.hold(group, left.outstanding, Vec::new());
                 Ok(())
             }
             Err(error) => {

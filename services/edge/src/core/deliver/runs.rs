@@ -93,7 +93,7 @@ impl Core {
                 continue;
             }
             // The session must get its retained messages first.
-            let is_replaying = local.session.is_replaying()
+            let is_replaying = local.session.delays_qos_0()
                 || local.persistent.as_ref().is_some_and(|persistent| persistent.subscribing > 0)
                 || local.new_subscriptions.as_ref().is_some_and(|new| new.reading > 0);
             let (protocol, mut out, _) = parts!(self, local.connection);

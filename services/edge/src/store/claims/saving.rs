@@ -3,16 +3,18 @@
 use std::ops::Bound;
 
 use futures_util::future::join_all;
-use millrace_layers::{LayerError, Position, streams};
+use millrace_layers::streams::{self, SettledClaims};
+use millrace_layers::{LayerError, Position};
 
 use super::TOGETHER;
 use crate::store::StreamKey;
-use crate::store::writer::{CONFLICTS, Writer, is_hopeless, is_of_jobs};
+use crate::store::writer::{CONFLICTS, Writer, is_of_jobs};
 
 struct Save {
     key: StreamKey,
     outstanding: Vec<Position>,
     acknowledged: Vec<Position>,
+    goes_on: bool,
 }
 
 impl Writer<'_> {
@@ -21,6 +23,7 @@ impl Writer<'_> {
     pub(in crate::store) fn save_some_claims(&mut self) -> bool {
         if self.claims.saved_to.is_none() {
             self.give_back_of_closed();
+            self.claims.has_more = false;
         }
         let begin = self.claims.saved_to.map_or(Bound::Unbounded, Bound::Excluded);
         let unsaved =
@@ -29,6 +32,7 @@ impl Writer<'_> {
             key: *key,
             outstanding: group.outstanding.iter().copied().collect(),
             acknowledged: group.acknowledged.clone(),
+            goes_on: group.has_more,
         };
         let saves: Vec<Save> = unsaved.map(save).take(TOGETHER).collect();
         let is_last = saves.len() < TOGETHER;
@@ -38,12 +42,12 @@ impl Writer<'_> {
             let brokers = &self.shared.brokers;
             self.claims.groups.retain(|key, group| group.is_unsaved() || brokers.peek(key.0).is_some());
         }
-        goes_on && !is_last
+        goes_on && (!is_last || self.claims.has_more)
     }
 
     pub(in crate::store) fn save_all_claims(&mut self) {
         self.claims.saved_to = None;
-        while self.save_some_claims() {}
+        while self.save_some_claims() && self.claims.saved_to.is_some() {}
     }
 
     /// A closed broker has no members here, so all that this pod has claimed for them goes back.
@@ -71,8 +75,10 @@ impl Writer<'_> {
             let settle = |save: &Save| {
                 let ((broker, stream), tx) = (save.key, tx.clone());
                 let (outstanding, acknowledged) = (save.outstanding.clone(), save.acknowledged.clone());
+                let goes_on = save.goes_on;
                 async move {
-                    streams::settle(&tx, broker, stream, &shared.owner, &outstanding, &acknowledged).await
+                    streams::settle(&tx, broker, stream, &shared.owner, &outstanding, &acknowledged, goes_on)
+                        .await
                 }
             };
             join_all(saves.iter().map(settle)).await.into_iter().collect::<Result<Vec<_>, _>>()
@@ -88,15 +94,17 @@ impl Writer<'_> {
             }
             Err(error) => {
                 tracing::warn!(%error, "how far a shared subscription has come cannot be stored");
-                is_hopeless(&error)
+                is_of_jobs(&error)
             }
         }
     }
 
-    /// `left`: outstanding messages that other pods have not taken, because this pod seemed dead.
-    fn saved(&mut self, key: StreamKey, left: Vec<Position>) {
+    /// `left` has no messages that other pods have taken because this pod seemed dead.
+    fn saved(&mut self, key: StreamKey, left: SettledClaims) {
         let Some(group) = self.claims.groups.get_mut(&key) else { return };
-        group.outstanding = left.into_iter().collect();
+        group.outstanding = left.outstanding.into_iter().collect();
+        group.has_more = left.more;
+        self.claims.has_more |= left.more;
         group.acknowledged.clear();
         let gave_back = std::mem::take(&mut group.gives_back);
         if std::mem::take(&mut group.was_returned) {

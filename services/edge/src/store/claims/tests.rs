@@ -13,12 +13,13 @@ fn a_member_takes_messages_of_all_its_groups_or_of_none() {
     let taken = groups.map(|group| (group, shared.claim(group, "pod")[0]));
     // Other pods took this one for dead, and one of them has the second message.
     let [_, (_, second)] = groups;
-    shared.run(&async |tx| streams::settle(tx, broker, second, b"pod", &[], &[]).await);
+    shared.run(&async |tx| streams::settle(tx, broker, second, b"pod", &[], &[], false).await);
     let is_taken = shared.run(&async |tx| Applier::new(tx, &shared, false).take_from_groups(&taken).await);
     assert!(!is_taken);
     let [((_, first), place), _] = taken;
-    let claims = shared.run(&async |tx| streams::settle(tx, broker, first, b"pod", &[place], &[]).await);
-    assert_eq!(claims, [place], "the first message is no longer with this pod");
+    let claims =
+        shared.run(&async |tx| streams::settle(tx, broker, first, b"pod", &[place], &[], false).await);
+    assert_eq!(claims.outstanding, [place], "the first message is no longer with this pod");
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Writer<'_> {
 
     pub(in crate::store) fn save_groups(&mut self) {
         self.groups.saved_to = None;
-        while self.save_some_groups() {}
+        while self.save_some_groups() && self.groups.saved_to.is_some() {}
     }
 
     /// Stores the progress of some groups in one transaction, and deletes the messages of their streams up to the cursor: a
@@ -68,13 +68,13 @@ impl Writer<'_> {
         let save = self.shared.layers.run(async |tx| {
             tx.set_option(TransactionOption::Cleanup);
             let (mut room, mut rest) = (TRIMMED_MAX, HashSet::new());
-            for ((broker, stream), progress) in of {
+            for (index, ((broker, stream), progress)) in of.iter().enumerate() {
                 streams::set_progress(&tx, *broker, *stream, progress).await?;
                 let has_rest = match room {
                     0 => true,
                     room_left => {
-                        let cursor = progress.cursor;
-                        let trimmed = streams::trim_some(&tx, *broker, *stream, cursor, room_left).await?;
+                        let (cursor, part) = (progress.cursor, room_left.div_ceil(of.len() - index));
+                        let trimmed = streams::trim_some(&tx, *broker, *stream, cursor, part).await?;
                         room = room.saturating_sub(room_for(&trimmed));
                         trimmed.more
                     }
