@@ -82,7 +82,6 @@ pub(crate) struct Outbox {
     free_ids: usize,
     skipped_ids: bool,
     used: Option<Box<UsedIds>>,
-    /// Slots that were removed at the front.
     removed: u64,
     window: usize,
     /// Slots before this index were sent on the present connection.
@@ -90,7 +89,6 @@ pub(crate) struct Outbox {
     queue: VecDeque<Waiting>,
     queue_bytes: u64,
     replays: usize,
-    /// QoS 0 entries in the queue.
     queued_qos_0: usize,
     /// Positions in the queue at which the caller supplies retained messages, in order. Each is the position of the entry behind it.
     replay_points: VecDeque<u64>,
@@ -127,7 +125,6 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// A new connection sends all unacknowledged messages again.
     pub(crate) fn rewind(&mut self) {
         self.window = 0;
         self.resend = 0;

@@ -58,7 +58,7 @@ pub async fn claim(
     Ok(claimed)
 }
 
-/// What [`settle`] has left of a group.
+/// The rest of a group after [`settle`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SettledClaims {
     /// The outstanding messages that the pod still owns.
