@@ -54,8 +54,7 @@ async fn test_access(
     Input { value, .. }: Input<AccessQuestion>,
 ) -> Answer<Json<AccessAnswer>> {
     // Reads the bans of the broker.
-    api.control().may(&caller, at.organisation, Permission::AccessRead).await?;
-    let _turn = api.budget().turn(at.organisation).await?;
+    let _turn = api.turn(&caller, at.organisation, Permission::AccessRead).await?;
     let (answer, by_settings) = api.control().test_access(&caller, &at.at(), &value).await?;
     if !by_settings || answer.decided_by == DecidedBy::Protocol {
         return Ok(Json(answer));

@@ -3,9 +3,7 @@
 //! An answer is made whole, and stays in memory until its client has read it. Without a limit, a caller with many
 //! connections that reads none of its answers would take any amount of memory.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -14,41 +12,25 @@ use futures_util::stream;
 use uuid::Uuid;
 
 use super::problem::Problem;
+use super::shares::{Share, Shares};
 use crate::domain::Caller;
 use crate::limits::{
     ANSWER_BYTES_COUNTED, ANSWER_BYTES_EACH_MAX, ANSWER_BYTES_MAX, ANSWER_BYTES_WRITTEN, SHARE_LEFT_TO_OTHERS,
 };
 
 #[derive(Clone, Default)]
-pub(crate) struct Answers(Arc<Mutex<Held>>);
-
-#[derive(Default)]
-struct Held {
-    all: usize,
-    by_account: HashMap<Uuid, usize>,
-}
-
-struct Share {
-    answers: Answers,
-    account: Uuid,
-    bytes: usize,
-}
+pub(crate) struct Answers(Shares);
 
 impl Answers {
     /// Counts a long answer until its client has read it; `None`: too much of the account waits already.
     fn take(&self, account: Uuid, bytes: usize) -> Option<Share> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = ANSWER_BYTES_MAX.saturating_sub(held.all);
-        let own = held.by_account.get(&account).copied().unwrap_or_default();
-        // The more is held, the less one account may have, so that a few accounts never take all.
-        let most = ANSWER_BYTES_EACH_MAX.min(free / SHARE_LEFT_TO_OTHERS);
-        if bytes > free || own > 0 && own + bytes > most {
-            return None;
-        }
-        held.all += bytes;
-        held.by_account.insert(account, own + bytes);
-        drop(held);
-        Some(Share { answers: self.clone(), account, bytes })
+        let taken = self.0.take(vec![account], bytes, |held, _| {
+            let (free, own) = (ANSWER_BYTES_MAX.saturating_sub(held.all), held.of(account));
+            // The more is held, the less one account may have, so that a few accounts never take all.
+            let most = ANSWER_BYTES_EACH_MAX.min(free / SHARE_LEFT_TO_OTHERS);
+            if bytes > free || own > 0 && own + bytes > most { Err(()) } else { Ok(()) }
+        });
+        taken.ok()
     }
 
     /// Replaces an answer by a problem if its caller has to read others first.
@@ -73,18 +55,6 @@ impl Answers {
             (length > 0).then(|| (Ok::<_, Infallible>(part), (left, share)))
         });
         Response::from_parts(head, Body::from_stream(parts))
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut held = self.answers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.all -= self.bytes;
-        let own = held.by_account.entry(self.account).or_default();
-        *own -= self.bytes;
-        if *own == 0 {
-            held.by_account.remove(&self.account);
-        }
     }
 }
 
@@ -120,8 +90,8 @@ mod tests {
         assert_eq!(read.len(), BYTES);
         assert_eq!(ask(1).await.status(), StatusCode::OK);
         drop(held);
-        let left = answers.0.lock().unwrap();
-        assert_eq!((left.all, left.by_account.len()), (0, 0));
+        let left = answers.0.lock();
+        assert_eq!((left.all, left.holders()), (0, 0));
     }
 
     #[tokio::test]
@@ -136,7 +106,7 @@ mod tests {
                 held.push(answer);
             }
         }
-        let all = answers.0.lock().unwrap().all;
+        let all = answers.0.lock().all;
         assert!(all <= ANSWER_BYTES_MAX, "{all}");
         assert_eq!(answers.hold(Some(&caller(100)), long(1 << 20)).await.status(), StatusCode::OK);
     }

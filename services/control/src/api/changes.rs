@@ -1,55 +1,27 @@
 //! Limits the changes of one account that run at once, so that one tenant cannot use all changes that the server runs.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use axum::http::StatusCode;
 use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
+use super::shares::{Share, Shares};
 use crate::limits::{CHANGES_MAX, SHARE_LEFT_TO_OTHERS};
 
 #[derive(Clone, Default)]
-pub(crate) struct Changes(Arc<Mutex<Running>>);
-
-#[derive(Default)]
-struct Running {
-    all: usize,
-    by_account: HashMap<Uuid, usize>,
-}
-
-/// Counts one change until it is dropped.
-pub(crate) struct ChangeShare {
-    changes: Changes,
-    account: Uuid,
-}
+pub(crate) struct Changes(Shares);
 
 impl Changes {
     /// The more changes run, the fewer one account may have, so that a few accounts never take all.
-    pub(crate) fn take(&self, account: Uuid) -> Answer<ChangeShare> {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = running.by_account.get(&account).copied().unwrap_or_default();
-        let most = (CHANGES_MAX.saturating_sub(running.all) / SHARE_LEFT_TO_OTHERS).max(1);
-        if own >= most {
-            let detail = format!("{own} changes of yours are under way: wait for their answers");
-            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
-        }
-        running.by_account.insert(account, own + 1);
-        running.all += 1;
-        drop(running);
-        Ok(ChangeShare { changes: self.clone(), account })
-    }
-}
-
-impl Drop for ChangeShare {
-    fn drop(&mut self) {
-        let mut running = self.changes.0.lock().unwrap_or_else(PoisonError::into_inner);
-        running.all -= 1;
-        let own = running.by_account.entry(self.account).or_default();
-        *own -= 1;
-        if *own == 0 {
-            running.by_account.remove(&self.account);
-        }
+    pub(crate) fn take(&self, account: Uuid) -> Answer<Share> {
+        self.0.take(vec![account], 1, |running, _| {
+            let own = running.of(account);
+            let most = (CHANGES_MAX.saturating_sub(running.all) / SHARE_LEFT_TO_OTHERS).max(1);
+            if own >= most {
+                let detail = format!("{own} changes of yours are under way: wait for their answers");
+                return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+            }
+            Ok(())
+        })
     }
 }
 
@@ -67,7 +39,7 @@ mod tests {
         assert!(changes.take(Uuid::from_u128(9)).is_ok());
         held.clear();
         assert!(changes.take(Uuid::from_u128(1)).is_ok());
-        let left = changes.0.lock().unwrap();
-        assert_eq!((left.all, left.by_account.len()), (0, 0));
+        let left = changes.0.lock();
+        assert_eq!((left.all, left.holders()), (0, 0));
     }
 }

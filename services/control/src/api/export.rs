@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::extract::{Auth, Path};
 use super::parts::without_secrets;
 use super::problem::{Answer, Problem};
-use super::streams::Share;
+use super::shares::Share;
 use super::{Api, InOrganisation};
 use crate::domain::{
     AuditFilter, BrokerRef, Caller, CapOf, Error, Page, PageRequest, Permission, Span, UsageStep,

@@ -12,10 +12,10 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::Api;
-use super::changes::ChangeShare;
 use super::problem::{Denied, Problem};
 use super::rates::with_rate_limits;
 use super::request_id::with_id;
+use super::shares::Share;
 use crate::domain::Caller;
 use crate::limits::{IN_FORCE_MS, REQUEST_TIME_MAX};
 
@@ -38,7 +38,7 @@ pub(crate) struct Known(pub(crate) Arc<Noted>);
 pub(crate) struct Noted {
     pub(crate) caller: OnceLock<Caller>,
     /// Held until the change has ended.
-    pub(crate) change: OnceLock<ChangeShare>,
+    pub(crate) change: OnceLock<Share>,
 }
 
 pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {

@@ -351,8 +351,7 @@ async fn get_metrics_history(
     Path(at): Path<AtBroker>,
     Query(HistoryQuery { from, to, step }): Query<HistoryQuery>,
 ) -> Answer<Json<MetricsHistory>> {
-    api.control().may(&caller, at.organisation, Permission::ClientsRead).await?;
-    let _turn = api.budget().turn(at.organisation).await?;
+    let _turn = api.turn(&caller, at.organisation, Permission::ClientsRead).await?;
     let span = HistorySpan { from_ms: from, to_ms: to, step };
     Ok(Json(api.control().history(&caller, &at.at(), span).await?))
 }

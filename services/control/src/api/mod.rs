@@ -40,6 +40,7 @@ mod region;
 mod request_id;
 mod request_metrics;
 mod second_factor;
+mod shares;
 mod spend;
 mod stored;
 mod streams;
@@ -64,19 +65,19 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
-use crate::domain::{BrokerRef, Control, Page};
+use crate::domain::{BrokerRef, Caller, Control, Page, Permission};
 use crate::limits::DEVICE_HASHES_AT_ONCE;
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use answers::Answers;
-use budget::Budget;
+use budget::{Budget, Turn};
 use changes::Changes;
 pub use local::{LocalDoor, is_loopback_host};
 pub use operator::{
     FabricState, GatewayPeer, HealthCheck, OPERATOR_PATH, Operations, OwnPod, operator_openapi,
     operator_router,
 };
-use problem::Problem;
+use problem::{Answer, Problem};
 use rates::Rates;
 pub use request_id::unanswered;
 pub use request_metrics::RequestMetrics;
@@ -143,6 +144,12 @@ impl Api {
 
     pub(crate) fn budget(&self) -> &Budget {
         &self.0.budget
+    }
+
+    /// A turn in the organisation's budget. The permission comes first, so that strangers cannot use up the turns.
+    pub(crate) async fn turn(&self, caller: &Caller, organisation: Uuid, needed: Permission) -> Answer<Turn> {
+        self.control().may(caller, organisation, needed).await?;
+        self.budget().turn(organisation).await
     }
 
     /// Turns for hashing passwords of devices. Sign-ins of people need none.

@@ -273,8 +273,7 @@ async fn list_audit_entries(
     Paging(page): Paging,
 ) -> Answer<Json<List<AuditEntry>>> {
     let filter = query.filter()?;
-    api.control().may(&caller, organisation, Permission::AuditRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.turn(&caller, organisation, Permission::AuditRead).await?;
     Ok(List::of(api.control().audit_log(&caller, organisation, &filter, &page).await?))
 }
 

@@ -117,8 +117,7 @@ macro_rules! parts {
             ) -> Answer<impl IntoResponse> {
                 let at = BrokerRef { organisation, name: broker };
                 // Reads all parts of this kind, which may be megabytes.
-                api.control().may(&caller, organisation, Permission::AccessWrite).await?;
-                let _turn = api.budget().turn(organisation).await?;
+                let _turn = api.turn(&caller, organisation, Permission::AccessWrite).await?;
                 let (version, is_new) =
                     api.control().put_part(&caller, &at, &name, &$record::from(value), seen).await?;
                 let path = is_new.then(|| at.location(&[$path, &name]));

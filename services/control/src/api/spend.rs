@@ -7,7 +7,6 @@ use axum::response::IntoResponse;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::budget::Turn;
 use super::extract::{Auth, IfMatch, IfMatchOrNone, Input, Path, Seen, etag};
 use super::problem::Answer;
 use super::{Api, AtBroker, InOrganisation};
@@ -111,7 +110,7 @@ async fn delete_broker_spend_cap(
 // Each answer reads the month's usage of the brokers, so these requests take turns.
 
 async fn get(api: &Api, caller: &Caller, of: CapOf) -> Answer<impl IntoResponse + use<>> {
-    let _turn = turn(api, caller, &of, Permission::BrokersRead).await?;
+    let _turn = api.turn(caller, of.organisation, Permission::BrokersRead).await?;
     let found = api.control().spend_cap(caller, &of).await?;
     Ok((etag(found.version), Json(found.value)))
 }
@@ -123,18 +122,13 @@ async fn set(
     cap: &NewSpendCap,
     seen: Precondition,
 ) -> Answer<impl IntoResponse + use<>> {
-    let _turn = turn(api, caller, &of, Permission::OrganisationWrite).await?;
+    let _turn = api.turn(caller, of.organisation, Permission::OrganisationWrite).await?;
     let set = api.control().set_spend_cap(caller, &of, cap, seen).await?;
     Ok((etag(set.version), Json(set.value)))
 }
 
 async fn delete(api: &Api, caller: &Caller, of: CapOf, seen: Precondition) -> Answer<StatusCode> {
-    let _turn = turn(api, caller, &of, Permission::OrganisationWrite).await?;
+    let _turn = api.turn(caller, of.organisation, Permission::OrganisationWrite).await?;
     api.control().delete_spend_cap(caller, &of, seen).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-async fn turn(api: &Api, caller: &Caller, of: &CapOf, needed: Permission) -> Answer<Turn> {
-    api.control().may(caller, of.organisation, needed).await?;
-    api.budget().turn(of.organisation).await
 }

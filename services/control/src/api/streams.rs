@@ -1,8 +1,6 @@
 //! Limits the number and the duration of event streams.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
 use axum::response::sse::Event;
@@ -13,68 +11,38 @@ use uuid::Uuid;
 
 use super::Api;
 use super::problem::{Answer, Problem};
+use super::shares::{Share, Shares};
 use crate::domain::{BrokerRef, Caller, Permission};
 use crate::limits::{SHARE_LEFT_TO_OTHERS, STREAM_CHECKED_EVERY, STREAM_MAX, STREAMS_EACH_MAX, STREAMS_MAX};
 
 #[derive(Clone, Default)]
-pub(crate) struct Streams(Arc<Mutex<Open>>);
-
-#[derive(Default)]
-struct Open {
-    all: usize,
-    /// Streams by organisation, and by the person behind the caller.
-    by_holder: HashMap<Uuid, usize>,
-}
-
-/// Dropping the permit releases it.
-pub(crate) struct Share {
-    streams: Streams,
-    holders: Vec<Uuid>,
-}
+pub(crate) struct Streams(Shares);
 
 impl Streams {
+    /// A stream of the organisation and of the person behind the caller.
     pub(crate) fn take(&self, organisation: Uuid, person: Option<Uuid>) -> Answer<Share> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.all >= STREAMS_MAX {
-            let detail = "this server has as many streams as it may: try again later";
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
-        }
-        let holders: Vec<Uuid> = [organisation].into_iter().chain(person).collect();
-        let has =
-            |least: usize| holders.iter().find(|id| open.by_holder.get(*id).is_some_and(|own| *own >= least));
-        if let Some(full) = has(STREAMS_EACH_MAX) {
-            let whose = if *full == organisation { "your organisation has" } else { "you have" };
-            let detail =
-                format!("{whose} {STREAMS_EACH_MAX} streams on this server, and that is the most: close one");
-            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
-        }
-        // The more streams there are, the fewer one holder may have, so that a few holders never take all.
-        let share = ((STREAMS_MAX - open.all) / SHARE_LEFT_TO_OTHERS).max(1);
-        if has(share).is_some() {
-            let detail =
-                "this server has so many streams that the rest are for others: close one, or try again later";
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
-        }
-        for id in &holders {
-            *open.by_holder.entry(*id).or_default() += 1;
-        }
-        open.all += 1;
-        drop(open);
-        Ok(Share { streams: self.clone(), holders })
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut open = self.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
-        open.all -= 1;
-        for id in &self.holders {
-            let own = open.by_holder.entry(*id).or_default();
-            *own -= 1;
-            if *own == 0 {
-                open.by_holder.remove(id);
+        let holders = [organisation].into_iter().chain(person).collect();
+        self.0.take(holders, 1, |open, holders| {
+            if open.all >= STREAMS_MAX {
+                let detail = "this server has as many streams as it may: try again later";
+                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
             }
-        }
+            let has = |least: usize| holders.iter().find(|id| open.of(**id) >= least);
+            if let Some(full) = has(STREAMS_EACH_MAX) {
+                let whose = if *full == organisation { "your organisation has" } else { "you have" };
+                let detail =
+                    format!("{whose} {STREAMS_EACH_MAX} streams on this server, and that is the most: close one");
+                return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+            }
+            // The more streams there are, the fewer one holder may have, so that a few holders never take all.
+            let share = ((STREAMS_MAX - open.all) / SHARE_LEFT_TO_OTHERS).max(1);
+            if has(share).is_some() {
+                let detail =
+                    "this server has so many streams that the rest are for others: close one, or try again later";
+                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+            }
+            Ok(())
+        })
     }
 }
 
@@ -133,8 +101,8 @@ mod tests {
         drop(streams.take(other, None).unwrap());
         drop(held);
         assert!(streams.take(one, ann).is_ok());
-        let open = streams.0.lock().unwrap();
-        assert_eq!((open.all, open.by_holder.len()), (0, 0));
+        let open = streams.0.lock();
+        assert_eq!((open.all, open.holders()), (0, 0));
     }
 
     #[test]

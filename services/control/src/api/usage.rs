@@ -51,8 +51,7 @@ async fn get_usage(
     Query(query): Query<UsageQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    api.control().may(&caller, at.organisation, Permission::BrokersRead).await?;
-    let _turn = api.budget().turn(at.organisation).await?;
+    let _turn = api.turn(&caller, at.organisation, Permission::BrokersRead).await?;
     let usage = api.control().usage(&caller, &at.at(), query.into()).await?;
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))
 }
@@ -68,8 +67,7 @@ async fn get_organisation_usage(
     Query(query): Query<UsageQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    api.control().may(&caller, organisation, Permission::BrokersRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.turn(&caller, organisation, Permission::BrokersRead).await?;
     let usage = api.control().organisation_usage(&caller, organisation, query.into()).await?;
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))
 }

@@ -1,0 +1,70 @@
+//! Counts how much of something that all share each holder has: answers in memory, changes under way, streams.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+#[derive(Clone, Default)]
+pub(super) struct Shares(Arc<Mutex<Held>>);
+
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) all: usize,
+    by_holder: HashMap<Uuid, usize>,
+}
+
+impl Held {
+    pub(super) fn of(&self, holder: Uuid) -> usize {
+        self.by_holder.get(&holder).copied().unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(super) fn holders(&self) -> usize {
+        self.by_holder.len()
+    }
+}
+
+/// An amount that its holders have until it is dropped.
+pub(crate) struct Share {
+    shares: Shares,
+    holders: Vec<Uuid>,
+    amount: usize,
+}
+
+impl Shares {
+    /// Gives each of the holders the amount, unless `refuse` has a reason against it.
+    pub(super) fn take<E>(
+        &self,
+        holders: Vec<Uuid>,
+        amount: usize,
+        refuse: impl FnOnce(&Held, &[Uuid]) -> Result<(), E>,
+    ) -> Result<Share, E> {
+        let mut held = self.lock();
+        refuse(&held, &holders)?;
+        held.all += amount;
+        for id in &holders {
+            *held.by_holder.entry(*id).or_default() += amount;
+        }
+        drop(held);
+        Ok(Share { shares: self.clone(), holders, amount })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.shares.lock();
+        held.all -= self.amount;
+        for id in &self.holders {
+            let own = held.by_holder.entry(*id).or_default();
+            *own -= self.amount;
+            if *own == 0 {
+                held.by_holder.remove(id);
+            }
+        }
+    }
+}
