@@ -310,7 +310,7 @@ pub(crate) struct OutboundSlot<'a> {
 }
 
 impl OutboundSlot<'_> {
-    /// A connection has a buffer exactly while it is in `dirty` or its socket is busy.
+    /// A connection has a buffer exactly while it is in `dirty` or `Work::unwritten`, or its socket is busy.
     #[inline]
     pub(crate) fn outbound(&mut self) -> &mut Outbound {
         if self.slot.is_none() {

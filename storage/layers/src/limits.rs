@@ -51,6 +51,9 @@ pub const LOSSES_JOINED_MS: u64 = 60_000;
 /// Entries that one call of a trim removes at most.
 pub const TRIM_ENTRIES_MAX: usize = 10_000;
 
+/// Shared subscriptions whose claims one transaction may settle: each trims this part of what a transaction may.
+pub const SETTLED_GROUPS_MAX: usize = 16;
+
 /// Bytes of entries that a trim to a limit reads in one transaction: sessions wait for their reads meanwhile.
 pub const TRIM_BYTES_MAX: usize = 4 << 20;
 

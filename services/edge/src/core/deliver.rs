@@ -13,6 +13,7 @@ use super::fanout::Copies;
 use super::feed::{Held, Take};
 use super::limits;
 use super::notes::note_dropped;
+use super::output::FLUSH_BYTES;
 use super::{Core, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
@@ -21,9 +22,6 @@ use crate::mailbox::Mail;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
 use crate::routes::Routes;
-
-/// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache.
-pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Publisher {

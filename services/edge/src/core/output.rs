@@ -8,9 +8,12 @@ use std::collections::HashSet;
 use millrace_session::PUMP_MAX;
 
 use super::connection::{NONE, State};
-use super::deliver::FLUSH_BYTES;
 use super::{Core, Ended, work};
 use crate::outbound::{Flushed, Pool};
+
+/// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache. One flush
+/// writes no more.
+pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 
 /// The connections that have output, and the buffers for more.
 pub(super) struct Output {
@@ -99,31 +102,30 @@ impl Core {
                 if let Some(tapped) = tapped {
                     tapped.note_waiting(outbound.len());
                 }
-                match flushed {
-                    Ok((written, Flushed::All)) => {
-                        left = left.saturating_sub(written);
-                        self.work.spend((written / work::WRITTEN_BYTES) as u64);
-                        self.output.pool.give(outbound);
-                        self.counters().bytes_out.add(written);
-                        self.answers_were_read(slot);
-                    }
-                    Ok((written, Flushed::Enough)) => {
-                        self.work.spend((written / work::WRITTEN_BYTES) as u64);
-                        connection.outbound = Some(outbound);
-                        self.counters().bytes_out.add(written);
-                        return self.flush_later(slot);
-                    }
-                    Ok((written, Flushed::Busy)) => {
-                        self.work.spend((written / work::WRITTEN_BYTES) as u64);
-                        connection.busy = true;
-                        connection.outbound = Some(outbound);
-                        self.note_busy(slot);
-                        self.counters().bytes_out.add(written);
-                        return self.after_busy_flush(slot, written);
-                    }
+                let (written, how) = match flushed {
+                    Ok(done) => done,
                     Err(error) => {
                         tracing::debug!(%error, "writing failed");
                         return self.end(slot, Ended::Lost, true);
+                    }
+                };
+                left = left.saturating_sub(written);
+                self.work.spend((written / work::WRITTEN_BYTES) as u64);
+                self.process.core(self.index).counters.bytes_out.add(written);
+                match how {
+                    Flushed::All => {
+                        self.output.pool.give(outbound);
+                        self.answers_were_read(slot);
+                    }
+                    Flushed::Enough => {
+                        connection.outbound = Some(outbound);
+                        return self.flush_later(slot);
+                    }
+                    Flushed::Busy => {
+                        connection.busy = true;
+                        connection.outbound = Some(outbound);
+                        self.note_busy(slot);
+                        return self.after_busy_flush(slot, written);
                     }
                 }
             }
@@ -201,13 +203,14 @@ macro_rules! parts {
     ($core:expr, $slot:expr) => {{
         let connection = &mut $core.connections[$slot as usize];
         let soft_bytes = $core.output.soft_bytes;
-        let is_full = connection.outbound.as_ref().is_some_and(|outbound| outbound.len() >= soft_bytes);
+        // A flush that wrote all it may leaves the rest although the socket takes more.
+        let has_enough = connection.outbound.as_ref().is_some_and(|outbound| outbound.len() >= soft_bytes);
         let out = $crate::outbound::OutboundSlot {
             slot: &mut connection.outbound,
             pool: &mut $core.output.pool,
             dirty: &mut $core.output.dirty,
             connection: $slot,
-            busy: connection.busy || is_full,
+            busy: connection.busy || has_enough,
             soft_bytes,
         };
         (&mut connection.protocol, out, connection.session)

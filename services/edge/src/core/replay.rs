@@ -306,7 +306,7 @@ impl Core {
         if !wants_more {
             own.release();
         }
-        if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::deliver::FLUSH_BYTES) {
+        if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::output::FLUSH_BYTES) {
             self.output.overfull.push(slot);
         }
         self.connections[slot as usize].count_out(sent.0, sent.1);

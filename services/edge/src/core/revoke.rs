@@ -50,9 +50,8 @@ impl Core {
     }
 
     /// Subscriptions of the session have changed, so their order may be another one.
-    pub(super) fn revoke_anew(&mut self, session: u32, changed: usize) {
-        let slot = self.sessions[session as usize].connection;
-        if let Some(revocation) = self.work.revocations.get_mut(&slot).filter(|_| changed > 0) {
+    pub(super) fn revoke_anew(&mut self, slot: u32) {
+        if let Some(revocation) = self.work.revocations.get_mut(&slot) {
             *revocation = Revocation::default();
         }
     }

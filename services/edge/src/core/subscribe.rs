@@ -319,7 +319,7 @@ impl Core {
             .retain(|(id, _)| self.connection_of(*id).is_some_and(|connection| connection.session != NONE));
         for (id, task) in &mut changes {
             self.connections[id.slot as usize].changes_filters = false;
-            self.revoke_anew(self.connections[id.slot as usize].session, 1);
+            self.revoke_anew(id.slot);
             if let Task::Subscribe(subscribe) = task {
                 self.check_next(id.slot, subscribe);
             }
@@ -632,13 +632,14 @@ impl Core {
         }
     }
 
-    /// Undoes refused changes of subscriptions, because the store cannot answer which retained messages they get (P6), or which
-    /// other members share them.
+    /// Undoes refused changes of subscriptions: the store cannot read their retained messages (P6) or other members.
     fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
-        self.revoke_anew(target.slot, go_back.len());
+        if go_back.is_empty() {
+            return;
+        }
+        self.revoke_anew(self.sessions[target.slot as usize].connection);
         let local = &mut self.sessions[target.slot as usize];
-        let broker = local.broker.clone();
-        let own = local.persistent.as_deref().filter(|_| !go_back.is_empty());
+        let (broker, own) = (local.broker.clone(), local.persistent.as_deref());
         let stored: HashSet<&str, foldhash::fast::RandomState> =
             own.into_iter().flat_map(PersistentSession::filters).collect();
         for (filter, former) in go_back {
@@ -655,8 +656,7 @@ impl Core {
         self.announce_members(&broker, go_back.iter().map(|(filter, _)| &**filter));
     }
 
-    /// Writes the same to the store, which may have made the refused changes: it refuses a SUBSCRIBE also when the retained messages
-    /// cannot be read after its commit.
+    /// Writes the same to the store, which may have made the changes: reading retained messages can fail after the commit.
     fn write_back(&mut self, session: SessionKey, target: Target, go_back: Vec<GoesBack>) {
         let (mut ended, mut changed) = (Vec::new(), Vec::new());
         for (filter, former) in go_back {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use millrace_layers::limits::SETTLED_GROUPS_MAX;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
 use millrace_layers::{LayerError, Position};
 use millrace_storage::TransactionOption;
@@ -30,7 +31,7 @@ const MEMBERS_MAX: usize = 10;
 const FREED: usize = 50;
 
 /// Groups for which one transaction claims, or whose progress it stores.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = SETTLED_GROUPS_MAX;
 /// Such transactions after a commit. With more groups the rest is claimed between jobs, see [`super::duties`].
 const AT_ONCE: usize = 4;
 

@@ -65,9 +65,9 @@ impl Writer<'_> {
                     rest.extend(trimmed.more.then_some(((*broker, *stream), *through)));
                 }
             }
+            // First those that have had nothing.
             unserved.append(&mut rest);
-            let rest = unserved;
-            Ok(rest)
+            Ok(unserved)
         });
         match self.wait(trimmed) {
             Ok(rest) => rest.into_iter().for_each(|(stream, through)| self.duties.trims.add(stream, through)),

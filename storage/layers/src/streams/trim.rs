@@ -16,7 +16,7 @@ use super::{
 use crate::{
     BrokerId,
     error::LayerResult,
-    limits::{TRIM_BYTES_MAX, TRIM_ENTRIES_MAX},
+    limits::{SETTLED_GROUPS_MAX, TRIM_BYTES_MAX, TRIM_ENTRIES_MAX},
     position::Position,
     usage::{self, Counter},
 };
@@ -174,16 +174,13 @@ impl Most {
     }
 
     fn of_part() -> Self {
-        Self { entries: TRIM_ENTRIES_MAX / PARTS, bytes: TRIM_BYTES_MAX / PARTS }
+        Self { entries: TRIM_ENTRIES_MAX / SETTLED_GROUPS_MAX, bytes: TRIM_BYTES_MAX / SETTLED_GROUPS_MAX }
     }
 
     fn of_piece(entries: usize) -> Self {
         Self { bytes: TRIM_BYTES_MAX, ..Self::of_entries(entries) }
     }
 }
-
-/// Streams that may be trimmed in one transaction by [`trim_part`].
-const PARTS: usize = 16;
 
 #[derive(Clone, Copy)]
 struct Found {

@@ -7,12 +7,13 @@ use millrace_mqtt::{Properties, QoS, Version};
 use millrace_router::Receiver;
 use millrace_session::{Delivered, DropReason, Message, Out};
 
-use super::{FLUSH_BYTES, Publisher, local_session};
+use super::{Publisher, local_session};
 use crate::clock::Clock;
 use crate::connection_id::ConnectionId;
 use crate::core::connection::NONE;
 use crate::core::fanout::Copies;
 use crate::core::notes::note_dropped;
+use crate::core::output::FLUSH_BYTES;
 use crate::core::tapped::Tapped;
 use crate::core::{Core, LocalSession, parts, work};
 use crate::deliveries::{Run, each_publish};
