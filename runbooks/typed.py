@@ -185,7 +185,7 @@ class Region:
         for name in ("pump-8", "pump-9"):
             subprocess.run(["mosquitto_sub", "-c", "-i", name, "-t", "plant/#", "-E", *self.login], check=True)
         subprocess.run(["mosquitto_pub", "-t", "plant/a", "-m", "21.5", *self.login], check=True)
-        until(lambda: json.loads(get("http://127.0.0.1:9090/api/v1/query?query=up%3D%3D1"))["data"]["result"], "Prometheus does not reach the server", 60)
+        until(self.is_scraped, "Prometheus does not reach the server", 60)
         pod = json.loads(subprocess.check_output(
             ["curl", "-sS", "-H", f"Authorization: Bearer {Path('/etc/millrace/secrets/operator-token').read_text().strip()}",
              "http://127.0.0.1:8090/v1/operator/pod"]))["name"]
@@ -204,6 +204,14 @@ class Region:
     def is_well():
         try:
             return get("http://127.0.0.1:8080/healthz")
+        except OSError:
+            return False
+
+    @staticmethod
+    def is_scraped():
+        # Prometheus may not listen yet.
+        try:
+            return json.loads(get("http://127.0.0.1:9090/api/v1/query?query=up%3D%3D1"))["data"]["result"]
         except OSError:
             return False
 

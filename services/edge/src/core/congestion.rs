@@ -97,7 +97,6 @@ impl Core {
             }
             !waiting.is_empty()
         });
-        // Resumed publishers may have been paused again.
         for (receiver, mut waiting) in behind {
             waiting.append(self.pauses.for_receiver.remove(&receiver).unwrap_or_default());
             self.pauses.for_receiver.insert(receiver, waiting);
@@ -117,7 +116,6 @@ impl Core {
                     local.broker.counters[usize::from(self.index)].pauses.add(1);
                 }
             }
-            // The receiver may need longer than the mailbox.
             (Paused::ForMailbox, Paused::ForReceiver) => {
                 connection.paused = why;
                 if self.pauses.paused.contains(id) {

@@ -131,14 +131,12 @@ impl Core {
 
     /// Drops a claim once everything that was done under it has left this loop.
     pub(super) fn end_claim(&mut self, claim: HomeClaim) {
-        // One claim of a client id is enough.
         self.homes.claims.ended.insert(claim.key(), claim);
     }
 
     /// At the end of a turn, when its mail and its jobs have left. A claim stays while its broker has held jobs or a fan-out.
     pub(super) fn drop_claims(&mut self) {
         if !self.homes.claims.ended.is_empty() {
-            // Without held jobs all have left.
             let held =
                 self.store_jobs.held.as_ref().map(|_| brokers_of(&self.store_jobs.queue)).unwrap_or_default();
             let fanouts = &self.unfinished.fanouts;

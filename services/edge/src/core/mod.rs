@@ -372,7 +372,7 @@ impl Core {
                 break;
             }
         }
-        self.process.core(self.index).work_max.fetch_max(self.work.spent(), Ordering::Relaxed);
+        self.process.core(self.index).work_max.fetch_max(self.work.counted(), Ordering::Relaxed);
         let took_us = self.process.clock.micros().saturating_sub(began_us);
         self.process.core(self.index).turn_times.note(took_us);
         self.homes.occupation.add_turn(took_us);
@@ -386,7 +386,7 @@ impl Core {
         }
         if event.is_writable() && connection.busy {
             connection.busy = false;
-            self.flush(slot);
+            self.flush_later(slot);
         }
         if event.is_readable() || event.is_read_closed() || event.is_error() {
             self.make_readable(slot);

@@ -71,12 +71,19 @@ impl Core {
         self.end_work(began);
     }
 
-    /// Writes large outputs within the turn, before they reach the limit.
+    /// Writes large outputs within the turn, before they reach the limit: as many as one share of work allows. One message of
+    /// 256 kB may have filled the outputs of many receivers.
     pub(super) fn flush_overfull(&mut self) {
+        let end = self.work.spent() + work::SHARE;
         while let Some(slot) = self.output.overfull.pop() {
             // A connection may be listed more than once; the first flush leaves it empty.
-            if self.connections.get(slot as usize).is_some_and(|connection| connection.outbound.is_some()) {
+            if self.connections.get(slot as usize).is_none_or(|connection| connection.outbound.is_none()) {
+                continue;
+            }
+            if self.work.spent() < end {
                 self.flush(slot);
+            } else {
+                self.flush_later(slot);
             }
         }
     }
@@ -98,7 +105,10 @@ impl Core {
                 if let Some(tapped) = &mut tapped {
                     tapped.look(&outbound, &connection.protocol, self.process.clock.unix_now_ms());
                 }
+                let clock = &self.process.clock;
+                let began_us = (outbound.len() > work::TIMED_BYTES).then(|| clock.micros());
                 let flushed = outbound.flush(&mut connection.stream, websocket, left);
+                let took_us = began_us.map_or(0, |began| clock.micros().saturating_sub(began));
                 if let Some(tapped) = tapped {
                     tapped.note_waiting(outbound.len());
                 }
@@ -110,7 +120,7 @@ impl Core {
                     }
                 };
                 left = left.saturating_sub(written);
-                self.work.spend((written / work::WRITTEN_BYTES) as u64);
+                self.work.spend_sent(written, took_us);
                 self.process.core(self.index).counters.bytes_out.add(written);
                 match how {
                     Flushed::All => {
@@ -148,7 +158,7 @@ impl Core {
         }
     }
 
-    fn flush_later(&mut self, slot: u32) {
+    pub(super) fn flush_later(&mut self, slot: u32) {
         let broker = self.broker_of(slot);
         self.work.unwritten.push(broker, slot);
     }

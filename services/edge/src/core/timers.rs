@@ -15,7 +15,6 @@ pub(crate) enum Due {
         slot: u32,
         generation: u32,
     },
-    /// The time to read the answers is over.
     Answers {
         slot: u32,
         generation: u32,
@@ -30,7 +29,6 @@ pub(crate) enum Due {
         slot: u32,
         generation: u32,
     },
-    /// Accepting failed; try again.
     Accept,
     Sys,
     /// Sessions look for messages of other pods.

@@ -4,6 +4,8 @@
 //! that has used its share continues in a later turn. Brokers take turns, so a client waits for one share of every
 //! other broker, whatever those brokers' clients send.
 
+mod units;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use millrace_mqtt::topic::{self, Filter};
 use millrace_router::Target;
 use millrace_session::Entry;
 
+pub(super) use self::units::*;
 use super::changes::FilterChanges;
 use super::clients::Scans;
 use super::connection::{NONE, Paused};
@@ -24,61 +27,6 @@ use super::timers::Due;
 use super::{Core, State};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::routes::NODE_WORK;
-
-/// Work that reading may cause in one turn, about 1 ms. Others wait for the rest of a turn and for the next one, whose end
-/// sends their messages.
-pub(super) const TURN: u64 = 10_000;
-/// Work that one connection may cause before others are read.
-pub(super) const SHARE: u64 = 5_000;
-/// Work that delivering one message or run may cause before other work goes on.
-pub(super) const SLICE: u64 = 5_000;
-/// Adding or removing a subscription, with its check, besides the levels of its filter.
-pub(super) const FILTER: u64 = 20;
-/// Finding, copying or making one level of that filter in the trie.
-pub(super) const LEVEL: u64 = 3;
-/// Work of the filters that one packet adds or removes in one turn.
-pub(super) const FILTERS: u64 = 10_000;
-/// Decoding a packet, or a WebSocket control frame, and its fixed cost.
-pub(super) const PACKET: u64 = 4;
-pub(super) const SEEN: u64 = 1;
-/// Appending a message to one receiver's outbound buffer.
-pub(super) const COPY: u64 = 2;
-/// The same, encoded for this receiver alone.
-pub(super) const SINGLE_COPY: u64 = 5;
-/// Visiting a node in the tree of retained messages or of filters.
-pub(super) const NODE: u64 = NODE_WORK;
-pub(super) const COPIED_BYTES: usize = 512;
-/// Bytes that are checked for one unit: properties, topic filters, and headers of WebSocket frames, each as short as it can be.
-pub(super) const CHECKED_BYTES: usize = 16;
-/// Levels of filters that are compared for one unit, to find the one that matches a topic.
-pub(super) const COMPARED_LEVELS: usize = 4;
-/// Beginning a look-up of retained messages, or ending one.
-pub(super) const LOOKUP: u64 = 4;
-/// Levels of rules that are compared with a topic for one unit.
-pub(super) const COMPARED_RULE_LEVELS: usize = 16;
-pub(super) const SYSTEM_CALL: u64 = 20;
-/// Writing to a socket. The kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
-pub(super) const SEND: u64 = 60;
-/// Bytes written to a socket for one unit, besides [`SEND`]. A peer with a small window takes a megabyte in 1,000 segments.
-pub(super) const WRITTEN_BYTES: usize = 64;
-/// Setting or removing a level of a retained message's topic.
-pub(super) const RETAINED_LEVEL: u64 = 6;
-pub(super) const ACCEPT: u64 = 100;
-pub(super) const HANDSHAKE: u64 = 3_000;
-pub(super) const END: u64 = 100;
-/// Attaching a stored session to this loop, besides its filters and messages.
-pub(super) const ATTACH: u64 = 200;
-/// Checking a subscription again, besides comparing it with each rule.
-pub(super) const RULES: u64 = 3;
-/// Subscriptions of a session that are passed over for one unit, to find the next one.
-pub(super) const PASSED_FILTERS: usize = 50;
-/// Collecting the progress of a persistent session, besides one unit for each unacknowledged message.
-pub(super) const CHECKPOINT: u64 = 30;
-/// Unacknowledged messages that are looked at for one unit, to store new packet ids.
-pub(super) const OPEN_MESSAGES: usize = 4;
-/// Up to this many ready sockets are read or written in their order, without a queue in which brokers take turns.
-pub(super) const FEW: usize = 64;
 
 /// How many of the first of these filters are added or removed in one turn, and the work of that.
 pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (usize, u64) {
@@ -111,6 +59,8 @@ enum Waiting {
 #[derive(Default)]
 pub(super) struct Work {
     spent: u64,
+    /// The part of `spent` by which sends took longer than their bytes count.
+    overtime: u64,
     /// The value of `spent` at which the current connection has used its share.
     share_ends: u64,
     waiting: FairQueue<Waiting>,
@@ -128,7 +78,6 @@ pub(super) struct Removal {
 }
 
 impl Work {
-    /// Whether work waits that needs no event to go on.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.unwritten.is_empty() || !self.removals.is_empty()
     }
@@ -139,7 +88,7 @@ impl Work {
     }
 
     pub(super) fn begin_turn(&mut self) {
-        self.spent = 0;
+        (self.spent, self.overtime) = (0, 0);
         self.begin_share();
     }
 
@@ -147,8 +96,20 @@ impl Work {
         self.share_ends = self.spent + SHARE;
     }
 
+    pub(super) fn spend_sent(&mut self, bytes: usize, took_us: u64) {
+        let counted = (bytes / WRITTEN_BYTES) as u64;
+        let over = (took_us * UNITS_PER_US).saturating_sub(counted);
+        self.spent += counted + over;
+        self.overtime += over;
+    }
+
     pub(super) fn spent(&self) -> u64 {
         self.spent
+    }
+
+    /// The work of this turn without overtime, so that the speed of the machine does not count.
+    pub(super) fn counted(&self) -> u64 {
+        self.spent - self.overtime
     }
 
     #[inline]

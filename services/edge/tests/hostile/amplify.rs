@@ -727,3 +727,26 @@ fn queued_messages_that_have_expired_are_dropped_over_several_turns() {
     let work = metric(&server, "millrace_edge_turn_work_max", "");
     assert!(work < WORK_MAX, "a turn did {work} units of work");
 }
+
+#[test]
+fn a_large_message_to_many_receivers_is_written_over_several_turns() {
+    const RECEIVERS: usize = 40;
+    const BYTES: usize = 256 * 1024;
+    // A slice of work copies it to ten receivers, and to write these takes 40,000. A turn has two slices and writes besides.
+    const WORK_MAX: u64 = 60_000;
+    let server = one_loop();
+    let mut receivers: Vec<Client> = (0..RECEIVERS)
+        .map(|number| {
+            let mut client = Client::connect(&server, V5, &format!("receiver-{number}"));
+            client.subscribe("t", QoS::AtMostOnce);
+            client
+        })
+        .collect();
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "t", &vec![0; BYTES]));
+    for receiver in &mut receivers {
+        assert_eq!(receiver.recv_publish().payload.len(), BYTES);
+    }
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < WORK_MAX, "a turn did {work} units of work");
+}
