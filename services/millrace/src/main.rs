@@ -8,6 +8,7 @@ mod console;
 mod control;
 mod dev_certs;
 mod failure;
+mod freed_memory;
 mod http;
 mod inspect;
 mod install;

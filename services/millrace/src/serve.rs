@@ -23,7 +23,7 @@ use crate::service_manager::ServiceManager;
 use crate::settings::{AdminListen, Settings};
 use crate::store::{Opened, Place};
 use crate::telemetry::{self, Telemetry};
-use crate::{http, inspect, logs, panics, pods};
+use crate::{freed_memory, http, inspect, logs, panics, pods};
 
 /// Interval of the log line with the number of clients left during a drain.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
@@ -65,6 +65,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     let queue = telemetry.queue().cloned();
     let sources = started.iter().map(|pod| pod.telemetry_source(queue.clone())).collect();
     let exporter = telemetry.start(sources).map_err(Failure::Run)?;
+    freed_memory::start().map_err(Failure::Run)?;
     // Opened before the server reports that it is ready.
     let admin = match (&settings.store, &store, started.first()) {
         (Place::Folder(path), Some(Opened::Folder(store)), Some(first)) => {
