@@ -111,6 +111,8 @@ pub struct EdgeLimits {
     pub memory_max: u64,
     /// Beyond it a retained message is refused with 0x97.
     pub retained_bytes_max: u64,
+    /// The busy sockets of a loop share it. Beyond its share a receiver loses QoS 0.
+    pub outbound_memory_max: u64,
     pub outbound_soft_bytes: u32,
     /// The connection is closed with 0x97; acknowledgements and QoS 1 within the receive maximum stay below it.
     pub outbound_hard_bytes: u32,
@@ -175,6 +177,7 @@ impl Default for EdgeLimits {
             memory_max: 0,
             retained_memory_max: 0,
             retained_bytes_max: 1024 * 1024 * 1024,
+            outbound_memory_max: 0,
             outbound_soft_bytes: 1024 * 1024,
             outbound_hard_bytes: 64 * 1024 * 1024,
             answers_bytes_max: 256 * 1024,
@@ -215,6 +218,7 @@ impl EdgeLimits {
             or(self.queue_memory_per_broker_max, (self.queue_memory_max / 2).max(PER_BROKER_MIN));
         self.topic_alias_bytes_per_broker_max =
             or(self.topic_alias_bytes_per_broker_max, (share / ALIASES_DIVISOR).max(PER_BROKER_MIN));
+        self.outbound_memory_max = or(self.outbound_memory_max, share);
         self.input_memory_max = or(self.input_memory_max, (share / 2).max(INPUT_MEMORY_MIN));
         let half = memory.saturating_sub(STORE_MEMORY) / 2;
         let half = if memory == 0 { u64::MAX } else { half.max(RETAINED_MEMORY_MIN) };

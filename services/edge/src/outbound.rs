@@ -52,6 +52,8 @@ pub(crate) struct Outbound {
     /// Time since which it is over the soft limit with a busy socket; 0: it is not.
     full_since: Millis,
     full_written: usize,
+    /// When the busy socket accepted bytes for the last time.
+    accepted_at: Millis,
     answers: Answers,
 }
 
@@ -110,8 +112,15 @@ impl Outbound {
         if now - self.full_since < GRACE_MS { Room::Congested } else { Room::Full }
     }
 
+    pub(crate) fn waits_since(&self) -> Millis {
+        self.accepted_at
+    }
+
     /// The socket has accepted some bytes and is busy again.
     pub(crate) fn note_progress(&mut self, written: usize, soft_bytes: usize, now: Millis) {
+        if written > 0 || self.accepted_at == 0 {
+            self.accepted_at = now;
+        }
         self.full_written += written;
         if self.len() < soft_bytes / 2 {
             self.full_since = 0;
@@ -294,7 +303,8 @@ impl Outbound {
     fn reset(&mut self) {
         self.chunks.clear();
         self.tail.clear();
-        (self.written, self.len, self.frame_left, self.full_since, self.full_written) = (0, 0, 0, 0, 0);
+        (self.written, self.len, self.frame_left) = (0, 0, 0);
+        (self.full_since, self.full_written, self.accepted_at) = (0, 0, 0);
         self.answers = Answers::default();
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 /// So large that the allocator gives it a page of its own, which it frees at once.
 const OWN_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
+#[allow(clippy::disallowed_methods, reason = "there is no condition: it looks once a second")]
 pub(crate) fn start() -> Result<(), String> {
     let returns = || {
         loop {

@@ -64,8 +64,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     let started: Vec<Started> = started.collect::<Result<_, _>>()?;
     let queue = telemetry.queue().cloned();
     let sources = started.iter().map(|pod| pod.telemetry_source(queue.clone())).collect();
-    let exporter = telemetry.start(sources).map_err(Failure::Run)?;
-    freed_memory::start().map_err(Failure::Run)?;
+    let exporter = freed_memory::start().and_then(|()| telemetry.start(sources)).map_err(Failure::Run)?;
     // Opened before the server reports that it is ready.
     let admin = match (&settings.store, &store, started.first()) {
         (Place::Folder(path), Some(Opened::Folder(store)), Some(first)) => {

@@ -61,30 +61,43 @@ pub(crate) struct Holders(AtomicU32);
 pub(crate) struct Hold {
     message: Arc<Message>,
     budget: Arc<Budget>,
+    own_bytes: u64,
 }
 
 impl Hold {
     /// `None` when the budget has no room for a session that holds `held` others. Concurrent callers can exceed the budget by one
     /// message each.
-    pub(crate) fn new(message: &Arc<Message>, budget: &Arc<Budget>, held: usize) -> Option<Self> {
+    pub(crate) fn new(
+        message: &Arc<Message>,
+        budget: &Arc<Budget>,
+        held: usize,
+        identifiers: usize,
+    ) -> Option<Self> {
         let bytes = bytes_of(message);
-        let is_spared = held < SPARED_MESSAGES_MAX && bytes <= SPARED_BYTES_MAX;
-        let has_room = budget.of_all.as_ref().is_none_or(|of_all| of_all.has_room(bytes))
-            && (is_spared || budget.has_room(bytes));
+        let own_bytes = Budget::HOLDER_BYTES + size_of_identifiers(identifiers);
+        let needed = bytes + own_bytes - Budget::HOLDER_BYTES;
+        let is_spared = held < SPARED_MESSAGES_MAX && needed <= SPARED_BYTES_MAX;
+        let has_room = budget.of_all.as_ref().is_none_or(|of_all| of_all.has_room(needed))
+            && (is_spared || budget.has_room(needed));
         if !has_room {
             return None;
         }
         let is_first = message.holders().0.fetch_add(1, Ordering::AcqRel) == 0;
-        budget.add(Budget::HOLDER_BYTES + if is_first { bytes } else { 0 });
-        Some(Self { message: message.clone(), budget: budget.clone() })
+        budget.add(own_bytes + if is_first { bytes } else { 0 });
+        Some(Self { message: message.clone(), budget: budget.clone(), own_bytes })
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         let is_last = self.message.holders().0.fetch_sub(1, Ordering::AcqRel) == 1;
-        self.budget.sub(Budget::HOLDER_BYTES + if is_last { bytes_of(&self.message) } else { 0 });
+        self.budget.sub(self.own_bytes + if is_last { bytes_of(&self.message) } else { 0 });
     }
+}
+
+/// One identifier stands in the entry itself.
+fn size_of_identifiers(count: usize) -> u64 {
+    if count > 1 { (count * size_of::<u32>()) as u64 } else { 0 }
 }
 
 fn bytes_of(message: &Message) -> u64 {

@@ -84,7 +84,7 @@ impl Session {
             return Ok(None);
         };
         let held = self.outbox.as_ref().map_or(0, |outbox| outbox.len());
-        Hold::new(delivery.message, budget, held).map(Some).ok_or(())
+        Hold::new(delivery.message, budget, held, delivery.identifiers.len()).map(Some).ok_or(())
     }
 
     /// The store bounds such a message. QoS 0 is never stored, and waits in memory while retained messages are sent.

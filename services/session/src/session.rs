@@ -67,7 +67,15 @@ impl Session {
     }
 
     pub fn unsubscribe(&mut self, filter: &str) -> bool {
-        self.subscriptions.as_mut().is_some_and(|all| all.remove(filter).is_some())
+        let Some(all) = &mut self.subscriptions else { return false };
+        let was_there = all.remove(filter).is_some();
+        // A client that subscribes to much and leaves it again would keep the memory of the table.
+        if all.is_empty() {
+            self.subscriptions = None;
+        } else if all.len() < all.capacity() / 8 {
+            all.shrink_to(2 * all.len());
+        }
+        was_there
     }
 
     pub fn subscription(&self, filter: &str) -> Option<&ClientSubscription> {

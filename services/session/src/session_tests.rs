@@ -170,3 +170,23 @@ fn the_expiry_interval_of_a_will_begins_when_it_is_published() {
     assert_eq!(endless.issued(1_000).expiry_left(2_000), None);
     assert!(!endless.is_expired(u32::MAX - 1));
 }
+
+#[test]
+fn subscriptions_that_are_gone_leave_no_memory() {
+    const COUNT: usize = 10_000;
+    let mut client = Client::new(Version::V5);
+    let subscription = || ClientSubscription { options: SubscribeOptions::default(), identifier: 0 };
+    let filters: Vec<String> = (0..COUNT).map(|number| format!("filter/{number}")).collect();
+    for filter in &filters {
+        client.session.subscribe(filter, subscription());
+    }
+    for filter in &filters[10..] {
+        assert!(client.session.unsubscribe(filter));
+    }
+    let capacity = client.session.subscriptions.as_ref().map_or(0, |all| all.capacity());
+    assert!((10..200).contains(&capacity), "{capacity}");
+    for filter in &filters[..10] {
+        assert!(client.session.unsubscribe(filter) && !client.session.unsubscribe(filter));
+    }
+    assert!(client.session.subscriptions.is_none());
+}

@@ -204,7 +204,7 @@ impl Core {
             return count(counters, outcome);
         }
         let soft_bytes = self.output.soft_bytes;
-        let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
+        let hard_bytes = self.output.hard_bytes;
         let (protocol, mut out, _) = parts!(self, local.connection);
         let mut behind = None;
         // With other receivers, this receiver loses the message: a slow reader costs only itself (P9).

@@ -78,7 +78,6 @@ use crate::broker::Broker;
 use crate::clock::{Millis, seconds};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mailbox;
-use crate::memory::Pressure;
 use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::process::Process;
 use crate::routes::RouteCache;
@@ -217,7 +216,7 @@ impl Core {
             following: Following::new(process.store.as_ref().map_or(Position::MIN, Store::through)),
             barriers: Barriers::default(),
             homes: Homes::default(),
-            output: Output::new(process.limits.outbound_soft_bytes as usize),
+            output: Output::new(&process.limits),
             mail: MailQueues::new(cores),
             calendar: Calendar::default(),
             work: Work::default(),
@@ -277,7 +276,7 @@ impl Core {
         if self.now != last {
             self.look_at_memory();
             self.check_load();
-            self.count_outbound();
+            self.look_at_outbound();
             self.routes.forget_idle();
         }
         self.process.core(self.index).turned_at.store(self.now_ms, Ordering::Relaxed);
@@ -297,9 +296,6 @@ impl Core {
                 "the memory in use has reached another level of its budget"
             );
         }
-        let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
-        self.output.soft_bytes =
-            if memory.pressure() >= Pressure::QosZero { soft_bytes / 8 } else { soft_bytes };
     }
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {

@@ -9,11 +9,21 @@ use millrace_session::PUMP_MAX;
 
 use super::connection::{NONE, State};
 use super::{Core, Ended, work};
+use crate::clock::Millis;
+use crate::limits::EdgeLimits;
+use crate::memory::Pressure;
 use crate::outbound::{Flushed, Pool};
 
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache. One flush
 /// writes no more.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
+/// The least share of a busy socket in `outbound_memory_max`.
+const SHARE_MIN: usize = 32 * 1024;
+/// While memory is short, a client that has read nothing for this long is disconnected if more than [`STALLED_BYTES`] wait for it.
+const STALLED_MS: Millis = 10_000;
+const STALLED_BYTES: usize = 64 * 1024;
+/// So many are disconnected in a second.
+const STALLED_MAX: usize = 500;
 
 /// The connections that have output, and the buffers for more.
 pub(super) struct Output {
@@ -27,17 +37,20 @@ pub(super) struct Output {
     pumping: HashSet<u32, foldhash::fast::FixedState>,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     pub(super) soft_bytes: usize,
+    /// The same for a receiver whose publishers wait for it: half of these bytes.
+    pub(super) hard_bytes: usize,
 }
 
 impl Output {
-    pub(super) fn new(soft_bytes: usize) -> Self {
+    pub(super) fn new(limits: &EdgeLimits) -> Self {
         Self {
             pool: Pool::default(),
             dirty: Vec::new(),
             overfull: Vec::new(),
             busy: HashSet::default(),
             pumping: HashSet::default(),
-            soft_bytes,
+            soft_bytes: limits.outbound_soft_bytes as usize,
+            hard_bytes: limits.outbound_hard_bytes as usize,
         }
     }
 }
@@ -193,10 +206,48 @@ impl Core {
     }
 
     pub(super) fn note_busy(&mut self, slot: u32) {
-        self.output.busy.insert(slot);
+        if self.output.busy.insert(slot) {
+            self.share_outbound_memory();
+        }
     }
 
-    pub(super) fn count_outbound(&mut self) {
+    /// Divides this loop's part of `outbound_memory_max` among its busy sockets.
+    pub(super) fn share_outbound_memory(&mut self) {
+        let limits = &self.process.limits;
+        let part = limits.outbound_memory_max / self.process.cores.len() as u64;
+        let share = part / self.output.busy.len().max(1) as u64;
+        let share = usize::try_from(share).unwrap_or(usize::MAX).max(SHARE_MIN);
+        let (soft, hard) = (limits.outbound_soft_bytes as usize, limits.outbound_hard_bytes as usize);
+        let is_short = self.process.memory.pressure() >= Pressure::QosZero;
+        self.output.soft_bytes = (if is_short { soft / 8 } else { soft }).min(share / 2);
+        self.output.hard_bytes =
+            if is_short { self.output.soft_bytes } else { hard.min(share.saturating_mul(2)) };
+    }
+
+    /// Once a second.
+    pub(super) fn look_at_outbound(&mut self) {
+        self.count_outbound();
+        self.share_outbound_memory();
+        self.output.pool.shrink();
+        if self.process.memory.pressure() < Pressure::Connections {
+            return;
+        }
+        let (connections, now) = (&self.connections, self.now_ms);
+        let is_stalled = |slot: &&u32| {
+            let outbound =
+                connections.get(**slot as usize).and_then(|connection| connection.outbound.as_deref());
+            outbound.is_some_and(|outbound| {
+                outbound.len() > STALLED_BYTES && outbound.waits_since() + STALLED_MS < now
+            })
+        };
+        let stalled: Vec<u32> =
+            self.output.busy.iter().filter(is_stalled).take(STALLED_MAX).copied().collect();
+        for slot in stalled {
+            self.end(slot, Ended::Slow, true);
+        }
+    }
+
+    fn count_outbound(&mut self) {
         let (connections, mut bytes) = (&self.connections, 0);
         self.output.busy.retain(|slot| {
             let waiting = connections.get(*slot as usize).filter(|connection| connection.busy);

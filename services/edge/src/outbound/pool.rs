@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::Outbound;
 
-/// A buffer with more capacity is freed instead of reused.
+/// A run with more capacity is freed instead of reused, and so is a buffer.
 pub(super) const KEEP_CAPACITY_MAX: usize = 256 * 1024;
+const KEEP_CHUNKS_MAX: usize = 256;
 /// Buffers, and runs (QoS 0 packets that are forwarded together), that a loop keeps for reuse.
 const POOL_MAX: usize = 128;
 pub(super) const RUNS_MAX: usize = 4;
@@ -18,20 +19,32 @@ pub(crate) struct Pool {
         reason = "connections hold boxes: a buffer moves in and out without being copied"
     )]
     buffers: Vec<Box<Outbound>>,
+    /// The fewest buffers since the last [`Pool::shrink`].
+    least: usize,
     /// The newest run is last: copying into memory that is still in the cache is faster.
     pub(super) runs: Vec<Arc<Vec<u8>>>,
 }
 
 impl Pool {
     pub(crate) fn take(&mut self) -> Box<Outbound> {
-        self.buffers.pop().unwrap_or_default()
+        let outbound = self.buffers.pop().unwrap_or_default();
+        self.least = self.least.min(self.buffers.len());
+        outbound
     }
 
     pub(crate) fn give(&mut self, mut outbound: Box<Outbound>) {
-        if self.buffers.len() < POOL_MAX && outbound.tail.capacity() <= KEEP_CAPACITY_MAX {
+        let is_small =
+            outbound.tail.capacity() <= KEEP_CAPACITY_MAX && outbound.chunks.capacity() <= KEEP_CHUNKS_MAX;
+        if self.buffers.len() < POOL_MAX && is_small {
             outbound.reset();
             self.buffers.push(outbound);
         }
+    }
+
+    /// Frees half of the buffers that were not needed since the last call.
+    pub(crate) fn shrink(&mut self) {
+        let unused = std::mem::replace(&mut self.least, self.buffers.len());
+        self.buffers.drain(..unused.div_ceil(2));
     }
 
     /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written and that

@@ -470,3 +470,31 @@ fn keep_alive_goes_on_for_a_publisher_that_is_held_up() {
     });
     assert_eq!(ended(&server, "keep_alive"), 0);
 }
+
+#[test]
+fn receivers_that_never_read_share_the_memory_of_outbound_buffers() {
+    const RECEIVERS: u64 = 8;
+    const MEMORY: u64 = 1024 * 1024;
+    const MESSAGE: usize = 10_000;
+    let server = Server::with(|config| {
+        config.threads = 1;
+        config.limits.outbound_memory_max = MEMORY;
+    });
+    let receivers: Vec<Client> = (0..RECEIVERS)
+        .map(|number| {
+            let mut client = narrow_client(&server, V5, &format!("stuck-{number}"));
+            client.subscribe(&format!("t/{number}"), QoS::AtMostOnce);
+            client
+        })
+        .collect();
+    let publisher = Client::connect(&server, V5, "publisher");
+    for number in 0..RECEIVERS {
+        send_all(&publisher, &flood(&format!("t/{number}"), 2_000, MESSAGE, V5));
+    }
+    let waiting = || metric(&server, "millrace_outbound_bytes", "");
+    eventually(|| waiting() > 0, || counted(&server));
+    assert!(dropped(&server, "busy_socket") > 0, "{}", counted(&server));
+    // The first ones had all of it for themselves.
+    assert!(waiting() <= 4 * MEMORY, "{} bytes wait", waiting());
+    drop(receivers);
+}

@@ -79,7 +79,7 @@ impl Core {
         let end = self.work.spent() + work::SLICE;
         let counters = &routes.broker.counters[usize::from(self.index)];
         let soft_bytes = self.output.soft_bytes;
-        let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
+        let hard_bytes = self.output.hard_bytes;
         let mut encodings = RunEncodings::new(routes, bytes, is_v5, receivers.len() > 1);
         let (mut single, mut lagging) = (Vec::new(), Vec::new());
         let (mut copies, mut accepting) = (0, 0);
@@ -99,7 +99,8 @@ impl Core {
                 || local.new_subscriptions.as_ref().is_some_and(|new| new.reading > 0);
             let (protocol, mut out, _) = parts!(self, local.connection);
             if is_replaying || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
-                self.work.spend(amount.messages as u64 * work::SINGLE_COPY);
+                let each = work::SINGLE_COPY + receiver.identifiers.len() as u64;
+                self.work.spend(amount.messages as u64 * each);
                 accepting += 1;
                 single.push(receiver);
                 continue;
