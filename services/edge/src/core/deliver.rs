@@ -75,7 +75,7 @@ impl Core {
                 // Only the last slice records a span: one for each slice would be many.
                 return index;
             }
-            self.spend(work::SINGLE_COPY + receiver.identifiers.len() as u64);
+            self.spend(work::single_copy(receiver));
             self.spend_bytes(bytes);
             self.deliver_one(&routes.broker, receiver, message, publisher, 0);
         }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use millrace_mqtt::topic::{self, Filter};
-use millrace_router::Target;
+use millrace_router::{Receiver, Target};
 use millrace_session::Entry;
 
 pub(super) use self::units::*;
@@ -43,6 +43,10 @@ pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (us
 
 pub(super) fn filter_work(filter: &[u8]) -> u64 {
     FILTER + LEVEL * topic::levels(filter) as u64
+}
+
+pub(super) fn single_copy(receiver: &Receiver) -> u64 {
+    SINGLE_COPY + receiver.identifiers.len() as u64
 }
 
 pub(super) enum Task {

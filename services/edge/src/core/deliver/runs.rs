@@ -99,8 +99,7 @@ impl Core {
                 || local.new_subscriptions.as_ref().is_some_and(|new| new.reading > 0);
             let (protocol, mut out, _) = parts!(self, local.connection);
             if is_replaying || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
-                let each = work::SINGLE_COPY + receiver.identifiers.len() as u64;
-                self.work.spend(amount.messages as u64 * each);
+                self.work.spend(amount.messages as u64 * work::single_copy(receiver));
                 accepting += 1;
                 single.push(receiver);
                 continue;
