@@ -11,6 +11,9 @@ pub const RULES_MAX: usize = 100;
 pub const URL_BYTES_MAX: usize = 2_048;
 /// Largest PEM of a key, a CA chain or a revocation list, bytes: about 25,000 revoked certificates.
 pub const PEM_BYTES_MAX: usize = 1024 * 1024;
+/// Checking a client's certificate may try each chain that can be made of these.
+pub const AUTHORITY_CERTIFICATES_MAX: usize = 16;
+pub const CLIENT_CERTIFICATES_MAX: usize = 5;
 /// Issuers and CAs of a broker, because each may cost a signature check for each client.
 pub const AUTHORITIES_MAX: usize = 8;
 /// Shortest secret of HS256, bytes (RFC 7518 section 3.2).

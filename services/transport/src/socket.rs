@@ -43,6 +43,10 @@ impl Socket {
         self.tls.as_ref().is_some_and(|tls| tls.has_unread())
     }
 
+    pub fn take_overhead(&mut self) -> usize {
+        self.tls.as_mut().map_or(0, |tls| tls.take_overhead())
+    }
+
     /// True when a flush is needed, even if the caller has nothing to write.
     pub fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())

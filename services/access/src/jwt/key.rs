@@ -21,8 +21,8 @@ use crate::model::{JwtAlgorithm, JwtKey};
 const POINT_BYTES: usize = 65;
 /// The shortest RSA key that RFC 7518 section 3.3 allows.
 const RSA_BITS_MIN: usize = 2_048;
-/// The longest RSA key that ring verifies (`RSA_PKCS1_2048_8192_SHA256`).
-const RSA_BITS_MAX: usize = 8_192;
+/// Longer keys take half a millisecond for each CONNECT.
+const RSA_BITS_MAX: usize = 4_096;
 
 #[derive(Clone)]
 pub(super) enum Key {
@@ -86,7 +86,7 @@ impl Key {
 
     fn from_info(info: &SubjectPublicKeyInfo<'_>) -> Result<Self, &'static str> {
         const KIND: &str =
-            "has a key that is neither RSA of 2048 to 8192 bits nor EC on P-256: generate one of these";
+            "has a key that is neither RSA of 2048 to 4096 bits nor EC on P-256: generate one of these";
         match info.parsed() {
             Ok(PublicKey::RSA(rsa)) => Self::rsa(rsa.modulus, rsa.exponent).ok_or(KIND),
             // A point of this size on another curve is accepted here and fails every signature

@@ -14,7 +14,7 @@ pub struct KeySet(Vec<(Option<String>, Key)>);
 pub enum KeySetError {
     #[error("the answer is not a JWK set (RFC 7517 section 5), so it has no keys; check the URL: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("the key set has no key for RS256 (2048 to 8192 bits) or ES256: the issuer must publish one")]
+    #[error("the key set has no key for RS256 (2048 to 4096 bits) or ES256: the issuer must publish one")]
     Empty,
 }
 

@@ -9,6 +9,7 @@ use webpki::{
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{CertificateRefusal, names};
+use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX};
 use crate::model::{ClientCa, Invalid};
 
 #[derive(Debug)]
@@ -37,6 +38,13 @@ impl Authority {
         let certificates = chain(record.pem.as_bytes()).ok_or_else(|| {
             invalid("pem", "has a certificate that is not PEM: copy it again, with its BEGIN and END lines")
         })?;
+        if certificates.len() > AUTHORITY_CERTIFICATES_MAX {
+            let what = format!(
+                "has {} certificates, and {AUTHORITY_CERTIFICATES_MAX} are allowed: leave out those that sign no devices",
+                certificates.len()
+            );
+            return Err(invalid("pem", &what));
+        }
         let (mut anchors, mut intermediates) = (Vec::new(), Vec::new());
         for der in certificates {
             let (anchor, is_root) = anchor(&der).map_err(|what| invalid("pem", what))?;
@@ -65,6 +73,9 @@ impl Authority {
     /// seconds.
     pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, CertificateRefusal> {
         let (der, more) = chain.split_first().ok_or(CertificateRefusal::Malformed)?;
+        if chain.len() > CLIENT_CERTIFICATES_MAX {
+            return Err(CertificateRefusal::Malformed);
+        }
         let certificate = EndEntityCert::try_from(der).map_err(|error| refusal(&error))?;
         let anchors = self.anchors_at(now_s);
         if anchors.is_empty() {

@@ -8,6 +8,7 @@ use rcgen::{
 use rustls_pki_types::CertificateDer;
 
 use super::*;
+use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX};
 use crate::model::{CertificateUser, ClientCa};
 
 /// 2026-06-01.
@@ -255,4 +256,24 @@ fn a_record_with_something_else_in_it_is_named() {
     }
     let list = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
     assert_eq!(field(ClientCa { revoked: Some(list.into()), ..ca.record() }), "revoked");
+}
+
+#[test]
+fn neither_an_authority_nor_a_client_brings_so_many_certificates_that_chains_are_tried_for_minutes() {
+    let ca = Ca::root("root");
+    let mut record = ca.record();
+    for number in 1..AUTHORITY_CERTIFICATES_MAX {
+        record.pem += &ca.intermediate(&format!("line-{number}")).pem;
+    }
+    assert!(Authority::new(record.clone()).is_ok());
+    record.pem += &ca.intermediate("one more").pem;
+    let wrong = Authority::new(record).unwrap_err();
+    assert_eq!((&*wrong[0].field, wrong.len()), ("pem", 1));
+
+    let mut chain = vec![ca.issue(&params("pump-7"))];
+    chain.extend((1..CLIENT_CERTIFICATES_MAX).map(|_| ca.issue(&ca_params("between"))));
+    let authority = Authority::new(ca.record()).unwrap();
+    assert_eq!(authority.verify(&chain, NOW_S).as_deref(), Ok("pump-7"));
+    chain.push(ca.issue(&ca_params("between")));
+    assert_eq!(authority.verify(&chain, NOW_S), Err(CertificateRefusal::Malformed));
 }

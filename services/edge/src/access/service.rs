@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use millrace_access::entry::{
     AccessRefusal, AuthenticationStep, BrokerAccess, ConnectAuthentication, PresentedCredentials,
 };
+use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::model::Credential;
 use millrace_access::webhook::WebhookAnswer;
 use millrace_authentication::passwords::PasswordCheckCounts;
@@ -182,6 +183,9 @@ impl Shared {
     }
 
     async fn credential(&self, broker: u64, user: &str) -> Result<Option<Credential>, LayerError> {
+        if user.len() > USER_BYTES_MAX {
+            return Ok(None);
+        }
         let read = async |tx| accounts::credentials(broker).get(&tx, user.as_bytes(), Read::Snapshot).await;
         Ok(self.store.run(read).await?.map(|document| document.value))
     }

@@ -9,7 +9,7 @@ use millrace_mqtt::{Connect, ReasonCode};
 use super::Core;
 use super::authenticate::Absent;
 use super::connect_times::Measured;
-use super::connection::{NONE, Paused};
+use super::connection::{NONE, Paused, Request};
 use super::limits;
 use crate::admission::{Admission, AdmissionAnswer, Refusal, Verdict};
 use crate::broker::{Broker, OVER_CAP};
@@ -17,6 +17,7 @@ use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
 use crate::incidents::{Kind, Note};
+use crate::incomplete_packets::OverLimit;
 use crate::limits::EdgeLimits;
 use crate::memory::Pressure;
 use crate::metrics::Count;
@@ -215,5 +216,20 @@ impl Core {
     /// A number that nobody can predict, another one for each connection.
     fn random(&self, id: ConnectionId) -> u32 {
         (self.process.owners.hash_one((id.core, id.slot, id.generation)) >> 32) as u32
+    }
+
+    /// Charges the memory of the will, because a stranger may take long to authenticate. False: the client was refused.
+    pub(super) fn charge_will(&mut self, slot: u32, request: &mut Request) -> bool {
+        let bytes = request.will.as_ref().map_or(0, |(will, _)| will.size());
+        match self.process.memory.input.charge(None, bytes) {
+            Ok(charge) => request.will_charge = charge,
+            Err(OverLimit) => {
+                self.counters().refused_input.add(1);
+                let what = "the wills of clients that authenticate take more memory than they may";
+                self.refuse(slot, ReasonCode::QUOTA_EXCEEDED, what);
+                return false;
+            }
+        }
+        true
     }
 }

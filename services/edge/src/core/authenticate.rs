@@ -186,6 +186,9 @@ impl Core {
                 "no client identifier can be assigned now",
             );
         };
+        if !self.charge_will(slot, &mut request) {
+            return;
+        }
         if enhanced::method(connect).is_some() {
             return self.begin_exchange(slot, request, connect);
         }
@@ -359,6 +362,7 @@ impl Core {
             user,
             granted: None,
             will,
+            will_charge: None,
             claim,
             check: None,
             exchange: None,

@@ -80,8 +80,8 @@ impl Core {
 
     fn after_read(&mut self, slot: u32, result: io::Result<usize>, room: usize) -> Option<usize> {
         self.after_tls(slot);
-        self.spend(work::SYSTEM_CALL);
         let connection = &mut self.connections[slot as usize];
+        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
         match result {
             Ok(0) => {
                 self.end(slot, Ended::Lost, true);
@@ -96,7 +96,7 @@ impl Core {
                 Some(count)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                connection.readable = false;
+                connection.readable = connection.stream.has_unread();
                 None
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
@@ -288,7 +288,9 @@ impl Core {
     fn discard(&mut self, slot: u32) {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let connection = &mut self.connections[slot as usize];
-        let gone = match connection.stream.read(&mut buffer) {
+        let result = connection.stream.read(&mut buffer);
+        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
+        let gone = match result {
             // The peer may still read the queued output.
             Ok(0)
                 if connection.state == State::Leaving
@@ -299,11 +301,12 @@ impl Core {
             }
             Ok(0) => true,
             Ok(count) => {
-                connection.readable = count == buffer.len() || connection.read_closed;
+                connection.readable =
+                    count == buffer.len() || connection.read_closed || connection.stream.has_unread();
                 false
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                connection.readable = false;
+                connection.readable = connection.stream.has_unread();
                 false
             }
             Err(error) => error.kind() != io::ErrorKind::Interrupted,

@@ -93,7 +93,7 @@ impl Core {
         }
         let local = &self.sessions[self.connections[slot as usize].session as usize];
         let (broker, client_id) = (&*local.broker.name, local.session.client_id());
-        tracing::info!(
+        tracing::debug!(
             broker,
             client_id = &**client_id,
             filters = forbidden.len(),

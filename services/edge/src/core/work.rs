@@ -45,6 +45,11 @@ pub(super) fn filter_work(filter: &[u8]) -> u64 {
     FILTER + LEVEL * topic::levels(filter) as u64
 }
 
+/// Decrypting the TLS records with so many bytes besides plaintext.
+pub(super) fn records(overhead: usize) -> u64 {
+    RECORD * (overhead / RECORD_OVERHEAD) as u64
+}
+
 pub(super) fn single_copy(receiver: &Receiver) -> u64 {
     SINGLE_COPY + receiver.identifiers.len() as u64
 }

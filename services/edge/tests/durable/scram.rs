@@ -494,3 +494,23 @@ fn auth_out_of_turn_or_of_another_method_ends_the_connection() {
     assert!(!told.iter().any(|told| matches!(told, Property::AuthenticationMethod(_))));
     closes(client, &[of(ANEW, first())]);
 }
+
+#[test]
+fn the_wills_of_clients_that_do_not_answer_take_a_bounded_memory() {
+    let (database, _) = with_bob(&Access { scram: true, ..Access::default() });
+    let server = Server::on(&database, |config| config.limits.input_memory_max = 1_000_000);
+    let payload = vec![0; 60_000];
+    let held = || metric(&server, "millrace_input_held_bytes", "");
+    let ask = || {
+        let mut client = Client::raw(&server);
+        client.send(&Packet::Connect(Connect { will: Some(will("w", &payload)), ..with("", None) }));
+        client
+    };
+    // A quarter of the memory is for clients that nobody knows yet.
+    let mut asked: Vec<Client> = (0..4).map(|_| ask()).collect();
+    asked.iter_mut().for_each(|client| assert_eq!(recv_auth(client, CONTINUE), ""));
+    assert!((200_000..=250_000).contains(&held()), "{}", held());
+    ask().expect_close();
+    drop(asked);
+    crate::tools::eventually(|| held() == 0, || format!("{} bytes held", held()));
+}

@@ -53,6 +53,9 @@ pub struct TlsSession {
     server_name: Option<Box<str>>,
     stage: Stage,
     closed: bool,
+    /// The last read ended although the socket may have more.
+    is_cut: bool,
+    overhead: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +85,8 @@ impl TlsSession {
             server_name: None,
             stage: Stage::Handshake,
             closed: false,
+            is_cut: false,
+            overhead: 0,
         })
     }
 
@@ -90,7 +95,12 @@ impl TlsSession {
     }
 
     pub fn has_unread(&self) -> bool {
-        self.closed || !self.unread.is_empty()
+        self.closed || self.is_cut || !self.unread.is_empty()
+    }
+
+    /// Bytes besides plaintext in the records since the last call: 22 of each.
+    pub fn take_overhead(&mut self) -> usize {
+        std::mem::take(&mut self.overhead)
     }
 
     pub fn has_unsent(&self) -> bool {
@@ -115,13 +125,21 @@ impl TlsSession {
         })
     }
 
+    /// Reads little more ciphertext than `into` has room for, because records may be empty.
+    ///
     /// # Errors
     /// As for a non-blocking socket; `InvalidData` when the peer breaks the TLS protocol.
     pub fn read(&mut self, socket: &mut (impl Read + Write), into: &mut [u8]) -> io::Result<usize> {
         let mut filled = self.take_unread(into);
+        let mut most = into.len() + READ_BYTES;
+        self.is_cut = false;
         while filled < into.len() && !self.closed {
+            if most == 0 {
+                self.is_cut = true;
+                return if filled > 0 { Ok(filled) } else { Err(io::ErrorKind::WouldBlock.into()) };
+            }
             let result = SCRATCH.with_borrow_mut(|scratch| {
-                self.read_once(socket, &mut scratch.ciphertext, into, &mut filled)
+                self.read_once(socket, &mut scratch.ciphertext, into, &mut filled, &mut most)
             });
             match result {
                 Ok(More::Perhaps) => {}
@@ -152,12 +170,13 @@ impl TlsSession {
         scratch: &mut Vec<u8>,
         into: &mut [u8],
         filled: &mut usize,
+        most: &mut usize,
     ) -> io::Result<More> {
         scratch.resize(INCOMPLETE_MAX + READ_BYTES, 0);
         let held = self.incomplete.len();
         scratch[..held].copy_from_slice(&self.incomplete);
         // Plaintext is shorter than its ciphertext, so it fits, unless `into` has hardly any room.
-        let room = (into.len() - *filled).clamp(1024, READ_BYTES);
+        let room = (into.len() - *filled).clamp(1024, READ_BYTES).min(*most);
         let count = match socket.read(&mut scratch[held..held + room]) {
             Ok(0) => {
                 self.closed = true;
@@ -168,7 +187,11 @@ impl TlsSession {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(More::No),
             Err(error) => return Err(error),
         };
+        *most -= count;
+        let before = *filled + self.unread.len();
         let processed = self.process(&mut scratch[..held + count], into, filled);
+        let plaintext = *filled + self.unread.len() - before;
+        self.overhead += processed.as_ref().map_or(0, |used| used.saturating_sub(plaintext));
         // Sent even after a failed handshake, because the alert says why it failed.
         let sent = self.send(socket);
         let left = processed?;

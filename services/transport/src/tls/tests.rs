@@ -94,6 +94,11 @@ impl Made {
 
     /// A client that trusts the server, with its certificate or without.
     fn client(&self, with_certificate: bool) -> Arc<ClientConfig> {
+        self.client_with(usize::from(with_certificate))
+    }
+
+    /// The same; the client sends its certificate so many times.
+    fn client_with(&self, certificates: usize) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let ca = fs::read(self.path().join("ca.crt")).unwrap();
         roots.add(CertificateDer::from_pem_slice(&ca).unwrap()).unwrap();
@@ -101,14 +106,14 @@ impl Made {
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.unwrap().with_root_certificates(roots);
         let (der, key) = &self.device;
-        Arc::new(match with_certificate {
-            true => builder
+        Arc::new(match certificates {
+            0 => builder.with_no_client_auth(),
+            count => builder
                 .with_client_auth_cert(
-                    vec![CertificateDer::from(der.clone())],
+                    vec![CertificateDer::from(der.clone()); count],
                     PrivateKeyDer::try_from(key.clone()).unwrap(),
                 )
                 .unwrap(),
-            false => builder.with_no_client_auth(),
         })
     }
 }
@@ -257,6 +262,15 @@ fn a_certificate_that_others_issued_is_refused_where_authorities_are_set() {
 }
 
 #[test]
+fn a_client_that_sends_many_certificates_is_refused_before_chains_of_them_are_tried() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let handshake = |count| Both::new(&made.client_with(count), &servers, usize::MAX).settle();
+    handshake(5).unwrap();
+    handshake(6).unwrap_err();
+}
+
+#[test]
 fn tickets_outlive_a_reload_unless_the_client_authorities_change() {
     let made = Made::new();
     let first = Servers::load(&made.files(), None).unwrap();
@@ -340,4 +354,30 @@ fn the_end_that_the_peer_announces_is_the_end_also_when_nothing_else_wakes_the_r
         }
         assert_eq!(both.session.read(&mut both.wire, &mut buffer).unwrap(), 0);
     }
+}
+
+#[test]
+fn many_short_records_are_read_a_few_at_a_time() {
+    const RECORDS: usize = 20_000;
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let mut both = Both::new(&made.client(false), &servers, usize::MAX);
+    both.settle().unwrap();
+    both.client.set_buffer_limit(None);
+    for _ in 0..RECORDS {
+        both.client.writer().write_all(b"x").unwrap();
+        both.client.write_tls(&mut both.wire.to_server).unwrap();
+    }
+    let sent = both.wire.to_server.len();
+    both.session.take_overhead();
+    let mut buffer = vec![0; 16 * 1024];
+    let mut read = both.session.read(&mut both.wire, &mut buffer).unwrap();
+    let took = sent - both.wire.to_server.len();
+    assert!(took <= 80 * 1024, "{took} bytes of ciphertext in one read");
+    assert!(both.session.has_unread(), "the caller reads again");
+    assert_eq!(both.session.take_overhead() / read, 22);
+    while read < RECORDS {
+        read += both.session.read(&mut both.wire, &mut buffer).unwrap();
+    }
+    assert!(!both.session.has_unread());
 }

@@ -6,6 +6,8 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
+/// Certificates that a client may send besides its own: the search for a chain may try all orders of them.
+const INTERMEDIATES_MAX: usize = 4;
 /// Bytes of the longest certificate chain; the session holds it while the client is connected.
 const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
@@ -34,7 +36,7 @@ impl ClientCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let bytes: usize = end_entity.len() + intermediates.iter().map(|one| one.len()).sum::<usize>();
-        if bytes > CHAIN_BYTES_MAX {
+        if bytes > CHAIN_BYTES_MAX || intermediates.len() > INTERMEDIATES_MAX {
             return Err(CertificateError::BadEncoding.into());
         }
         match &self.authorities {

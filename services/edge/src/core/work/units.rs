@@ -34,6 +34,9 @@ pub(in crate::core) const LOOKUP: u64 = 4;
 /// Levels of rules that are compared with a topic for one unit.
 pub(in crate::core) const COMPARED_RULE_LEVELS: usize = 16;
 pub(in crate::core) const SYSTEM_CALL: u64 = 20;
+/// Decrypting a short TLS record.
+pub(in crate::core) const RECORD: u64 = 4;
+pub(in crate::core) const RECORD_OVERHEAD: usize = 22;
 /// Writing to a socket. The kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
 pub(in crate::core) const SEND: u64 = 60;
 /// Bytes written to a socket for one unit, besides [`SEND`]. A peer with a small window takes a megabyte in 1,000 segments.
