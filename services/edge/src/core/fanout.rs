@@ -17,12 +17,10 @@ use super::fair::FairQueue;
 use super::limits;
 use super::work::Unfinished;
 use super::{Core, work};
-use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::deliveries::Committed;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
-use crate::outbound::GRACE_MS;
 use crate::routes::Routes;
 
 const COMMITTED_BYTES: usize = 256;
@@ -69,25 +67,8 @@ type Key = (u64, u64);
 #[derive(Default)]
 struct Own {
     waiting: VecDeque<Fanout>,
-    /// Its connections that are not read meanwhile, each with the time of its last pause.
-    paused: Vec<(ConnectionId, Millis)>,
-}
-
-impl Own {
-    /// Whether a connection whose message waits must be paused: a pause that another loop asked for ends by itself.
-    fn must_pause(&mut self, id: ConnectionId, now_ms: Millis) -> bool {
-        match self.paused.iter_mut().find(|(paused, _)| *paused == id) {
-            Some((_, since_ms)) if now_ms - *since_ms < GRACE_MS => false,
-            Some((_, since_ms)) => {
-                *since_ms = now_ms;
-                true
-            }
-            None => {
-                self.paused.push((id, now_ms));
-                true
-            }
-        }
-    }
+    /// Its connections that are not read meanwhile.
+    paused: Vec<ConnectionId>,
 }
 
 #[derive(Default)]
@@ -160,7 +141,7 @@ impl Fanouts {
     }
 
     /// Returns the connections to read again if it was the last fan-out of its client.
-    fn finish(&mut self, key: Key, fanout: &Fanout) -> Vec<(ConnectionId, Millis)> {
+    fn finish(&mut self, key: Key, fanout: &Fanout) -> Vec<ConnectionId> {
         if let Some(Entry::Occupied(mut count)) = fanout.after.map(|after| self.after.entry(after)) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -204,16 +185,9 @@ impl Core {
         self.unfinished.fanouts.push(Fanout { routes: routes.clone(), copies, publisher, next, after });
         let own = self.unfinished.fanouts.of.get_mut(&(routes.broker.id, publisher.client));
         let Some((id, own)) = publisher.id.zip(own) else { return };
-        if !own.must_pause(id, self.now_ms) {
-            return;
-        }
-        if id.core != self.index {
-            return self.post(id.core, Mail::Congested(id));
-        }
-        if let Some(connection) = self.connection_of(id)
-            && connection.paused == Paused::No
-        {
-            connection.paused = Paused::ForFanout;
+        if !own.paused.contains(&id) {
+            own.paused.push(id);
+            self.notify_of_fanout(id, true);
         }
     }
 
@@ -247,8 +221,8 @@ impl Core {
             if fanout.next < fanout.routes.receivers(self.index).len() {
                 queue(&mut self.unfinished).give_back(key, fanout);
             } else {
-                for (id, _) in queue(&mut self.unfinished).finish(key, &fanout) {
-                    self.go_on_after_fanout(id);
+                for id in queue(&mut self.unfinished).finish(key, &fanout) {
+                    self.notify_of_fanout(id, false);
                 }
             }
         }
@@ -270,12 +244,31 @@ impl Core {
         }
     }
 
-    fn go_on_after_fanout(&mut self, id: ConnectionId) {
+    fn notify_of_fanout(&mut self, id: ConnectionId, has_begun: bool) {
         if id.core != self.index {
-            return self.post(id.core, Mail::Relieved(id));
+            return self.post(id.core, Mail::Fanout { id, has_begun });
         }
-        if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForFanout) {
-            self.go_on(id);
+        self.note_fanout(id, has_begun);
+    }
+
+    /// A loop has an unfinished fan-out of this connection, or has finished it. Each loop announces both once, so a count of the
+    /// loops is enough.
+    pub(super) fn note_fanout(&mut self, id: ConnectionId, has_begun: bool) {
+        let loops = self.pauses.fanouts.entry(id).or_default();
+        *loops = if has_begun { *loops + 1 } else { loops.saturating_sub(1) };
+        let is_over = *loops == 0;
+        if is_over {
+            self.pauses.fanouts.remove(&id);
+        }
+        match self.connection_of(id) {
+            Some(connection) if !is_over && connection.paused == Paused::No => {
+                connection.paused = Paused::ForFanout;
+            }
+            Some(connection) if is_over && connection.paused == Paused::ForFanout => self.go_on(id),
+            _ => {}
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

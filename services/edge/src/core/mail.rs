@@ -85,6 +85,7 @@ impl Core {
                 }
                 Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
                 Mail::Relieved(id) => self.resume(id),
+                Mail::Fanout { id, has_begun } => self.note_fanout(id, has_begun),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
                 Mail::SendAgain(connection) => self.send_again(connection),
                 Mail::Traced(traced) => self.end_stored_traces(&traced),
@@ -143,7 +144,7 @@ impl Core {
             Mail::Page(target, ..) | Mail::Reread(target) => {
                 self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
             }
-            Mail::Congested(id) | Mail::Relieved(id) => self.broker_of(id.slot),
+            Mail::Congested(id) | Mail::Relieved(id) | Mail::Fanout { id, .. } => self.broker_of(id.slot),
             _ => 0,
         }
     }
