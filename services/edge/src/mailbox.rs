@@ -95,6 +95,8 @@ pub(crate) enum Mail {
         fence: u64,
         through: Position,
     },
+    /// A session has waited for the fan-outs of its broker up to this number, and becomes live.
+    FannedOut(Target, u64),
     /// Messages for a session, with the version of its sources; `None`: they cannot be read now.
     Page(Target, u32, Option<Page>),
     /// The claim keeps the client id here until the purge is submitted.

@@ -172,6 +172,10 @@ impl PersistentSession {
         matches!(self.feed, Feed::Reading(ReadState { way: Way::Follows, .. }))
     }
 
+    pub(super) fn waits_for_fanouts(&self, up_to: u64) -> bool {
+        matches!(self.feed, Feed::Reading(ReadState { way: Way::FansOut(number), .. }) if number == up_to)
+    }
+
     /// Whether a following session has read to the end, and a message at the position `place` comes after that end.
     pub(super) fn is_next(&self, place: Position) -> bool {
         let Feed::Reading(ReadState { through, asked: false, at_end: true, way: Way::Follows, grown: false }) =

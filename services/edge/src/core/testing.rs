@@ -5,16 +5,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use millrace_mqtt::{QoS, frame};
+use millrace_storage::Database;
 use mio::Events;
 
 use super::connection::Connected;
-use super::{Core, EVENTS, seconds};
+use super::{Core, EVENTS, LocalSession, seconds};
 use crate::clock::Millis;
 use crate::config::Config;
 use crate::limits::EdgeLimits;
 
 /// Turns of all loops within which something must happen.
-const TURNS: usize = 200_000;
+const TURNS: usize = 5_000_000;
 
 pub(super) struct Loops {
     pub(super) cores: Vec<Core>,
@@ -32,12 +33,20 @@ pub(super) struct Client {
 
 impl Loops {
     pub(super) fn start(cores: usize, change: impl FnOnce(&mut EdgeLimits)) -> Self {
+        Self::start_with(cores, None, change)
+    }
+
+    pub(super) fn stored(cores: usize) -> Self {
+        Self::start_with(cores, Some(Database::memory()), |_| {})
+    }
+
+    fn start_with(cores: usize, database: Option<Database>, change: impl FnOnce(&mut EdgeLimits)) -> Self {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config { mqtt_listen: vec![loopback], threads: cores, ..Config::default() };
         // The loop of a client follows from its client identifier.
         config.limits.home_clients_max = 0;
         change(&mut config.limits);
-        let (cores, address) = crate::start::start_for_turns(config, None).unwrap();
+        let (cores, address) = crate::start::start_for_turns(config, database).unwrap();
         Self { cores, address, ahead_ms: 0 }
     }
 
@@ -71,18 +80,19 @@ impl Loops {
     /// A client of this loop; `name` is a part of its client identifier.
     pub(super) fn connect(&mut self, core: u16, name: &str) -> Client {
         let process = self.cores[0].process.clone();
-        let broker = process.brokers.get("default").unwrap();
-        let mut ids = (0..).map(|number| format!("{name}-{number}"));
+        let broker = process.open("default").unwrap();
+        let mut ids = (0_u64..).map(|number| format!("{name}-{number}"));
         let id = ids.find(|id| process.owner(&broker, id).core() == core).unwrap();
-        self.connect_as(&id)
+        self.connect_as(&id, true)
     }
 
-    pub(super) fn connect_as(&mut self, id: &str) -> Client {
+    pub(super) fn connect_as(&mut self, id: &str, clean: bool) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut client = Client { stream, id: id.to_owned(), received: Vec::new() };
-        let connect = [b"\x00\x04MQTT\x04\x02\x00\x00".as_slice(), &text(id)].concat();
+        let flags = [u8::from(clean) << 1, 0, 0];
+        let connect = [b"\x00\x04MQTT\x04".as_slice(), &flags, &text(id)].concat();
         client.send(0x10, &connect);
         self.answer(&mut client, 0x20);
         client
@@ -106,11 +116,23 @@ impl Loops {
         body
     }
 
-    pub(super) fn connection(&self, core: usize, client: &Client) -> &Connected {
+    pub(super) fn publish(&mut self, client: &mut Client, topic: &str, payload: &[u8]) {
+        let (bytes, mut sent) = (publish(1, topic, payload), 0);
+        self.until(|_| {
+            sent += client.stream.write(&bytes[sent..]).unwrap_or(0);
+            sent == bytes.len()
+        });
+        self.answer(client, 0x40);
+    }
+
+    pub(super) fn session(&self, core: usize, client: &Client) -> &LocalSession {
         let core = &self.cores[core];
         let broker = core.process.brokers.get("default").unwrap();
-        let session = core.session_of(&broker, &client.id).unwrap();
-        &core.connections[core.sessions[session as usize].connection as usize]
+        &core.sessions[core.session_of(&broker, &client.id).unwrap() as usize]
+    }
+
+    pub(super) fn connection(&self, core: usize, client: &Client) -> &Connected {
+        &self.cores[core].connections[self.session(core, client).connection as usize]
     }
 
     /// Sends bytes while one loop alone takes its turns.
@@ -131,7 +153,7 @@ impl Client {
         self.stream.write_all(&packet(first, body)).unwrap();
     }
 
-    fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+    pub(super) fn next(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut chunk = [0; 64 * 1024];
         while let Ok(count @ 1..) = self.stream.read(&mut chunk) {
             self.received.extend_from_slice(&chunk[..count]);
