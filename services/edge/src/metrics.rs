@@ -197,6 +197,7 @@ counters! {
         publish_topic_bytes: "counter" "millrace_publishes_refused_total" ["reason=\"topic_bytes\""] "PUBLISH packets refused, by reason.",
         publish_topic: "counter" "millrace_publishes_refused_total" ["reason=\"topic_levels\""] "PUBLISH packets refused, by reason.",
         publish_spend_cap: "counter" "millrace_publishes_refused_total" ["reason=\"spend_cap\""] "PUBLISH packets refused, by reason.",
+        publish_rate: "counter" "millrace_publishes_refused_total" ["reason=\"publish_rate\""] "PUBLISH packets refused, by reason.",
         publish_store: "counter" "millrace_publishes_refused_total" ["reason=\"store\""] "PUBLISH packets refused, by reason.",
         subscribe_denied: "counter" "millrace_subscribes_refused_total" ["reason=\"not_authorized\""] "Subscriptions refused, by reason.",
         subscribe_quota: "counter" "millrace_subscribes_refused_total" ["reason=\"subscriptions_limit\""] "Subscriptions refused, by reason.",

@@ -146,7 +146,6 @@ impl Core {
         let (now, has_fanout) = (self.now, self.pauses.fanouts.contains_key(&id));
         let Some(connection) = self.connection_of(id) else { return };
         if has_fanout {
-            // The last of its fan-outs reads it again.
             connection.paused = Paused::ForFanout;
             return;
         }

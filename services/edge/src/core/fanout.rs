@@ -59,7 +59,6 @@ struct Fanout {
     next: usize,
     /// The message is stored at a later position, or will be; `None`: it is not stored.
     after: Option<Position>,
-    /// Fan-outs that begin later have larger numbers.
     number: u64,
 }
 
@@ -116,7 +115,6 @@ impl Fanouts {
         Some(self.last)
     }
 
-    /// Takes the sessions of a broker that need not wait any longer.
     fn take_waiting(&mut self, broker: u64) -> Vec<(u64, Target)> {
         let oldest = self.oldest_of(broker).unwrap_or(u64::MAX);
         let Some(waiting) = self.to_live.get_mut(&broker) else { return Vec::new() };

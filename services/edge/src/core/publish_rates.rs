@@ -13,7 +13,7 @@ use millrace_mqtt::{Publish, ReasonCode};
 
 use super::connection::{NONE, Paused, Request};
 use super::limits;
-use super::{Core, Ended};
+use super::{Core, Ended, READ_BYTES};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
@@ -26,6 +26,9 @@ const PUBLISH_BYTES_MIN: usize = 4;
 /// Bytes read at once from a publisher with a rate limit: this much input of each waiting publisher is held.
 pub(super) const LIMITED_READ_BYTES: usize = 16 * 1024;
 const INSIDE_WAIT_MAX_MS: Millis = 5_000;
+/// When a client connects again, its messages on the former connection pass if their turn would come within this time. So a client
+/// that connects for each message makes a debt of this time at most.
+const BORROWED_MS: Millis = 5_000;
 /// Entries of ended connections that `waiting` may hold before it is cleaned.
 const LEFT_MAX: usize = 1_000;
 
@@ -47,6 +50,8 @@ struct PublishRate {
     has_published: bool,
     /// Messages and bytes that are charged already, for the first PUBLISH, while that waits.
     charged: Option<(u64, u64)>,
+    /// The client has another connection, so nothing waits on this one.
+    is_replaced: bool,
 }
 
 impl PublishRates {
@@ -139,6 +144,9 @@ impl Core {
         }
         let quota = &self.sessions[connection.session as usize].broker.quota;
         let limited = self.pauses.rates.of(id);
+        if limited.is_replaced {
+            return true;
+        }
         if limited.until <= now_ms {
             let now = nanos(now_ms);
             if limited.has_published || limited.charged.is_some() || quota.paid_at() <= now {
@@ -161,6 +169,35 @@ impl Core {
         }
         self.connections[slot as usize].paused = Paused::ForRate;
         false
+    }
+
+    /// Processes the input that waits for the rate on a connection, because the client has another connection: a PUBLISH, and
+    /// perhaps a DISCONNECT behind it.
+    pub(super) fn finish_waiting(&mut self, slot: u32) {
+        if self.connections[slot as usize].paused != Paused::ForRate {
+            return;
+        }
+        let id = self.id_of(slot);
+        self.pauses.rates.of(id).is_replaced = true;
+        self.go_on(id);
+        if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
+            // The usual buffer may be in use for the CONNECT.
+            let buffer = std::mem::replace(&mut self.read_buffer, vec![0; READ_BYTES]);
+            self.read(slot);
+            self.read_buffer = buffer;
+        }
+    }
+
+    /// Whether a PUBLISH is dropped because its connection ends before its turn.
+    pub(super) fn misses_its_turn(&mut self, slot: u32) -> bool {
+        let (id, latest) = (self.id_of(slot), self.now_ms + BORROWED_MS);
+        let limited = self.pauses.rates.of(id);
+        let misses = limited.is_replaced && limited.until > latest;
+        if misses {
+            let session = self.connections[slot as usize].session;
+            self.broker_counters(&self.sessions[session as usize].broker).publish_rate.add(1);
+        }
+        misses
     }
 
     pub(super) fn give_back_turn(&mut self, slot: u32, session: u32) {
@@ -223,3 +260,6 @@ impl Core {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

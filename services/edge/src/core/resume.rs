@@ -240,7 +240,6 @@ impl Core {
         self.read_on(target.slot);
     }
 
-    /// Earlier messages have arrived, so the session becomes live.
     pub(super) fn fanned_out(&mut self, target: Target, number: u64) {
         let local = self.sessions.get_mut(target.slot as usize);
         let Some(local) = local.filter(|local| local.generation == target.generation) else { return };

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_mqtt::{QoS, frame};
@@ -10,21 +11,20 @@ use mio::Events;
 
 use super::connection::Connected;
 use super::{Core, EVENTS, LocalSession, seconds};
+use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::config::Config;
 use crate::limits::EdgeLimits;
 
-/// Turns of all loops within which something must happen.
 const TURNS: usize = 5_000_000;
 
 pub(super) struct Loops {
     pub(super) cores: Vec<Core>,
     address: SocketAddr,
-    /// Milliseconds that are added to the time of the process.
-    pub(super) ahead_ms: Millis,
+    /// The time of all loops; `None`: the machine's.
+    pub(super) now_ms: Option<Millis>,
 }
 
-/// A client of MQTT 3.1.1.
 pub(super) struct Client {
     stream: TcpStream,
     pub(super) id: String,
@@ -47,7 +47,7 @@ impl Loops {
         config.limits.home_clients_max = 0;
         change(&mut config.limits);
         let (cores, address) = crate::start::start_for_turns(config, database).unwrap();
-        Self { cores, address, ahead_ms: 0 }
+        Self { cores, address, now_ms: None }
     }
 
     pub(super) fn turn(&mut self, core: usize) {
@@ -57,7 +57,7 @@ impl Loops {
         core.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
         core.mailbox().awake();
         core.read_clock();
-        core.now_ms += self.ahead_ms;
+        core.now_ms = self.now_ms.unwrap_or(core.now_ms);
         core.now = seconds(core.now_ms);
         core.count_turn();
         core.turn(&events);
@@ -87,12 +87,21 @@ impl Loops {
     }
 
     pub(super) fn connect_as(&mut self, id: &str, clean: bool) -> Client {
+        self.connect_with(id, u8::from(clean) << 1, "")
+    }
+
+    /// A client whose connection publishes a will to this topic when it is lost.
+    pub(super) fn connect_with_will(&mut self, id: &str, topic: &str) -> Client {
+        self.connect_with(id, 0b110, topic)
+    }
+
+    fn connect_with(&mut self, id: &str, flags: u8, will: &str) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut client = Client { stream, id: id.to_owned(), received: Vec::new() };
-        let flags = [u8::from(clean) << 1, 0, 0];
-        let connect = [b"\x00\x04MQTT\x04".as_slice(), &flags, &text(id)].concat();
+        let will = if will.is_empty() { Vec::new() } else { [text(will), text("gone")].concat() };
+        let connect = [b"\x00\x04MQTT\x04".as_slice(), &[flags, 0, 0], &text(id), &will].concat();
         client.send(0x10, &connect);
         self.answer(&mut client, 0x20);
         client
@@ -104,7 +113,6 @@ impl Loops {
         self.answer(client, 0x90);
     }
 
-    /// The body of the next packet, which must have this first byte.
     pub(super) fn answer(&mut self, client: &mut Client, first: u8) -> Vec<u8> {
         let mut found = None;
         self.until(|_| {
@@ -114,6 +122,10 @@ impl Loops {
         let (kind, body) = found.unwrap();
         assert_eq!(kind, first, "{body:?}");
         body
+    }
+
+    pub(super) fn broker(&self) -> Arc<Broker> {
+        self.cores[0].process.open("default").unwrap()
     }
 
     pub(super) fn publish(&mut self, client: &mut Client, topic: &str, payload: &[u8]) {
@@ -148,7 +160,6 @@ impl Loops {
 }
 
 impl Client {
-    /// Must fit into the buffer of the socket.
     pub(super) fn send(&mut self, first: u8, body: &[u8]) {
         self.stream.write_all(&packet(first, body)).unwrap();
     }

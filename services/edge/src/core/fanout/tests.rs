@@ -3,7 +3,6 @@ use millrace_mqtt::QoS;
 use super::Key;
 use crate::core::testing::{Client, Loops, publish};
 
-/// The copies of a message take about a third of a slice each.
 const LARGE: usize = 900_000;
 
 fn receivers(loops: &mut Loops, core: u16, count: usize) -> Vec<Client> {
@@ -20,7 +19,6 @@ fn is_fanning_out(loops: &Loops, core: usize) -> bool {
     !loops.cores[core].unfinished.fanouts.is_empty()
 }
 
-/// The loop of the publisher alone takes turns until it has read the message.
 fn publish_large(loops: &mut Loops, publisher: &mut Client) {
     loops.send_to(0, publisher, &publish(1, "t", &[b'.'; LARGE]));
     while loops.cores[1].mailbox().bytes() == 0 {
@@ -60,7 +58,6 @@ fn is_live(loops: &Loops, client: &Client) -> bool {
 
 #[test]
 fn a_session_that_comes_back_gets_its_messages_while_others_broadcast() {
-    // More than a page.
     const LENS: [usize; 3] = [400_000, 400_001, 400_002];
     let mut loops = Loops::stored(1);
     let _receivers = receivers(&mut loops, 0, 30);

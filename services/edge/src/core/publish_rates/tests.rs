@@ -1,0 +1,66 @@
+use millrace_access::model::{BrokerLimits, Limits};
+use millrace_mqtt::QoS;
+
+use crate::core::testing::{Client, Loops, publish};
+use crate::quota::limiter::millis;
+
+const DISCONNECT: u8 = 0xe0;
+
+const NOW_MS: u64 = 10_000;
+
+/// One loop whose broker owes for a second of its clients' publishes, and a subscriber of everything.
+fn in_debt() -> (Loops, Client) {
+    let mut loops = Loops::start(1, |_| {});
+    let broker = BrokerLimits { publishes_per_s: Some(1), ..BrokerLimits::default() };
+    loops.broker().quota.set(Limits { broker, ..Limits::default() });
+    loops.now_ms = Some(NOW_MS);
+    let mut subscriber = loops.connect_as("subscriber", true);
+    loops.subscribe(&mut subscriber, "#", QoS::AtMostOnce);
+    let mut loud = loops.connect_as("loud", true);
+    loops.send_to(0, &mut loud, &publish(0, "t", b"loud").repeat(2));
+    for _ in 0..2 {
+        assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "loud");
+    }
+    (loops, subscriber)
+}
+
+fn message(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[b"__t".len()..]).into_owned()
+}
+
+fn publish_and_leave(loops: &mut Loops, payload: &str) -> Client {
+    let mut client = loops.connect_with_will("brief", "w");
+    loops.send_to(0, &mut client, &publish(0, "t", payload.as_bytes()));
+    client.send(DISCONNECT, b"");
+    client
+}
+
+fn skipped(loops: &Loops) -> u64 {
+    loops.broker().counters[0].publish_rate.get()
+}
+
+#[test]
+fn a_publish_that_waits_for_its_rate_passes_when_its_client_connects_again() {
+    let (mut loops, mut subscriber) = in_debt();
+    let first = publish_and_leave(&mut loops, "first");
+    assert!(subscriber.next().is_none());
+    let second = publish_and_leave(&mut loops, "second");
+    assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "first");
+    assert!(subscriber.next().is_none(), "the second one waits, and there is no will");
+    loops.now_ms = Some(NOW_MS + 3_000);
+    assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "second");
+    assert_eq!(skipped(&loops), 0);
+    drop((first, second));
+}
+
+#[test]
+fn a_client_that_connects_again_and_again_makes_a_bounded_debt() {
+    const TIMES: usize = 20;
+    let (mut loops, mut subscriber) = in_debt();
+    let clients: Vec<_> = (0..TIMES).map(|_| publish_and_leave(&mut loops, "x")).collect();
+    let passed = std::iter::from_fn(|| subscriber.next()).filter(|(_, body)| message(body) == "x").count();
+    assert_eq!((passed, skipped(&loops)), (4, (TIMES - 5) as u64));
+    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 6_000);
+    assert_eq!(loops.broker().counters[0].wills.get(), 0);
+    drop(clients);
+}
