@@ -29,6 +29,8 @@ const INSIDE_WAIT_MAX_MS: Millis = 5_000;
 /// When a client connects again, its messages on the former connection pass if their turn would come within this time. So a client
 /// that connects for each message makes a debt of this time at most.
 const BORROWED_MS: Millis = 5_000;
+/// How often a publisher that waits looks whether debt of its broker was given back.
+const LOOK_MS: Millis = 1_000;
 /// Entries of ended connections that `waiting` may hold before it is cleaned.
 const LEFT_MAX: usize = 1_000;
 
@@ -36,7 +38,7 @@ const LEFT_MAX: usize = 1_000;
 pub(super) struct PublishRates {
     /// By slot.
     of: HashMap<u32, PublishRate>,
-    /// Waiting publishers: until when, slot and generation.
+    /// Waiting publishers: when to look at them, slot and generation.
     waiting: BinaryHeap<Reverse<(Millis, u32, u32)>>,
     /// When the CONNECTs of client ids are paid for, by broker and hash of the client id.
     coming: HashMap<(u64, u64), u64>,
@@ -47,6 +49,7 @@ struct PublishRate {
     generation: u32,
     rates: ClientRates,
     until: Millis,
+    look_at: Millis,
     has_published: bool,
     /// Messages and bytes that are charged already, for the first PUBLISH, while that waits.
     charged: Option<(u64, u64)>,
@@ -55,7 +58,7 @@ struct PublishRate {
 }
 
 impl PublishRates {
-    /// When the next publisher may be read again.
+    /// When to look at the next publisher.
     pub(super) fn next(&self) -> Option<Millis> {
         self.waiting.peek().map(|Reverse((at, ..))| *at)
     }
@@ -72,18 +75,20 @@ impl PublishRates {
         limited
     }
 
-    fn wait(&mut self, id: ConnectionId, until: Millis) {
-        self.of(id).until = until;
+    fn wait(&mut self, id: ConnectionId, until: Millis, now: Millis) {
+        let look_at = until.min(now + LOOK_MS);
+        let limited = self.of(id);
+        (limited.until, limited.look_at) = (until, look_at);
         if self.waiting.len() > 2 * self.of.len() + LEFT_MAX {
             let Self { of, waiting, .. } = self;
             waiting.retain(|Reverse((at, slot, generation))| is_waiting(of, *slot, *generation, *at));
         }
-        self.waiting.push(Reverse((until, id.slot, id.generation)));
+        self.waiting.push(Reverse((look_at, id.slot, id.generation)));
     }
 }
 
-fn is_waiting(of: &HashMap<u32, PublishRate>, slot: u32, generation: u32, until: Millis) -> bool {
-    of.get(&slot).is_some_and(|limited| limited.generation == generation && limited.until == until)
+fn is_waiting(of: &HashMap<u32, PublishRate>, slot: u32, generation: u32, at: Millis) -> bool {
+    of.get(&slot).is_some_and(|limited| limited.generation == generation && limited.look_at == at)
 }
 
 impl Core {
@@ -130,7 +135,7 @@ impl Core {
         let quota = &self.sessions[session as usize].broker.quota;
         let (paid_at, limit) = quota.publish(&mut limited.rates, messages, bytes, now);
         if paid_at > now {
-            self.pauses.rates.wait(id, millis(paid_at));
+            self.pauses.rates.wait(id, millis(paid_at), self.now_ms);
             self.reached(slot, limit);
         }
     }
@@ -156,7 +161,7 @@ impl Core {
             let (paid_at, limit) = quota.publish(&mut limited.rates, 1, size as u64, now);
             limited.charged = Some((1, size as u64));
             let until = millis(paid_at);
-            self.pauses.rates.wait(id, until);
+            self.pauses.rates.wait(id, until, now_ms);
             self.reached(slot, limit);
             if until > now_ms + INSIDE_WAIT_MAX_MS
                 && self.connections[slot as usize].origin.as_ref().is_some_and(|origin| origin.is_inside())
@@ -215,10 +220,29 @@ impl Core {
             && at <= self.now_ms
         {
             self.pauses.rates.waiting.pop();
-            if is_waiting(&self.pauses.rates.of, slot, generation, at) {
-                self.resume_rated(ConnectionId { core: self.index, slot, generation });
+            let id = ConnectionId { core: self.index, slot, generation };
+            if is_waiting(&self.pauses.rates.of, slot, generation, at) && !self.waits_on(id) {
+                self.resume_rated(id);
             }
         }
+    }
+
+    /// Whether a publisher must wait on. When all debt is paid, nobody must.
+    fn waits_on(&mut self, id: ConnectionId) -> bool {
+        let now_ms = self.now_ms;
+        let limited = self.pauses.rates.of(id);
+        let (rates, until) = (limited.rates, limited.until);
+        let session = self.connection_of(id).map_or(NONE, |connection| connection.session);
+        let Some(local) = self.sessions.get(session as usize).filter(|_| until > now_ms) else {
+            return false;
+        };
+        let until = until.min(millis(local.broker.quota.all_paid_at(rates)));
+        if until > now_ms {
+            self.pauses.rates.wait(id, until, now_ms);
+        } else {
+            self.pauses.rates.of(id).until = until;
+        }
+        until > now_ms
     }
 
     fn resume_rated(&mut self, id: ConnectionId) {

@@ -166,6 +166,11 @@ impl Quota {
         messages.max(broker.publish_bytes_per_s.map_or(0, |_| self.bytes.paid_at()))
     }
 
+    /// When a client's publishes and those of the broker so far are paid for.
+    pub(crate) fn all_paid_at(&self, rates: ClientRates) -> u64 {
+        self.paid_at().max(rates.messages).max(rates.bytes)
+    }
+
     /// Takes back what was charged for a message that does not pass.
     pub(crate) fn give_back(&self, messages: u64, bytes: u64) {
         let limits = self.limits.load();

@@ -1,6 +1,7 @@
 use millrace_access::model::{BrokerLimits, Limits};
 use millrace_mqtt::QoS;
 
+use crate::core::Ended;
 use crate::core::testing::{Client, Loops, publish};
 use crate::quota::limiter::millis;
 
@@ -63,4 +64,26 @@ fn a_client_that_connects_again_and_again_makes_a_bounded_debt() {
     assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 6_000);
     assert_eq!(loops.broker().counters[0].wills.get(), 0);
     drop(clients);
+}
+
+#[test]
+fn a_publisher_does_not_wait_for_what_others_give_back() {
+    let (mut loops, mut subscriber) = in_debt();
+    let mut gone: Vec<Client> = (0..10).map(|number| loops.connect_as(&number.to_string(), true)).collect();
+    for client in &mut gone {
+        loops.send_to(0, client, &publish(0, "t", b"given back"));
+    }
+    let mut last = loops.connect_as("last", true);
+    loops.send_to(0, &mut last, &publish(0, "t", b"last"));
+    for client in &gone {
+        let slot = loops.session(0, client).connection;
+        loops.cores[0].end(slot, Ended::Kicked, false);
+    }
+    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 2_000);
+    for passed in [1_000, 2_000] {
+        assert!(subscriber.next().is_none());
+        loops.now_ms = Some(NOW_MS + passed);
+        loops.turn(0);
+    }
+    assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "last");
 }
