@@ -120,6 +120,7 @@ counters! {
         limit_broker_connects: "counter" "millrace_limits_reached_total" ["limit=\"broker.connects_per_s\""] "Times that a limit of a tenant was reached, by limit.",
         limit_broker_messages: "counter" "millrace_limits_reached_total" ["limit=\"broker.publishes_per_s\""] "Times that a limit of a tenant was reached, by limit.",
         limit_broker_bytes: "counter" "millrace_limits_reached_total" ["limit=\"broker.publish_bytes_per_s\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_filter_rate: "counter" "millrace_limits_reached_total" ["limit=\"broker.filters_per_s\""] "Times that a limit of a tenant was reached, by limit.",
         limit_broker_subscriptions: "counter" "millrace_limits_reached_total" ["limit=\"broker.subscriptions\""] "Times that a limit of a tenant was reached, by limit.",
         limit_broker_queue_bytes: "counter" "millrace_limits_reached_total" ["limit=\"broker.queue_bytes\""] "Times that a limit of a tenant was reached, by limit.",
         limit_broker_retained: "counter" "millrace_limits_reached_total" ["limit=\"broker.retained_messages\""] "Times that a limit of a tenant was reached, by limit.",

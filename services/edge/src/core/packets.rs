@@ -164,6 +164,9 @@ impl Core {
     #[inline]
     fn turn_of(&mut self, slot: u32, packet: &Packet<'_>, is_limited: bool) -> PacketTurn {
         let is_change = matches!(packet, Packet::Subscribe(_) | Packet::Unsubscribe(_));
+        if is_change && !self.may_change_filters(slot, packet) {
+            return PacketTurn::Later;
+        }
         if !is_change && self.connections[slot as usize].changes_filters {
             self.change_filters_now(slot);
             if !self.is_open(slot) {

@@ -5,6 +5,8 @@
 //! The first PUBLISH of a connection to a broker in debt waits, too: otherwise clients that connect for each message would
 //! never wait, and their debt would stop all others. It is charged while it waits, so that publishers take turns.
 
+mod filters;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasher;
@@ -53,6 +55,8 @@ struct PublishRate {
     has_published: bool,
     /// Messages and bytes that are charged already, for the first PUBLISH, while that waits.
     charged: Option<(u64, u64)>,
+    /// Filters that are charged already, for a SUBSCRIBE or UNSUBSCRIBE that waits, and until when it waits.
+    filters: Option<(u64, Millis)>,
     /// The client has another connection, so nothing waits on this one.
     is_replaced: bool,
 }
@@ -76,9 +80,13 @@ impl PublishRates {
     }
 
     fn wait(&mut self, id: ConnectionId, until: Millis, now: Millis) {
+        self.of(id).until = until;
+        self.look(id, until, now);
+    }
+
+    fn look(&mut self, id: ConnectionId, until: Millis, now: Millis) {
         let look_at = until.min(now + LOOK_MS);
-        let limited = self.of(id);
-        (limited.until, limited.look_at) = (until, look_at);
+        self.of(id).look_at = look_at;
         if self.waiting.len() > 2 * self.of.len() + LEFT_MAX {
             let Self { of, waiting, .. } = self;
             waiting.retain(|Reverse((at, slot, generation))| is_waiting(of, *slot, *generation, *at));
@@ -171,6 +179,9 @@ impl Core {
                 self.say_and_close(slot, reason, what, Ended::Error(reason));
                 return false;
             }
+        } else {
+            let until = limited.until;
+            self.pauses.rates.look(id, until, now_ms);
         }
         self.connections[slot as usize].paused = Paused::ForRate;
         false
@@ -207,7 +218,11 @@ impl Core {
 
     pub(super) fn give_back_turn(&mut self, slot: u32, session: u32) {
         let id = self.id_of(slot);
-        if !self.connections[slot as usize].is_limited || session == NONE {
+        if session == NONE {
+            return;
+        }
+        self.give_back_filters(slot, session);
+        if !self.connections[slot as usize].is_limited {
             return;
         }
         if let Some((messages, bytes)) = self.pauses.rates.of(id).charged.take() {
@@ -230,6 +245,9 @@ impl Core {
     /// Whether a publisher must wait on. When all debt is paid, nobody must.
     fn waits_on(&mut self, id: ConnectionId) -> bool {
         let now_ms = self.now_ms;
+        if let Some(waits) = self.waits_on_for_filters(id) {
+            return waits;
+        }
         let limited = self.pauses.rates.of(id);
         let (rates, until) = (limited.rates, limited.until);
         let session = self.connection_of(id).map_or(NONE, |connection| connection.session);

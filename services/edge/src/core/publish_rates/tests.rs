@@ -5,9 +5,18 @@ use crate::core::Ended;
 use crate::core::testing::{Client, Loops, publish};
 use crate::quota::limiter::millis;
 
+const SUBSCRIBE: u8 = 0x82;
+const SUBACK: u8 = 0x90;
+const UNSUBSCRIBE: u8 = 0xa2;
+const UNSUBACK: u8 = 0xb0;
 const DISCONNECT: u8 = 0xe0;
 
 const NOW_MS: u64 = 10_000;
+
+fn subscribe(client: &mut Client, filters: usize) {
+    let filter = [b"\x00\x03".as_slice(), b"f/1", b"\x00"].concat();
+    client.send(SUBSCRIBE, &[b"\x00\x01".as_slice(), &filter.repeat(filters)].concat());
+}
 
 /// One loop whose broker owes for a second of its clients' publishes, and a subscriber of everything.
 fn in_debt() -> (Loops, Client) {
@@ -86,4 +95,55 @@ fn a_publisher_does_not_wait_for_what_others_give_back() {
         loops.turn(0);
     }
     assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "last");
+}
+
+fn limited_filters(filters_per_s: u64) -> Loops {
+    let mut loops = Loops::start(1, |_| {});
+    let broker = BrokerLimits { filters_per_s: Some(filters_per_s), ..BrokerLimits::default() };
+    loops.broker().quota.set(Limits { broker, ..Limits::default() });
+    loops.now_ms = Some(NOW_MS);
+    loops
+}
+
+#[test]
+fn packets_of_filters_wait_for_the_rate_of_their_broker_and_nothing_else_does() {
+    let mut loops = limited_filters(10);
+    let mut clients = ["a", "b", "c", "d"].map(|id| loops.connect_as(id, true));
+    // A second of the rate at once, and what is too much passes and is paid for later.
+    for (client, filters) in [(0, 10), (1, 15)] {
+        subscribe(&mut clients[client], filters);
+        loops.answer(&mut clients[client], SUBACK);
+    }
+    subscribe(&mut clients[2], 5);
+    clients[3].send(UNSUBSCRIBE, b"\x00\x01\x00\x03f/1");
+    loops.publish(&mut clients[0], "t", b"passes");
+    for (passed_ms, client, answer) in [(1_500, 2, SUBACK), (2_000, 3, UNSUBACK)] {
+        assert!(clients[2].next().is_none() && clients[3].next().is_none());
+        loops.now_ms = Some(NOW_MS + passed_ms - 1);
+        loops.turn(0);
+        loops.turn(0);
+        assert!(clients[client].next().is_none());
+        loops.now_ms = Some(NOW_MS + passed_ms);
+        loops.answer(&mut clients[client], answer);
+    }
+    assert_eq!(loops.cores[0].counters().limit_broker_filter_rate.get(), 2);
+}
+
+#[test]
+fn a_subscriber_does_not_wait_for_filters_that_others_give_back() {
+    let mut loops = limited_filters(10);
+    let mut clients = ["a", "b", "c"].map(|id| loops.connect_as(id, true));
+    for (client, filters) in [(0, 20), (1, 1_000), (2, 1)] {
+        subscribe(&mut clients[client], filters);
+        loops.turn(0);
+        loops.turn(0);
+    }
+    let slot = loops.session(0, &clients[1]).connection;
+    loops.cores[0].end(slot, Ended::Kicked, false);
+    for passed_ms in [1_000, 1_100] {
+        assert!(clients[2].next().is_none());
+        loops.now_ms = Some(NOW_MS + passed_ms);
+        loops.turn(0);
+    }
+    loops.answer(&mut clients[2], SUBACK);
 }
