@@ -21,8 +21,8 @@ open_broker() {
     echo "$name.mqtt.test"
 }
 
-# Prints the usual load of a kind, a second, and the name of the product's limit. Pairs of SUBSCRIBE
-# and UNSUBSCRIBE have no such limit: 2,000 a second take a visible part of a loop.
+# Prints the usual load of a kind, a second, and the name of the product's limit. For pairs of
+# SUBSCRIBE and UNSUBSCRIBE none is set: 2,000 a second take a visible part of a loop.
 usual() {
     case $1 in
         publishes) echo 5000 publishes_per_s ;;

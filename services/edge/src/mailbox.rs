@@ -44,6 +44,11 @@ pub(crate) enum Mail {
     /// A receiver lags: pause reading from this publisher.
     Congested(ConnectionId),
     Relieved(ConnectionId),
+    /// A loop has an unfinished fan-out of this publisher's messages, or has finished it.
+    Fanout {
+        id: ConnectionId,
+        has_begun: bool,
+    },
     /// Notice of a committed message that sessions on this core must read from the store.
     Grown(Arc<Routes>),
     /// A committed message for the persistent sessions on this core. A session delivers this copy, or reads the message
@@ -90,6 +95,8 @@ pub(crate) enum Mail {
         fence: u64,
         through: Position,
     },
+    /// A session has waited for the fan-outs of its broker up to this number, and becomes live.
+    FannedOut(Target, u64),
     /// Messages for a session, with the version of its sources; `None`: they cannot be read now.
     Page(Target, u32, Option<Page>),
     /// The claim keeps the client id here until the purge is submitted.

@@ -14,7 +14,7 @@ use millrace_layers::Store as Layers;
 use millrace_session::SessionSettings;
 use millrace_storage::Database;
 use millrace_transport::addresses::{self, Addresses};
-use millrace_transport::listeners::Listeners;
+use millrace_transport::listeners::{Listener, Listeners};
 use mio::{Poll, Waker};
 
 use self::bound::Bound;
@@ -59,15 +59,29 @@ pub struct Edge {
 
 /// Binds the listeners and starts the event loops. Fails when an address cannot be bound or a configured file cannot be read.
 pub fn start(config: Config) -> Result<Edge, StartError> {
-    start_with(config, None)
+    start_with(config, None, run)
 }
 
 /// As [`start`], with persistent state in a store, which must be readable.
 pub fn start_on(config: Config, database: Database) -> Result<Edge, StartError> {
-    start_with(config, Some(database))
+    start_with(config, Some(database), run)
 }
 
-fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartError> {
+/// The event loops without threads, and where they listen for MQTT over TCP.
+#[cfg(test)]
+pub(crate) fn start_for_turns(
+    config: Config,
+    database: Option<Database>,
+) -> Result<(Vec<Core>, SocketAddr), StartError> {
+    start_with(config, database, |process, polls, bound| {
+        let cores: Result<_, _> = cores(&process, polls, bound.listeners).collect();
+        Ok((cores?, bound.mqtt[0]))
+    })
+}
+
+type Run<T> = fn(Arc<Process>, Vec<Poll>, Bound) -> Result<T, StartError>;
+
+fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Result<T, StartError> {
     let cores = match config.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads.min(usize::from(u16::MAX)),
@@ -199,11 +213,9 @@ fn run(process: Arc<Process>, polls: Vec<Poll>, bound: Bound) -> Result<Edge, St
         threads,
         reloader,
     };
-    for (index, (poll, listeners)) in polls.into_iter().zip(bound.listeners).enumerate() {
-        let index = u16::try_from(index).unwrap_or(u16::MAX);
-        let mut core = Core::new(index, edge.process.clone(), poll, Listeners::new(listeners));
-        core.listen().map_err(|error| cannot("watch a listener", &error))?;
-        let grace = edge.grace.clone();
+    let process = edge.process.clone();
+    for (index, core) in cores(&process, polls, bound.listeners).enumerate() {
+        let (core, grace) = (core?, edge.grace.clone());
         let thread = std::thread::Builder::new()
             .name(format!("core-{index}"))
             .spawn(move || core.run(&grace))
@@ -211,6 +223,19 @@ fn run(process: Arc<Process>, polls: Vec<Poll>, bound: Bound) -> Result<Edge, St
         edge.threads.push(thread);
     }
     Ok(edge)
+}
+
+fn cores(
+    process: &Arc<Process>,
+    polls: Vec<Poll>,
+    listeners: Vec<Vec<Listener>>,
+) -> impl Iterator<Item = Result<Core, StartError>> {
+    polls.into_iter().zip(listeners).enumerate().map(|(index, (poll, listeners))| {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let mut core = Core::new(index, process.clone(), poll, Listeners::new(listeners));
+        core.listen().map_err(|error| cannot("watch a listener", &error))?;
+        Ok(core)
+    })
 }
 
 impl Edge {

@@ -20,6 +20,7 @@ pub struct PodUsage {
     pub publishes_per_s: u64,
     pub publish_bytes_per_s: u64,
     pub subscriptions: u64,
+    pub filters_per_s: u64,
 }
 
 /// The row counts until `until_ms`; conflicts with no other transaction.
@@ -30,10 +31,24 @@ pub fn report(
     used: PodUsage,
     until_ms: u64,
 ) -> LayerResult<()> {
-    let mut value = Vec::with_capacity(48);
-    let PodUsage { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
-    for number in [until_ms, connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions]
-    {
+    let mut value = Vec::with_capacity(56);
+    let PodUsage {
+        connections,
+        connects_per_s,
+        publishes_per_s,
+        publish_bytes_per_s,
+        subscriptions,
+        filters_per_s,
+    } = used;
+    for number in [
+        until_ms,
+        connections,
+        connects_per_s,
+        publishes_per_s,
+        publish_bytes_per_s,
+        subscriptions,
+        filters_per_s,
+    ] {
         value.put_u64(number);
     }
     Ok(tx.set(pods(broker).bytes(pod), value)?)
@@ -100,6 +115,8 @@ fn decode(mut value: Bytes) -> LayerResult<(u64, PodUsage)> {
         publishes_per_s: value.try_get_u64()?,
         publish_bytes_per_s: value.try_get_u64()?,
         subscriptions: value.try_get_u64()?,
+        // Pods of older versions do not report it.
+        filters_per_s: value.try_get_u64().unwrap_or(0),
     };
     Ok((until_ms, used))
 }
@@ -116,7 +133,8 @@ mod tests {
     #[test]
     fn the_usage_of_a_pod_counts_for_other_pods_until_its_row_is_old() {
         let database = database();
-        let used = |connections| PodUsage { connections, subscriptions: 7, ..PodUsage::default() };
+        let used =
+            |connections| PodUsage { connections, subscriptions: 7, filters_per_s: 8, ..PodUsage::default() };
         run(&database, async |tx| {
             report(tx, BROKER, b"a", used(1), 10)?;
             report(tx, BROKER, b"b", used(2), 20)?;

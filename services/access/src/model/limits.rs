@@ -24,6 +24,8 @@ pub struct BrokerLimits {
     pub publishes_per_s: Option<u64>,
     /// Published bytes a second: topic, properties and payload.
     pub publish_bytes_per_s: Option<u64>,
+    /// Filters that SUBSCRIBE and UNSUBSCRIBE name a second.
+    pub filters_per_s: Option<u64>,
     pub subscriptions: Option<u64>,
     pub queue_bytes: Option<u64>,
     pub retained_messages: Option<u64>,
@@ -85,7 +87,7 @@ impl Limits {
 
     fn each(&mut self, other: &Self, mut act: impl FnMut(&str, &mut Option<u64>, Option<u64>)) {
         let of_broker = pairs!(self, other, broker: connections, connects_per_s, publishes_per_s, publish_bytes_per_s,
-            subscriptions, queue_bytes, retained_messages);
+            filters_per_s, subscriptions, queue_bytes, retained_messages);
         for (name, limit, most) in of_broker {
             act(name, limit, most);
         }
@@ -108,6 +110,7 @@ impl Limits {
             ("broker.connects_per_s", broker.connects_per_s),
             ("broker.publishes_per_s", broker.publishes_per_s),
             ("broker.publish_bytes_per_s", broker.publish_bytes_per_s),
+            ("broker.filters_per_s", broker.filters_per_s),
             ("client.connects_per_min", client.connects_per_min),
             ("client.publishes_per_s", client.publishes_per_s),
             ("client.publish_bytes_per_s", client.publish_bytes_per_s),

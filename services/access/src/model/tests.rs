@@ -67,7 +67,7 @@ fn stored_json_never_changes_its_shape() {
             "limits": {
                 "broker": {
                     "connections": 1, "connects_per_s": 2, "publishes_per_s": 3, "publish_bytes_per_s": 4,
-                    "subscriptions": 5, "queue_bytes": 6, "retained_messages": 7,
+                    "filters_per_s": 5, "subscriptions": 6, "queue_bytes": 7, "retained_messages": 8,
                 },
                 "client": {
                     "connects_per_min": 1, "publishes_per_s": 2, "publish_bytes_per_s": 3, "subscriptions": 4,

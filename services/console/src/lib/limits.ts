@@ -17,6 +17,7 @@ const BROKER: Limit<BrokerLimit>[] = [
   { name: 'connects_per_s', label: 'CONNECTs a second' },
   { name: 'publishes_per_s', label: 'Messages published a second' },
   { name: 'publish_bytes_per_s', label: 'Bytes published a second', unit: 'B/s' },
+  { name: 'filters_per_s', label: 'Filters subscribed or unsubscribed a second' },
   { name: 'subscriptions', label: 'Subscriptions' },
   { name: 'retained_messages', label: 'Retained messages' },
   { name: 'queue_bytes', label: 'Bytes of all queues', unit: 'B' },

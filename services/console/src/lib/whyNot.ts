@@ -37,6 +37,7 @@ export const LIMITS_OF: Record<string, Packet | null> = {
   'client.connects_per_min': 'connect',
   'broker.stored_sessions': 'connect',
   'broker.will_bytes': 'connect',
+  'broker.filters_per_s': 'subscribe',
   'broker.subscriptions': 'subscribe',
   'broker.filter_bytes': 'subscribe',
   'server.filter_bytes': 'subscribe',
@@ -74,7 +75,7 @@ export const connectRefusalSince = (incidents: readonly Incident[], since: numbe
     .toSorted((a, b) => b.last_at_ms - a.last_at_ms)[0]
 
 /** These limits make a connection slower; the others refuse the packet. */
-const isSlowing = (limit: string) => /\.publish(es|_bytes)_per_s$/.test(limit)
+const isSlowing = (limit: string) => /\.(publishes|publish_bytes|filters)_per_s$/.test(limit)
 
 type Check = 'broker' | 'limits' | 'bans' | 'identity' | 'will'
 

@@ -249,9 +249,7 @@ impl Core {
         }
         self.counters().open.sub(1);
         self.process.addresses.release(connection.counted_for);
-        if connection.is_limited {
-            self.pauses.rates.forget(slot);
-        }
+        self.pauses.rates.forget(slot);
         if let Some(outbound) = connection.outbound.take() {
             self.output.pool.give(outbound);
         }

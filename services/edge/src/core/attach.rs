@@ -196,7 +196,11 @@ impl Core {
     //= [MQTT-3.1.4-3] v5
     //= [MQTT-3.1.4-2] v3.1.1
     pub(super) fn take_over(&mut self, session: u32) {
-        let slot = self.sessions[session as usize].connection;
+        let local = &self.sessions[session as usize];
+        if local.connection != NONE && !local.is_lost {
+            self.finish_waiting(local.connection);
+        }
+        let slot = self.sessions.get(session as usize).map_or(NONE, |local| local.connection);
         if slot != NONE {
             let what = "another connection with this client identifier";
             self.say_and_close(slot, ReasonCode::SESSION_TAKEN_OVER, what, Ended::TakenOver);

@@ -141,8 +141,12 @@ impl Core {
 
     /// Reads a connection again, beginning with the input that was held back.
     pub(super) fn go_on(&mut self, id: ConnectionId) {
-        let now = self.now;
+        let (now, has_fanout) = (self.now, self.pauses.fanouts.contains_key(&id));
         let Some(connection) = self.connection_of(id) else { return };
+        if has_fanout {
+            connection.paused = Paused::ForFanout;
+            return;
+        }
         connection.paused = Paused::No;
         // The server did not read it meanwhile, so its keep alive begins anew.
         connection.last_input = now;

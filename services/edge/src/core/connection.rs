@@ -114,7 +114,7 @@ pub(crate) enum Paused {
     ForRate,
     /// It has used its share of a turn.
     ForWork,
-    /// Messages of its broker are still handed out.
+    /// Its messages are still handed out, by one loop or several.
     ForFanout,
     /// It sends packets, but does not read the answers.
     ForAnswers,

@@ -67,6 +67,23 @@ impl Core {
         self.leaving.as_ref().is_some_and(|leaving| !leaving.is_empty())
     }
 
+    pub(super) fn begin_stop(&mut self) {
+        // Messages acknowledged to clients of other cores are in the mailbox, behind mail that the last turn has left over.
+        self.take_mail(u64::MAX);
+        self.take_mail(u64::MAX);
+        self.stopping = true;
+        self.stop_listening();
+        // Connections that are being closed have already got their reason.
+        let open: Vec<u32> = (self.connections.iter())
+            .filter(|(_, connection)| connection.state == State::Open)
+            .filter_map(|(slot, _)| u32::try_from(slot).ok())
+            .collect();
+        for slot in open {
+            self.send_away(slot, Ended::Shutdown);
+        }
+        self.flush_dirty(u64::MAX);
+    }
+
     /// Ends a connection because the server stops. The session stays, and so does the will, because only the client's
     /// own DISCONNECT removes it: a delayed will waits for the client to reconnect elsewhere.
     //= [MQTT-3.1.2-8] v5 v3.1.1

@@ -4,11 +4,12 @@
 //! further messages of its client wait behind it on this loop, and the client is not read.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_mqtt::QoS;
+use millrace_router::Target;
 use millrace_session::Message;
 
 use super::connection::Paused;
@@ -17,12 +18,10 @@ use super::fair::FairQueue;
 use super::limits;
 use super::work::Unfinished;
 use super::{Core, work};
-use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::deliveries::Committed;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
-use crate::outbound::GRACE_MS;
 use crate::routes::Routes;
 
 const COMMITTED_BYTES: usize = 256;
@@ -60,6 +59,7 @@ struct Fanout {
     next: usize,
     /// The message is stored at a later position, or will be; `None`: it is not stored.
     after: Option<Position>,
+    number: u64,
 }
 
 /// The broker, and [`Publisher::client`].
@@ -69,33 +69,19 @@ type Key = (u64, u64);
 #[derive(Default)]
 struct Own {
     waiting: VecDeque<Fanout>,
-    /// Its connections that are not read meanwhile, each with the time of its last pause.
-    paused: Vec<(ConnectionId, Millis)>,
-}
-
-impl Own {
-    /// Whether a connection whose message waits must be paused: a pause that another loop asked for ends by itself.
-    fn must_pause(&mut self, id: ConnectionId, now_ms: Millis) -> bool {
-        match self.paused.iter_mut().find(|(paused, _)| *paused == id) {
-            Some((_, since_ms)) if now_ms - *since_ms < GRACE_MS => false,
-            Some((_, since_ms)) => {
-                *since_ms = now_ms;
-                true
-            }
-            None => {
-                self.paused.push((id, now_ms));
-                true
-            }
-        }
-    }
+    /// Its connections that are not read meanwhile.
+    paused: Vec<ConnectionId>,
 }
 
 #[derive(Default)]
 pub(super) struct Fanouts {
     of: HashMap<Key, Own>,
     ready: FairQueue<Key>,
-    /// Publishers with an unfinished fan-out, by broker.
-    brokers: HashMap<u64, usize>,
+    /// The brokers and numbers of all unfinished fan-outs.
+    numbers: BTreeSet<(u64, u64)>,
+    last: u64,
+    /// Sessions that become live once their broker has no fan-out with this number or a smaller one, in the order of the numbers.
+    to_live: HashMap<u64, VecDeque<(u64, Target)>>,
     /// How many fan-outs have each value of [`Fanout::after`].
     after: BTreeMap<Position, usize>,
     bytes: usize,
@@ -112,27 +98,54 @@ impl Fanouts {
     }
 
     pub(super) fn has(&self, broker: u64) -> bool {
-        self.brokers.contains_key(&broker)
+        self.oldest_of(broker).is_some()
+    }
+
+    fn oldest_of(&self, broker: u64) -> Option<u64> {
+        self.numbers.range((broker, 0)..=(broker, u64::MAX)).next().map(|(_, number)| *number)
+    }
+
+    /// Lists a session until all present fan-outs of its broker are finished. Returns their largest number, or `None` if there are
+    /// none.
+    pub(super) fn wait_for_present(&mut self, broker: u64, session: Target) -> Option<u64> {
+        if !self.has(broker) {
+            return None;
+        }
+        self.to_live.entry(broker).or_default().push_back((self.last, session));
+        Some(self.last)
+    }
+
+    fn take_waiting(&mut self, broker: u64) -> Vec<(u64, Target)> {
+        let oldest = self.oldest_of(broker).unwrap_or(u64::MAX);
+        let Some(waiting) = self.to_live.get_mut(&broker) else { return Vec::new() };
+        let end = waiting.partition_point(|(number, _)| *number < oldest);
+        let ready = waiting.drain(..end).collect();
+        if waiting.is_empty() {
+            self.to_live.remove(&broker);
+        }
+        ready
     }
 
     pub(super) fn delays(&self, broker: u64, publisher: Publisher) -> bool {
         !self.of.is_empty() && self.of.contains_key(&(broker, publisher.client))
     }
 
-    fn push(&mut self, fanout: Fanout) {
+    fn push(&mut self, mut fanout: Fanout) {
+        self.last += 1;
+        fanout.number = self.last;
         let broker = fanout.routes.broker.id;
         let key = (broker, fanout.publisher.client);
         self.bytes += fanout.copies.size();
         if let Some(after) = fanout.after {
             *self.after.entry(after).or_default() += 1;
         }
+        self.numbers.insert((broker, fanout.number));
         // An existing key is in `ready`, or its fan-out is being handed out: then `give_back` or `finish` lists the
         // key again.
         let is_new = !self.of.contains_key(&key);
         self.of.entry(key).or_default().waiting.push_back(fanout);
         if is_new {
             self.ready.push(broker, key);
-            *self.brokers.entry(broker).or_default() += 1;
         }
     }
 
@@ -154,31 +167,29 @@ impl Fanouts {
     fn keep_last(&mut self, key: Key) -> bool {
         let Some(own) = self.of.get_mut(&key) else { return false };
         let dropped = own.waiting.drain(..own.waiting.len().saturating_sub(1));
-        let bytes: usize = dropped.map(|fanout| fanout.copies.size()).sum();
+        let mut bytes = 0;
+        for fanout in dropped {
+            bytes += fanout.copies.size();
+            self.numbers.remove(&(key.0, fanout.number));
+        }
         self.bytes -= bytes;
         bytes > 0
     }
 
     /// Returns the connections to read again if it was the last fan-out of its client.
-    fn finish(&mut self, key: Key, fanout: &Fanout) -> Vec<(ConnectionId, Millis)> {
+    fn finish(&mut self, key: Key, fanout: &Fanout) -> Vec<ConnectionId> {
         if let Some(Entry::Occupied(mut count)) = fanout.after.map(|after| self.after.entry(after)) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
             }
         }
+        self.numbers.remove(&(key.0, fanout.number));
         if self.of.get(&key).is_some_and(|own| !own.waiting.is_empty()) {
             self.ready.push(key.0, key);
             return Vec::new();
         }
-        let paused = self.of.remove(&key).map(|own| own.paused).unwrap_or_default();
-        if let Some(publishers) = self.brokers.get_mut(&key.0) {
-            *publishers -= 1;
-            if *publishers == 0 {
-                self.brokers.remove(&key.0);
-            }
-        }
-        paused
+        self.of.remove(&key).map(|own| own.paused).unwrap_or_default()
     }
 }
 
@@ -201,19 +212,19 @@ impl Core {
         }
         let is_stored = matches!(&copies, Copies::One(message) if message.qos() > QoS::AtMostOnce);
         let after = is_stored.then_some(self.following.met);
-        self.unfinished.fanouts.push(Fanout { routes: routes.clone(), copies, publisher, next, after });
+        self.unfinished.fanouts.push(Fanout {
+            routes: routes.clone(),
+            copies,
+            publisher,
+            next,
+            after,
+            number: 0,
+        });
         let own = self.unfinished.fanouts.of.get_mut(&(routes.broker.id, publisher.client));
         let Some((id, own)) = publisher.id.zip(own) else { return };
-        if !own.must_pause(id, self.now_ms) {
-            return;
-        }
-        if id.core != self.index {
-            return self.post(id.core, Mail::Congested(id));
-        }
-        if let Some(connection) = self.connection_of(id)
-            && connection.paused == Paused::No
-        {
-            connection.paused = Paused::ForFanout;
+        if !own.paused.contains(&id) {
+            own.paused.push(id);
+            self.notify_of_fanout(id, true);
         }
     }
 
@@ -223,7 +234,7 @@ impl Core {
         let routes = routes.clone();
         let key = (routes.broker.id, Publisher::NOBODY.client);
         let commits = &mut self.unfinished.commits;
-        commits.push(Fanout { routes, copies, publisher: Publisher::NOBODY, next, after: None });
+        commits.push(Fanout { routes, copies, publisher: Publisher::NOBODY, next, after: None, number: 0 });
         if commits.bytes > limits::REMOTE_BYTES_MAX && commits.keep_last(key) {
             self.look_around(Some(key.0));
         }
@@ -247,8 +258,11 @@ impl Core {
             if fanout.next < fanout.routes.receivers(self.index).len() {
                 queue(&mut self.unfinished).give_back(key, fanout);
             } else {
-                for (id, _) in queue(&mut self.unfinished).finish(key, &fanout) {
-                    self.go_on_after_fanout(id);
+                for id in queue(&mut self.unfinished).finish(key, &fanout) {
+                    self.notify_of_fanout(id, false);
+                }
+                for (number, session) in queue(&mut self.unfinished).take_waiting(key.0) {
+                    self.put_off_mail(Mail::FannedOut(session, number));
                 }
             }
         }
@@ -270,12 +284,31 @@ impl Core {
         }
     }
 
-    fn go_on_after_fanout(&mut self, id: ConnectionId) {
+    fn notify_of_fanout(&mut self, id: ConnectionId, has_begun: bool) {
         if id.core != self.index {
-            return self.post(id.core, Mail::Relieved(id));
+            return self.post(id.core, Mail::Fanout { id, has_begun });
         }
-        if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForFanout) {
-            self.go_on(id);
+        self.note_fanout(id, has_begun);
+    }
+
+    /// A loop has an unfinished fan-out of this connection, or has finished it. Each loop announces both once, so a count of the
+    /// loops is enough.
+    pub(super) fn note_fanout(&mut self, id: ConnectionId, has_begun: bool) {
+        let loops = self.pauses.fanouts.entry(id).or_default();
+        *loops = if has_begun { *loops + 1 } else { loops.saturating_sub(1) };
+        let is_over = *loops == 0;
+        if is_over {
+            self.pauses.fanouts.remove(&id);
+        }
+        match self.connection_of(id) {
+            Some(connection) if !is_over && connection.paused == Paused::No => {
+                connection.paused = Paused::ForFanout;
+            }
+            Some(connection) if is_over && connection.paused == Paused::ForFanout => self.go_on(id),
+            _ => {}
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

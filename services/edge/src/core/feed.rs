@@ -40,6 +40,9 @@ pub(super) enum Way {
     Fenced(u64),
     /// Live copies are held. Everything routed before the barrier is committed up to here.
     Passed(Position),
+    /// The same, and everything is read. The session becomes live after the fan-outs of its broker up to this number: their copies
+    /// would come after later messages, or a second time.
+    FansOut(u64),
 }
 
 pub(super) struct Held {

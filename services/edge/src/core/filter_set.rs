@@ -69,6 +69,11 @@ impl FilterSet {
         self.unknown_bytes <= WHOLE_BYTES_MAX / 2
     }
 
+    /// The session already stores as many bytes whole for the same reason.
+    pub(super) fn with_unknown(self, bytes: usize) -> Self {
+        Self { unknown_bytes: bytes, ..self }
+    }
+
     pub(super) fn work(&self) -> u64 {
         work::LEVEL * self.levels as u64 + work::NODE * self.nodes as u64
     }

@@ -185,7 +185,11 @@ impl Core {
 /// Marks the messages that no stream of the session has any more. Their rows in the store must have the whole message.
 /// So do the rows of messages whose streams take too long to find, as far as a session may store whole messages.
 fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) -> u64 {
-    let mut streams = persistent.and_then(PersistentSession::streams_left);
+    let open = in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
+        InFlight::Published(entry) => Some(&entry.message),
+        InFlight::Released(_) | InFlight::Unsent(_) => None,
+    });
+    let mut streams = persistent.and_then(|persistent| persistent.streams_left(open));
     let mut is_found = |message: &Message| match &mut streams {
         Some(streams) => streams
             .matches(message.topic())

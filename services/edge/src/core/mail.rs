@@ -8,7 +8,6 @@ use super::Core;
 use super::connection::Paused;
 use crate::mailbox::Mail;
 use crate::store::Store;
-use millrace_router::Target;
 
 pub(super) struct MailQueues {
     /// Mail that this turn made, by receiving core.
@@ -18,7 +17,7 @@ pub(super) struct MailQueues {
     incoming: VecDeque<Mail>,
     /// Messages up to here are in `incoming`, or were handled.
     through: Option<Position>,
-    /// Mail for brokers whose earlier messages are still being fanned out, and the rests of pages.
+    /// Mail for the next turn: the rests of pages, and sessions that become live.
     put_off: Vec<Mail>,
 }
 
@@ -44,11 +43,6 @@ impl MailQueues {
 }
 
 impl Core {
-    fn is_fanned_out_to(&self, target: Target) -> bool {
-        let local = self.sessions.get(target.slot as usize);
-        local.is_some_and(|local| self.unfinished.fanouts.has(local.broker.id))
-    }
-
     pub(super) fn put_off_mail(&mut self, letter: Mail) {
         self.mail.put_off.push(letter);
     }
@@ -75,8 +69,6 @@ impl Core {
         {
             let began = self.begin_work(|core| core.broker_of_mail(&letter));
             match letter {
-                // Earlier messages must arrive before the session becomes live.
-                Mail::Page(target, ..) if self.is_fanned_out_to(target) => self.mail.put_off.push(letter),
                 Mail::Adopt(adopted) => self.adopt(*adopted),
                 Mail::Run(run) => self.deliver_mailed_run(&run),
                 Mail::Publish { routes, message, from } => self.deliver_here(&routes, &message, from),
@@ -85,6 +77,7 @@ impl Core {
                 }
                 Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
                 Mail::Relieved(id) => self.resume(id),
+                Mail::Fanout { id, has_begun } => self.note_fanout(id, has_begun),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
                 Mail::SendAgain(connection) => self.send_again(connection),
                 Mail::Traced(traced) => self.end_stored_traces(&traced),
@@ -106,6 +99,7 @@ impl Core {
                 Mail::Unsaved(checkpoint) => self.unsaved(*checkpoint),
                 Mail::Left(connection) => self.left(connection),
                 Mail::Marked { fence, through } => self.marked(fence, through),
+                Mail::FannedOut(target, number) => self.fanned_out(target, number),
                 Mail::Page(target, version, page) => self.page(target, version, page),
                 Mail::Purge(purge, claim) => self.purge(purge, claim),
                 Mail::AccessDecided(decision) => self.access_decided(*decision),
@@ -140,10 +134,10 @@ impl Core {
                 routes.broker.id
             }
             Mail::Committed(committed) => committed.routes.broker.id,
-            Mail::Page(target, ..) | Mail::Reread(target) => {
+            Mail::Page(target, ..) | Mail::FannedOut(target, _) | Mail::Reread(target) => {
                 self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
             }
-            Mail::Congested(id) | Mail::Relieved(id) => self.broker_of(id.slot),
+            Mail::Congested(id) | Mail::Relieved(id) | Mail::Fanout { id, .. } => self.broker_of(id.slot),
             _ => 0,
         }
     }

@@ -54,6 +54,8 @@ mod slices;
 mod subscribe;
 mod sys;
 mod tapped;
+#[cfg(test)]
+mod testing;
 mod timers;
 mod trace;
 mod transport;
@@ -430,23 +432,6 @@ impl Core {
     fn next_generation(&mut self) -> u32 {
         self.generation = self.generation.wrapping_add(1);
         self.generation
-    }
-
-    fn begin_stop(&mut self) {
-        // Messages acknowledged to clients of other cores are in the mailbox, behind mail that the last turn has left over.
-        self.take_mail(u64::MAX);
-        self.take_mail(u64::MAX);
-        self.stopping = true;
-        self.stop_listening();
-        // Connections that are being closed have already got their reason.
-        let open: Vec<u32> = (self.connections.iter())
-            .filter(|(_, connection)| connection.state == State::Open)
-            .filter_map(|(slot, _)| u32::try_from(slot).ok())
-            .collect();
-        for slot in open {
-            self.send_away(slot, Ended::Shutdown);
-        }
-        self.flush_dirty(u64::MAX);
     }
 }
 

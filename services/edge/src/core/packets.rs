@@ -29,6 +29,8 @@ enum FirstConnect {
 enum PacketTurn {
     Now,
     Later,
+    /// Dropped, and counted.
+    Missed,
     /// The connection is gone.
     Never,
 }
@@ -45,8 +47,7 @@ impl Core {
         self.note_read();
         let mut at = mqtt.start;
         let mut run: Option<RunInProgress> = None;
-        let mut needed = 0;
-        let mut run_end = mqtt.end;
+        let (mut needed, mut run_end) = (0, mqtt.end);
         let mut is_limited = self.connections[slot as usize].is_limited;
         let mut packet_size_max = self.packet_size_max(slot);
         while at < mqtt.end {
@@ -90,13 +91,14 @@ impl Core {
                     return self.undecodable(slot, error, Some((framed.first, framed.body)));
                 }
             };
-            self.spend_checked(match &packet {
-                Packet::Publish(publish) => publish.properties.as_bytes().len(),
-                _ => framed.size,
-            });
+            self.spend_decoded(&packet, framed.size);
             match self.turn_of(slot, &packet, is_limited) {
                 PacketTurn::Now => {}
                 PacketTurn::Later => break,
+                PacketTurn::Missed => {
+                    at += framed.size;
+                    continue;
+                }
                 PacketTurn::Never => return None,
             }
             match packet {
@@ -152,8 +154,19 @@ impl Core {
     }
 
     #[inline]
+    fn spend_decoded(&mut self, packet: &Packet<'_>, size: usize) {
+        self.spend_checked(match packet {
+            Packet::Publish(publish) => publish.properties.as_bytes().len(),
+            _ => size,
+        });
+    }
+
+    #[inline]
     fn turn_of(&mut self, slot: u32, packet: &Packet<'_>, is_limited: bool) -> PacketTurn {
         let is_change = matches!(packet, Packet::Subscribe(_) | Packet::Unsubscribe(_));
+        if is_change && !self.may_change_filters(slot, packet) {
+            return PacketTurn::Later;
+        }
         if !is_change && self.connections[slot as usize].changes_filters {
             self.change_filters_now(slot);
             if !self.is_open(slot) {
@@ -161,6 +174,7 @@ impl Core {
             }
         }
         match packet {
+            Packet::Publish(_) if is_limited && self.misses_its_turn(slot) => PacketTurn::Missed,
             Packet::Publish(publish) if is_limited && !self.is_its_turn(slot, publish) => {
                 if self.is_open(slot) { PacketTurn::Later } else { PacketTurn::Never }
             }

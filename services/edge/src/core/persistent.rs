@@ -49,8 +49,9 @@ pub(super) struct PersistentSession {
     held_bytes: usize,
     /// The session read everything up to here before it became live.
     read: Position,
-    /// Messages, by address, that were in flight or queued when their subscription ended. The session may have no stream with them.
-    orphans: HashMap<usize, Arc<Message>>,
+    /// Messages, by address, that were in flight or queued when their subscription ended. The session has no stream with them, or it
+    /// was too much work to find out (`true`).
+    orphans: HashMap<usize, (Arc<Message>, bool)>,
     /// Whether a subscription has ended or was refused on this connection. Its stream may have the only copy of messages in flight.
     pub(super) has_ended_filters: bool,
     /// Packet ids in the store, with the positions of their messages.
@@ -170,6 +171,10 @@ impl PersistentSession {
 
     pub(super) fn follows(&self) -> bool {
         matches!(self.feed, Feed::Reading(ReadState { way: Way::Follows, .. }))
+    }
+
+    pub(super) fn waits_for_fanouts(&self, up_to: u64) -> bool {
+        matches!(self.feed, Feed::Reading(ReadState { way: Way::FansOut(number), .. }) if number == up_to)
     }
 
     /// Whether a following session has read to the end, and a message at the position `place` comes after that end.
@@ -329,15 +334,23 @@ impl PersistentSession {
     ) -> u64 {
         let ended: HashSet<&str, foldhash::fast::RandomState> =
             ended.iter().map(|filter| &**filter).collect();
-        let mut known = FilterSet::new(self.filters().filter(|filter| ended.contains(filter)));
-        let open = open.map(|entry| &entry.message).chain(self.held.iter().map(|held| &held.message));
+        let held = self.held.iter().map(|held| &held.message);
+        let open: Vec<_> = open.map(|entry| &entry.message).chain(held).collect();
+        let known = FilterSet::new(self.filters().filter(|filter| ended.contains(filter)));
+        let mut known = known.with_unknown(self.unknown_bytes(open.iter().copied()));
         // When it takes too long to find out, as many messages are orphans as a session may store whole.
-        let is_orphan = |message: &&Arc<Message>| {
-            self.orphans.contains_key(&Arc::as_ptr(message).addr())
-                || known.matches(message.topic()).unwrap_or_else(|| known.may_store_whole(message))
+        let orphan = |message: &Arc<Message>| {
+            let address = Arc::as_ptr(message).addr();
+            let is_unknown = match self.orphans.get(&address) {
+                Some((_, is_unknown)) => Some(*is_unknown),
+                None => match known.matches(message.topic()) {
+                    Some(matches) => matches.then_some(false),
+                    None => known.may_store_whole(message).then_some(true),
+                },
+            };
+            is_unknown.map(|is_unknown| (address, (message.clone(), is_unknown)))
         };
-        let orphans = open.filter(is_orphan);
-        self.orphans = orphans.map(|message| (Arc::as_ptr(message).addr(), message.clone())).collect();
+        self.orphans = open.into_iter().filter_map(orphan).collect();
         self.has_ended_filters |= !ended.is_empty();
         self.sources.retain(|known| !ended.contains(&*known.filter));
         self.sources_version += 1;
@@ -350,8 +363,15 @@ impl PersistentSession {
 
     /// The filters of the streams that must have the messages in flight. `None` while no subscription has ended: then each
     /// message is in one of them.
-    pub(super) fn streams_left(&self) -> Option<FilterSet> {
-        self.has_ended_filters.then(|| FilterSet::new(self.filters()))
+    pub(super) fn streams_left<'m>(&self, open: impl Iterator<Item = &'m Arc<Message>>) -> Option<FilterSet> {
+        self.has_ended_filters.then(|| FilterSet::new(self.filters()).with_unknown(self.unknown_bytes(open)))
+    }
+
+    fn unknown_bytes<'m>(&self, open: impl Iterator<Item = &'m Arc<Message>>) -> usize {
+        let is_unknown = |message: &&Arc<Message>| {
+            self.orphans.get(&Arc::as_ptr(message).addr()).is_some_and(|(_, is_unknown)| *is_unknown)
+        };
+        open.filter(is_unknown).map(|message| message.size()).sum()
     }
 
     pub(super) fn source(&self, number: usize) -> Option<&FilterSource> {
@@ -372,5 +392,40 @@ impl PersistentSession {
 
     pub(super) fn streams(&self) -> Vec<StreamId> {
         self.sources.iter().map(|persistent| persistent.source.stream).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::Properties;
+    use smallvec::SmallVec;
+
+    use super::*;
+    use crate::store::WHOLE_BYTES_MAX;
+
+    fn entry(number: usize) -> Entry {
+        let (qos, payload) = (QoS::AtLeastOnce, vec![b'.'; 900_000]);
+        let topic = format!("t/{number}").into();
+        let message = Arc::new(Message::new(topic, qos, false, Properties::EMPTY, &payload, 0));
+        let identifiers = SmallVec::new();
+        Entry { message, qos, retain: false, replay: false, maybe_sent: false, shared: 0, identifiers }
+    }
+
+    #[test]
+    fn unsubscribes_that_are_too_much_work_store_half_of_what_a_session_may_store_whole() {
+        // Each part has more levels than one answer may look at.
+        let part = |part: usize| (0..101).map(move |number| format!("{part}/{number}{}", "/a".repeat(100)));
+        let source = Source { stream: 1, since: 0 };
+        let sources = (0..3).flat_map(part);
+        let sources = sources.map(|filter| FilterSource { filter: filter.into(), source }).collect();
+        let mut persistent = PersistentSession::live(sources);
+        let open: Vec<Entry> = (0..6).map(entry).collect();
+        for number in 0..3 {
+            let ended: Vec<Box<str>> = part(number).map(Into::into).collect();
+            persistent.end_sources(&ended, open.iter());
+            let orphans = open.iter().filter(|entry| persistent.is_orphan(&entry.message));
+            let bytes: usize = orphans.map(|entry| entry.message.size()).sum();
+            assert!((1..=WHOLE_BYTES_MAX / 2).contains(&bytes), "{bytes}");
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! The first PUBLISH of a connection to a broker in debt waits, too: otherwise clients that connect for each message would
 //! never wait, and their debt would stop all others. It is charged while it waits, so that publishers take turns.
 
+mod filters;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasher;
@@ -13,7 +15,7 @@ use millrace_mqtt::{Publish, ReasonCode};
 
 use super::connection::{NONE, Paused, Request};
 use super::limits;
-use super::{Core, Ended};
+use super::{Core, Ended, READ_BYTES};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
@@ -26,6 +28,11 @@ const PUBLISH_BYTES_MIN: usize = 4;
 /// Bytes read at once from a publisher with a rate limit: this much input of each waiting publisher is held.
 pub(super) const LIMITED_READ_BYTES: usize = 16 * 1024;
 const INSIDE_WAIT_MAX_MS: Millis = 5_000;
+/// When a client connects again, its messages on the former connection pass if their turn would come within this time. So a client
+/// that connects for each message makes a debt of this time at most.
+const BORROWED_MS: Millis = 5_000;
+/// How often a publisher that waits looks whether debt of its broker was given back.
+const LOOK_MS: Millis = 1_000;
 /// Entries of ended connections that `waiting` may hold before it is cleaned.
 const LEFT_MAX: usize = 1_000;
 
@@ -33,7 +40,7 @@ const LEFT_MAX: usize = 1_000;
 pub(super) struct PublishRates {
     /// By slot.
     of: HashMap<u32, PublishRate>,
-    /// Waiting publishers: until when, slot and generation.
+    /// Waiting publishers: when to look at them, slot and generation.
     waiting: BinaryHeap<Reverse<(Millis, u32, u32)>>,
     /// When the CONNECTs of client ids are paid for, by broker and hash of the client id.
     coming: HashMap<(u64, u64), u64>,
@@ -44,13 +51,18 @@ struct PublishRate {
     generation: u32,
     rates: ClientRates,
     until: Millis,
+    look_at: Millis,
     has_published: bool,
     /// Messages and bytes that are charged already, for the first PUBLISH, while that waits.
     charged: Option<(u64, u64)>,
+    /// Filters that are charged already, for a SUBSCRIBE or UNSUBSCRIBE that waits, and until when it waits.
+    filters: Option<(u64, Millis)>,
+    /// The client has another connection, so nothing waits on this one.
+    is_replaced: bool,
 }
 
 impl PublishRates {
-    /// When the next publisher may be read again.
+    /// When to look at the next publisher.
     pub(super) fn next(&self) -> Option<Millis> {
         self.waiting.peek().map(|Reverse((at, ..))| *at)
     }
@@ -67,18 +79,24 @@ impl PublishRates {
         limited
     }
 
-    fn wait(&mut self, id: ConnectionId, until: Millis) {
+    fn wait(&mut self, id: ConnectionId, until: Millis, now: Millis) {
         self.of(id).until = until;
+        self.look(id, until, now);
+    }
+
+    fn look(&mut self, id: ConnectionId, until: Millis, now: Millis) {
+        let look_at = until.min(now + LOOK_MS);
+        self.of(id).look_at = look_at;
         if self.waiting.len() > 2 * self.of.len() + LEFT_MAX {
             let Self { of, waiting, .. } = self;
             waiting.retain(|Reverse((at, slot, generation))| is_waiting(of, *slot, *generation, *at));
         }
-        self.waiting.push(Reverse((until, id.slot, id.generation)));
+        self.waiting.push(Reverse((look_at, id.slot, id.generation)));
     }
 }
 
-fn is_waiting(of: &HashMap<u32, PublishRate>, slot: u32, generation: u32, until: Millis) -> bool {
-    of.get(&slot).is_some_and(|limited| limited.generation == generation && limited.until == until)
+fn is_waiting(of: &HashMap<u32, PublishRate>, slot: u32, generation: u32, at: Millis) -> bool {
+    of.get(&slot).is_some_and(|limited| limited.generation == generation && limited.look_at == at)
 }
 
 impl Core {
@@ -125,7 +143,7 @@ impl Core {
         let quota = &self.sessions[session as usize].broker.quota;
         let (paid_at, limit) = quota.publish(&mut limited.rates, messages, bytes, now);
         if paid_at > now {
-            self.pauses.rates.wait(id, millis(paid_at));
+            self.pauses.rates.wait(id, millis(paid_at), self.now_ms);
             self.reached(slot, limit);
         }
     }
@@ -139,6 +157,9 @@ impl Core {
         }
         let quota = &self.sessions[connection.session as usize].broker.quota;
         let limited = self.pauses.rates.of(id);
+        if limited.is_replaced {
+            return true;
+        }
         if limited.until <= now_ms {
             let now = nanos(now_ms);
             if limited.has_published || limited.charged.is_some() || quota.paid_at() <= now {
@@ -148,7 +169,7 @@ impl Core {
             let (paid_at, limit) = quota.publish(&mut limited.rates, 1, size as u64, now);
             limited.charged = Some((1, size as u64));
             let until = millis(paid_at);
-            self.pauses.rates.wait(id, until);
+            self.pauses.rates.wait(id, until, now_ms);
             self.reached(slot, limit);
             if until > now_ms + INSIDE_WAIT_MAX_MS
                 && self.connections[slot as usize].origin.as_ref().is_some_and(|origin| origin.is_inside())
@@ -158,14 +179,50 @@ impl Core {
                 self.say_and_close(slot, reason, what, Ended::Error(reason));
                 return false;
             }
+        } else {
+            let until = limited.until;
+            self.pauses.rates.look(id, until, now_ms);
         }
         self.connections[slot as usize].paused = Paused::ForRate;
         false
     }
 
+    /// Processes the input that waits for the rate on a connection, because the client has another connection: a PUBLISH, and
+    /// perhaps a DISCONNECT behind it.
+    pub(super) fn finish_waiting(&mut self, slot: u32) {
+        if self.connections[slot as usize].paused != Paused::ForRate {
+            return;
+        }
+        let id = self.id_of(slot);
+        self.pauses.rates.of(id).is_replaced = true;
+        self.go_on(id);
+        if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
+            // The usual buffer may be in use for the CONNECT.
+            let buffer = std::mem::replace(&mut self.read_buffer, vec![0; READ_BYTES]);
+            self.read(slot);
+            self.read_buffer = buffer;
+        }
+    }
+
+    /// Whether a PUBLISH is dropped because its connection ends before its turn.
+    pub(super) fn misses_its_turn(&mut self, slot: u32) -> bool {
+        let (id, latest) = (self.id_of(slot), self.now_ms + BORROWED_MS);
+        let limited = self.pauses.rates.of(id);
+        let misses = limited.is_replaced && limited.until > latest;
+        if misses {
+            let session = self.connections[slot as usize].session;
+            self.broker_counters(&self.sessions[session as usize].broker).publish_rate.add(1);
+        }
+        misses
+    }
+
     pub(super) fn give_back_turn(&mut self, slot: u32, session: u32) {
         let id = self.id_of(slot);
-        if !self.connections[slot as usize].is_limited || session == NONE {
+        if session == NONE {
+            return;
+        }
+        self.give_back_filters(slot, session);
+        if !self.connections[slot as usize].is_limited {
             return;
         }
         if let Some((messages, bytes)) = self.pauses.rates.of(id).charged.take() {
@@ -178,10 +235,32 @@ impl Core {
             && at <= self.now_ms
         {
             self.pauses.rates.waiting.pop();
-            if is_waiting(&self.pauses.rates.of, slot, generation, at) {
-                self.resume_rated(ConnectionId { core: self.index, slot, generation });
+            let id = ConnectionId { core: self.index, slot, generation };
+            if is_waiting(&self.pauses.rates.of, slot, generation, at) && !self.waits_on(id) {
+                self.resume_rated(id);
             }
         }
+    }
+
+    /// Whether a publisher must wait on. When all debt is paid, nobody must.
+    fn waits_on(&mut self, id: ConnectionId) -> bool {
+        let now_ms = self.now_ms;
+        if let Some(waits) = self.waits_on_for_filters(id) {
+            return waits;
+        }
+        let limited = self.pauses.rates.of(id);
+        let (rates, until) = (limited.rates, limited.until);
+        let session = self.connection_of(id).map_or(NONE, |connection| connection.session);
+        let Some(local) = self.sessions.get(session as usize).filter(|_| until > now_ms) else {
+            return false;
+        };
+        let until = until.min(millis(local.broker.quota.all_paid_at(rates)));
+        if until > now_ms {
+            self.pauses.rates.wait(id, until, now_ms);
+        } else {
+            self.pauses.rates.of(id).until = until;
+        }
+        until > now_ms
     }
 
     fn resume_rated(&mut self, id: ConnectionId) {
@@ -223,3 +302,6 @@ impl Core {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

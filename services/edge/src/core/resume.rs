@@ -229,12 +229,25 @@ impl Core {
             Way::Follows => {}
             Way::Far => self.hold_until_barrier(target.slot),
             Way::Passed(through) if reading.through >= through => {
-                persistent.go_live();
+                match self.unfinished.fanouts.wait_for_present(broker.id, target) {
+                    Some(number) => reading.way = Way::FansOut(number),
+                    None => persistent.go_live(),
+                }
                 return self.deliver_held(target.slot);
             }
-            Way::Fenced(_) | Way::Passed(_) => {}
+            Way::Fenced(_) | Way::Passed(_) | Way::FansOut(_) => {}
         }
         self.read_on(target.slot);
+    }
+
+    pub(super) fn fanned_out(&mut self, target: Target, number: u64) {
+        let local = self.sessions.get_mut(target.slot as usize);
+        let Some(local) = local.filter(|local| local.generation == target.generation) else { return };
+        let Some(persistent) = &mut local.persistent else { return };
+        if persistent.waits_for_fanouts(number) {
+            persistent.go_live();
+            self.deliver_held(target.slot);
+        }
     }
 
     /// Reads the next page of a session, if it is catching up and takes more. A session that has read to the end
@@ -245,7 +258,11 @@ impl Core {
         let waiting = local.session.waiting();
         let Some(persistent) = &mut local.persistent else { return };
         let Feed::Reading(reading) = &persistent.feed else { return };
-        let waits = reading.at_end && matches!(reading.way, Way::Fenced(_) | Way::Follows);
+        let waits = match reading.way {
+            Way::FansOut(_) => true,
+            Way::Fenced(_) | Way::Follows => reading.at_end,
+            Way::Far | Way::Passed(_) => false,
+        };
         if reading.asked || waits || persistent.waits_for_subscribe() || waiting > WAITING_LOW {
             return;
         }

@@ -8,6 +8,7 @@ pub(crate) enum Limit {
     BrokerConnects,
     BrokerMessages,
     BrokerBytes,
+    BrokerFilterRate,
     BrokerSubscriptions,
     BrokerQueueBytes,
     BrokerRetained,
@@ -38,6 +39,7 @@ impl Limit {
             Self::BrokerConnects => "broker.connects_per_s",
             Self::BrokerMessages => "broker.publishes_per_s",
             Self::BrokerBytes => "broker.publish_bytes_per_s",
+            Self::BrokerFilterRate => "broker.filters_per_s",
             Self::BrokerSubscriptions => "broker.subscriptions",
             Self::BrokerQueueBytes => "broker.queue_bytes",
             Self::BrokerRetained => "broker.retained_messages",
@@ -72,6 +74,7 @@ impl Limit {
             Self::BrokerBytes => {
                 "the broker's clients publish more bytes than they may: their connections are read more slowly"
             }
+            Self::BrokerFilterRate => "more filters change than may: clients that subscribe wait",
             Self::BrokerSubscriptions => "the broker has as many subscriptions as it may have",
             Self::BrokerQueueBytes => {
                 "more waits for the broker's sessions than may: the oldest messages were removed"
@@ -128,6 +131,7 @@ impl Limit {
             Self::BrokerConnects => &counters.limit_broker_connects,
             Self::BrokerMessages => &counters.limit_broker_messages,
             Self::BrokerBytes => &counters.limit_broker_bytes,
+            Self::BrokerFilterRate => &counters.limit_broker_filter_rate,
             Self::BrokerSubscriptions => &counters.limit_broker_subscriptions,
             Self::BrokerQueueBytes => &counters.limit_broker_queue_bytes,
             Self::BrokerRetained => &counters.limit_broker_retained,

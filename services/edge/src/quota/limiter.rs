@@ -41,6 +41,11 @@ impl Rate {
         paid_at.max(now.saturating_sub(self.per_ns)).saturating_add(self.cost(amount))
     }
 
+    /// When everything before an amount is paid for, if that amount is paid for at `paid_at`.
+    pub(crate) fn before(self, paid_at: u64, amount: u64) -> u64 {
+        paid_at.saturating_sub(self.cost(amount))
+    }
+
     /// The amount that can pass now without debt.
     pub(crate) fn room(self, paid_at: u64, now: u64) -> u64 {
         let saved = now.saturating_sub(paid_at).min(self.per_ns);

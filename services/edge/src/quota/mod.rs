@@ -27,6 +27,7 @@ pub(crate) struct Quota {
     messages: RateLimiter,
     bytes: RateLimiter,
     connects: RateLimiter,
+    filters: RateLimiter,
     pub(crate) passed: Passed,
     pub(crate) others: Others,
 }
@@ -36,6 +37,7 @@ pub(crate) struct Passed {
     pub(crate) messages: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) connects: AtomicU64,
+    pub(crate) filters: AtomicU64,
 }
 
 /// The rate limiters of one publishing client: see [`Rate::add`].
@@ -63,7 +65,7 @@ impl Quota {
             return;
         }
         self.limits.store(Arc::new(limits));
-        for meter in [&self.messages, &self.bytes, &self.connects] {
+        for meter in [&self.messages, &self.bytes, &self.connects, &self.filters] {
             meter.clear();
         }
     }
@@ -166,6 +168,11 @@ impl Quota {
         messages.max(broker.publish_bytes_per_s.map_or(0, |_| self.bytes.paid_at()))
     }
 
+    /// When a client's publishes and those of the broker so far are paid for.
+    pub(crate) fn all_paid_at(&self, rates: ClientRates) -> u64 {
+        self.paid_at().max(rates.messages).max(rates.bytes)
+    }
+
     /// Takes back what was charged for a message that does not pass.
     pub(crate) fn give_back(&self, messages: u64, bytes: u64) {
         let limits = self.limits.load();
@@ -174,6 +181,29 @@ impl Quota {
         }
         if let Some(limit) = limits.broker.publish_bytes_per_s {
             self.bytes.give_back(share(limit, &self.others.bytes), bytes);
+        }
+    }
+
+    pub(crate) fn limits_filters(&self) -> bool {
+        self.limits.load().broker.filters_per_s.is_some()
+    }
+
+    /// Charges filters of SUBSCRIBE or UNSUBSCRIBE. Returns when the filters before them are paid for.
+    pub(crate) fn subscribe(&self, filters: u64, now: u64) -> u64 {
+        let Some(limit) = self.limits.load().broker.filters_per_s else { return 0 };
+        self.passed.filters.fetch_add(filters, Ordering::Relaxed);
+        let rate = share(limit, &self.others.filters);
+        rate.before(self.filters.add(rate, filters, now), filters)
+    }
+
+    /// When all filters so far are paid for.
+    pub(crate) fn filters_paid_at(&self) -> u64 {
+        self.limits.load().broker.filters_per_s.map_or(0, |_| self.filters.paid_at())
+    }
+
+    pub(crate) fn give_back_filters(&self, filters: u64) {
+        if let Some(limit) = self.limits.load().broker.filters_per_s {
+            self.filters.give_back(share(limit, &self.others.filters), filters);
         }
     }
 

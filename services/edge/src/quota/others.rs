@@ -12,6 +12,7 @@ pub(crate) struct Others {
     pub(super) connects: AtomicU64,
     pub(super) messages: AtomicU64,
     pub(super) bytes: AtomicU64,
+    pub(super) filters: AtomicU64,
 }
 
 impl Others {
@@ -23,6 +24,7 @@ impl Others {
         self.subscriptions.store(sum(|used| used.subscriptions), Ordering::Relaxed);
         self.connects.store(part(limits.connects_per_s, |used| used.connects_per_s), Ordering::Relaxed);
         self.messages.store(part(limits.publishes_per_s, |used| used.publishes_per_s), Ordering::Relaxed);
+        self.filters.store(part(limits.filters_per_s, |used| used.filters_per_s), Ordering::Relaxed);
         self.bytes
             .store(part(limits.publish_bytes_per_s, |used| used.publish_bytes_per_s), Ordering::Relaxed);
     }

@@ -121,5 +121,6 @@ fn used(broker: &Broker, elapsed_ms: u64) -> PodUsage {
         publishes_per_s: rate(&passed.messages),
         publish_bytes_per_s: rate(&passed.bytes),
         subscriptions: broker.router.subscriptions() as u64,
+        filters_per_s: rate(&passed.filters),
     }
 }

@@ -361,6 +361,9 @@ type BrokerLimits struct {
 	Connections  *int64 `json:"connections,omitempty"`
 	ConnectsPerS *int64 `json:"connects_per_s,omitempty"`
 
+	// FiltersPerS Filters that SUBSCRIBE and UNSUBSCRIBE name a second.
+	FiltersPerS *int64 `json:"filters_per_s,omitempty"`
+
 	// PublishBytesPerS Published bytes a second: topic, properties and payload.
 	PublishBytesPerS *int64 `json:"publish_bytes_per_s,omitempty"`
 	PublishesPerS    *int64 `json:"publishes_per_s,omitempty"`

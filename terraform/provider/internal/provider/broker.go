@@ -35,6 +35,7 @@ type limits struct {
 type brokerLimits struct {
 	Connections      *int64 `tfsdk:"connections"`
 	ConnectsPerS     *int64 `tfsdk:"connects_per_s"`
+	FiltersPerS      *int64 `tfsdk:"filters_per_s"`
 	PublishBytesPerS *int64 `tfsdk:"publish_bytes_per_s"`
 	PublishesPerS    *int64 `tfsdk:"publishes_per_s"`
 	QueueBytes       *int64 `tfsdk:"queue_bytes"`
@@ -84,6 +85,7 @@ var broker = kind[brokerModel]{
 						Attributes: map[string]schema.Attribute{
 							"connections":         limit("Connections at once."),
 							"connects_per_s":      limit("CONNECTs a second."),
+							"filters_per_s":       limit("Filters that SUBSCRIBE and UNSUBSCRIBE name a second."),
 							"publish_bytes_per_s": limit("Bytes (topic, properties, payload) published a second."),
 							"publishes_per_s":     limit("Messages published a second."),
 							"queue_bytes":         limit("Bytes that wait for all sessions."),

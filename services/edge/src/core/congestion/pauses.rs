@@ -11,6 +11,8 @@ use crate::core::publish_rates::PublishRates;
 pub(in crate::core) struct Pauses {
     pub(in crate::core) paused: Deadlines,
     pub(in crate::core) rates: PublishRates,
+    /// How many loops have an unfinished fan-out of a connection.
+    pub(in crate::core) fanouts: HashMap<ConnectionId, u16, foldhash::fast::RandomState>,
     /// Publishers that wait for a receiver, by the slot of its connection.
     pub(in crate::core) for_receiver: HashMap<u32, Waiting>,
 }

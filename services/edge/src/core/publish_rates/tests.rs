@@ -1,0 +1,149 @@
+use millrace_access::model::{BrokerLimits, Limits};
+use millrace_mqtt::QoS;
+
+use crate::core::Ended;
+use crate::core::testing::{Client, Loops, publish};
+use crate::quota::limiter::millis;
+
+const SUBSCRIBE: u8 = 0x82;
+const SUBACK: u8 = 0x90;
+const UNSUBSCRIBE: u8 = 0xa2;
+const UNSUBACK: u8 = 0xb0;
+const DISCONNECT: u8 = 0xe0;
+
+const NOW_MS: u64 = 10_000;
+
+fn subscribe(client: &mut Client, filters: usize) {
+    let filter = [b"\x00\x03".as_slice(), b"f/1", b"\x00"].concat();
+    client.send(SUBSCRIBE, &[b"\x00\x01".as_slice(), &filter.repeat(filters)].concat());
+}
+
+/// One loop whose broker owes for a second of its clients' publishes, and a subscriber of everything.
+fn in_debt() -> (Loops, Client) {
+    let mut loops = Loops::start(1, |_| {});
+    let broker = BrokerLimits { publishes_per_s: Some(1), ..BrokerLimits::default() };
+    loops.broker().quota.set(Limits { broker, ..Limits::default() });
+    loops.now_ms = Some(NOW_MS);
+    let mut subscriber = loops.connect_as("subscriber", true);
+    loops.subscribe(&mut subscriber, "#", QoS::AtMostOnce);
+    let mut loud = loops.connect_as("loud", true);
+    loops.send_to(0, &mut loud, &publish(0, "t", b"loud").repeat(2));
+    for _ in 0..2 {
+        assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "loud");
+    }
+    (loops, subscriber)
+}
+
+fn message(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[b"__t".len()..]).into_owned()
+}
+
+fn publish_and_leave(loops: &mut Loops, payload: &str) -> Client {
+    let mut client = loops.connect_with_will("brief", "w");
+    loops.send_to(0, &mut client, &publish(0, "t", payload.as_bytes()));
+    client.send(DISCONNECT, b"");
+    client
+}
+
+fn skipped(loops: &Loops) -> u64 {
+    loops.broker().counters[0].publish_rate.get()
+}
+
+#[test]
+fn a_publish_that_waits_for_its_rate_passes_when_its_client_connects_again() {
+    let (mut loops, mut subscriber) = in_debt();
+    let first = publish_and_leave(&mut loops, "first");
+    assert!(subscriber.next().is_none());
+    let second = publish_and_leave(&mut loops, "second");
+    assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "first");
+    assert!(subscriber.next().is_none(), "the second one waits, and there is no will");
+    loops.now_ms = Some(NOW_MS + 3_000);
+    assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "second");
+    assert_eq!(skipped(&loops), 0);
+    drop((first, second));
+}
+
+#[test]
+fn a_client_that_connects_again_and_again_makes_a_bounded_debt() {
+    const TIMES: usize = 20;
+    let (mut loops, mut subscriber) = in_debt();
+    let clients: Vec<_> = (0..TIMES).map(|_| publish_and_leave(&mut loops, "x")).collect();
+    let passed = std::iter::from_fn(|| subscriber.next()).filter(|(_, body)| message(body) == "x").count();
+    assert_eq!((passed, skipped(&loops)), (4, (TIMES - 5) as u64));
+    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 6_000);
+    assert_eq!(loops.broker().counters[0].wills.get(), 0);
+    drop(clients);
+}
+
+#[test]
+fn a_publisher_does_not_wait_for_what_others_give_back() {
+    let (mut loops, mut subscriber) = in_debt();
+    let mut gone: Vec<Client> = (0..10).map(|number| loops.connect_as(&number.to_string(), true)).collect();
+    for client in &mut gone {
+        loops.send_to(0, client, &publish(0, "t", b"given back"));
+    }
+    let mut last = loops.connect_as("last", true);
+    loops.send_to(0, &mut last, &publish(0, "t", b"last"));
+    for client in &gone {
+        let slot = loops.session(0, client).connection;
+        loops.cores[0].end(slot, Ended::Kicked, false);
+    }
+    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 2_000);
+    for passed in [1_000, 2_000] {
+        assert!(subscriber.next().is_none());
+        loops.now_ms = Some(NOW_MS + passed);
+        loops.turn(0);
+    }
+    assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "last");
+}
+
+fn limited_filters(filters_per_s: u64) -> Loops {
+    let mut loops = Loops::start(1, |_| {});
+    let broker = BrokerLimits { filters_per_s: Some(filters_per_s), ..BrokerLimits::default() };
+    loops.broker().quota.set(Limits { broker, ..Limits::default() });
+    loops.now_ms = Some(NOW_MS);
+    loops
+}
+
+#[test]
+fn packets_of_filters_wait_for_the_rate_of_their_broker_and_nothing_else_does() {
+    let mut loops = limited_filters(10);
+    let mut clients = ["a", "b", "c", "d"].map(|id| loops.connect_as(id, true));
+    // A second of the rate at once, and what is too much passes and is paid for later.
+    for (client, filters) in [(0, 10), (1, 15)] {
+        subscribe(&mut clients[client], filters);
+        loops.answer(&mut clients[client], SUBACK);
+    }
+    subscribe(&mut clients[2], 5);
+    clients[3].send(UNSUBSCRIBE, b"\x00\x01\x00\x03f/1");
+    loops.publish(&mut clients[0], "t", b"passes");
+    for (passed_ms, client, answer) in [(1_500, 2, SUBACK), (2_000, 3, UNSUBACK)] {
+        assert!(clients[2].next().is_none() && clients[3].next().is_none());
+        loops.now_ms = Some(NOW_MS + passed_ms - 1);
+        loops.turn(0);
+        loops.turn(0);
+        assert!(clients[client].next().is_none());
+        loops.now_ms = Some(NOW_MS + passed_ms);
+        loops.answer(&mut clients[client], answer);
+    }
+    assert_eq!(loops.cores[0].counters().limit_broker_filter_rate.get(), 2);
+}
+
+#[test]
+fn a_subscriber_does_not_wait_for_filters_that_others_give_back() {
+    let mut loops = limited_filters(10);
+    let mut clients = ["a", "b", "c"].map(|id| loops.connect_as(id, true));
+    for (client, filters) in [(0, 20), (1, 1_000), (2, 1)] {
+        subscribe(&mut clients[client], filters);
+        loops.turn(0);
+        loops.turn(0);
+    }
+    let slot = loops.session(0, &clients[1]).connection;
+    loops.cores[0].end(slot, Ended::Kicked, false);
+    for passed_ms in [1_000, 1_100] {
+        assert!(clients[2].next().is_none());
+        loops.now_ms = Some(NOW_MS + passed_ms);
+        loops.turn(0);
+    }
+    loops.answer(&mut clients[2], SUBACK);
+}

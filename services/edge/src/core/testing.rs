@@ -1,0 +1,204 @@
+//! Event loops without threads: a test says which loop has its next turn, so the order in which loops act is the test's.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_mqtt::{QoS, frame};
+use millrace_storage::Database;
+use mio::Events;
+
+use super::connection::Connected;
+use super::{Core, EVENTS, LocalSession, seconds};
+use crate::broker::Broker;
+use crate::clock::Millis;
+use crate::config::Config;
+use crate::limits::EdgeLimits;
+
+const TURNS: usize = 5_000_000;
+
+pub(super) struct Loops {
+    pub(super) cores: Vec<Core>,
+    address: SocketAddr,
+    /// The time of all loops; `None`: the machine's.
+    pub(super) now_ms: Option<Millis>,
+}
+
+pub(super) struct Client {
+    stream: TcpStream,
+    pub(super) id: String,
+    received: Vec<u8>,
+}
+
+impl Loops {
+    pub(super) fn start(cores: usize, change: impl FnOnce(&mut EdgeLimits)) -> Self {
+        Self::start_with(cores, None, change)
+    }
+
+    pub(super) fn stored(cores: usize) -> Self {
+        Self::start_with(cores, Some(Database::memory()), |_| {})
+    }
+
+    fn start_with(cores: usize, database: Option<Database>, change: impl FnOnce(&mut EdgeLimits)) -> Self {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut config = Config { mqtt_listen: vec![loopback], threads: cores, ..Config::default() };
+        // The loop of a client follows from its client identifier.
+        config.limits.home_clients_max = 0;
+        change(&mut config.limits);
+        let (cores, address) = crate::start::start_for_turns(config, database).unwrap();
+        Self { cores, address, now_ms: None }
+    }
+
+    pub(super) fn turn(&mut self, core: usize) {
+        let core = &mut self.cores[core];
+        let mut events = Events::with_capacity(EVENTS);
+        core.mailbox().sleep();
+        core.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        core.mailbox().awake();
+        core.read_clock();
+        core.now_ms = self.now_ms.unwrap_or(core.now_ms);
+        core.now = seconds(core.now_ms);
+        core.count_turn();
+        core.turn(&events);
+        core.submit_jobs();
+        core.drop_claims();
+        core.count_turn();
+    }
+
+    /// All loops take turns until `is_so`.
+    pub(super) fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..TURNS {
+            if is_so(self) {
+                return;
+            }
+            (0..self.cores.len()).for_each(|core| self.turn(core));
+        }
+        panic!("not within {TURNS} turns");
+    }
+
+    /// A client of this loop; `name` is a part of its client identifier.
+    pub(super) fn connect(&mut self, core: u16, name: &str) -> Client {
+        let process = self.cores[0].process.clone();
+        let broker = process.open("default").unwrap();
+        let mut ids = (0_u64..).map(|number| format!("{name}-{number}"));
+        let id = ids.find(|id| process.owner(&broker, id).core() == core).unwrap();
+        self.connect_as(&id, true)
+    }
+
+    pub(super) fn connect_as(&mut self, id: &str, clean: bool) -> Client {
+        self.connect_with(id, u8::from(clean) << 1, "")
+    }
+
+    /// A client whose connection publishes a will to this topic when it is lost.
+    pub(super) fn connect_with_will(&mut self, id: &str, topic: &str) -> Client {
+        self.connect_with(id, 0b110, topic)
+    }
+
+    fn connect_with(&mut self, id: &str, flags: u8, will: &str) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut client = Client { stream, id: id.to_owned(), received: Vec::new() };
+        let will = if will.is_empty() { Vec::new() } else { [text(will), text("gone")].concat() };
+        let connect = [b"\x00\x04MQTT\x04".as_slice(), &[flags, 0, 0], &text(id), &will].concat();
+        client.send(0x10, &connect);
+        self.answer(&mut client, 0x20);
+        client
+    }
+
+    pub(super) fn subscribe(&mut self, client: &mut Client, filter: &str, qos: QoS) {
+        let filter = [&text(filter), [qos as u8].as_slice()].concat();
+        client.send(0x82, &[b"\x00\x01".as_slice(), &filter].concat());
+        self.answer(client, 0x90);
+    }
+
+    pub(super) fn answer(&mut self, client: &mut Client, first: u8) -> Vec<u8> {
+        let mut found = None;
+        self.until(|_| {
+            found = client.next();
+            found.is_some()
+        });
+        let (kind, body) = found.unwrap();
+        assert_eq!(kind, first, "{body:?}");
+        body
+    }
+
+    pub(super) fn broker(&self) -> Arc<Broker> {
+        self.cores[0].process.open("default").unwrap()
+    }
+
+    pub(super) fn publish(&mut self, client: &mut Client, topic: &str, payload: &[u8]) {
+        let (bytes, mut sent) = (publish(1, topic, payload), 0);
+        self.until(|_| {
+            sent += client.stream.write(&bytes[sent..]).unwrap_or(0);
+            sent == bytes.len()
+        });
+        self.answer(client, 0x40);
+    }
+
+    pub(super) fn session(&self, core: usize, client: &Client) -> &LocalSession {
+        let core = &self.cores[core];
+        let broker = core.process.brokers.get("default").unwrap();
+        &core.sessions[core.session_of(&broker, &client.id).unwrap() as usize]
+    }
+
+    pub(super) fn connection(&self, core: usize, client: &Client) -> &Connected {
+        &self.cores[core].connections[self.session(core, client).connection as usize]
+    }
+
+    /// Sends bytes while one loop alone takes its turns.
+    pub(super) fn send_to(&mut self, core: usize, client: &mut Client, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            match client.stream.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            self.turn(core);
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn send(&mut self, first: u8, body: &[u8]) {
+        self.stream.write_all(&packet(first, body)).unwrap();
+    }
+
+    pub(super) fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+        let mut chunk = [0; 64 * 1024];
+        while let Ok(count @ 1..) = self.stream.read(&mut chunk) {
+            self.received.extend_from_slice(&chunk[..count]);
+        }
+        let framed = frame(&self.received, u32::MAX).unwrap().ok()?;
+        let (first, body, size) = (framed.first, framed.body.to_vec(), framed.size);
+        self.received.drain(..size);
+        Some((first, body))
+    }
+}
+
+/// A PUBLISH with QoS 1, or with QoS 0 for packet id 0.
+pub(super) fn publish(id: u16, topic: &str, payload: &[u8]) -> Vec<u8> {
+    match id {
+        0 => packet(0x30, &[&text(topic), payload].concat()),
+        id => packet(0x32, &[&text(topic), id.to_be_bytes().as_slice(), payload].concat()),
+    }
+}
+
+fn packet(first: u8, body: &[u8]) -> Vec<u8> {
+    let mut packet = vec![first];
+    let mut left = body.len();
+    loop {
+        let digit = (left % 128) as u8;
+        left /= 128;
+        packet.push(if left > 0 { digit | 0x80 } else { digit });
+        if left == 0 {
+            break;
+        }
+    }
+    packet.extend_from_slice(body);
+    packet
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat()
+}
