@@ -130,7 +130,8 @@ impl Writer<'_> {
         applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));
         self.shared.hooked.note(std::mem::take(&mut applied.hooked));
         if !applied.touched.is_empty() {
-            let mut touched = self.shared.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut touched =
+                self.shared.upkeep.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             for stream in applied.touched.drain(..) {
                 *touched.entry(stream).or_default() += 1;
             }
