@@ -119,17 +119,24 @@ impl Broker {
             //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
             self.remove_from_retained(&mut expiring, message.topic());
         } else {
-            self.count_retained(retained_size(message), 0);
-            //= [MQTT-3.3.1-5] v5 v3.1.1
-            if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
-                self.forget_retained(&mut expiring, &old);
-            }
-            if let Some(at) = message.expires_at() {
-                expiring.insert((at, message.topic().clone()));
-            }
+            self.put_retained(&mut expiring, message);
         }
         self.note_expiry(&expiring);
         self.router.snapshot()
+    }
+
+    /// Undoes [`Broker::retain`] if the message is still its topic's retained one; `former` was it before.
+    pub(crate) fn take_back(&self, message: &Arc<Message>, former: Option<Arc<Message>>) {
+        let mut expiring = self.retained_gate();
+        let topic = message.topic();
+        if !self.retained.get(topic).is_some_and(|present| Arc::ptr_eq(&present, message)) {
+            return;
+        }
+        match former {
+            Some(former) => self.put_retained(&mut expiring, &former),
+            None => drop(self.remove_from_retained(&mut expiring, topic)),
+        }
+        self.note_expiry(&expiring);
     }
 
     pub(crate) fn remove_retained(&self, topic: &str) -> bool {
@@ -161,6 +168,17 @@ impl Broker {
         }
         self.note_expiry(&expiring);
         expired
+    }
+
+    fn put_retained(&self, expiring: &mut Expiring, message: &Arc<Message>) {
+        self.count_retained(retained_size(message), 0);
+        //= [MQTT-3.3.1-5] v5 v3.1.1
+        if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
+            self.forget_retained(expiring, &old);
+        }
+        if let Some(at) = message.expires_at() {
+            expiring.insert((at, message.topic().clone()));
+        }
     }
 
     fn remove_from_retained(&self, expiring: &mut Expiring, topic: &str) -> bool {

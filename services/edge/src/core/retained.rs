@@ -22,6 +22,7 @@ impl Core {
             store.clear_expired(broker.id, expired);
         }
         let Some(reached) = reached else { return true };
+        message.forbid_retaining();
         self.broker_counters(broker).publish_quota.add(1);
         self.reached_by(broker, reached, None, None);
         false

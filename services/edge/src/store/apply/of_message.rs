@@ -153,6 +153,7 @@ impl Applier<'_> {
         self.shared.clear_expired(broker.id, expired);
         let retains = will.retain() && reached.is_none();
         if let Some(limit) = reached {
+            will.forbid_retaining();
             self.applied().wills_not_retained.push((broker.clone(), limit));
         }
         if retains {

@@ -10,7 +10,6 @@ use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::incidents::Note;
 use crate::jobs::Reader;
 use crate::mailbox::Mail;
 use crate::store::apply::{Applied, Change, Outcome};
@@ -75,6 +74,7 @@ impl Writer<'_> {
     fn published(&mut self, publish: &Publish, is_fenced: bool) {
         publish.message.set_place(None);
         if is_fenced {
+            self.take_back(publish);
             return;
         }
         if publish.deliver {
@@ -142,7 +142,7 @@ impl Writer<'_> {
         }
         for (broker, limit) in applied.wills_not_retained.drain(..) {
             broker.counters[self.mail.len()].publish_quota.add(1);
-            broker.incidents.note(&Note::limit(limit), 1, self.shared.clock.unix_now_ms());
+            self.post(0, Mail::LimitReached(broker, limit));
         }
         for (broker, will) in std::mem::take(&mut applied.wills) {
             will.set_place(None);
