@@ -151,7 +151,7 @@ impl Writer<'_> {
             self.deliver(&routes, &will, None);
             self.hand_to_groups(&routes, &will);
             if self.shared.is_shared {
-                self.announce(&routes, &will, None, 0, false);
+                self.announce(&routes, &will, None, will.publisher(), false);
             }
         }
         for (broker, counts) in applied.counts.drain(..) {
