@@ -181,6 +181,7 @@ impl Region {
     ) {
         let Some(message) = self.decoded(entry, place, traced) else { return };
         self.trace_arrival(broker, &message, traced);
+        // `$SYS` topics have no position: each pod has its own.
         let is_retained = place.is_some() && message.is_retained();
         let routes = if is_retained {
             // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
@@ -189,7 +190,7 @@ impl Region {
         } else {
             routes.get(broker, message.topic())
         };
-        if !is_retained {
+        if !message.retain() {
             self.count_received(&routes, 1);
         }
         for (core, _) in &routes.cores {
