@@ -57,8 +57,7 @@ impl Core {
             ..
         } = attached;
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
-        let read: Vec<(FilterSource, ClientSubscription)> =
-            subscriptions.iter().filter_map(is_read).collect();
+        let read = self.subscriptions_read(slot, &request.client_id, &subscriptions);
         let publisher = record::publisher(&request.client_id);
         let unacknowledged = unacknowledged(&page, &read, &acknowledged, publisher);
         // A QoS 2 message was either not sent, or has a packet id in the store. Later messages must not overtake it.
@@ -95,6 +94,20 @@ impl Core {
             self.hold_until_barrier(slot_of_session);
             self.page(self.target_of(slot_of_session), 0, Some(page));
         }
+    }
+
+    /// The subscriptions whose streams a session reads, with the QoS that the rules of its client grant now.
+    fn subscriptions_read(
+        &self,
+        slot: u32,
+        client_id: &str,
+        stored: &[StoredSubscription],
+    ) -> Vec<(FilterSource, ClientSubscription)> {
+        let lower = |(source, subscription): (FilterSource, ClientSubscription)| {
+            let lowered = self.lowered(slot, client_id, &source.filter, &subscription);
+            (source, lowered.unwrap_or(subscription))
+        };
+        stored.iter().filter_map(is_read).map(lower).collect()
     }
 
     /// A persistent session that is to read its streams from `cursor` on, if it was `present` in the store.
