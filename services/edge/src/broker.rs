@@ -7,11 +7,10 @@ mod retaining;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use millrace_access::bans::Bans;
-use millrace_mqtt::topic::levels;
-use millrace_router::{Edit, Router, Snapshot, TopicTree, TreeSnapshot};
+use millrace_router::{Edit, Router, TopicTree, TreeSnapshot};
 use millrace_session::{Budget, Message};
 
 use crate::authorization::{BrokerRecords, Loaded};
@@ -25,6 +24,8 @@ use crate::metrics::{BrokerCounters, Latencies};
 use crate::quota::Quota;
 use crate::streams::Streams;
 use closing::{ClosedBrokers, Idleness};
+pub(crate) use retaining::retained_size;
+use retaining::{Expiring, RetainedMemory};
 
 pub(crate) const OVER_CAP: &str = "the spend cap of this broker is reached: its owner can raise it";
 
@@ -87,22 +88,6 @@ impl Brokers {
     #[must_use]
     pub(crate) fn with_retained_max(self, retained_bytes_max: u64) -> Self {
         Self { retained_bytes_max, ..self }
-    }
-
-    /// Whether the retained messages of all brokers have room for `more` bytes of this one. A quarter stays free for
-    /// others.
-    pub(crate) fn may_retain(&self, broker: &Broker, more: u64) -> bool {
-        let fits = |bytes: u64, max: u64| bytes.saturating_add(more) <= max;
-        fits(self.retained_bytes.load(Ordering::Relaxed), self.retained_bytes_max)
-            && fits(broker.retained_bytes(), self.retained_bytes_max / 4 * 3)
-    }
-
-    /// From now on the broker's retained messages count in the sum of all.
-    pub(crate) fn count_retained_of(&self, broker: &Broker) {
-        let before = broker.retained_bytes();
-        if broker.retained_memory.of_all.set(self.retained_bytes.clone()).is_ok() {
-            self.retained_bytes.fetch_add(before, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Broker>> {
@@ -183,7 +168,7 @@ pub(crate) struct Broker {
     /// Held while a retained message is set and a snapshot of the subscriptions is taken, and while subscriptions are published and
     /// a snapshot of the retained messages is taken: a new subscription gets a message one way or the other, never both, never
     /// neither (P6). Nothing is matched or edited meanwhile, so its holder never takes long.
-    retained_gate: Mutex<()>,
+    retained_gate: Mutex<Expiring>,
     control: FromControl,
     pub(crate) quota: Quota,
     pub(crate) incidents: Incidents,
@@ -193,23 +178,6 @@ pub(crate) struct Broker {
     pub(crate) latencies: Latencies,
     /// Bytes of its jobs in the store's queue.
     pub(crate) unstored_bytes: AtomicUsize,
-}
-
-#[derive(Default)]
-pub(crate) struct RetainedMemory {
-    bytes: AtomicU64,
-    /// The sum of all brokers; set by [`Brokers::count_retained_of`].
-    of_all: OnceLock<Arc<AtomicU64>>,
-    /// Some retained messages are in the store only, because memory had no room for them.
-    pub(crate) is_incomplete: AtomicBool,
-}
-
-impl Drop for RetainedMemory {
-    fn drop(&mut self) {
-        if let Some(all) = self.of_all.get() {
-            all.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
-        }
-    }
 }
 
 /// Memory that its clients take beyond what is free for each connection, bytes.
@@ -273,37 +241,6 @@ impl Broker {
         }
     }
 
-    /// Makes a message its topic's retained one, or removes that. Returns the subscriptions of that moment: they get the message now,
-    /// and later subscriptions get it as a retained one (P6).
-    pub(crate) fn retain(&self, message: &Arc<Message>) -> Arc<Snapshot> {
-        let _gate = self.retained_gate();
-        if message.payload().is_empty() {
-            //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
-            //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
-            self.remove_from_retained(message.topic());
-        } else {
-            self.count_retained(retained_size(message), 0);
-            //= [MQTT-3.3.1-5] v5 v3.1.1
-            if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
-                self.count_retained(0, retained_size(&old));
-            }
-        }
-        self.router.snapshot()
-    }
-
-    pub(crate) fn remove_retained(&self, topic: &str) -> bool {
-        let _gate = self.retained_gate();
-        self.remove_from_retained(topic)
-    }
-
-    fn remove_from_retained(&self, topic: &str) -> bool {
-        let old = self.retained.remove(topic);
-        if let Some(old) = &old {
-            self.count_retained(0, retained_size(old));
-        }
-        old.is_some()
-    }
-
     /// Returns the retained messages of the moment at which the edit was published: new subscriptions get
     /// these, and every later one as it is published (P6).
     pub(crate) fn edit_subscriptions<R>(
@@ -315,18 +252,6 @@ impl Broker {
             publish();
             self.retained.snapshot()
         })
-    }
-
-    fn count_retained(&self, added: u64, removed: u64) {
-        let change = added.wrapping_sub(removed);
-        self.retained_memory.bytes.fetch_add(change, Ordering::Relaxed);
-        if let Some(all) = self.retained_memory.of_all.get() {
-            all.fetch_add(change, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn retained_bytes(&self) -> u64 {
-        self.retained_memory.bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn queues(&self) -> Option<&Arc<Budget>> {
@@ -385,15 +310,4 @@ impl Broker {
     pub(crate) fn forget_changes(&self) {
         self.control.access_changes.store(u64::MAX, Ordering::Relaxed);
     }
-
-    fn retained_gate(&self) -> MutexGuard<'_, ()> {
-        self.retained_gate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Estimated memory of a node in the tree of retained messages; each topic level has one.
-const NODE_BYTES: usize = 100;
-
-pub(crate) fn retained_size(message: &Message) -> u64 {
-    (size_of::<Message>() + message.size() + levels(message.topic().as_bytes()) * NODE_BYTES) as u64
 }

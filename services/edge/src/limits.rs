@@ -26,6 +26,9 @@ pub(crate) const UNAUTHENTICATED_REPLY_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of topic aliases per connection that do not count for its broker.
 pub(crate) const TOPIC_ALIAS_BYTES_FREE: usize = 4 * 1024;
 
+/// Expired retained messages that are removed before a limit refuses a new one: a bounded part of a turn.
+pub(crate) const EXPIRED_AT_ONCE: usize = 64;
+
 /// Longest topic that the store accepts, bytes: the maximum of `topic_bytes_max`.
 pub const TOPIC_BYTES_MAX: u16 = 4_096;
 const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);

@@ -78,6 +78,8 @@ pub(crate) enum Mail {
     OfAnotherUser(ConnectionId, (Arc<Broker>, Arc<str>)),
     /// No session for this connection: the broker's stored sessions or wills are at a limit.
     OverLimit(ConnectionId, (Arc<Broker>, Arc<str>), Limit),
+    /// The writer cannot retain a will because of this limit.
+    LimitReached(Arc<Broker>, Limit),
     /// The subscriptions that are durable; `None` for each that is not.
     Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
     /// Other pods know the filters of this SUBSCRIBE, which can now be acknowledged.

@@ -26,7 +26,7 @@ mod trie;
 pub use digest::{Code, Digest, SHAPES_MAX, TooMany, TopicCode};
 pub use group::ShareGroup;
 pub use matched::Matched;
-pub use receiver::Receiver;
+pub use receiver::{CopyOptions, Receiver};
 pub use router::{Edit, MatchLimits, Router, Snapshot};
 pub use subscription::{Subscription, Target};
 pub use topic_tree::{Step, TopicTree, TreeSnapshot, Walk};

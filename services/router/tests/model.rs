@@ -97,7 +97,16 @@ fn check(snapshot: &Snapshot, model: &Model, topic: &str) {
     assert!(matched.receivers.iter().map(|receiver| receiver.target).eq(receivers.keys().copied()));
     for (receiver, all) in matched.receivers.iter().zip(receivers.values()) {
         assert_eq!(Some(receiver.qos), all.iter().map(|s| s.qos).max());
-        assert_eq!(receiver.no_local, all.iter().all(|s| s.no_local));
+        let own: Vec<_> = all.iter().filter(|s| !s.no_local).collect();
+        assert_eq!(receiver.own_qos, own.iter().map(|s| s.qos).max());
+        if let Some(options) = receiver.copy_options(true) {
+            assert_eq!(options.retain_as_published, own.iter().any(|s| s.retain_as_published));
+            let mut expected: Vec<_> = own.iter().map(|s| s.identifier).filter(|id| *id != 0).collect();
+            let mut identifiers = options.identifiers.to_vec();
+            expected.sort_unstable();
+            identifiers.sort_unstable();
+            assert_eq!(identifiers, expected);
+        }
         assert_eq!(
             usize::from(receiver.persistent_subscriptions),
             all.iter().filter(|s| s.persistent).count()

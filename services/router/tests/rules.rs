@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{MatchLimits, Matched, Router, Step, Subscription, Target, TopicTree, Walk};
+use millrace_router::{
+    CopyOptions, MatchLimits, Matched, Router, Step, Subscription, Target, TopicTree, Walk,
+};
 
 fn target(slot: u32) -> Target {
     Target { core: 0, slot, generation: 1 }
@@ -154,15 +156,21 @@ fn overlapping_subscriptions_make_one_receiver_with_the_highest_qos_and_every_id
     assert_eq!(matched.receivers.len(), 1);
     let receiver = &matched.receivers[0];
     assert_eq!((receiver.target, receiver.qos), (target(7), QoS::ExactlyOnce));
-    assert!(receiver.no_local && !receiver.retain_as_published);
+    assert!(receiver.copy_options(true).is_none() && !receiver.retain_as_published);
     let mut identifiers = receiver.identifiers.to_vec();
     identifiers.sort_unstable();
     assert_eq!(identifiers, [3, 3, 9]);
 
     router.subscribe(plain("#"), with(QoS::AtMostOnce, 0, false, true));
     let receiver = &matches(&router, "a/b").receivers[0];
-    assert!(!receiver.no_local && receiver.retain_as_published);
-    assert_eq!(receiver.identifiers.len(), 3);
+    assert_eq!((receiver.identifiers.len(), receiver.retain_as_published), (3, true));
+    //= [MQTT-3.8.3-3] v5
+    let own = CopyOptions { qos: QoS::AtMostOnce, retain_as_published: true, identifiers: &[] };
+    assert_eq!(receiver.copy_options(true), Some(own));
+    router.subscribe(plain("+/#"), with(QoS::AtLeastOnce, 7, false, false));
+    let receiver = &matches(&router, "a/b").receivers[0];
+    let own = CopyOptions { qos: QoS::AtLeastOnce, retain_as_published: true, identifiers: &[7] };
+    assert_eq!(receiver.copy_options(true), Some(own));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! An application message, shared by all of its receivers.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millrace_mqtt::{Properties, Property, QoS};
@@ -32,6 +32,8 @@ pub struct Message {
     publisher: u64,
     qos: QoS,
     retain: bool,
+    /// A limit forbids to retain it.
+    is_only_live: AtomicBool,
     /// Unset until the store's writer decides.
     stored: OnceLock<Stored>,
     acknowledged: AtomicU32,
@@ -96,6 +98,7 @@ impl Message {
             publisher: 0,
             qos,
             retain,
+            is_only_live: AtomicBool::new(false),
             stored: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
             trace: None,
@@ -117,6 +120,7 @@ impl Message {
             publisher: self.publisher,
             qos: self.qos,
             retain: self.retain,
+            is_only_live: AtomicBool::new(self.is_only_live.load(Ordering::Relaxed)),
             stored: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
             trace: None,
@@ -225,8 +229,19 @@ impl Message {
         self.qos
     }
 
+    /// The RETAIN flag.
     pub fn retain(&self) -> bool {
         self.retain
+    }
+
+    /// A limit forbids to retain the message, which keeps its RETAIN flag for its present receivers.
+    pub fn forbid_retaining(&self) {
+        self.is_only_live.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is its topic's retained message from now on, or removes that.
+    pub fn is_retained(&self) -> bool {
+        self.retain && !self.is_only_live.load(Ordering::Relaxed)
     }
 
     pub fn properties(&self) -> Properties<'_> {

@@ -1,14 +1,90 @@
-//! The limits of retained messages.
+//! Retained messages in memory: their limits, and the end of those whose expiry interval has passed.
 
-use millrace_session::Message;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
-use super::{Broker, Brokers, retained_size};
-use crate::limits::EdgeLimits;
+use millrace_mqtt::topic::levels;
+use millrace_router::Snapshot;
+use millrace_session::{Message, Seconds};
+
+use super::{Broker, Brokers};
+use crate::limits::{self, EdgeLimits};
 use crate::quota::Limit;
 
+/// Estimated memory of a node in the tree of retained messages; each topic level has one.
+const NODE_BYTES: usize = 100;
+
+/// Topics of the retained messages that expire, the earliest first.
+pub(super) type Expiring = BTreeSet<(Seconds, Arc<str>)>;
+
+pub(crate) struct RetainedMemory {
+    bytes: AtomicU64,
+    /// The sum of all brokers; set by [`Brokers::count_retained_of`].
+    of_all: OnceLock<Arc<AtomicU64>>,
+    /// When the first message expires; [`Seconds::MAX`]: none does.
+    expires_at: AtomicU32,
+    /// Some retained messages are in the store only, because memory had no room for them.
+    pub(crate) is_incomplete: AtomicBool,
+}
+
+impl Default for RetainedMemory {
+    fn default() -> Self {
+        Self {
+            bytes: AtomicU64::new(0),
+            of_all: OnceLock::new(),
+            expires_at: AtomicU32::new(Seconds::MAX),
+            is_incomplete: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Drop for RetainedMemory {
+    fn drop(&mut self) {
+        if let Some(all) = self.of_all.get() {
+            all.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        }
+    }
+}
+
+pub(crate) fn retained_size(message: &Message) -> u64 {
+    (size_of::<Message>() + message.size() + levels(message.topic().as_bytes()) * NODE_BYTES) as u64
+}
+
 impl Brokers {
+    /// Whether the retained messages of all brokers have room for `more` bytes of this one. A quarter stays free for
+    /// others.
+    pub(crate) fn may_retain(&self, broker: &Broker, more: u64) -> bool {
+        let fits = |bytes: u64, max: u64| bytes.saturating_add(more) <= max;
+        fits(self.retained_bytes.load(Ordering::Relaxed), self.retained_bytes_max)
+            && fits(broker.retained_bytes(), self.retained_bytes_max / 4 * 3)
+    }
+
+    /// From now on the broker's retained messages count in the sum of all.
+    pub(crate) fn count_retained_of(&self, broker: &Broker) {
+        let before = broker.retained_bytes();
+        if broker.retained_memory.of_all.set(self.retained_bytes.clone()).is_ok() {
+            self.retained_bytes.fetch_add(before, Ordering::Relaxed);
+        }
+    }
+
     /// The limit that forbids the broker to retain the message. `is_memory_short`: the retained messages must not grow.
+    /// Where a limit is reached, expired messages are removed from memory first, and their topics returned: the store
+    /// must remove them, too.
     pub(crate) fn limit_of_retaining(
+        &self,
+        broker: &Broker,
+        message: &Message,
+        limits: &EdgeLimits,
+        (is_memory_short, now): (bool, Seconds),
+    ) -> (Option<Limit>, Vec<Arc<str>>) {
+        let reached = || self.reached_by_retaining(broker, message, limits, is_memory_short);
+        let Some(limit) = reached() else { return (None, Vec::new()) };
+        let expired = broker.expire_retained(now, limits::EXPIRED_AT_ONCE);
+        (if expired.is_empty() { Some(limit) } else { reached() }, expired)
+    }
+
+    fn reached_by_retaining(
         &self,
         broker: &Broker,
         message: &Message,
@@ -30,5 +106,168 @@ impl Brokers {
             () if grows && !self.may_retain(broker, after - before) => Some(Limit::Retained),
             () => (bytes > limits.retained_bytes_max).then_some(Limit::BrokerRetainedBytes),
         }
+    }
+}
+
+impl Broker {
+    /// Makes a message its topic's retained one, or removes that. Returns the subscriptions of that moment: they get the message now,
+    /// and later subscriptions get it as a retained one (P6).
+    pub(crate) fn retain(&self, message: &Arc<Message>) -> Arc<Snapshot> {
+        let mut expiring = self.retained_gate();
+        if message.payload().is_empty() {
+            //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
+            //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
+            self.remove_from_retained(&mut expiring, message.topic());
+        } else {
+            self.put_retained(&mut expiring, message);
+        }
+        self.note_expiry(&expiring);
+        self.router.snapshot()
+    }
+
+    /// Undoes [`Broker::retain`] if the message is still its topic's retained one; `former` was it before.
+    pub(crate) fn take_back(&self, message: &Arc<Message>, former: Option<Arc<Message>>) {
+        let mut expiring = self.retained_gate();
+        let topic = message.topic();
+        if !self.retained.get(topic).is_some_and(|present| Arc::ptr_eq(&present, message)) {
+            return;
+        }
+        match former {
+            Some(former) => self.put_retained(&mut expiring, &former),
+            None => drop(self.remove_from_retained(&mut expiring, topic)),
+        }
+        self.note_expiry(&expiring);
+    }
+
+    pub(crate) fn remove_retained(&self, topic: &str) -> bool {
+        let mut expiring = self.retained_gate();
+        let was_there = self.remove_from_retained(&mut expiring, topic);
+        self.note_expiry(&expiring);
+        was_there
+    }
+
+    /// Whether a retained message has expired and is still in memory.
+    pub(crate) fn has_expired(&self, now: Seconds) -> bool {
+        now > self.retained_memory.expires_at.load(Ordering::Relaxed)
+    }
+
+    /// Removes up to `most` messages that have expired, and returns their topics.
+    pub(crate) fn expire_retained(&self, now: Seconds, most: usize) -> Vec<Arc<str>> {
+        let mut expired = Vec::new();
+        if !self.has_expired(now) {
+            return expired;
+        }
+        let mut expiring = self.retained_gate();
+        while expired.len() < most
+            && let Some((at, topic)) = expiring.first().cloned()
+            && now > at
+        {
+            expiring.pop_first();
+            self.remove_from_retained(&mut expiring, &topic);
+            expired.push(topic);
+        }
+        self.note_expiry(&expiring);
+        expired
+    }
+
+    fn put_retained(&self, expiring: &mut Expiring, message: &Arc<Message>) {
+        self.count_retained(retained_size(message), 0);
+        //= [MQTT-3.3.1-5] v5 v3.1.1
+        if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
+            self.forget_retained(expiring, &old);
+        }
+        if let Some(at) = message.expires_at() {
+            expiring.insert((at, message.topic().clone()));
+        }
+    }
+
+    fn remove_from_retained(&self, expiring: &mut Expiring, topic: &str) -> bool {
+        let old = self.retained.remove(topic);
+        if let Some(old) = &old {
+            self.forget_retained(expiring, old);
+        }
+        old.is_some()
+    }
+
+    fn forget_retained(&self, expiring: &mut Expiring, old: &Message) {
+        self.count_retained(0, retained_size(old));
+        if let Some(at) = old.expires_at() {
+            expiring.remove(&(at, old.topic().clone()));
+        }
+    }
+
+    fn note_expiry(&self, expiring: &Expiring) {
+        let first = expiring.first().map_or(Seconds::MAX, |(at, _)| *at);
+        self.retained_memory.expires_at.store(first, Ordering::Relaxed);
+    }
+
+    fn count_retained(&self, added: u64, removed: u64) {
+        let change = added.wrapping_sub(removed);
+        self.retained_memory.bytes.fetch_add(change, Ordering::Relaxed);
+        if let Some(all) = self.retained_memory.of_all.get() {
+            all.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        self.retained_memory.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn retained_gate(&self) -> MutexGuard<'_, Expiring> {
+        self.retained_gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::{Properties, Property, QoS};
+
+    use super::*;
+    use crate::home::Loads;
+
+    fn message(topic: &str, expiry_s: Option<u32>, bytes: usize) -> Arc<Message> {
+        let mut properties = Vec::new();
+        expiry_s.into_iter().for_each(|s| Property::MessageExpiryInterval(s).encode(&mut properties));
+        let (properties, payload) = (Properties::from_validated(&properties), vec![b'x'; bytes]);
+        Message::new(topic.into(), QoS::AtLeastOnce, true, properties, &payload, 0).into()
+    }
+
+    #[test]
+    fn expired_messages_give_their_room_back_when_a_limit_is_reached() {
+        let brokers = Brokers::new(u64::MAX, u64::MAX, Loads::new(1, 0));
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        brokers.insert(&broker);
+        let most = limits::EXPIRED_AT_ONCE + 1;
+        for number in 0..most {
+            drop(broker.retain(&message(&format!("old/{number}"), Some(10), 1)));
+        }
+        let (new, full) = (message("new", None, 1), broker.retained_bytes());
+        let by_count =
+            EdgeLimits { retained_messages_max: u32::try_from(most).unwrap(), ..EdgeLimits::default() };
+        let by_bytes = EdgeLimits { retained_bytes_max: full, ..EdgeLimits::default() };
+        let reached = |limits, now| brokers.limit_of_retaining(&broker, &new, limits, (false, now));
+        assert_eq!(reached(&by_count, 10), (Some(Limit::BrokerRetained), Vec::new()));
+        assert_eq!(reached(&by_bytes, 10), (Some(Limit::BrokerRetainedBytes), Vec::new()));
+        let (limit, expired) = reached(&by_bytes, 11);
+        assert_eq!((limit, expired.len(), broker.retained.len()), (None, most - 1, 1), "the work is bounded");
+        assert!(full > broker.retained_bytes());
+        assert_eq!(broker.expire_retained(11, 10).len(), 1);
+        let all = brokers.retained_bytes.load(Ordering::Relaxed);
+        assert_eq!((broker.retained_bytes(), all, broker.retained.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_message_that_was_replaced_or_removed_does_not_expire() {
+        let broker = Broker::new(1, "b", 1);
+        for (topic, expiry_s) in [("a", 1), ("b", 2), ("c", 3)] {
+            drop(broker.retain(&message(topic, Some(expiry_s), 1)));
+        }
+        drop(broker.retain(&message("a", None, 1)));
+        drop(broker.retain(&message("c", Some(3), 1)));
+        assert!(broker.remove_retained("b"));
+        assert_eq!(broker.expire_retained(3, 10), Vec::<Arc<str>>::new());
+        assert_eq!(broker.expire_retained(4, 10), ["c".into()]);
+        assert_eq!((broker.expire_retained(9, 10).len(), broker.retained.len()), (0, 1));
+        assert!(broker.retained_gate().is_empty());
     }
 }

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use millrace_layers::Position;
+use millrace_mqtt::QoS;
 use millrace_router::{Receiver, Target};
 use millrace_session::{Delivery, Seconds};
 
@@ -115,7 +116,7 @@ impl Core {
 
     /// Delivers a copy to a session and returns true, or makes the session read the message.
     fn deliver_copy(&mut self, committed: &Committed, receiver: &Receiver) -> bool {
-        let Committed { routes, message, sender, .. } = committed;
+        let Committed { routes, message, publisher, sender } = committed;
         let slot = receiver.target.slot;
         let Some(local) = local_session(&mut self.sessions, receiver) else { return false };
         let waiting = local.session.waiting();
@@ -130,7 +131,11 @@ impl Core {
             persistent.live_copies.announced = 0;
         }
         // Options of single subscriptions are applied when the message is read.
-        let is_plain = !receiver.no_local && (local.new_subscriptions.is_none() || !message.retain());
+        let is_own = local.publisher == *publisher;
+        let options = receiver
+            .copy_options(is_own)
+            .filter(|options| receiver.own_qos.is_some() && !(is_own && options.qos == QoS::AtMostOnce));
+        let is_plain = local.new_subscriptions.is_none() || !message.retain();
         let place = message.place().map(Position);
         let takes = is_known
             && persistent.live_copies.meet(*sender)
@@ -138,25 +143,25 @@ impl Core {
             && waiting <= WAITING_LOW
             && place.is_some_and(|place| persistent.is_next(place))
             && persistent.live_copies.taken < limits::UNREAD_COPIES_MAX;
-        if !takes {
+        let Some(options) = options.filter(|_| takes) else {
             let is_read = is_known && place.is_some_and(|place| persistent.has_read(place));
             if !is_read && persistent.grow() {
                 self.read_on(slot);
             }
             return false;
-        }
+        };
         persistent.live_copies.taken += 1;
         if persistent.live_copies.taken == 1 {
             self.following.unread.push_back((self.now, receiver.target));
         }
         let delivery = Delivery {
             message,
-            qos: message.qos().min(receiver.qos),
-            retain: receiver.retain_as_published && message.retain(),
+            qos: message.qos().min(options.qos),
+            retain: options.retain_as_published && message.retain(),
             replay: false,
             maybe_sent: false,
             shared: 0,
-            identifiers: &receiver.identifiers,
+            identifiers: options.identifiers,
         };
         self.spend(work::SINGLE_COPY);
         self.spend_bytes(message.size());

@@ -125,9 +125,7 @@ impl Core {
     ) {
         let Some(local) = local_session(&mut self.sessions, receiver) else { return };
         //= [MQTT-3.8.3-3] v5
-        if receiver.no_local && local.publisher == from.client {
-            return;
-        }
+        let Some(options) = receiver.copy_options(local.publisher == from.client) else { return };
         if let Some(new) = &mut local.new_subscriptions
             && shared == 0
         {
@@ -152,14 +150,14 @@ impl Core {
             message,
             //= [MQTT-3.8.4-8] v5
             //= [MQTT-3.8.4-6] v3.1.1
-            qos: message.qos().min(receiver.qos),
+            qos: message.qos().min(options.qos),
             //= [MQTT-3.3.1-12] [MQTT-3.3.1-13] v5
             //= [MQTT-3.3.1-9] v3.1.1
-            retain: receiver.retain_as_published && message.retain(),
+            retain: options.retain_as_published && message.retain(),
             replay: false,
             maybe_sent: false,
             shared,
-            identifiers: &receiver.identifiers,
+            identifiers: options.identifiers,
         };
         if let Some(persistent) = &mut local.persistent
             && shared == 0

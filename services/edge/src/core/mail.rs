@@ -88,6 +88,7 @@ impl Core {
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::OfAnotherUser(connection, session) => self.not_attached(connection, &session),
+                Mail::LimitReached(broker, limit) => self.reached_by(&broker, limit, None, None),
                 Mail::OverLimit(connection, session, limit) => self.no_room(connection, &session, limit),
                 Mail::Subscribed(subscribe, subscribed) => {
                     self.subscribed_when_confirmed(subscribe, subscribed);

@@ -64,7 +64,7 @@ impl NewSubscriptions {
     }
 
     fn has_by(&self, message: &Message, now: Seconds, is_for: impl Fn(&str) -> bool) -> bool {
-        let Some(place) = message.place().filter(|_| message.retain()) else { return false };
+        let Some(place) = message.place().filter(|_| message.is_retained()) else { return false };
         let mut replayed = self.replayed.iter().filter(|replayed| replayed.until >= now);
         // Filters of one SUBSCRIBE share their pages, so the first of them that matches is searched alone.
         let mut searched: Option<&Arc<RetainedPages>> = None;

@@ -2,17 +2,19 @@
 
 mod ask;
 mod entries;
+mod stored;
 
 use std::sync::Arc;
 
-use millrace_layers::streams::Source;
-use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, StoredSubscription};
+use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
 use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Seconds, Session};
 
+use self::stored::is_read;
+pub(super) use self::stored::subscription_of;
 use super::between;
 use super::connection::Request;
 use super::deliver::{Publisher, local_session};
@@ -57,8 +59,7 @@ impl Core {
             ..
         } = attached;
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
-        let read: Vec<(FilterSource, ClientSubscription)> =
-            subscriptions.iter().filter_map(is_read).collect();
+        let read = self.subscriptions_read(slot, &request.client_id, &subscriptions);
         let publisher = record::publisher(&request.client_id);
         let unacknowledged = unacknowledged(&page, &read, &acknowledged, publisher);
         // A QoS 2 message was either not sent, or has a packet id in the store. Later messages must not overtake it.
@@ -95,6 +96,20 @@ impl Core {
             self.hold_until_barrier(slot_of_session);
             self.page(self.target_of(slot_of_session), 0, Some(page));
         }
+    }
+
+    /// The subscriptions whose streams a session reads, with the QoS that the rules of its client grant now.
+    fn subscriptions_read(
+        &self,
+        slot: u32,
+        client_id: &str,
+        stored: &[StoredSubscription],
+    ) -> Vec<(FilterSource, ClientSubscription)> {
+        let lower = |(source, subscription): (FilterSource, ClientSubscription)| {
+            let lowered = self.lowered(slot, client_id, &source.filter, &subscription);
+            (source, lowered.unwrap_or(subscription))
+        };
+        stored.iter().filter_map(is_read).map(lower).collect()
     }
 
     /// A persistent session that is to read its streams from `cursor` on, if it was `present` in the store.
@@ -367,25 +382,6 @@ fn unacknowledged<'p>(
         let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
         between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
     })
-}
-
-/// A subscription whose stream the session reads, as the reader and as the session need it.
-fn is_read(stored: &StoredSubscription) -> Option<(FilterSource, ClientSubscription)> {
-    let filter = std::str::from_utf8(&stored.filter).ok()?;
-    let source = Source { stream: stored.stream, since: stored.since };
-    let is_read = stored.stream != NO_STREAM && !filter.starts_with("$share/");
-    is_read.then(|| (FilterSource { filter: filter.into(), source }, subscription_of(stored.options)))
-}
-
-pub(super) fn subscription_of(stored: StoredOptions) -> ClientSubscription {
-    let StoredOptions { bits, identifier } = stored;
-    let options = SubscribeOptions {
-        qos: QoS::from_bits(bits & 3).unwrap_or_default(),
-        no_local: bits & 4 != 0,
-        retain_as_published: bits & 8 != 0,
-        ..SubscribeOptions::default()
-    };
-    ClientSubscription { options, identifier }
 }
 
 pub(super) fn place_of(in_flight: &InFlight) -> Option<Position> {

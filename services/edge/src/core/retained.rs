@@ -15,9 +15,14 @@ impl Core {
     pub(super) fn may_retain(&mut self, broker: &Arc<Broker>, message: &Message) -> bool {
         let is_memory_short = self.process.memory.pressure() >= Pressure::QosZero;
         let (brokers, limits) = (&self.process.brokers, &self.process.limits);
-        let Some(reached) = brokers.limit_of_retaining(broker, message, limits, is_memory_short) else {
-            return true;
-        };
+        let at = (is_memory_short, self.now);
+        let (reached, expired) = brokers.limit_of_retaining(broker, message, limits, at);
+        self.spend(expired.iter().map(|topic| work_of(topic)).sum());
+        if let Some(store) = &self.process.store {
+            store.clear_expired(broker.id, expired);
+        }
+        let Some(reached) = reached else { return true };
+        message.forbid_retaining();
         self.broker_counters(broker).publish_quota.add(1);
         self.reached_by(broker, reached, None, None);
         false
@@ -25,8 +30,12 @@ impl Core {
 
     /// Returns the receivers of the message, see [`Broker::retain`].
     pub(super) fn retain(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) -> Arc<Routes> {
-        self.spend(work::RETAINED_LEVEL * levels(message.topic().as_bytes()) as u64);
+        self.spend(work_of(message.topic()));
         let subscriptions = broker.retain(message);
         self.routes.get_at(broker, message.topic(), &subscriptions)
     }
+}
+
+fn work_of(topic: &str) -> u64 {
+    work::RETAINED_LEVEL * levels(topic.as_bytes()) as u64
 }

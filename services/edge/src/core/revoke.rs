@@ -1,7 +1,9 @@
-//! Removes subscriptions that a client's rules no longer allow.
+//! Removes subscriptions that a client's rules no longer allow, and lowers the QoS of others to what they allow.
 
 use millrace_access::rules::ClientIdentity;
+use millrace_mqtt::SubscribeOptions;
 use millrace_mqtt::topic::Filter;
+use millrace_session::ClientSubscription;
 
 use super::connection::{NONE, Paused};
 use super::entry::rules_work;
@@ -12,6 +14,7 @@ use super::{Core, work};
 pub(super) struct Revocation {
     checked: usize,
     forbidden: Vec<Box<str>>,
+    lowered: Vec<(Box<str>, ClientSubscription)>,
 }
 
 impl Core {
@@ -59,11 +62,6 @@ impl Core {
     fn check_subscriptions(&mut self, slot: u32, mut revocation: Revocation) -> Option<Revocation> {
         let connection = &self.connections[slot as usize];
         let local = &self.sessions[connection.session as usize];
-        let client = ClientIdentity { user: connection.who.user(), id: local.session.client_id() };
-        let is_allowed = |filter: &str, qos| match connection.who.granted() {
-            Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).is_ok(),
-            None => self.process.authenticator.may_subscribe(client, filter, qos).is_some(),
-        };
         let mut work = work::PACKET + (revocation.checked / work::PASSED_FILTERS) as u64;
         let left = local.session.subscriptions_len().saturating_sub(revocation.checked);
         let mut slice = 0;
@@ -73,9 +71,13 @@ impl Core {
             }
             work += work::RULES + rules_work(&connection.who, text);
             slice += 1;
-            let filter = Filter::parse(text).map_or(text, |parsed| parsed.filter);
-            if !is_allowed(filter, subscription.options.qos) {
-                revocation.forbidden.push(text.into());
+            let client_id = local.session.client_id();
+            match self.lowered(slot, client_id, text, subscription) {
+                None => revocation.forbidden.push(text.into()),
+                Some(lowered) if lowered != *subscription => {
+                    revocation.lowered.push((text.into(), lowered));
+                }
+                Some(_) => {}
             }
         }
         self.work.spend(work);
@@ -83,8 +85,31 @@ impl Core {
         if slice < left {
             return Some(revocation);
         }
+        if !revocation.lowered.is_empty() {
+            self.lower_subscriptions(slot, revocation.lowered);
+        }
         self.end_forbidden(slot, revocation.forbidden);
         None
+    }
+
+    /// A subscription with the QoS that the client's rules grant now; `None`: they do not allow it.
+    pub(super) fn lowered(
+        &self,
+        slot: u32,
+        client_id: &str,
+        text: &str,
+        subscription: &ClientSubscription,
+    ) -> Option<ClientSubscription> {
+        let who = &self.connections[slot as usize].who;
+        let client = ClientIdentity { user: who.user(), id: client_id };
+        let filter = Filter::parse(text).map_or(text, |parsed| parsed.filter);
+        let asked = subscription.options.qos;
+        let qos = match who.granted() {
+            Some(granted) => granted.grant.permissions.subscribe(client, filter, asked).ok(),
+            None => self.process.authenticator.may_subscribe(client, filter, asked),
+        };
+        let options = SubscribeOptions { qos: qos?.min(asked), ..subscription.options };
+        Some(ClientSubscription { options, ..*subscription })
     }
 
     fn end_forbidden(&mut self, slot: u32, forbidden: Vec<Box<str>>) {

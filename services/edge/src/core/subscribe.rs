@@ -1,6 +1,7 @@
 //! Carries out SUBSCRIBE and UNSUBSCRIBE: checks the filters, edits the router together with other packets of the turn, submits
 //! the change to the store, and answers once it is durable.
 
+mod lowered;
 mod read_filters;
 mod room;
 
@@ -14,15 +15,14 @@ use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
 use millrace_layers::subscriptions::{NO_STREAM, REPLAY_DUE, StoredOptions, Subscribed};
 use millrace_mqtt::topic::Filter;
-use millrace_mqtt::{
-    PacketId, Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
-};
+use millrace_mqtt::{PacketId, Property, QoS, ReasonCode, Subscribe, SubscribeOptions, Unsubscribe, Version};
 use millrace_router::{Edit, Target, TreeSnapshot};
 use millrace_session::{ClientSubscription, Message};
 use smallvec::SmallVec;
 
+use self::lowered::Identifiers;
 use self::read_filters::{FiltersToAdd, FiltersToEnd};
-use self::room::Room;
+use self::room::{Room, wants_retained};
 use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
@@ -48,7 +48,7 @@ type Reasons = SmallVec<[ReasonCode; 4]>;
 
 /// A SUBSCRIBE that is being carried out: filters that are the same are one, and many filters take several turns.
 pub(super) struct SubscribeInProgress {
-    identifier: u32,
+    identifiers: Identifiers,
     read: FiltersToAdd,
     done: usize,
     /// The filters up to here are carried out next.
@@ -89,7 +89,7 @@ impl SubscribeInProgress {
             _ => None,
         });
         Self {
-            identifier: identifier.unwrap_or(0),
+            identifiers: Identifiers::All(identifier.unwrap_or(0)),
             read: FiltersToAdd::new(subscribe.filters.clone(), version),
             done: 0,
             until: 0,
@@ -99,7 +99,7 @@ impl SubscribeInProgress {
             stored: Vec::new(),
             shared: Vec::new(),
             holds: false,
-            pending: PendingSubscribe::new(subscribe.packet_id),
+            pending: PendingSubscribe::new(Some(subscribe.packet_id)),
         }
     }
 
@@ -142,7 +142,7 @@ impl SubscribeInProgress {
                 self.pending.reasons.push(ReasonCode::QUOTA_EXCEEDED);
                 continue;
             }
-            let identifier = self.identifier;
+            let identifier = self.identifiers.of(place);
             if is_kept {
                 let bits = options.to_bits(Version::V5);
                 self.stored.push((text.clone(), StoredOptions { bits, identifier }, place));
@@ -427,7 +427,7 @@ impl Core {
 
     /// The filters that the last turn granted wait for the store: until it has answered, no other answer ends them.
     fn expect_answer(&mut self, slot: u32, subscribe: &mut SubscribeInProgress) {
-        let SubscribeInProgress { read, identifier, granted, pending, .. } = subscribe;
+        let SubscribeInProgress { read, identifiers, granted, pending, .. } = subscribe;
         if granted.is_empty() {
             return;
         }
@@ -447,7 +447,7 @@ impl Core {
             if is_in_memory {
                 let qos = QoS::from_bits(pending.reasons[place].0).unwrap_or(options.qos);
                 let options = SubscribeOptions { qos, ..*options };
-                let granted = ClientSubscription { options, identifier: *identifier };
+                let granted = ClientSubscription { options, identifier: identifiers.of(place) };
                 pending.in_memory.push((filter.clone(), granted));
             }
         }
@@ -517,7 +517,9 @@ impl Core {
             .collect();
         let (protocol, mut out, _) = parts!(self, slot);
         let before = out.len();
-        protocol.subscribed(pending.packet_id, &reasons, pending.what, &mut out);
+        if let Some(packet_id) = pending.packet_id {
+            protocol.subscribed(packet_id, &reasons, pending.what, &mut out);
+        }
         out.note_answers(before);
         if pending.asks {
             let session = self.connections[slot as usize].session;
@@ -673,7 +675,7 @@ impl Core {
             self.store_jobs.queue.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
         }
         if !changed.is_empty() {
-            let pending = PendingSubscribe { goes_back: true, ..PendingSubscribe::new(PacketId::MIN) };
+            let pending = PendingSubscribe { goes_back: true, ..PendingSubscribe::new(None) };
             let subscribe = jobs::Subscribe::new(session, target, changed, Vec::new(), pending);
             self.store_jobs.queue.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
         }
@@ -800,18 +802,6 @@ impl Core {
         let generation = self.sessions[session as usize].generation;
         Target { core: self.index, slot: session, generation }
     }
-}
-
-fn wants_retained(filter: Filter<'_>, options: SubscribeOptions, is_new: bool) -> bool {
-    //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
-    //= [MQTT-3.3.1-6] v3.1.1
-    let wanted = match options.retain_handling {
-        RetainHandling::Send => true,
-        RetainHandling::SendIfNew => is_new,
-        RetainHandling::DoNotSend => false,
-    };
-    // A shared subscription gets no retained messages (MQTT 5.0 section 4.8.2).
-    wanted && filter.share.is_none()
 }
 
 fn add(

@@ -3,7 +3,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 1 | format, 1 |
-//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, bit 3: the publisher follows the length of the properties, bit 4: a will expires at once |
+//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, bit 3: the publisher follows the length of the properties, bit 4: a will expires at once, bit 5: with RETAIN, but a limit forbids to retain it |
 //! | 8 | expiry, milliseconds since 1970, little-endian; 0: never |
 //! | 4 | length of the properties, little-endian |
 //! | 8 | only with bit 3: the publisher, see [`publisher`]. Not in an entry of a stream |
@@ -30,6 +30,8 @@ const RETAIN: u8 = 4;
 const PUBLISHER: u8 = 8;
 /// A will whose expiry interval is 0: as a time, 0 is "never". A server of a former version ignores the bit.
 const AT_ONCE: u8 = 16;
+/// A server of a former version ignores this bit, too.
+const ONLY_LIVE: u8 = 32;
 
 /// `is_shared`: other pods use the store, and one of the version before this one would take the publisher for properties.
 /// So the record does not name it.
@@ -45,7 +47,11 @@ fn encode_from(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
     let properties = message.properties().as_bytes();
     let mut out = Vec::with_capacity(HEAD + properties.len() + message.payload().len());
     out.push(FORMAT);
-    let retain = if message.retain() { RETAIN } else { 0 };
+    let retain = match (message.retain(), message.is_retained()) {
+        (false, _) => 0,
+        (true, true) => RETAIN,
+        (true, false) => RETAIN | ONLY_LIVE,
+    };
     let named = if publisher == 0 { 0 } else { PUBLISHER };
     let expires_at = message.expires_at().map(|at| clock.unix_ms(at));
     let at_once = if expires_at == Some(0) { AT_ONCE } else { 0 };
@@ -77,6 +83,9 @@ pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Mes
     let properties = Properties::from_validated(properties);
     let qos = QoS::from_bits(flags & 3)?;
     let message = Message::restored(topic, qos, flags & RETAIN != 0, properties, payload, expires_at);
+    if flags & ONLY_LIVE != 0 {
+        message.forbid_retaining();
+    }
     Some(message.published_by(publisher))
 }
 

@@ -54,7 +54,8 @@ impl Subscribe {
 }
 
 pub(crate) struct PendingSubscribe {
-    pub(crate) packet_id: PacketId,
+    /// `None`: no client waits for an answer.
+    pub(crate) packet_id: Option<PacketId>,
     /// Its number among the SUBSCRIBE packets of its session that wait for the store; 0: it does not wait for the store.
     pub(crate) number: u64,
     /// One for each distinct filter, as `asked`, the requested QoS.
@@ -81,7 +82,7 @@ pub(crate) struct PendingSubscribe {
 }
 
 impl PendingSubscribe {
-    pub(crate) fn new(packet_id: PacketId) -> Self {
+    pub(crate) fn new(packet_id: Option<PacketId>) -> Self {
         Self {
             packet_id,
             number: 0,

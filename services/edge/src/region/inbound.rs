@@ -181,7 +181,9 @@ impl Region {
     ) {
         let Some(message) = self.decoded(entry, place, traced) else { return };
         self.trace_arrival(broker, &message, traced);
-        let routes = if message.retain() {
+        // `$SYS` topics have no position: each pod has its own.
+        let is_retained = place.is_some() && message.is_retained();
+        let routes = if is_retained {
             // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
             let subscriptions = broker.retain(&message);
             routes.get_at(broker, message.topic(), &subscriptions)

@@ -167,7 +167,7 @@ impl Region {
     pub(crate) fn publish(&self, routes: &Routes, message: &Message) {
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;
-        let pods = match message.retain() {
+        let pods = match message.is_retained() {
             // Every pod with the broker has all retained messages in memory.
             true => Some(elsewhere.peers.all().into()),
             false => routes.copies.get(&elsewhere.peers, &routes.topic, false),
@@ -175,7 +175,7 @@ impl Region {
         let Some(pods) = pods.filter(|pods: &Arc<[PodId]>| !pods.is_empty()) else { return };
         // Most messages name no publisher: No Local cannot apply on another pod while the publisher is connected to this one.
         let entry = record::encode_entry(message, message.publisher(), &self.clock);
-        let note = match message.place().filter(|_| message.retain()) {
+        let note = match message.place().filter(|_| message.is_retained()) {
             Some(place) => PodNotice::Retained { place, entry: &entry },
             None => PodNotice::Message(&entry),
         };

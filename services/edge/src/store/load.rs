@@ -11,7 +11,7 @@ use millrace_layers::{BrokerId, LayerError, Store, metering, retained, sessions,
 use millrace_storage::{Read, Transaction, block_on};
 
 use super::plant::{Plant, is_planted};
-use super::record;
+use super::{expiry, record};
 use crate::broker::{Broker, Brokers, retained_size};
 use crate::clock::{Clock, seconds};
 
@@ -63,14 +63,8 @@ fn retained(store: &Store, clock: &Clock, brokers: &Brokers, broker: &Broker) ->
             }
         }
         if !expired.is_empty() {
-            let expired = &expired;
-            let cleared = block_on(store.run(async |tx| {
-                for topic in expired {
-                    retained::clear(&tx, id, topic).await?;
-                }
-                Ok(())
-            }));
-            if let Err(error) = cleared {
+            let expired: Vec<&[u8]> = expired.iter().map(AsRef::as_ref).collect();
+            if let Err(error) = block_on(expiry::clear(store, clock, id, &expired)) {
                 tracing::warn!(%error, "expired retained messages stay in the store for now");
             }
         }

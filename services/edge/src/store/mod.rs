@@ -16,6 +16,7 @@ mod claims;
 mod closing;
 mod costs;
 mod duties;
+mod expiry;
 mod gather;
 mod groups;
 mod lease;
@@ -41,13 +42,13 @@ mod warm;
 mod webhooks;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use millrace_layers::{LayerError, Position};
+use millrace_layers::{BrokerId, LayerError, Position};
 use millrace_storage::{Stat, block_on};
 
 use crate::broker::{Broker, Brokers};
@@ -107,10 +108,18 @@ struct Shared {
     transactions: TransactionMetrics,
     /// Version up to which messages have their position.
     through: AtomicU64,
-    /// Messages that each stream got since the last check of its limits.
-    touched: Mutex<HashMap<StreamKey, u64>>,
+    upkeep: Upkeep,
     hooked: Arc<Hooked>,
     tracer: Option<Arc<Tracer>>,
+}
+
+/// Work that others leave to the first reader.
+#[derive(Default)]
+struct Upkeep {
+    /// Messages that each stream got since the last check of its limits.
+    touched: Mutex<HashMap<StreamKey, u64>>,
+    /// Topics whose expired retained messages have left memory but not the store.
+    expired: Mutex<VecDeque<(BrokerId, Vec<Arc<str>>)>>,
 }
 
 impl Store {
@@ -143,7 +152,7 @@ impl Store {
             acknowledged: Histogram::default(),
             transactions: TransactionMetrics::default(),
             through: AtomicU64::new(through),
-            touched: Mutex::default(),
+            upkeep: Upkeep::default(),
             hooked: Arc::default(),
             tracer: config.tracer.clone(),
         });
@@ -196,6 +205,11 @@ impl Store {
     /// Submits jobs, which run in this order, and empties `jobs`.
     pub(crate) fn submit(&self, jobs: &mut Vec<Job>) {
         self.shared.writes.push(jobs);
+    }
+
+    /// Removes these topics' expired retained messages from the store soon.
+    pub(crate) fn clear_expired(&self, broker: BrokerId, topics: Vec<Arc<str>>) {
+        self.shared.clear_expired(broker, topics);
     }
 
     pub(crate) fn read(&self, read: Read) {

@@ -5,6 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use super::expiry::Expiry;
 use super::parts::Parts;
 use super::queue::Taken;
 use super::queues::{self, Keep, Look, TRIMMED_AT_ONCE};
@@ -40,6 +41,7 @@ pub(super) struct FirstReader {
     unread: Vec<Read>,
     due: VecDeque<StreamKey>,
     removal: Removal,
+    expiry: Expiry,
     look: Look,
     looked_at: u64,
     looked_at_all: u64,
@@ -54,6 +56,7 @@ impl FirstReader {
             unread: Vec::new(),
             due: VecDeque::new(),
             removal: Removal::new(shared.is_shared),
+            expiry: Expiry::default(),
             look: Look::default(),
             looked_at: now,
             looked_at_all: now,
@@ -65,6 +68,7 @@ impl FirstReader {
     pub(super) fn step(&mut self, shared: &Shared, wait: Duration) -> bool {
         // A store that does not answer is not asked again at once.
         let is_idle = self.due.is_empty() && self.removal.is_done() && self.look.is_done();
+        let is_idle = is_idle && self.expiry.is_done(shared);
         let wait = if is_idle || !self.unread.is_empty() { wait } else { Duration::ZERO };
         let Some(is_there) = read_some(shared, wait, &mut self.parts, &mut self.unread) else { return false };
         if !is_there {
@@ -75,6 +79,7 @@ impl FirstReader {
         trim_some(shared, &mut self.due);
         self.removal.step(&shared.layers);
         self.look.step(shared);
+        self.expiry.step(shared);
         if now >= self.looked_at + LOOK_EVERY.as_millis() as u64 {
             let all = now >= self.looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
             queue_due(shared, all, &mut self.due);
@@ -83,6 +88,7 @@ impl FirstReader {
             }
             if now >= self.looked_at_queues + queues::LOOK_EVERY_MS {
                 self.look.start(shared);
+                self.expiry.start(shared);
                 self.looked_at_queues = now;
             }
             self.looked_at = now;
@@ -109,7 +115,7 @@ fn read_some(shared: &Shared, wait: Duration, parts: &mut Parts, unread: &mut Ve
 
 /// Queues the streams that have grown enough to be checked against their limits.
 fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
-    let grown = std::mem::take(&mut *shared.touched.lock().unwrap_or_else(PoisonError::into_inner));
+    let grown = std::mem::take(&mut *shared.upkeep.touched.lock().unwrap_or_else(PoisonError::into_inner));
     // A large stream may still be on its way to its limit.
     let queued: HashSet<StreamKey> = due.iter().copied().collect();
     let mut small = Vec::new();
@@ -126,7 +132,7 @@ fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
             small.push((key, messages));
         }
     }
-    let mut touched = shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut touched = shared.upkeep.touched.lock().unwrap_or_else(PoisonError::into_inner);
     for (stream, messages) in small {
         *touched.entry(stream).or_default() += messages;
     }

@@ -246,7 +246,7 @@ mod tests {
     pub(super) type Asker = Arc<()>;
 
     pub(super) fn subscribe(broker: u64, asker: &Asker, filters: &[&str]) -> RetainedRead {
-        let mut pending = PendingSubscribe::new(NonZeroU16::MIN);
+        let mut pending = PendingSubscribe::new(Some(NonZeroU16::MIN));
         pending.asker = Arc::downgrade(asker);
         pending.replays = filters.iter().map(|filter| replay(filter)).collect();
         let session =

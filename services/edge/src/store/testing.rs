@@ -42,7 +42,7 @@ impl Shared {
             acknowledged: Default::default(),
             transactions: Default::default(),
             through: Default::default(),
-            touched: Default::default(),
+            upkeep: Default::default(),
             hooked: Arc::default(),
             tracer: None,
         }

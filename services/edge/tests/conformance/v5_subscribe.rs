@@ -230,6 +230,50 @@ fn no_local_keeps_a_clients_own_messages_from_it() {
 }
 
 #[test]
+fn a_subscription_with_no_local_adds_nothing_to_a_copy_of_a_clients_own_message() {
+    //= [MQTT-3.8.3-3] v5
+    let server = Server::start();
+    let with = |number| properties(&[Property::SubscriptionIdentifier(number)]);
+    let plain = SubscribeOptions { retain_handling: RetainHandling::DoNotSend, ..options(QoS::AtLeastOnce) };
+    let no_local =
+        SubscribeOptions { qos: QoS::ExactlyOnce, no_local: true, retain_as_published: true, ..plain };
+    let message_of = |client: &mut Client| loop {
+        match client.recv() {
+            Packet::Publish(message) => {
+                match (message.qos, message.packet_id) {
+                    (QoS::AtLeastOnce, Some(id)) => client.send(&Packet::PubAck(ack(id))),
+                    (QoS::ExactlyOnce, Some(id)) => client.send(&Packet::PubRec(ack(id))),
+                    _ => {}
+                }
+                return message;
+            }
+            Packet::PubRec(answer) => client.send(&Packet::PubRel(answer)),
+            _ => {}
+        }
+    };
+    for (name, expiry_s) in [("ann", 0), ("lasting ann", 60)] {
+        let expiry = properties(&[Property::SessionExpiryInterval(expiry_s)]);
+        let mut ann = Client::open(&server, Connect { properties: expiry, ..connect(V5, name) });
+        ann.subscribe_all(&[("a/+", no_local)], with(1));
+        ann.subscribe_all(&[("a/#", plain)], with(2));
+        ann.subscribe_all(&[("+/b", no_local)], with(3));
+        let mut bob = Client::connect(&server, V5, "bob");
+        for (qos, ann_s) in [(QoS::AtMostOnce, 0), (QoS::AtLeastOnce, 1), (QoS::ExactlyOnce, 1)] {
+            let message = |payload| match qos {
+                QoS::AtMostOnce => publish("a/b", payload),
+                _ => publish_qos(qos, 9, "a/b", payload),
+            };
+            ann.send(&Packet::Publish(Publish { retain: qos == QoS::AtLeastOnce, ..message(b"own") }));
+            let own = message_of(&mut ann);
+            assert_eq!((own.qos as u8, own.retain, identifiers(&own)), (ann_s, false, vec![2]), "{name}");
+            bob.send(&Packet::Publish(message(b"bob's")));
+            let bobs = message_of(&mut ann);
+            assert_eq!((bobs.payload, bobs.qos, identifiers(&bobs)), (&b"bob's"[..], qos, vec![1, 2, 3]));
+        }
+    }
+}
+
+#[test]
 fn no_local_keeps_a_clients_own_retained_messages_from_it_on_any_connection() {
     //= [MQTT-3.8.3-3] v5
     let server = Server::start();

@@ -82,6 +82,33 @@ fn what_must_be_stored_is_refused_and_what_is_live_goes_on() {
 }
 
 #[test]
+fn a_retained_message_that_is_refused_is_not_served_and_the_former_one_is() {
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let disk = Disk::new();
+        let server = start(&disk.store.database(), 1);
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        let kept = |qos, topic, text| Publish { retain: true, ..publish_qos(qos, 1, topic, text) };
+        assert!(!publisher.publish(kept(QoS::AtLeastOnce, "t/old", b"former")).is_error());
+        disk.fill();
+        for topic in ["t/new", "t/old"] {
+            if qos == QoS::AtMostOnce {
+                publisher.send(&Packet::Publish(Publish { retain: true, ..publish(topic, b"refused") }));
+                publisher.ping();
+            } else {
+                assert!(publisher.publish(kept(qos, topic, b"refused")).is_error());
+            }
+        }
+        let retained = || metric(&server, "millrace_retained_messages", "");
+        eventually(|| retained() == 1, || format!("{} messages are retained", retained()));
+        let mut late = Client::connect(&server, V5, "late");
+        late.subscribe("t/#", QoS::AtMostOnce);
+        let message = take(&mut late);
+        assert_eq!((message.topic, message.payload), ("t/old", &b"former"[..]), "{qos:?}");
+        late.expect_nothing();
+    }
+}
+
+#[test]
 fn messages_behind_a_refused_one_are_stored_after_it() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let disk = Disk::new();

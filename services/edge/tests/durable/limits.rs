@@ -352,6 +352,7 @@ fn a_will_over_the_limit_of_retained_messages_is_delivered_and_not_retained() {
     Client::connect(&server, V5, "bob").publish(publish("w/end", b"x"));
     assert_eq!(late.recv_publish().topic, "w/end");
     assert_eq!(metric(&server, "millrace_publishes_refused_total", "reason=\"retained_limit\""), 1);
+    assert_eq!(reached(&server, "broker.retained_messages"), 1);
     let incident = &incidents_of(&database, id, Kind::LimitReached)[0];
     assert_eq!(incident.what.as_deref(), Some("broker.retained_messages"));
 }

@@ -8,7 +8,7 @@ use millrace_edge::fabric::Settings;
 use millrace_layers::Store;
 use millrace_layers::sessions::{self, Attach, SessionId};
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Will};
+use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, SubscribeOptions, Will};
 use millrace_storage::{Database, block_on};
 
 use crate::brokers::to;
@@ -307,6 +307,46 @@ fn a_retained_message_reaches_who_is_subscribed_on_another_pod_and_who_comes_lat
             assert_eq!((message.payload, message.retain), (text.as_bytes(), true));
         }
     }
+}
+
+#[test]
+fn what_a_limit_refuses_to_retain_is_retained_on_no_pod_and_reaches_present_subscribers() {
+    let Some(net) = nats() else { return };
+    let Net::Nats(server) = &net else { return };
+    let database = Database::memory();
+    let pods = ["one", "two"].map(|name| {
+        Server::on(&database, |config| {
+            config.pod = Some(name.into());
+            config.limits.retained_messages_max = 1;
+            config.fabric = Some(Settings { pod_name: name.into(), ..Settings::new(&server.url(), "test") });
+        })
+    });
+    know_each_other(&pods);
+    let mut there = Client::connect(&pods[1], V5, "there");
+    let as_published =
+        SubscribeOptions { qos: QoS::AtLeastOnce, retain_as_published: true, ..Default::default() };
+    there.subscribe_all(&[("r/#", as_published)], properties(&[]));
+    let mut lasting_there = Client::open(&pods[1], lasting(V5, "lasting there"));
+    lasting_there.subscribe("r/#", QoS::AtLeastOnce);
+    let mut publisher = Client::connect(&pods[0], V311, "publisher");
+    for (topic, qos) in [("r/1", 1), ("r/2", 1), ("r/3", 0), ("r/4", 1)] {
+        if qos == 0 {
+            publisher.send(&Packet::Publish(Publish { retain: true, ..publish(topic, b"x") }));
+        } else {
+            publisher.publish(Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, topic, b"x") });
+        }
+        let message = take(&mut there);
+        assert_eq!((message.topic, message.retain), (topic, true));
+        if qos == 1 {
+            acknowledge(&mut there, &message);
+        }
+    }
+    let retained = |pod| metric(pod, "millrace_retained_messages", "");
+    assert_eq!([retained(&pods[0]), retained(&pods[1])], [1, 1]);
+    let mut late = Client::connect(&pods[1], V5, "late");
+    late.subscribe("r/#", QoS::AtMostOnce);
+    assert_eq!(take(&mut late).topic, "r/1");
+    late.expect_nothing();
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use millrace_layers::{Store, retained as retained_rows};
 use millrace_mqtt::{
     Packet, PacketType, Property, Publish, QoS, ReasonCode, RetainHandling, SubscribeOptions, Version, encode,
 };
-use millrace_storage::Database;
+use millrace_storage::{Database, Read, block_on};
 
 use crate::common::{Client, Server, id, properties, publish, publish_qos};
 use crate::steps::lasting;
@@ -121,6 +122,40 @@ fn a_qos_2_publish_repeated_before_its_answer_is_answered_once_it_is_stored() {
     }
     // One for the PUBLISH, and one for each repeat that came after it was stored.
     assert!((0..=3).contains(&answers), "{answers}");
+}
+
+#[test]
+fn an_expired_message_gives_its_room_to_a_new_one_in_memory_and_in_the_store() {
+    for name in [None, Some("pod")] {
+        let database = Database::memory();
+        let server = Server::on(&database, |config| {
+            config.limits.retained_messages_max = 1;
+            config.pod = name.map(Into::into);
+        });
+        let mut writer = Client::connect(&server, Version::V5, "writer");
+        let soon = properties(&[Property::MessageExpiryInterval(0)]);
+        let old = Publish { properties: soon, ..publish_qos(QoS::AtLeastOnce, 1, "old", b"x") };
+        assert_eq!(writer.publish(retained(old)), ReasonCode::SUCCESS);
+        let mut clock = Client::connect(&server, Version::V5, "clock");
+        let is_retained = (2..50).any(|id| {
+            clock.expect_silence(Duration::from_millis(100));
+            let new = publish_qos(QoS::AtLeastOnce, id, "new", b"x");
+            writer.publish(retained(new)) == ReasonCode::SUCCESS
+        });
+        assert!(is_retained, "the expired message still counts");
+        let rows = || {
+            let layers = Store::new(database.clone());
+            let broker = block_on(layers.ensure_broker(b"default")).unwrap().id;
+            let page = layers.run(async |tx| retained_rows::all(&tx, broker, None, 9, Read::Snapshot).await);
+            block_on(page).unwrap().items.len()
+        };
+        let is_cleared = (0..100).any(|_| {
+            clock.expect_silence(Duration::from_millis(50));
+            rows() == 1
+        });
+        assert!(is_cleared, "the expired message stays in the store");
+        server.edge.shutdown(Duration::from_secs(5));
+    }
 }
 
 #[test]

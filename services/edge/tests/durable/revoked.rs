@@ -1,11 +1,11 @@
 //! A change of rules ends the subscriptions that it no longer allows, of connected clients and of offline sessions.
 
-use millrace_access::model::{Access, Action};
+use millrace_access::model::{Access, Action, Rule};
 use millrace_mqtt::{Connect, Packet, Properties, Property, QoS, SubscribeOptions, Version};
 use millrace_storage::Database;
 
 use crate::access::{allow, bob, put, with_access};
-use crate::common::{Client, Server, connect, properties, publish_qos};
+use crate::common::{Client, Server, ack, connect, properties, publish_qos};
 use crate::tools::{TURN_WORK_MAX, eventually, metric};
 
 fn set_up() -> (Database, u64) {
@@ -37,7 +37,7 @@ fn received(client: &mut Client) -> Vec<&'static str> {
     loop {
         let message = client.recv_publish();
         if let Some(id) = message.packet_id {
-            client.send(&Packet::PubAck(crate::common::ack(id)));
+            client.send(&Packet::PubAck(ack(id)));
         }
         if message.topic == "end" {
             return topics;
@@ -107,6 +107,104 @@ fn a_resumed_session_has_only_the_subscriptions_still_allowed() {
         send(&mut publisher, topic);
     }
     assert_eq!(received(&mut client), ["b"]);
+}
+
+const TOPICS: [&str; 5] = ["a/1", "a/2/x", "a/s", "b", "end"];
+
+/// Bob may subscribe to everything, but with at most this QoS where the filter begins with `a`.
+fn allow_qos(database: &Database, id: u64, qos_max: u8) {
+    let a = Rule { qos_max, ..allow(Action::Subscribe, "a/#") };
+    let others = ["b", "end"].map(|filter| allow(Action::Subscribe, filter));
+    put(database, id, &bob([vec![allow(Action::Publish, "#"), a], others.to_vec()].concat()));
+}
+
+/// The topics and QoS of messages until all of these topics have come, all of them acknowledged.
+fn qos_received(client: &mut Client, topics: &[&str]) -> Vec<(&'static str, u8)> {
+    let (mut found, mut unreleased) = (Vec::<(&str, u8)>::new(), 0);
+    let lacks =
+        |found: &[(&str, u8)]| topics.iter().any(|topic| found.iter().all(|(found, _)| found != topic));
+    while unreleased > 0 || lacks(&found) {
+        match client.recv() {
+            Packet::Publish(message) => {
+                found.push((message.topic, message.qos as u8));
+                match (message.qos, message.packet_id) {
+                    (QoS::AtLeastOnce, Some(id)) => client.send(&Packet::PubAck(ack(id))),
+                    (QoS::ExactlyOnce, Some(id)) => {
+                        client.send(&Packet::PubRec(ack(id)));
+                        unreleased += 1;
+                    }
+                    _ => {}
+                }
+            }
+            Packet::PubRel(answer) => {
+                client.send(&Packet::PubComp(answer));
+                unreleased -= 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn a_rule_that_lowers_the_qos_lowers_it_for_present_subscriptions_and_for_sessions_that_come_back() {
+    for (name, lowered) in [(None, 1), (None, 0), (Some("pod"), 1)] {
+        for expiry_s in [0, 60] {
+            let (database, id) = set_up();
+            allow_qos(&database, id, 2);
+            let server = Server::on(&database, |config| config.pod = name.map(Into::into));
+            let (mut client, mut publisher) =
+                (open(&server, "sub", true, expiry_s), open(&server, "pub", true, 0));
+            let plain = |qos| SubscribeOptions { qos, ..SubscribeOptions::default() };
+            for (number, filter) in (1..).zip(["a/1", "a/+/x", "$share/g/a/s", "b", "end"]) {
+                let identifier = properties(&[Property::SubscriptionIdentifier(number)]);
+                client.subscribe_all(&[(filter, plain(QoS::ExactlyOnce))], identifier);
+            }
+            let mut publish_all = || {
+                for topic in TOPICS {
+                    publisher.publish(publish_qos(QoS::ExactlyOnce, 7, topic, b"x"));
+                }
+            };
+            publish_all();
+            assert_eq!(
+                qos_received(&mut client, &TOPICS),
+                [("a/1", 2), ("a/2/x", 2), ("a/s", 2), ("b", 2), ("end", 2)]
+            );
+            allow_qos(&database, id, lowered);
+            let mut last = Vec::new();
+            eventually(
+                || {
+                    publish_all();
+                    last = qos_received(&mut client, &TOPICS);
+                    last == [("a/1", lowered), ("a/2/x", lowered), ("a/s", lowered), ("b", 2), ("end", 2)]
+                },
+                || "the QoS stays".into(),
+            );
+            if expiry_s > 0 && lowered > 0 {
+                client.disconnect();
+                publish_all();
+                let mut client = open(&server, "sub", false, expiry_s);
+                assert_eq!(qos_received(&mut client, &TOPICS), last);
+                client.disconnect();
+                allow_qos(&database, id, 0);
+                eventually(|| granted_now(&server) == 0, || "the new rules are not in force".into());
+                publish_all();
+                let mut client = open(&server, "sub", false, expiry_s);
+                assert!(
+                    qos_received(&mut client, &["b", "end"])
+                        .iter()
+                        .all(|(topic, qos)| !topic.starts_with('a') || *qos == 0)
+                );
+            }
+        }
+    }
+}
+
+/// The QoS that a subscription of another client of bob is granted now.
+fn granted_now(server: &Server) -> u8 {
+    let qos_2 = SubscribeOptions { qos: QoS::ExactlyOnce, ..SubscribeOptions::default() };
+    open(server, "asks", true, 0).subscribe_all(&[("a/asks", qos_2)], properties(&[])).reasons[0]
 }
 
 #[test]

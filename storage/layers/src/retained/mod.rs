@@ -79,6 +79,19 @@ pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerRes
     meter(tx, broker, before, 0)
 }
 
+/// Removes the message of a topic if its body is unwanted. A write of the topic that is committed meanwhile conflicts.
+pub async fn clear_if(
+    tx: &Transaction,
+    broker: BrokerId,
+    topic: &[u8],
+    is_unwanted: impl Fn(&Bytes) -> bool,
+) -> LayerResult<()> {
+    match get(tx, broker, topic, Read::Serializable).await? {
+        Some(body) if is_unwanted(&body) => clear(tx, broker, topic).await,
+        _ => Ok(()),
+    }
+}
+
 fn meter(tx: &Transaction, broker: BrokerId, before: usize, now: usize) -> LayerResult<()> {
     let more = (now as u64).wrapping_sub(before as u64).cast_signed();
     metering::change(tx, broker, Level::Retained, more, tx.unix_ms())

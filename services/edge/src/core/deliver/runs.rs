@@ -90,7 +90,7 @@ impl Core {
             next += 1;
             self.work.spend(work::COPY);
             let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
-            if local.connection == NONE || (receiver.no_local && local.publisher == publisher.client) {
+            if local.connection == NONE || !receiver.takes(local.publisher == publisher.client) {
                 continue;
             }
             // The session must get its retained messages first.

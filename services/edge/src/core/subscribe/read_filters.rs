@@ -62,6 +62,12 @@ impl FiltersToAdd {
         this
     }
 
+    /// Different filters, of no packet.
+    pub(super) fn of(filters: Vec<(Box<str>, SubscribeOptions)>) -> Self {
+        let none = SubscribeFilters::from_validated(&[], Version::V5);
+        Self { filters, ..Self::new(none, Version::V5) }
+    }
+
     pub(super) fn is_read(&self) -> bool {
         self.unread.is_empty()
     }

@@ -1,10 +1,9 @@
 //! Checks a SUBSCRIBE against the limits of subscriptions, share names and memory of filters.
 
-use millrace_mqtt::SubscribeOptions;
 use millrace_mqtt::topic::Filter;
+use millrace_mqtt::{RetainHandling, SubscribeOptions};
 use millrace_router::Edit;
 
-use super::wants_retained;
 use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
 use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
@@ -65,4 +64,16 @@ impl Room<'_> {
 fn has_too_many_groups(edit: &Edit<'_>, text: &str) -> bool {
     let Some(Filter { share: Some(name), filter }) = Filter::parse(text) else { return false };
     edit.groups(filter) >= SHARE_NAMES_PER_FILTER_MAX && !edit.has_group(name, filter)
+}
+
+pub(super) fn wants_retained(filter: Filter<'_>, options: SubscribeOptions, is_new: bool) -> bool {
+    //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
+    //= [MQTT-3.3.1-6] v3.1.1
+    let wanted = match options.retain_handling {
+        RetainHandling::Send => true,
+        RetainHandling::SendIfNew => is_new,
+        RetainHandling::DoNotSend => false,
+    };
+    // A shared subscription gets no retained messages (MQTT 5.0 section 4.8.2).
+    wanted && filter.share.is_none()
 }

@@ -145,9 +145,15 @@ impl Applier<'_> {
         check(&will, will.retain(), &kept)?;
         // The writer does not know whether memory is short: the limits in bytes bound what wills take of it.
         let (brokers, limits) = (&self.shared.brokers, &self.shared.limits);
-        let reached = brokers.limit_of_retaining(broker, &will, limits, false).filter(|_| will.retain());
+        let now = (false, seconds(self.shared.clock.now()));
+        let (reached, expired) = match will.retain() {
+            true => brokers.limit_of_retaining(broker, &will, limits, now),
+            false => (None, Vec::new()),
+        };
+        self.shared.clear_expired(broker.id, expired);
         let retains = will.retain() && reached.is_none();
         if let Some(limit) = reached {
+            will.forbid_retaining();
             self.applied().wills_not_retained.push((broker.clone(), limit));
         }
         if retains {

@@ -263,7 +263,7 @@ impl Core {
             ToServer::Subscribe(filter) => {
                 local.subscribing += 1;
                 let filters = vec![(filter.into(), local.options(turn.world), 0)];
-                let pending = PendingSubscribe::new(PacketId::MIN);
+                let pending = PendingSubscribe::new(Some(PacketId::MIN));
                 let subscribe = Subscribe::new(local.key(turn), target(from), filters, Vec::new(), pending);
                 self.ask(turn, Asked::Subscribe(from, filter.into()));
                 self.jobs.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });

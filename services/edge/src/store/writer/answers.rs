@@ -10,7 +10,6 @@ use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::incidents::Note;
 use crate::jobs::Reader;
 use crate::mailbox::Mail;
 use crate::store::apply::{Applied, Change, Outcome};
@@ -75,6 +74,7 @@ impl Writer<'_> {
     fn published(&mut self, publish: &Publish, is_fenced: bool) {
         publish.message.set_place(None);
         if is_fenced {
+            self.take_back(publish);
             return;
         }
         if publish.deliver {
@@ -130,7 +130,8 @@ impl Writer<'_> {
         applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));
         self.shared.hooked.note(std::mem::take(&mut applied.hooked));
         if !applied.touched.is_empty() {
-            let mut touched = self.shared.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut touched =
+                self.shared.upkeep.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             for stream in applied.touched.drain(..) {
                 *touched.entry(stream).or_default() += 1;
             }
@@ -141,7 +142,7 @@ impl Writer<'_> {
         }
         for (broker, limit) in applied.wills_not_retained.drain(..) {
             broker.counters[self.mail.len()].publish_quota.add(1);
-            broker.incidents.note(&Note::limit(limit), 1, self.shared.clock.unix_now_ms());
+            self.post(0, Mail::LimitReached(broker, limit));
         }
         for (broker, will) in std::mem::take(&mut applied.wills) {
             will.set_place(None);
@@ -150,7 +151,7 @@ impl Writer<'_> {
             self.deliver(&routes, &will, None);
             self.hand_to_groups(&routes, &will);
             if self.shared.is_shared {
-                self.announce(&routes, &will, None, 0, false);
+                self.announce(&routes, &will, None, will.publisher(), false);
             }
         }
         for (broker, counts) in applied.counts.drain(..) {

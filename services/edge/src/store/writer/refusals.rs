@@ -1,14 +1,16 @@
 //! Jobs that the store refused, and why.
 
-use millrace_layers::{LayerError, pods as layer_pods};
+use std::sync::Arc;
+
+use millrace_layers::{LayerError, pods as layer_pods, retained};
 use millrace_mqtt::QoS;
-use millrace_storage::StoreError;
+use millrace_storage::{Read, StoreError, block_on};
 
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::store::apply::Outcome;
 use crate::store::plant::{Plant, is_planted};
-use crate::store::{Ack, Job, Publish, Write};
+use crate::store::{Ack, Job, Publish, Write, record};
 
 use super::Writer;
 
@@ -38,6 +40,7 @@ impl Writer<'_> {
                     QoS::AtMostOnce => publish.message.set_place(None),
                     _ => publish.message.refuse(),
                 }
+                self.take_back(&publish);
                 self.refuse_publish(&publish, job.ack, why);
             }
             // Tried again: otherwise the session's will would never be published, and the session would never expire.
@@ -46,6 +49,21 @@ impl Writer<'_> {
             }
             write => self.answer(write, Outcome::Unstored),
         }
+    }
+
+    /// A retained message that is not stored leaves memory. A local store says what the topic had before; pods read
+    /// retained messages for their subscribers from the store anyway.
+    pub(super) fn take_back(&self, publish: &Publish) {
+        let Publish { message, routes, retains, .. } = publish;
+        if !retains || message.payload().is_empty() {
+            return;
+        }
+        let (topic, shared) = (message.topic(), self.shared);
+        let (id, name) = (routes.broker.id, topic.as_bytes());
+        let former = || shared.layers.run(async |tx| retained::get(&tx, id, name, Read::Snapshot).await);
+        let body = if shared.is_shared { None } else { block_on(former()).unwrap_or_default() };
+        let former = body.and_then(|body| record::decode(topic.clone(), &body, &shared.clock));
+        routes.broker.take_back(message, former.map(Arc::new));
     }
 
     /// A QoS 0 message still goes to its receivers.

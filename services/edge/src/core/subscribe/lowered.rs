@@ -1,0 +1,67 @@
+//! Subscriptions whose QoS a change of rules lowers: the server subscribes anew in place of the client, without a SUBACK.
+
+use millrace_mqtt::{RetainHandling, SubscribeOptions};
+use millrace_session::ClientSubscription;
+use smallvec::SmallVec;
+
+use super::SubscribeInProgress;
+use super::read_filters::FiltersToAdd;
+use crate::core::Core;
+use crate::core::work::{self, Task};
+use crate::jobs::PendingSubscribe;
+
+/// The subscription identifiers of filters.
+pub(super) enum Identifiers {
+    /// That of a packet.
+    All(u32),
+    Each(Vec<u32>),
+}
+
+impl Identifiers {
+    pub(super) fn of(&self, place: usize) -> u32 {
+        match self {
+            Self::All(identifier) => *identifier,
+            Self::Each(all) => all.get(place).copied().unwrap_or(0),
+        }
+    }
+}
+
+impl SubscribeInProgress {
+    fn lowered(subscriptions: Vec<(Box<str>, ClientSubscription)>) -> Self {
+        let identifiers = subscriptions.iter().map(|(_, subscription)| subscription.identifier).collect();
+        let quiet = |(filter, ClientSubscription { options, .. })| {
+            (filter, SubscribeOptions { retain_handling: RetainHandling::DoNotSend, ..options })
+        };
+        Self {
+            identifiers: Identifiers::Each(identifiers),
+            read: FiltersToAdd::of(subscriptions.into_iter().map(quiet).collect()),
+            done: 0,
+            until: 0,
+            checked: SmallVec::new(),
+            reached: None,
+            granted: Vec::new(),
+            stored: Vec::new(),
+            shared: Vec::new(),
+            holds: false,
+            pending: PendingSubscribe::new(None),
+        }
+    }
+}
+
+impl Core {
+    /// Gives subscriptions of a session a lower QoS. The session has it at once, so that messages which it reads from the
+    /// store have it, and the subscription also if the store refuses the change.
+    pub(in crate::core) fn lower_subscriptions(
+        &mut self,
+        slot: u32,
+        lowered: Vec<(Box<str>, ClientSubscription)>,
+    ) {
+        self.spend(work::LOOKUP * lowered.len() as u64);
+        let session = &mut self.sessions[self.connections[slot as usize].session as usize].session;
+        for (filter, subscription) in &lowered {
+            session.subscribe(filter, *subscription);
+        }
+        self.change_filters(slot, Task::Subscribe(Box::new(SubscribeInProgress::lowered(lowered))));
+        self.change_filters_now(slot);
+    }
+}
