@@ -96,3 +96,19 @@ fn a_run_uses_the_memory_of_one_that_its_receivers_have_written() {
     drop((pool.share(&[0; KEEP_CAPACITY_MAX + 1]), held));
     assert!(pool.runs.len() == RUNS_MAX && pool.runs.iter().all(|run| run.capacity() < KEEP_CAPACITY_MAX));
 }
+
+#[test]
+fn a_pool_frees_the_buffers_that_nobody_needs_any_more() {
+    let mut pool = Pool::default();
+    let taken: Vec<_> = (0..100).map(|_| pool.take()).collect();
+    taken.into_iter().for_each(|outbound| pool.give(outbound));
+    let mut kept = || {
+        pool.shrink();
+        pool.buffers.len()
+    };
+    // All were needed within the first second.
+    assert_eq!([kept(), kept(), kept(), kept()], [100, 50, 25, 12]);
+    drop(pool.take());
+    pool.shrink();
+    assert_eq!(pool.buffers.len(), 5);
+}

@@ -18,7 +18,7 @@ pub(crate) struct Pool {
         clippy::vec_box,
         reason = "connections hold boxes: a buffer moves in and out without being copied"
     )]
-    buffers: Vec<Box<Outbound>>,
+    pub(super) buffers: Vec<Box<Outbound>>,
     /// The fewest buffers since the last [`Pool::shrink`].
     least: usize,
     /// The newest run is last: copying into memory that is still in the cache is faster.
@@ -43,8 +43,8 @@ impl Pool {
 
     /// Frees half of the buffers that were not needed since the last call.
     pub(crate) fn shrink(&mut self) {
-        let unused = std::mem::replace(&mut self.least, self.buffers.len());
-        self.buffers.drain(..unused.div_ceil(2));
+        self.buffers.drain(..self.least.div_ceil(2));
+        self.least = self.buffers.len();
     }
 
     /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written and that
