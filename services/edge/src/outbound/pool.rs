@@ -43,8 +43,8 @@ impl Pool {
 
     /// Frees half of the buffers that were not needed since the last call.
     pub(crate) fn shrink(&mut self) {
-        let unused = std::mem::replace(&mut self.least, self.buffers.len());
-        self.buffers.drain(..unused.div_ceil(2));
+        self.buffers.drain(..self.least.div_ceil(2));
+        self.least = self.buffers.len();
     }
 
     /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written and that
@@ -63,5 +63,23 @@ impl Pool {
             self.runs.push(run.clone());
         }
         run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_that_nobody_needs_are_freed_by_halves() {
+        let mut pool = Pool::default();
+        (0..7).for_each(|_| pool.give(Box::default()));
+        let left: Vec<usize> = (0..6)
+            .map(|_| {
+                pool.shrink();
+                pool.buffers.len()
+            })
+            .collect();
+        assert_eq!(left, [7, 3, 1, 0, 0, 0]);
     }
 }
