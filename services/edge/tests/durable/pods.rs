@@ -218,6 +218,21 @@ fn the_sessions_of_a_dead_pod_get_their_wills_and_are_freed() {
 }
 
 #[test]
+fn a_session_that_an_operator_ends_on_another_pod_loses_its_connection() {
+    for net in nets() {
+        for asks in [lasting(V5, "ann"), connect(V5, "ann")] {
+            let pods = net.three(&Database::memory());
+            let mut ann = Client::open(&pods[0], asks);
+            ann.subscribe("t", QoS::AtMostOnce);
+            let ended = pods[1].edge.purge_session("default", "ann").unwrap();
+            assert_eq!(ended.recv().unwrap(), Ok(true));
+            assert!(matches!(ann.recv(), Packet::Disconnect(_)));
+            assert!(ann.recv_bytes().is_none());
+        }
+    }
+}
+
+#[test]
 fn a_pod_that_was_taken_for_dead_lets_go_of_its_sessions() {
     let database = Database::memory();
     let store = Store::new(database.clone());

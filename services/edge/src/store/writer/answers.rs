@@ -18,7 +18,8 @@ use crate::store::costs::cost;
 use crate::store::duties::Duty;
 use crate::store::queue::Sized as _;
 use crate::store::{
-    Ack, Attach, Attached, Checkpoint, IdWrite, Job, Publish, Read, SessionKey, Subscribe, Write, retained,
+    Ack, Attach, Attached, Checkpoint, IdWrite, Job, Publish, Purge, Read, SessionKey, Subscribe, Write,
+    retained,
 };
 
 use super::refusals::Why;
@@ -227,14 +228,7 @@ impl Writer<'_> {
                 let groups = &self.routes.get(&broker, &topic).stored.groups;
                 groups.iter().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
             }
-            (Write::Purge(purge), outcome) => {
-                let answer = match outcome {
-                    Outcome::Done => Ok(true),
-                    Outcome::Nothing => Ok(purge.was_online),
-                    _ => Err("the session cannot be removed from the store now".into()),
-                };
-                let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
-            }
+            (Write::Purge(purge), outcome) => self.answer_purge(&purge, outcome),
             (Write::Checkpoint(checkpoint), outcome) => self.answer_checkpoint(checkpoint, &outcome),
             (Write::Detach(detach), _) => {
                 if let Some(connection) = detach.leaves.filter(|_| stored) {
@@ -254,6 +248,25 @@ impl Writer<'_> {
     }
 
     fn answer_subscribe(&mut self, mut subscribe: Box<Subscribe>, outcome: Outcome) {
+    fn answer_purge(&self, purge: &Purge, outcome: Outcome) {
+        let answer = match outcome {
+            Outcome::Done => Ok(true),
+            Outcome::Elsewhere(owner) => {
+                self.notify(&owner);
+                Ok(true)
+            }
+            Outcome::Nothing => Ok(purge.was_online),
+            _ => Err("the session cannot be removed from the store now".into()),
+        };
+        let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
+    }
+
+    fn notify(&self, owner: &[u8]) {
+        if let Some(region) = &self.shared.region {
+            region.notify(owner);
+        }
+    }
+
         let subscribed = match outcome {
             Outcome::Subscribed(subscribed)
                 if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
@@ -281,9 +294,7 @@ impl Writer<'_> {
             Outcome::Elsewhere(owner) => {
                 let now_ms = self.shared.clock.now().max(1);
                 if attach.asked_at == 0 {
-                    if let Some(region) = &self.shared.region {
-                        region.notify(&owner);
-                    }
+                    self.notify(&owner);
                     attach.asked_at = now_ms;
                 }
                 attach.ask_at = ask_again_at(attach.asked_at, now_ms);
