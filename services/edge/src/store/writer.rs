@@ -106,7 +106,7 @@ pub(super) struct Writer<'s> {
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
-    listened_at: u64,
+    pub(super) listened_at: u64,
     looked_around_at: u64,
     backlog: Backlog<Job>,
     /// Jobs that the last transaction ran in part or not at all, in order.
