@@ -22,8 +22,9 @@ use crate::store::{
     retained,
 };
 
+use super::Writer;
+use super::asking::ask_again_at;
 use super::refusals::Why;
-use super::{Writer, ask_again_at};
 
 impl Writer<'_> {
     /// In this order: set positions, update the filter index, deliver, advance `through`, acknowledge.
