@@ -82,7 +82,7 @@ impl Writer<'_> {
         if publish.deliver {
             let routes = if publish.retains && self.shared.is_shared {
                 // A subscriber that read the retained messages before this commit gets the message live.
-                self.routes.get(&publish.routes.broker, publish.message.topic())
+                self.matched_now(&publish.routes)
             } else {
                 publish.routes.clone()
             };
@@ -93,6 +93,7 @@ impl Writer<'_> {
             let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
             self.announce(&publish.routes, &publish.message, publish.from, publish.publisher, is_live);
         }
+        self.charge_matches(publish.routes.broker.id);
     }
 
     /// Hands out what members of shared subscriptions may have now.
@@ -117,6 +118,11 @@ impl Writer<'_> {
         for (broker, (changed, said)) in costs {
             self.backlog.owe(broker, cost::FILTER * changed.saturating_sub(said));
         }
+    }
+
+    fn charge_matches(&mut self, broker: u64) {
+        self.backlog
+            .owe(broker, usize::try_from(self.routes.take_work()).unwrap_or(usize::MAX) / cost::MATCHING);
     }
 
     /// Sets the positions of messages, updates the filter index, and delivers wills.
@@ -154,6 +160,7 @@ impl Writer<'_> {
             if self.shared.is_shared {
                 self.announce(&routes, &will, None, 0, false);
             }
+            self.charge_matches(broker.id);
         }
         for (broker, counts) in applied.counts.drain(..) {
             let counters = &broker.counters[self.mail.len()];
@@ -228,6 +235,7 @@ impl Writer<'_> {
             (Write::Grown(broker, topic), _) => {
                 let groups = &self.routes.get(&broker, &topic).stored.groups;
                 groups.iter().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
+                self.charge_matches(broker.id);
             }
             (Write::Purge(purge), outcome) => self.answer_purge(&purge, outcome),
             (Write::Checkpoint(checkpoint), outcome) => self.answer_checkpoint(checkpoint, &outcome),
@@ -240,15 +248,6 @@ impl Writer<'_> {
         }
     }
 
-    fn answer_checkpoint(&mut self, checkpoint: Box<Checkpoint>, outcome: &Outcome) {
-        match outcome {
-            Outcome::Fenced => self.lose(&checkpoint.session, true),
-            Outcome::Unstored => self.post(checkpoint.target.core, Mail::Unsaved(checkpoint)),
-            _ => {}
-        }
-    }
-
-    fn answer_subscribe(&mut self, mut subscribe: Box<Subscribe>, outcome: Outcome) {
     fn answer_purge(&self, purge: &Purge, outcome: Outcome) {
         let answer = match outcome {
             Outcome::Done => Ok(true),
@@ -268,6 +267,15 @@ impl Writer<'_> {
         }
     }
 
+    fn answer_checkpoint(&mut self, checkpoint: Box<Checkpoint>, outcome: &Outcome) {
+        match outcome {
+            Outcome::Fenced => self.lose(&checkpoint.session, true),
+            Outcome::Unstored => self.post(checkpoint.target.core, Mail::Unsaved(checkpoint)),
+            _ => {}
+        }
+    }
+
+    fn answer_subscribe(&mut self, mut subscribe: Box<Subscribe>, outcome: Outcome) {
         let subscribed = match outcome {
             Outcome::Subscribed(subscribed)
                 if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
