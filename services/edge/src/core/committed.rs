@@ -138,6 +138,7 @@ impl Core {
         let is_plain = local.new_subscriptions.is_none() || !message.retain();
         let place = message.place().map(Position);
         let takes = is_known
+            && !self.unfinished.slices.are_to_visit(routes.broker.id, slot)
             && persistent.live_copies.meet(*sender)
             && is_plain
             && waiting <= WAITING_LOW

@@ -1,6 +1,7 @@
 //! Work on all brokers or all sessions, a slice at a time: a loop never visits all of them in one turn.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use super::connection::NONE;
@@ -20,6 +21,7 @@ pub(super) struct Slices {
     around: Option<usize>,
     /// Sessions of single brokers that may have to, by broker.
     around_brokers: BTreeMap<u64, Vec<u32>>,
+    last_broker: u64,
     /// Whether sessions are due that read what they took as copies.
     pub(super) behind: bool,
     sys: Vec<Arc<Broker>>,
@@ -29,6 +31,25 @@ pub(super) struct Slices {
 impl Slices {
     pub(super) fn is_idle(&self) -> bool {
         self.around.is_none() && self.around_brokers.is_empty() && !self.behind && self.sys.is_empty()
+    }
+
+    /// Whether a session is still to be visited, because a notice may be lost. Until then it takes no copy: the copy may
+    /// be of a message behind the lost one (P4).
+    pub(super) fn are_to_visit(&self, broker: u64, session: u32) -> bool {
+        self.around.is_some_and(|next| next <= session as usize) || self.around_brokers.contains_key(&broker)
+    }
+
+    /// Brokers take turns.
+    fn next_of_brokers(&mut self) -> Option<Vec<u32>> {
+        let after = self.around_brokers.range((Excluded(self.last_broker), Unbounded)).next();
+        let broker = *after.or_else(|| self.around_brokers.first_key_value())?.0;
+        self.last_broker = broker;
+        let sessions = self.around_brokers.get_mut(&broker)?;
+        let slice = sessions.split_off(sessions.len().saturating_sub(SESSIONS));
+        if sessions.is_empty() {
+            self.around_brokers.remove(&broker);
+        }
+        Some(slice)
     }
 }
 
@@ -66,12 +87,8 @@ impl Core {
             self.unfinished.slices.around = (end < self.sessions.capacity()).then_some(end);
             self.look_at((at..end).map(|session| u32::try_from(session).unwrap_or(NONE)));
         }
-        if let Some((broker, mut sessions)) = self.unfinished.slices.around_brokers.pop_first() {
-            let slice = sessions.split_off(sessions.len().saturating_sub(SESSIONS));
-            if !sessions.is_empty() {
-                self.unfinished.slices.around_brokers.insert(broker, sessions);
-            }
-            self.look_at(slice);
+        if let Some(sessions) = self.unfinished.slices.next_of_brokers() {
+            self.look_at(sessions);
         }
         if self.unfinished.slices.behind {
             self.unfinished.slices.behind = self.read_behind(SESSIONS);
@@ -91,5 +108,37 @@ impl Core {
                 self.read_on(session);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_takes_no_copy_until_it_was_visited() {
+        let mut slices = Slices::default();
+        assert!(!slices.are_to_visit(7, 0));
+        slices.around = Some(10);
+        assert_eq!([9, 10, 11].map(|session| slices.are_to_visit(7, session)), [false, true, true]);
+        slices.around = None;
+        slices.around_brokers.insert(7, vec![5]);
+        assert_eq!([7, 8].map(|broker| slices.are_to_visit(broker, 5)), [true, false]);
+        assert_eq!(slices.next_of_brokers(), Some(vec![5]));
+        assert!(!slices.are_to_visit(7, 5));
+    }
+
+    #[test]
+    fn a_broker_that_is_asked_for_again_and_again_delays_no_other() {
+        let mut slices = Slices::default();
+        slices.around_brokers.insert(9, vec![90]);
+        slices.around_brokers.insert(8, vec![80; 2 * SESSIONS]);
+        let visited: Vec<u32> = (0..4)
+            .map(|_| {
+                slices.around_brokers.insert(1, vec![10]);
+                slices.next_of_brokers().unwrap()[0]
+            })
+            .collect();
+        assert_eq!(visited, [10, 80, 90, 10]);
     }
 }

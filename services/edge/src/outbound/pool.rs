@@ -65,3 +65,21 @@ impl Pool {
         run
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_that_nobody_needs_are_freed_by_halves() {
+        let mut pool = Pool::default();
+        (0..7).for_each(|_| pool.give(Box::default()));
+        let left: Vec<usize> = (0..6)
+            .map(|_| {
+                pool.shrink();
+                pool.buffers.len()
+            })
+            .collect();
+        assert_eq!(left, [7, 3, 1, 0, 0, 0]);
+    }
+}

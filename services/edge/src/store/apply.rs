@@ -116,7 +116,7 @@ pub(super) enum Outcome {
     /// The store failed; nothing of it was written.
     Unstored,
     Attached(Box<Attached>),
-    /// Another pod has the session, and was asked to release it.
+    /// Another pod has the session, and finds a notice that it must release it.
     Elsewhere(Bytes),
     OfAnotherUser,
     OverLimit(Limit),

@@ -113,11 +113,19 @@ impl Shared {
         self.opens.push(&mut vec![ToOpen { name, core: Some(core) }]);
     }
 
-    /// Returns whether these brokers are open, as far as they exist and can be opened. If not, they are being opened now.
+    /// Returns whether these brokers are open, as far as they exist and can be opened, so that
+    /// [`Shared::open_all`] does not wait for other pods. If not, they are being opened now.
     pub(super) fn are_open(&self, ids: impl Iterator<Item = u64>) -> Result<bool, LayerError> {
-        let closed: HashSet<u64> = ids.filter(|id| self.brokers.by_id(*id).is_none()).collect();
+        let (mut closed, mut are_joined) = (HashSet::new(), true);
+        for id in ids {
+            match (self.brokers.by_id(id), &self.region) {
+                (None, _) => drop(closed.insert(id)),
+                (Some(broker), Some(region)) => are_joined &= region.is_joined(&broker),
+                (Some(_), None) => {}
+            }
+        }
         if closed.is_empty() {
-            return Ok(true);
+            return Ok(are_joined);
         }
         let names = self.layers.run(async |tx| {
             let names = closed.iter().map(|id| catalog::name_of(&tx, *id));
@@ -125,7 +133,7 @@ impl Shared {
         });
         let names = block_on(names)?.into_iter().flatten();
         let names = names.filter_map(|name| Some(std::str::from_utf8(&name).ok()?.into()));
-        let (mut asked, mut are_open) = (Vec::new(), true);
+        let (mut asked, mut are_open) = (Vec::new(), are_joined);
         let mut due = self.openings.due();
         for name in names {
             let name: Arc<str> = name;

@@ -67,8 +67,13 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
     writer.send_now();
     let acknowledged =
         shared.layers.run(async |tx| pods::acknowledge_lost(&tx, &shared.owner, &notices).await);
-    if let Err(error) = writer.wait(acknowledged) {
-        tracing::warn!(%error, "notices of lost sessions stay in the store, and are read again");
+    match writer.wait(acknowledged) {
+        // A pod that was paused may have lost all its sessions, and the next page must not wait for a tick.
+        Ok(()) if notices.len() == NOTICES => writer.listened_at = 0,
+        Ok(()) => {}
+        Err(error) => {
+            tracing::warn!(%error, "notices of lost sessions stay in the store, and are read again");
+        }
     }
 }
 
@@ -162,5 +167,31 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
     });
     if let Err(error) = writer.wait(asked) {
         tracing::warn!(%error, "this pod stays listed until its lease is over");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Shared;
+
+    #[test]
+    fn a_pod_that_has_lost_many_sessions_reads_the_next_page_at_once() {
+        let (shared, broker) = Shared::with_broker(true);
+        let mut writer = Writer::new(&shared);
+        shared.run(&async |tx| {
+            (0..=NOTICES).try_for_each(|number| {
+                let client = number.to_string();
+                let id = sessions::SessionId { broker, client: client.as_bytes() };
+                pods::notify_lost(tx, &shared.owner, id, 1)
+            })
+        });
+        let mut listen_to_a_page = || {
+            writer.listened_at = 7;
+            listen(&mut writer);
+            let left = shared.run(&async |tx| pods::lost_sessions(tx, &shared.owner, NOTICES).await).len();
+            (left, writer.listened_at)
+        };
+        assert_eq!((listen_to_a_page(), listen_to_a_page()), ((1, 0), (0, 7)));
     }
 }

@@ -339,8 +339,12 @@ fn abandon(
             }
         }
         applier.shared.open_all(owned.iter().map(|owned| owned.broker))?;
-        for OwnedSession { broker, client } in owned {
-            let Some(broker) = applier.shared.open_by_id(*broker)? else { continue };
+        for one @ OwnedSession { broker, client } in owned {
+            let Some(broker) = applier.shared.open_by_id(*broker)? else {
+                // The broker was deleted, and its rows with it, except this one.
+                sessions::disown(applier.tx, owner, one.id())?;
+                continue;
+            };
             applier.catch_up(&[&broker]).await?;
             let id = SessionId { broker: broker.id, client };
             if !is_own {

@@ -4,6 +4,7 @@
 //! index, deliver, and acknowledge. After a commit with an unknown outcome, the commit marker decides before it goes on.
 
 mod answers;
+mod asking;
 mod deliveries;
 mod refusals;
 mod step;
@@ -21,7 +22,7 @@ use millrace_storage::{Attempt, StoreError, Transaction, Versionstamp};
 
 pub(super) use self::refusals::{Why, is_hopeless, is_of_jobs, may_pass};
 use self::refusals::{is_unknown, known};
-use super::apply::{Applied, Applier, HAND_OVER_MS, Outcome};
+use super::apply::{Applied, Applier, Outcome};
 use super::away::Away;
 use super::backlog::Backlog;
 use super::claims::Claims;
@@ -42,8 +43,6 @@ use crate::routes::RouteCache;
 pub(super) const CONFLICTS: u32 = 5;
 /// First delay before a session that another pod must release is asked for again; later delays are longer.
 const RETRY: Duration = Duration::from_millis(10);
-/// CONNECTs that ask in one transaction.
-const BATCH_WAITING_MAX: usize = 250;
 /// Interval in which shared subscriptions look for messages whose notice was lost.
 const LOOK_AROUND_NOTIFIED_MS: u64 = 30_000;
 /// Interval in which remains of dead pods are looked for.
@@ -106,7 +105,7 @@ pub(super) struct Writer<'s> {
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
-    listened_at: u64,
+    pub(super) listened_at: u64,
     looked_around_at: u64,
     backlog: Backlog<Job>,
     /// Jobs that the last transaction ran in part or not at all, in order.
@@ -378,17 +377,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    fn ask_again(&mut self) {
-        let now_ms = self.shared.clock.now();
-        let is_due = |job: &mut Job| matches!(&job.write, Write::Attach(attach) if attach.ask_at <= now_ms);
-        let mut due: Vec<Job> = self.waiting.extract_if(.., is_due).collect();
-        while !due.is_empty() {
-            let rest = due.split_off(due.len().min(BATCH_WAITING_MAX));
-            self.write(due);
-            due = rest;
-        }
-    }
-
     /// Interval in which notices of other pods are read from the store; it is long while the fabric announces them.
     fn listen_every_ms(&self) -> u64 {
         let is_notified = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
@@ -455,28 +443,4 @@ async fn find(
         return Ok(None);
     }
     attempts.find(tx, &shared.owner).await
-}
-
-/// Time of the next request for a session that was first asked for at `asked_at`: after half of the time passed so far,
-/// and once when the session may be taken over by force.
-fn ask_again_at(asked_at: u64, now_ms: u64) -> u64 {
-    let (waited_ms, force_at) = (now_ms - asked_at, asked_at + HAND_OVER_MS + 1);
-    let next = now_ms + (waited_ms / 2).max(RETRY.as_millis() as u64);
-    if now_ms < force_at { next.min(force_at) } else { next }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_is_asked_for_ever_less_often_and_at_once_when_it_may_be_taken() {
-        let mut times = vec![1_000];
-        while times.last().is_some_and(|last| *last <= 1_000 + HAND_OVER_MS) {
-            times.push(ask_again_at(1_000, *times.last().unwrap()));
-        }
-        assert!(times[1] == 1_010 && times.len() < 20, "{times:?}");
-        assert_eq!(times.last(), Some(&(1_001 + HAND_OVER_MS)));
-        assert!(times.is_sorted_by(|one, next| one < next));
-    }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use millrace_layers::sessions::{self, Attach, SessionId};
-use millrace_layers::{Store, pods};
+use millrace_layers::{Store, catalog, pods};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Version, Will, encode};
 use millrace_storage::{Database, block_on};
@@ -215,6 +215,49 @@ fn the_sessions_of_a_dead_pod_get_their_wills_and_are_freed() {
     crate::tools::eventually(is_free, || "the session of the dead pod is not freed".into());
     say(&one, QoS::AtLeastOnce, "t", &["still kept"]);
     assert_eq!(take(&mut come_back(&one, V5, "ann")).payload, b"still kept");
+}
+
+#[test]
+fn a_session_that_an_operator_ends_on_another_pod_loses_its_connection() {
+    for net in nets() {
+        for asks in [lasting(V5, "ann"), connect(V5, "ann")] {
+            let pods = net.three(&Database::memory());
+            let mut ann = Client::open(&pods[0], asks);
+            ann.subscribe("t", QoS::AtMostOnce);
+            let ended = pods[1].edge.purge_session("default", "ann").unwrap();
+            assert_eq!(ended.recv().unwrap(), Ok(true));
+            assert!(matches!(ann.recv(), Packet::Disconnect(_)));
+            assert!(ann.recv_bytes().is_none());
+        }
+    }
+}
+
+#[test]
+fn a_dead_pod_with_sessions_of_a_deleted_broker_is_forgotten() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    let deleted = block_on(store.ensure_broker(b"deleted")).unwrap();
+    let id = SessionId { broker: deleted.id, client: b"ann" };
+    let request = || Attach {
+        owner: "dead".into(),
+        clean: false,
+        expiry_s: 3600,
+        now_ms: now_ms(),
+        will: None,
+        details: None,
+    };
+    block_on(store.run(async |tx| {
+        sessions::attach(&tx, id, request()).await?;
+        catalog::condemn(&tx, &deleted, now_ms())?;
+        pods::renew(&tx, b"dead", now_ms() - 1)
+    }))
+    .unwrap();
+    let _one = pod(&database, "one", 1);
+    let is_forgotten = || {
+        let listed = block_on(store.run(async |tx| pods::list(&tx).await)).unwrap();
+        listed.iter().all(|pod| &*pod.name != b"dead")
+    };
+    crate::tools::eventually(is_forgotten, || "the dead pod stays listed".into());
 }
 
 #[test]

@@ -20,7 +20,7 @@ mod tests;
 pub use attach::{Attach, Attached, attach};
 pub use end::{Settled, abandon, list, list_beginning_with, purge, settle};
 pub use owned::{Detach, checkpoint, detach, end, leave, save};
-pub use owner::{OwnedSession, of_owner, owns_any};
+pub use owner::{OwnedSession, disown, of_owner, owns_any};
 pub use will::{PendingWill, will_bytes};
 
 pub use crate::{

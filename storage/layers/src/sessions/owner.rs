@@ -29,6 +29,11 @@ pub(super) fn add(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> LayerRes
     Ok(tx.set(key(owner, id), Bytes::new())?)
 }
 
+/// Removes the row of a session that is gone with its broker.
+pub fn disown(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> LayerResult<()> {
+    remove(tx, owner, id)
+}
+
 pub(super) fn remove(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> LayerResult<()> {
     Ok(tx.clear(key(owner, id))?)
 }

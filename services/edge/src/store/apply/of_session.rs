@@ -189,13 +189,17 @@ impl Applier<'_> {
     pub(super) async fn purge(&self, purge: &Purge) -> Result<Outcome, LayerError> {
         let id = SessionId { broker: purge.broker.id, client: purge.client.as_bytes() };
         let before = subscriptions::list(self.tx, id).await?;
-        let Some((_, will)) = sessions::purge(self.tx, id).await? else { return Ok(Outcome::Nothing) };
+        let Some((record, will)) = sessions::purge(self.tx, id).await? else { return Ok(Outcome::Nothing) };
         self.applied().count(&purge.broker).ended += 1;
+        let is_elsewhere = !record.is_detached() && *record.owner != *self.shared.owner;
+        if is_elsewhere {
+            pods::notify_lost(self.tx, &record.owner, id, record.epoch)?;
+        }
         if let Some(will) = will {
             self.will(&purge.broker, &will).await?;
         }
         self.note_changes(&purge.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
-        Ok(Outcome::Done)
+        Ok(if is_elsewhere { Outcome::Elsewhere(record.owner) } else { Outcome::Done })
     }
 
     pub(super) async fn read_ids(

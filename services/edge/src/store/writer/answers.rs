@@ -17,11 +17,13 @@ use crate::store::costs::cost;
 use crate::store::duties::Duty;
 use crate::store::queue::Sized as _;
 use crate::store::{
-    Ack, Attach, Attached, Checkpoint, IdWrite, Job, Publish, Read, SessionKey, Subscribe, Write, retained,
+    Ack, Attach, Attached, Checkpoint, IdWrite, Job, Publish, Purge, Read, SessionKey, Subscribe, Write,
+    retained,
 };
 
+use super::Writer;
+use super::asking::ask_again_at;
 use super::refusals::Why;
-use super::{Writer, ask_again_at};
 
 impl Writer<'_> {
     /// In this order: set positions, update the filter index, deliver, advance `through`, acknowledge.
@@ -80,7 +82,7 @@ impl Writer<'_> {
         if publish.deliver {
             let routes = if publish.retains && self.shared.is_shared {
                 // A subscriber that read the retained messages before this commit gets the message live.
-                self.routes.get(&publish.routes.broker, publish.message.topic())
+                self.matched_now(&publish.routes)
             } else {
                 publish.routes.clone()
             };
@@ -91,6 +93,7 @@ impl Writer<'_> {
             let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
             self.announce(&publish.routes, &publish.message, publish.from, publish.publisher, is_live);
         }
+        self.charge_matches(publish.routes.broker.id);
     }
 
     /// Hands out what members of shared subscriptions may have now.
@@ -115,6 +118,11 @@ impl Writer<'_> {
         for (broker, (changed, said)) in costs {
             self.backlog.owe(broker, cost::FILTER * changed.saturating_sub(said));
         }
+    }
+
+    fn charge_matches(&mut self, broker: u64) {
+        self.backlog
+            .owe(broker, usize::try_from(self.routes.take_work()).unwrap_or(usize::MAX) / cost::MATCHING);
     }
 
     /// Sets the positions of messages, updates the filter index, and delivers wills.
@@ -153,6 +161,7 @@ impl Writer<'_> {
             if self.shared.is_shared {
                 self.announce(&routes, &will, None, will.publisher(), false);
             }
+            self.charge_matches(broker.id);
         }
         for (broker, counts) in applied.counts.drain(..) {
             let counters = &broker.counters[self.mail.len()];
@@ -227,15 +236,9 @@ impl Writer<'_> {
             (Write::Grown(broker, topic), _) => {
                 let groups = &self.routes.get(&broker, &topic).stored.groups;
                 groups.iter().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
+                self.charge_matches(broker.id);
             }
-            (Write::Purge(purge), outcome) => {
-                let answer = match outcome {
-                    Outcome::Done => Ok(true),
-                    Outcome::Nothing => Ok(purge.was_online),
-                    _ => Err("the session cannot be removed from the store now".into()),
-                };
-                let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
-            }
+            (Write::Purge(purge), outcome) => self.answer_purge(&purge, outcome),
             (Write::Checkpoint(checkpoint), outcome) => self.answer_checkpoint(checkpoint, &outcome),
             (Write::Detach(detach), _) => {
                 if let Some(connection) = detach.leaves.filter(|_| stored) {
@@ -243,6 +246,25 @@ impl Writer<'_> {
                 }
             }
             (Write::Publish(_) | Write::Confirmed { .. } | Write::Webhooks(_), _) => {}
+        }
+    }
+
+    fn answer_purge(&self, purge: &Purge, outcome: Outcome) {
+        let answer = match outcome {
+            Outcome::Done => Ok(true),
+            Outcome::Elsewhere(owner) => {
+                self.notify(&owner);
+                Ok(true)
+            }
+            Outcome::Nothing => Ok(purge.was_online),
+            _ => Err("the session cannot be removed from the store now".into()),
+        };
+        let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
+    }
+
+    fn notify(&self, owner: &[u8]) {
+        if let Some(region) = &self.shared.region {
+            region.notify(owner);
         }
     }
 
@@ -282,9 +304,7 @@ impl Writer<'_> {
             Outcome::Elsewhere(owner) => {
                 let now_ms = self.shared.clock.now().max(1);
                 if attach.asked_at == 0 {
-                    if let Some(region) = &self.shared.region {
-                        region.notify(&owner);
-                    }
+                    self.notify(&owner);
                     attach.asked_at = now_ms;
                 }
                 attach.ask_at = ask_again_at(attach.asked_at, now_ms);

@@ -23,13 +23,13 @@ impl Writer<'_> {
     /// subscriptions without a stream, unless they got it live.
     pub(super) fn announce(
         &mut self,
-        routes: &Routes,
+        routes: &Arc<Routes>,
         message: &Arc<Message>,
         from: Option<ConnectionId>,
         publisher: u64,
         is_live: bool,
     ) {
-        let routes = self.routes.get(&routes.broker, message.topic());
+        let routes = self.matched_now(routes);
         if !is_live {
             self.deliver_to_groups(&routes, message, from);
         }
@@ -45,6 +45,14 @@ impl Writer<'_> {
         for core in committed.routes.cores_that_keep() {
             self.mail[usize::from(core)].push(Mail::Committed(committed.clone()));
         }
+    }
+
+    /// The receivers of a topic as of now. The match of the event loop is used while it is valid.
+    pub(super) fn matched_now(&mut self, routes: &Arc<Routes>) -> Arc<Routes> {
+        if routes.is_still_valid_for(routes.broker.router.generation()) {
+            return routes.clone();
+        }
+        self.routes.get(&routes.broker, &routes.topic)
     }
 
     pub(super) fn hand_on_to_groups(&mut self, publish: &Publish) {
@@ -110,5 +118,24 @@ impl Writer<'_> {
             let core = usize::from(receiver.target.core);
             self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: group_id(group) });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Shared;
+
+    #[test]
+    fn the_writer_matches_a_topic_only_after_a_change_of_its_subscriptions() {
+        let (shared, id) = Shared::with_broker(true);
+        let broker = shared.open("default").unwrap().unwrap();
+        let mut writer = Writer::new(&shared);
+        let routes = Arc::new(Routes::new(broker, "t".into()));
+        assert!(Arc::ptr_eq(&writer.matched_now(&routes), &routes));
+        assert_eq!(writer.routes.take_work(), 0);
+        shared.member(id, "group", "t");
+        assert!(writer.matched_now(&routes).matched.groups.len() == 1);
+        assert!(writer.routes.take_work() > 0);
     }
 }

@@ -1,0 +1,74 @@
+//! CONNECTs whose session another pod must release: they ask again from time to time.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::store::apply::HAND_OVER_MS;
+use crate::store::{Job, Write};
+
+use super::{RETRY, Writer};
+
+const ASKED_PER_TRANSACTION: usize = 250;
+
+impl Writer<'_> {
+    /// One transaction of CONNECTs, because other jobs must not wait for all of them.
+    pub(super) fn ask_again(&mut self) {
+        let now_ms = self.shared.clock.now();
+        let due = self.waiting.iter().enumerate().filter_map(|(at, job)| match &job.write {
+            Write::Attach(attach) if attach.ask_at <= now_ms => Some((at, attach.broker.id)),
+            _ => None,
+        });
+        let asks = in_turns(due, ASKED_PER_TRANSACTION);
+        if asks.is_empty() {
+            return;
+        }
+        let mut at = 0..;
+        let is_next = |_: &mut Job| at.next().is_some_and(|at| asks.contains(&at));
+        let batch = self.waiting.extract_if(.., is_next).collect();
+        self.write(batch);
+    }
+}
+
+/// The first `count` entries, each with its broker, when brokers take turns.
+fn in_turns(entries: impl Iterator<Item = (usize, u64)>, count: usize) -> HashSet<usize> {
+    let mut turns: HashMap<u64, usize> = HashMap::new();
+    let mut entries: Vec<(usize, usize)> = entries
+        .map(|(at, broker)| {
+            let turn = turns.entry(broker).or_default();
+            *turn += 1;
+            (*turn, at)
+        })
+        .collect();
+    entries.sort_unstable();
+    entries.into_iter().take(count).map(|(_, at)| at).collect()
+}
+
+/// Time of the next request for a session that was first asked for at `asked_at`: after half of the time passed so far,
+/// and once when the session may be taken over by force.
+pub(super) fn ask_again_at(asked_at: u64, now_ms: u64) -> u64 {
+    let (waited_ms, force_at) = (now_ms - asked_at, asked_at + HAND_OVER_MS + 1);
+    let next = now_ms + (waited_ms / 2).max(RETRY.as_millis() as u64);
+    if now_ms < force_at { next.min(force_at) } else { next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_asked_for_ever_less_often_and_at_once_when_it_may_be_taken() {
+        let mut times = vec![1_000];
+        while times.last().is_some_and(|last| *last <= 1_000 + HAND_OVER_MS) {
+            times.push(ask_again_at(1_000, *times.last().unwrap()));
+        }
+        assert!(times[1] == 1_010 && times.len() < 20, "{times:?}");
+        assert_eq!(times.last(), Some(&(1_001 + HAND_OVER_MS)));
+        assert!(times.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn a_broker_with_many_waiting_connects_delays_those_of_no_other() {
+        let waiting = [7, 7, 7, 7, 8, 7, 9, 8].into_iter().enumerate();
+        assert_eq!(in_turns(waiting.clone(), 4), HashSet::from([0, 4, 6, 1]));
+        assert_eq!(in_turns(waiting, 100).len(), 8);
+    }
+}
