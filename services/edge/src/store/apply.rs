@@ -75,6 +75,8 @@ pub(super) struct Counts {
     pub(super) stored: usize,
     /// Messages that were not stored, because all subscribers had them.
     pub(super) settled: usize,
+    /// Messages that a session took from groups and could not give back.
+    pub(super) lost: usize,
     pub(super) began: usize,
     pub(super) ended: usize,
     pub(super) received: Amount,

@@ -47,7 +47,8 @@ impl Applier<'_> {
     }
 
     /// Appends the messages to the streams of their groups that the session took with their packet ids and never sent. They
-    /// are new messages there, because the group may be past their positions.
+    /// are new messages there, because the group may be past their positions. More than [`WHOLE_BYTES_MAX`] are dropped and
+    /// counted: otherwise the session could never end.
     async fn return_begun(&self, detach: &Detach) -> Result<(), LayerError> {
         if detach.begun.is_empty() {
             return Ok(());
@@ -55,17 +56,22 @@ impl Applier<'_> {
         let (id, broker) = (detach.session.id(), detach.session.broker.id);
         let stored = qos2::list(self.tx, id, Direction::Outbound, Read::Serializable).await?;
         let stored: HashSet<u16> = stored.into_iter().map(|(id, _)| id).collect();
-        let mut bytes = 0;
+        let (mut bytes, mut is_full) = (0, false);
         for (id, stream, message) in &detach.begun {
+            if is_full && stored.contains(id) {
+                self.applied().count(&detach.session.broker).lost += 1;
+                continue;
+            }
             if !stored.contains(id)
                 || streams::stream(self.tx, broker, *stream, Read::Serializable).await?.is_none()
             {
                 continue;
             }
             bytes += message.size();
-            if bytes > WHOLE_BYTES_MAX.max(message.size()) {
-                // Otherwise the session could never end.
-                break;
+            is_full = bytes > WHOLE_BYTES_MAX.max(message.size());
+            if is_full {
+                self.applied().count(&detach.session.broker).lost += 1;
+                continue;
             }
             let clock = &self.shared.clock;
             let body = record::encode_entry(message, 0, clock).into();
@@ -193,6 +199,40 @@ mod tests {
                 assert_eq!(done.contains(Position(at(number))), is_done, "{open:?} {had:?} {number}");
             }
         }
+    }
+
+    #[test]
+    fn what_a_member_cannot_return_is_counted_as_dropped() {
+        let (shared, id) = Shared::with_broker(false);
+        let group = shared.message_of_group(id, "one");
+        let broker = shared.open("default").unwrap().unwrap();
+        let session = SessionId { broker: id, client: b"member" };
+        let (owner, details) = (Bytes::from_static(b"pod"), None);
+        let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: None, details };
+        let epoch = shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await).epoch;
+        let ids = 1..=7;
+        shared.run(&async |tx| {
+            let owned = sessions::fence(tx, session, epoch).await?;
+            let row = Bytes::from_static(b"row");
+            ids.clone().try_for_each(|id| qos2::set(&owned, Direction::Outbound, id, &row))
+        });
+        let payload = vec![b'x'; WHOLE_BYTES_MAX / 5];
+        let long = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, &payload, 0);
+        let long = Arc::new(long);
+        let attached = Attached { client: "member".into(), epoch, ..Attached::default() };
+        let detach = Detach {
+            begun: ids.map(|id| (id, group.1, long.clone())).collect(),
+            ..Detach::unused(broker.clone(), attached, 2)
+        };
+        let mut writer = Writer::new(&shared);
+        writer.write(vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
+        let totals = shared.run(&async |tx| streams::totals(tx, id, group.1).await);
+        let dropped: u64 = broker.counters.iter().map(|counters| counters.dropped_queue.get()).sum();
+        assert_eq!(
+            (totals.entries, dropped),
+            (1 + 4, 3),
+            "the message of the group, and those that came back"
+        );
     }
 
     #[test]

@@ -169,6 +169,7 @@ impl Writer<'_> {
             counters.sessions.sub(counts.ended);
             counters.stored.add(counts.stored);
             counters.unstored.add(counts.settled);
+            counters.dropped_queue.add(counts.lost);
         }
         applied.returned.drain(..).for_each(|stream| self.grew(stream));
         for (stream, through) in applied.trims.drain(..) {
