@@ -246,9 +246,9 @@ impl Region {
         let note = PodNotice::Shared { broker: broker.id, hops, name, filter, entry: &entry };
         if let Some(fabric) = self.fabric.get() {
             if let Some(traced) = self.traced(message, &entry) {
-                traced.send(fabric, To::Pod(pod));
+                traced.send_at(fabric, broker.id, &[pod]);
             }
-            note.send(fabric, To::Pod(pod));
+            note.send_at(fabric, broker.id, &[pod]);
         }
     }
 
