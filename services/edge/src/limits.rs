@@ -15,6 +15,10 @@ pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
 /// Bytes of one event loop's cache of topics' receivers; the least recently used topics are evicted.
 pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Work that one broker may cause in a second by new topics from other pods, in units of 0.1 microseconds: a quarter of the
+/// fabric's thread. Beyond it, the broker's live copies are dropped until the next second.
+pub(crate) const FABRIC_MATCH_WORK_MAX: u64 = 2_500_000;
+
 pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: u32 = 10_000;
 /// One address can use this part of the files that the process can open.
 pub(crate) const FILES_PER_ADDRESS_DIVISOR: u64 = 4;

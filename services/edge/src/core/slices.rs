@@ -33,13 +33,11 @@ impl Slices {
         self.around.is_none() && self.around_brokers.is_empty() && !self.behind && self.sys.is_empty()
     }
 
-    /// Whether a session is still to be visited, because a notice may be lost. Until then it takes no copy: the copy may
-    /// be of a message behind the lost one (P4).
+    /// Until a session is visited it takes no copy, because a notice of an earlier message may be lost (P4).
     pub(super) fn are_to_visit(&self, broker: u64, session: u32) -> bool {
         self.around.is_some_and(|next| next <= session as usize) || self.around_brokers.contains_key(&broker)
     }
 
-    /// Brokers take turns.
     fn next_of_brokers(&mut self) -> Option<Vec<u32>> {
         let after = self.around_brokers.range((Excluded(self.last_broker), Unbounded)).next();
         let broker = *after.or_else(|| self.around_brokers.first_key_value())?.0;

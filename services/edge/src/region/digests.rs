@@ -288,7 +288,7 @@ impl Region {
     pub(super) fn look_after_digests(&self) {
         let now = self.clock.now();
         self.give_up_openings(now);
-        lock(&self.routes).forget_idle();
+        self.begin_second_of_matching();
         lock(&self.digests.gone).retain(|_, at| now < *at + GONE_MS);
         let Some(fabric) = self.fabric.get() else { return };
         if fabric.is_connected() {

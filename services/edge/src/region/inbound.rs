@@ -9,13 +9,14 @@ use millrace_session::{Message, Place, Trace};
 
 use super::coming::Traced;
 use super::core_mail::CoreMail;
+use super::matching::Matching;
 use super::wire::PodNotice;
 use super::{Region, record};
 use crate::broker::Broker;
 use crate::deliveries::Committed;
 use crate::elsewhere::{AnnouncedDigest, is_here};
 use crate::mailbox::Mail;
-use crate::routes::{RouteCache, Routes};
+use crate::routes::Routes;
 use crate::streams::group_id;
 use crate::traces::{About, TraceStep};
 
@@ -100,7 +101,7 @@ impl Sink for FabricSink {
 impl Region {
     fn receive(&self, batch: &Batch) {
         let mut cores = CoreMail::new(self);
-        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut matching = self.matching.lock().unwrap_or_else(PoisonError::into_inner);
         let broker = match batch.to() {
             To::Broker(broker) | To::BrokerOnPod { broker, .. } => self.brokers.peek(broker),
             _ => None,
@@ -110,18 +111,18 @@ impl Region {
         for bytes in batch.messages() {
             match (PodNotice::decode(bytes), &broker) {
                 (Some(PodNotice::Message(entry)), Some(broker)) => {
-                    self.message(&mut cores, &mut routes, broker, entry, None, coming.take(entry));
+                    self.message(&mut cores, &mut matching, broker, entry, None, coming.take(entry));
                 }
                 (Some(PodNotice::Retained { place, entry }), Some(broker)) => {
-                    self.message(&mut cores, &mut routes, broker, entry, Some(place), coming.take(entry));
+                    self.message(&mut cores, &mut matching, broker, entry, Some(place), coming.take(entry));
                 }
                 (Some(PodNotice::Run { is_v5, count, topic, bytes }), Some(broker)) => {
-                    let routes = routes.get(broker, topic);
+                    let Some(routes) = self.matched(&mut matching, broker, topic, count) else { continue };
                     self.count_received(&routes, count);
                     cores.post_run(&routes, bytes, is_v5);
                 }
                 (Some(PodNotice::Grown(topic)), Some(broker)) => {
-                    let routes = routes.get(broker, topic);
+                    let Some(routes) = self.matched(&mut matching, broker, topic, 0) else { continue };
                     // In a batch of one publisher, consecutive notices are often of one topic; one is enough.
                     if !grown.replace(routes.clone()).is_some_and(|last| Arc::ptr_eq(&last, &routes)) {
                         self.grew(&mut cores, &routes);
@@ -129,12 +130,12 @@ impl Region {
                 }
                 (Some(PodNotice::Committed { place, sender, entry }), Some(broker)) => {
                     let entry = (entry, coming.take(entry));
-                    self.is_committed(&mut cores, &mut routes, broker, (place, sender), entry);
+                    self.is_committed(&mut cores, &mut matching, broker, (place, sender), entry);
                 }
                 (Some(PodNotice::Shared { broker, hops, name, filter, entry }), _) => {
                     if let Some(broker) = self.brokers.peek(broker) {
                         let entry = (entry, coming.take(entry));
-                        self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
+                        self.shared(&mut cores, &mut matching, &broker, (name, filter), entry, hops);
                     }
                 }
                 (Some(PodNotice::Traced { check, trace_id, span_id, sent_ns }), _) => {
@@ -173,7 +174,7 @@ impl Region {
     fn message(
         &self,
         cores: &mut CoreMail<'_>,
-        routes: &mut RouteCache,
+        matching: &mut Matching,
         broker: &Arc<Broker>,
         entry: &[u8],
         place: Option<Place>,
@@ -183,12 +184,11 @@ impl Region {
         self.trace_arrival(broker, &message, traced);
         // `$SYS` topics have no position: each pod has its own.
         let is_retained = place.is_some() && message.is_retained();
-        let routes = if is_retained {
-            // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
-            let subscriptions = broker.retain(&message);
-            routes.get_at(broker, message.topic(), &subscriptions)
-        } else {
-            routes.get(broker, message.topic())
+        // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
+        let subscriptions = is_retained.then(|| broker.retain(&message));
+        let Some(routes) = matching.get(broker, message.topic(), subscriptions.as_deref()) else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
         };
         if !message.retain() {
             self.count_received(&routes, 1);
@@ -196,6 +196,29 @@ impl Region {
         for (core, _) in &routes.cores {
             let (routes, message) = (routes.clone(), message.clone());
             cores.post(*core, Mail::Publish { routes, message, from: None });
+        }
+    }
+
+    /// `None`: the `count` messages are dropped.
+    fn matched(
+        &self,
+        matching: &mut Matching,
+        broker: &Arc<Broker>,
+        topic: &str,
+        count: u32,
+    ) -> Option<Arc<Routes>> {
+        let routes = matching.get(broker, topic, None);
+        if routes.is_none() {
+            self.dropped.fetch_add(count.into(), Ordering::Relaxed);
+        }
+        routes
+    }
+
+    /// Sessions look for dropped messages before a later copy arrives, because the fabric's thread waits for the lock.
+    pub(super) fn begin_second_of_matching(&self) {
+        let mut matching = self.matching.lock().unwrap_or_else(PoisonError::into_inner);
+        for broker in matching.begin_second() {
+            self.look_around(Some(broker));
         }
     }
 
@@ -223,7 +246,7 @@ impl Region {
     fn is_committed(
         &self,
         cores: &mut CoreMail<'_>,
-        routes: &mut RouteCache,
+        matching: &mut Matching,
         broker: &Arc<Broker>,
         (place, sender): (Place, u64),
         (entry, traced): (&[u8], Option<Traced>),
@@ -232,7 +255,7 @@ impl Region {
         message.set_place(Some(place));
         let message = message.traced(traced.map(|traced| traced.trace));
         self.trace_arrival(broker, &message, traced);
-        let routes = routes.get(broker, message.topic());
+        let Some(routes) = self.matched(matching, broker, message.topic(), 0) else { return };
         self.grew_for_groups(&routes);
         let committed = Arc::new(Committed { routes, message: Arc::new(message), publisher, sender });
         for core in committed.routes.cores_that_keep() {
@@ -243,7 +266,7 @@ impl Region {
     fn shared(
         &self,
         cores: &mut CoreMail<'_>,
-        routes: &mut RouteCache,
+        matching: &mut Matching,
         broker: &Arc<Broker>,
         (name, filter): (&str, &str),
         (entry, traced): (&[u8], Option<Traced>),
@@ -251,7 +274,7 @@ impl Region {
     ) {
         let Some(message) = self.decoded(entry, None, traced) else { return };
         self.trace_arrival(broker, &message, traced);
-        let routes = routes.get(broker, message.topic());
+        let Some(routes) = self.matched(matching, broker, message.topic(), 1) else { return };
         let mut groups = routes.matched.groups.iter();
         let Some(group) = groups.find(|group| group.name() == name && group.filter() == filter) else {
             return;

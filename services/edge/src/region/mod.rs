@@ -14,6 +14,7 @@ mod digest_thread;
 mod digests;
 mod inbound;
 mod joins;
+mod matching;
 mod members;
 mod notices;
 mod opening;
@@ -32,10 +33,10 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::deliveries::Committed;
 use crate::encoding::record;
-use crate::limits::EdgeLimits;
+use crate::limits::{EdgeLimits, FABRIC_MATCH_WORK_MAX};
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
-use crate::routes::{RouteCache, Routes};
+use crate::routes::Routes;
 use crate::traces::Tracer;
 pub(crate) use clients::AnswerSink;
 use clients::Inquiries;
@@ -45,6 +46,7 @@ use delays::Delays;
 use digests::Digests;
 use inbound::FabricSink;
 use joins::Joins;
+use matching::Matching;
 use members::Members;
 pub(crate) use notices::Notices;
 use wire::PodNotice;
@@ -69,8 +71,7 @@ pub(crate) struct Region {
     /// For callbacks that run later on other threads.
     me: Weak<Self>,
     members: Mutex<Members>,
-    /// Used by the fabric's thread only.
-    routes: Mutex<RouteCache>,
+    matching: Mutex<Matching>,
     /// The store's listener: it looks for notices that other pods have left in the store.
     notices: OnceLock<Weak<dyn Notices>>,
     /// Whether a pod with a valid lease has no connection to this pod.
@@ -106,7 +107,7 @@ impl Region {
             inquiries: Inquiries::default(),
             me: me.clone(),
             members: Mutex::default(),
-            routes: Mutex::default(),
+            matching: Mutex::new(Matching::new(FABRIC_MATCH_WORK_MAX)),
             notices: OnceLock::new(),
             is_pod_missing: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
@@ -246,9 +247,9 @@ impl Region {
         let note = PodNotice::Shared { broker: broker.id, hops, name, filter, entry: &entry };
         if let Some(fabric) = self.fabric.get() {
             if let Some(traced) = self.traced(message, &entry) {
-                traced.send(fabric, To::Pod(pod));
+                traced.send_at(fabric, broker.id, &[pod]);
             }
-            note.send(fabric, To::Pod(pod));
+            note.send_at(fabric, broker.id, &[pod]);
         }
     }
 
@@ -292,7 +293,7 @@ impl Region {
         let own = [
             (
                 "millrace_region_messages_dropped_total",
-                "Messages of other pods that were dropped because an event loop lagged.",
+                "Messages of other pods that were dropped because an event loop lagged, or because their broker had used up its share of matching topics.",
                 &self.dropped,
             ),
             (

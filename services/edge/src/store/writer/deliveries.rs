@@ -47,7 +47,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The receivers of a topic as of now. The match of the event loop is used while it is valid.
+    /// The receivers of a topic as of now: those that the event loop has found, while they are valid.
     pub(super) fn matched_now(&mut self, routes: &Arc<Routes>) -> Arc<Routes> {
         if routes.is_still_valid_for(routes.broker.router.generation()) {
             return routes.clone();
