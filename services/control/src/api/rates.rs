@@ -34,7 +34,7 @@ pub(crate) struct Rates {
     /// Sign-ins by e-mail address alone, from source addresses from which nobody has signed in to it.
     guesses: Limiter<Email>,
     /// Source addresses from which people have signed in since the server's start. Attackers who guess elsewhere cannot
-    /// lock these people out.
+    /// lock these people out. The records of the accounts have those from before.
     known: Mutex<KnownAddresses>,
     /// Sign-ups that met an account, by address, and since when they are counted.
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
@@ -103,8 +103,16 @@ impl Rates {
     }
 
     pub(crate) fn sign_in(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
+        self.sign_in_from(email, address)?;
+        self.guess(email, address)
+    }
+
+    pub(crate) fn sign_in_from(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
+        self.sign_ins.take(&(named(email), network(address)))
+    }
+
+    pub(crate) fn guess(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
         let from = (named(email), network(address));
-        self.sign_ins.take(&from)?;
         let is_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).has(&from);
         if is_known { Ok(()) } else { self.guesses.take(&from.0) }
     }
