@@ -11,6 +11,7 @@ mod api;
 mod domain;
 mod limits;
 mod live;
+mod network;
 mod oidc;
 mod secret;
 mod webauthn;

@@ -90,6 +90,10 @@ pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
 /// transaction.
 pub(crate) const WEB_SESSIONS_MAX: usize = 100;
 pub(crate) const USER_AGENT_CHARS_MAX: usize = 200;
+/// Networks from which a person has signed in that the account's record remembers; the oldest gives way.
+pub(crate) const SIGN_IN_NETWORKS_MAX: usize = 16;
+/// How long the record remembers a network after a sign-in from there.
+pub(crate) const SIGN_IN_NETWORK_MS: u64 = 90 * DAY_MS;
 /// Time that a browser has to sign in at the provider and come back.
 pub(crate) const OIDC_S: u64 = 600;
 /// Time for one answer of a provider; a sign-in needs four.

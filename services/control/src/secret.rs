@@ -31,6 +31,7 @@ pub(crate) enum Purpose {
     Account,
     ClaimToken,
     PasskeyChallenge,
+    SignInNetwork,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +76,7 @@ impl Purpose {
             Self::Account => "account",
             Self::ClaimToken => "claim-token",
             Self::PasskeyChallenge => "passkey-challenge",
+            Self::SignInNetwork => "sign-in-network",
         }
     }
 }

@@ -21,6 +21,7 @@ import { clientsPage, topicLevelsQuery } from '../api/live'
 import { meQuery, signOut } from '../api/session'
 import { plural } from '../lib/format'
 import { failed } from '../ui/notify'
+import { accessOffers, mayCreateBroker } from './offers'
 import { type Group, PaletteDialog } from './PaletteDialog'
 import { PAGES } from './pages'
 
@@ -102,37 +103,20 @@ function usePages(broker: string | undefined): Group {
   return { group: 'Pages', actions }
 }
 
-const ACCESS = [
-  ['credentials', 'Credentials'],
-  ['groups', 'Groups'],
-  ['rules', 'Rules of all clients'],
-  ['test', 'Access tester'],
-  ['certificates', 'Client CAs'],
-  ['tokens', 'JWT issuers'],
-  ['bans', 'Bans'],
-  ['methods', 'Authentication'],
-] as const
-
-/** Tabs of the access page, and what can be made there. */
+/** Tabs of the access page, and the form of a new credential for those who may create one. */
 function useAccess(broker: string | undefined): Group {
   const navigate = useNavigate()
+  const { data: place } = useQuery({ ...brokerQuery(broker ?? ''), enabled: broker !== undefined })
   if (!broker) return { group: 'Access', actions: [] }
-  const go = (tab: string, edit?: string) =>
-    void navigate({ to: '/b/$broker/access', params: { broker }, search: { tab, edit } })
-  const actions: SpotlightActionData[] = ACCESS.map(([tab, label]) => ({
-    id: `access ${tab}`,
-    label,
-    description: 'Access',
-    leftSection: <IconKey size={18} stroke={1.6} />,
-    onClick: () => go(tab),
-  }))
-  actions.push({
-    id: 'create credential',
-    label: 'Create credential',
-    description: 'Access',
-    leftSection: <IconPlus size={18} stroke={1.6} />,
-    onClick: () => go('credentials', '+'),
-  })
+  const actions = accessOffers(place?.role).map(
+    ({ id, label, tab, edit }): SpotlightActionData => ({
+      id,
+      label,
+      description: 'Access',
+      leftSection: edit ? <IconPlus size={18} stroke={1.6} /> : <IconKey size={18} stroke={1.6} />,
+      onClick: () => void navigate({ to: '/b/$broker/access', params: { broker }, search: { tab, edit } }),
+    }),
+  )
   return { group: 'Access', actions }
 }
 
@@ -249,14 +233,16 @@ function useBrokers(): Group {
 function useActions(): Group {
   const navigate = useNavigate()
   const client = useQueryClient()
+  const { data: me } = useQuery(meQuery)
   const { toggleColorScheme } = useMantineColorScheme()
+  const createBroker: SpotlightActionData = {
+    id: 'create broker',
+    label: 'Create broker',
+    leftSection: <IconPlus size={18} stroke={1.6} />,
+    onClick: () => void navigate({ to: '/brokers/new' }),
+  }
   const actions: SpotlightActionData[] = [
-    {
-      id: 'create broker',
-      label: 'Create broker',
-      leftSection: <IconPlus size={18} stroke={1.6} />,
-      onClick: () => void navigate({ to: '/brokers/new' }),
-    },
+    ...(mayCreateBroker(me) ? [createBroker] : []),
     {
       id: 'account',
       label: 'Account',

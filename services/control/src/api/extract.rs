@@ -166,6 +166,17 @@ impl FromRequestParts<Api> for Auth {
     }
 }
 
+/// Counts a change whose handler asks for no credentials, before its body is read. Extractors run in order, so [`Auth`] has
+/// counted the change of a known caller already.
+async fn take_share_of_stranger(parts: &mut Parts, api: &Api) -> Answer<()> {
+    let Some(Known(known)) = parts.extensions.get().cloned() else { return Ok(()) };
+    if known.change.get().is_none() && !parts.method.is_safe() {
+        let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
+        let _ = known.change.set(api.changes().take_as_stranger(address)?);
+    }
+    Ok(())
+}
+
 /// Id of the caller, which the extractor of the body reads for [`Once`].
 #[derive(Clone, Copy)]
 struct Client(Uuid);
@@ -306,8 +317,9 @@ pub(crate) fn etag(version: u64) -> [(header::HeaderName, String); 1] {
 impl<T: DeserializeOwned, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &Api) -> Answer<Self> {
-        let (parts, unread) = request.into_parts();
+    async fn from_request(request: Request, api: &Api) -> Answer<Self> {
+        let (mut parts, unread) = request.into_parts();
+        take_share_of_stranger(&mut parts, api).await?;
         let is_json = parts.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
             let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
             essence.eq_ignore_ascii_case("application/json")

@@ -46,6 +46,7 @@ mod post;
 mod prices;
 mod second_factor;
 mod setup;
+mod sign_in_networks;
 mod sign_ups;
 mod spend;
 mod sweep;

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::accounts::{UserRecord, audit_everywhere, found, get, person_of};
+use super::sign_in_networks::SignInNetwork;
 use super::{Caller, Control, Error, Once, Page, PageRequest, Result};
 use crate::limits::{SIGN_IN_MS, USER_AGENT_CHARS_MAX, WEB_SESSIONS_MAX};
 use crate::secret::{self, Hash, Purpose, Secret};
@@ -65,6 +66,7 @@ pub(super) struct NewSession {
     pub(super) expires_at_ms: u64,
     created_at_ms: u64,
     address: Option<String>,
+    network: SignInNetwork,
     user_agent: Option<String>,
 }
 
@@ -72,10 +74,14 @@ impl NewSession {
     /// Runs in the transaction that authenticates the person.
     pub(super) async fn begin(&self, tx: &Transaction, user: Uuid) -> Result<()> {
         make_room(tx, user).await?;
+        let mut account = found(get(tx, user, Read::Serializable).await?)?;
+        if self.network.note(user, &mut account.networks, self.created_at_ms) {
+            accounts::users().put(tx, user.as_bytes(), &account).await?;
+        }
         let record = SignInRecord {
             user,
             expires_at_ms: self.expires_at_ms,
-            epoch: found(get(tx, user, Read::Serializable).await?)?.epoch,
+            epoch: account.epoch,
             created_at_ms: Some(self.created_at_ms),
             address: self.address.clone(),
             user_agent: self.user_agent.clone(),
@@ -95,6 +101,7 @@ impl Control {
             expires_at_ms: created_at_ms + SIGN_IN_MS,
             created_at_ms,
             address: source.address.map(|address| address.to_string()),
+            network: self.sign_in_network(source.address)?,
             user_agent: source.user_agent.as_deref().map(shortened),
         })
     }

@@ -1,9 +1,17 @@
 //! Requests that are expensive take turns, so that no tenant occupies the server.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use axum::http::{Method, StatusCode};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Method, Request, StatusCode, header};
+use futures_util::stream;
 use millrace_control::{
     CHANGES_MAX, Clients, Live, LiveAnswer, LiveBroker, LiveError, Page, PageRequest, PublishRequest,
     Published, SessionInfo, Visit,
@@ -11,6 +19,8 @@ use millrace_control::{
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
+use tower::ServiceExt as _;
+use tower::util::Oneshot;
 
 use crate::tools::Region;
 
@@ -177,4 +187,41 @@ async fn requests_that_wait_for_silent_pods_delay_no_other_organisation() {
     for asked in asked {
         asked.await.unwrap().is(StatusCode::NOT_IMPLEMENTED);
     }
+}
+
+/// A sign-in from an address, whose body does not arrive.
+fn unfinished(region: &Region, address: &str) -> Pin<Box<Oneshot<Router, Request<Body>>>> {
+    let body = Body::from_stream(stream::pending::<Result<Vec<u8>, Infallible>>());
+    let request = Request::post("/sign-in").header(header::CONTENT_TYPE, "application/json");
+    let mut request = request.body(body).unwrap();
+    let address = SocketAddr::new(address.parse().unwrap(), 50_000);
+    request.extensions_mut().insert(ConnectInfo(address));
+    Box::pin(region.router().oneshot(request))
+}
+
+/// The status of a refusal, or `None` while the server reads the body.
+fn refusal(request: &mut Pin<Box<Oneshot<Router, Request<Body>>>>) -> Option<StatusCode> {
+    match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer.unwrap().status()),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn changes_of_strangers_from_one_network_leave_room_to_others() {
+    let region = Region::new().await;
+    let mut held = Vec::new();
+    let refused = (0..CHANGES_MAX).find_map(|number| {
+        let mut request = unfinished(&region, &format!("2001:db8:1:2::{number:x}"));
+        let refused = refusal(&mut request);
+        held.push(request);
+        refused
+    });
+    assert_eq!(refused, Some(StatusCode::TOO_MANY_REQUESTS));
+    assert!(held.len() <= CHANGES_MAX / 4 + 1, "{}", held.len());
+    let mut others = unfinished(&region, "2001:db8:1:3::1");
+    assert_eq!(refusal(&mut others), None);
+    assert_eq!(refusal(&mut unfinished(&region, "2001:db8:1:2::1")), Some(StatusCode::TOO_MANY_REQUESTS));
+    held.clear();
+    assert_eq!(refusal(&mut unfinished(&region, "2001:db8:1:2::1")), None, "its share came back");
 }

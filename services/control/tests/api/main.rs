@@ -22,6 +22,7 @@ mod parts;
 mod passkeys;
 mod requests;
 mod second_factor;
+mod sign_in_limits;
 mod tenancy;
 mod tokens;
 mod tools;

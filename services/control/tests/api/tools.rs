@@ -162,6 +162,10 @@ impl Region {
         Self { is_unlimited: true, ..self }
     }
 
+    pub(crate) fn router(&self) -> Router {
+        self.router.clone()
+    }
+
     /// Somebody who is nobody yet.
     pub(crate) fn stranger(&self) -> Client {
         Client { region: self.clone(), headers: HeaderMap::new(), organisation: String::new() }

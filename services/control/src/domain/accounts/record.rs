@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::change::Change;
+use super::super::sign_in_networks::KnownNetwork;
 use super::super::{Error, Result};
 use super::{THERE_IS_AN_ACCOUNT, User};
 use crate::limits::EMAIL_BYTES_MAX;
@@ -21,6 +22,8 @@ pub(in crate::domain) struct UserRecord {
     /// A web session of another epoch has ended.
     #[serde(default)]
     pub(in crate::domain) epoch: u64,
+    #[serde(default)]
+    pub(in crate::domain) networks: Vec<KnownNetwork>,
 }
 
 pub(in crate::domain) struct Newcomer {
@@ -58,7 +61,8 @@ pub(in crate::domain) async fn create(change: &Change, newcomer: &Newcomer) -> R
 pub(in crate::domain) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> {
     let Newcomer { id, email, name, password } = newcomer;
     let (email, name, password) = (email.clone(), name.clone(), password.clone());
-    let record = UserRecord { email, name, password, created_at_ms: change.now_ms, epoch: 0 };
+    let (created_at_ms, networks) = (change.now_ms, Vec::new());
+    let record = UserRecord { email, name, password, created_at_ms, epoch: 0, networks };
     accounts::users().put(&change.tx, id.as_bytes(), &record).await?;
     Ok(())
 }
