@@ -274,7 +274,15 @@ impl Connection {
         frame: Option<(u8, &[u8])>,
         out: &mut impl Out,
     ) -> Closing {
-        let reason = error.reason();
+        let is_connect = frame.is_some_and(|(first, _)| first >> 4 == PacketType::Connect as u8);
+        let answer =
+            if self.phase == Phase::Challenged { PacketType::ConnAck } else { PacketType::Disconnect };
+        let reason = match error.reason() {
+            //= [MQTT-3.1.0-2] v5
+            _ if is_connect && self.phase != Phase::Silent => ReasonCode::PROTOCOL_ERROR,
+            reason if self.phase == Phase::Silent || reason.is_legal_in(answer) => reason,
+            _ => ReasonCode::PROTOCOL_ERROR,
+        };
         let what = match error {
             DecodeError::Malformed(what) | DecodeError::Protocol(what) => what,
             DecodeError::UnsupportedVersion => "unsupported protocol version: use MQTT 3.1, 3.1.1 or 5.0",

@@ -164,7 +164,11 @@ impl Session {
                     //= [MQTT-3.3.1-1] v5 v3.1.1
                     State::Published(entry) => {
                         let entry = entry.clone();
-                        if !encode(&entry, Some(id), again, connection, now, out) {
+                        //= [MQTT-3.3.2-5] v5
+                        if !again && entry.message.is_expired(now) {
+                            outbox.complete(id);
+                            done(Delivered::Dropped(DropReason::Expired), &entry.message);
+                        } else if !encode(&entry, Some(id), again, connection, now, out) {
                             outbox.complete(id);
                             done(Delivered::Dropped(DropReason::TooLarge), &entry.message);
                         } else if !again {

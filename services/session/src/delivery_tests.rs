@@ -2,6 +2,7 @@ use millrace_mqtt::PacketType::{PubAck, PubComp, PubRec};
 use millrace_mqtt::{Property, ReasonCode, Version};
 
 use super::*;
+use crate::InFlight;
 use crate::outbox::Outbox;
 use crate::test_client::{Client, delivery, message, properties};
 
@@ -375,4 +376,25 @@ fn a_pump_sends_and_drops_a_bounded_number_of_messages() {
         assert_eq!(count, expected);
     }
     assert_eq!(sent, PUMP_MAX + 1);
+}
+
+#[test]
+fn a_restored_message_that_expired_before_it_was_sent_is_dropped() {
+    //= [MQTT-3.3.2-5] v5
+    let mut client = Client::new(Version::V5);
+    client.cut();
+    let expiring = message("a", 1, &properties(&[Property::MessageExpiryInterval(2)]), "late", 1);
+    let lasting = message("a", 1, &[], "lasts", 1);
+    let in_flight = [(1, &expiring), (2, &expiring), (3, &lasting)].map(|(id, message)| {
+        let entry = delivery(message, 1).to_entry();
+        let id = PacketId::new(id).unwrap();
+        (id, if id.get() == 1 { InFlight::Published(entry) } else { InFlight::Unsent(entry) })
+    });
+    client.session = Session::restored("c".into(), in_flight.into(), Vec::new());
+    client.now = 10;
+    client.reconnect();
+    // The first may have been delivered, so the receiver must get it again.
+    let read = client.read();
+    assert_eq!(read.len(), 2, "{read:?}");
+    assert!(read[0].contains("late") && read[1].contains("lasts"), "{read:?}");
 }

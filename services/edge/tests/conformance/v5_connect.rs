@@ -84,6 +84,12 @@ fn a_second_connect_is_a_protocol_error() {
     let mut client = Client::connect(&server, V5, "ann");
     client.send(&Packet::Connect(connect(V5, "ann")));
     client.expect_disconnect(ReasonCode::PROTOCOL_ERROR);
+    // Also one that cannot be decoded: DISCONNECT has no 0x84.
+    for (level, flags) in [(6, 0x02), (5, 0x03)] {
+        let mut client = Client::connect(&server, V5, "ann");
+        client.send_bytes(&raw_connect(level, flags, b"", b"\0\x01a"));
+        client.expect_disconnect(ReasonCode::PROTOCOL_ERROR);
+    }
 }
 
 #[test]
