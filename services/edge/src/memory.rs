@@ -15,6 +15,7 @@ pub(crate) enum Pressure {
     None,
     /// QoS 0 messages to busy sockets, beyond an eighth of the usual soft limit; retained messages that are new or larger.
     QosZero,
+    /// New connections, and those whose clients do not read.
     Connections,
     /// Reading from publishers, until memory is free again.
     Publishers,

@@ -1,16 +1,16 @@
 //! Returns freed memory to the kernel.
 //!
-//! The allocator does that only when a thread frees a whole page and a second has passed since others were freed. Without this
-//! thread an idle server keeps what a flood has used, and goes on shedding load because of it.
+//! mimalloc returns freed pages (its own, not the kernel's) only when a thread frees another one, a second after them or later.
+//! Without this thread an idle server would keep what a flood has used, and go on shedding load because of it.
 
 use std::hint::black_box;
 use std::thread;
 use std::time::Duration;
 
-/// So large that the allocator gives it a page of its own, which it frees at once.
+/// So large that mimalloc gives it a page of its own, which it frees at once. Nobody writes to it, so it takes no memory.
 const OWN_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
-#[allow(clippy::disallowed_methods, reason = "there is no condition: it looks once a second")]
+#[allow(clippy::disallowed_methods, reason = "nothing signals freed memory")]
 pub(crate) fn start() -> Result<(), String> {
     let returns = || {
         loop {
@@ -19,5 +19,5 @@ pub(crate) fn start() -> Result<(), String> {
         }
     };
     let started = thread::Builder::new().name("freed-memory".into()).spawn(returns);
-    started.map(drop).map_err(|error| format!("a thread does not start: {error}"))
+    started.map(drop).map_err(|error| format!("cannot start the thread that returns freed memory: {error}"))
 }

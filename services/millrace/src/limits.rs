@@ -131,9 +131,9 @@ limits! {
     retained_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the retained messages of all brokers; 0 is half of what memory_max leaves beside the 128 MiB of the store, and 64 MiB at least. One broker may use three quarters of it. Beyond that the server refuses retained messages that are new or larger. It starts with as many as fit, and refuses subscriptions of a broker whose retained messages do not all fit.";
     memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory that the process may use; 0 is the memory of its cgroup or of the machine. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages that are new or larger, from 80 % on it refuses new connections and closes those of clients that do not read, from 90 % on it reads publishers slowly.";
+        "Memory that the process may use; 0 is the memory of its cgroup or of the machine. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages that are new or larger, from 80 % on it refuses new connections and closes clients that have read nothing for 10 s while more than 64 KiB wait for them, from 90 % on it reads publishers slowly.";
     outbound_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Bytes that wait for all busy sockets together; 0 is a quarter of memory_max. Each busy socket has a share, 32 KiB at least, beyond which the server drops QoS 0 messages to it.";
+        "Bytes that busy sockets may hold before the server drops QoS 0 messages to them; 0 is a quarter of memory_max. Each event loop has an equal part of it, and its busy sockets have equal shares of that, 32 KiB at least. Messages with QoS 1 and 2 and answers do not count.";
     outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",
         "Bytes waiting for a busy socket above which the server stops reading from the publishers of QoS 0 messages to it. A receiver that takes fewer bytes than this in a second loses such messages, which are counted.";
     outbound_hard_bytes: u32 in 65_536..=u32::MAX, "BYTES",

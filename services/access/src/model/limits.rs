@@ -24,7 +24,7 @@ pub struct BrokerLimits {
     pub publishes_per_s: Option<u64>,
     /// Published bytes a second: topic, properties and payload.
     pub publish_bytes_per_s: Option<u64>,
-    /// Filters that SUBSCRIBE and UNSUBSCRIBE name a second.
+    /// Filters in SUBSCRIBE and UNSUBSCRIBE a second. Over the rate, a packet waits and its client is not read.
     pub filters_per_s: Option<u64>,
     pub subscriptions: Option<u64>,
     pub queue_bytes: Option<u64>,

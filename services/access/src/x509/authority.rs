@@ -9,7 +9,7 @@ use webpki::{
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{CertificateRefusal, names};
-use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX};
+use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX, SAME_SUBJECT_MAX};
 use crate::model::{ClientCa, Invalid};
 
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Authority {
     record: ClientCa,
     anchors: Vec<Anchor>,
     intermediates: Vec<CertificateDer<'static>>,
+    /// The subjects of the intermediates.
+    subjects: Vec<Box<[u8]>>,
     revoked: Vec<CertRevocationList<'static>>,
 }
 
@@ -45,6 +47,13 @@ impl Authority {
             );
             return Err(invalid("pem", &what));
         }
+        let subjects: Option<Vec<_>> = certificates.iter().map(subject).collect();
+        let subjects = subjects.unwrap_or_default();
+        if subjects.iter().any(|one| count(&subjects, one) > SAME_SUBJECT_MAX) {
+            let what =
+                format!("has more than {SAME_SUBJECT_MAX} certificates of one subject: leave out old ones");
+            return Err(invalid("pem", &what));
+        }
         let (mut anchors, mut intermediates) = (Vec::new(), Vec::new());
         for der in certificates {
             let (anchor, is_root) = anchor(&der).map_err(|what| invalid("pem", what))?;
@@ -61,7 +70,7 @@ impl Authority {
                 "has a revocation list that cannot be read: export it again as PEM (openssl crl)",
             )
         })?;
-        Ok(Self { record, anchors, intermediates, revoked })
+        Ok(Self { record, anchors, intermediates, subjects, revoked })
     }
 
     #[must_use]
@@ -81,7 +90,7 @@ impl Authority {
         if anchors.is_empty() {
             return Err(CertificateRefusal::Expired);
         }
-        let intermediates: Vec<_> = self.intermediates.iter().chain(more).cloned().collect();
+        let intermediates = self.with_those_of_client(more)?;
         let lists: Vec<&CertRevocationList<'_>> = self.revoked.iter().collect();
         let revocation = RevocationOptionsBuilder::new(&lists).ok();
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
@@ -99,11 +108,36 @@ impl Authority {
         names::user(der, self.record.user)
     }
 
+    fn with_those_of_client<'c>(
+        &'c self,
+        more: &'c [CertificateDer<'_>],
+    ) -> Result<Vec<CertificateDer<'c>>, CertificateRefusal> {
+        let (mut all, mut subjects) = (self.intermediates.clone(), self.subjects.clone());
+        for der in more.iter().filter(|der| !self.intermediates.contains(der)) {
+            let subject = subject(der).ok_or(CertificateRefusal::Malformed)?;
+            if count(&subjects, &subject) == SAME_SUBJECT_MAX {
+                return Err(CertificateRefusal::Malformed);
+            }
+            subjects.push(subject);
+            all.push(der.clone());
+        }
+        Ok(all)
+    }
+
     fn anchors_at(&self, now_s: u64) -> Vec<TrustAnchor<'_>> {
         let now_s = i64::try_from(now_s).unwrap_or(i64::MAX);
         let valid = self.anchors.iter().filter(|anchor| (anchor.from_s..=anchor.until_s).contains(&now_s));
         valid.map(|anchor| anchor.trusted.clone()).collect()
     }
+}
+
+fn subject(der: &CertificateDer<'_>) -> Option<Box<[u8]>> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    Some(certificate.subject().as_raw().into())
+}
+
+fn count(subjects: &[Box<[u8]>], subject: &[u8]) -> usize {
+    subjects.iter().filter(|other| ***other == *subject).count()
 }
 
 #[must_use]

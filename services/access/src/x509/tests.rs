@@ -8,7 +8,7 @@ use rcgen::{
 use rustls_pki_types::CertificateDer;
 
 use super::*;
-use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX};
+use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX, SAME_SUBJECT_MAX};
 use crate::model::{CertificateUser, ClientCa};
 
 /// 2026-06-01.
@@ -271,9 +271,28 @@ fn neither_an_authority_nor_a_client_brings_so_many_certificates_that_chains_are
     assert_eq!((&*wrong[0].field, wrong.len()), ("pem", 1));
 
     let mut chain = vec![ca.issue(&params("pump-7"))];
-    chain.extend((1..CLIENT_CERTIFICATES_MAX).map(|_| ca.issue(&ca_params("between"))));
+    let between = |number: usize| ca.issue(&ca_params(&format!("between-{number}")));
+    chain.extend((1..CLIENT_CERTIFICATES_MAX).map(between));
     let authority = Authority::new(ca.record()).unwrap();
     assert_eq!(authority.verify(&chain, NOW_S).as_deref(), Ok("pump-7"));
-    chain.push(ca.issue(&ca_params("between")));
+    chain.push(between(0));
     assert_eq!(authority.verify(&chain, NOW_S), Err(CertificateRefusal::Malformed));
+}
+
+#[test]
+fn subjects_that_issue_each_other_with_many_keys_are_refused() {
+    let (one, two) = (Ca::root("one"), Ca::root("two"));
+    let mut record = Ca::root("unrelated").record();
+    for _ in 0..SAME_SUBJECT_MAX {
+        record.pem += &one.intermediate("two").pem;
+        record.pem += &two.intermediate("one").pem;
+    }
+    // The search ends, although no chain leads to the root.
+    let own = Ca::of(ca_params("two")).issue(&params("pump"));
+    assert_eq!(verify(record.clone(), &own), Err(CertificateRefusal::UnknownIssuer));
+    let authority = Authority::new(record.clone()).unwrap();
+    let with_more = [own, one.issue(&ca_params("two"))];
+    assert_eq!(authority.verify(&with_more, NOW_S), Err(CertificateRefusal::Malformed));
+    record.pem += &one.intermediate("two").pem;
+    assert_eq!(Authority::new(record).unwrap_err()[0].field, "pem");
 }

@@ -218,14 +218,16 @@ impl Core {
         (self.process.owners.hash_one((id.core, id.slot, id.generation)) >> 32) as u32
     }
 
-    /// Charges the memory of the will, because a stranger may take long to authenticate. False: the client was refused.
-    pub(super) fn charge_will(&mut self, slot: u32, request: &mut Request) -> bool {
-        let bytes = request.will.as_ref().map_or(0, |(will, _)| will.size());
+    /// Charges the memory of a CONNECT, because a stranger may take long to authenticate. False: the client was refused.
+    pub(super) fn charge_connect(&mut self, slot: u32, request: &mut Request, connect: &Connect<'_>) -> bool {
+        let will = request.will.as_ref().map_or(0, |(will, _)| will.size());
+        let names = connect.client_id.len() + connect.user_name.map_or(0, str::len);
+        let bytes = will + names + connect.password.map_or(0, <[u8]>::len);
         match self.process.memory.input.charge(None, bytes) {
-            Ok(charge) => request.will_charge = charge,
+            Ok(charge) => request.charge = charge,
             Err(OverLimit) => {
                 self.counters().refused_input.add(1);
-                let what = "the wills of clients that authenticate take more memory than they may";
+                let what = "clients that authenticate take more memory than they may: send a shorter will or password";
                 self.refuse(slot, ReasonCode::QUOTA_EXCEEDED, what);
                 return false;
             }

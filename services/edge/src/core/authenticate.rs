@@ -186,7 +186,7 @@ impl Core {
                 "no client identifier can be assigned now",
             );
         };
-        if !self.charge_will(slot, &mut request) {
+        if !self.charge_connect(slot, &mut request, connect) {
             return;
         }
         if enhanced::method(connect).is_some() {
@@ -362,7 +362,7 @@ impl Core {
             user,
             granted: None,
             will,
-            will_charge: None,
+            charge: None,
             claim,
             check: None,
             exchange: None,

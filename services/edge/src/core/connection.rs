@@ -165,7 +165,7 @@ pub(crate) struct Request {
     /// The client's permissions on a managed broker, once they are known.
     pub(crate) granted: Option<Box<Granted>>,
     pub(crate) will: Option<(Arc<Message>, u32)>,
-    pub(crate) will_charge: Option<Charge>,
+    pub(crate) charge: Option<Charge>,
     /// Keeps connections with this client id on this loop.
     pub(crate) claim: Option<HomeClaim>,
     /// The authentication in progress: dropping it cancels it.

@@ -278,7 +278,7 @@ impl Core {
         if self.now != last {
             self.look_at_memory();
             self.check_load();
-            self.look_at_outbound();
+            self.maintain_outbound();
             self.routes.forget_idle();
         }
         self.process.core(self.index).turned_at.store(self.now_ms, Ordering::Relaxed);

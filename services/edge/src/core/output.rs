@@ -1,4 +1,4 @@
-//! Writes the outbound buffers of a loop to their sockets, and counts the bytes that wait for a busy one.
+//! Writes the outbound buffers of a loop to their sockets, bounds what busy sockets may hold, and closes stalled receivers.
 //!
 //! Packets are appended to a connection's buffer during the turn. The end of the turn writes each buffer with one system call.
 //! A connection whose socket is busy keeps its buffer; otherwise the buffer returns to the pool.
@@ -17,12 +17,12 @@ use crate::outbound::{Flushed, Pool};
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache. One flush
 /// writes no more.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
-/// The least share of a busy socket in `outbound_memory_max`.
-const SHARE_MIN: usize = 32 * 1024;
+/// Bytes that each busy socket may hold, however many are busy.
+const MEMORY_SHARE_MIN: usize = 32 * 1024;
 /// While memory is short, a client that has read nothing for this long is disconnected if more than [`STALLED_BYTES`] wait for it.
 const STALLED_MS: Millis = 10_000;
 const STALLED_BYTES: usize = 64 * 1024;
-/// So many are disconnected in a second.
+/// Most that one loop disconnects a second, because each costs work.
 const STALLED_MAX: usize = 500;
 
 /// The connections that have output, and the buffers for more.
@@ -112,7 +112,6 @@ impl Core {
             }
             if let Some(mut outbound) = connection.outbound.take() {
                 let websocket = connection.is_websocket();
-                self.work.spend(work::SEND);
                 let mut tapped =
                     if connection.is_traced() { self.tracing.tapped.get_mut(&slot) } else { None };
                 if let Some(tapped) = &mut tapped {
@@ -135,6 +134,7 @@ impl Core {
                 left = left.saturating_sub(written);
                 self.work.spend_sent(written, took_us);
                 self.process.core(self.index).counters.bytes_out.add(written);
+                outbound.note_progress(written, self.output.soft_bytes, self.now_ms);
                 match how {
                     Flushed::All => {
                         self.output.pool.give(outbound);
@@ -148,7 +148,7 @@ impl Core {
                         connection.busy = true;
                         connection.outbound = Some(outbound);
                         self.note_busy(slot);
-                        return self.after_busy_flush(slot, written);
+                        return self.after_busy_flush(slot);
                     }
                 }
             }
@@ -177,11 +177,10 @@ impl Core {
     }
 
     /// Closes a connection with too much queued for its full socket, and bounds its answers.
-    fn after_busy_flush(&mut self, slot: u32, written: usize) {
+    fn after_busy_flush(&mut self, slot: u32) {
         let limits = &self.process.limits;
         let connection = &mut self.connections[slot as usize];
         let Some(outbound) = &mut connection.outbound else { return };
-        outbound.note_progress(written, self.output.soft_bytes, self.now_ms);
         if outbound.len() > limits.outbound_hard_bytes as usize {
             return self.end(slot, Ended::Slow, true);
         }
@@ -211,12 +210,12 @@ impl Core {
         }
     }
 
-    /// Divides this loop's part of `outbound_memory_max` among its busy sockets.
+    /// Divides this loop's part of `outbound_memory_max` among its busy sockets equally, whatever their broker.
     pub(super) fn share_outbound_memory(&mut self) {
         let limits = &self.process.limits;
         let part = limits.outbound_memory_max / self.process.cores.len() as u64;
         let share = part / self.output.busy.len().max(1) as u64;
-        let share = usize::try_from(share).unwrap_or(usize::MAX).max(SHARE_MIN);
+        let share = usize::try_from(share).unwrap_or(usize::MAX).max(MEMORY_SHARE_MIN);
         let (soft, hard) = (limits.outbound_soft_bytes as usize, limits.outbound_hard_bytes as usize);
         let is_short = self.process.memory.pressure() >= Pressure::QosZero;
         self.output.soft_bytes = (if is_short { soft / 8 } else { soft }).min(share / 2);
@@ -224,8 +223,8 @@ impl Core {
             if is_short { self.output.soft_bytes } else { hard.min(share.saturating_mul(2)) };
     }
 
-    /// Once a second.
-    pub(super) fn look_at_outbound(&mut self) {
+    /// Once a second: computes the shares, shrinks the pool, and disconnects stalled receivers while memory is short.
+    pub(super) fn maintain_outbound(&mut self) {
         self.count_outbound();
         self.share_outbound_memory();
         self.output.pool.shrink();
@@ -265,7 +264,8 @@ macro_rules! parts {
         let connection = &mut $core.connections[$slot as usize];
         let soft_bytes = $core.output.soft_bytes;
         // A flush that wrote all it may leaves the rest although the socket takes more.
-        let has_enough = connection.outbound.as_ref().is_some_and(|outbound| outbound.len() >= soft_bytes);
+        let full_bytes = soft_bytes.max($crate::core::output::FLUSH_BYTES);
+        let has_enough = connection.outbound.as_ref().is_some_and(|outbound| outbound.len() >= full_bytes);
         let out = $crate::outbound::OutboundSlot {
             slot: &mut connection.outbound,
             pool: &mut $core.output.pool,

@@ -8,7 +8,7 @@ use millrace_mqtt::{
 use millrace_session::{Closing, SessionEffect};
 
 use super::authenticate::ConnectAt;
-use super::connection::{NONE, State};
+use super::connection::{NONE, Paused, State};
 use super::input::Rest;
 use super::publish::RunInProgress;
 use super::{Core, Ended, parts, work};
@@ -29,7 +29,7 @@ enum FirstConnect {
 enum PacketTurn {
     Now,
     Later,
-    /// Dropped, and counted.
+    /// Dropped.
     Missed,
     /// The connection is gone.
     Never,
@@ -165,7 +165,8 @@ impl Core {
     fn turn_of(&mut self, slot: u32, packet: &Packet<'_>, is_limited: bool) -> PacketTurn {
         let is_change = matches!(packet, Packet::Subscribe(_) | Packet::Unsubscribe(_));
         if is_change && !self.may_change_filters(slot, packet) {
-            return PacketTurn::Later;
+            let waits = self.connections[slot as usize].paused == Paused::ForRate;
+            return if waits { PacketTurn::Later } else { PacketTurn::Missed };
         }
         if !is_change && self.connections[slot as usize].changes_filters {
             self.change_filters_now(slot);

@@ -1,6 +1,6 @@
 //! Rate limits of tenants: the next PUBLISH of a publisher over its rate waits until the rate has paid for what it sent.
-//! None of its messages is lost, and nobody else waits for it (P8). Its packets before that PUBLISH are processed, so its
-//! DISCONNECT and its end are seen.
+//! Nobody else waits for it (P8). None of its messages is lost, but those that would wait over `BORROWED_MS` when the client connects
+//! again, and those of the API that would wait over `INSIDE_WAIT_MAX_MS`. Packets behind a waiting PUBLISH wait with it.
 //!
 //! The first PUBLISH of a connection to a broker in debt waits, too: otherwise clients that connect for each message would
 //! never wait, and their debt would stop all others. It is charged while it waits, so that publishers take turns.

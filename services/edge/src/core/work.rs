@@ -106,7 +106,7 @@ impl Work {
     }
 
     pub(super) fn spend_sent(&mut self, bytes: usize, took_us: u64) {
-        let counted = (bytes / WRITTEN_BYTES) as u64;
+        let counted = SEND + (bytes / WRITTEN_BYTES) as u64;
         let over = (took_us * UNITS_PER_US).saturating_sub(counted);
         self.spent += counted + over;
         self.overtime += over;

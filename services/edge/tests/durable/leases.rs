@@ -207,7 +207,7 @@ fn publishes_wait_for_no_commit_of_sessions_that_expire() {
         let before = own();
         eventually(|| expired_sessions_left(&store, broker) == 0, || "sessions are left".into());
         is_over.store(true, Ordering::Relaxed);
-        own() - before
+        own().saturating_sub(before)
     });
     // Some for moments in which the publisher had no processor; steps of their own would be 16 or more.
     assert!(own <= 8, "{own} transactions of their own beside {publishes:?} publishes");

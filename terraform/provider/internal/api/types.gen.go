@@ -361,7 +361,7 @@ type BrokerLimits struct {
 	Connections  *int64 `json:"connections,omitempty"`
 	ConnectsPerS *int64 `json:"connects_per_s,omitempty"`
 
-	// FiltersPerS Filters that SUBSCRIBE and UNSUBSCRIBE name a second.
+	// FiltersPerS Filters in SUBSCRIBE and UNSUBSCRIBE a second. Over the rate, a packet waits and its client is not read.
 	FiltersPerS *int64 `json:"filters_per_s,omitempty"`
 
 	// PublishBytesPerS Published bytes a second: topic, properties and payload.

@@ -85,7 +85,7 @@ var broker = kind[brokerModel]{
 						Attributes: map[string]schema.Attribute{
 							"connections":         limit("Connections at once."),
 							"connects_per_s":      limit("CONNECTs a second."),
-							"filters_per_s":       limit("Filters that SUBSCRIBE and UNSUBSCRIBE name a second."),
+							"filters_per_s":       limit("Filters in SUBSCRIBE and UNSUBSCRIBE a second. Over the rate, a packet waits and its client is not read."),
 							"publish_bytes_per_s": limit("Bytes (topic, properties, payload) published a second."),
 							"publishes_per_s":     limit("Messages published a second."),
 							"queue_bytes":         limit("Bytes that wait for all sessions."),

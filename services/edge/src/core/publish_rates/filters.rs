@@ -13,7 +13,7 @@ use crate::quota::limiter::{millis, nanos};
 const PER_UNIT: usize = 16;
 
 impl Core {
-    /// Whether this SUBSCRIBE or UNSUBSCRIBE passes now. If not, its connection is paused until its turn.
+    /// Whether this SUBSCRIBE or UNSUBSCRIBE passes now. If not, its connection is paused until its turn, or ends before that.
     pub(in crate::core) fn may_change_filters(&mut self, slot: u32, packet: &Packet<'_>) -> bool {
         let (id, now_ms) = (self.id_of(slot), self.now_ms);
         let session = self.connections[slot as usize].session;
@@ -40,7 +40,9 @@ impl Core {
             until
         };
         if until > now_ms {
-            self.connections[slot as usize].paused = Paused::ForRate;
+            if !self.pauses.rates.of(id).is_replaced {
+                self.connections[slot as usize].paused = Paused::ForRate;
+            }
         } else {
             self.pauses.rates.of(id).filters = None;
         }

@@ -147,3 +147,22 @@ fn a_subscriber_does_not_wait_for_filters_that_others_give_back() {
     }
     loops.answer(&mut clients[2], SUBACK);
 }
+
+#[test]
+fn a_disconnect_behind_filters_that_wait_is_seen_when_the_client_connects_again() {
+    let mut loops = limited_filters(10);
+    let mut others = loops.connect_as("others", true);
+    subscribe(&mut others, 30);
+    loops.answer(&mut others, SUBACK);
+    let mut client = loops.connect_with_will("brief", "w");
+    subscribe(&mut client, 1);
+    client.send(DISCONNECT, b"");
+    loops.turn(0);
+    let again = loops.connect_with_will("brief", "w");
+    for _ in 0..3 {
+        loops.turn(0);
+    }
+    assert_eq!(loops.broker().counters[0].wills.get(), 0);
+    assert!(client.next().is_none(), "no SUBACK");
+    drop(again);
+}
