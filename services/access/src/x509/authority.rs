@@ -17,8 +17,8 @@ pub struct Authority {
     record: ClientCa,
     anchors: Vec<Anchor>,
     intermediates: Vec<CertificateDer<'static>>,
-    /// The subjects of the intermediates.
     subjects: Vec<Box<[u8]>>,
+    left_out: usize,
     revoked: Vec<CertRevocationList<'static>>,
 }
 
@@ -40,25 +40,19 @@ impl Authority {
         let certificates = chain(record.pem.as_bytes()).ok_or_else(|| {
             invalid("pem", "has a certificate that is not PEM: copy it again, with its BEGIN and END lines")
         })?;
-        if certificates.len() > AUTHORITY_CERTIFICATES_MAX {
-            let what = format!(
-                "has {} certificates, and {AUTHORITY_CERTIFICATES_MAX} are allowed: leave out those that sign no devices",
-                certificates.len()
-            );
-            return Err(invalid("pem", &what));
-        }
-        let subjects: Option<Vec<_>> = certificates.iter().map(subject).collect();
-        let subjects = subjects.unwrap_or_default();
-        if subjects.iter().any(|one| count(&subjects, one) > SAME_SUBJECT_MAX) {
-            let what =
-                format!("has more than {SAME_SUBJECT_MAX} certificates of one subject: leave out old ones");
-            return Err(invalid("pem", &what));
-        }
-        let (mut anchors, mut intermediates) = (Vec::new(), Vec::new());
+        let (mut anchors, mut intermediates, mut subjects) = (Vec::new(), Vec::new(), Vec::new());
+        let mut left_out = 0;
         for der in certificates {
             let (anchor, is_root) = anchor(&der).map_err(|what| invalid("pem", what))?;
             anchors.push((anchor, is_root));
-            intermediates.push(der);
+            let subject = subject(&der).unwrap_or_default();
+            if subjects.len() == AUTHORITY_CERTIFICATES_MAX || count(&subjects, &subject) == SAME_SUBJECT_MAX
+            {
+                left_out += 1;
+            } else {
+                intermediates.push(der);
+                subjects.push(subject);
+            }
         }
         let has_root = anchors.iter().any(|(_, is_root)| *is_root);
         let anchors =
@@ -70,12 +64,25 @@ impl Authority {
                 "has a revocation list that cannot be read: export it again as PEM (openssl crl)",
             )
         })?;
-        Ok(Self { record, anchors, intermediates, subjects, revoked })
+        Ok(Self { record, anchors, intermediates, subjects, left_out, revoked })
     }
 
     #[must_use]
     pub fn record(&self) -> &ClientCa {
         &self.record
+    }
+
+    /// Refuses a new record with more certificates than chains are searched in; a stored one goes on with the first of them.
+    pub fn check_size(&self) -> Result<(), Vec<Invalid>> {
+        if self.left_out == 0 {
+            return Ok(());
+        }
+        let what = format!(
+            "has more than {AUTHORITY_CERTIFICATES_MAX} certificates, or more than {SAME_SUBJECT_MAX} of one subject: leave out \
+             {} that sign no devices",
+            self.left_out
+        );
+        Err(vec![Invalid { field: "pem".into(), what }])
     }
 
     /// Returns the user name; `chain` begins with the client's own certificate, and `now_s` is unix

@@ -265,9 +265,9 @@ fn neither_an_authority_nor_a_client_brings_so_many_certificates_that_chains_are
     for number in 1..AUTHORITY_CERTIFICATES_MAX {
         record.pem += &ca.intermediate(&format!("line-{number}")).pem;
     }
-    assert!(Authority::new(record.clone()).is_ok());
+    assert!(Authority::new(record.clone()).unwrap().check_size().is_ok());
     record.pem += &ca.intermediate("one more").pem;
-    let wrong = Authority::new(record).unwrap_err();
+    let wrong = Authority::new(record).unwrap().check_size().unwrap_err();
     assert_eq!((&*wrong[0].field, wrong.len()), ("pem", 1));
 
     let mut chain = vec![ca.issue(&params("pump-7"))];
@@ -293,6 +293,10 @@ fn subjects_that_issue_each_other_with_many_keys_are_refused() {
     let authority = Authority::new(record.clone()).unwrap();
     let with_more = [own, one.issue(&ca_params("two"))];
     assert_eq!(authority.verify(&with_more, NOW_S), Err(CertificateRefusal::Malformed));
+    assert!(authority.check_size().is_ok());
     record.pem += &one.intermediate("two").pem;
-    assert_eq!(Authority::new(record).unwrap_err()[0].field, "pem");
+    let authority = Authority::new(record).unwrap();
+    assert_eq!(authority.check_size().unwrap_err()[0].field, "pem");
+    // A stored record of that size goes on without the last one.
+    assert_eq!(authority.verify(&with_more[..1], NOW_S), Err(CertificateRefusal::UnknownIssuer));
 }

@@ -11,31 +11,34 @@ use super::shares::{Share, Shares};
 use crate::limits::{CHANGES_MAX, SHARE_LEFT_TO_OTHERS};
 use crate::network::network;
 
+/// Strangers are counted apart: many networks together would leave little to accounts.
 #[derive(Clone, Default)]
-pub(crate) struct Changes(Shares);
+pub(crate) struct Changes {
+    of_accounts: Shares,
+    of_strangers: Shares,
+}
 
 impl Changes {
     pub(crate) fn take(&self, account: Uuid) -> Answer<Share> {
-        self.take_for(account, "of yours")
+        take(&self.of_accounts, account, CHANGES_MAX, "of yours")
     }
 
-    /// A change of somebody who has not signed in, such as a sign-up.
     pub(crate) fn take_as_stranger(&self, address: Option<IpAddr>) -> Answer<Share> {
-        self.take_for(holder(address), "from your network")
+        take(&self.of_strangers, holder(address), CHANGES_MAX / 2, "from your network")
     }
+}
 
-    /// The more changes run, the fewer one holder may have, so that a few holders never take all.
-    fn take_for(&self, holder: Uuid, whose: &str) -> Answer<Share> {
-        self.0.take(vec![holder], 1, |running, _| {
-            let own = running.of(holder);
-            let most = (CHANGES_MAX.saturating_sub(running.all) / SHARE_LEFT_TO_OTHERS).max(1);
-            if own >= most {
-                let detail = format!("{own} changes {whose} are under way: wait for their answers");
-                return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
-            }
-            Ok(())
-        })
-    }
+/// The more changes run, the fewer one holder may have, so that a few holders never take all.
+fn take(shares: &Shares, holder: Uuid, all_max: usize, whose: &str) -> Answer<Share> {
+    shares.take(vec![holder], 1, |running, _| {
+        let own = running.of(holder);
+        let most = (all_max.saturating_sub(running.all) / SHARE_LEFT_TO_OTHERS).max(1);
+        if own >= most {
+            let detail = format!("{own} changes {whose} are under way: wait for their answers");
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+        }
+        Ok(())
+    })
 }
 
 /// A hash, so that no address has the id of an account.
@@ -62,7 +65,18 @@ mod tests {
         assert!(changes.take(Uuid::from_u128(9)).is_ok());
         held.clear();
         assert!(changes.take(Uuid::from_u128(1)).is_ok());
-        let left = changes.0.lock();
+        let left = changes.of_accounts.lock();
         assert_eq!((left.all, left.holders()), (0, 0));
+    }
+
+    #[test]
+    fn strangers_of_many_networks_leave_accounts_what_they_had() {
+        let (changes, mut held) = (Changes::default(), Vec::new());
+        for number in 0..=255 {
+            let address = IpAddr::from([10, 0, 0, number]);
+            held.extend(std::iter::from_fn(|| changes.take_as_stranger(Some(address)).ok()));
+        }
+        let own = std::iter::from_fn(|| changes.take(Uuid::from_u128(1)).ok());
+        assert!(own.take(60).collect::<Vec<_>>().len() >= 50);
     }
 }

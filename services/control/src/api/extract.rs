@@ -166,8 +166,7 @@ impl FromRequestParts<Api> for Auth {
     }
 }
 
-/// Counts a change whose handler asks for no credentials, before its body is read. Extractors run in order, so [`Auth`] has
-/// counted the change of a known caller already.
+/// Counts a change whose handler asks for no credentials, before its body is read; [`Auth`] runs first and counts those of callers.
 async fn take_share_of_stranger(parts: &mut Parts, api: &Api) -> Answer<()> {
     let Some(Known(known)) = parts.extensions.get().cloned() else { return Ok(()) };
     if known.change.get().is_none() && !parts.method.is_safe() {

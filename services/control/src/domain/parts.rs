@@ -298,7 +298,7 @@ impl Part for ClientCa {
     }
 
     fn check(&self) -> Checked {
-        Authority::new(self.clone()).map(|_| ())
+        Authority::new(self.clone())?.check_size()
     }
 
     fn group(&self) -> Option<&str> {
