@@ -353,6 +353,7 @@ impl Core {
         self.send_retained();
         self.remove_more_routes();
         self.look_at_due();
+        self.end_stalled();
         self.scan();
         self.next_slices();
         self.relieve();

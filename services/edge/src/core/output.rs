@@ -33,6 +33,8 @@ pub(super) struct Output {
     pub(super) overfull: Vec<u32>,
     /// Connections whose socket is busy, or was at the last second.
     busy: HashSet<u32, foldhash::fast::FixedState>,
+    /// Busy connections to end.
+    stalled: Vec<u32>,
     /// Connections in `Work::unwritten` whose sessions go on sending then.
     pumping: HashSet<u32, foldhash::fast::FixedState>,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
@@ -48,6 +50,7 @@ impl Output {
             dirty: Vec::new(),
             overfull: Vec::new(),
             busy: HashSet::default(),
+            stalled: Vec::new(),
             pumping: HashSet::default(),
             soft_bytes: limits.outbound_soft_bytes as usize,
             hard_bytes: limits.outbound_hard_bytes as usize,
@@ -231,18 +234,26 @@ impl Core {
         if self.process.memory.pressure() < Pressure::Connections {
             return;
         }
-        let (connections, now) = (&self.connections, self.now_ms);
-        let is_stalled = |slot: &&u32| {
-            let outbound =
-                connections.get(**slot as usize).and_then(|connection| connection.outbound.as_deref());
-            outbound.is_some_and(|outbound| {
-                outbound.len() > STALLED_BYTES && outbound.waits_since() + STALLED_MS < now
-            })
-        };
-        let stalled: Vec<u32> =
-            self.output.busy.iter().filter(is_stalled).take(STALLED_MAX).copied().collect();
-        for slot in stalled {
-            self.end(slot, Ended::Slow, true);
+        let stalled = self.output.busy.iter().filter(|slot| self.is_stalled(**slot)).take(STALLED_MAX);
+        self.output.stalled = stalled.copied().collect();
+    }
+
+    fn is_stalled(&self, slot: u32) -> bool {
+        let connection = self.connections.get(slot as usize).filter(|connection| connection.busy);
+        let outbound = connection.and_then(|connection| connection.outbound.as_deref());
+        outbound.is_some_and(|outbound| {
+            outbound.len() > STALLED_BYTES && outbound.waits_since() + STALLED_MS < self.now_ms
+        })
+    }
+
+    pub(super) fn end_stalled(&mut self) {
+        let end = self.work.spent() + work::SLICE;
+        while self.work.spent() < end
+            && let Some(slot) = self.output.stalled.pop()
+        {
+            if self.is_stalled(slot) {
+                self.end(slot, Ended::Slow, true);
+            }
         }
     }
 

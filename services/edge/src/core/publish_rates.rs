@@ -195,6 +195,7 @@ impl Core {
         }
         let id = self.id_of(slot);
         self.pauses.rates.of(id).is_replaced = true;
+        self.work.begin_share();
         self.go_on(id);
         if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
             // The usual buffer may be in use for the CONNECT.
