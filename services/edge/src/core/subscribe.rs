@@ -15,7 +15,7 @@ use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
 use millrace_layers::subscriptions::{NO_STREAM, REPLAY_DUE, StoredOptions, Subscribed};
 use millrace_mqtt::topic::Filter;
-use millrace_mqtt::{PacketId, Property, QoS, ReasonCode, Subscribe, SubscribeOptions, Unsubscribe, Version};
+use millrace_mqtt::{PacketId, QoS, ReasonCode, Subscribe, SubscribeOptions, Unsubscribe, Version};
 use millrace_router::{Edit, Target, TreeSnapshot};
 use millrace_session::{ClientSubscription, Message};
 use smallvec::SmallVec;
@@ -84,23 +84,8 @@ pub(super) struct UnsubscribeInProgress {
 
 impl SubscribeInProgress {
     fn new(subscribe: &Subscribe<'_>, version: Version) -> Self {
-        let identifier = subscribe.properties.iter().find_map(|property| match property {
-            Property::SubscriptionIdentifier(identifier) => Some(identifier),
-            _ => None,
-        });
-        Self {
-            identifiers: Identifiers::All(identifier.unwrap_or(0)),
-            read: FiltersToAdd::new(subscribe.filters.clone(), version),
-            done: 0,
-            until: 0,
-            checked: SmallVec::new(),
-            reached: None,
-            granted: Vec::new(),
-            stored: Vec::new(),
-            shared: Vec::new(),
-            holds: false,
-            pending: PendingSubscribe::new(Some(subscribe.packet_id)),
-        }
+        let read = FiltersToAdd::new(subscribe.filters.clone(), version);
+        Self::of(Identifiers::of_packet(subscribe), read, Some(subscribe.packet_id))
     }
 
     /// Whether live messages wait until it is carried out.

@@ -1,6 +1,6 @@
 //! Subscriptions whose QoS a change of rules lowers: the server subscribes anew in place of the client, without a SUBACK.
 
-use millrace_mqtt::{RetainHandling, SubscribeOptions};
+use millrace_mqtt::{PacketId, Property, RetainHandling, Subscribe, SubscribeOptions};
 use millrace_session::ClientSubscription;
 use smallvec::SmallVec;
 
@@ -12,12 +12,20 @@ use crate::jobs::PendingSubscribe;
 
 /// The subscription identifiers of filters.
 pub(super) enum Identifiers {
-    /// That of a packet.
+    /// A SUBSCRIBE has one for all of its filters.
     All(u32),
     Each(Vec<u32>),
 }
 
 impl Identifiers {
+    pub(super) fn of_packet(subscribe: &Subscribe<'_>) -> Self {
+        let identifier = subscribe.properties.iter().find_map(|property| match property {
+            Property::SubscriptionIdentifier(identifier) => Some(identifier),
+            _ => None,
+        });
+        Self::All(identifier.unwrap_or(0))
+    }
+
     pub(super) fn of(&self, place: usize) -> u32 {
         match self {
             Self::All(identifier) => *identifier,
@@ -27,14 +35,10 @@ impl Identifiers {
 }
 
 impl SubscribeInProgress {
-    fn lowered(subscriptions: Vec<(Box<str>, ClientSubscription)>) -> Self {
-        let identifiers = subscriptions.iter().map(|(_, subscription)| subscription.identifier).collect();
-        let quiet = |(filter, ClientSubscription { options, .. })| {
-            (filter, SubscribeOptions { retain_handling: RetainHandling::DoNotSend, ..options })
-        };
+    pub(super) fn of(identifiers: Identifiers, read: FiltersToAdd, packet_id: Option<PacketId>) -> Self {
         Self {
-            identifiers: Identifiers::Each(identifiers),
-            read: FiltersToAdd::of(subscriptions.into_iter().map(quiet).collect()),
+            identifiers,
+            read,
             done: 0,
             until: 0,
             checked: SmallVec::new(),
@@ -43,8 +47,17 @@ impl SubscribeInProgress {
             stored: Vec::new(),
             shared: Vec::new(),
             holds: false,
-            pending: PendingSubscribe::new(None),
+            pending: PendingSubscribe::new(packet_id),
         }
+    }
+
+    fn lowered(subscriptions: Vec<(Box<str>, ClientSubscription)>) -> Self {
+        let identifiers = subscriptions.iter().map(|(_, subscription)| subscription.identifier).collect();
+        let quiet = |(filter, ClientSubscription { options, .. })| {
+            (filter, SubscribeOptions { retain_handling: RetainHandling::DoNotSend, ..options })
+        };
+        let read = FiltersToAdd::of(subscriptions.into_iter().map(quiet).collect());
+        Self::of(Identifiers::Each(identifiers), read, None)
     }
 }
 

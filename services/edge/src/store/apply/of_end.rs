@@ -201,15 +201,20 @@ mod tests {
         }
     }
 
+    /// The epoch of a new session.
+    fn attached(shared: &Shared, session: SessionId<'_>) -> u64 {
+        let (owner, details) = (Bytes::from_static(b"pod"), None);
+        let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: None, details };
+        shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await).epoch
+    }
+
     #[test]
     fn what_a_member_cannot_return_is_counted_as_dropped() {
         let (shared, id) = Shared::with_broker(false);
         let group = shared.message_of_group(id, "one");
         let broker = shared.open("default").unwrap().unwrap();
         let session = SessionId { broker: id, client: b"member" };
-        let (owner, details) = (Bytes::from_static(b"pod"), None);
-        let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: None, details };
-        let epoch = shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await).epoch;
+        let epoch = attached(&shared, session);
         let ids = 1..=7;
         shared.run(&async |tx| {
             let owned = sessions::fence(tx, session, epoch).await?;
@@ -242,9 +247,7 @@ mod tests {
             let group = shared.message_of_group(id, "one");
             let broker = shared.open("default").unwrap().unwrap();
             let session = SessionId { broker: id, client: b"member" };
-            let (owner, details) = (Bytes::from_static(b"pod"), None);
-            let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: None, details };
-            let epoch = shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await).epoch;
+            let epoch = attached(&shared, session);
             // The store has the first packet id; that of the second was refused.
             shared.run(&async |tx| {
                 let owned = sessions::fence(tx, session, epoch).await?;
