@@ -33,6 +33,8 @@ pub struct Connection {
     is_bridge: bool,
     /// The CONNECT named the authentication method of [`SessionSettings`].
     has_method: bool,
+    /// The CONNECT asked for a Session Expiry Interval above 0.
+    requested_expiry: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
     receive_maximum: u16,
@@ -51,6 +53,7 @@ impl Default for Connection {
             request_problem_information: true,
             is_bridge: false,
             has_method: false,
+            requested_expiry: false,
             keep_alive_s: 0,
             requested_keep_alive_s: 0,
             receive_maximum: u16::MAX,
@@ -105,7 +108,8 @@ impl Connection {
         self.requested_keep_alive_s
     }
 
-    pub(crate) fn open(&mut self) {
+    pub(crate) fn open(&mut self, requested_expiry: bool) {
+        self.requested_expiry = requested_expiry;
         self.phase = Phase::Open;
     }
 
@@ -365,11 +369,14 @@ impl Connection {
         for property in disconnect.properties.iter() {
             match property {
                 Property::SessionExpiryInterval(seconds) => {
-                    if session.expiry_s == 0 && seconds > 0 {
+                    if !self.requested_expiry && seconds > 0 {
                         let what = "a session expiry in DISCONNECT where CONNECT had none";
                         return self.close(ReasonCode::PROTOCOL_ERROR, what, out);
                     }
-                    session.expiry_s = seconds.min(settings.session_expiry_max_s);
+                    // 0 where the server granted none.
+                    if session.expiry_s > 0 {
+                        session.expiry_s = seconds.min(settings.session_expiry_max_s);
+                    }
                 }
                 Property::ServerReference(_) => {
                     return self.close(ReasonCode::PROTOCOL_ERROR, "a server reference from a client", out);
