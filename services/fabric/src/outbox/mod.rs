@@ -4,6 +4,7 @@
 //! that it holds for about as long as the copy takes. A dropped message has a number, too, so that
 //! receivers notice the gap.
 
+mod ready;
 mod state;
 mod stream;
 
@@ -55,10 +56,22 @@ pub(crate) enum Destination {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) destination: Destination,
+    /// Of a part: the piece without its head.
     pub(crate) frame: Bytes,
     pub(crate) numbers: Option<Numbers>,
     /// Ask the server to report under this number when nobody listens.
     pub(crate) probe: Option<u64>,
+    /// Index of this part, and number of parts.
+    pub(crate) part: Option<(u16, u16)>,
+}
+
+impl Outgoing {
+    pub(crate) fn payload(self, own: PodId) -> Bytes {
+        match (self.numbers, self.part) {
+            (Some(numbers), Some(part)) => frame::part(own, numbers, part, &self.frame),
+            _ => self.frame,
+        }
+    }
 }
 
 pub(crate) struct Outbox {
@@ -113,7 +126,7 @@ impl Outbox {
     /// Queues a frame after everything that was sent before.
     pub(crate) fn control(&self, destination: Destination, frame: Bytes) {
         let mut state = self.lock();
-        state.push(Outgoing { destination, frame, numbers: None, probe: None });
+        state.push(Outgoing { destination, frame, numbers: None, probe: None, part: None });
         self.filled(state);
     }
 

@@ -14,6 +14,7 @@ use crate::counters::Counts;
 use crate::frame::{HEAD, LENGTH, Position};
 use crate::limits::FabricLimits;
 
+use super::ready::Ready;
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
@@ -30,7 +31,7 @@ pub(super) struct State {
     limits: FabricLimits,
     counts: Arc<Counts>,
     streams: HashMap<To, Stream>,
-    ready: VecDeque<Outgoing>,
+    ready: Ready,
     /// Receivers with an open batch, and new ones.
     dirty: Vec<To>,
     /// Receivers by the time of their next check, one queue for each of [`STAGES`].
@@ -61,7 +62,7 @@ impl State {
             limits: limits.clone(),
             counts,
             streams: HashMap::default(),
-            ready: VecDeque::new(),
+            ready: Ready::new(limits.part_bytes_max as usize),
             dirty: Vec::new(),
             due: std::array::from_fn(|_| VecDeque::new()),
             bytes: 0,
@@ -146,7 +147,7 @@ impl State {
     }
 
     pub(super) fn push(&mut self, outgoing: Outgoing) {
-        self.ready.push_back(outgoing);
+        self.ready.push(outgoing);
     }
 
     /// True when there is nothing to send. The next thread that adds something must then wake the
@@ -181,9 +182,9 @@ impl State {
         if !self.is_connected {
             return None;
         }
-        let mut outgoing = self.ready.pop_front()?;
+        let mut outgoing = self.ready.pop()?;
         if let (Destination::To(to), Some(_)) = (outgoing.destination, outgoing.numbers) {
-            let bytes = outgoing.frame.len() - HEAD;
+            let bytes = outgoing.frame.len() - if outgoing.part.is_some() { 0 } else { HEAD };
             self.bytes -= bytes;
             self.is_full &= self.bytes > resume_bytes(self.limits.queue_bytes_max);
             if let Some(stream) = self.streams.get_mut(&to) {
@@ -261,6 +262,7 @@ impl State {
     pub(super) fn connected(&mut self, now: Millis, is_reset: bool, payload_max: usize) {
         (self.is_connected, self.was_connected) = (true, true);
         self.group_frame_bytes_max = payload_max;
+        self.ready.set_part_bytes(payload_max.min(self.limits.part_bytes_max as usize));
         if is_reset {
             self.reset();
         }
@@ -276,7 +278,7 @@ impl State {
     /// All other pods have dropped this pod's numbers.
     fn reset(&mut self) {
         self.close_batches();
-        for outgoing in self.ready.drain(..) {
+        for outgoing in self.ready.clear() {
             let count = outgoing.numbers.map_or(0, |numbers| numbers.count);
             self.counts.dropped_outage.add(count as usize);
         }
