@@ -36,6 +36,8 @@ pub enum Sent {
 pub enum Dropped {
     QueueFull,
     ReceiverFull,
+    /// The broker has as much of the queue as is free.
+    ShareFull,
     /// NATS is disconnected, and the queue for outages is full.
     Outage,
     /// The message is longer than `message_bytes_max`, or, to a group, longer than one NATS message.
@@ -204,6 +206,7 @@ impl Outbox {
         match reason {
             Dropped::QueueFull => &self.counts.dropped_queue,
             Dropped::ReceiverFull => &self.counts.dropped_receiver,
+            Dropped::ShareFull => &self.counts.dropped_share,
             Dropped::Outage => &self.counts.dropped_outage,
             Dropped::TooLarge => &self.counts.dropped_too_large,
             Dropped::TooManyStreams => &self.counts.dropped_streams,

@@ -32,6 +32,8 @@ pub(super) struct State {
     counts: Arc<Counts>,
     streams: HashMap<To, Stream>,
     ready: Ready,
+    /// Bytes that are queued for each broker; `None`: for pods as a whole, whose notices carry no tenant's messages.
+    shares: HashMap<Option<u64>, Share>,
     /// Receivers with an open batch, and new ones.
     dirty: Vec<To>,
     /// Receivers by the time of their next check, one queue for each of [`STAGES`].
@@ -63,6 +65,7 @@ impl State {
             counts,
             streams: HashMap::default(),
             ready: Ready::new(limits.part_bytes_max as usize),
+            shares: HashMap::default(),
             dirty: Vec::new(),
             due: std::array::from_fn(|_| VecDeque::new()),
             bytes: 0,
@@ -100,6 +103,10 @@ impl State {
         let bytes_max =
             if self.is_connected { self.limits.queue_bytes_max } else { self.limits.outage_bytes_max };
         let is_over = self.bytes + bytes > bytes_max as usize;
+        let share = self.shares.entry(to.broker()).or_default();
+        // No broker has more than is free, so there is always room for another one.
+        let share_bytes_max = (bytes_max as usize).saturating_sub(self.bytes);
+        let is_share_over = share.takes_too_much(bytes, share_bytes_max) && to.broker().is_some();
         let receiver_bytes_max = self.limits.queue_bytes_per_receiver_max as usize;
         let is_receiver_over = stream.waiting > 0 && stream.waiting + bytes > receiver_bytes_max;
         let refused = match () {
@@ -113,9 +120,13 @@ impl State {
                 stream.is_full = true;
                 Some(Dropped::ReceiverFull)
             }
+            () if is_share_over => Some(if self.is_connected { Dropped::ShareFull } else { Dropped::Outage }),
             () => None,
         };
         if let Some(reason) = refused {
+            if share.bytes == 0 {
+                self.shares.remove(&to.broker());
+            }
             stream.skip(1, to, self.own, &mut self.ready);
             return Sent::Dropped(reason);
         }
@@ -131,6 +142,7 @@ impl State {
             }
         }
         self.bytes += bytes;
+        share.bytes += bytes;
         Sent::Queued
     }
 
@@ -186,6 +198,7 @@ impl State {
         if let (Destination::To(to), Some(_)) = (outgoing.destination, outgoing.numbers) {
             let bytes = outgoing.frame.len() - if outgoing.part.is_some() { 0 } else { HEAD };
             self.bytes -= bytes;
+            self.left(to, bytes);
             self.is_full &= self.bytes > resume_bytes(self.limits.queue_bytes_max);
             if let Some(stream) = self.streams.get_mut(&to) {
                 stream.sent(bytes);
@@ -197,6 +210,14 @@ impl State {
             }
         }
         Some(outgoing)
+    }
+
+    fn left(&mut self, to: To, bytes: usize) {
+        let Some(share) = self.shares.get_mut(&to.broker()) else { return };
+        share.bytes = share.bytes.saturating_sub(bytes);
+        if share.bytes == 0 {
+            self.shares.remove(&to.broker());
+        }
     }
 
     pub(super) fn no_responders(&mut self, to: To, probe: u64) {
@@ -283,12 +304,29 @@ impl State {
             self.counts.dropped_outage.add(count as usize);
         }
         self.streams.clear();
+        self.shares.clear();
         self.bytes = 0;
         self.is_full = false;
     }
 
     pub(super) fn stop(&mut self) {
         self.is_stopped = true;
+    }
+}
+
+/// What a broker has of the queue.
+#[derive(Default)]
+struct Share {
+    bytes: usize,
+    /// Messages were dropped, and are until a quarter of what the broker may have is free.
+    is_full: bool,
+}
+
+impl Share {
+    fn takes_too_much(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        let bytes_max = if self.is_full { bytes_max - bytes_max / 4 } else { bytes_max };
+        self.is_full = self.bytes + bytes > bytes_max;
+        self.is_full
     }
 }
 

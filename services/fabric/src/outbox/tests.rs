@@ -87,6 +87,20 @@ fn one_receiver_does_not_take_the_whole_queue() {
 }
 
 #[test]
+fn a_broker_on_many_pods_leaves_room_in_the_queue_for_others() {
+    let outbox = outbox(|limits| limits.queue_bytes_max = 12 * 1004);
+    let send = |pod, broker| outbox.send(To::BrokerOnPod { pod: PodId(pod), broker }, &[&[0; 1000]]);
+    let queued = |broker| (10..30).filter(|pod| send(*pod, broker) == Sent::Queued).count();
+    assert_eq!([1, 2, 3].map(queued), [6, 3, 2], "each may have as much as is free");
+    queue(&outbox, To::Pods, 1000);
+    outbox.close_batches();
+    (0..3).for_each(|_| drop(outbox.pop().unwrap()));
+    assert!(matches!(send(10, 1), Sent::Dropped(_)), "it has 3, and 3 are free");
+    outbox.pop().unwrap();
+    assert_eq!(send(10, 1), Sent::Queued);
+}
+
+#[test]
 fn frames_of_others_leave_between_the_parts_of_a_large_one() {
     const LARGE: To = To::Broker(9);
     let outbox = outbox(|limits| limits.part_bytes_max = 2_000);
