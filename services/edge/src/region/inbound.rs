@@ -146,6 +146,7 @@ impl Region {
                     }
                 }
                 (Some(PodNotice::Sent { sent_ns }), _) => self.time_came(sent_ns),
+                (Some(PodNotice::Cleared(topic)), Some(broker)) => drop(broker.remove_retained(topic)),
                 (Some(PodNotice::Waiting { stream }), Some(broker)) => {
                     self.with_notices(|notices| notices.waiting((broker.id, stream)));
                 }
@@ -331,6 +332,7 @@ impl Region {
             // The broker is not open here.
             PodNotice::Message(_)
             | PodNotice::Retained { .. }
+            | PodNotice::Cleared(_)
             | PodNotice::Run { .. }
             | PodNotice::Grown(_)
             | PodNotice::Committed { .. }

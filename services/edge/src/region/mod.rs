@@ -187,6 +187,13 @@ impl Region {
         note.send_at(fabric, *id, &pods);
     }
 
+    /// A retained message was removed, and no subscriber is to learn of it.
+    pub(crate) fn cleared(&self, broker: &Broker, topic: &str) {
+        if let Some(fabric) = self.fabric.get() {
+            PodNotice::Cleared(topic).send_at(fabric, broker.id, &broker.elsewhere.peers.all());
+        }
+    }
+
     /// The trace precedes its message on the same path; pods of older builds ignore it.
     fn traced(&self, message: &Message, entry: &[u8]) -> Option<PodNotice<'static>> {
         let Trace { trace_id, span_id, .. } = *message.trace()?;

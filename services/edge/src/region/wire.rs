@@ -23,6 +23,7 @@
 //! | 19 | trace of the message that follows | as the message | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: time of sending, nanoseconds since 1970 |
 //! | 20 | time of sending of what follows | at | 8: nanoseconds since 1970 |
 //! | 21 | report of a client's trace, see [`crate::client_traces::TraceReport`] | pod | 8: number of the trace; JSON |
+//! | 22 | a topic's retained message was removed without a message | at | the topic |
 //!
 //! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
 //! bytes, except the last text of a row.
@@ -55,6 +56,7 @@ pub(super) enum PodNotice<'b> {
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
     Sent { sent_ns: u64 },
     ClientTrace { number: u64, report: &'b [u8] },
+    Cleared(&'b str),
 }
 
 impl<'b> PodNotice<'b> {
@@ -188,6 +190,10 @@ impl<'b> PodNotice<'b> {
                 head.extend_from_slice(&sent_ns.to_be_bytes());
                 &[]
             }
+            Self::Cleared(topic) => {
+                head.push(22);
+                topic.as_bytes()
+            }
             Self::Sent { sent_ns } => {
                 head.push(20);
                 head.extend_from_slice(&sent_ns.to_be_bytes());
@@ -254,6 +260,7 @@ impl<'b> PodNotice<'b> {
             },
             20 => Self::Sent { sent_ns: u64::from_be_bytes(take(&mut rest)?) },
             21 => Self::ClientTrace { number: u64::from_be_bytes(take(&mut rest)?), report: rest },
+            22 => Self::Cleared(std::str::from_utf8(rest).ok()?),
             _ => return None,
         })
     }
@@ -312,6 +319,7 @@ mod tests {
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
             PodNotice::Sent { sent_ns: 14 },
             PodNotice::ClientTrace { number: 14, report: b"{}" },
+            PodNotice::Cleared("a/b"),
         ];
         for note in notes {
             let mut bytes = Vec::new();
