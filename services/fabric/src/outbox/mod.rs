@@ -58,7 +58,7 @@ pub(crate) enum Destination {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) destination: Destination,
-    /// Of a part: the piece without its head.
+    /// If it is a part, a piece of the frame without a head.
     pub(crate) frame: Bytes,
     pub(crate) numbers: Option<Numbers>,
     /// Ask the server to report under this number when nobody listens.

@@ -86,6 +86,7 @@ impl State {
         if !self.was_connected {
             return Sent::Dropped(Dropped::Outage);
         }
+        let (bytes_max, dropped_full, dropped_share) = self.room();
         let Some(stream) = stream(&mut self.streams, to, &mut self.generations, &self.limits) else {
             return Sent::Dropped(Dropped::TooManyStreams);
         };
@@ -100,34 +101,26 @@ impl State {
         let bytes = LENGTH + length;
         let is_too_large = length > self.limits.message_bytes_max as usize
             || (!to.is_numbered() && HEAD + LENGTH + length > self.group_frame_bytes_max);
-        let bytes_max =
-            if self.is_connected { self.limits.queue_bytes_max } else { self.limits.outage_bytes_max };
-        let is_over = self.bytes + bytes > bytes_max as usize;
         let share = self.shares.entry(to.broker()).or_default();
         // No broker has more than is free, so there is always room for another one.
-        let share_bytes_max = (bytes_max as usize).saturating_sub(self.bytes);
-        let is_share_over = share.takes_too_much(bytes, share_bytes_max) && to.broker().is_some();
-        let receiver_bytes_max = self.limits.queue_bytes_per_receiver_max as usize;
-        let is_receiver_over = stream.waiting > 0 && stream.waiting + bytes > receiver_bytes_max;
+        let is_share_over =
+            share.takes_too_much(bytes, bytes_max.saturating_sub(self.bytes)) && to.broker().is_some();
         let refused = match () {
             () if is_too_large => Some(Dropped::TooLarge),
-            () if self.is_full || is_over => {
+            () if self.is_full || self.bytes + bytes > bytes_max => {
                 // Only a leaving frame ends the full state, so an empty queue must not enter it.
                 self.is_full = self.bytes > 0;
-                Some(if self.is_connected { Dropped::QueueFull } else { Dropped::Outage })
+                Some(dropped_full)
             }
-            () if stream.is_full || is_receiver_over => {
-                stream.is_full = true;
+            () if stream.has_no_room(bytes, self.limits.queue_bytes_per_receiver_max as usize) => {
                 Some(Dropped::ReceiverFull)
             }
-            () if is_share_over => Some(if self.is_connected { Dropped::ShareFull } else { Dropped::Outage }),
+            () if is_share_over => Some(dropped_share),
             () => None,
         };
         if let Some(reason) = refused {
-            if share.bytes == 0 {
-                self.shares.remove(&to.broker());
-            }
             stream.skip(1, to, self.own, &mut self.ready);
+            self.left(to, 0);
             return Sent::Dropped(reason);
         }
         match large {
@@ -144,6 +137,14 @@ impl State {
         self.bytes += bytes;
         share.bytes += bytes;
         Sent::Queued
+    }
+
+    /// Bytes that may be queued now, and why messages beyond them, or beyond their broker's share, are dropped.
+    fn room(&self) -> (usize, Dropped, Dropped) {
+        match self.is_connected {
+            true => (self.limits.queue_bytes_max as usize, Dropped::QueueFull, Dropped::ShareFull),
+            false => (self.limits.outage_bytes_max as usize, Dropped::Outage, Dropped::Outage),
+        }
     }
 
     /// Numbers messages that no pod wants. False when the receiver is not known to be quiet: then they must be sent.
@@ -314,7 +315,7 @@ impl State {
     }
 }
 
-/// What a broker has of the queue.
+/// The bytes that a broker has in the queue.
 #[derive(Default)]
 struct Share {
     bytes: usize,

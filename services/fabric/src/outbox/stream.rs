@@ -51,6 +51,12 @@ impl Stream {
         }
     }
 
+    /// The receiver's queue is full, or would be more than full with so many bytes.
+    pub(super) fn has_no_room(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        self.is_full |= self.waiting > 0 && self.waiting + bytes > bytes_max;
+        self.is_full
+    }
+
     pub(super) fn skip(&mut self, messages: u32, to: To, own: PodId, ready: &mut Ready) {
         // A batch must have consecutive numbers, so the open one ends here.
         self.close(to, own, ready);
