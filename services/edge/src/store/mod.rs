@@ -15,6 +15,7 @@ mod backlog;
 mod claims;
 mod closing;
 mod costs;
+mod due_turns;
 mod duties;
 mod expiry;
 mod gather;
