@@ -41,14 +41,13 @@ impl Sink for FabricSink {
             To::BrokerOnPod { broker, .. } => region.look_around(Some(broker)),
             To::Broker(broker) => {
                 region.look_around(Some(broker));
-                region.ask(broker, gap.from.map_or(gap.to, To::Pod));
+                region.exchange_members(broker, gap.from.map_or(gap.to, To::Pod));
             }
-            To::Pod(_) | To::Pods | To::Group { .. } => {
+            To::Pod(_) => {
                 region.look_for_notices();
-                for broker in region.brokers.all() {
-                    region.ask(broker.id, gap.from.map_or(To::Broker(broker.id), To::Pod));
-                }
+                region.members().missed(gap.from);
             }
+            To::Pods | To::Group { .. } => {}
         }
     }
 
@@ -71,7 +70,7 @@ impl Sink for FabricSink {
         region.joins.pod_came();
         region.digests_of_pod(pod, is_new);
         for broker in region.brokers.all() {
-            region.send_members(broker.id, pod);
+            region.send_members(broker.id, To::Pod(pod));
         }
         // A new pod announces its members by itself.
         if !is_new {
@@ -320,7 +319,7 @@ impl Region {
                     self.members().forget(from, &broker);
                 }
             }
-            PodNotice::AskMembers { broker } => self.send_members(broker, from),
+            PodNotice::AskMembers { broker } => self.send_members(broker, To::Pod(from)),
             PodNotice::Notices => self.look_for_notices(),
             PodNotice::AskDigest { broker, known } => self.digest_asked(from, broker, known),
             PodNotice::NoBroker { broker } => self.broker_absent(from, broker),
@@ -343,22 +342,6 @@ impl Region {
             | PodNotice::Traced { .. }
             | PodNotice::Sent { .. }
             | PodNotice::Shared { .. } => {}
-        }
-    }
-
-    fn send_members(&self, broker: u64, pod: PodId) {
-        let Some(fabric) = self.fabric.get() else { return };
-        let members = self.members();
-        PodNotice::AllMembers { broker }.send(fabric, To::Pod(pod));
-        for (name, filter, count) in members.own(broker) {
-            PodNotice::Members { broker, count, name, filter }.send(fabric, To::Pod(pod));
-        }
-    }
-
-    /// Asks pods for their members of shared subscriptions.
-    fn ask(&self, broker: u64, whom: To) {
-        if let Some(fabric) = self.fabric.get() {
-            PodNotice::AskMembers { broker }.send(fabric, whom);
         }
     }
 }
