@@ -90,8 +90,8 @@ impl<'b> PodNotice<'b> {
                 put_text(head, topic);
                 bytes
             }
-            Self::Grown(topic) => {
-                head.push(3);
+            Self::Grown(topic) | Self::Cleared(topic) => {
+                head.push(if matches!(self, Self::Grown(_)) { 3 } else { 22 });
                 topic.as_bytes()
             }
             Self::Members { broker, count, name, filter } => {
@@ -190,10 +190,6 @@ impl<'b> PodNotice<'b> {
                 head.extend_from_slice(&sent_ns.to_be_bytes());
                 &[]
             }
-            Self::Cleared(topic) => {
-                head.push(22);
-                topic.as_bytes()
-            }
             Self::Sent { sent_ns } => {
                 head.push(20);
                 head.extend_from_slice(&sent_ns.to_be_bytes());
@@ -240,10 +236,7 @@ impl<'b> PodNotice<'b> {
                 Self::Digest { version, says, digest: rest }
             }
             12 => Self::Added { version: u64::from_be_bytes(take(&mut rest)?), codes: rest },
-            13 => {
-                let broker = u64::from_be_bytes(take(&mut rest)?);
-                Self::AskDigest { broker, known: u64::from_be_bytes(take(&mut rest)?) }
-            }
+            13 => Self::AskDigest { broker: number(&mut rest)?, known: number(&mut rest)? },
             14 => Self::NoBroker { broker: u64::from_be_bytes(take(&mut rest)?) },
             15 => Self::Confirmed { version: u64::from_be_bytes(take(&mut rest)?) },
             17 => {
@@ -282,6 +275,10 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, after) = rest.split_first_chunk()?;
     *rest = after;
     Some(*taken)
+}
+
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    take(rest).map(u64::from_be_bytes)
 }
 
 fn text<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
