@@ -87,6 +87,9 @@ fn messages_of_many_groups_are_claimed_and_saved_in_few_transactions_with_jobs_i
         steps += 1;
     }
     assert_eq!((steps, shared.version() - before), (7, 7));
+    assert!(!writer.save_some_claims());
+    let Claims { groups: known, changed, .. } = &writer.claims;
+    assert_eq!((known.len(), changed.len()), (100, 0), "a save looks at what has changed");
     assert!(groups.iter().all(|group| shared.claim(*group, "other").len() == 1));
 }
 
@@ -119,7 +122,7 @@ fn a_group_with_a_corrupt_row_keeps_no_other_from_its_messages() {
     assert_eq!(groups.iter().map(claimed).collect::<Vec<_>>(), [1, 0, 1]);
     assert!(writer.claims.behind.is_empty(), "it is not read again at once");
     for key in &groups {
-        let group = writer.claims.groups.get_mut(key).unwrap();
+        let group = writer.claims.change(*key).unwrap();
         (group.gives_back, group.outstanding) = (true, BTreeSet::new());
     }
     writer.tick(1_000);
