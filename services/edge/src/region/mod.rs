@@ -329,11 +329,12 @@ impl Region {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes persistent sessions look for committed messages whose notice may be lost.
+    /// Makes persistent sessions and shared subscriptions look for committed messages whose notice may be lost.
     fn look_around(&self, broker: Option<u64>) {
         for mailbox in &*self.mailboxes {
             mailbox.deliver(&mut vec![Mail::LookAround(broker)], 0);
         }
+        self.with_notices(|notices| notices.missed(broker));
     }
 
     fn look_for_notices(&self) {

@@ -5,12 +5,12 @@ mod saving;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use futures_util::future::join_all;
 use millrace_layers::limits::SETTLED_GROUPS_MAX;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
-use millrace_layers::{LayerError, Position};
+use millrace_layers::{BrokerId, LayerError, Position};
 use millrace_storage::TransactionOption;
 
 use super::duties::Duty;
@@ -89,9 +89,10 @@ impl Claims {
         self.behind.add(key);
     }
 
-    /// Announcements may have been lost, so every stream is checked.
-    pub(super) fn all_grew(&mut self) {
-        for (key, group) in &mut self.groups {
+    /// Notices may have been lost, so every stream of the broker, or of all, is checked.
+    pub(super) fn all_grew(&mut self, of: Option<BrokerId>) {
+        let (first, last) = of.map_or((0, BrokerId::MAX), |broker| (broker, broker));
+        for (key, group) in self.groups.range_mut((first, 0)..=(last, u64::MAX)) {
             group.is_full = false;
             self.behind.add(*key);
         }
@@ -154,6 +155,13 @@ impl Claims {
 }
 
 impl Writer<'_> {
+    /// Looks for messages of brokers of which notices may be lost.
+    pub(super) fn look_for_missed(&mut self, of_all: bool) {
+        let mut missed = self.shared.upkeep.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.extend(of_all.then_some(None));
+        std::mem::take(&mut *missed).into_iter().for_each(|broker| self.claims.all_grew(broker));
+    }
+
     /// Applies what members acknowledged or gave back, and notes new members.
     pub(super) fn shared_among_pods(&mut self, shared: SharedMessages) {
         for (stream, place) in shared.settled {

@@ -2,6 +2,7 @@ use millrace_layers::BrokerId;
 use millrace_layers::sessions::{self, SessionId};
 
 use super::*;
+use crate::region::Notices as _;
 use crate::store::apply::Applier;
 use crate::store::{Shared, duties};
 
@@ -91,6 +92,23 @@ fn messages_of_many_groups_are_claimed_and_saved_in_few_transactions_with_jobs_i
     let Claims { groups: known, changed, .. } = &writer.claims;
     assert_eq!((known.len(), changed.len()), (100, 0), "a save looks at what has changed");
     assert!(groups.iter().all(|group| shared.claim(*group, "other").len() == 1));
+}
+
+#[test]
+fn groups_of_a_broker_look_for_messages_whose_notice_was_lost() {
+    let (shared, broker) = Shared::with_broker(true);
+    let mut writer = Writer::new(&shared);
+    let groups = with_members(&shared, &mut writer, broker, 2, true);
+    writer.serve_groups();
+    groups.iter().for_each(|group| shared.append_many(*group, 1));
+    let mut claimed_after = |missed| {
+        shared.missed(missed);
+        writer.look_for_missed(false);
+        writer.serve_groups();
+        groups.iter().map(|group| writer.claims.groups[group].outstanding.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(claimed_after(Some(broker + 1)), [1, 1]);
+    assert_eq!(claimed_after(Some(broker)), [2, 2]);
 }
 
 #[test]
