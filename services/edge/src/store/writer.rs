@@ -425,10 +425,9 @@ impl<'s> Writer<'s> {
         }
         self.save_shared();
         let is_notified = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-        if !is_notified || now_ms >= self.looked_around_at + LOOK_AROUND_NOTIFIED_MS {
-            self.looked_around_at = now_ms;
-            self.claims.all_grew();
-        }
+        let looks_around = !is_notified || now_ms >= self.looked_around_at + LOOK_AROUND_NOTIFIED_MS;
+        self.looked_around_at = if looks_around { now_ms } else { self.looked_around_at };
+        self.look_for_missed(looks_around);
         self.serve_groups();
     }
 }

@@ -87,6 +87,8 @@ impl Writer<'_> {
                 publish.routes.clone()
             };
             self.deliver(&routes, &publish.message, publish.from);
+        } else if let (true, Some(region)) = (publish.retains, &self.shared.region) {
+            region.cleared(&publish.routes.broker, publish.message.topic());
         }
         self.hand_on_to_groups(publish);
         if self.shared.is_shared {
