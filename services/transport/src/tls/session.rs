@@ -15,7 +15,9 @@ use rustls::unbuffered::{
 use super::resolver::take_asked;
 
 /// Bytes of ciphertext read at once, after the rest of an incomplete record.
-const READ_BYTES: usize = 64 * 1024;
+const READ_BYTES: usize = 32 * 1024;
+/// Bytes besides plaintext of 1,000 records, whose decryption takes 0.4 ms; a read ends after them.
+const OVERHEAD_MAX: usize = 1_000 * 22;
 /// Bytes that rustls may need before it makes progress: the longest handshake message with its
 /// records.
 const INCOMPLETE_MAX: usize = 80 * 1024;
@@ -103,8 +105,8 @@ impl TlsSession {
         std::mem::take(&mut self.overhead)
     }
 
-    pub fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent.len()
     }
 
     #[cfg(test)]
@@ -125,16 +127,16 @@ impl TlsSession {
         })
     }
 
-    /// Reads little more ciphertext than `into` has room for, because records may be empty.
+    /// Bounds ciphertext and records, too, because records may be empty or short.
     ///
     /// # Errors
     /// As for a non-blocking socket; `InvalidData` when the peer breaks the TLS protocol.
     pub fn read(&mut self, socket: &mut (impl Read + Write), into: &mut [u8]) -> io::Result<usize> {
         let mut filled = self.take_unread(into);
-        let mut most = into.len() + READ_BYTES;
+        let (mut most, before) = (into.len() + READ_BYTES, self.overhead);
         self.is_cut = false;
         while filled < into.len() && !self.closed {
-            if most == 0 {
+            if most == 0 || self.overhead - before > OVERHEAD_MAX {
                 self.is_cut = true;
                 return if filled > 0 { Ok(filled) } else { Err(io::ErrorKind::WouldBlock.into()) };
             }
@@ -267,7 +269,7 @@ impl TlsSession {
         self.flush(socket)?;
         let (mut total, mut pieces) = (0, slices.iter().map(|slice| &**slice));
         let mut rest: &[u8] = &[];
-        while !self.has_unsent() {
+        while self.unsent.is_empty() {
             let count = SCRATCH.with_borrow_mut(|scratch| {
                 let plaintext = &mut scratch.plaintext;
                 plaintext.clear();
@@ -308,7 +310,7 @@ impl TlsSession {
     /// Returns `WouldBlock` until the socket has taken all bytes.
     pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         self.send(socket)?;
-        if self.has_unsent() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        if !self.unsent.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
     }
 
     fn send(&mut self, socket: &mut impl Write) -> io::Result<()> {
