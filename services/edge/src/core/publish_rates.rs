@@ -205,6 +205,22 @@ impl Core {
         }
     }
 
+    /// Frees the memory of filters, or of a large first PUBLISH, that wait for the rate although their client has closed the
+    /// connection. Other messages wait for their turn.
+    pub(super) fn stop_waiting_if_closed(&mut self, slot: u32) {
+        let connection = &self.connections[slot as usize];
+        if connection.paused != Paused::ForRate || !connection.read_closed {
+            return;
+        }
+        let is_large = connection.partial.as_ref().is_some_and(|partial| partial.charge.is_some());
+        let id = self.id_of(slot);
+        let limited = self.pauses.rates.of(id);
+        limited.is_replaced |= is_large && limited.charged.is_some();
+        if limited.is_replaced || limited.filters.is_some() {
+            self.go_on(id);
+        }
+    }
+
     /// Whether a PUBLISH is dropped because its connection ends before its turn.
     pub(super) fn misses_its_turn(&mut self, slot: u32) -> bool {
         let (id, latest) = (self.id_of(slot), self.now_ms + BORROWED_MS);
