@@ -83,6 +83,28 @@ fn a_client_that_connects_again_and_again_makes_a_bounded_debt() {
     drop(clients);
 }
 
+#[test]
+fn filters_that_wait_do_not_let_a_client_that_connects_again_publish_above_the_rate() {
+    const TIMES: usize = 20;
+    let rate = Some(1);
+    let (mut loops, mut subscriber) =
+        in_debt_with(BrokerLimits { publishes_per_s: rate, filters_per_s: rate, ..BrokerLimits::default() });
+    subscribe(&mut subscriber, 3);
+    loops.answer(&mut subscriber, SUBACK);
+    let clients: Vec<_> = (0..TIMES)
+        .map(|_| {
+            let mut client = loops.connect_as("brief", true);
+            subscribe(&mut client, 1);
+            loops.send_to(0, &mut client, &publish(0, "t", b"x"));
+            client
+        })
+        .collect();
+    let passed = std::iter::from_fn(|| subscriber.next()).filter(|(_, body)| message(body) == "x").count();
+    assert_eq!((passed, skipped(&loops)), (5, (TIMES - 6) as u64));
+    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 6_000);
+    drop(clients);
+}
+
 fn held(loops: &Loops) -> u64 {
     loops.cores[0].process.memory.input.bytes()
 }
