@@ -9,7 +9,7 @@ use millrace_session::{Message, Place, Trace};
 
 use super::coming::Traced;
 use super::core_mail::CoreMail;
-use super::matching::Matching;
+use super::matching::{Matching, count_dropped};
 use super::wire::PodNotice;
 use super::{Region, record};
 use crate::broker::Broker;
@@ -186,7 +186,7 @@ impl Region {
         let is_retained = place.is_some() && message.is_retained();
         // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
         let subscriptions = is_retained.then(|| broker.retain(&message));
-        let Some(routes) = matching.get(broker, message.topic(), subscriptions.as_deref()) else {
+        let Some(routes) = matching.get(broker, message.topic(), subscriptions.as_deref(), 1) else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -207,7 +207,7 @@ impl Region {
         topic: &str,
         count: u32,
     ) -> Option<Arc<Routes>> {
-        let routes = matching.get(broker, topic, None);
+        let routes = matching.get(broker, topic, None, count);
         if routes.is_none() {
             self.dropped.fetch_add(count.into(), Ordering::Relaxed);
         }
@@ -217,8 +217,11 @@ impl Region {
     /// Sessions look for dropped messages before a later copy arrives, because the fabric's thread waits for the lock.
     pub(super) fn begin_second_of_matching(&self) {
         let mut matching = self.matching.lock().unwrap_or_else(PoisonError::into_inner);
-        for broker in matching.begin_second() {
-            self.look_around(Some(broker));
+        for (id, dropped) in matching.begin_second() {
+            if let Some(broker) = self.brokers.peek(id).filter(|_| dropped > 0) {
+                count_dropped(&broker, dropped, self.clock.unix_now_ms());
+            }
+            self.look_around(Some(id));
         }
     }
 
