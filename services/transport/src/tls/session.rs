@@ -18,11 +18,10 @@ use super::resolver::take_asked;
 const READ_BYTES: usize = 32 * 1024;
 /// Bytes besides plaintext of 1,000 records, whose decryption takes 0.4 ms; a read ends after them.
 const OVERHEAD_MAX: usize = 1_000 * 22;
-/// Bytes that rustls may need before it makes progress: the longest handshake message with its
-/// records.
-const INCOMPLETE_MAX: usize = 80 * 1024;
-/// Bytes of plaintext encrypted at once: four records.
-const WRITE_BYTES: usize = 64 * 1024;
+const RECORD_MAX: usize = 5 + 16_384 + 2_048;
+/// The longest handshake message with its records: five large certificates take a third of it.
+const HANDSHAKE_MAX: usize = 2 * RECORD_MAX;
+const WRITE_BYTES: usize = 4 * 16 * 1024;
 
 /// Buffers that all connections of a thread share, because they are empty between calls.
 struct Scratch {
@@ -174,7 +173,7 @@ impl TlsSession {
         filled: &mut usize,
         most: &mut usize,
     ) -> io::Result<More> {
-        scratch.resize(INCOMPLETE_MAX + READ_BYTES, 0);
+        scratch.resize(HANDSHAKE_MAX + READ_BYTES, 0);
         let held = self.incomplete.len();
         scratch[..held].copy_from_slice(&self.incomplete);
         // Plaintext is shorter than its ciphertext, so it fits, unless `into` has hardly any room.
@@ -199,7 +198,8 @@ impl TlsSession {
         let left = processed?;
         sent?;
         let rest = &scratch[left..held + count];
-        if rest.len() > INCOMPLETE_MAX {
+        let most = if self.stage == Stage::Handshake { HANDSHAKE_MAX } else { RECORD_MAX };
+        if rest.len() > most {
             return Err(io::ErrorKind::InvalidData.into());
         }
         self.incomplete = rest.to_vec();

@@ -333,6 +333,28 @@ fn an_idle_session_keeps_no_buffer() {
     assert_eq!(both.session.buffered_bytes(), 0);
 }
 
+fn part_of_a_handshake_of_60000_bytes(first: bool) -> Vec<u8> {
+    let mut record = vec![22, 3, 1, 0x40, 0];
+    record.extend_from_slice(if first { &[1, 0, 0xEA, 0x60] } else { &[0; 4] });
+    record.resize(5 + 0x4000, 0);
+    record
+}
+
+#[test]
+fn a_stranger_makes_the_session_hold_no_more_than_a_certificate_chain_needs() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let mut session = TlsSession::new(servers.devices.clone()).unwrap();
+    let mut wire = Wire { piece: usize::MAX, room: usize::MAX, ..Wire::default() };
+    let mut kinds = Vec::new();
+    for number in 0..3 {
+        wire.to_server = part_of_a_handshake_of_60000_bytes(number == 0);
+        kinds.push(session.read(&mut wire, &mut [0; 100]).unwrap_err().kind());
+        assert!(session.buffered_bytes() <= 37 * 1024, "{} bytes", session.buffered_bytes());
+    }
+    assert_eq!(kinds, [ErrorKind::WouldBlock, ErrorKind::WouldBlock, ErrorKind::InvalidData]);
+}
+
 #[test]
 fn the_end_that_the_peer_announces_is_the_end_also_when_nothing_else_wakes_the_reader() {
     let made = Made::new();
