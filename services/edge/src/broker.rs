@@ -172,7 +172,7 @@ pub(crate) struct Broker {
     control: FromControl,
     pub(crate) quota: Quota,
     pub(crate) incidents: Incidents,
-    /// One set per core, then one for the store's writer thread and one for its reader thread.
+    /// One set per core, then one each for the threads of the store's writer, the store's reader and the fabric.
     pub(crate) counters: Box<[BrokerCounters]>,
     pub(crate) meters: Box<[UsageCounter]>,
     pub(crate) latencies: Latencies,
@@ -234,7 +234,7 @@ impl Broker {
             control: FromControl::new(name),
             quota: Quota::default(),
             incidents: Incidents::default(),
-            counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
+            counters: (0..cores + 3).map(|_| BrokerCounters::default()).collect(),
             meters: (0..cores).map(|_| UsageCounter::default()).collect(),
             latencies: Latencies::default(),
             unstored_bytes: AtomicUsize::new(0),

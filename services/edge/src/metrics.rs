@@ -192,6 +192,7 @@ counters! {
         dropped_memory: "counter" "millrace_messages_dropped_total" ["reason=\"queue_memory\""] "Messages not delivered to a subscriber, by reason.",
         dropped_expired: "counter" "millrace_messages_dropped_total" ["reason=\"expired\""] "Messages not delivered to a subscriber, by reason.",
         dropped_too_large: "counter" "millrace_messages_dropped_total" ["reason=\"packet_too_large\""] "Messages not delivered to a subscriber, by reason.",
+        dropped_matching: "counter" "millrace_messages_dropped_total" ["reason=\"matching_work\""] "Messages not delivered to a subscriber, by reason.",
         publish_denied: "counter" "millrace_publishes_refused_total" ["reason=\"not_authorized\""] "PUBLISH packets refused, by reason.",
         publish_quota: "counter" "millrace_publishes_refused_total" ["reason=\"retained_limit\""] "PUBLISH packets refused, by reason.",
         publish_matches: "counter" "millrace_publishes_refused_total" ["reason=\"matching_filters\""] "PUBLISH packets refused, by reason.",
@@ -255,7 +256,7 @@ impl BrokerCounters {
 
     /// Without the messages that a limit of the store removed.
     pub(crate) fn dropped(&self) -> u64 {
-        self.drops()[..DropCause::StoredLimit as usize].iter().sum()
+        self.drops()[..DropCause::StoredLimit as usize].iter().sum::<u64>() + self.dropped_matching.get()
     }
 }
 

@@ -73,7 +73,7 @@ impl Core {
         self.connections
             .get(receiver as usize)
             .and_then(|connection| connection.outbound.as_ref())
-            .map_or(0, |outbound| outbound.len())
+            .map_or(0, |outbound| outbound.held())
     }
 
     /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once.

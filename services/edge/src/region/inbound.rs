@@ -10,7 +10,7 @@ use millrace_session::{Message, Place, Trace};
 
 use super::coming::Traced;
 use super::core_mail::CoreMail;
-use super::matching::Matching;
+use super::matching::{Matching, count_dropped};
 use super::wire::PodNotice;
 use super::{Region, record};
 use crate::broker::Broker;
@@ -216,7 +216,7 @@ impl Region {
         subscriptions: Option<&Snapshot>,
         count: u32,
     ) -> Option<Arc<Routes>> {
-        let routes = matching.get(broker, topic, subscriptions);
+        let routes = matching.get(broker, topic, subscriptions, count);
         if routes.is_none() {
             self.dropped.fetch_add(count.into(), Ordering::Relaxed);
         }
@@ -226,8 +226,11 @@ impl Region {
     /// Sessions look for dropped messages before a later copy arrives, because the fabric's thread waits for the lock.
     pub(super) fn begin_second_of_matching(&self) {
         let mut matching = self.matching.lock().unwrap_or_else(PoisonError::into_inner);
-        for broker in matching.begin_second() {
-            self.look_around(Some(broker));
+        for (id, dropped) in matching.begin_second() {
+            if let Some(broker) = self.brokers.peek(id).filter(|_| dropped > 0) {
+                count_dropped(&broker, dropped, self.clock.unix_now_ms());
+            }
+            self.look_around(Some(id));
         }
     }
 
