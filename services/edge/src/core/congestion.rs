@@ -206,3 +206,6 @@ impl Core {
         local.is_some_and(|local| self.is_store_over(&local.broker, store_max / 2))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,7 +79,6 @@ pub(super) struct Work {
     removals: VecDeque<Removal>,
 }
 
-/// An ended session whose subscriptions and messages are being removed.
 pub(super) struct Removal {
     pub(super) broker: Arc<Broker>,
     pub(super) target: Target,
