@@ -107,7 +107,7 @@ impl Brokers {
         from: u64,
         looks: usize,
         count: usize,
-        wanted: impl Fn(&Broker) -> bool,
+        mut wanted: impl FnMut(&Broker) -> bool,
     ) -> (Vec<Arc<Broker>>, Option<u64>) {
         let (known, mut page) = (self.read(), Vec::new());
         for (looked, (id, broker)) in known.by_id.range(from..).enumerate() {

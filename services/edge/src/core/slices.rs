@@ -90,9 +90,13 @@ impl Core {
             self.unfinished.slices.behind = self.read_behind(SESSIONS);
         }
         if let Some(from) = self.unfinished.slices.sys {
-            let is_in_use = |broker: &Broker| broker.has_clients() || broker.stays_open();
+            let mut seen = 0;
+            let is_in_use = |broker: &Broker| {
+                seen += work::SEEN;
+                broker.has_clients() || broker.stays_open()
+            };
             let (brokers, next) = self.process.brokers.page(from, BROKERS_SEEN, BROKERS, is_in_use);
-            self.spend(work::SEEN * BROKERS_SEEN as u64);
+            self.spend(seen);
             self.unfinished.slices.sys = next;
             for broker in brokers {
                 self.publish_sys_of(&broker);
