@@ -5,7 +5,7 @@
 mod closing;
 mod retaining;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
@@ -58,7 +58,7 @@ pub(crate) struct Brokers {
 #[derive(Default)]
 struct Known {
     by_name: HashMap<Box<str>, Arc<Broker>, foldhash::fast::RandomState>,
-    by_id: HashMap<u64, Arc<Broker>, foldhash::fast::RandomState>,
+    by_id: BTreeMap<u64, Arc<Broker>>,
     /// The sums of the counters of closed brokers, in the order of [`BrokerCounters::METRICS`].
     closed_counts: Vec<u64>,
     closed: HashSet<u64, foldhash::fast::RandomState>,

@@ -230,6 +230,7 @@ impl Core {
     pub(super) fn maintain_outbound(&mut self) {
         self.count_outbound();
         self.share_outbound_memory();
+        self.pauses.watched.forget_old(self.now_ms);
         self.output.pool.shrink();
         if self.process.memory.pressure() < Pressure::Connections {
             return;
