@@ -363,9 +363,9 @@ fn new_name() -> Result<String> {
 
 async fn is_still_there(tx: &Transaction, caller: &Caller, now_ms: u64) -> Result<()> {
     match &caller.who {
-        Who::Person { sign_in, .. } => {
-            web_sessions::still_there(tx, sign_in, now_ms, Read::Snapshot).await.map(drop)
+        Who::Person { sign_in, .. } => web_sessions::still_there(tx, sign_in, now_ms, Read::Snapshot).await,
+        Who::Token { organisation, id, .. } => {
+            tokens::scopes(tx, *organisation, *id, now_ms, Read::Snapshot).await.map(drop)
         }
-        Who::Token { organisation, id, .. } => tokens::still_there(tx, *organisation, *id, now_ms).await,
     }
 }

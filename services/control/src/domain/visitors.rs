@@ -240,9 +240,10 @@ impl Control {
     }
 
     pub(crate) async fn disconnect(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
+            web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?;
             let rows = of_user(tx, user, Read::Serializable).await?;
             let mut found = None;
             for (key, record) in &rows {

@@ -134,6 +134,7 @@ impl Control {
         let (user, current) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
+            still_there(tx, current, change.now_ms, Read::Serializable).await?;
             match id {
                 None => end_all(tx, user, Some(current)).await?,
                 Some(id) => {
