@@ -157,7 +157,7 @@ impl FromRequestParts<Api> for Auth {
         api.rates().request(caller.id(), caller.account())?;
         if let Some(known) = parts.extensions.get::<Known>() {
             if !parts.method.is_safe() {
-                let _ = known.0.change.set(api.changes().take(caller.account())?);
+                let _ = known.0.change.set(api.changes().take(&caller)?);
             }
             let _ = known.0.caller.set(caller.clone());
         }

@@ -8,6 +8,7 @@ use futures_util::stream;
 use millrace_storage::{KeyRange, RangeOptions};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::bodies::{Operation, operations};
 use crate::tenancy::{Owned, fill, tenant};
@@ -28,6 +29,28 @@ async fn rows(region: &Region) -> Vec<(Bytes, Bytes)> {
     page.items.into_iter().map(|row| (row.key, row.value)).collect()
 }
 
+/// A request whose body waits.
+struct Held {
+    answer: JoinHandle<Answer>,
+    /// An error if the server answers without reading the body.
+    is_read: oneshot::Receiver<()>,
+    go: oneshot::Sender<()>,
+}
+
+fn begin(client: &Client, method: Method, path: String, body: Value) -> Held {
+    let ((reached, is_read), (go, go_on)) = (oneshot::channel(), oneshot::channel::<()>());
+    let body = Body::from_stream(stream::once(async move {
+        reached.send(()).unwrap();
+        let _ = go_on.await;
+        Ok::<_, Infallible>(Bytes::from(body.to_string()))
+    }));
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("content-type", "application/json").header("if-match", "*");
+    let (client, request) = (client.clone(), request.body(body).unwrap());
+    let answer = tokio::spawn(async move { client.raw(request).await });
+    Held { answer, is_read, go }
+}
+
 /// Sends the request without its body, waits until the server reads the body, runs `meanwhile`, and sends the body. Returns the answer
 /// and whether the rest of the request has changed the store.
 async fn held(
@@ -38,20 +61,7 @@ async fn held(
 ) -> (Answer, bool) {
     let path = fill(&operation.path, &owned.client.organisation, owned);
     let path = path.replace("{passkey}", "00000000-0000-7000-8000-000000000000");
-    let ((reached, is_read), (go, go_on)) = (oneshot::channel(), oneshot::channel());
-    let text = body_of(operation).to_string();
-    let body = Body::from_stream(stream::once(async move {
-        reached.send(()).unwrap();
-        go_on.await.unwrap();
-        Ok::<_, Infallible>(Bytes::from(text))
-    }));
-    let request = Request::builder()
-        .method(operation.method.clone())
-        .uri(path)
-        .header("content-type", "application/json")
-        .header("if-match", "*");
-    let (client, request) = (client.clone(), request.body(body).unwrap());
-    let answer = tokio::spawn(async move { client.raw(request).await });
+    let Held { answer, is_read, go } = begin(client, operation.method.clone(), path, body_of(operation));
     is_read.await.unwrap_or_else(|_| panic!("{}: the body is not read", operation.id));
     meanwhile.await;
     let before = rows(region).await;
@@ -145,4 +155,36 @@ async fn a_web_session_that_has_ended_ends_no_other() {
     ended.is(StatusCode::NO_CONTENT);
     late.is(StatusCode::UNAUTHORIZED);
     ann.get("/me").await.is(StatusCode::OK);
+}
+
+/// Holds back the bodies of as many changes as the server reads at once of this client.
+async fn all_changes(client: &Client) -> Vec<Held> {
+    let mut all = Vec::new();
+    loop {
+        let mut held =
+            begin(client, Method::POST, client.own("/brokers"), json!({ "display_name": "Plant" }));
+        if (&mut held.is_read).await.is_err() {
+            held.answer.await.unwrap().is(StatusCode::TOO_MANY_REQUESTS);
+            return all;
+        }
+        all.push(held);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_only_read_leave_their_maker_the_changes() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let token = async |scopes: Value| {
+        let made = ann.post(&ann.own("/tokens"), json!({ "name": "a", "scopes": scopes })).await;
+        ann.with_token(made.is(StatusCode::CREATED).text("/secret"))
+    };
+    let readers = [token(json!(["brokers:read"])).await, token(json!(["access:read"])).await];
+    let writer = token(json!(["brokers:write"])).await;
+    let held = all_changes(&readers[0]).await;
+    assert!(all_changes(&readers[1]).await.is_empty(), "they share what an account has");
+    ann.broker().await;
+    let of_writer = all_changes(&writer).await;
+    assert!(!held.is_empty() && !of_writer.is_empty());
+    ann.post(&ann.own("/brokers"), json!({ "display_name": "b" })).await.is(StatusCode::TOO_MANY_REQUESTS);
 }
