@@ -92,6 +92,7 @@ impl Control {
         let known_by = &known_by;
         let agent = source.user_agent.as_deref().map(shortened);
         let actor = Actor { agent, ..person(actor, known_by, source.address) };
+        let session = &self.new_session(source)?;
         let user = self
             .change(actor, &Once::unnamed()?, |change| async move {
                 let known = owner(&change.tx, visitor).await?;
@@ -107,11 +108,13 @@ impl Control {
                     }
                 };
                 connect(&change, user, visitor).await?;
+                // In the same transaction, so that an identity that is removed meanwhile begins no session.
+                session.begin(&change.tx, user).await?;
                 audit_as(&change, user, "sign_in", known_by, json!({ "provider": visitor.issuer })).await?;
                 Ok(user)
             })
             .await?;
-        self.start(user, source).await
+        self.welcome_person(user, session).await
     }
 
     async fn admit_visitor(
