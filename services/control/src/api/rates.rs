@@ -1,6 +1,7 @@
 //! Rate limits of requests, by caller, address and e-mail address. They bound guessing, mails and load.
 
 mod limiter;
+mod publishes;
 mod shown;
 
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use governor::Quota;
 use governor::clock::{Clock as _, MonotonicClock};
+use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
@@ -23,6 +25,7 @@ use crate::limits::{
 use crate::network::network;
 use crate::secret::Hash as SecretHash;
 use limiter::{KEYS_MAX, Limiter, count, every};
+use publishes::Publishes;
 pub(crate) use shown::with_rate_limits;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -54,6 +57,7 @@ pub(crate) struct Rates {
     claims_by: Limiter<SecretHash>,
     /// Devices in batches of credentials, by organisation: one for each, because a batch costs as much as its devices.
     devices: Limiter<Uuid>,
+    publishes: Publishes,
     /// Unauthenticated requests, by address.
     strangers: Limiter<Option<IpAddr>>,
 }
@@ -74,6 +78,7 @@ impl Rates {
                 Quota::per_second(count(ACCOUNT_REQUESTS_PER_SECOND))
                     .allow_burst(count(ACCOUNT_REQUESTS_PER_SECOND * 10)),
             ),
+            publishes: Publishes::new(),
             strangers: Limiter::shown("unauthenticated", a_second),
             resets: Limiter::hidden(every(PASSWORD_RESET_EVERY)),
             address_changes: Limiter::shown(
@@ -186,6 +191,11 @@ impl Rates {
     pub(crate) fn devices(&self, organisation: Uuid, devices: usize) -> Answer<()> {
         let devices = u32::try_from(devices).unwrap_or(u32::MAX).clamp(1, BATCH_DEVICES_AT_ONCE);
         self.devices.take_many(&organisation, count(devices))
+    }
+
+    /// A publish by HTTP of `who` at a broker, with so many bytes of topic, properties and payload.
+    pub(crate) fn publish(&self, broker: u64, who: Uuid, limits: &ClientLimits, bytes: usize) -> Answer<()> {
+        self.publishes.take((broker, who), limits, bytes as u64)
     }
 
     pub(crate) fn stranger(&self, address: Option<IpAddr>) -> Answer<()> {

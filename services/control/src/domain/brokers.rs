@@ -4,7 +4,7 @@
 //! access settings. Each change touches the broker's version, which makes the servers read its settings again.
 
 use bytes::Bytes;
-use millrace_access::model::{Access, Limits};
+use millrace_access::model::{Access, ClientLimits, Limits};
 use millrace_layers::{
     BrokerId,
     accounts::{self, touch},
@@ -175,6 +175,20 @@ impl Control {
         permission: Permission,
     ) -> Result<BrokerId> {
         self.look(|tx| async move { Ok(find(&tx, caller, at, permission, Read::Snapshot).await?.id) }).await
+    }
+
+    /// The broker for a publish, and the limits of its clients.
+    pub(crate) async fn open_to_publish(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+    ) -> Result<(BrokerId, ClientLimits)> {
+        self.look(|tx| async move {
+            let broker = find(&tx, caller, at, Permission::MessagesWrite, Read::Snapshot).await?;
+            let access = access::get(&tx, &broker, Read::Snapshot).await?.value;
+            Ok((broker.id, access.limits_in_force().client))
+        })
+        .await
     }
 
     /// A stream calls this again and again: a sign-in or token may end, and a caller may lose the broker, while it
