@@ -20,8 +20,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Tokens that only read make few of the requests that count as changes, such as an access test. Those of an account have a share
-    /// of their own, so that nobody uses up the account's share with changes that the token may not make.
+    /// The tokens of an account that only read have a share of their own, so that a leaked one does not use up the account's.
     pub(crate) fn take(&self, caller: &Caller) -> Answer<Share> {
         let account = caller.account();
         let holder = match caller.is_token_that_only_reads() {

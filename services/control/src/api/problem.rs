@@ -137,7 +137,6 @@ impl Problem {
         Self { retry_after_s, ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
-    /// `limit`: a limit of a broker, by its name.
     pub(crate) fn limited(limit: &str, seconds: u64) -> Self {
         let detail = format!("the broker's limit {limit} is reached: try again in {seconds} s");
         Self { detail, ..Self::later(seconds) }

@@ -177,7 +177,6 @@ impl Control {
         self.look(|tx| async move { Ok(find(&tx, caller, at, permission, Read::Snapshot).await?.id) }).await
     }
 
-    /// The broker for a publish, and the limits of its clients.
     pub(crate) async fn open_to_publish(
         &self,
         caller: &Caller,

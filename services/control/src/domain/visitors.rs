@@ -108,7 +108,6 @@ impl Control {
                     }
                 };
                 connect(&change, user, visitor).await?;
-                // In the same transaction, so that an identity that is removed meanwhile begins no session.
                 session.begin(&change.tx, user).await?;
                 audit_as(&change, user, "sign_in", known_by, json!({ "provider": visitor.issuer })).await?;
                 Ok(user)

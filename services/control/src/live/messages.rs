@@ -17,7 +17,6 @@ pub struct PublishRequest {
 }
 
 impl PublishRequest {
-    /// Bytes of topic, properties and payload.
     pub(crate) fn bytes(&self) -> usize {
         let texts = [&self.content_type, &self.response_topic].into_iter().flatten().map(String::len);
         let own = self.user_properties.iter().map(|own| own.name.len() + own.value.len());

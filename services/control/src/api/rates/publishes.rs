@@ -1,7 +1,6 @@
 //! The limits `client.publishes_per_s` and `client.publish_bytes_per_s` of a broker, for publishes by HTTP.
 //!
-//! Each such publish is an MQTT client of its own, so the event loop's count of a client begins anew. This one counts the publishes of
-//! a caller at a broker as those of one client.
+//! Each such publish is an MQTT client of its own, so the event loop's count of a client begins anew.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +13,6 @@ use uuid::Uuid;
 use super::limiter::KEYS_MAX;
 use crate::api::problem::{Answer, Problem};
 
-/// The burst is what a limit allows in a second.
 const SECOND: u64 = 1_000_000_000;
 
 pub(super) struct Publishes {
@@ -44,7 +42,6 @@ impl Publishes {
         )
     }
 
-    /// `now`: nanoseconds, not before [`SECOND`].
     fn take_at(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64, now: u64) -> Answer<()> {
         if limits.publishes_per_s.is_none() && limits.publish_bytes_per_s.is_none() {
             return Ok(());
@@ -63,8 +60,7 @@ impl Publishes {
     }
 }
 
-/// When everything is paid for with `amount`; an error is the time to wait. A larger amount than a second allows passes after a quiet
-/// second, and later publishes wait for it.
+/// An amount larger than a second allows passes after a quiet second, and later publishes wait for it.
 fn paid_after(paid: u64, limit: Option<u64>, amount: u64, now: u64) -> Result<u64, Duration> {
     let Some(limit) = limit else { return Ok(paid) };
     let cost = amount.saturating_mul(SECOND) / limit.max(1);
