@@ -103,10 +103,24 @@ impl FromRequestParts<Api> for SourceAddress {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical());
         let Some(peer) = peer.filter(|peer| api.is_proxy(*peer)) else { return Ok(Self(peer)) };
-        let forwarded = parts.headers.get_all("x-forwarded-for").iter().next_back();
-        let last = forwarded.and_then(|value| address(value.to_str().ok()?.rsplit(',').next()?));
-        Ok(Self(last.or(Some(peer))))
+        Ok(Self(Some(behind_proxies(&parts.headers, peer, |address| api.is_proxy(address)))))
     }
+}
+
+/// Each proxy appends the address that it was called from. So the last address that is no proxy is the client: what stands before
+/// it was written by the client. An address that cannot be read ends the search at the proxy after it.
+fn behind_proxies(headers: &HeaderMap, peer: IpAddr, is_proxy: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let values = headers.get_all("x-forwarded-for").iter().rev();
+    let hops = values.flat_map(|value| value.to_str().unwrap_or_default().rsplit(',').map(address));
+    let mut client = peer;
+    for hop in hops {
+        let Some(hop) = hop else { break };
+        client = hop;
+        if !is_proxy(hop) {
+            break;
+        }
+    }
+    client
 }
 
 /// Some proxies write the port, too: `192.0.2.1:50122`, `[2001:db8::1]:50122`.
@@ -157,7 +171,7 @@ impl FromRequestParts<Api> for Auth {
         api.rates().request(caller.id(), caller.account())?;
         if let Some(known) = parts.extensions.get::<Known>() {
             if !parts.method.is_safe() {
-                let _ = known.0.change.set(api.changes().take(caller.account())?);
+                let _ = known.0.change.set(api.changes().take(&caller)?);
             }
             let _ = known.0.caller.set(caller.clone());
         }
