@@ -60,7 +60,8 @@ pub(crate) fn start(
         per_address: ADMIN_CONNECTIONS_MAX,
         proxies: Vec::new(),
         head: HTTP_HEAD_TIME,
-    };
+    }
+    .within(millrace_edge::reserved_files() / 2);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     spawn("admin", runtime, listener, Connections::new(limits), app)?;
     Ok(has_pages)

@@ -1,5 +1,13 @@
 use std::{fmt, io, path::Path, sync::Arc};
 
+use rustix::process::{Resource, getrlimit};
+
+/// Tables may keep this part of the files of the process open, in these bounds: fjall's least, and
+/// its default.
+const OPEN_TABLES_DIVISOR: u64 = 16;
+const OPEN_TABLES_MIN: u64 = 10;
+const OPEN_TABLES_MAX: u64 = 900;
+
 /// Settings of the embedded engine; all sizes are in bytes.
 #[derive(Clone)]
 pub struct Options {
@@ -15,6 +23,10 @@ pub struct Options {
     pub disk_reserve_bytes: u64,
     /// Threads that make and merge tables.
     pub background_threads: usize,
+    /// Files of tables that stay open after reading, ten at least. The default follows the limit of
+    /// open files, so that a small limit has room for journals, new tables and other parts of the
+    /// process.
+    pub open_tables_max: usize,
     /// Returns the free bytes of the folder's disk.
     pub free_bytes: FreeBytes,
 }
@@ -28,6 +40,7 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             disk_reserve_bytes: 256 << 20,
             background_threads: 2,
+            open_tables_max: open_tables(getrlimit(Resource::Nofile).current),
             free_bytes: Arc::new(free_bytes),
         }
     }
@@ -40,6 +53,7 @@ impl fmt::Debug for Options {
             .field("memtable_bytes", &self.memtable_bytes)
             .field("disk_reserve_bytes", &self.disk_reserve_bytes)
             .field("background_threads", &self.background_threads)
+            .field("open_tables_max", &self.open_tables_max)
             .finish_non_exhaustive()
     }
 }
@@ -53,4 +67,21 @@ fn free_bytes(path: &Path) -> io::Result<u64> {
 pub struct DiskUse {
     pub used_bytes: u64,
     pub free_bytes: u64,
+}
+
+/// `None` is no limit.
+fn open_tables(open_files_max: Option<u64>) -> usize {
+    let share = open_files_max.map_or(OPEN_TABLES_MAX, |files| files / OPEN_TABLES_DIVISOR);
+    usize::try_from(share.clamp(OPEN_TABLES_MIN, OPEN_TABLES_MAX)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_keep_a_part_of_the_files_of_the_process_open() {
+        let files = [Some(64), Some(1_024), Some(20_000), None];
+        assert_eq!(files.map(open_tables), [10, 64, 900, 900]);
+    }
 }

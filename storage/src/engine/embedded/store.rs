@@ -76,6 +76,7 @@ impl Store {
     fn open_with(tables: &Path, options: &Options, threads: usize) -> fjall::Result<Self> {
         let database = Database::builder(tables)
             .cache_size(options.cache_bytes)
+            .max_cached_files(Some(options.open_tables_max))
             .worker_threads_unchecked(threads)
             .manual_journal_persist(true)
             .open()?;
