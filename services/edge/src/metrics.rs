@@ -103,6 +103,7 @@ counters! {
         protocol_received_v5: "counter" "millrace_protocol_messages_received_total" ["version=\"5.0\""] "PUBLISH packets from clients, by protocol version.",
         accepts_failed: "counter" "millrace_accepts_failed_total" [] "Times that a listener paused for a second, because the process was out of open files or memory.",
         refused_limit: "counter" "millrace_connections_refused_total" ["reason=\"connections_max\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_files: "counter" "millrace_connections_refused_total" ["reason=\"open_files\""] "Connections closed before they belonged to a broker, by reason.",
         refused_address: "counter" "millrace_connections_refused_total" ["reason=\"address_connections\""] "Connections closed before they belonged to a broker, by reason.",
         refused_address_rate: "counter" "millrace_connections_refused_total" ["reason=\"address_rate\""] "Connections closed before they belonged to a broker, by reason.",
         refused_proxy: "counter" "millrace_connections_refused_total" ["reason=\"proxy_header\""] "Connections closed before they belonged to a broker, by reason.",
