@@ -148,7 +148,7 @@ impl Core {
         if at > mqtt.start {
             //= [MQTT-3.1.2-22] v5
             //= [MQTT-3.1.2-24] v3.1.1
-            self.connections[slot as usize].last_input = self.now;
+            self.connections[slot as usize].last_input = self.tick();
         }
         Some(Rest { mqtt: at..mqtt.end, raw, needed })
     }
