@@ -18,6 +18,7 @@ mod steps;
 pub use broker::{BrokerAccess, Records};
 pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, PresentedCredentials};
 
+use crate::limits::USER_BYTES_MAX;
 use crate::rules::{Permissions, RuleList};
 use crate::{connect_token, jwt, scram, x509};
 
@@ -72,6 +73,8 @@ pub enum AccessRefusal {
         "the user name or the password is wrong: compare the client's settings with the credential, or set a new password"
     )]
     Password,
+    #[error("the user name has more than {USER_BYTES_MAX} bytes: give the client a shorter one")]
+    LongUserName,
     #[error("the credential of this user name is disabled or has expired: enable it, or move its expiry")]
     Disabled,
     #[error("the token is refused: {0}")]

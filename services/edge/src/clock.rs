@@ -31,6 +31,12 @@ enum Source {
 
 pub(crate) type Millis = u64;
 
+/// Quarters of a [`Seconds`], for deadlines that a second more would miss.
+pub(crate) type Ticks = u32;
+
+pub(crate) const TICKS_PER_S: Ticks = 4;
+const TICK_MS: Millis = 1000 / TICKS_PER_S as Millis;
+
 impl Clock {
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn start() -> Self {
@@ -106,4 +112,18 @@ impl Clock {
 /// Starts at 1, so that 0 can stand for "never".
 pub(crate) fn seconds(now: Millis) -> Seconds {
     Seconds::try_from(now / 1000 + 1).unwrap_or(Seconds::MAX)
+}
+
+/// [`seconds`] is the whole part of it.
+pub(crate) fn ticks(now: Millis) -> Ticks {
+    Ticks::try_from(now / TICK_MS + Millis::from(TICKS_PER_S)).unwrap_or(Ticks::MAX)
+}
+
+/// When a tick begins.
+pub(crate) fn tick_ms(tick: Ticks) -> Millis {
+    Millis::from(tick.saturating_sub(TICKS_PER_S)) * TICK_MS
+}
+
+pub(crate) fn ticks_of(at: Seconds) -> Ticks {
+    at.saturating_mul(TICKS_PER_S)
 }

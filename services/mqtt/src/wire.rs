@@ -116,9 +116,22 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
     std::str::from_utf8(bytes).map_err(|_| DecodeError::Malformed("a string is not UTF-8"))
 }
 
+pub(crate) const NOT_SHORTEST: DecodeError =
+    DecodeError::Malformed("a variable byte integer is longer than it need be");
+
 /// Returns the integer and its length in bytes; `None` while `buf` ends within the integer.
 #[inline]
 pub(crate) fn read_var_int(buf: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
+    match read_remaining_length(buf)? {
+        //= [MQTT-1.5.5-1] v5
+        Some((value, len)) if len != var_int_len(value as usize) => Err(NOT_SHORTEST),
+        other => Ok(other),
+    }
+}
+
+/// Like [`read_var_int`], but takes more bytes than the integer needs, which only 5.0 forbids.
+#[inline]
+pub(crate) fn read_remaining_length(buf: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
     let Some(&byte) = buf.first() else { return Ok(None) };
     if byte < 0x80 {
         return Ok(Some((u32::from(byte), 1)));
@@ -128,11 +141,7 @@ pub(crate) fn read_var_int(buf: &[u8]) -> Result<Option<(u32, usize)>, DecodeErr
         let Some(&byte) = buf.get(len - 1) else { return Ok(None) };
         value |= u32::from(byte & 0x7F) << (7 * (len - 1));
         if byte < 0x80 {
-            //= [MQTT-1.5.5-1] v5
-            return match byte {
-                0 => Err(DecodeError::Malformed("a variable byte integer is longer than it need be")),
-                _ => Ok(Some((value, len))),
-            };
+            return Ok(Some((value, len)));
         }
     }
     Err(DecodeError::Malformed("a variable byte integer has more than four bytes"))

@@ -157,9 +157,7 @@ impl Session {
         while !out.is_enough() && count < PUMP_MAX {
             let Some(outbox) = self.outbox.as_mut().filter(|outbox| !outbox.is_caught_up()) else { break };
             count += 1;
-            if outbox.has_window(window_max)
-                && let Some((id, state, again)) = outbox.next_resend()
-            {
+            if let Some((id, state, again)) = outbox.next_resend(window_max) {
                 match state {
                     //= [MQTT-3.3.1-1] v5 v3.1.1
                     State::Published(entry) => {

@@ -3,6 +3,7 @@
 mod left;
 mod packet_ids;
 mod queue;
+mod resend;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ pub(crate) struct Outbox {
     window: usize,
     /// Slots before this index were sent on the present connection.
     resend: usize,
+    /// PUBRELs of slots before this index were sent on the present connection.
+    release_again: usize,
     queue: VecDeque<Waiting>,
     queue_bytes: u64,
     replays: usize,
@@ -113,6 +116,7 @@ impl Default for Outbox {
             removed: 0,
             window: 0,
             resend: 0,
+            release_again: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
             replays: 0,
@@ -127,14 +131,6 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn rewind(&mut self) {
-        self.window = 0;
-        self.resend = 0;
-        for slot in &mut self.slots {
-            slot.sent = false;
-        }
-    }
-
     pub(crate) fn is_idle(&self) -> bool {
         self.slots.is_empty()
             && self.queue.is_empty()
@@ -144,11 +140,6 @@ impl Outbox {
 
     pub(crate) fn window(&self) -> usize {
         self.window
-    }
-
-    /// Receive Maximum leaves room to resend a message that has its packet id.
-    pub(crate) fn has_window(&self, window_max: usize) -> bool {
-        self.window < window_max
     }
 
     /// There is room for a new message, which needs a packet id, too.
@@ -216,26 +207,6 @@ impl Outbox {
         if let Some(index) = self.index_of(id) {
             self.slots[index].awaits_store = false;
         }
-    }
-
-    /// Returns the next slot to send and counts it as sent. The flag is true for a resend after a reconnect, false for the first
-    /// transmission of a reserved id.
-    pub(crate) fn next_resend(&mut self) -> Option<(PacketId, &State, bool)> {
-        while self.resend < self.slots.len() {
-            let index = self.resend;
-            if self.slots[index].awaits_store {
-                return None;
-            }
-            self.resend += 1;
-            if self.slots[index].is_done() {
-                continue;
-            }
-            let again = !std::mem::replace(&mut self.slots[index].never_sent, false);
-            self.slots[index].sent = true;
-            self.window += 1;
-            return Some((self.slots[index].id, &self.slots[index].state, again));
-        }
-        None
     }
 
     /// Unacknowledged messages in the order of sending, then those whose packet id is not stored, which the client never
@@ -362,6 +333,7 @@ impl Outbox {
             self.done -= 1;
             self.removed += 1;
             self.resend = self.resend.saturating_sub(1);
+            self.release_again = self.release_again.saturating_sub(1);
         }
         while self.slots.pop_back_if(|slot| slot.is_done()).is_some() {
             self.done -= 1;
@@ -370,7 +342,7 @@ impl Outbox {
         if self.done > DONE_MAX && self.done > self.slots.len() / 2 {
             self.resend -= self.slots.range(..self.resend).filter(|slot| slot.is_done()).count();
             self.slots.retain(|slot| !slot.is_done());
-            self.done = 0;
+            (self.done, self.release_again) = (0, 0);
             self.number_slots();
         }
         if self.slots.is_empty() && !self.skipped_ids {

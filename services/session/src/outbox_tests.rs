@@ -99,7 +99,8 @@ fn messages_that_stay_unacknowledged_keep_their_ids_and_do_not_hold_up_later_one
     assert!(outbox.slots.capacity() < 200, "its memory is bounded: {}", outbox.slots.capacity());
     assert!(outbox.has_skipped_ids());
     outbox.rewind();
-    let again: Vec<u16> = std::iter::from_fn(|| outbox.next_resend().map(|(id, ..)| id.get())).collect();
+    let again: Vec<u16> =
+        std::iter::from_fn(|| outbox.next_resend(usize::MAX).map(|(id, ..)| id.get())).collect();
     assert_eq!(again, stay, "in the order of sending");
     stay.iter().for_each(|number| outbox.complete(id(*number)));
     assert!(outbox.is_idle());
@@ -127,7 +128,8 @@ fn a_restored_session_sends_again_in_the_given_order_and_skips_what_is_in_use() 
     let sent = |number: u16| (id(number), InFlight::Published(entry(QoS::ExactlyOnce, "x")));
     let mut outbox = Outbox::restored([5, 3, 4, 65_535].map(sent).into());
     assert!(outbox.has_skipped_ids());
-    let again: Vec<u16> = std::iter::from_fn(|| outbox.next_resend().map(|(id, ..)| id.get())).collect();
+    let again: Vec<u16> =
+        std::iter::from_fn(|| outbox.next_resend(usize::MAX).map(|(id, ..)| id.get())).collect();
     assert_eq!(again, [5, 3, 4, 65_535]);
     let ids: Vec<u16> = (0..4).map(|_| outbox.send(QoS::AtLeastOnce, "x")).collect();
     assert_eq!(ids, [1, 2, 6, 7]);
@@ -179,7 +181,7 @@ fn what_is_sent_again_leaves_out_what_is_done_and_keeps_its_order() {
     outbox.rewind();
     assert_eq!(outbox.window(), 0);
     let mut again = Vec::new();
-    while let Some((id, state, _)) = outbox.next_resend() {
+    while let Some((id, state, _)) = outbox.next_resend(usize::MAX) {
         again.push((id.get(), matches!(state, State::Released(_))));
     }
     assert_eq!(again, [(65_534, false), (65_535, true), (2, false)]);
@@ -189,8 +191,8 @@ fn what_is_sent_again_leaves_out_what_is_done_and_keeps_its_order() {
     outbox.complete(id(65_534));
     outbox.complete(id(65_535));
     assert_eq!(outbox.window(), 0);
-    assert_eq!(outbox.next_resend().map(|(id, ..)| id.get()), Some(2));
-    assert!(outbox.next_resend().is_none());
+    assert_eq!(outbox.next_resend(usize::MAX).map(|(id, ..)| id.get()), Some(2));
+    assert!(outbox.next_resend(usize::MAX).is_none());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use millrace_mqtt::PacketType::{PubAck, PubRec};
+use millrace_mqtt::PacketType::{PubAck, PubComp, PubRec};
 use millrace_mqtt::{Property, QoS, Version};
 
 use super::*;
@@ -195,4 +195,29 @@ fn subscriptions_that_are_gone_leave_no_memory() {
         assert!(client.session.unsubscribe(filter) && !client.session.unsubscribe(filter));
     }
     assert!(client.session.subscriptions.is_none());
+}
+
+#[test]
+fn a_smaller_receive_maximum_holds_back_no_pubrel_of_a_resumed_session() {
+    //= [MQTT-4.4.0-1] [MQTT-4.9.0-3] v5
+    let mut client = Client::new(Version::V5);
+    client.deliver_all(2, "abcd");
+    client.ack(PubRec, 1);
+    client.ack(PubRec, 2);
+    client.ack(PubRec, 4);
+    client.cut();
+    client.properties = properties(&[Property::ReceiveMaximum(1)]);
+    client.reconnect();
+    // The released messages count until PUBCOMP, as on the earlier connection.
+    assert_eq!(client.read(), ["PUBREL #1", "PUBREL #2", "PUBREL #4"]);
+    client.deliver_all(1, "e");
+    assert_eq!(client.ack(PubComp, 4), "acknowledged");
+    client.ack(PubComp, 1);
+    assert_eq!(client.read(), [""; 0]);
+    client.ack(PubComp, 2);
+    assert_eq!(client.read(), ["PUBLISH dup q2 #3 a=c"]);
+    client.ack(PubRec, 3);
+    client.ack(PubComp, 3);
+    assert_eq!(client.read(), ["PUBREL #3", "PUBLISH q1 #5 a=e"]);
+    assert_eq!(client.session.unacknowledged(), 1);
 }

@@ -7,6 +7,7 @@ use rustls_pki_types::CertificateDer;
 
 use super::{AccessRefusal, BrokerAccess, Grant, Method, ProvenIdentity};
 use crate::jwt::{self, Identity, Issuer, JsonWebToken, KeySet};
+use crate::limits::USER_BYTES_MAX;
 use crate::model::{CertificateUse, Credential};
 use crate::secrets::generated::HashKeys;
 use crate::secrets::password::{PasswordCheck, check};
@@ -72,6 +73,9 @@ impl ConnectAuthentication {
         }
         if let Some(step) = self.token(broker, presented, keys, now_ms) {
             return step;
+        }
+        if presented.user.is_some_and(|user| user.len() > USER_BYTES_MAX) {
+            return AuthenticationStep::Refuse(AccessRefusal::LongUserName);
         }
         let access = &broker.access;
         match presented.user.filter(|user| !user.is_empty()) {

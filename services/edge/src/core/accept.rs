@@ -13,6 +13,7 @@ use mio::net::TcpStream;
 use super::connection::{Connected, Partial};
 use super::timers::Due;
 use super::{Core, FIRST_LISTENER, work};
+use crate::clock::ticks;
 use crate::handover::{Adopted, Arrival, Transport};
 use crate::tls::Tls;
 
@@ -175,7 +176,7 @@ impl Core {
         let generation = self.next_generation();
         let entry = self.connections.vacant_entry();
         let token = entry.key();
-        let connection = entry.insert(Connected::new(stream, transport, generation, self.now));
+        let connection = entry.insert(Connected::new(stream, transport, generation, ticks(self.now_ms)));
         if let Err(error) = connection.stream.register(self.poll.registry(), Token(token)) {
             tracing::warn!(%error, "cannot watch a new connection");
             self.connections.remove(token);

@@ -9,6 +9,7 @@ use millrace_session::Seconds;
 use super::connection::{NONE, Paused, State};
 use super::timers::Due;
 use super::{Core, Ended};
+use crate::clock::{TICKS_PER_S, ticks};
 use crate::limits::UNAUTHENTICATED_REPLY_BYTES_MAX;
 
 impl Core {
@@ -30,7 +31,7 @@ impl Core {
             && outbound.answers() > limits.answers_bytes_max as usize
         {
             connection.paused = Paused::ForAnswers;
-            connection.last_input = self.now;
+            connection.last_input = ticks(self.now_ms);
             let due = Due::Answers { slot, generation: connection.generation };
             self.calendar.add(self.answers_deadline(self.now), due);
         }
@@ -48,7 +49,7 @@ impl Core {
         let is_paused = connection.generation == generation && connection.paused == Paused::ForAnswers;
         if is_paused
             && connection.state == State::Open
-            && self.now >= self.answers_deadline(connection.last_input)
+            && self.now >= self.answers_deadline(connection.last_input / TICKS_PER_S)
         {
             self.end(slot, Ended::Slow, true);
         }

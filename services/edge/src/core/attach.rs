@@ -16,6 +16,7 @@ use super::timers::Due;
 use super::work::Removal;
 use super::{Core, Ended, LocalSession, parts, work};
 use crate::broker::Broker;
+use crate::clock::ticks_of;
 use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::home::HomeClaim;
@@ -147,9 +148,9 @@ impl Core {
         self.queue_connect_event(slot, &broker, present);
         let connection = &self.connections[slot as usize];
         let silent = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s());
-        if let Some(at) = silent.into_iter().chain(self.entry_ends(slot)).min() {
-            let at = at.min(self.now + LOOK_S);
-            self.calendar.add(at, Due::Connection { slot, generation: connection.generation });
+        if let Some(at) = silent.into_iter().chain(self.entry_ends(slot).map(ticks_of)).min() {
+            let at = at.min(ticks_of(self.now + LOOK_S));
+            self.calendar.add_at(at, Due::Connection { slot, generation: connection.generation });
         }
         if is_outdated {
             self.review(&broker, [slot]);

@@ -22,7 +22,7 @@ use crate::clients::{
     Answer, ClientFilter, ClientSearch, ConnectedClient, FILTER_FIELDS_BYTES, FILTERS_BYTES_MAX, FILTERS_MAX,
     Question,
 };
-use crate::clock::Millis;
+use crate::clock::{Millis, TICKS_PER_S};
 use crate::connection_id::ConnectionId;
 use crate::incidents::{Kind, Note};
 
@@ -247,7 +247,10 @@ impl Core {
             waiting_messages: count(session.waiting()),
             waiting_bytes: session.waiting_bytes(),
             unsent_bytes: count(connection.outbound.as_ref().map_or(0, |outbound| outbound.len())),
-            last_packet_at_ms: self.process.clock.unix_ms(connection.last_input.saturating_sub(1)),
+            last_packet_at_ms: self
+                .process
+                .clock
+                .unix_ms((connection.last_input / TICKS_PER_S).saturating_sub(1)),
             messages_in: activity.messages_in,
             bytes_in: activity.bytes_in,
             messages_out: activity.messages_out,

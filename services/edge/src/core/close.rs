@@ -26,8 +26,9 @@ impl Core {
 
     /// The connection stays for at most [`LINGER_S`].
     pub(super) fn close_later(&mut self, slot: u32, state: State) {
+        let now = self.tick();
         let connection = &mut self.connections[slot as usize];
-        (connection.state, connection.last_input) = (state, self.now);
+        (connection.state, connection.last_input) = (state, now);
         let due = Due::Connection { slot, generation: connection.generation };
         self.calendar.add(self.now + LINGER_S, due);
     }

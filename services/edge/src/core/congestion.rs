@@ -160,7 +160,7 @@ impl Core {
 
     /// Reads a connection again, beginning with the input that was held back.
     pub(super) fn go_on(&mut self, id: ConnectionId) {
-        let (now, has_fanout) = (self.now, self.pauses.fanouts.contains_key(&id));
+        let (now, has_fanout) = (self.tick(), self.pauses.fanouts.contains_key(&id));
         let Some(connection) = self.connection_of(id) else { return };
         if has_fanout {
             connection.paused = Paused::ForFanout;

@@ -11,6 +11,7 @@ use millrace_transport::socket::Socket;
 
 use crate::authorization::{Granted, Turn};
 use crate::broker::Broker;
+use crate::clock::Ticks;
 use crate::handover::Transport;
 use crate::home::HomeClaim;
 use crate::incomplete_packets::Charge;
@@ -56,7 +57,7 @@ pub(crate) struct Connected {
     /// Slot of the session, [`NONE`] before the CONNECT is accepted and after the session let go.
     pub(crate) session: u32,
     /// When the last bytes came; on a closing connection, when it began to close.
-    pub(crate) last_input: Seconds,
+    pub(crate) last_input: Ticks,
     pub(crate) protocol: Connection,
     pub(crate) transport: Transport,
     pub(crate) partial: Option<Box<Partial>>,
@@ -213,7 +214,7 @@ impl Request {
 }
 
 impl Connected {
-    pub(crate) fn new(stream: Socket, transport: Transport, generation: u32, now: Seconds) -> Self {
+    pub(crate) fn new(stream: Socket, transport: Transport, generation: u32, now: Ticks) -> Self {
         Self {
             stream,
             generation,

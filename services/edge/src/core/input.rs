@@ -193,7 +193,7 @@ impl Core {
     /// Renews the keep alive for the progress of an incomplete packet; `held` bytes of it were there before.
     fn note_progress(&mut self, slot: u32, held: usize, rest: &Rest) {
         if rest.mqtt.start == 0 && rest.mqtt.len() >= held + PROGRESS_BYTES {
-            self.connections[slot as usize].last_input = self.now;
+            self.connections[slot as usize].last_input = self.tick();
         }
     }
 

@@ -77,7 +77,7 @@ use mio::{Events, Poll, Token};
 use slab::Slab;
 
 use crate::broker::Broker;
-use crate::clock::{Millis, seconds};
+use crate::clock::{Millis, seconds, tick_ms};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mailbox;
 use crate::metrics::{BrokerCounters, CoreCounters};
@@ -302,9 +302,9 @@ impl Core {
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let mut timeout = SLEEP_MAX_MS;
-        if self.calendar.next().is_some() {
+        if let Some(next) = self.calendar.next() {
             // Seconds are counted from 1: the next one begins when the present thousand ends.
-            timeout = timeout.min(1000 - self.now_ms % 1000);
+            timeout = timeout.min(1000 - self.now_ms % 1000).min(tick_ms(next).saturating_sub(self.now_ms));
         }
         let has_work = self.is_draining()
             || !self.connects.admission.is_idle()

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use millrace_mqtt::{
-    Connect, DecodeError, Packet, PacketId, PacketType, QoS, ReasonCode, connect_version, decode, frame,
+    Connect, DecodeError, Packet, PacketId, PacketType, QoS, ReasonCode, connect_version, frame,
 };
 use millrace_session::{Closing, SessionEffect};
 
@@ -84,7 +84,7 @@ impl Core {
                 Err(error) => return self.unframed(slot, error),
             };
             let version = self.connections[slot as usize].protocol.decoding_version();
-            let packet = match decode(framed.first, framed.body, version) {
+            let packet = match framed.decode(version) {
                 Ok(packet) => packet,
                 Err(error) => {
                     self.spend_checked(framed.size);
@@ -103,7 +103,7 @@ impl Core {
             }
             match packet {
                 Packet::Publish(publish)
-                    if self.may_run(slot, framed.first, &publish) && Self::fits_runs(packet_size_max) =>
+                    if self.may_run(slot, &framed, &publish) && Self::fits_runs(packet_size_max) =>
                 {
                     if is_limited {
                         run_end = self.run_end(slot, &publish, at, framed.size).min(mqtt.end);
@@ -148,7 +148,7 @@ impl Core {
         if at > mqtt.start {
             //= [MQTT-3.1.2-22] v5
             //= [MQTT-3.1.2-24] v3.1.1
-            self.connections[slot as usize].last_input = self.now;
+            self.connections[slot as usize].last_input = self.tick();
         }
         Some(Rest { mqtt: at..mqtt.end, raw, needed })
     }

@@ -1,4 +1,4 @@
-//! A coarse calendar of deadlines, in seconds, and what a core does when they pass. Each core has one for all its connections and
+//! A coarse calendar of deadlines, in quarters of a second, and what a core does when they pass. Each core has one for all its connections and
 //! sessions.
 
 use std::collections::BTreeMap;
@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use millrace_session::Seconds;
 
 use super::{Core, work};
+use crate::clock::{Ticks, ticks, ticks_of};
 
 /// The generation shows whether the slot still holds the same connection or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,31 +38,39 @@ pub(crate) enum Due {
     Checkpoints,
 }
 
-/// Entries by second. Nothing is ever cancelled: an outdated entry is checked once and dropped.
+/// Entries by tick. Nothing is ever cancelled: an outdated entry is checked once and dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
-    days: BTreeMap<Seconds, Vec<Due>>,
+    days: BTreeMap<Ticks, Vec<Due>>,
 }
 
 impl Calendar {
     pub(crate) fn add(&mut self, at: Seconds, due: Due) {
+        self.add_at(ticks_of(at), due);
+    }
+
+    pub(crate) fn add_at(&mut self, at: Ticks, due: Due) {
         self.days.entry(at).or_default().push(due);
     }
 
-    /// Takes the deadlines of one second up to `now`.
-    pub(crate) fn take(&mut self, now: Seconds) -> Option<Vec<Due>> {
+    /// Takes the deadlines of one tick up to `now`.
+    pub(crate) fn take(&mut self, now: Ticks) -> Option<Vec<Due>> {
         let entry = self.days.first_entry()?;
         (*entry.key() <= now).then(|| entry.remove())
     }
 
-    pub(crate) fn next(&self) -> Option<Seconds> {
+    pub(crate) fn next(&self) -> Option<Ticks> {
         self.days.first_key_value().map(|(at, _)| *at)
     }
 }
 
 impl Core {
+    pub(super) fn tick(&self) -> Ticks {
+        ticks(self.now_ms)
+    }
+
     pub(super) fn look_at_due(&mut self) {
-        while let Some(all) = self.calendar.take(self.now) {
+        while let Some(all) = self.calendar.take(self.tick()) {
             self.unfinished.due.extend(all);
         }
         let end = self.work.spent() + work::TURN / 2; // Many deadlines may expire in the same second.
@@ -93,11 +102,14 @@ mod tests {
         calendar.add(5, Due::Session { slot: 1, generation: 1 });
         calendar.add(3, Due::Accept);
         calendar.add(5, Due::Accept);
-        assert_eq!(calendar.take(2), None);
-        assert_eq!(calendar.next(), Some(3));
-        assert_eq!(calendar.take(9), Some(vec![Due::Accept]));
-        assert_eq!(calendar.take(9), Some(vec![Due::Session { slot: 1, generation: 1 }, Due::Accept]));
-        assert_eq!(calendar.take(9), None);
+        calendar.add_at(ticks_of(3) + 1, Due::Sys);
+        assert_eq!(calendar.take(ticks_of(3) - 1), None);
+        assert_eq!(calendar.next(), Some(ticks_of(3)));
+        let now = ticks_of(9);
+        assert_eq!(calendar.take(now), Some(vec![Due::Accept]));
+        assert_eq!(calendar.take(now), Some(vec![Due::Sys]));
+        assert_eq!(calendar.take(now), Some(vec![Due::Session { slot: 1, generation: 1 }, Due::Accept]));
+        assert_eq!(calendar.take(now), None);
         assert_eq!(calendar.next(), None);
     }
 }

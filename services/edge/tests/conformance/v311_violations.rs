@@ -171,6 +171,25 @@ fn a_packet_may_come_in_any_pieces_and_many_packets_in_one() {
 }
 
 #[test]
+fn a_remaining_length_may_take_more_bytes_than_it_needs() {
+    let server = Server::start();
+    let mut bob = Client::connect(&server, V311, "bob");
+    bob.subscribe("t", QoS::AtMostOnce);
+    let mut ann = Client::raw(&server);
+    ann.version = V311;
+    ann.send_bytes(b"\x10\x8F\0\0\x04MQTT\x04\x02\0\0\0\x03ann");
+    assert_eq!(ann.recv_bytes().unwrap(), b"\x20\x02\0\0");
+    ann.send_bytes(b"\x32\x86\x80\0\0\x01u\0\x02x");
+    assert_eq!(ann.recv_bytes().unwrap(), b"\x40\x02\0\x02");
+    // Bob gets the short form, whether the packet comes alone or among others.
+    ann.send_bytes(b"\x30\x84\0\0\x01t1\x30\x04\0\x01t2\x30\x84\x80\x80\0\0\x01t3\xC0\x80\0");
+    assert_eq!(ann.recv_bytes().unwrap(), [0xD0, 0]);
+    for packet in [b"\x30\x04\0\x01t1", b"\x30\x04\0\x01t2", b"\x30\x04\0\x01t3"] {
+        assert_eq!(bob.recv_bytes().unwrap(), packet);
+    }
+}
+
+#[test]
 fn large_messages_arrive_whole_and_in_order() {
     //= [MQTT-7.1.1-1] v3.1.1
     let server = Server::start();

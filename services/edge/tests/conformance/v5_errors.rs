@@ -8,7 +8,7 @@ use millrace_mqtt::{Connect, Packet, Property, QoS, ReasonCode};
 use crate::common::{Client, Server, ack, connect, disconnect, id, list, properties, publish, publish_qos};
 
 /// Each of these from a connected client must be answered with a DISCONNECT of this reason and the close.
-const MISTAKES: [(&str, &[u8], u8); 43] = [
+const MISTAKES: [(&str, &[u8], u8); 44] = [
     ("packet type 0", &[0x00, 0x00], 0x81),
     ("reserved flags of PINGREQ", &[0xC1, 0x00], 0x81),
     ("reserved flags of DISCONNECT", &[0xE1, 0x00], 0x81),
@@ -18,6 +18,7 @@ const MISTAKES: [(&str, &[u8], u8); 43] = [
     ("reserved flags of SUBSCRIBE", b"\x80\x07\0\x01\0\0\x01a\0", 0x81),
     ("reserved flags of UNSUBSCRIBE", b"\xA0\x06\0\x01\0\0\x01a", 0x81),
     ("a remaining length of five bytes", &[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x01], 0x81),
+    ("a remaining length that could be shorter", &[0xC0, 0x80, 0x00], 0x81),
     ("PUBLISH with QoS 3", b"\x36\x06\0\x01a\0\x01\0", 0x81),
     ("PUBLISH with DUP and QoS 0", b"\x38\x04\0\x01a\0", 0x81),
     ("PUBLISH with a wildcard", b"\x30\x04\0\x01+\0", 0x81),
@@ -59,7 +60,7 @@ fn every_mistake_is_answered_with_its_reason_and_the_close() {
     //= [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.14.1-1] [MQTT-3.14.2-1] [MQTT-3.14.4-2] v5
     //= [MQTT-2.1.3-1] [MQTT-3.3.1-4] [MQTT-3.3.1-2] [MQTT-3.3.2-1] [MQTT-3.3.2-2] [MQTT-3.3.2-14] v5
     //= [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.8.3-1] [MQTT-3.8.3-2] [MQTT-3.8.3-5] v5
-    //= [MQTT-3.10.1-1] [MQTT-3.10.3-1] [MQTT-3.10.3-2] [MQTT-3.15.1-1] [MQTT-1.5.4-1] [MQTT-1.5.4-2] v5
+    //= [MQTT-3.10.1-1] [MQTT-3.10.3-1] [MQTT-3.10.3-2] [MQTT-3.15.1-1] [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-1.5.5-1] v5
     //= [MQTT-4.7.0-1] [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1] [MQTT-4.7.3-2] [MQTT-4.8.2-2] v5
     let server = Server::start();
     let mut neighbour = Client::connect(&server, V5, "neighbour");

@@ -45,11 +45,28 @@ fn a_packet_over_the_limit_is_refused_by_its_fixed_header() {
 }
 
 #[test]
-fn a_remaining_length_is_minimal_and_has_four_bytes_at_most() {
+fn a_remaining_length_has_four_bytes_at_most_and_is_minimal_in_5_0() {
     //= [MQTT-1.5.5-1] v5
-    for buf in [&[0x30, 0x80, 0x00][..], &[0x30, 0xFF, 0xFF, 0x00], &[0x30, 0xFF, 0xFF, 0xFF, 0xFF]] {
-        assert!(matches!(frame(buf, ANY), Err(DecodeError::Malformed(_))), "{buf:02X?}");
+    for buf in
+        [&[0xC0, 0x80, 0x00][..], &[0x40, 0x82, 0x80, 0x00, 0, 1], &[0x40, 0x82, 0x80, 0x80, 0x00, 0, 1]]
+    {
+        let framed = frame(buf, ANY).unwrap().unwrap();
+        assert_eq!(framed.size, buf.len());
+        assert!(!framed.has_shortest_length());
+        assert_eq!(framed.decode(Some(Version::V5)), Err(wire::NOT_SHORTEST), "{buf:02X?}");
+        for version in [Version::V31, Version::V311] {
+            assert!(framed.decode(Some(version)).is_ok(), "{buf:02X?}");
+        }
     }
+    for (connect, is_taken) in [
+        (&b"\x10\x8D\0\0\x04MQTT\x04\x02\0\0\0\x01a"[..], true),
+        (b"\x10\x8E\0\0\x04MQTT\x05\x02\0\0\0\0\x01a", false),
+        (b"\x10\x0E\0\x04MQTT\x05\x02\0\0\0\0\x01a", true),
+    ] {
+        assert_eq!(frame(connect, ANY).unwrap().unwrap().decode(None).is_ok(), is_taken, "{connect:02X?}");
+    }
+    let too_long = frame(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF], ANY);
+    assert!(matches!(too_long, Err(DecodeError::Malformed(_))));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The calendar's events of a connection or a session: keep alive, expired credentials, wills, and the end of a session.
 
 use millrace_mqtt::ReasonCode;
-use millrace_session::Seconds;
 
 use super::LOOK_S;
+use crate::clock::{TICKS_PER_S, Ticks, ticks_of};
 use crate::core::connection::{NONE, Paused, State};
 use crate::core::timers::Due;
 use crate::core::{Core, Ended, LINGER_S, LOOK_AT_SESSIONS_S};
@@ -53,7 +53,7 @@ impl Core {
         if connection.state != State::Open {
             // The entry may be from before the close: the peer still gets `LINGER_S` to read the rest.
             match connection.state {
-                _ if self.now < connection.last_input + LINGER_S => {}
+                _ if self.tick() < connection.last_input + ticks_of(LINGER_S) => {}
                 State::Leaving => self.close_after_output(slot, Ended::Client),
                 _ => self.remove_connection(slot),
             }
@@ -73,7 +73,7 @@ impl Core {
         }
         // While the server does not read it, its silence means nothing.
         let is_unread = connection.readable || connection.paused != Paused::No;
-        let last_input = if is_unread { self.now } else { connection.last_input };
+        let last_input = if is_unread { self.tick() } else { connection.last_input };
         let session = connection.session;
         let silent = keep_alive_deadline(last_input, connection.protocol.keep_alive_s());
         let ends = self.entry_ends(slot);
@@ -81,13 +81,13 @@ impl Core {
             let (reason, what) = (ReasonCode::MAXIMUM_CONNECT_TIME, "the credentials have expired");
             return self.say_and_close(slot, reason, what, Ended::Error(reason));
         }
-        let Some(at) = silent.into_iter().chain(ends).min() else { return };
-        if at > self.now {
+        let Some(at) = silent.into_iter().chain(ends.map(ticks_of)).min() else { return };
+        if at > self.tick() {
             let local = &mut self.sessions[session as usize];
             local.session.shrink();
             local.new_subscriptions.take_if(|new| new.is_over(self.now));
-            let at = at.min(self.now + LOOK_S);
-            return self.calendar.add(at, Due::Connection { slot, generation });
+            let at = at.min(ticks_of(self.now + LOOK_S));
+            return self.calendar.add_at(at, Due::Connection { slot, generation });
         }
         //= [MQTT-3.1.2-22] v5
         //= [MQTT-3.1.2-24] v3.1.1
@@ -95,8 +95,29 @@ impl Core {
     }
 }
 
-/// When a silent client is closed: one and a half times its keep alive after its last input, not before.
-pub(super) fn keep_alive_deadline(last_input: Seconds, keep_alive_s: u16) -> Option<Seconds> {
-    let keep_alive = Seconds::from(keep_alive_s);
-    (keep_alive > 0).then(|| last_input + keep_alive + keep_alive.div_ceil(2) + 1)
+/// When a silent client is closed: one and a half times its keep alive after its last input, not before. One tick is added,
+/// because the tick of the input has partly passed.
+pub(super) fn keep_alive_deadline(last_input: Ticks, keep_alive_s: u16) -> Option<Ticks> {
+    let keep_alive = TICKS_PER_S * Ticks::from(keep_alive_s);
+    (keep_alive > 0).then(|| last_input + keep_alive + keep_alive / 2 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Millis, tick_ms, ticks};
+
+    #[test]
+    fn a_silent_client_is_closed_a_quarter_of_a_second_after_its_time_at_most() {
+        //= [MQTT-3.1.2-22] v5
+        //= [MQTT-3.1.2-24] v3.1.1
+        assert_eq!(keep_alive_deadline(9, 0), None);
+        for keep_alive_s in [1, 2, 3, 5, 60, u16::MAX] {
+            for input_ms in 0..2_000 {
+                let allowed_ms = input_ms + 1_500 * Millis::from(keep_alive_s);
+                let closed_ms = tick_ms(keep_alive_deadline(ticks(input_ms), keep_alive_s).unwrap());
+                assert!((allowed_ms..=allowed_ms + 250).contains(&closed_ms), "{keep_alive_s} s, {input_ms}");
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_mqtt::{PacketType, Publish, QoS, Version};
+use millrace_mqtt::{Frame, PacketType, Publish, QoS, Version};
 
 use crate::core::Core;
 use crate::core::connection::NONE;
@@ -57,8 +57,9 @@ impl RunInProgress {
 impl Core {
     /// Whether this PUBLISH may be part of a run: it has nothing beside topic and payload, no earlier message of the client must be
     /// committed first, and neither a sampled trace nor the trace of a client needs this packet singly.
-    pub(in crate::core) fn may_run(&mut self, slot: u32, first: u8, publish: &Publish<'_>) -> bool {
-        first == PLAIN_PUBLISH
+    pub(in crate::core) fn may_run(&mut self, slot: u32, framed: &Frame<'_>, publish: &Publish<'_>) -> bool {
+        framed.first == PLAIN_PUBLISH
+            && framed.has_shortest_length()
             && publish.properties.is_empty()
             && self.connections[slot as usize].session != NONE
             && self.connections[slot as usize].uncommitted == 0
