@@ -6,6 +6,7 @@ import {
   createCredential,
   deleteCredential,
   type MadeCredential,
+  type Rule,
   rotateCredential,
 } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
@@ -15,8 +16,18 @@ import { Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { Form } from '../../../ui/Form'
 import { ConnectedClients } from '../../../ui/Losses'
+import { More } from '../../../ui/More'
 import { done } from '../../../ui/notify'
+import { PasswordInput } from '../../../ui/PasswordInput'
 import { Empty } from '../../../ui/State'
+import {
+  CredentialLimits,
+  hasLimits,
+  LIMIT_FIELDS,
+  limitsOf,
+  limitsSent,
+  NO_LIMITS,
+} from './CredentialLimits'
 import { GroupSelect } from './GroupSelect'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
 import { ScramSwitch } from './ScramSwitch'
@@ -30,14 +41,18 @@ export function Shown({ made, onClose }: { made: MadeCredential; onClose: () => 
       <Text size="sm">
         User name <span className="mono">{name}</span>
       </Text>
-      <Secret
-        name={`Password of ${made.user}`}
-        value={made.secret ?? ''}
-        fileName={`${made.user}.txt`}
-        file={`user: ${name}\npassword: ${made.secret}`}
-      />
+      {made.secret === null ? (
+        <Text size="sm">It has the password that you chose. The server stores only a hash of it.</Text>
+      ) : (
+        <Secret
+          name={`Password of ${made.user}`}
+          value={made.secret ?? ''}
+          fileName={`${made.user}.txt`}
+          file={`user: ${name}\npassword: ${made.secret}`}
+        />
+      )}
       <Button onClick={onClose} style={{ alignSelf: 'flex-start' }}>
-        I have stored it
+        {made.secret === null ? 'Done' : 'I have stored it'}
       </Button>
     </Stack>
   )
@@ -48,17 +63,31 @@ export function Create({ onMade }: { onMade: (made: MadeCredential) => void }) {
   const [user, setUser] = useState('')
   const [group, setGroup] = useState<string | null>(null)
   const [scram, setScram] = useState(false)
+  const [password, setPassword] = useState('')
+  const [limits, setLimits] = useState(NO_LIMITS)
+  const [rules, setRules] = useState<Rule[]>([])
   const create = useOnce(createCredential)
+  const credential = () => ({
+    user,
+    group,
+    scram,
+    rules,
+    password: password || null,
+    ...limitsSent(limits),
+  })
   return (
     <Form
       verb="Create credential"
-      act={() => create({ path, credential: { user, group, scram } })}
+      isDisabled={!rulesAreRight(rules)}
+      act={() => create({ path, credential: credential() })}
       onDone={onMade}
     >
       {(wrong) => (
         <>
           <Text size="sm" c="dimmed">
-            The server generates the password and shows it once, in the next step.
+            {password
+              ? 'The server stores a hash of the password that you chose under More.'
+              : 'The server generates the password and shows it once, in the next step.'}
           </Text>
           <TextInput
             label="User"
@@ -73,11 +102,34 @@ export function Create({ onMade }: { onMade: (made: MadeCredential) => void }) {
           />
           <GroupSelect value={group} onChange={setGroup} error={wrong.group} />
           <ScramSwitch value={scram} onChange={setScram} />
+          <More isWrong={LIMIT_FIELDS.some((name) => wrong[name]) || Boolean(wrong.password)}>
+            <Stack gap="md" mt="sm">
+              <CredentialLimits value={limits} onChange={setLimits} wrong={wrong} />
+              <PasswordInput
+                label="Password"
+                description="One that devices already have. Leave it empty: a generated one is stronger, and faster to check."
+                autoComplete="off"
+                value={password}
+                onChange={(event) => setPassword(event.currentTarget.value)}
+                error={wrong.password}
+              />
+              <OwnRules rules={rules} onChange={setRules} />
+            </Stack>
+          </More>
         </>
       )}
     </Form>
   )
 }
+
+const OwnRules = (props: { rules: Rule[]; onChange: (rules: Rule[]) => void }) => (
+  <div>
+    <Text size="sm" fw={500} mb={8}>
+      Own rules
+    </Text>
+    <RuleEditor {...props} />
+  </div>
+)
 
 interface EditProps {
   credential: Credential | undefined
@@ -91,6 +143,7 @@ export function Edit({ credential: latest, onRotated, onDone }: EditProps) {
   const [enabled, setEnabled] = useState(credential?.enabled ?? true)
   const [group, setGroup] = useState(credential?.group ?? null)
   const [rules, setRules] = useState(credential?.rules ?? [])
+  const [limits, setLimits] = useState(() => limitsOf(credential))
   if (!credential || !latest)
     return <Empty title="There is no such credential">It was deleted meanwhile.</Empty>
   const { user } = credential
@@ -100,7 +153,14 @@ export function Edit({ credential: latest, onRotated, onDone }: EditProps) {
       <Form
         verb="Save credential"
         isDisabled={!rulesAreRight(rules)}
-        act={(overwrites) => changeCredential(path, credential, { enabled, group, rules }, overwrites)}
+        act={(overwrites) =>
+          changeCredential(
+            path,
+            credential,
+            { enabled, group, rules, ...limitsSent(limits, credential) },
+            overwrites,
+          )
+        }
         onDone={() => {
           done(`${user} was changed.`)
           onDone()
@@ -115,12 +175,12 @@ export function Edit({ credential: latest, onRotated, onDone }: EditProps) {
               onChange={(event) => setEnabled(event.currentTarget.checked)}
             />
             <GroupSelect value={group} onChange={setGroup} error={wrong.group} />
-            <div>
-              <Text size="sm" fw={500} mb={8}>
-                Own rules
-              </Text>
-              <RuleEditor rules={rules} onChange={setRules} />
-            </div>
+            <OwnRules rules={rules} onChange={setRules} />
+            <More isOpenAtFirst={hasLimits(limits)} isWrong={LIMIT_FIELDS.some((name) => wrong[name])}>
+              <Stack gap="md" mt="sm">
+                <CredentialLimits value={limits} onChange={setLimits} wrong={wrong} />
+              </Stack>
+            </More>
           </>
         )}
       </Form>
