@@ -181,7 +181,13 @@ const orgHomeRoute = createRoute({
     const [first] = me?.organisations ?? []
     if (first) throw redirect({ to: '/org/$organisation', params: { organisation: first.id }, replace: true })
   },
-  component: lazyRouteComponent(() => import('./pages/org/NoOrganisation'), 'NoOrganisation'),
+  component: lazyRouteComponent(() => import('./pages/org/NewOrganisation'), 'NewOrganisation'),
+})
+
+const newOrgRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: '/org/new',
+  component: lazyRouteComponent(() => import('./pages/org/NewOrganisation'), 'NewOrganisation'),
 })
 
 const orgRoute = createRoute({
@@ -224,6 +230,7 @@ const routeTree = rootRoute.addChildren([
       settingsRoute,
     ]),
     orgHomeRoute,
+    newOrgRoute,
     orgRoute,
     meRoute,
   ]),
