@@ -56,6 +56,31 @@ const looker = (reader, found) => async (tab, page, state) => {
   if (wide > 0) found.push(`${page}, ${state}: ${wide} px wider than the window`)
 }
 
+/** Parts of pages of a new broker that have nothing to show. */
+const EMPTIES_MIN = 20
+/** Empty parts below a form or a choice of the same page, which is the next step. */
+const BELOW_A_FORM = new Set([
+  'Name a topic',
+  'Nothing was used in this time',
+  'No passkey yet',
+  'Nothing was done with your account yet',
+])
+
+/** Notes each empty part without a title or a next step, and returns how many parts there are. */
+async function leadsOn(tab, page, found) {
+  const parts = await tab.locator('[data-empty]').evaluateAll((all) =>
+    all.map((one) => ({
+      title: one.querySelector('h1, h2, h3')?.textContent ?? '',
+      hasStep: one.querySelector('a[href], button:not(:disabled), pre') !== null,
+    })),
+  )
+  for (const { title, hasStep } of parts) {
+    if (title === '') found.push(`${page} has an empty part without a title`)
+    else if (!hasStep && !BELOW_A_FORM.has(title)) found.push(`${page}: "${title}" names no next step`)
+  }
+  return parts.length
+}
+
 for (const reader of READERS) {
   test(`${reader}: each page says that it loads, that a part has no answer, and that the server is away`, async () => {
     const gates = []
@@ -123,6 +148,7 @@ for (const reader of READERS) {
     const ben = new Api(world.server.url)
     const organisation = await ben.signUp(`Ben-${reader}`)
     const found = []
+    let empties = 0
     const look = looker(reader, found)
     const visitors = () => Promise.all([harness.visitor(ben, optionsOf(reader)), harness.visitor(undefined)])
     const empty = { brokers: '/?all=true' }
@@ -130,6 +156,7 @@ for (const reader of READERS) {
       await tab.goto(new URL(path, world.server.url).href)
       await settled(tab)
       await look(tab, 'no-broker', 'empty')
+      empties += await leadsOn(tab, 'no-broker', found)
     })
     const { name } = await ben.post(`${organisation}/brokers`, { display_name: 'Quiet' })
     const all = pagesOf({ organisation, tenant: name, admin: world.server.admin })
@@ -143,8 +170,10 @@ for (const reader of READERS) {
       await tab.goto(new URL(path, world.server.url).href)
       await settled(tab)
       await look(tab, page, 'empty')
+      empties += await leadsOn(tab, page, found)
     })
     assert.deepEqual(found, [])
+    assert.ok(ONLY || empties >= EMPTIES_MIN, `only ${empties} parts of pages are empty`)
     assert.deepEqual([...first, ...complaints], [])
   })
 }

@@ -26,6 +26,7 @@ import { type Column, Rows } from '../../../ui/Rows'
 import { Facts } from '../../../ui/Stat'
 import { Empty, Loaded } from '../../../ui/State'
 import { Time } from '../../../ui/Time'
+import { Gone } from './Gone'
 import { GroupSelect } from './GroupSelect'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
 import { NEW, useClaimToken } from './useEdit'
@@ -93,12 +94,12 @@ export function ClaimTokens() {
       isFlush
       title="Claim tokens"
       lead="A device exchanges a claim token for a credential of its own, so that one image serves many devices."
-      actions={add}
+      actions={query.data?.items.length !== 0 && add}
     >
       <Loaded query={query} height={160}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty title="No claim token yet">
+            <Empty title="No claim token yet" action={add}>
               Put a claim token into the image of your devices. Each device then makes its own credential at
               its first start.
             </Empty>
@@ -144,7 +145,7 @@ export function ClaimTokens() {
                   }}
                 />
               ) : (
-                <Empty title="There is no such claim token">It was deleted meanwhile.</Empty>
+                <Gone title="There is no such claim token" onClose={close} />
               )
             }
           </Loaded>

@@ -19,7 +19,6 @@ import { ConnectedClients } from '../../../ui/Losses'
 import { More } from '../../../ui/More'
 import { done } from '../../../ui/notify'
 import { PasswordInput } from '../../../ui/PasswordInput'
-import { Empty } from '../../../ui/State'
 import {
   CredentialLimits,
   hasLimits,
@@ -28,6 +27,7 @@ import {
   limitsSent,
   NO_LIMITS,
 } from './CredentialLimits'
+import { Gone } from './Gone'
 import { GroupSelect } from './GroupSelect'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
 import { ScramSwitch } from './ScramSwitch'
@@ -144,8 +144,7 @@ export function Edit({ credential: latest, onRotated, onDone }: EditProps) {
   const [group, setGroup] = useState(credential?.group ?? null)
   const [rules, setRules] = useState(credential?.rules ?? [])
   const [limits, setLimits] = useState(() => limitsOf(credential))
-  if (!credential || !latest)
-    return <Empty title="There is no such credential">It was deleted meanwhile.</Empty>
+  if (!credential || !latest) return <Gone title="There is no such credential" onClose={onDone} />
   const { user } = credential
   if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
   return (

@@ -68,13 +68,16 @@ export function Credentials() {
   const [made, setMade] = useState<MadeCredential | null>(null)
   const batch = useBatch()
   const add = can('access:write') && (
+    <Button leftSection={<IconPlus size={16} />} onClick={() => set(NEW)}>
+      Create credential
+    </Button>
+  )
+  const actions = can('access:write') && (
     <>
       <Button variant="default" leftSection={<IconStack2 size={16} />} onClick={batch.open}>
         Create batch
       </Button>
-      <Button leftSection={<IconPlus size={16} />} onClick={() => set(NEW)}>
-        Create credential
-      </Button>
+      {query.data?.items.length !== 0 && add}
     </>
   )
   const close = () => {
@@ -82,12 +85,12 @@ export function Credentials() {
     set(undefined)
   }
   return (
-    <Panel isFlush title="Credentials" lead="User and password of a device." actions={add}>
+    <Panel isFlush title="Credentials" lead="User and password of a device." actions={actions}>
       <Batch isOpen={can('access:write') && batch.isOpen} onMade={() => void again()} onClose={batch.close} />
       <Loaded query={query} height={240}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty icon={<IconKey size={28} stroke={1.4} />} title="No credential yet">
+            <Empty icon={<IconKey size={28} stroke={1.4} />} title="No credential yet" action={add}>
               Give each device its own credential. You can then rotate or delete it without touching the other
               devices.
             </Empty>
