@@ -51,6 +51,12 @@ const confirmAddressRoute = createRoute({
   component: lazyRouteComponent(() => import('./pages/ConfirmAddress'), 'ConfirmAddress'),
 })
 
+const confirmSignUpRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/confirm',
+  component: lazyRouteComponent(() => import('./pages/ConfirmSignUp'), 'ConfirmSignUp'),
+})
+
 const signedInRoute = createRoute({
   getParentRoute: () => rootRoute,
   id: 'signed-in',
@@ -211,6 +217,7 @@ const routeTree = rootRoute.addChildren([
   forgottenRoute,
   resetRoute,
   confirmAddressRoute,
+  confirmSignUpRoute,
   signedInRoute.addChildren([
     homeRoute,
     newBrokerRoute,

@@ -240,6 +240,39 @@ test('a forgotten password is reset with the link of a mail, whose token leaves 
   await context.close()
 })
 
+test('a sign-up is confirmed with the link of its mail, on a page of the console', async () => {
+  const { organisations } = await owner.get('/me')
+  const email = 'eli@example.org'
+  await owner.post(`/organisations/${organisations[0].id}/invitations`, { email, role: 'viewer' })
+  const { tab, context, complaints } = await harness.visitor(undefined, {
+    viewport: { width: 390, height: 844 },
+  })
+  await tab.goto(await mail.link(email, '/sign-up'))
+  await tab.getByLabel('Your name').fill('Eli')
+  await tab.getByLabel('E-mail address').fill(email)
+  await tab.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await click(tab, 'Create account')
+  await tab.getByText(`It was sent to ${email}.`).waitFor()
+
+  await tab.goto(await mail.link(email, '/confirm'))
+  await tab.getByRole('heading', { name: 'Confirm your e-mail address' }).waitFor()
+  assert.equal(tab.url(), `${server.url}/confirm`)
+  await axe(tab)
+  await tab.getByRole('textbox', { name: 'Password' }).fill('another sentence than before')
+  await click(tab, 'Create account')
+  await tab.getByRole('alert').waitFor()
+  await axe(tab)
+  await tab.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await click(tab, 'Create account')
+  await tab
+    .getByRole('button', { name: /^Broker: / })
+    .first()
+    .waitFor({ state: 'attached' })
+  await tab.waitForURL((url) => url.pathname !== '/confirm')
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('another e-mail address counts once the link in the mail to it is opened, after a sign-in', async () => {
   const api = await member('Dea')
   const { tab, context } = await harness.visitor(api)

@@ -78,6 +78,9 @@ export function pagesOf({ organisation, tenant, admin }) {
     'confirm-address': '/confirm-address#token=made-up',
     'confirm-address-no-link': '/confirm-address',
     'confirm-address-guest': '/confirm-address#token=made-up',
+    'confirm-sign-up': '/confirm#made-up',
+    'confirm-sign-up-no-link': '/confirm',
+    accept: '/sign-up#made-up',
   }
 }
 
@@ -88,4 +91,6 @@ export const WITHOUT_SESSION = new Set([
   'reset-password',
   'reset-password-no-link',
   'confirm-address-guest',
+  'confirm-sign-up',
+  'confirm-sign-up-no-link',
 ])
