@@ -12,7 +12,11 @@ import { FirstPending, NotFound, Pending, Root, RouteFailure } from './shell/Roo
 
 const rootRoute = createRootRoute({ component: Root, notFoundComponent: NotFound })
 
-const text = (value: unknown) => (typeof value === 'string' && value !== '' ? value : undefined)
+/** The router reads a value such as 7 as a number. */
+function text(value: unknown) {
+  const said = typeof value === 'number' ? String(value) : value
+  return typeof said === 'string' && said !== '' ? said : undefined
+}
 
 /** Search parameters that are text. Others are dropped. */
 const texts =

@@ -159,7 +159,7 @@ for (const reader of READERS) {
       empties += await leadsOn(tab, 'no-broker', found)
     })
     const { name } = await ben.post(`${organisation}/brokers`, { display_name: 'Quiet' })
-    const all = pagesOf({ organisation, tenant: name, admin: world.server.admin })
+    const all = pagesOf({ ...world, organisation, tenant: name, admin: world.server.admin })
     const own = Object.entries(all)
       .filter(([page, path]) => path.startsWith('/b/') || page.startsWith('org-') || page === 'account')
       .map(([page, path]) => [page, path.replace('/b/default', `/b/${name}`)])

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { demo } from './demo.mjs'
 import { eachPage, Harness, serious, settled } from './harness.mjs'
-import { pagesOf } from './pages.mjs'
+import { dialogsOf, pagesOf } from './pages.mjs'
 
 const WIDE = { width: 1440, height: 900 }
 const NARROW = { width: 390, height: 844 }
@@ -29,6 +29,7 @@ export function prepared() {
     await made.world?.stop()
   })
   made.pages = () => pagesOf({ ...made.world, admin: made.world.server.admin })
+  made.dialogs = () => dialogsOf(made.world)
   return made
 }
 
@@ -44,9 +45,13 @@ export function looksRight(made, { name, ...reader }) {
       return visitors
     }
     const found = []
-    const complaints = await eachPage(made.pages(), visitors, async ({ page, path, visitor: { tab } }) => {
+    const dialogs = made.dialogs()
+    const behind = Object.entries(dialogs).map(([name, { path }]) => [name, path])
+    const all = { ...made.pages(), ...Object.fromEntries(behind) }
+    const complaints = await eachPage(all, visitors, async ({ page, path, visitor: { tab } }) => {
       await tab.goto(new URL(path, made.world.server.url).href)
       await settled(tab)
+      await dialogs[page]?.open(tab)
       found.push(...(await serious(tab)).map((one) => `${page}: ${one}`))
       const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth)
       if (wide > 0) found.push(`${page} is ${wide} px wider than the window`)

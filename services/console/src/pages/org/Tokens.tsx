@@ -209,7 +209,7 @@ function TokenForm({ onMade }: { onMade: (made: Schemas['MadeToken']) => void })
   )
 }
 
-/** What a token is for, for those who may not create one. */
+/** For those who may not create a token. */
 const ApiPage = () => (
   <Anchor href="/api/v1/openapi.json" size="sm">
     See what the API offers

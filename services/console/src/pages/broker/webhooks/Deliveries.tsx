@@ -45,7 +45,14 @@ const columns: Column<Delivery>[] = [
       </>
     ),
   },
-  { key: 'attempt', header: 'Attempt', width: '72px', isNumber: true, cell: ({ attempt }) => count(attempt) },
+  {
+    key: 'attempt',
+    header: 'Attempt',
+    width: '72px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ attempt }) => count(attempt),
+  },
   {
     key: 'duration',
     header: 'Took',
