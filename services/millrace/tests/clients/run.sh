@@ -373,9 +373,9 @@ prepare() {
     go) need_go ;;
     k6) need python3 python3 && need_k6 ;;
     browser) need_node && need_node_20 && need_chromium ;;
-    console-short) need node nodejs npm && need_node_20 && need_console && need_chromium ;;
+    console-short) need node nodejs npm && need_node_20 && need mosquitto_pub mosquitto-clients && need_console && need_chromium ;;
     # need_python prints what it skips. Only one snippet needs it.
-    console) need node nodejs npm && need_node_20 && need_console && need_chromium && { need_python || true; } ;;
+    console) need node nodejs npm && need_node_20 && need mosquitto_pub mosquitto-clients && need_console && need_chromium && { need_python || true; } ;;
     api) need_schemathesis ;;
     generated) need_generated ;;
     tls) need_python && need_node && need_go && need mosquitto_sub mosquitto-clients ;;
