@@ -126,7 +126,7 @@ test('a second factor is set up, asked for, replaced by a recovery code, and tur
   await factor.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
   await factor.getByLabel('Code', { exact: true }).fill(codes[1])
   await axe(tab)
-  await click(factor, 'Make new recovery codes')
+  await click(factor, 'Create new recovery codes')
   const renewed = (await factor.getByTestId('secret').textContent()).split('\n')
   assert.equal(renewed.length, 10)
   assert.ok(!renewed.includes(codes[2]))
@@ -183,7 +183,7 @@ test('recovery codes whose answer was lost are shown after a repetition', async 
     await factor.getByLabel('Code', { exact: true }).fill(await app.next())
   })
   await click(factor, 'New recovery codes')
-  const renewed = await shown('Make new recovery codes', '/me/second-factor/recovery-codes', async () => {
+  const renewed = await shown('Create new recovery codes', '/me/second-factor/recovery-codes', async () => {
     await factor.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
     await factor.getByLabel('Code', { exact: true }).fill(codes[0])
   })

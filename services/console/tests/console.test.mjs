@@ -55,6 +55,8 @@ test('the first run: four actions from make run to a connected device', async ()
   assert.ok(actions.length >= 3 && actions.length <= 4, actions.join('; '))
   assert.deepEqual(complaints, [])
 
+  // Later tests look for it.
+  await device({ clientId: 'first-device' })
   // The link of the log works in a tab that is open, too.
   await context.clearCookies()
   await tab.goto(`${server.url}/b/default#local=${server.link('/', 'local')}`)
@@ -183,7 +185,7 @@ test('trace: waits for the client, shows its packets, can be filtered, paused an
   await context.close()
 })
 
-test('sessions and retained messages: seen, purged, cleared', async () => {
+test('sessions and retained messages: seen, and cleared', async () => {
   const away = await device({ clientId: 'away-1', clean: false, properties: { sessionExpiryInterval: 3600 } })
   await away.subscribeAsync('plant/#', { qos: 1 })
   await away.endAsync()
@@ -194,10 +196,13 @@ test('sessions and retained messages: seen, purged, cleared', async () => {
   await tab.goto(`${server.url}/b/default/sessions?session=away-1`)
   const drawer = tab.getByRole('dialog', { name: 'away-1' })
   await drawer.getByText(/3 messages/).waitFor()
-  await drawer.getByRole('button', { name: 'Purge session' }).click()
+  await drawer.getByRole('button', { name: 'Clear session' }).click()
   await tab.getByText('3 waiting messages and 1 subscription are lost').waitFor()
   await tab.getByLabel('Type away-1 to go on').fill('away-1')
-  await tab.getByRole('dialog', { name: /Purge/ }).getByRole('button', { name: 'Purge session' }).click()
+  await tab
+    .getByRole('dialog', { name: /Clear the session/ })
+    .getByRole('button', { name: 'Clear session' })
+    .click()
   await tab.getByText('No stored session').waitFor()
 
   await tab.goto(`${server.url}/b/default/topics?topic=plant%2F2%2Fvalue`)

@@ -27,3 +27,33 @@ export const GLOSSARY = {
 } as const
 
 export type TermName = keyof typeof GLOSSARY
+
+/**
+ * First words of buttons that change something, the same in the console, the command line and the pages of docs: something new is
+ * created or, in a list of settings, added; a token is revoked; a session or a retained message is cleared; a client is disconnected.
+ */
+export const VERBS = [
+  'Add',
+  'Ban',
+  'Change',
+  'Clear',
+  'Create',
+  'Delete',
+  'Disconnect',
+  'Drain',
+  'Invite',
+  'Leave',
+  'Remove',
+  'Rename',
+  'Resume',
+  'Revoke',
+  'Rotate',
+  'Save',
+  'Send',
+  'Set',
+  'Suspend',
+  'Test',
+  'Turn',
+  'Use',
+  'Withdraw',
+] as const

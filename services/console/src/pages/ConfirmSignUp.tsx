@@ -51,7 +51,7 @@ function Confirm({ token }: { token: string }) {
   return (
     <Card
       title="Confirm your e-mail address"
-      lead="Enter the password that you chose when you signed up. The server then makes the account."
+      lead="Enter the password that you chose when you signed up. The server then creates the account."
     >
       <form onSubmit={submit}>
         <Stack gap="md" mt="lg">

@@ -4,7 +4,7 @@ import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { deleteNamed, putNamed } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
-import { clientQuery, incidentsQuery, kick, sessionQuery } from '../../api/live'
+import { clientQuery, disconnectClient, incidentsQuery, sessionQuery } from '../../api/live'
 import { isMissing } from '../../api/problem'
 import { bytes, count, duration, plural } from '../../lib/format'
 import { banName } from '../../lib/names'
@@ -93,7 +93,7 @@ function Actions({ id }: { id: string }) {
             <KeptSession id={id} />
           </>
         }
-        act={() => kick(path, id)}
+        act={() => disconnectClient(path, id)}
         onDone={() => {
           done(`${id} was disconnected.`)
           void again()

@@ -100,7 +100,7 @@ export function ClaimTokens() {
         {({ items }) =>
           items.length === 0 ? (
             <Empty title="No claim token yet" action={add}>
-              Put a claim token into the image of your devices. Each device then makes its own credential at
+              Put a claim token into the image of your devices. Each device then creates its own credential at
               its first start.
             </Empty>
           ) : (
@@ -232,7 +232,7 @@ function Create({ onMade }: { onMade: (made: MadeClaimToken) => void }) {
           />
           <NumberInput
             label="Uses"
-            description="Number of credentials that devices can make with it"
+            description="Number of credentials that devices can create with it"
             min={1}
             max={USES_MAX}
             allowDecimal={false}
@@ -242,7 +242,7 @@ function Create({ onMade }: { onMade: (made: MadeClaimToken) => void }) {
           />
           <Select
             label="Valid for"
-            description="Credentials that devices have made stay."
+            description="Credentials that devices have created stay."
             data={LIVES}
             value={days}
             onChange={setDays}
@@ -304,7 +304,7 @@ function Details({ row, onDeleted }: { row: ClaimToken; onDeleted: () => void })
         <Confirm
           verb="Delete claim token"
           title={`Delete ${row.name}?`}
-          loses={`Devices can no longer make credentials with it. The credentials that devices have made (${count(row.uses)}) stay.`}
+          loses={`Devices can no longer create credentials with it. The credentials that devices have created (${count(row.uses)}) stay.`}
           act={() => deleteClaimToken(path, row.id)}
           onDone={() => {
             done(`${row.name} was deleted.`)
