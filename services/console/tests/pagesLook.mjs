@@ -14,6 +14,20 @@ export const READERS = [
   { name: 'dark, 1440 px', colorScheme: 'dark', viewport: WIDE },
   { name: 'light, 390 px', colorScheme: 'light', viewport: NARROW },
 ]
+/** The part of the pages that `make test` looks at in the dark theme: one of each kind. */
+const DARK_IN_SHORT = [
+  'overview',
+  'clients',
+  'live',
+  'access',
+  'webhook',
+  'usage',
+  'account',
+  'sign-in',
+  'ask-broker-delete',
+  'secret',
+]
+const isShort = process.env.SUITE === 'console-short'
 /** Cumulative layout shift of a page that loads. Above 0.1 a page counts as restless (web.dev/cls). */
 const SHIFT_MAX = 0.1
 
@@ -48,7 +62,11 @@ export function looksRight(made, { name, ...reader }) {
     const dialogs = made.dialogs()
     const behind = Object.entries(dialogs).map(([name, { path }]) => [name, path])
     const all = { ...made.pages(), ...Object.fromEntries(behind) }
-    const complaints = await eachPage(all, visitors, async ({ page, path, visitor: { tab } }) => {
+    const looked =
+      isShort && reader.colorScheme === 'dark'
+        ? Object.fromEntries(DARK_IN_SHORT.map((page) => [page, all[page]]))
+        : all
+    const complaints = await eachPage(looked, visitors, async ({ page, path, visitor: { tab } }) => {
       await tab.goto(new URL(path, made.world.server.url).href)
       await settled(tab)
       await dialogs[page]?.open(tab)

@@ -29,8 +29,8 @@ export const GLOSSARY = {
 export type TermName = keyof typeof GLOSSARY
 
 /**
- * First words of buttons that change something, the same in the console, the command line and the pages of docs: something new is
- * created or, in a list of settings, added; a token is revoked; a session or a retained message is cleared; a client is disconnected.
+ * Verbs with which buttons begin that change something. Console, command line and docs use the same ones: a token is revoked, a session
+ * or a retained message cleared, a client disconnected. Something new is created; an item of a list of settings is added.
  */
 export const VERBS = [
   'Add',

@@ -330,12 +330,12 @@ run_console() {
         limited node --test --test-concurrency=1 --test-reporter="$here/reporter.mjs" "$console"/tests/*.test.mjs
 }
 # The name of each test begins with one of these.
-short_tests=("the first run:" "roles:" "light, 1440 px: axe")
+short_tests=("the first run:" "roles:" "an expired session asks" "a server that is killed" "light, 1440 px: axe" "dark, 390 px: axe")
 run_console-short() {
     local name patterns=() lines=$work/console-short.lines code
     for name in "${short_tests[@]}"; do patterns+=("--test-name-pattern=^$name"); done
     MILLRACE=$millrace SUITE=console-short suite_seconds_max=900 limited node --test --test-concurrency=1 "${patterns[@]}" \
-        --test-reporter="$here/reporter.mjs" "$console"/tests/{console,pages}.test.mjs | tee "$lines"
+        --test-reporter="$here/reporter.mjs" "$console"/tests/{console,pages,pagesDark}.test.mjs | tee "$lines"
     code=${PIPESTATUS[0]}
     for name in "${short_tests[@]}"; do
         # A test that was renamed would not run.

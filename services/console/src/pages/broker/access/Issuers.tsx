@@ -15,7 +15,7 @@ import { SwitchedOff } from './SwitchedOff'
 type Issuer = NamedRows['jwt-issuers']
 type Kind = Issuer['key']['kind']
 
-/** Of an issuer that says nothing else. */
+/** The default of the API. */
 const LEEWAY_S = 30
 
 const ALGORITHMS: Record<Kind, Issuer['algorithms']> = {
