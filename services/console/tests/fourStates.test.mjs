@@ -23,6 +23,8 @@ const DATA = /^\/((api\/v1|v1\/operator)\/|metrics$)/
 const isData = (pathname) => DATA.test(pathname) && !FRAME.test(pathname)
 /** These pages wait for a device in any case. */
 const WAITING = new Set(['connect', 'connect-tenant', 'live'])
+/** Its data comes once somebody starts the trace. */
+const NOT_STARTED = 'client-trace'
 /** Longer than a page takes to show that it loads (300 ms). */
 const LOOK_MS = 700
 const AWAY = /^The server stopped answering/
@@ -97,7 +99,7 @@ for (const reader of READERS) {
     const stopped = { pages: 0 }
     const all = pagesOf({ ...world, admin: world.server.admin })
     const complaints = await eachPage(all, visitors, async ({ page, path, visitor }) => {
-      if (ONLY && !ONLY.includes(page)) return
+      if ((ONLY && !ONLY.includes(page)) || page === NOT_STARTED) return
       const isOperator = path.startsWith(world.server.admin)
       const gate = visitor.gates[isOperator ? 'operators' : 'pages']
       const tab = await visitor.context.newPage()

@@ -173,7 +173,9 @@ function Entry({ entry }: { entry: AuditEntry }) {
           ],
         ]}
       />
-      <Code text={JSON.stringify(details, null, 2)} label="the details" />
+      {Object.keys(details ?? {}).length > 0 && (
+        <Code text={JSON.stringify(details, null, 2)} label="the details" />
+      )}
     </Stack>
   )
 }

@@ -144,7 +144,11 @@ function Details({ row, letter, name, onDone }: DetailsProps) {
           {letter.is_retried
             ? 'The server is sending this event again.'
             : can('access:write') && (
-                <Button onClick={() => retrying.mutate(letter.id)} loading={retrying.isPending}>
+                <Button
+                  onClick={() => retrying.mutate(letter.id)}
+                  loading={retrying.isPending}
+                  style={{ alignSelf: 'flex-start' }}
+                >
                   Send again
                 </Button>
               )}
