@@ -36,6 +36,7 @@ use connections::Connections;
 
 const PAGE: &str = include_str!("pages/start.html");
 const STYLE: &str = include_str!("pages/page.css");
+// For a build without the console, which has these pages itself.
 const SIGN_UP: &str = include_str!("pages/sign-up.html");
 const SIGN_UP_SCRIPT: &str = include_str!("pages/sign-up.js");
 const CONFIRM: &str = include_str!("pages/confirm.html");
