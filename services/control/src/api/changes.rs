@@ -49,7 +49,7 @@ fn take(shares: &Shares, holder: Uuid, all_max: usize, whose: &str) -> Answer<Sh
 }
 
 fn holder(address: Option<IpAddr>) -> Uuid {
-    let network = network(address).map(|address| address.to_string()).unwrap_or_default();
+    let network = address.map(network).map(|address| address.to_string()).unwrap_or_default();
     hashed("millrace 2026-11 changes of a stranger's network", network.as_bytes())
 }
 

@@ -100,7 +100,7 @@ impl Rates {
     }
 
     pub(crate) fn password(&self, address: Option<IpAddr>) -> Answer<()> {
-        self.passwords.take(&network(address))
+        self.passwords.take(&address.map(network))
     }
 
     /// `who`: an e-mail address or the id of a passkey. `has_signed_in` says whether its person has signed in from this network.
@@ -110,7 +110,7 @@ impl Rates {
         address: Option<IpAddr>,
         has_signed_in: impl Future<Output = Result<bool>>,
     ) -> Answer<()> {
-        self.sign_ins.take(&(named(who), network(address)))?;
+        self.sign_ins.take(&(named(who), address.map(network)))?;
         match self.guesses.take(&named(who)) {
             Err(refused) if !has_signed_in.await? => Err(refused),
             _ => Ok(()),
@@ -121,7 +121,7 @@ impl Rates {
     pub(crate) fn revealing_sign_up(&self, address: Option<IpAddr>) -> Answer<()> {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, since)) =
-            met.get(&network(address)).filter(|(count, _)| *count >= ACCOUNTS_MET_PER_HOUR)
+            met.get(&address.map(network)).filter(|(count, _)| *count >= ACCOUNTS_MET_PER_HOUR)
         else {
             return Ok(());
         };
@@ -137,7 +137,7 @@ impl Rates {
         if met.len() >= KEYS_MAX {
             met.retain(|_, (_, since)| !is_old(since));
         }
-        let (count, since) = met.entry(network(address)).or_insert((0, now));
+        let (count, since) = met.entry(address.map(network)).or_insert((0, now));
         if is_old(since) {
             (*count, *since) = (0, now);
         }
@@ -179,7 +179,7 @@ impl Rates {
     }
 
     pub(crate) fn claim(&self, address: Option<IpAddr>) -> Answer<()> {
-        self.claims.take(&network(address))
+        self.claims.take(&address.map(network))
     }
 
     /// Unknown tokens are counted too.
@@ -199,7 +199,7 @@ impl Rates {
     }
 
     pub(crate) fn stranger(&self, address: Option<IpAddr>) -> Answer<()> {
-        self.strangers.take(&network(address))
+        self.strangers.take(&address.map(network))
     }
 }
 

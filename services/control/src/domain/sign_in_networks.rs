@@ -24,7 +24,7 @@ pub(super) struct SignInNetwork(Hash);
 
 impl Control {
     pub(super) fn sign_in_network(&self, address: Option<IpAddr>) -> Result<SignInNetwork> {
-        let network = network(address).map(|address| address.to_string()).unwrap_or_default();
+        let network = address.map(network).map(|address| address.to_string()).unwrap_or_default();
         Ok(SignInNetwork(self.hash(Purpose::SignInNetwork, &[network.as_bytes()])?))
     }
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +22,7 @@ use axum::http::Request;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use millrace_control::network;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tower_service::Service as _;
@@ -298,17 +299,6 @@ impl Drop for Place {
         if own.open == 0 {
             open.by_address.remove(&address);
         }
-    }
-}
-
-/// An IPv6 address counts as its network, because one owner has all addresses of the network.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        address => address,
     }
 }
 
