@@ -33,7 +33,6 @@ pub struct Connection {
     is_bridge: bool,
     /// The CONNECT named the authentication method of [`SessionSettings`].
     has_method: bool,
-    /// The CONNECT asked for a Session Expiry Interval above 0.
     requested_expiry: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
@@ -368,15 +367,13 @@ impl Connection {
     ) -> SessionEffect<'a> {
         for property in disconnect.properties.iter() {
             match property {
+                Property::SessionExpiryInterval(_) if session.expiry_s == 0 && self.requested_expiry => {}
                 Property::SessionExpiryInterval(seconds) => {
-                    if !self.requested_expiry && seconds > 0 {
+                    if session.expiry_s == 0 && seconds > 0 {
                         let what = "a session expiry in DISCONNECT where CONNECT had none";
                         return self.close(ReasonCode::PROTOCOL_ERROR, what, out);
                     }
-                    // 0 where the server granted none.
-                    if session.expiry_s > 0 {
-                        session.expiry_s = seconds.min(settings.session_expiry_max_s);
-                    }
+                    session.expiry_s = seconds.min(settings.session_expiry_max_s);
                 }
                 Property::ServerReference(_) => {
                     return self.close(ReasonCode::PROTOCOL_ERROR, "a server reference from a client", out);
