@@ -7,7 +7,6 @@ use crate::limits::{
     FILES_RESERVED_MIN,
 };
 
-/// `None` when the system has no such limit.
 fn open_files_max() -> Option<u64> {
     rlimit::Resource::NOFILE.get_soft().ok()
 }
@@ -20,11 +19,9 @@ pub fn reserved_files() -> u64 {
 }
 
 fn reserved(open_files_max: u64) -> u64 {
-    // A process with very few files still accepts clients.
     (open_files_max / FILES_RESERVED_DIVISOR).max(FILES_RESERVED_MIN).min(open_files_max / 2)
 }
 
-/// Lowers `connections_max` to the files that there are for connections.
 pub(crate) fn limited(mut limits: EdgeLimits) -> EdgeLimits {
     let files = open_files_max().map_or(u64::MAX, |files| files - reserved(files));
     limits.connections_max = limits.connections_max.min(u32::try_from(files).unwrap_or(u32::MAX));

@@ -47,7 +47,6 @@ pub(crate) struct Outbound {
     /// Written bytes of the first chunk, or of `tail` if there is no chunk.
     written: usize,
     len: usize,
-    /// Bytes that TLS holds for the busy socket.
     encrypted: usize,
     /// WebSocket: bytes left in the frame that was begun.
     frame_left: usize,
@@ -87,7 +86,6 @@ impl Outbound {
         self.len + self.tail.len() - self.written
     }
 
-    /// All bytes that are held in memory for the socket.
     pub(crate) fn held(&self) -> usize {
         self.len() + self.encrypted
     }

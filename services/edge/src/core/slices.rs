@@ -25,7 +25,6 @@ pub(super) struct Slices {
     last_broker: u64,
     /// Whether sessions are due that read what they took as copies.
     pub(super) behind: bool,
-    /// The least id of the brokers whose `$SYS` topics are still to be published.
     sys: Option<u64>,
     last_ms: Millis,
 }

@@ -16,14 +16,12 @@ const NO_SHARE_LEFT: &str =
 pub(super) struct Matching {
     routes: RouteCache,
     share: u64,
-    /// By broker, since the last [`Matching::begin_second`].
     used: HashMap<u64, Used>,
 }
 
 #[derive(Default)]
 struct Used {
     work: u64,
-    /// Messages that came after the share was used up.
     dropped: u64,
 }
 

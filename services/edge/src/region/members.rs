@@ -46,7 +46,6 @@ impl Region {
         }
     }
 
-    /// Asks pods for their members of shared subscriptions.
     pub(super) fn ask(&self, broker: u64, whom: To) {
         if let Some(fabric) = self.fabric.get() {
             PodNotice::AskMembers { broker }.send(fabric, whom);

@@ -111,7 +111,6 @@ impl Claims {
         self.groups.get(&key).is_some_and(|group| group.is_full || self.behind.waiting().contains(&key))
     }
 
-    /// The group, to change what is to be saved of it.
     fn change(&mut self, key: StreamKey) -> Option<&mut Group> {
         let group = self.groups.get_mut(&key)?;
         self.changed.insert(key);
@@ -137,7 +136,6 @@ impl Claims {
         }
     }
 
-    /// The group's broker is closed.
     fn forget_if_idle(&mut self, key: StreamKey) {
         if self.groups.get(&key).is_some_and(Group::is_idle) {
             self.groups.remove(&key);
@@ -155,7 +153,6 @@ impl Claims {
 }
 
 impl Writer<'_> {
-    /// Looks for messages of brokers of which notices may be lost.
     pub(super) fn look_for_missed(&mut self, of_all: bool) {
         let mut missed = self.shared.upkeep.missed.lock().unwrap_or_else(PoisonError::into_inner);
         missed.extend(of_all.then_some(None));

@@ -30,7 +30,6 @@ impl Firsts {
     }
 }
 
-/// Rows of a shard that this pod settles now, up to `most`.
 pub(super) fn due_here(
     writer: &mut Writer<'_>,
     shard: u8,

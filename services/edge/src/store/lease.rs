@@ -57,7 +57,6 @@ impl Leases {
         self.lock().dead.clone()
     }
 
-    /// Names of the other pods that are alive.
     pub(super) fn live(&self) -> Vec<Bytes> {
         self.lock().live.clone()
     }

@@ -206,7 +206,6 @@ pub(super) fn list_due(
     writer.wait(due)
 }
 
-/// Ends sessions until all are or the transaction is full.
 async fn settle_listed(applier: &Applier<'_>, due: &[Due], now_ms: u64) -> Result<(), LayerError> {
     for some in due.chunks(TOGETHER) {
         let taken = due::take_listed(applier.tx, some).await?;

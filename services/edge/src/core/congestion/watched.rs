@@ -40,7 +40,6 @@ impl Watched {
         }
     }
 
-    /// Notes that receivers lag. Without room for another publisher, only the topic's own receivers count.
     pub(in crate::core) fn are_most_behind(
         &mut self,
         publisher: ConnectionId,

@@ -109,7 +109,6 @@ fn held(loops: &Loops) -> u64 {
     loops.cores[0].process.memory.input.bytes()
 }
 
-/// Sends a packet that must wait for its rate.
 fn send_to_wait(loops: &mut Loops, client: &mut Client, packet: &[u8]) {
     loops.send_to(0, client, packet);
     loops.until(|loops| loops.connection(0, client).paused == Paused::ForRate);

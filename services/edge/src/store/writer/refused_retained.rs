@@ -15,7 +15,6 @@ use crate::store::{Publish, record};
 
 use super::Writer;
 
-/// Topics that are read at once; the next tick reads more.
 const AT_ONCE: usize = 500;
 /// Entries from which on those are removed whose topics have other messages by now.
 const CLEANED_FROM: usize = 1_000;
@@ -24,7 +23,6 @@ const CLEANED_FROM: usize = 1_000;
 pub(super) struct RefusedRetained {
     messages: Vec<(Arc<Broker>, Arc<Message>)>,
     clean_at: usize,
-    /// The last read failed.
     pub(super) is_unreadable: bool,
 }
 
