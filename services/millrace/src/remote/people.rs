@@ -299,7 +299,7 @@ pub(crate) fn tokens(args: TokensArgs) -> Result<(), Failure> {
         TokensCommand::Revoke { id, sure, api } => {
             may_ask(sure.yes)?;
             let site = Site::open(&api)?;
-            confirm(&format!("Delete the API token \"{id}\"?"), sure.yes)?;
+            confirm(&format!("Revoke the API token \"{id}\"?"), sure.yes)?;
             site.act(Method::DELETE, &format!("/tokens/{}", part(&id)))?;
             say("Deleted.");
             Ok(())

@@ -121,6 +121,8 @@ passes_on_properties() {
 sends_away() {
     local code=$1 OPEN_PORT log=$work/leaving.log
     shift
+    # Else the port of the last server may be read.
+    : >"$log"
     "$MILLRACE" serve --mqtt-listen=127.0.0.1:0 --ws-listen=off --http-listen=off --data-dir=off "$@" 2>"$log" &
     running[leaving]=$!
     disown

@@ -68,7 +68,6 @@ impl Writer<'_> {
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
             self.stored[core] = acks;
         }
-        self.take_back_refused();
         self.send(stamp);
         self.serve_groups();
     }
