@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-pub(super) trait Turns {
+pub(crate) trait Turns {
     type Job;
     fn len(&self) -> usize;
     fn pop(&mut self) -> Option<Self::Job>;
@@ -12,7 +12,7 @@ pub(super) trait Turns {
     fn evict(&mut self) -> Option<Self::Job>;
 }
 
-pub(super) struct Rotation<K, Q> {
+pub(crate) struct Rotation<K, Q> {
     /// No child is empty.
     children: HashMap<K, Q>,
     order: VecDeque<K>,
@@ -26,7 +26,7 @@ impl<K, Q> Default for Rotation<K, Q> {
 }
 
 impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
-    pub(super) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
+    pub(crate) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
         if !self.children.contains_key(key) {
             self.order.push_back(key.clone());
         }
@@ -37,7 +37,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
         result
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<&Q> {
+    pub(crate) fn get(&self, key: &K) -> Option<&Q> {
         self.children.get(key)
     }
 
@@ -78,7 +78,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
 
 /// The jobs of one user at one address, taken from both ends in turn: a new client does not wait
 /// for a long queue, and the oldest client still gets its result.
-pub(super) struct Ends<J> {
+pub(crate) struct Ends<J> {
     jobs: VecDeque<J>,
     oldest_next: bool,
 }
@@ -90,7 +90,7 @@ impl<J> Default for Ends<J> {
 }
 
 impl<J> Ends<J> {
-    pub(super) fn push(&mut self, job: J) {
+    pub(crate) fn push(&mut self, job: J) {
         self.jobs.push_back(job);
     }
 }
