@@ -324,8 +324,8 @@ packages:
 
 # -- deployment
 
-check-deploy: ## Check Terraform modules and Helm chart without a cloud account (CHECKS="lint validate" for some)
-	MILLRACE="$(PROGRAM)" terraform/checks/check.sh $(CHECKS)
+check-deploy: $(if $(CHECKS),,$(ENVOY) $(NATS) observe-packages) ## Check Terraform modules, Helm chart and packages without a cloud account (CHECKS="lint validate" for some, STRICT=1 to fail on a skip)
+	MILLRACE="$(PROGRAM)" NATS_SERVER="$(NATS)" ENVOY="$(ENVOY)" STRICT="$(STRICT)" terraform/checks/check.sh $(CHECKS)
 
 check-region: $(ENVOY) $(NATS) observe-packages ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
 	$(BUILD_PROGRAM)
@@ -334,13 +334,10 @@ check-region: $(ENVOY) $(NATS) observe-packages ## Boot the machines that Terraf
 # The real terraform with the provider, against a server of its own. To run some of its tests:
 # ARGS="-run TestResources/broker"
 .PHONY: test-provider
-PROVIDER := $(TARGET)/provider/terraform-provider-millrace
 test-provider: ## Test the Terraform provider for tenants: units, then the real terraform against the real server
 	@command -v go >/dev/null || { echo "the provider is built with Go, which is not here: https://go.dev/dl"; exit 1; }
-	terraform/checks/check.sh contract
 	$(BUILD_PROGRAM)
-	cd terraform/provider && nice go build -p 1 -o "$(PROVIDER)" . && nice go test -p 1 ./internal/... && \
-		TF_ACC=1 MILLRACE="$(PROGRAM)" PROVIDER="$(PROVIDER)" nice go test -p 1 -count=1 -timeout 30m $(ARGS) ./acceptance
+	MILLRACE="$(PROGRAM)" PROVIDER_TESTS='$(ARGS)' terraform/checks/check.sh contract provider
 
 check-kubernetes: ## Install the chart into a real kube-apiserver (built once, 10 minutes); a part of check-deploy
 	terraform/checks/kubernetes.sh

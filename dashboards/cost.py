@@ -38,9 +38,9 @@ OFF = "off"
 WAYS = {
     "off again": None,
     "metrics": ["--otlp-interval-s", "1"],
-    "traces 1 %": ["--otlp-interval-s", "1", "--trace-ratio", "0.01"],
-    # As before, without the cap on traces a second, which the fast scenarios reach.
-    "no cap": ["--otlp-interval-s", "1", "--trace-ratio", "0.01", "--traces-per-second-max", "100000"],
+    # The fast scenarios reach the usual cap on traces a second, so that far fewer than 1 % would be traced.
+    "traces 1 %": ["--otlp-interval-s", "1", "--trace-ratio", "0.01", "--traces-per-second-max", "100000"],
+    "capped traces": ["--otlp-interval-s", "1", "--trace-ratio", "0.01"],
 }
 USUAL = ["off again", "metrics", "traces 1 %"]
 CHECKED = ("metrics", "traces 1 %")

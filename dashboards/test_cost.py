@@ -17,6 +17,13 @@ class Ratios(unittest.TestCase):
         noisy = {"qos0": {"off again": [(10, 12)], "metrics": [(10, 10.1), (10, 15), (10, 9)]}}
         self.assertEqual(list(cost.above(noisy)), [])
 
+    def test_one_percent_is_not_capped(self):
+        flags = cost.WAYS["traces 1 %"]
+        cap = int(flags[flags.index("--traces-per-second-max") + 1])
+        # More messages a second than any scenario has on this hardware.
+        self.assertGreaterEqual(cap, 0.01 * 10_000_000)
+        self.assertIn("traces 1 %", set(cost.USUAL) & set(cost.CHECKED))
+
     def test_each_way_is_first_and_second_by_turns(self):
         self.assertEqual(list(cost.pairs(["a"], ["metrics"], 0)), [("a", "metrics", ("off", "metrics"))])
         self.assertEqual(list(cost.pairs(["a"], ["metrics"], 1)), [("a", "metrics", ("metrics", "off"))])

@@ -5,6 +5,7 @@
     loadtests/capacity/capacity.py FLEET.toml --json              sizes for programs, such as Terraform
     loadtests/capacity/capacity.py FLEET.toml --compare           beside what others have published
     loadtests/capacity/capacity.py --charts FOLDER                the charts of the README
+    loadtests/capacity/capacity.py --figures                      write the figures of Terraform's module
 
 --measured FILE takes another file of measure.py.
 """
@@ -22,6 +23,8 @@ import fleet as fleets  # noqa: E402
 import model  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
+TERRAFORM = HERE.parents[1] / "terraform"
+FIGURES = TERRAFORM / "modules/capacity/figures.json"
 GIB = 2**30
 
 
@@ -88,6 +91,30 @@ def charts(folder, cost, measured):
     write(folder, "monthly-cost", "Monthly cost of the fleets", "USD, list prices as assumed", rows, note)
 
 
+def figures(cost, measured):
+    """Figures that terraform/modules/capacity multiplies, and the machines of its examples by this model. CPU as things a second."""
+    a = fleets.defaults()["assumptions"]
+    examples = {}
+    for path in sorted(TERRAFORM.glob("examples/*/fleet.toml")):
+        (region,) = model.plan(cost, fleets.read(path))["regions"].values()
+        examples[path.parent.name] = {part: size["machines"] for part, size in region["sizes"].items()}
+    return {
+        "measured_on": measured["measured_on"],
+        "cpu_use_max": a["cpu_use_max"],
+        "memory_use_max": a["memory_use_max"],
+        "gateway_bytes_per_connection": round(cost.gateway_tls_bytes + 2 * cost.socket_bytes),
+        "gateway_connects_per_core": round(1e6 / cost.gateway_tls_connect_us),
+        # Both publishers and subscribers have a share of a message, and Terraform counts them apart.
+        "gateway_messages_per_core": round(2e6 / cost.gateway_qos1_us),
+        "edge_bytes_per_connection": round(cost.connection_bytes + cost.socket_bytes),
+        "edge_messages_per_core": round(2e6 / cost.qos1_us),
+        "edge_durable_per_core": round(1e6 / cost.online_us),
+        "store_writes_per_core": a["store_writes_per_core_s"],
+        "store_writes_per_message": a["store_writes_per_message"],
+        "examples": examples,
+    }
+
+
 def write(folder, name, title, unit, rows, note):
     (folder / f"{name}.svg").write_text(chart.bars(title, unit, rows, note))
 
@@ -99,14 +126,17 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--charts", metavar="FOLDER")
+    parser.add_argument("--figures", action="store_true")
     options = parser.parse_args()
-    if not options.fleet and not options.charts:
-        parser.error("a fleet or --charts is needed")
+    if not (options.fleet or options.charts or options.figures):
+        parser.error("a fleet, --charts or --figures is needed")
     try:
         measured = json.loads(pathlib.Path(options.measured or latest_measurement()).read_text())
         cost = costs.read(measured)
         if options.charts:
             charts(options.charts, cost, measured)
+        if options.figures:
+            FIGURES.write_text(json.dumps(figures(cost, measured), indent=1) + "\n")
         if options.fleet:
             fleet = fleets.read(options.fleet)
             if options.compare:

@@ -26,13 +26,17 @@ def check(where, table, keys):
             raise Invalid(f"{where}: {key} must be at least {least}, not {table[key]}")
 
 
+def defaults():
+    return tomllib.loads(pathlib.Path(__file__).with_name("assumptions.toml").read_text())
+
+
 def read(path):
     """A fleet of a TOML file. assumptions.toml completes its assumptions, prices and machines."""
     path = pathlib.Path(path)
     fleet = tomllib.loads(path.read_text())
-    defaults = tomllib.loads(pathlib.Path(__file__).with_name("assumptions.toml").read_text())
+    assumed = defaults()
     for table in ("assumptions", "prices", "machines"):
-        fleet[table] = {**defaults[table], **fleet.get(table, {})}
+        fleet[table] = {**assumed[table], **fleet.get(table, {})}
     check("[fleet]", fleet["fleet"], FLEET)
     for flow in fleet.get("traffic", []):
         check("[[traffic]]", flow, TRAFFIC)

@@ -72,6 +72,18 @@ fn with_little_room_only_what_makes_room_is_written() {
     assert_eq!(get(&database, "l").unwrap().unwrap(), "v");
 }
 
+#[test]
+fn a_small_disk_has_a_smaller_reserve() {
+    let Some(mount) = Mount::new(200) else {
+        println!("SKIPPED: a small disk: only root may mount one");
+        return;
+    };
+    let data = mount.0.path().join("data");
+    let store = Embedded::open(&data, Options::of_disk(&data)).unwrap();
+    put(&store.database(), "k", "v").unwrap();
+    assert_eq!(get(&store.database(), "k").unwrap().unwrap(), "v");
+}
+
 /// Deletes what a stream has, in pieces as a trim does: a row is written with each, and a counter
 /// counts.
 fn trim(database: &Database, first: usize, count: usize) -> Result<(), StoreError> {

@@ -5,7 +5,9 @@ import copy
 import dataclasses
 import io
 import json
+import math
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -162,6 +164,26 @@ class Files(unittest.TestCase):
                 split = f": {', '.join(f'{part} {value:,.0f}' for part, value in parts.items())}" if len(parts) > 1 else ""
                 row = next(line for line in page.splitlines() if line.startswith(f"| {label.replace('provisioned', 'rented')} |"))
                 self.assertIn(f" {sum(parts.values()):,.0f}{split} |", row)
+
+    def test_terraform_has_the_figures_of_the_newest_measurement(self):
+        measured = json.loads(capacity.latest_measurement().read_text())
+        self.assertEqual(json.loads(capacity.FIGURES.read_text()), capacity.figures(costs.read(measured), measured), "run capacity.py --figures")
+
+    def test_counts_that_an_example_types_in_carry_its_load_without_a_zone(self):
+        cost = costs.read(json.loads(capacity.latest_measurement().read_text()))
+        parts = {"edge": "edge", "gateway": "gateway", "foundationdb": "store", "nats": "fabric"}
+        typed = 0
+        for path in sorted(capacity.TERRAFORM.glob("examples/*/fleet.toml")):
+            fleet = fleets.read(path)
+            needed = model.demand(cost, fleet)
+            counts = re.search(r"^ *counts += \{(.*)\}", path.with_name("main.tf").read_text(), re.M)
+            for variable, count in re.findall(r"(\w+) = (\d+)", counts[1] if counts else ""):
+                if part := parts.get(variable):
+                    left = int(count) - math.ceil(int(count) / fleet["fleet"]["zones"])
+                    wanted, bound = model.machines(needed[part], fleet["machines"][part], fleet["assumptions"], 1)
+                    self.assertGreaterEqual(left, wanted, f"{path.parent.name}: {count} x {variable}, bound by {bound}")
+                    typed += 1
+        self.assertGreater(typed, 0)
 
     def test_a_run_that_lost_messages_is_no_measurement(self):
         measured = json.loads(capacity.latest_measurement().read_text())

@@ -1,5 +1,5 @@
 //! Round-robin queues, nested: a broker's queue holds the queues of its addresses, and theirs hold
-//! the queues of users.
+//! the queues of users. The newest and the oldest child that had no turn yet come between the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -15,20 +15,39 @@ pub(crate) trait Turns {
 pub(crate) struct Rotation<K, Q> {
     /// No child is empty.
     children: HashMap<K, Q>,
+    /// Children that have had a turn, the next one first.
     order: VecDeque<K>,
+    /// Children that have had none, the newest last.
+    fresh: VecDeque<K>,
+    next: Next,
     len: usize,
+}
+
+/// A guesser with many names or addresses makes many children. The newest child comes before them, and the oldest one
+/// is not left behind.
+#[derive(Clone, Copy)]
+enum Next {
+    Newest,
+    Served,
+    Oldest,
 }
 
 impl<K, Q> Default for Rotation<K, Q> {
     fn default() -> Self {
-        Self { children: HashMap::new(), order: VecDeque::new(), len: 0 }
+        Self {
+            children: HashMap::new(),
+            order: VecDeque::new(),
+            fresh: VecDeque::new(),
+            next: Next::Newest,
+            len: 0,
+        }
     }
 }
 
 impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
     pub(crate) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
         if !self.children.contains_key(key) {
-            self.order.push_back(key.clone());
+            self.fresh.push_back(key.clone());
         }
         let child = self.children.entry(key.clone()).or_default();
         let before = child.len();
@@ -45,6 +64,21 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
         let is_empty = self.children.get(key).is_some_and(|child| child.len() == 0);
         is_empty && self.children.remove(key).is_some()
     }
+
+    fn next_child(&mut self) -> Option<K> {
+        for _ in 0..3 {
+            let (key, next) = match self.next {
+                Next::Newest => (self.fresh.pop_back(), Next::Served),
+                Next::Served => (self.order.pop_front(), Next::Oldest),
+                Next::Oldest => (self.fresh.pop_front(), Next::Newest),
+            };
+            self.next = next;
+            if key.is_some() {
+                return key;
+            }
+        }
+        None
+    }
 }
 
 impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
@@ -55,7 +89,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
     }
 
     fn pop(&mut self) -> Option<Q::Job> {
-        let key = self.order.pop_front()?;
+        let key = self.next_child()?;
         let job = self.children.get_mut(&key)?.pop();
         self.len -= usize::from(job.is_some());
         if !self.remove_if_empty(&key) {
@@ -65,12 +99,17 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
     }
 
     fn evict(&mut self) -> Option<Q::Job> {
-        let at = (0..self.order.len()).max_by_key(|at| self.get(&self.order[*at]).map_or(0, Turns::len))?;
-        let key = self.order[at].clone();
+        let key = self
+            .order
+            .iter()
+            .chain(&self.fresh)
+            .max_by_key(|key| self.get(key).map_or(0, Turns::len))?
+            .clone();
         let job = self.children.get_mut(&key)?.evict();
         self.len -= usize::from(job.is_some());
         if self.remove_if_empty(&key) {
-            self.order.remove(at);
+            self.order.retain(|other| *other != key);
+            self.fresh.retain(|other| *other != key);
         }
         job
     }
@@ -125,8 +164,20 @@ mod tests {
         }
         assert_eq!(rotation.len(), 6);
         let order: Vec<_> = std::iter::from_fn(|| rotation.pop()).collect();
-        assert_eq!(order, ["a3", "b2", "c1", "a1", "b1", "a2"]);
+        assert_eq!(order, ["c1", "a3", "b2", "a1", "b1", "a2"]);
         assert_eq!((rotation.len(), rotation.children.len(), rotation.order.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_new_child_does_not_wait_for_all_others_nor_does_the_oldest() {
+        let mut rotation = Rotation::<_, Ends<_>>::default();
+        for guess in 0..400 {
+            rotation.with(&guess, |child| child.push(guess));
+        }
+        rotation.with(&1_000, |child| child.push(1_000));
+        let first: Vec<_> = std::iter::from_fn(|| rotation.pop()).take(3).collect();
+        assert_eq!(first, [1_000, 0, 399]);
+        assert_eq!(std::iter::from_fn(|| rotation.pop()).count(), 398);
     }
 
     #[test]

@@ -12,7 +12,11 @@ import { FirstPending, NotFound, Pending, Root, RouteFailure } from './shell/Roo
 
 const rootRoute = createRootRoute({ component: Root, notFoundComponent: NotFound })
 
-const text = (value: unknown) => (typeof value === 'string' && value !== '' ? value : undefined)
+/** The router reads a value such as 7 as a number. */
+function text(value: unknown) {
+  const said = typeof value === 'number' ? String(value) : value
+  return typeof said === 'string' && said !== '' ? said : undefined
+}
 
 /** Search parameters that are text. Others are dropped. */
 const texts =
@@ -49,6 +53,12 @@ const confirmAddressRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: '/confirm-address',
   component: lazyRouteComponent(() => import('./pages/ConfirmAddress'), 'ConfirmAddress'),
+})
+
+const confirmSignUpRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/confirm',
+  component: lazyRouteComponent(() => import('./pages/ConfirmSignUp'), 'ConfirmSignUp'),
 })
 
 const signedInRoute = createRoute({
@@ -181,7 +191,13 @@ const orgHomeRoute = createRoute({
     const [first] = me?.organisations ?? []
     if (first) throw redirect({ to: '/org/$organisation', params: { organisation: first.id }, replace: true })
   },
-  component: lazyRouteComponent(() => import('./pages/org/NoOrganisation'), 'NoOrganisation'),
+  component: lazyRouteComponent(() => import('./pages/org/NewOrganisation'), 'NewOrganisation'),
+})
+
+const newOrgRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: '/org/new',
+  component: lazyRouteComponent(() => import('./pages/org/NewOrganisation'), 'NewOrganisation'),
 })
 
 const orgRoute = createRoute({
@@ -205,6 +221,7 @@ const routeTree = rootRoute.addChildren([
   forgottenRoute,
   resetRoute,
   confirmAddressRoute,
+  confirmSignUpRoute,
   signedInRoute.addChildren([
     homeRoute,
     newBrokerRoute,
@@ -224,6 +241,7 @@ const routeTree = rootRoute.addChildren([
       settingsRoute,
     ]),
     orgHomeRoute,
+    newOrgRoute,
     orgRoute,
     meRoute,
   ]),

@@ -126,7 +126,7 @@ test('a second factor is set up, asked for, replaced by a recovery code, and tur
   await factor.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
   await factor.getByLabel('Code', { exact: true }).fill(codes[1])
   await axe(tab)
-  await click(factor, 'Make new recovery codes')
+  await click(factor, 'Create new recovery codes')
   const renewed = (await factor.getByTestId('secret').textContent()).split('\n')
   assert.equal(renewed.length, 10)
   assert.ok(!renewed.includes(codes[2]))
@@ -183,7 +183,7 @@ test('recovery codes whose answer was lost are shown after a repetition', async 
     await factor.getByLabel('Code', { exact: true }).fill(await app.next())
   })
   await click(factor, 'New recovery codes')
-  const renewed = await shown('Make new recovery codes', '/me/second-factor/recovery-codes', async () => {
+  const renewed = await shown('Create new recovery codes', '/me/second-factor/recovery-codes', async () => {
     await factor.getByRole('textbox', { name: 'Your password' }).fill(PASSWORD)
     await factor.getByLabel('Code', { exact: true }).fill(codes[0])
   })
@@ -236,6 +236,39 @@ test('a forgotten password is reset with the link of a mail, whose token leaves 
   await click(tab, 'Change password')
   await tab.getByRole('alert').waitFor()
   await tab.getByRole('link', { name: 'Ask for a new link' }).waitFor()
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('a sign-up is confirmed with the link of its mail, on a page of the console', async () => {
+  const { organisations } = await owner.get('/me')
+  const email = 'eli@example.org'
+  await owner.post(`/organisations/${organisations[0].id}/invitations`, { email, role: 'viewer' })
+  const { tab, context, complaints } = await harness.visitor(undefined, {
+    viewport: { width: 390, height: 844 },
+  })
+  await tab.goto(await mail.link(email, '/sign-up'))
+  await tab.getByLabel('Your name').fill('Eli')
+  await tab.getByLabel('E-mail address').fill(email)
+  await tab.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await click(tab, 'Create account')
+  await tab.getByText(`It was sent to ${email}.`).waitFor()
+
+  await tab.goto(await mail.link(email, '/confirm'))
+  await tab.getByRole('heading', { name: 'Confirm your e-mail address' }).waitFor()
+  assert.equal(tab.url(), `${server.url}/confirm`)
+  await axe(tab)
+  await tab.getByRole('textbox', { name: 'Password' }).fill('another sentence than before')
+  await click(tab, 'Create account')
+  await tab.getByRole('alert').waitFor()
+  await axe(tab)
+  await tab.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await click(tab, 'Create account')
+  await tab
+    .getByRole('button', { name: /^Broker: / })
+    .first()
+    .waitFor({ state: 'attached' })
+  await tab.waitForURL((url) => url.pathname !== '/confirm')
   assert.deepEqual(complaints, [])
   await context.close()
 })

@@ -1,7 +1,9 @@
 // A server with something on each page: devices, sessions, retained messages, refusals.
 
+import { once } from 'node:events'
+import { createServer } from 'node:http'
 import mqtt from 'mqtt'
-import { Api, Server } from './server.mjs'
+import { Api, Server, until } from './server.mjs'
 
 const connect = (server, options) =>
   mqtt.connectAsync(`mqtt://127.0.0.1:${server.ports.mqtt}`, {
@@ -21,13 +23,17 @@ export async function demo(flags = {}) {
   const at = `${organisation}/brokers/default`
   const clients = await devices(server)
   const tenant = await tenants(api, organisation, server)
+  const strict = await strictService(api, `${organisation}/brokers/${tenant}`)
+  const shown = await addresses(api, organisation, tenant)
   const timer = setInterval(() => traffic(clients), 200)
   const stop = async () => {
     clearInterval(timer)
     for (const client of clients) client.end(true)
+    strict.closeAllConnections()
+    strict.close()
     await server.stop()
   }
-  return { server, api, organisation, tenant, at, stop }
+  return { server, api, organisation, tenant, shown, at, stop }
 }
 
 async function devices(server) {
@@ -37,6 +43,8 @@ async function devices(server) {
     properties: { sessionExpiryInterval: 86_400 },
   })
   await away.subscribeAsync('plant/#', { qos: 1 })
+  // The stored messages of this filter are not those of the traffic.
+  await away.subscribeAsync('door/+', { qos: 1 })
   await away.endAsync()
   const names = ['esp32-7', 'press-1', 'press-2', 'pump-1', 'pump-2', 'pump-7', 'gateway-north']
   const clients = []
@@ -60,8 +68,43 @@ async function devices(server) {
     qos: 1,
     retain: true,
   })
+  await first.publishAsync('door/1', '{"open":true}', { qos: 1 })
   await first.publishAsync('site', 'Millbrook works', { qos: 1, retain: true })
   return clients
+}
+
+/** A service that refuses each event for good, and a webhook with dead letters for it. */
+async function strictService(api, at) {
+  const service = createServer((request, response) => {
+    request.resume()
+    response.writeHead(422).end()
+  }).listen(0, '127.0.0.1')
+  await once(service, 'listening')
+  const url = `http://127.0.0.1:${service.address().port}/hook`
+  await api.put(`${at}/webhooks/billing`, { url, events: ['message'], filters: ['meter/+'] })
+  await until('a dead letter', async () => {
+    await api.post(`${at}/publish`, { topic: 'meter/7', payload: '{"kWh":12.4}', qos: 1 })
+    return (await api.get(`${at}/webhooks/billing/dead-letters`)).items.length > 0
+  })
+  return service
+}
+
+/** Names of what drawers show, which are part of their addresses. */
+async function addresses(api, organisation, tenant) {
+  const at = `${organisation}/brokers`
+  const [message] = (await api.get(`${at}/default/messages?topic=door%2F1`)).items
+  const [delivery] = (await api.get(`${at}/${tenant}/webhooks/billing/deliveries`)).items
+  const [letter] = (await api.get(`${at}/${tenant}/webhooks/billing/dead-letters`)).items
+  const [entry] = (await api.get(`${organisation}/audit`)).items
+  await api.ask('PATCH', '/me', { name: 'Ann' })
+  const [own] = (await api.get('/me/audit')).items
+  return {
+    message: message.position,
+    delivery: delivery.number,
+    letter: letter.id,
+    entry: entry.id,
+    own: own.id ?? `${own.at_ms} ${own.action} ${own.target}`,
+  }
 }
 
 function traffic(clients) {

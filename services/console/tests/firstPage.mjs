@@ -2,7 +2,7 @@
 //
 //   MILLRACE=target/release/millrace node tests/firstPage.mjs [RUNS]      needs a quiet machine; THROTTLE=1,4 slows the processor
 //
-// With CONSOLE_DIST it measures this build instead of the one in the binary. `node tests/firstPage.mjs 5` prints medians of 5 runs.
+// frames.mjs --check judges these figures. With CONSOLE_DIST it measures this build instead of the one in the binary. `node tests/firstPage.mjs 5` prints medians of 5 runs.
 
 import { availableParallelism, loadavg } from 'node:os'
 import { pathToFileURL } from 'node:url'

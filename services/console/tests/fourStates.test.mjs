@@ -23,6 +23,8 @@ const DATA = /^\/((api\/v1|v1\/operator)\/|metrics$)/
 const isData = (pathname) => DATA.test(pathname) && !FRAME.test(pathname)
 /** These pages wait for a device in any case. */
 const WAITING = new Set(['connect', 'connect-tenant', 'live'])
+/** Its data comes once somebody starts the trace. */
+const NOT_STARTED = 'client-trace'
 /** Longer than a page takes to show that it loads (300 ms). */
 const LOOK_MS = 700
 const AWAY = /^The server stopped answering/
@@ -56,6 +58,31 @@ const looker = (reader, found) => async (tab, page, state) => {
   if (wide > 0) found.push(`${page}, ${state}: ${wide} px wider than the window`)
 }
 
+/** Parts of pages of a new broker that have nothing to show. */
+const EMPTIES_MIN = 20
+/** Empty parts below a form or a choice of the same page, which is the next step. */
+const BELOW_A_FORM = new Set([
+  'Name a topic',
+  'Nothing was used in this time',
+  'No passkey yet',
+  'Nothing was done with your account yet',
+])
+
+/** Notes each empty part without a title or a next step, and returns how many parts there are. */
+async function leadsOn(tab, page, found) {
+  const parts = await tab.locator('[data-empty]').evaluateAll((all) =>
+    all.map((one) => ({
+      title: one.querySelector('h1, h2, h3')?.textContent ?? '',
+      hasStep: one.querySelector('a[href], button:not(:disabled), pre') !== null,
+    })),
+  )
+  for (const { title, hasStep } of parts) {
+    if (title === '') found.push(`${page} has an empty part without a title`)
+    else if (!hasStep && !BELOW_A_FORM.has(title)) found.push(`${page}: "${title}" names no next step`)
+  }
+  return parts.length
+}
+
 for (const reader of READERS) {
   test(`${reader}: each page says that it loads, that a part has no answer, and that the server is away`, async () => {
     const gates = []
@@ -72,7 +99,7 @@ for (const reader of READERS) {
     const stopped = { pages: 0 }
     const all = pagesOf({ ...world, admin: world.server.admin })
     const complaints = await eachPage(all, visitors, async ({ page, path, visitor }) => {
-      if (ONLY && !ONLY.includes(page)) return
+      if ((ONLY && !ONLY.includes(page)) || page === NOT_STARTED) return
       const isOperator = path.startsWith(world.server.admin)
       const gate = visitor.gates[isOperator ? 'operators' : 'pages']
       const tab = await visitor.context.newPage()
@@ -123,6 +150,7 @@ for (const reader of READERS) {
     const ben = new Api(world.server.url)
     const organisation = await ben.signUp(`Ben-${reader}`)
     const found = []
+    let empties = 0
     const look = looker(reader, found)
     const visitors = () => Promise.all([harness.visitor(ben, optionsOf(reader)), harness.visitor(undefined)])
     const empty = { brokers: '/?all=true' }
@@ -130,9 +158,10 @@ for (const reader of READERS) {
       await tab.goto(new URL(path, world.server.url).href)
       await settled(tab)
       await look(tab, 'no-broker', 'empty')
+      empties += await leadsOn(tab, 'no-broker', found)
     })
     const { name } = await ben.post(`${organisation}/brokers`, { display_name: 'Quiet' })
-    const all = pagesOf({ organisation, tenant: name, admin: world.server.admin })
+    const all = pagesOf({ ...world, organisation, tenant: name, admin: world.server.admin })
     const own = Object.entries(all)
       .filter(([page, path]) => path.startsWith('/b/') || page.startsWith('org-') || page === 'account')
       .map(([page, path]) => [page, path.replace('/b/default', `/b/${name}`)])
@@ -143,8 +172,10 @@ for (const reader of READERS) {
       await tab.goto(new URL(path, world.server.url).href)
       await settled(tab)
       await look(tab, page, 'empty')
+      empties += await leadsOn(tab, page, found)
     })
     assert.deepEqual(found, [])
+    assert.ok(ONLY || empties >= EMPTIES_MIN, `only ${empties} parts of pages are empty`)
     assert.deepEqual([...first, ...complaints], [])
   })
 }

@@ -180,7 +180,7 @@ test('an operator removes a lost second factor after a question, and makes a lin
     const address = forgotten.getByLabel('E-mail address of the account')
     const release = await held(tab, '/v1/operator/reset-links')
     await address.fill(owner.email)
-    await click(forgotten, 'Make reset link')
+    await click(forgotten, 'Create reset link')
     await address.fill('next@example.org')
     release()
     // The link belongs to the address that it was asked for.

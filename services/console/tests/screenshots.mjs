@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { launch, withSession } from './browser.mjs'
 import { demo } from './demo.mjs'
 import { settled } from './harness.mjs'
-import { pagesOf, WITHOUT_SESSION } from './pages.mjs'
+import { dialogsOf, pagesOf, WITHOUT_SESSION } from './pages.mjs'
 
 const [folder = 'target/screenshots', ...wanted] = process.argv.slice(2)
 const SIZES = [
@@ -22,9 +22,11 @@ const WAIT_MS_MAX = 180_000
 const SETTLE_MS = Number(process.env.SETTLE_MS ?? 1500)
 
 const world = await demo()
-const { server, api, organisation } = world
+const { server, api } = world
 const base = server.url
-const PAGES = pagesOf({ organisation, tenant: world.tenant, admin: server.admin })
+const DIALOGS = dialogsOf(world)
+const PAGES = pagesOf({ ...world, admin: server.admin })
+for (const [name, { path }] of Object.entries(DIALOGS)) PAGES[name] = path
 
 mkdirSync(folder, { recursive: true })
 const browser = await launch()
@@ -42,6 +44,7 @@ try {
         tab.on('pageerror', (error) => console.log(`${page}: ${error}`))
         await tab.goto(new URL(path, base).href)
         await settled(tab)
+        await DIALOGS[page]?.open(tab)
         // Charts and numbers that come second by second.
         await tab.waitForTimeout(SETTLE_MS)
         if (process.env.FULL === '1') {

@@ -120,7 +120,7 @@ test('a role is given back, and Ctrl Z does what the button does', async () => {
     await undo(tab, 'Bob is operator now.', 'Bob is viewer again.')
     assert.equal(await roleOfBob(), 'viewer')
     await choose('Operator')
-    await tab.getByText('Bob is operator now.').waitFor()
+    await tab.getByText('Bob is operator now.').last().waitFor()
     await tab.getByRole('heading', { level: 1 }).click()
     await tab.keyboard.press('Control+z')
     await until('the role to be given back', async () => (await roleOfBob()) === 'viewer')

@@ -24,5 +24,6 @@ pub use api::{
 pub use domain::*;
 pub use limits::CHANGES_MAX;
 pub use live::*;
+pub use network::network;
 pub use oidc::{OidcSettings, Visitor, oidc_issuer};
 pub use secret::{NoEntropy, Secret, generate as random_secret, outside_secret};

@@ -5,7 +5,7 @@
 mod closing;
 mod retaining;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
@@ -58,7 +58,7 @@ pub(crate) struct Brokers {
 #[derive(Default)]
 struct Known {
     by_name: HashMap<Box<str>, Arc<Broker>, foldhash::fast::RandomState>,
-    by_id: HashMap<u64, Arc<Broker>, foldhash::fast::RandomState>,
+    by_id: BTreeMap<u64, Arc<Broker>>,
     /// The sums of the counters of closed brokers, in the order of [`BrokerCounters::METRICS`].
     closed_counts: Vec<u64>,
     closed: HashSet<u64, foldhash::fast::RandomState>,
@@ -172,7 +172,7 @@ pub(crate) struct Broker {
     control: FromControl,
     pub(crate) quota: Quota,
     pub(crate) incidents: Incidents,
-    /// One set per core, then one for the store's writer thread and one for its reader thread.
+    /// One set per core, then one each for the threads of the store's writer, the store's reader and the fabric.
     pub(crate) counters: Box<[BrokerCounters]>,
     pub(crate) meters: Box<[UsageCounter]>,
     pub(crate) latencies: Latencies,
@@ -234,7 +234,7 @@ impl Broker {
             control: FromControl::new(name),
             quota: Quota::default(),
             incidents: Incidents::default(),
-            counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
+            counters: (0..cores + 3).map(|_| BrokerCounters::default()).collect(),
             meters: (0..cores).map(|_| UsageCounter::default()).collect(),
             latencies: Latencies::default(),
             unstored_bytes: AtomicUsize::new(0),

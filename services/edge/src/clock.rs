@@ -114,12 +114,10 @@ pub(crate) fn seconds(now: Millis) -> Seconds {
     Seconds::try_from(now / 1000 + 1).unwrap_or(Seconds::MAX)
 }
 
-/// [`seconds`] is the whole part of it.
 pub(crate) fn ticks(now: Millis) -> Ticks {
     Ticks::try_from(now / TICK_MS + Millis::from(TICKS_PER_S)).unwrap_or(Ticks::MAX)
 }
 
-/// When a tick begins.
 pub(crate) fn tick_ms(tick: Ticks) -> Millis {
     Millis::from(tick.saturating_sub(TICKS_PER_S)) * TICK_MS
 }

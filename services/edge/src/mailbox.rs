@@ -21,7 +21,7 @@ use crate::jobs::{
     Unsubscribe,
 };
 use crate::quota::Limit;
-use crate::routes::Routes;
+use crate::routes::{Progress, Routes};
 
 pub(crate) enum Mail {
     /// A connection whose client id this core owns, with the bytes received so far.
@@ -41,8 +41,11 @@ pub(crate) enum Mail {
         from: Option<ConnectionId>,
         group: u64,
     },
-    /// A receiver lags: pause reading from this publisher.
-    Congested(ConnectionId),
+    /// Receivers lag: pause reading from this publisher, unless most of its receivers on all cores do not.
+    Congested {
+        publisher: ConnectionId,
+        progress: Progress,
+    },
     Relieved(ConnectionId),
     /// A loop has an unfinished fan-out of this publisher's messages, or has finished it.
     Fanout {

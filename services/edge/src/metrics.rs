@@ -103,6 +103,7 @@ counters! {
         protocol_received_v5: "counter" "millrace_protocol_messages_received_total" ["version=\"5.0\""] "PUBLISH packets from clients, by protocol version.",
         accepts_failed: "counter" "millrace_accepts_failed_total" [] "Times that a listener paused for a second, because the process was out of open files or memory.",
         refused_limit: "counter" "millrace_connections_refused_total" ["reason=\"connections_max\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_files: "counter" "millrace_connections_refused_total" ["reason=\"open_files\""] "Connections closed before they belonged to a broker, by reason.",
         refused_address: "counter" "millrace_connections_refused_total" ["reason=\"address_connections\""] "Connections closed before they belonged to a broker, by reason.",
         refused_address_rate: "counter" "millrace_connections_refused_total" ["reason=\"address_rate\""] "Connections closed before they belonged to a broker, by reason.",
         refused_proxy: "counter" "millrace_connections_refused_total" ["reason=\"proxy_header\""] "Connections closed before they belonged to a broker, by reason.",
@@ -192,6 +193,7 @@ counters! {
         dropped_memory: "counter" "millrace_messages_dropped_total" ["reason=\"queue_memory\""] "Messages not delivered to a subscriber, by reason.",
         dropped_expired: "counter" "millrace_messages_dropped_total" ["reason=\"expired\""] "Messages not delivered to a subscriber, by reason.",
         dropped_too_large: "counter" "millrace_messages_dropped_total" ["reason=\"packet_too_large\""] "Messages not delivered to a subscriber, by reason.",
+        dropped_matching: "counter" "millrace_messages_dropped_total" ["reason=\"matching_work\""] "Messages not delivered to a subscriber, by reason.",
         publish_denied: "counter" "millrace_publishes_refused_total" ["reason=\"not_authorized\""] "PUBLISH packets refused, by reason.",
         publish_quota: "counter" "millrace_publishes_refused_total" ["reason=\"retained_limit\""] "PUBLISH packets refused, by reason.",
         publish_matches: "counter" "millrace_publishes_refused_total" ["reason=\"matching_filters\""] "PUBLISH packets refused, by reason.",
@@ -255,7 +257,7 @@ impl BrokerCounters {
 
     /// Without the messages that a limit of the store removed.
     pub(crate) fn dropped(&self) -> u64 {
-        self.drops()[..DropCause::StoredLimit as usize].iter().sum()
+        self.drops()[..DropCause::StoredLimit as usize].iter().sum::<u64>() + self.dropped_matching.get()
     }
 }
 

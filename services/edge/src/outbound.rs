@@ -47,6 +47,7 @@ pub(crate) struct Outbound {
     /// Written bytes of the first chunk, or of `tail` if there is no chunk.
     written: usize,
     len: usize,
+    encrypted: usize,
     /// WebSocket: bytes left in the frame that was begun.
     frame_left: usize,
     /// Time since which it is over the soft limit with a busy socket; 0: it is not.
@@ -85,6 +86,10 @@ impl Outbound {
         self.len + self.tail.len() - self.written
     }
 
+    pub(crate) fn held(&self) -> usize {
+        self.len() + self.encrypted
+    }
+
     /// Upper bound of the waiting bytes that are answers.
     pub(crate) fn answers(&self) -> usize {
         self.answers.bytes()
@@ -98,7 +103,7 @@ impl Outbound {
 
     /// Whether a QoS 0 message may be appended while the socket is busy.
     pub(crate) fn room(&mut self, soft_bytes: usize, hard_bytes: usize, now: Millis) -> Room {
-        let len = self.len();
+        let len = self.held();
         if len < soft_bytes {
             return Room::Free;
         }
@@ -116,13 +121,14 @@ impl Outbound {
         self.accepted_at
     }
 
-    /// The socket has accepted some bytes and is busy again.
-    pub(crate) fn note_progress(&mut self, written: usize, soft_bytes: usize, now: Millis) {
+    /// The socket has accepted some bytes and is busy again; TLS holds `encrypted` bytes that it has not accepted.
+    pub(crate) fn note_progress(&mut self, written: usize, encrypted: usize, soft_bytes: usize, now: Millis) {
+        self.encrypted = encrypted;
         if written > 0 || self.accepted_at == 0 {
             self.accepted_at = now;
         }
         self.full_written += written;
-        if self.len() < soft_bytes / 2 {
+        if self.held() < soft_bytes / 2 {
             self.full_since = 0;
         } else if self.full_since != 0 && self.full_written >= soft_bytes {
             (self.full_since, self.full_written) = (now.max(1), 0);
@@ -303,7 +309,7 @@ impl Outbound {
     fn reset(&mut self) {
         self.chunks.clear();
         self.tail.clear();
-        (self.written, self.len, self.frame_left) = (0, 0, 0);
+        (self.written, self.len, self.encrypted, self.frame_left) = (0, 0, 0, 0);
         (self.full_since, self.full_written, self.accepted_at) = (0, 0, 0);
         self.answers = Answers::default();
     }
@@ -364,7 +370,7 @@ impl Out for OutboundSlot<'_> {
 
     #[inline]
     fn is_enough(&self) -> bool {
-        self.slot.as_ref().is_some_and(|outbound| outbound.len() >= self.soft_bytes)
+        self.slot.as_ref().is_some_and(|outbound| outbound.held() >= self.soft_bytes)
     }
 }
 

@@ -73,6 +73,18 @@ fn answers_count_until_the_last_byte_of_them_is_written() {
 }
 
 #[test]
+fn bytes_that_tls_holds_for_a_busy_socket_count() {
+    let mut outbound = Outbound::default();
+    add_messages(&mut outbound, 1_000);
+    assert_eq!(outbound.room(60_000, 1_000_000, 1), Room::Free);
+    outbound.note_progress(1, 64_000, 60_000, 1);
+    assert_eq!((outbound.held(), outbound.room(60_000, 1_000_000, 1)), (65_000, Room::Congested));
+    assert_eq!(outbound.room(60_000, 1_000_000, 1 + GRACE_MS), Room::Full);
+    outbound.note_progress(64_000, 0, 60_000, 2);
+    assert_eq!(outbound.room(60_000, 1_000_000, 2), Room::Free);
+}
+
+#[test]
 fn a_run_uses_the_memory_of_one_that_its_receivers_have_written() {
     let mut pool = Pool::default();
     let first = pool.share(&[b'1'; 3_000]);

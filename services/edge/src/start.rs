@@ -13,7 +13,7 @@ use millrace_access::scram::METHOD;
 use millrace_layers::Store as Layers;
 use millrace_session::SessionSettings;
 use millrace_storage::Database;
-use millrace_transport::addresses::{self, Addresses};
+use millrace_transport::addresses::Addresses;
 use millrace_transport::listeners::{Listener, Listeners};
 use mio::{Poll, Waker};
 
@@ -25,8 +25,9 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::Core;
 use crate::drain::{Drain, DrainRate, Draining};
+use crate::files;
 use crate::home::Loads;
-use crate::limits::{self, EdgeLimits};
+use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metrics::Loudest;
@@ -82,10 +83,7 @@ pub(crate) fn start_for_turns(
 type Run<T> = fn(Arc<Process>, Vec<Poll>, Bound) -> Result<T, StartError>;
 
 fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Result<T, StartError> {
-    let cores = match config.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads.min(usize::from(u16::MAX)),
-    };
+    let cores = event_loops(&config);
     let bound = Bound::new(&config, cores)?;
     if config.listens_with_tls() && config.tls.is_none() {
         return Err(StartError("listening with TLS needs a certificate and its key".into()));
@@ -95,7 +93,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Res
     let clock = Clock::start().ahead(config.clock_ahead_ms);
     let layers = database.map(Layers::new);
     let memory = Memory::new(config.limits.memory_max);
-    let limits = config.limits.clone().with_memory(memory.budget());
+    let limits = files::limited(config.limits.clone().with_memory(memory.budget()));
     let loads = Loads::new(cores, limits.home_clients_max as usize);
     let brokers = Brokers::new(limits.queue_memory_max, limits.queue_memory_per_broker_max, loads);
     let brokers = Arc::new(brokers.with_retained_max(limits.retained_memory_max));
@@ -144,7 +142,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Res
         limits,
         authentication,
         _reporters: reporters,
-        addresses: Addresses::new(address_limits(&config.limits), config.unlimited_from.clone()),
+        addresses: Addresses::new(files::address_limits(&config.limits), config.unlimited_from.clone()),
         tls,
         notices: Notices::default(),
         gateways: RecentPeers::default(),
@@ -160,6 +158,13 @@ fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Res
         owners: foldhash::fast::RandomState::default(),
     });
     run(process, polls, bound)
+}
+
+fn event_loops(config: &Config) -> usize {
+    match config.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads.min(usize::from(u16::MAX)),
+    }
 }
 
 fn event_queues(cores: usize) -> Result<(Vec<Poll>, Arc<[Mailbox]>), StartError> {
@@ -342,28 +347,6 @@ impl Drop for Edge {
 
 fn cannot(what: &str, error: &io::Error) -> StartError {
     StartError(format!("cannot {what}: {error}"))
-}
-
-fn address_limits(limits: &EdgeLimits) -> addresses::AddressLimits {
-    addresses::AddressLimits {
-        connections_max: match limits.connections_per_address_max {
-            0 => connections_per_address(open_files_max()),
-            said => said,
-        },
-        cost_per_second_max: limits.connects_per_address_per_second_max,
-        burst: limits.connects_per_address_burst,
-    }
-}
-
-/// `None` when the system has no such limit.
-fn open_files_max() -> Option<u64> {
-    rlimit::Resource::NOFILE.get_soft().ok()
-}
-
-fn connections_per_address(open_files_max: Option<u64>) -> u32 {
-    let share = open_files_max.map(|files| (files / limits::FILES_PER_ADDRESS_DIVISOR).max(1));
-    let share = share.and_then(|share| u32::try_from(share).ok()).unwrap_or(u32::MAX);
-    share.min(limits::CONNECTIONS_PER_ADDRESS_MAX)
 }
 
 fn settings(limits: &EdgeLimits) -> SessionSettings {

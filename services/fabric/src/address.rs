@@ -49,6 +49,15 @@ impl To {
         matches!(self, Self::Pod(to) | Self::BrokerOnPod { pod: to, .. } if to == pod)
     }
 
+    pub(crate) fn broker(self) -> Option<u64> {
+        match self {
+            Self::Broker(broker) | Self::Group { broker, .. } | Self::BrokerOnPod { broker, .. } => {
+                Some(broker)
+            }
+            Self::Pod(_) | Self::Pods => None,
+        }
+    }
+
     fn tail(self) -> String {
         match self {
             Self::Broker(broker) => format!("b.{broker}"),

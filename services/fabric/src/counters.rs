@@ -59,6 +59,7 @@ counters! {
     unwanted: "counter" "millrace_fabric_messages_unwanted_total" [] "Messages not sent because no other pod listens.",
     dropped_queue: "counter" "millrace_fabric_messages_dropped_total" ["reason=\"queue_full\""] "Messages not sent, by reason.",
     dropped_receiver: "counter" "millrace_fabric_messages_dropped_total" ["reason=\"receiver_full\""] "Messages not sent, by reason.",
+    dropped_share: "counter" "millrace_fabric_messages_dropped_total" ["reason=\"share_full\""] "Messages not sent, by reason.",
     dropped_outage: "counter" "millrace_fabric_messages_dropped_total" ["reason=\"outage\""] "Messages not sent, by reason.",
     dropped_too_large: "counter" "millrace_fabric_messages_dropped_total" ["reason=\"too_large\""] "Messages not sent, by reason.",
     dropped_streams: "counter" "millrace_fabric_messages_dropped_total" ["reason=\"streams_max\""] "Messages not sent, by reason.",

@@ -109,24 +109,20 @@ pub(crate) fn heartbeat(from: PodId, generation: u64, next: u64) -> Bytes {
     frame.into()
 }
 
-/// Cuts a batch into frames of at most `bytes_max` bytes.
-pub(crate) fn cut(
-    batch: &Bytes,
-    from: PodId,
-    numbers: Numbers,
-    bytes_max: usize,
-) -> impl Iterator<Item = Bytes> {
-    let body = &batch[HEAD..];
-    let room = bytes_max.saturating_sub(PART_HEAD).max(body.len() / usize::from(u16::MAX) + 1);
-    let parts = u16::try_from(body.len().div_ceil(room)).unwrap_or(u16::MAX);
-    (0..parts).zip(body.chunks(room)).map(move |(index, piece)| {
-        let mut frame = Vec::with_capacity(PART_HEAD + piece.len());
-        head(&mut frame, PART, from, numbers);
-        frame.put_u16(index);
-        frame.put_u16(parts);
-        frame.extend_from_slice(piece);
-        frame.into()
-    })
+/// How a batch is cut into frames of at most `bytes_max` bytes: bytes of a piece of its body, and number of pieces.
+pub(crate) fn cut(batch: &[u8], bytes_max: usize) -> (usize, u16) {
+    let body = batch.len() - HEAD;
+    let room = bytes_max.saturating_sub(PART_HEAD).max(body / usize::from(u16::MAX) + 1);
+    (room, u16::try_from(body.div_ceil(room)).unwrap_or(u16::MAX))
+}
+
+pub(crate) fn part(from: PodId, numbers: Numbers, (index, parts): (u16, u16), piece: &[u8]) -> Bytes {
+    let mut frame = Vec::with_capacity(PART_HEAD + piece.len());
+    head(&mut frame, PART, from, numbers);
+    frame.put_u16(index);
+    frame.put_u16(parts);
+    frame.extend_from_slice(piece);
+    frame.into()
 }
 
 /// With `asks`, the others must answer with a Hello. With `is_fresh`, earlier messages of this
@@ -208,14 +204,7 @@ pub(crate) fn round_trip(bytes: &[u8]) {
             batch.extend_from_slice(body);
             close(batch, from, *numbers)
         }
-        Content::Part { numbers, index, parts, piece } => {
-            let mut part = Vec::with_capacity(PART_HEAD + piece.len());
-            head(&mut part, PART, from, *numbers);
-            part.put_u16(*index);
-            part.put_u16(*parts);
-            part.extend_from_slice(piece);
-            part.into()
-        }
+        Content::Part { numbers, index, parts, piece } => part(from, *numbers, (*index, *parts), piece),
         Content::Hello { asks, is_fresh, epoch, name } => hello(from, *asks, *is_fresh, *epoch, name),
         Content::Bye => bye(from),
         Content::Joined { announcement, list } => joined(from, *announcement, list),
@@ -316,6 +305,12 @@ mod tests {
         close(batch, POD, NUMBERS)
     }
 
+    fn parts_of(batch: &Bytes, bytes_max: usize) -> impl Iterator<Item = Bytes> {
+        let (room, parts) = cut(batch, bytes_max);
+        let pieces = batch[HEAD..].chunks(room).zip(0..);
+        pieces.map(move |(piece, index)| part(POD, NUMBERS, (index, parts), piece))
+    }
+
     #[test]
     fn each_kind_of_frame_is_written_and_read_again() {
         let to = To::Broker(9);
@@ -326,7 +321,7 @@ mod tests {
             bye(POD),
             joined(POD, 4, &[to]),
         ];
-        for frame in frames.into_iter().chain(cut(&batch(), POD, NUMBERS, PART_HEAD + 4)) {
+        for frame in frames.into_iter().chain(parts_of(&batch(), PART_HEAD + 4)) {
             round_trip(&frame);
         }
     }
@@ -344,7 +339,7 @@ mod tests {
         for bytes_max in [1, PART_HEAD + 1, PART_HEAD + 4, 1000] {
             let mut joined = Vec::new();
             let mut count = 0;
-            for (expected, frame) in cut(&batch, POD, NUMBERS, bytes_max).enumerate() {
+            for (expected, frame) in parts_of(&batch, bytes_max).enumerate() {
                 let Content::Part { numbers, index, parts, piece } = decode(frame).unwrap().content else {
                     panic!("not a part");
                 };

@@ -86,13 +86,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", value_parser = operator_token)]
     pub(crate) operator_token_file: Option<OperatorTokenFile>,
 
-    /// Connections of http_listen. Beyond it a new connection is closed at once, and counted.
+    /// Connections of http_listen. Beyond it a new connection replaces the one that has waited
+    /// longest for a request, or is closed at once if there is none. Both are counted.
     #[arg(long, value_name = "COUNT", default_value_t = 2048)]
     #[arg(value_parser = whole_number::<usize>(1, 1_000_000))]
     pub(crate) http_connections_max: usize,
 
     /// Connections of http_listen from one address, or from one IPv6 network of 64 bits; not for
-    /// http_proxies. Beyond it a new connection is closed at once, and counted.
+    /// http_proxies. Beyond it a new connection replaces the one of the address that has waited
+    /// longest for a request, or is closed at once if there is none. Both are counted.
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     #[arg(value_parser = whole_number::<usize>(1, 1_000_000))]
     pub(crate) http_connections_per_address: usize,

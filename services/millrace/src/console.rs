@@ -36,8 +36,6 @@ const NONCE: &str = "__CSP_NONCE__";
 const NONCE_BYTES: usize = 16;
 /// Prefixes of paths that never get the page.
 const OTHERS: [&str; 4] = ["/api/", "/v1/", "/healthz", "/metrics"];
-/// The page that the link of a sign-up opens, which is not part of the console.
-const CONFIRM: [&str; 2] = ["/confirm", "/confirm.js"];
 
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::REFERRER_POLICY, "no-referrer"),
@@ -86,7 +84,7 @@ pub(crate) struct Sockets {
 async fn serve(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
-    if !is_read || OTHERS.iter().any(|other| path.starts_with(other)) || CONFIRM.contains(&path) {
+    if !is_read || OTHERS.iter().any(|other| path.starts_with(other)) {
         return next.run(request).await;
     }
     let headers = request.headers();
@@ -220,10 +218,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_browser_gets_the_page_of_a_mailed_link_instead_of_the_console() {
+    async fn a_browser_gets_the_console_for_mailed_links() {
         let site = Arc::new(Site { page: PAGE, sockets: Sockets { ws: Vec::new(), gateway: None } });
         let mut app: Router = Router::new()
-            .route("/confirm", get(async || "the page of the link"))
+            .route("/confirm", get(async || "not for browsers"))
             .route("/confirm-address", get(async || "not for browsers"))
             .route("/reset-password", get(async || "not for browsers"))
             .route("/broker", get(async || "not for browsers"))
@@ -234,8 +232,7 @@ mod tests {
             let answer = app.call(request).await.unwrap();
             to_bytes(answer.into_body(), usize::MAX).await.unwrap()
         };
-        assert_eq!(open("/confirm").await, "the page of the link");
-        for page in ["/broker", "/confirm-address", "/reset-password"] {
+        for page in ["/broker", "/confirm", "/confirm-address", "/reset-password"] {
             assert_ne!(open(page).await, "not for browsers", "{page}");
         }
     }

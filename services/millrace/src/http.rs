@@ -30,11 +30,13 @@ use tracing::error;
 use crate::console;
 use crate::limits::API_THREADS;
 use crate::listeners::{Addresses, reachable};
+use crate::panics;
 use crate::running::Running;
 use connections::Connections;
 
 const PAGE: &str = include_str!("pages/start.html");
 const STYLE: &str = include_str!("pages/page.css");
+// For a build without the console, which has these pages itself.
 const SIGN_UP: &str = include_str!("pages/sign-up.html");
 const SIGN_UP_SCRIPT: &str = include_str!("pages/sign-up.js");
 const CONFIRM: &str = include_str!("pages/confirm.html");
@@ -58,6 +60,9 @@ impl HttpMetrics {
         self.requests.write(out);
     }
 }
+
+/// The thread of the control plane's background work.
+pub(crate) const UPKEEP: &str = "upkeep";
 
 /// The API of the control plane, and its background work.
 pub(crate) struct Api {
@@ -89,7 +94,7 @@ pub(crate) fn start(
     if let Some(api) = api {
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(API_THREADS)
-            .thread_name("api")
+            .thread_name(panics::API)
             .enable_all()
             .build()?;
         app = app
@@ -100,11 +105,13 @@ pub(crate) fn start(
             .route("/confirm.js", get(async || shown("text/javascript", CONFIRM_SCRIPT)));
         // The console is one more client of the API.
         app = console::around(app, console::Sockets { ws: at.ws.clone(), gateway: api.gateway_socket });
-        threads.spawn(api.upkeep);
+        // Not on the threads of requests, whose panics do not end the process.
+        let (handle, upkeep) = (threads.handle().clone(), api.upkeep);
+        std::thread::Builder::new().name(UPKEEP.into()).spawn(move || handle.block_on(upkeep))?;
         // The threads run until the process ends.
         std::mem::forget(threads);
     }
-    spawn("http", runtime, listener, connections, app)
+    spawn(panics::HTTP, runtime, listener, connections, app)
 }
 
 fn spawn(

@@ -183,6 +183,9 @@ pub(crate) const API_PATIENCE_S: u64 = 40;
 /// the line.
 pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
 
+/// The part of the files that MQTT leaves free which the connections of the HTTP port may use.
+const HTTP_FILES_DIVISOR: u64 = 4;
+
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,
@@ -192,6 +195,14 @@ pub(crate) struct ConnectionLimits {
     pub(crate) proxies: Vec<IpNet>,
     /// Time for the head of a request, from the opening of the connection or from the last answer.
     pub(crate) head: Duration,
+}
+
+impl ConnectionLimits {
+    /// `files` are those that MQTT connections leave free. The store needs the others of them.
+    pub(crate) fn within(self, files: u64) -> Self {
+        let share = usize::try_from(files / HTTP_FILES_DIVISOR).unwrap_or(usize::MAX).max(1);
+        Self { all: self.all.min(share), ..self }
+    }
 }
 
 #[cfg(test)]
@@ -204,6 +215,15 @@ mod tests {
     struct Only {
         #[command(flatten)]
         limits: LimitArgs,
+    }
+
+    #[test]
+    fn http_connections_leave_files_to_the_store() {
+        let all = |files| {
+            let proxies = Vec::new();
+            ConnectionLimits { all: 2048, per_address: 256, proxies, head: HTTP_HEAD_TIME }.within(files).all
+        };
+        assert_eq!([0, 32, 256, 8_192, u64::MAX].map(all), [1, 8, 64, 2_048, 2_048]);
     }
 
     #[test]

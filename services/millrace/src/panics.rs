@@ -10,8 +10,11 @@ use tracing::error;
 
 /// Exit code after a panic: internal error (sysexits.h).
 const INTERNAL_ERROR: i32 = 70;
-/// A panic on the thread of this name ends only one request.
-const HTTP: &str = "http";
+/// A panic on a thread of these names ends only one request.
+pub(crate) const HTTP: &str = "http";
+pub(crate) const ADMIN: &str = "admin";
+pub(crate) const API: &str = "api";
+pub(crate) const OPERATOR: &str = "operator";
 
 /// Called once, after logging has started.
 pub(crate) fn end_the_process() {
@@ -21,8 +24,11 @@ pub(crate) fn end_the_process() {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let reason = reason(panic);
         let backtrace = std::backtrace::Backtrace::force_capture();
-        if name == HTTP {
+        if [HTTP, ADMIN, API, OPERATOR].contains(&name) {
             return error!(place, %backtrace, "a request ended with a panic, which is a bug to report: {reason}");
+        }
+        if is_caught(name) {
+            return error!(thread = name, place, %backtrace, "a part of the server panicked, which is a bug to report: {reason}");
         }
         error!(
             thread = name,
@@ -32,6 +38,11 @@ pub(crate) fn end_the_process() {
         );
         std::process::exit(INTERNAL_ERROR);
     }));
+}
+
+/// The code that starts these threads handles their panics, so the process must go on.
+fn is_caught(name: &str) -> bool {
+    millrace_storage::CAUGHT_THREADS.contains(&name) || name == millrace_edge::fabric::THREAD
 }
 
 fn reason<'p>(panic: &'p PanicHookInfo<'_>) -> &'p str {
@@ -83,8 +94,25 @@ mod tests {
 
     #[test]
     fn a_panic_of_a_request_ends_that_alone() {
-        let (code, log) = ended(HTTP);
-        assert_eq!(code, Some(0), "{log}");
-        assert!(log.contains("there is something"), "{log}");
+        for name in [HTTP, ADMIN, API, OPERATOR] {
+            let (code, log) = ended(name);
+            assert_eq!(code, Some(0), "{name}: {log}");
+            assert!(log.contains("a request ended") && log.contains("there is something"), "{log}");
+        }
+    }
+
+    #[test]
+    fn a_panic_that_is_caught_does_not_end_the_process() {
+        for name in millrace_storage::CAUGHT_THREADS.into_iter().chain([millrace_edge::fabric::THREAD]) {
+            let (code, log) = ended(name);
+            assert_eq!(code, Some(0), "{name}: {log}");
+            assert!(log.contains(name) && log.contains("there is something"), "{log}");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_upkeep_ends_the_process() {
+        let (code, log) = ended(crate::http::UPKEEP);
+        assert_eq!(code, Some(INTERNAL_ERROR), "{log}");
     }
 }

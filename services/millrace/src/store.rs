@@ -242,7 +242,7 @@ fn close_to_others(path: &Path) {
 
 fn open_folder(path: &Path) -> Result<Embedded, Failure> {
     permissions::keep_private();
-    let opened = Embedded::open(path, Options::default()).map_err(|error| {
+    let opened = Embedded::open(path, Options::of_disk(path)).map_err(|error| {
         let advice = match &error {
             OpenError::Locked(_) => "stop that process, or set another folder with --data-dir",
             OpenError::NewerFormat { .. } => {

@@ -18,7 +18,7 @@ impl Connection {
     //= [MQTT-3.1.4-4] [MQTT-3.2.0-1] v3.1.1
     pub fn accept(&mut self, accept: &Accept<'_>, settings: &SessionSettings, out: &mut impl Out) {
         self.encode_accept(accept, settings, out);
-        self.open();
+        self.open(accept.requested_expiry_s > 0);
     }
 
     /// False when the CONNACK of [`Connection::accept`] would exceed the client's Maximum Packet Size, so that the client can

@@ -33,6 +33,7 @@ pub struct Connection {
     is_bridge: bool,
     /// The CONNECT named the authentication method of [`SessionSettings`].
     has_method: bool,
+    requested_expiry: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
     receive_maximum: u16,
@@ -51,6 +52,7 @@ impl Default for Connection {
             request_problem_information: true,
             is_bridge: false,
             has_method: false,
+            requested_expiry: false,
             keep_alive_s: 0,
             requested_keep_alive_s: 0,
             receive_maximum: u16::MAX,
@@ -105,7 +107,8 @@ impl Connection {
         self.requested_keep_alive_s
     }
 
-    pub(crate) fn open(&mut self) {
+    pub(crate) fn open(&mut self, requested_expiry: bool) {
+        self.requested_expiry = requested_expiry;
         self.phase = Phase::Open;
     }
 
@@ -364,6 +367,7 @@ impl Connection {
     ) -> SessionEffect<'a> {
         for property in disconnect.properties.iter() {
             match property {
+                Property::SessionExpiryInterval(_) if session.expiry_s == 0 && self.requested_expiry => {}
                 Property::SessionExpiryInterval(seconds) => {
                     if session.expiry_s == 0 && seconds > 0 {
                         let what = "a session expiry in DISCONNECT where CONNECT had none";

@@ -236,8 +236,9 @@ fn a_ping_is_answered() {
 fn a_disconnect_may_shorten_the_session_but_not_make_one_last() {
     use Property::{ServerReference, SessionExpiryInterval};
     let settings = SessionSettings { session_expiry_max_s: 100, ..SessionSettings::default() };
-    // Expiry granted, reason, property; what follows, expiry that holds.
+    // Expiry granted, reason, property; what follows, expiry that holds. With -1 one was asked for, and none granted.
     let cases = [
+        (-1, 0x00, Some(SessionExpiryInterval(30)), "disconnect", 0),
         (60, 0x00, None, "disconnect", 60),
         (60, 0x04, None, "disconnect with will", 60),
         (60, 0x00, Some(SessionExpiryInterval(0)), "disconnect", 0),
@@ -251,7 +252,8 @@ fn a_disconnect_may_shorten_the_session_but_not_make_one_last() {
     ];
     for (granted, reason, property, expected, holds) in cases {
         let mut client = Client::with(Version::V5, &[], settings);
-        client.session.expiry_s = granted;
+        client.session.expiry_s = u32::try_from(granted).unwrap_or(0);
+        client.connection.as_mut().unwrap().requested_expiry = granted != 0;
         let effect = client.disconnect(ReasonCode(reason), property.as_slice());
         assert!(effect.starts_with(expected), "{granted} {reason} {property:?}: {effect}");
         assert!(expected != "disconnect" || effect == expected, "{effect}");

@@ -32,8 +32,8 @@ pub use delivery::{Delivered, Delivery, DropReason, PUMP_MAX};
 pub use effect::{Closing, Publication, SessionEffect, Topic};
 pub use message::{Message, Place, Seconds, Trace};
 pub use out::Out;
-pub use outbox::{Entry, InFlight};
-pub use session::{ClientSubscription, Session, SessionWill};
+pub use outbox::{Entry, InFlight, Left};
+pub use session::{ClientSubscription, Remains, Session, SessionWill};
 pub use settings::SessionSettings;
 
 /// An empty collection of a session keeps at most this capacity, so that one burst costs memory only once.

@@ -1,5 +1,6 @@
 //! Messages to a client: first the unacknowledged ones, then the queued ones.
 
+mod left;
 mod packet_ids;
 mod queue;
 mod resend;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
+pub use self::left::Left;
 use self::packet_ids::{UsedIds, distance, id_after};
 use self::queue::Waiting;
 use crate::budget::Hold;
@@ -346,24 +348,6 @@ impl Outbox {
         if self.slots.is_empty() && !self.skipped_ids {
             self.used = None;
         }
-    }
-
-    /// A message that was sent with QoS 2 counts as settled, because no other client may get it.
-    //= [MQTT-4.8.2-5] v5
-    pub(crate) fn into_legacy(mut self) -> (Vec<Entry>, Vec<(u64, Place)>) {
-        let mut left = Vec::new();
-        for slot in self.slots {
-            match slot.state {
-                State::Published(entry) if entry.qos == QoS::AtLeastOnce || slot.never_sent => {
-                    left.push(entry);
-                }
-                State::Published(entry) => self.settled.extend(entry.settles()),
-                _ => {}
-            }
-        }
-        left.extend(self.queue.into_iter().map(|waiting| waiting.entry));
-        left.retain(|entry| entry.shared != 0);
-        (left, self.settled)
     }
 }
 

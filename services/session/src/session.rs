@@ -1,11 +1,14 @@
 //! A session: the state that survives a network connection (MQTT 5.0 section 4.1). `delivery.rs` queues and sends the session's
 //! messages; this file has the subscriptions, the will, and what the caller stores, restores or gives to other sessions.
 
+mod remains;
+
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use millrace_mqtt::{PacketId, SubscribeOptions};
 
+pub use self::remains::Remains;
 use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{Entry, InFlight, Outbox};
 use crate::{Delivery, Message, Place, Seconds};
@@ -261,10 +264,10 @@ impl Session {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_begun(wanted))
     }
 
-    /// Ends the session, and returns the messages that other members of its shared subscriptions must get, in order, and the
-    /// result of [`Session::take_settled`].
-    pub fn into_legacy(self) -> (Vec<Entry>, Vec<(u64, Place)>) {
-        self.outbox.map_or_else(Default::default, |outbox| outbox.into_legacy())
+    /// Ends the session.
+    pub fn into_remains(self) -> Remains {
+        let filters = self.subscriptions.map(|all| all.into_keys());
+        Remains { filters: filters.filter(|filters| filters.len() > 0), outbox: self.outbox }
     }
 
     /// Returns subscription and position of each shared message that no other member must get: acknowledged, sent with QoS 0, or

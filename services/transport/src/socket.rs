@@ -49,7 +49,11 @@ impl Socket {
 
     /// True when a flush is needed, even if the caller has nothing to write.
     pub fn has_unsent(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
+        self.unsent_bytes() > 0
+    }
+
+    pub fn unsent_bytes(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.unsent_bytes())
     }
 
     /// `Some` once, after the handshake.

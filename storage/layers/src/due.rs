@@ -8,7 +8,7 @@
 //! will fires or the session ends.
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, RangeOptions, Transaction};
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction};
 
 use crate::{
     BrokerId, SessionId,
@@ -104,6 +104,18 @@ pub async fn take_due(tx: &Transaction, range: DueRange<'_>, limit: usize) -> La
     for row in tx.range(range.keys(), RangeOptions::first(limit)).await?.items {
         taken.push(Due::read(&shard_key(range.shard), &row.key)?);
         tx.clear(&row.key)?;
+    }
+    Ok(taken)
+}
+
+/// Removes and returns those of these due times that are still there. Callers conflict only about the same ones.
+pub async fn take_listed(tx: &Transaction, listed: &[Due]) -> LayerResult<Vec<Due>> {
+    let mut taken = Vec::new();
+    for due in listed {
+        if tx.get(due.key(), Read::Serializable).await?.is_some() {
+            tx.clear(due.key())?;
+            taken.push(due.clone());
+        }
     }
     Ok(taken)
 }

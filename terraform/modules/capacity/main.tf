@@ -1,26 +1,19 @@
-# Machine counts from load. Each figure was measured with this project's own load tests. Half of a machine's CPU and
-# memory stays free, for the loss of a zone and for upgrades. Connections have a hard limit instead: the machines that are
-# left after the loss of a zone must take them all.
+# Machine counts from load, with the figures that `loadtests/capacity/capacity.py --figures` has written. As in its model, the
+# machines that are left after the loss of a zone carry the whole load, and use no more than cpu_use_max and memory_use_max.
 locals {
-  headroom = 0.5
+  figures = jsondecode(file("${path.module}/figures.json"))
 
-  # gateway/README.md, "Figures".
-  gateway_bytes_per_connection = 33500
-  gateway_connects_per_core    = 800
-
-  # loadtests/README.md. The kernel's socket buffers are the larger part of a connection.
-  edge_bytes_per_connection = 4096
-  edge_messages_per_core    = 40000
-  edge_durable_per_core     = 25000
-
-  # One storage process on two cores; each copy is a write.
-  fdb_writes_per_core = 35000
+  # Cores of one machine that may be in use.
+  gateway_cores = var.cores.gateway * local.figures.cpu_use_max
+  edge_cores    = var.cores.edge * local.figures.cpu_use_max
+  fdb_cores     = var.cores.foundationdb * local.figures.cpu_use_max
 
   connects = coalesce(var.connects_per_second, ceil(var.connections / 600))
 
-  gateways_for_connects = local.connects / (var.cores.gateway * local.gateway_connects_per_core * local.headroom)
-  edges_for_messages    = var.messages_per_second / (var.cores.edge * local.edge_messages_per_core * local.headroom)
-  edges_for_writes      = var.durable_writes_per_second / (var.cores.edge * local.edge_durable_per_core * local.headroom)
+  gateways_for_cpu = (local.connects / local.figures.gateway_connects_per_core
+  + var.messages_per_second / local.figures.gateway_messages_per_core) / local.gateway_cores
+  edges_for_messages = var.messages_per_second / (local.edge_cores * local.figures.edge_messages_per_core)
+  edges_for_writes   = var.durable_writes_per_second / (local.edge_cores * local.figures.edge_durable_per_core)
 
   # A gateway has 28,000 ports towards each address and port of a pod, so 100,000 connections each.
   gateways_for_connections = var.connections / 100000
@@ -29,12 +22,12 @@ locals {
   # N machines in Z zones have lost ceil(N/Z) of them with a zone.
   with_a_zone_lost = var.zones > 1 ? var.zones / (var.zones - 1) : 1
 
-  gateway_count = max(2, ceil(local.gateways_for_connects), ceil(ceil(local.gateways_for_connections) * local.with_a_zone_lost))
-  edge_count = max(3,
-    ceil(max(local.edges_for_messages, local.edges_for_writes)),
-    ceil(ceil(local.edges_for_connections) * local.with_a_zone_lost),
-  )
+  gateway_count = max(2, ceil(ceil(max(local.gateways_for_cpu, local.gateways_for_connections)) * local.with_a_zone_lost))
+  edge_count = max(3, ceil(
+    ceil(max(local.edges_for_messages, local.edges_for_writes, local.edges_for_connections)) * local.with_a_zone_lost
+  ))
   fdb_count = max(3, 3 * ceil(
-    var.durable_writes_per_second * var.copies / (var.cores.foundationdb * local.fdb_writes_per_core * local.headroom) / 3
+    var.durable_writes_per_second * var.copies * local.figures.store_writes_per_message * local.with_a_zone_lost
+    / (local.fdb_cores * local.figures.store_writes_per_core) / 3
   ))
 }

@@ -14,16 +14,16 @@ output "foundationdb_count" {
 }
 
 output "gateway_memory_gib" {
-  value       = ceil(var.connections / local.gateway_count * local.gateway_bytes_per_connection / local.headroom / 1073741824)
+  value       = ceil(var.connections / local.gateway_count * local.with_a_zone_lost * local.figures.gateway_bytes_per_connection / local.figures.memory_use_max / 1073741824)
   description = "Least memory of one gateway."
 }
 
 output "edge_memory_gib" {
-  value       = ceil(var.connections / local.edge_count * local.edge_bytes_per_connection / local.headroom / 1073741824) + 1
+  value       = ceil(var.connections / local.edge_count * local.with_a_zone_lost * local.figures.edge_bytes_per_connection / local.figures.memory_use_max / 1073741824) + 1
   description = "Least memory of one edge machine."
 }
 
 output "storage_disk_gib" {
-  value       = max(100, ceil(var.stored_gib * var.copies / local.fdb_count / local.headroom))
+  value       = max(100, ceil(var.stored_gib * var.copies / local.fdb_count / 0.5))
   description = "Size of each storage disk; half of it stays free."
 }

@@ -308,7 +308,7 @@ fn the_webhook_decides_about_unknown_clients() {
     world.webhook_answer =
         WebhookAnswer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
     assert_eq!(world.connect(eve).unwrap().0.user.as_deref(), Some("bob"));
-    let long = "x".repeat(crate::limits::USER_BYTES_MAX + 1);
+    let long = "x".repeat(USER_BYTES_MAX + 1);
     assert_eq!(world.method(presented(Some(&long), None)), Err(AccessRefusal::LongUserName));
 }
 

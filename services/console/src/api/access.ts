@@ -117,13 +117,14 @@ interface Rotation {
   path: BrokerPath
   user: string
   overlap_s: number
+  scram: boolean
 }
 
-export const rotateCredential = ({ path, user, overlap_s }: Rotation, key: string) =>
+export const rotateCredential = ({ path, user, overlap_s, scram }: Rotation, key: string) =>
   body(
     api.POST(`${AT}/credentials/{user}/rotate`, {
       params: { path: { ...path, user }, header: { 'Idempotency-Key': key } },
-      body: { overlap_s },
+      body: { overlap_s, scram },
     }),
   )
 

@@ -22,6 +22,8 @@ test.each([
 test.each([
   ['/reset-password', '#token=a-b_c', 'a-b_c'],
   ['/confirm-address', '#token=x', 'x'],
+  ['/confirm', '#x', 'x'],
+  ['/confirm', '', null],
   ['/reset-password', '#token=', null],
   ['/reset-password', '', null],
   ['/sign-in', '#token=x', null],

@@ -65,3 +65,7 @@ export const ownAuditPage = (cursor: string | undefined, signal: AbortSignal) =>
 
 export const deleteAccount = (proof: Schemas['DeleteAccount']) =>
   body(api.POST('/me/delete', { body: proof }))
+
+/** Makes the account of a sign-up whose e-mail address the link confirms, and signs it in. */
+export const confirmSignUp = (token: string, password: string) =>
+  body(api.POST('/sign-up/confirm', { body: { token, password } }))

@@ -3,8 +3,12 @@
 
 const PAGES = new Set(['/reset-password', '/confirm-address'])
 
+/** The fragment of its link is the token itself. */
+const CONFIRM_SIGN_UP = '/confirm'
+
 /** Reads the value of "#token=" in the address, for the pages that a mailed link opens. */
 export function tokenOf(pathname: string, hash: string): string | null {
+  if (pathname === CONFIRM_SIGN_UP) return hash.slice(1) || null
   if (!PAGES.has(pathname)) return null
   return new URLSearchParams(hash.slice(1)).get('token') || null
 }

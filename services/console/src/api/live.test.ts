@@ -1,7 +1,14 @@
 import './pageAddress.testing'
 import { environmentManager, QueryClient, QueryObserver } from '@tanstack/react-query'
 import { afterEach, expect, test, vi } from 'vitest'
-import { consolePages, consolePagesQuery, devicesOf, kick, purge, RECOUNT_MS } from './live'
+import {
+  clearSession,
+  consolePages,
+  consolePagesQuery,
+  devicesOf,
+  disconnectClient,
+  RECOUNT_MS,
+} from './live'
 import { isPageClient } from './messages'
 
 afterEach(() => {
@@ -23,8 +30,8 @@ test.each([
     return new Response(null, { status: 204 })
   })
   const path = { organisation: 'o', broker: 'b' }
-  await kick(path, id)
-  await purge(path, id)
+  await disconnectClient(path, id)
+  await clearSession(path, id)
   const broker = '/api/v1/organisations/o/brokers/b'
   expect(asked).toEqual([`DELETE ${broker}/clients/${part}`, `DELETE ${broker}/sessions/${part}`])
 })

@@ -109,7 +109,7 @@ export const clientQuery = (path: BrokerPath, client_id: string) =>
       ),
   })
 
-export const kick = (path: BrokerPath, client_id: string) =>
+export const disconnectClient = (path: BrokerPath, client_id: string) =>
   body(
     api.DELETE('/organisations/{organisation}/brokers/{broker}/clients/{client_id}', {
       params: { path: { ...path, client_id: clientPart(client_id) } },
@@ -147,7 +147,7 @@ export const sessionQuery = (path: BrokerPath, client_id: string) =>
       ),
   })
 
-export const purge = (path: BrokerPath, client_id: string) =>
+export const clearSession = (path: BrokerPath, client_id: string) =>
   body(
     api.DELETE('/organisations/{organisation}/brokers/{broker}/sessions/{client_id}', {
       params: { path: { ...path, client_id: clientPart(client_id) } },

@@ -27,3 +27,33 @@ export const GLOSSARY = {
 } as const
 
 export type TermName = keyof typeof GLOSSARY
+
+/**
+ * Verbs with which buttons begin that change something. Console, command line and docs use the same ones: a token is revoked, a session
+ * or a retained message cleared, a client disconnected. Something new is created; an item of a list of settings is added.
+ */
+export const VERBS = [
+  'Add',
+  'Ban',
+  'Change',
+  'Clear',
+  'Create',
+  'Delete',
+  'Disconnect',
+  'Drain',
+  'Invite',
+  'Leave',
+  'Remove',
+  'Rename',
+  'Resume',
+  'Revoke',
+  'Rotate',
+  'Save',
+  'Send',
+  'Set',
+  'Suspend',
+  'Test',
+  'Turn',
+  'Use',
+  'Withdraw',
+] as const

@@ -268,3 +268,11 @@ test('rules of a token are said to be unknown', () => {
   const steps = topic({ connection, replays: [{ way: '', answer: denied }] })
   expect(steps.find(({ name }) => name === 'Rules of its own')?.outcome).toBe('unknown')
 })
+
+test('a limit of which nothing is recorded is not said to be clear', () => {
+  expect(connect({})[1]).toMatchObject({ name: 'Limits', outcome: 'unknown' })
+  expect(connect({})[1]?.text).toContain('Not recorded')
+  expect(topic({})[2]).toMatchObject({ name: 'Limits', outcome: 'unknown' })
+  const refusal = incident('publish_refused', 'not allowed to publish to this topic', 'secret/plan')
+  expect(topic({ refusal })[2]).toMatchObject({ name: 'Limits', outcome: 'passed' })
+})

@@ -209,6 +209,7 @@ export function connectPath(facts: ConnectFacts): Step[] {
       }
     }
     if (recorded) return { name, outcome: 'passed', text: `${CLEAR[check]}.` }
+    if (check === 'limits') return { name, outcome: 'unknown', text: LIMITS_NOT_RECORDED }
     if (check === 'identity' || check === 'will') {
       return {
         name,
@@ -219,6 +220,9 @@ export function connectPath(facts: ConnectFacts): Step[] {
     return { name, outcome: 'passed', text: `${CLEAR[check]}.` }
   })
 }
+
+const LIMITS_NOT_RECORDED =
+  'Not recorded. A limit that the client reaches is listed below as an incident, for seven days.'
 
 const CLEAR: Record<Check, string> = {
   broker: 'It is not suspended, and no spend cap is reached',
@@ -298,7 +302,8 @@ function limitStep(refusal: Incident | null): Step {
   if (refusal && /level|long|bytes/.test(refusal.reason)) {
     return { name, outcome: 'refused', text: `${reasonSaid(refusal.reason)}.` }
   }
-  return { name, outcome: 'passed', text: 'None was reached in the last seven days.' }
+  if (refusal) return { name, outcome: 'passed', text: `${CLEAR.limits}.` }
+  return { name, outcome: 'unknown', text: LIMITS_NOT_RECORDED }
 }
 
 const LISTS = ['credential', 'group', 'broker'] as const

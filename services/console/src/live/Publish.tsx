@@ -1,11 +1,11 @@
-import { Alert, Button, Collapse, Group, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
-import { IconChevronDown, IconChevronRight } from '@tabler/icons-react'
+import { Alert, Button, Group, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
 import { useMutation } from '@tanstack/react-query'
-import { type FormEvent, useEffect, useId, useMemo, useRef, useState } from 'react'
+import { type FormEvent, useEffect, useMemo, useRef, useState } from 'react'
 import { useBroker } from '../api/brokers'
 import { useMe } from '../api/session'
 import { milliseconds } from '../lib/format'
 import { Choice } from '../ui/Choice'
+import { More } from '../ui/More'
 import { type LiveClient, type Status, Unacknowledged } from './client'
 import {
   type Draft,
@@ -190,28 +190,14 @@ function Message({ draft, onChange, wrong }: PartProps) {
 const PROPERTIES = ['contentType', 'responseTopic', 'correlationData', 'expiry', 'userProperties'] as const
 
 /** Folded while none is set, because most messages have none. */
-function Properties(props: PartProps) {
-  const id = useId()
-  const [isOpen, setOpen] = useState(() => hasProperties(props.draft))
-  // A field with a mistake must be seen.
-  const isShown = isOpen || PROPERTIES.some((name) => props.wrong[name])
-  const Icon = isShown ? IconChevronDown : IconChevronRight
-  return (
-    <div>
-      <Button
-        size="compact-sm"
-        variant="subtle"
-        color="gray"
-        leftSection={<Icon size={14} />}
-        aria-expanded={isShown}
-        aria-controls={id}
-        onClick={() => setOpen(!isShown)}
-      >
-        Properties of MQTT 5.0
-      </Button>
-      <Collapse expanded={isShown} id={id}>
-        <div className={classes.properties}>{isShown && <PublishProperties {...props} />}</div>
-      </Collapse>
+const Properties = (props: PartProps) => (
+  <More
+    label="Properties of MQTT 5.0"
+    isOpenAtFirst={hasProperties(props.draft)}
+    isWrong={PROPERTIES.some((name) => props.wrong[name])}
+  >
+    <div className={classes.properties}>
+      <PublishProperties {...props} />
     </div>
-  )
-}
+  </More>
+)

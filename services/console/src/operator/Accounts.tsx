@@ -30,7 +30,7 @@ function NewPassword() {
       lead="The link sets a new password, once and within an hour. It signs all browsers of the account out. A second factor stays on."
     >
       <Form
-        verb="Make reset link"
+        verb="Create reset link"
         isDisabled={email.trim() === ''}
         act={() => makeResetLink(email.trim())}
         onDone={(link) => {

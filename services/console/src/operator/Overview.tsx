@@ -388,7 +388,7 @@ function LoudestTenants() {
               idOf={({ id }) => id}
               empty={
                 <Empty title="There is no tenant yet">
-                  The first account makes one: open the link in the log of the server.
+                  The first account creates one: open the link in the log of the server.
                 </Empty>
               }
             />

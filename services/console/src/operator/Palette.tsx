@@ -76,7 +76,7 @@ function useActions(): Group {
     },
     {
       id: 'reset link',
-      label: 'Make reset link',
+      label: 'Create reset link',
       description: 'Forgotten password or second factor',
       leftSection: <IconKey size={18} stroke={1.6} />,
       onClick: () => void navigate({ to: '/accounts' as string }),

@@ -127,7 +127,7 @@ function NoTenant({ isFiltered }: { isFiltered: boolean }) {
   if (isFiltered) return <Empty title="No tenant fits">Search for another name or state.</Empty>
   return (
     <Empty icon={<IconUsers size={28} stroke={1.4} />} title="There is no tenant yet">
-      The first account makes one: open the link in the log of the server.
+      The first account creates one: open the link in the log of the server.
     </Empty>
   )
 }

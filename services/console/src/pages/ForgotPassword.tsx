@@ -28,7 +28,7 @@ export function ForgotPassword() {
       <Card title="Ask your operator" lead="This server sends no mail.">
         <Stack gap="md" mt="lg">
           <Text size="sm">
-            The operator makes a link for a new password with{' '}
+            The operator creates a link for a new password with{' '}
             <code>millrace accounts reset-link you@example.org</code> and passes it on to you.
           </Text>
           <Back />

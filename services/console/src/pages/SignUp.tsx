@@ -29,7 +29,7 @@ function NeedsLink() {
     <Card title="You need a link">
       <Stack gap="md" mt="md">
         <Text size="sm">
-          Accounts of this server are made with an invitation, or with the link that its first start has
+          Accounts of this server are created with an invitation, or with the link that its first start has
           logged.
         </Text>
         <Button component={Link} to="/sign-in" variant="default">

@@ -16,6 +16,8 @@ export function Breadcrumb() {
         <OfBroker name={broker} />
       ) : organisation ? (
         <OfOrganisation id={organisation} />
+      ) : pathname.startsWith('/org') ? (
+        <Link to="/org">Organisation</Link>
       ) : pathname === '/me' ? (
         <Link to="/me">Account</Link>
       ) : (

@@ -138,15 +138,20 @@ export function AuditLog(props: AuditLogProps) {
         size={560}
       >
         {open && <Entry entry={open} />}
-        {!open && query.data && !isSearching && !isFetchNextPageError && (
-          <Empty title="The entry is further down">
-            Close this, and scroll down: the list loads older entries, and this one with them.
-          </Empty>
-        )}
+        {!open && query.data && !isSearching && !isFetchNextPageError && <Missing isMore={hasNextPage} />}
       </Drawer>
     </Panel>
   )
 }
+
+const Missing = ({ isMore }: { isMore: boolean }) =>
+  isMore ? (
+    <Empty title="The entry is further down">
+      Close this, and scroll down: the list loads older entries, and this one with them.
+    </Empty>
+  ) : (
+    <Empty title="The log has no such entry">It may be older than the log, or of another account.</Empty>
+  )
 
 const keyOf = ({ id, at_ms, action, target }: AuditEntry) => id ?? `${at_ms} ${action} ${target}`
 
@@ -168,7 +173,9 @@ function Entry({ entry }: { entry: AuditEntry }) {
           ],
         ]}
       />
-      <Code text={JSON.stringify(details, null, 2)} label="the details" />
+      {Object.keys(details ?? {}).length > 0 && (
+        <Code text={JSON.stringify(details, null, 2)} label="the details" />
+      )}
     </Stack>
   )
 }

@@ -44,7 +44,7 @@ interface EmptyProps {
 /** There is nothing yet: the thing, why there is none, and the next step. */
 export function Empty({ icon, title, children, action, command }: EmptyProps) {
   return (
-    <div className={classes.empty}>
+    <div className={classes.empty} data-empty>
       {icon}
       <Title order={useContext(HeadingLevel)} size="h3">
         {title}

@@ -100,14 +100,9 @@ async fn sign_in(
     Input { value, .. }: Input<SignIn, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
-    api.rates().sign_in_from(&value.email, source.address)?;
-    if let Err(refused) = api.rates().guess(&value.email, source.address)
-        && !api.control().has_signed_in_from(&value.email, source.address).await?
-    {
-        return Err(refused);
-    }
+    let has_signed_in = api.control().has_signed_in_from(&value.email, source.address);
+    api.rates().sign_in(&value.email, source.address, has_signed_in).await?;
     let signed_in = api.control().sign_in(&value, &source).await?;
-    api.rates().signed_in(&value.email, source.address);
     welcome(&api, signed_in, StatusCode::OK)
 }
 

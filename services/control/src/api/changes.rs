@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
 use super::shares::{Share, Shares};
+use crate::domain::Caller;
 use crate::limits::{CHANGES_MAX, SHARE_LEFT_TO_OTHERS};
 use crate::network::network;
 
@@ -19,8 +20,14 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub(crate) fn take(&self, account: Uuid) -> Answer<Share> {
-        take(&self.of_accounts, account, CHANGES_MAX, "of yours")
+    /// The tokens of an account that only read have a share of their own, so that a leaked one does not use up the account's.
+    pub(crate) fn take(&self, caller: &Caller) -> Answer<Share> {
+        let account = caller.account();
+        let holder = match caller.is_token_that_only_reads() {
+            true => hashed("millrace 2026-11 changes of tokens that only read", account.as_bytes()),
+            false => account,
+        };
+        take(&self.of_accounts, holder, CHANGES_MAX, "of yours")
     }
 
     pub(crate) fn take_as_stranger(&self, address: Option<IpAddr>) -> Answer<Share> {
@@ -41,10 +48,14 @@ fn take(shares: &Shares, holder: Uuid, all_max: usize, whose: &str) -> Answer<Sh
     })
 }
 
-/// A hash, so that no address has the id of an account.
 fn holder(address: Option<IpAddr>) -> Uuid {
-    let network = network(address).map(|address| address.to_string()).unwrap_or_default();
-    let hash = blake3::derive_key("millrace 2026-11 changes of a stranger's network", network.as_bytes());
+    let network = address.map(network).map(|address| address.to_string()).unwrap_or_default();
+    hashed("millrace 2026-11 changes of a stranger's network", network.as_bytes())
+}
+
+/// A hash, so that the holder has the id of no account.
+fn hashed(context: &str, holder: &[u8]) -> Uuid {
+    let hash = blake3::derive_key(context, holder);
     Uuid::from_u64_pair(
         u64::from_be_bytes(std::array::from_fn(|at| hash[at])),
         u64::from_be_bytes(std::array::from_fn(|at| hash[at + 8])),
@@ -54,17 +65,23 @@ fn holder(address: Option<IpAddr>) -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::Who;
+
+    fn person(id: u128) -> Caller {
+        let who = Who::Person { user: Uuid::from_u128(id), email: String::new(), sign_in: [0; 32] };
+        Caller { who, address: None, agent: None }
+    }
 
     #[test]
     fn a_few_accounts_that_make_all_changes_they_may_leave_room_to_others() {
         let (changes, mut held) = (Changes::default(), Vec::new());
         for id in 1..=8 {
-            held.extend(std::iter::from_fn(|| changes.take(Uuid::from_u128(id)).ok()));
+            held.extend(std::iter::from_fn(|| changes.take(&person(id)).ok()));
         }
         assert!(CHANGES_MAX - held.len() >= CHANGES_MAX / 10, "{}", held.len());
-        assert!(changes.take(Uuid::from_u128(9)).is_ok());
+        assert!(changes.take(&person(9)).is_ok());
         held.clear();
-        assert!(changes.take(Uuid::from_u128(1)).is_ok());
+        assert!(changes.take(&person(1)).is_ok());
         let left = changes.of_accounts.lock();
         assert_eq!((left.all, left.holders()), (0, 0));
     }
@@ -76,7 +93,7 @@ mod tests {
             let address = IpAddr::from([10, 0, 0, number]);
             held.extend(std::iter::from_fn(|| changes.take_as_stranger(Some(address)).ok()));
         }
-        let own = std::iter::from_fn(|| changes.take(Uuid::from_u128(1)).ok());
+        let own = std::iter::from_fn(|| changes.take(&person(1)).ok());
         assert!(own.take(60).collect::<Vec<_>>().len() >= 50);
     }
 }

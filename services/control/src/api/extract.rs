@@ -103,10 +103,24 @@ impl FromRequestParts<Api> for SourceAddress {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical());
         let Some(peer) = peer.filter(|peer| api.is_proxy(*peer)) else { return Ok(Self(peer)) };
-        let forwarded = parts.headers.get_all("x-forwarded-for").iter().next_back();
-        let last = forwarded.and_then(|value| address(value.to_str().ok()?.rsplit(',').next()?));
-        Ok(Self(last.or(Some(peer))))
+        Ok(Self(Some(behind_proxies(&parts.headers, peer, |address| api.is_proxy(address)))))
     }
+}
+
+/// Each proxy appends the address that it was called from. So the last address that is no proxy is the client: what stands before
+/// it was written by the client. An address that cannot be read ends the search at the proxy after it.
+fn behind_proxies(headers: &HeaderMap, peer: IpAddr, is_proxy: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let values = headers.get_all("x-forwarded-for").iter().rev();
+    let hops = values.flat_map(|value| value.to_str().unwrap_or_default().rsplit(',').map(address));
+    let mut client = peer;
+    for hop in hops {
+        let Some(hop) = hop else { break };
+        client = hop;
+        if !is_proxy(hop) {
+            break;
+        }
+    }
+    client
 }
 
 /// Some proxies write the port, too: `192.0.2.1:50122`, `[2001:db8::1]:50122`.
@@ -132,7 +146,7 @@ impl FromRequestParts<Api> for Auth {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
         let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
-        let shown = match parts.headers.get(header::AUTHORIZATION) {
+        let shown = match single(&parts.headers, header::AUTHORIZATION.as_str())? {
             Some(value) => Shown::Token(bearer(value)?),
             None => Shown::Cookie(
                 cookie::read(&parts.headers, Cookie::SignIn, api.is_secure()).ok_or_else(nobody)?,
@@ -157,7 +171,7 @@ impl FromRequestParts<Api> for Auth {
         api.rates().request(caller.id(), caller.account())?;
         if let Some(known) = parts.extensions.get::<Known>() {
             if !parts.method.is_safe() {
-                let _ = known.0.change.set(api.changes().take(caller.account())?);
+                let _ = known.0.change.set(api.changes().take(&caller)?);
             }
             let _ = known.0.caller.set(caller.clone());
         }
@@ -197,12 +211,21 @@ fn nobody() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "sign in, or send an API token: Authorization: Bearer mlr_...")
 }
 
+/// Two values of a header that decides could mean different things to a proxy and to this server.
+fn single<'h>(headers: &'h HeaderMap, name: &str) -> Answer<Option<&'h header::HeaderValue>> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        _ => Err(Problem::new(StatusCode::BAD_REQUEST, format!("send the header {name} only once"))),
+    }
+}
+
 /// Another site can make a browser send our cookie, but not a header of ours.
 fn check_csrf(method: &Method, headers: &HeaderMap, expected: &Secret) -> Answer<()> {
     if method.is_safe() {
         return Ok(());
     }
-    let shown = headers.get(CSRF).map_or(&b""[..], header::HeaderValue::as_bytes);
+    let shown = single(headers, CSRF)?.map_or(&b""[..], header::HeaderValue::as_bytes);
     if shown.ct_eq(expected.expose().as_bytes()).into() {
         return Ok(());
     }
@@ -276,8 +299,11 @@ impl FromRequestParts<Api> for Seen {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Answer<Self> {
-        let header = |name| parts.headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
-        match (header(header::IF_MATCH), header(header::IF_NONE_MATCH)) {
+        let header = |name: header::HeaderName| {
+            let value = single(&parts.headers, name.as_str())?;
+            Ok::<_, Problem>(value.map(|value| value.to_str().unwrap_or_default().trim()))
+        };
+        match (header(header::IF_MATCH)?, header(header::IF_NONE_MATCH)?) {
             (Some("*"), None) => Ok(Self(Precondition::Present)),
             (Some(tag), None) => version(tag).map(|version| Self(Precondition::Version(version))),
             (None, Some("*")) => Ok(Self(Precondition::Absent)),
@@ -327,6 +353,11 @@ impl<T: DeserializeOwned, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
             let detail = "send JSON, with Content-Type: application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
+        let mut encodings = parts.headers.get_all(header::CONTENT_ENCODING).iter();
+        if !encodings.all(|value| value.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            let detail = "send the body as it is, without Content-Encoding";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
         let body = body::read(unread, MAX).await?;
         let once = once(&parts, &body)?;
         Ok(Self { value: json::parse(&body)?, once })
@@ -342,7 +373,7 @@ impl FromRequestParts<Api> for Once {
 }
 
 fn once(parts: &Parts, body: &Bytes) -> Answer<Once> {
-    let Some(key) = parts.headers.get("idempotency-key") else {
+    let Some(key) = single(&parts.headers, "idempotency-key")? else {
         return Once::unnamed().map_err(|error| crate::domain::Error::from(error).into());
     };
     let key = key.to_str().ok().filter(|key| (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()));

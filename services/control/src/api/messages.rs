@@ -111,7 +111,8 @@ async fn publish(
 ) -> Answer<Json<Published>> {
     let publication = value.check()?;
     let at = at.at();
-    let id = api.control().open_broker(&caller, &at, Permission::MessagesWrite).await?;
+    let (id, limits) = api.control().open_to_publish(&caller, &at).await?;
+    api.rates().publish(id, caller.id(), &limits, publication.bytes())?;
     let rules = vec![Rule::new(Effect::Allow, Action::Publish, "#")];
     let visit =
         api.control().visit(&caller, LiveBroker { id, name: at.name }, rules, REQUEST_TIME_MAX * 2)?;

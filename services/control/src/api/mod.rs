@@ -89,7 +89,7 @@ pub const PATH: &str = "/api/v1";
 pub struct ApiOptions {
     /// Whether people reach this server over TLS: browsers then send its cookies over TLS only.
     pub is_secure: bool,
-    /// Trusted proxies: the server believes their `X-Forwarded-For`.
+    /// Trusted proxies, all that stand one behind the other: the server believes their `X-Forwarded-For`.
     pub proxies: Vec<IpNet>,
     pub oidc: Option<OidcSettings>,
     /// Sign-in of this machine's owner; set only if no other machine can reach the server.

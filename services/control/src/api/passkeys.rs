@@ -54,9 +54,9 @@ async fn sign_in_with_passkey(
     Input { value, .. }: Input<PasskeyAssertion, STRANGER_BODY_BYTES_MAX>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
-    api.rates().sign_in(&value.credential_id, source.address)?;
+    let has_signed_in = api.control().has_passkey_signed_in_from(&value.credential_id, source.address);
+    api.rates().sign_in(&value.credential_id, source.address, has_signed_in).await?;
     let signed_in = api.control().sign_in_with_passkey(&value, &source).await?;
-    api.rates().signed_in(&value.credential_id, source.address);
     welcome(&api, signed_in, StatusCode::OK)
 }
 

@@ -137,6 +137,11 @@ impl Problem {
         Self { retry_after_s, ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
+    pub(crate) fn limited(limit: &str, seconds: u64) -> Self {
+        let detail = format!("the broker's limit {limit} is reached: try again in {seconds} s");
+        Self { detail, ..Self::later(seconds) }
+    }
+
     fn internal(what: &Error) -> Self {
         let request_id = request_id::current().map(tracing::field::display);
         error!(error = %what, request_id, "a request could not be answered");

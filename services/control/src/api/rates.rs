@@ -1,7 +1,7 @@
 //! Rate limits of requests, by caller, address and e-mail address. They bound guessing, mails and load.
 
-mod known;
 mod limiter;
+mod publishes;
 mod shown;
 
 use std::collections::HashMap;
@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use governor::Quota;
 use governor::clock::{Clock as _, MonotonicClock};
+use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
+use crate::domain::Result;
 use crate::limits::{
     ACCOUNT_REQUESTS_PER_SECOND, ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, BATCH_DEVICES_AT_ONCE,
     BATCH_DEVICES_PER_SECOND, CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE,
@@ -22,8 +24,8 @@ use crate::limits::{
 };
 use crate::network::network;
 use crate::secret::Hash as SecretHash;
-use known::KnownAddresses;
 use limiter::{KEYS_MAX, Limiter, count, every};
+use publishes::Publishes;
 pub(crate) use shown::with_rate_limits;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -31,11 +33,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) struct Rates {
     passwords: Limiter<Option<IpAddr>>,
     sign_ins: Limiter<(Email, Option<IpAddr>)>,
-    /// Sign-ins by e-mail address alone, from source addresses from which nobody has signed in to it.
+    /// Sign-ins by e-mail address alone, from everywhere. The record of the account has the networks from which its person has signed
+    /// in, so that attackers who guess elsewhere do not lock the person out.
     guesses: Limiter<Email>,
-    /// Source addresses from which people have signed in since the server's start. Attackers who guess elsewhere cannot
-    /// lock these people out. The records of the accounts have those from before.
-    known: Mutex<KnownAddresses>,
     /// Sign-ups that met an account, by address, and since when they are counted.
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
     requests: Limiter<Uuid>,
@@ -57,6 +57,7 @@ pub(crate) struct Rates {
     claims_by: Limiter<SecretHash>,
     /// Devices in batches of credentials, by organisation: one for each, because a batch costs as much as its devices.
     devices: Limiter<Uuid>,
+    publishes: Publishes,
     /// Unauthenticated requests, by address.
     strangers: Limiter<Option<IpAddr>>,
 }
@@ -71,13 +72,13 @@ impl Rates {
             passwords: Limiter::shown("passwords", Quota::per_minute(count(PASSWORDS_PER_MINUTE))),
             sign_ins: Limiter::shown("sign-ins", Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
             guesses: Limiter::hidden(Quota::per_minute(count(GUESSES_PER_MINUTE))),
-            known: Mutex::default(),
             met: Mutex::default(),
             requests: Limiter::shown("requests", a_second),
             of_accounts: Limiter::hidden(
                 Quota::per_second(count(ACCOUNT_REQUESTS_PER_SECOND))
                     .allow_burst(count(ACCOUNT_REQUESTS_PER_SECOND * 10)),
             ),
+            publishes: Publishes::new(),
             strangers: Limiter::shown("unauthenticated", a_second),
             resets: Limiter::hidden(every(PASSWORD_RESET_EVERY)),
             address_changes: Limiter::shown(
@@ -99,34 +100,28 @@ impl Rates {
     }
 
     pub(crate) fn password(&self, address: Option<IpAddr>) -> Answer<()> {
-        self.passwords.take(&network(address))
+        self.passwords.take(&address.map(network))
     }
 
-    pub(crate) fn sign_in(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
-        self.sign_in_from(email, address)?;
-        self.guess(email, address)
-    }
-
-    pub(crate) fn sign_in_from(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
-        self.sign_ins.take(&(named(email), network(address)))
-    }
-
-    pub(crate) fn guess(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
-        let from = (named(email), network(address));
-        let is_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).has(&from);
-        if is_known { Ok(()) } else { self.guesses.take(&from.0) }
-    }
-
-    pub(crate) fn signed_in(&self, email: &str, address: Option<IpAddr>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.note((named(email), network(address)));
+    /// `who`: an e-mail address or the id of a passkey. `has_signed_in` says whether its person has signed in from this network.
+    pub(crate) async fn sign_in(
+        &self,
+        who: &str,
+        address: Option<IpAddr>,
+        has_signed_in: impl Future<Output = Result<bool>>,
+    ) -> Answer<()> {
+        self.sign_ins.take(&(named(who), address.map(network)))?;
+        match self.guesses.take(&named(who)) {
+            Err(refused) if !has_signed_in.await? => Err(refused),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses a sign-up whose answer would reveal an account, after too many of these from one address.
     pub(crate) fn revealing_sign_up(&self, address: Option<IpAddr>) -> Answer<()> {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, since)) =
-            met.get(&network(address)).filter(|(count, _)| *count >= ACCOUNTS_MET_PER_HOUR)
+            met.get(&address.map(network)).filter(|(count, _)| *count >= ACCOUNTS_MET_PER_HOUR)
         else {
             return Ok(());
         };
@@ -142,7 +137,7 @@ impl Rates {
         if met.len() >= KEYS_MAX {
             met.retain(|_, (_, since)| !is_old(since));
         }
-        let (count, since) = met.entry(network(address)).or_insert((0, now));
+        let (count, since) = met.entry(address.map(network)).or_insert((0, now));
         if is_old(since) {
             (*count, *since) = (0, now);
         }
@@ -184,7 +179,7 @@ impl Rates {
     }
 
     pub(crate) fn claim(&self, address: Option<IpAddr>) -> Answer<()> {
-        self.claims.take(&network(address))
+        self.claims.take(&address.map(network))
     }
 
     /// Unknown tokens are counted too.
@@ -198,8 +193,13 @@ impl Rates {
         self.devices.take_many(&organisation, count(devices))
     }
 
+    /// A publish by HTTP of `who` at a broker, with so many bytes of topic, properties and payload.
+    pub(crate) fn publish(&self, broker: u64, who: Uuid, limits: &ClientLimits, bytes: usize) -> Answer<()> {
+        self.publishes.take((broker, who), limits, bytes as u64)
+    }
+
     pub(crate) fn stranger(&self, address: Option<IpAddr>) -> Answer<()> {
-        self.strangers.take(&network(address))
+        self.strangers.take(&address.map(network))
     }
 }
 
@@ -213,14 +213,15 @@ mod tests {
     use super::*;
     use crate::limits::BATCH_CREDENTIALS_MAX;
 
-    #[test]
-    fn who_asks_too_often_is_told_when_to_come_again_and_others_are_not_held_up() {
+    #[tokio::test]
+    async fn who_asks_too_often_is_told_when_to_come_again_and_others_are_not_held_up() {
         let rates = Rates::new();
+        let sign_in = async |email| rates.sign_in(email, None, async { Ok(true) }).await;
         for _ in 0..SIGN_INS_PER_MINUTE {
-            assert!(rates.sign_in("ann@example.org", None).is_ok());
+            assert!(sign_in("ann@example.org").await.is_ok());
         }
-        assert!(rates.sign_in("Ann@example.org", None).is_err());
-        assert!(rates.sign_in("bob@example.org", None).is_ok());
+        assert!(sign_in("Ann@example.org").await.is_err());
+        assert!(sign_in("bob@example.org").await.is_ok());
     }
 
     #[test]
@@ -257,17 +258,19 @@ mod tests {
         assert!(rates.revealing_sign_up(here).is_ok());
     }
 
-    #[test]
-    fn guesses_from_elsewhere_do_not_lock_the_owner_out() {
+    #[tokio::test]
+    async fn guesses_from_elsewhere_do_not_lock_the_owner_out() {
         let rates = Rates::new();
-        let from = |number: u32| Some(IpAddr::from((0xC000_0200 + number).to_be_bytes()));
-        let home = from(0);
-        assert!(rates.sign_in("ann@example.org", home).is_ok());
-        rates.signed_in("Ann@example.org", home);
-        let guessed = (1..=1_000).filter(|number| rates.sign_in("ann@example.org", from(*number)).is_ok());
-        assert!(guessed.count() <= GUESSES_PER_MINUTE as usize + 1);
-        assert!(rates.sign_in("ann@example.org", from(2_000)).is_err());
-        assert!(rates.sign_in("ann@example.org", home).is_ok());
+        let sign_in = async |number: u32| {
+            let from = Some(IpAddr::from((0xC000_0200 + number).to_be_bytes()));
+            rates.sign_in("ann@example.org", from, async { Ok(number == 0) }).await.is_ok()
+        };
+        let mut guessed = 0;
+        for number in 1..=1_000 {
+            guessed += u32::from(sign_in(number).await);
+        }
+        assert!(guessed <= GUESSES_PER_MINUTE + 1);
+        assert!(!sign_in(2_000).await && sign_in(0).await);
     }
 
     #[test]

@@ -311,11 +311,12 @@ impl Control {
     }
 
     pub async fn change_me(&self, caller: &Caller, input: &UserChange, once: &Once) -> Result<User> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         let mut fields = Fields::default();
         fields.name("name", &input.name);
         fields.done()?;
         self.change(caller.into(), once, |change| async move {
+            web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
             let mut record = found(get(&change.tx, user, Read::Serializable).await?)?;
             record.name.clone_from(&input.name);
             accounts::users().put(&change.tx, user.as_bytes(), &record).await?;

@@ -4,7 +4,7 @@
 //! access settings. Each change touches the broker's version, which makes the servers read its settings again.
 
 use bytes::Bytes;
-use millrace_access::model::{Access, Limits};
+use millrace_access::model::{Access, ClientLimits, Limits};
 use millrace_layers::{
     BrokerId,
     accounts::{self, touch},
@@ -175,6 +175,19 @@ impl Control {
         permission: Permission,
     ) -> Result<BrokerId> {
         self.look(|tx| async move { Ok(find(&tx, caller, at, permission, Read::Snapshot).await?.id) }).await
+    }
+
+    pub(crate) async fn open_to_publish(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+    ) -> Result<(BrokerId, ClientLimits)> {
+        self.look(|tx| async move {
+            let broker = find(&tx, caller, at, Permission::MessagesWrite, Read::Snapshot).await?;
+            let access = access::get(&tx, &broker, Read::Snapshot).await?.value;
+            Ok((broker.id, access.limits_in_force().client))
+        })
+        .await
     }
 
     /// A stream calls this again and again: a sign-in or token may end, and a caller may lose the broker, while it
@@ -363,9 +376,9 @@ fn new_name() -> Result<String> {
 
 async fn is_still_there(tx: &Transaction, caller: &Caller, now_ms: u64) -> Result<()> {
     match &caller.who {
-        Who::Person { sign_in, .. } => {
-            web_sessions::still_there(tx, sign_in, now_ms, Read::Snapshot).await.map(drop)
+        Who::Person { sign_in, .. } => web_sessions::still_there(tx, sign_in, now_ms, Read::Snapshot).await,
+        Who::Token { organisation, id, .. } => {
+            tokens::scopes(tx, *organisation, *id, now_ms, Read::Snapshot).await.map(drop)
         }
-        Who::Token { organisation, id, .. } => tokens::still_there(tx, *organisation, *id, now_ms).await,
     }
 }

@@ -139,6 +139,10 @@ impl Caller {
         }
     }
 
+    pub(crate) fn is_token_that_only_reads(&self) -> bool {
+        matches!(&self.who, Who::Token { scopes, .. } if !scopes.iter().any(|scope| scope.is_write()))
+    }
+
     pub(crate) fn api_token(&self) -> Option<Uuid> {
         match &self.who {
             Who::Person { .. } => None,

@@ -19,6 +19,7 @@ use super::change::Change;
 use super::check::{Fields, room};
 use super::{
     Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise, members, operator,
+    web_sessions,
 };
 use crate::limits::{INVITATION_MS, INVITATIONS_MAX};
 use crate::secret::{Hash, Purpose, Secret};
@@ -139,12 +140,11 @@ impl Control {
     }
 
     pub async fn accept_invitation(&self, caller: &Caller, secret: &Secret, once: &Once) -> Result<Uuid> {
-        let (user, _) = person_of(caller)?;
-        self.change(
-            caller.into(),
-            once,
-            |change| async move { self.take_invitation(&change, secret, user).await },
-        )
+        let (user, sign_in) = person_of(caller)?;
+        self.change(caller.into(), once, |change| async move {
+            web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
+            self.take_invitation(&change, secret, user).await
+        })
         .await
     }
 

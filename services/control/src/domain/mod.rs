@@ -337,6 +337,9 @@ impl Control {
     }
 }
 
+/// A time at which nothing has expired: a request that was authenticated in time may end.
+const STILL_VALID: u64 = 0;
+
 /// Checks the caller's permission in an organisation. A caller outside of the organisation gets [`Error::NotFound`], a
 /// member without the permission [`Error::Forbidden`]. Nobody changes anything in a suspended organisation.
 async fn authorise(
@@ -350,7 +353,11 @@ async fn authorise(
     if permission.is_write() { operator::is_open(tx, organisation, read).await } else { Ok(()) }
 }
 
-/// As [`authorise`], also in a suspended organisation.
+/// As [`authorise`], also in a suspended organisation. The caller was authenticated before the body of the request came, so a change
+/// reads the web session or the token again.
+///
+/// # Errors
+/// [`Error::Unauthenticated`] for a change by a web session or a token that has ended since.
 async fn permits(
     tx: &Transaction,
     caller: &Caller,
@@ -358,10 +365,20 @@ async fn permits(
     permission: Permission,
     read: Read,
 ) -> Result<()> {
+    let is_change = read == Read::Serializable || permission.is_write();
     let allowed = match &caller.who {
-        Who::Token { organisation: own, scopes, .. } if *own == organisation => scopes.contains(&permission),
+        Who::Token { organisation: own, id, scopes, .. } if *own == organisation => {
+            scopes.contains(&permission)
+                && (!is_change
+                    || tokens::scopes(tx, organisation, *id, STILL_VALID, read).await?.contains(&permission))
+        }
         Who::Token { .. } => return Err(Error::NotFound("organisation")),
-        Who::Person { user, .. } => members::role(tx, organisation, *user, read).await?.may(permission),
+        Who::Person { user, sign_in, .. } => {
+            if is_change {
+                web_sessions::still_there(tx, sign_in, STILL_VALID, read).await?;
+            }
+            members::role(tx, organisation, *user, read).await?.may(permission)
+        }
     };
     if allowed {
         return Ok(());

@@ -12,7 +12,7 @@ use super::check::Fields;
 use super::parts::{Precondition, Versioned};
 use super::{
     Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers, former,
-    invitations, members, month, operator, operator::Suspension, plans, tokens,
+    invitations, members, month, operator, operator::Suspension, plans, tokens, web_sessions,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -50,10 +50,11 @@ impl Control {
         input: &NewOrganisation,
         once: &Once,
     ) -> Result<Versioned<Organisation>> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         input.check()?;
         let id = self.new_id()?;
         self.change(caller.into(), once, |change| async move {
+            web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
             for (own, role) in members::of_user(&change.tx, user, Read::Serializable).await? {
                 if role == Role::Owner {
                     operator::is_open(&change.tx, own, Read::Serializable).await?;

@@ -178,11 +178,12 @@ impl Control {
         input: &PasskeyChange,
         once: &Once,
     ) -> Result<Passkey> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         let mut fields = Fields::default();
         fields.name("name", &input.name);
         fields.done()?;
         self.change(caller.into(), once, |change| async move {
+            web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
             let mut factors =
                 second_factor::get(&change.tx, user, Read::Serializable).await?.unwrap_or_default();
             let passkey = factors.passkeys.iter_mut().find(|passkey| passkey.id == id);

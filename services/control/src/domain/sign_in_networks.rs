@@ -14,7 +14,7 @@ use crate::secret::{Hash, Purpose};
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct KnownNetwork {
-    hash: u64,
+    pub(super) hash: u64,
     /// The last sign-in from there, to the day.
     at_ms: u64,
 }
@@ -24,7 +24,7 @@ pub(super) struct SignInNetwork(Hash);
 
 impl Control {
     pub(super) fn sign_in_network(&self, address: Option<IpAddr>) -> Result<SignInNetwork> {
-        let network = network(address).map(|address| address.to_string()).unwrap_or_default();
+        let network = address.map(network).map(|address| address.to_string()).unwrap_or_default();
         Ok(SignInNetwork(self.hash(Purpose::SignInNetwork, &[network.as_bytes()])?))
     }
 
@@ -33,11 +33,21 @@ impl Control {
         let found = self.look(|tx| async move { by_email(&tx, email).await }).await?;
         Ok(found.is_some_and(|(id, account)| network.is_known(id, &account.networks, self.now_ms())))
     }
+
+    pub(crate) async fn has_passkey_signed_in_from(
+        &self,
+        credential_id: &str,
+        address: Option<IpAddr>,
+    ) -> Result<bool> {
+        let network = &self.sign_in_network(address)?;
+        let found = self.owner_of_passkey(credential_id).await?;
+        Ok(found.is_some_and(|(id, account)| network.is_known(id, &account.networks, self.now_ms())))
+    }
 }
 
 impl SignInNetwork {
     /// The same network has different hashes for different people.
-    fn of(&self, user: Uuid) -> u64 {
+    pub(super) fn of(&self, user: Uuid) -> u64 {
         let hash = blake3::keyed_hash(&self.0, user.as_bytes());
         u64::from_be_bytes(std::array::from_fn(|at| hash.as_bytes()[at]))
     }

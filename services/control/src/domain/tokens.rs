@@ -179,7 +179,9 @@ impl Control {
                     return Ok(None);
                 };
                 let token = record.shown;
-                let Some(scopes) = in_force(&tx, organisation, &token).await? else { return Ok(None) };
+                let Some(scopes) = in_force(&tx, organisation, &token, Read::Snapshot).await? else {
+                    return Ok(None);
+                };
                 let maker = match token.made_by {
                     Some(maker) => people::shown(&tx, maker).await?.map(|maker| maker.known_as().to_owned()),
                     None => None,
@@ -240,12 +242,18 @@ async fn make_room(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<
     room(count - removed, TOKENS_MAX, "API tokens")
 }
 
-/// A deleted or expired token gets [`Error::Unauthenticated`].
-pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid, now_ms: u64) -> Result<()> {
-    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Snapshot).await?;
+/// The scopes of a token that are in force. A deleted or expired token gets [`Error::Unauthenticated`].
+pub(super) async fn scopes(
+    tx: &Transaction,
+    organisation: Uuid,
+    id: Uuid,
+    now_ms: u64,
+    read: Read,
+) -> Result<Vec<Permission>> {
+    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), read).await?;
     let gone = Error::Unauthenticated("this API token is unknown, deleted or expired");
     let Some(record) = record.filter(|record| !record.value.shown.is_over(now_ms)) else { return Err(gone) };
-    in_force(tx, organisation, &record.value.shown).await?.map(drop).ok_or(gone)
+    in_force(tx, organisation, &record.value.shown, read).await?.ok_or(gone)
 }
 
 /// The end of a new token: at the latest that of the API token that makes it, so that a token with an end cannot prolong itself.
@@ -282,16 +290,22 @@ pub(super) async fn may(
     permission: Permission,
     now_ms: u64,
 ) -> Result<bool> {
-    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
-    let Some(token) = record.map(|record| record.value.shown) else { return Ok(false) };
-    let scopes = in_force(tx, organisation, &token).await?;
-    Ok(!token.is_over(now_ms) && scopes.is_some_and(|scopes| scopes.contains(&permission)))
+    match scopes(tx, organisation, id, now_ms, Read::Serializable).await {
+        Ok(scopes) => Ok(scopes.contains(&permission)),
+        Err(Error::Unauthenticated(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The scopes that the token's maker still has; `None`: the maker is no longer a member.
-async fn in_force(tx: &Transaction, organisation: Uuid, token: &Token) -> Result<Option<Vec<Permission>>> {
+async fn in_force(
+    tx: &Transaction,
+    organisation: Uuid,
+    token: &Token,
+    read: Read,
+) -> Result<Option<Vec<Permission>>> {
     let Some(maker) = token.made_by else { return Ok(Some(token.scopes.clone())) };
-    match members::role(tx, organisation, maker, Read::Snapshot).await {
+    match members::role(tx, organisation, maker, read).await {
         Ok(role) => Ok(Some(token.scopes.iter().copied().filter(|scope| role.may(*scope)).collect())),
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error),
@@ -334,7 +348,8 @@ mod tests {
             database.run(|tx, _| async move { TOKENS.put(&tx, &Place { organisation, id }, record).await });
         put.await.unwrap();
         let at = async |now_ms| {
-            database.run(|tx, _| async move { still_there(&tx, organisation, id, now_ms).await }).await
+            let look = |tx| async move { scopes(&tx, organisation, id, now_ms, Read::Snapshot).await };
+            database.run(|tx, _| look(tx)).await
         };
         let (before, after) = (at(999).await, at(1_000).await);
         assert!(before.is_ok());

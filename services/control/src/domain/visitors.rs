@@ -92,6 +92,7 @@ impl Control {
         let known_by = &known_by;
         let agent = source.user_agent.as_deref().map(shortened);
         let actor = Actor { agent, ..person(actor, known_by, source.address) };
+        let session = &self.new_session(source)?;
         let user = self
             .change(actor, &Once::unnamed()?, |change| async move {
                 let known = owner(&change.tx, visitor).await?;
@@ -107,11 +108,12 @@ impl Control {
                     }
                 };
                 connect(&change, user, visitor).await?;
+                session.begin(&change.tx, user).await?;
                 audit_as(&change, user, "sign_in", known_by, json!({ "provider": visitor.issuer })).await?;
                 Ok(user)
             })
             .await?;
-        self.start(user, source).await
+        self.welcome_person(user, session).await
     }
 
     async fn admit_visitor(
@@ -240,9 +242,10 @@ impl Control {
     }
 
     pub(crate) async fn disconnect(&self, caller: &Caller, id: &str) -> Result<()> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
+            web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?;
             let rows = of_user(tx, user, Read::Serializable).await?;
             let mut found = None;
             for (key, record) in &rows {

@@ -55,6 +55,9 @@ pub(super) struct SignInRecord {
     address: Option<String>,
     #[serde(default)]
     user_agent: Option<String>,
+    /// Hash of the network from which the person signed in, as in the account's record.
+    #[serde(default)]
+    network: Option<u64>,
 }
 
 /// How many web sessions are searched for an id: accounts from before [`WEB_SESSIONS_MAX`] may have more than that.
@@ -85,6 +88,7 @@ impl NewSession {
             created_at_ms: Some(self.created_at_ms),
             address: self.address.clone(),
             user_agent: self.user_agent.clone(),
+            network: Some(self.network.of(user)),
         };
         accounts::sign_ins().put(tx, &self.hash, &record).await?;
         accounts::sign_ins_of(user.as_bytes()).put(tx, &self.hash, &self.expires_at_ms).await?;
@@ -134,6 +138,7 @@ impl Control {
         let (user, current) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
+            still_there(tx, current, change.now_ms, Read::Serializable).await?;
             match id {
                 None => end_all(tx, user, Some(current)).await?,
                 Some(id) => {
@@ -218,17 +223,21 @@ pub(super) async fn end(tx: &Transaction, user: Uuid, hash: &[u8]) -> Result<()>
 }
 
 /// Ends all web sessions of a person but `keep` by a new epoch, however many there are. It removes one page of their
-/// records; the sweep removes the others when they expire.
+/// records; the sweep removes the others when they expire. The account forgets the networks of the sign-ins, because somebody who
+/// has the password could guess on from there.
 pub(super) async fn end_all(tx: &Transaction, user: Uuid, keep: Option<&Hash>) -> Result<()> {
     let mut account = found(get(tx, user, Read::Serializable).await?)?;
     account.epoch += 1;
-    accounts::users().put(tx, user.as_bytes(), &account).await?;
+    let mut own_network = None;
     if let Some(keep) = keep
         && let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, keep, Read::Serializable).await?
     {
         let session = SignInRecord { epoch: account.epoch, ..session.value };
+        own_network = session.network;
         accounts::sign_ins().put(tx, keep, &session).await?;
     }
+    account.networks.retain(|known| own_network == Some(known.hash));
+    accounts::users().put(tx, user.as_bytes(), &account).await?;
     let all = accounts::sign_ins_of(user.as_bytes());
     let page = all.page::<u64>(tx, None, WEB_SESSIONS_MAX, Read::Serializable).await?;
     for (hash, _) in page.items.iter().filter(|(hash, _)| keep.is_none_or(|keep| **hash != keep[..])) {

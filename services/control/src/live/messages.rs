@@ -16,6 +16,15 @@ pub struct PublishRequest {
     pub user_properties: Vec<UserProperty>,
 }
 
+impl PublishRequest {
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = [&self.content_type, &self.response_topic].into_iter().flatten().map(String::len);
+        let own = self.user_properties.iter().map(|own| own.name.len() + own.value.len());
+        let correlation = self.correlation_data.as_ref().map_or(0, Vec::len);
+        self.topic.len() + self.payload.len() + correlation + texts.chain(own).sum::<usize>()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserProperty {

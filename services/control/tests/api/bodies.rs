@@ -8,14 +8,16 @@ use crate::tools::{Answer, Region};
 
 const UNKNOWN: &str = "no_such_field";
 
-struct Operation {
-    id: String,
-    method: Method,
-    path: String,
-    example: Value,
+pub(crate) struct Operation {
+    pub(crate) id: String,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) example: Value,
+    /// Whether it asks for no credentials.
+    pub(crate) is_open: bool,
 }
 
-fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let described = serde_json::to_value(millrace_control::openapi()).unwrap();
     let mut all = Vec::new();
     for (path, methods) in described["paths"].as_object().unwrap() {
@@ -32,11 +34,16 @@ fn operations() -> Vec<Operation> {
                 method: method.to_uppercase().parse().unwrap(),
                 path: path.clone(),
                 example,
+                is_open: is_open(operation),
             });
         }
     }
     assert!(all.len() > 40, "{}", all.len());
     all
+}
+
+fn is_open(operation: &Value) -> bool {
+    operation["security"].as_array().is_some_and(|all| all.contains(&json!({})))
 }
 
 async fn send(owned: &Owned, operation: &Operation, body: Value) -> Answer {
@@ -119,8 +126,7 @@ async fn a_stranger_sends_short_bodies_alone() {
     let mut tried = 0;
     for (path, methods) in described["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
-            let is_open = operation["security"].as_array().is_some_and(|all| all.contains(&json!({})));
-            if is_open && operation.get("requestBody").is_some() {
+            if is_open(operation) && operation.get("requestBody").is_some() {
                 let method = method.to_uppercase().parse().unwrap();
                 let answer = region.stranger().send(method, path, Some(body.clone())).await;
                 assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{path}");

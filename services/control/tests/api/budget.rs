@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 use tower::util::Oneshot;
 
-use crate::tools::Region;
+use crate::tools::{Client, Region};
 
 /// A list of sessions that takes until a test lets it end.
 struct Slow {
@@ -224,4 +224,37 @@ async fn changes_of_strangers_from_one_network_leave_room_to_others() {
     assert_eq!(refusal(&mut unfinished(&region, "2001:db8:1:2::1")), Some(StatusCode::TOO_MANY_REQUESTS));
     held.clear();
     assert_eq!(refusal(&mut unfinished(&region, "2001:db8:1:2::1")), None, "its share came back");
+}
+
+/// Takes each message.
+struct Takes;
+
+impl Live for Takes {
+    fn publish<'a>(&'a self, _: &'a Visit, _: &'a PublishRequest) -> LiveAnswer<'a, Published> {
+        Box::pin(async { Ok(Published { stored: true, matched: None }) })
+    }
+}
+
+#[tokio::test]
+async fn a_caller_who_publishes_meets_the_limits_of_a_client() {
+    let region = Region::new().await.live(Arc::new(Takes));
+    let ann = region.person().await;
+    let (broker, other) = (ann.broker().await, ann.broker().await);
+    let limits = json!({ "limits": { "client": { "publish_bytes_per_s": 1 } } });
+    ann.patch(&broker, "*", limits).await.is(StatusCode::OK);
+    // Each takes more than a minute of the limit.
+    let message = json!({ "topic": "a", "payload": "x".repeat(99) });
+    let publish = async |client: &Client, broker: &str| {
+        client.post(&format!("{broker}/publish"), message.clone()).await
+    };
+    publish(&ann, &broker).await.is(StatusCode::OK);
+    let refused = publish(&ann, &broker).await;
+    assert!(refused.is(StatusCode::TOO_MANY_REQUESTS).text("/detail").contains("client.publish_bytes_per_s"));
+    let wait: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((40..=101).contains(&wait), "{wait}");
+    let made = ann.post(&ann.own("/tokens"), json!({ "name": "a", "scopes": ["messages:write"] })).await;
+    publish(&ann.with_token(made.text("/secret")), &broker).await.is(StatusCode::OK);
+    for _ in 0..3 {
+        publish(&ann, &other).await.is(StatusCode::OK);
+    }
 }

@@ -12,6 +12,7 @@ mod credentials;
 mod described;
 mod export;
 mod fleets;
+mod held_bodies;
 mod incidents;
 mod local;
 mod mail;

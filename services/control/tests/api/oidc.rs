@@ -17,7 +17,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as 
 use serde_json::{Value, json};
 
 use crate::second_factor::Ann;
-use crate::tools::{Answer, Client, PASSWORD, Region};
+use crate::tools::{Answer, Client, PASSWORD, Region, interleaved};
 
 const US: &str = "millrace at plant";
 const SECRET: &str = "between us: 100%";
@@ -533,5 +533,35 @@ async fn a_provider_may_write_as_text_whether_an_address_is_verified() {
         let answer = provider.sign_in(&mut region.stranger(), "").await;
         let expected = if is_verified { StatusCode::SEE_OTHER } else { StatusCode::FORBIDDEN };
         assert_eq!(answer.status, expected, "{said:?}: {answer:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_identity_that_is_removed_during_its_sign_in_begins_no_session() {
+    for at in 0.. {
+        let provider = Provider::start().await;
+        let region = provider.region(SignUpBy::Anybody).await;
+        let mut ann = region.stranger();
+        ann.sign_up(json!({ "email": "ann@example.org" })).await.is(StatusCode::CREATED);
+        let back = provider.connect(&ann).await;
+        back.send(axum::http::Method::POST, "/me/identities/pending", None).await.is(StatusCode::CREATED);
+        let id = ann.get("/me/identities").await.text("/items/0/id").to_owned();
+        let visitor = region.stranger();
+        let (back, kept) = provider.go(&visitor, "").await;
+        let returning = visitor.with("cookie", &kept);
+        let signing_in = async move { returning.get(&back).await };
+        let remove = async {
+            ann.delete(&format!("/me/identities/{id}")).await.is(StatusCode::NO_CONTENT);
+            ann.delete("/me/sessions").await.is(StatusCode::NO_CONTENT);
+        };
+        let Some((answer, ())) = interleaved(at, signing_in, remove).await else {
+            assert!(at > 2, "{at}");
+            return;
+        };
+        let set = answer.headers.get_all(header::SET_COOKIE).iter().map(|set| set.to_str().unwrap());
+        let session = set.filter_map(|set| set.split(';').next()).find(|pair| pair.starts_with("millrace="));
+        if let Some(session) = session {
+            visitor.with("cookie", session).get("/me").await.is(StatusCode::UNAUTHORIZED);
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! Passkeys: adding and removing them, signing in with them, and answers that are refused.
 
+use std::sync::Arc;
+
 use axum::http::{Method, StatusCode, header};
 use futures_util::future::join_all;
+use millrace_control::NothingLive;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::second_factor::Ann as WithApp;
+use crate::sign_in_limits::post_from;
 use crate::tools::{Answer, Client, PASSWORD, Region};
 
 #[path = "../../src/webauthn/software.rs"]
@@ -561,6 +565,32 @@ async fn guesses_at_a_passkey_are_limited_like_sign_ins() {
     }
     assert!(statuses.contains(&StatusCode::UNAUTHORIZED), "{statuses:?}");
     assert!(statuses.contains(&StatusCode::TOO_MANY_REQUESTS), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn guesses_after_a_restart_do_not_keep_the_owner_of_a_passkey_out() {
+    let region = Region::new().await;
+    region.control.console_at(ORIGIN.into());
+    let mut ann = Ann::new(&region).await;
+    let right = ann.assertion(&ann.discovery().await);
+    post_from(&region, "2001:db8:1:2::1", "/sign-in/passkey", right).await.is(StatusCode::OK);
+
+    // A server that has just started has counted nothing.
+    ann.region = region.live(Arc::new(NothingLive));
+    let wrong = async |number: u8| {
+        post_from(&ann.region, &format!("192.0.2.{number}"), "/sign-in/passkey", ann.assertion("AAAA")).await
+    };
+    let mut guesses = 0;
+    while wrong(guesses).await.status == StatusCode::UNAUTHORIZED {
+        guesses += 1;
+        assert!(guesses < 100, "guesses are limited");
+    }
+    for (address, expected) in
+        [("198.51.100.1", StatusCode::TOO_MANY_REQUESTS), ("2001:db8:1:2::7", StatusCode::OK)]
+    {
+        let right = ann.assertion(&ann.discovery().await);
+        post_from(&ann.region, address, "/sign-in/passkey", right).await.is(expected);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -121,6 +121,48 @@ async fn what_cannot_be_read_is_answered_with_what_is_wrong() {
     region_less(&ann).await;
 }
 
+#[tokio::test]
+async fn a_body_that_is_encoded_is_refused_with_the_header_to_leave_out() {
+    let ann = Region::new().await.person().await;
+    let make = async |encoding: &'static str| {
+        let ann = ann.with("content-encoding", encoding);
+        ann.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await
+    };
+    make("identity").await.is(StatusCode::CREATED);
+    for encoding in ["gzip", "br", "identity, gzip"] {
+        let answer = make(encoding).await;
+        let detail = answer.is(StatusCode::UNSUPPORTED_MEDIA_TYPE).text("/detail");
+        assert!(detail.contains("Content-Encoding"), "{detail}");
+    }
+    let ann = ann.with_both("content-encoding", ["identity", "gzip"]);
+    let answer = ann.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await;
+    answer.is(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+#[tokio::test]
+async fn a_header_that_decides_is_refused_when_it_is_there_twice() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let make = async |client: &crate::tools::Client| {
+        client.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await
+    };
+    let csrf = ann.get("/me").await.text("/csrf_token").to_owned();
+    for (name, values) in [
+        ("authorization", ["Bearer mlr_a", "Bearer mlr_b"]),
+        ("x-csrf-token", [&csrf, "wrong"]),
+        ("idempotency-key", ["a", "b"]),
+    ] {
+        let answer = make(&ann.with_both(name, values)).await;
+        let detail = answer.is(StatusCode::BAD_REQUEST).text("/detail").to_lowercase();
+        assert!(detail.contains(name), "{detail}");
+    }
+    let tag = ann.get(&broker).await.etag();
+    let change = json!({ "display_name": "y" });
+    let seen = ann.with_both("if-match", [&tag, "\"99\""]);
+    seen.send(Method::PATCH, &broker, Some(change)).await.is(StatusCode::BAD_REQUEST);
+}
+
 /// Nobody is known by nothing, nor by what is no token.
 async fn region_less(ann: &crate::tools::Client) {
     let nobody = ann.without("cookie");

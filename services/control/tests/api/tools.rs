@@ -232,6 +232,16 @@ impl Client {
         if self.headers.contains_key(name) { self.clone() } else { self.with(name, value) }
     }
 
+    /// Sends the header twice.
+    pub(crate) fn with_both(&self, name: &'static str, values: [&str; 2]) -> Self {
+        let mut client = self.clone();
+        client.headers.remove(name);
+        for value in values {
+            client.headers.append(name, value.parse().unwrap());
+        }
+        client
+    }
+
     pub(crate) fn without(&self, name: &'static str) -> Self {
         let mut client = self.clone();
         client.headers.remove(name);

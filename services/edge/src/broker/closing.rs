@@ -100,6 +100,27 @@ impl Brokers {
         self.closed.count.load(Ordering::Relaxed)
     }
 
+    /// Up to `count` brokers that are `wanted` among the next `looks` open ones, in the order of ids from `from` on. Returns also
+    /// the id from which to go on.
+    pub(crate) fn page(
+        &self,
+        from: u64,
+        looks: usize,
+        count: usize,
+        mut wanted: impl FnMut(&Broker) -> bool,
+    ) -> (Vec<Arc<Broker>>, Option<u64>) {
+        let (known, mut page) = (self.read(), Vec::new());
+        for (looked, (id, broker)) in known.by_id.range(from..).enumerate() {
+            if looked == looks || page.len() == count {
+                return (page, Some(*id));
+            }
+            if wanted(broker) {
+                page.push(broker.clone());
+            }
+        }
+        (page, None)
+    }
+
     /// Like [`Brokers::by_id`], but does not count as use.
     pub(crate) fn peek(&self, id: u64) -> Option<Arc<Broker>> {
         self.read().by_id.get(&id).cloned()
@@ -209,6 +230,19 @@ mod tests {
         brokers.by_id(1).unwrap().counters[1].connected.sub(1);
         (0..4).for_each(|_| close_idle(&brokers, 3));
         assert_eq!(names(&brokers), ["named"]);
+    }
+
+    #[test]
+    fn a_page_looks_at_few_brokers() {
+        let brokers = brokers(&[(1, "a"), (2, "b"), (5, "c"), (7, "d"), (9, "e")]);
+        let page = |from, looks, count| {
+            let (page, next) = brokers.page(from, looks, count, |broker| broker.id % 2 == 1);
+            (page.iter().map(|broker| broker.id).collect::<Vec<_>>(), next)
+        };
+        assert_eq!(page(0, 9, 2), (vec![1, 5], Some(7)));
+        assert_eq!(page(0, 2, 2), (vec![1], Some(5)));
+        assert_eq!(page(7, 9, 2), (vec![7, 9], None));
+        assert_eq!(page(10, 9, 2), (vec![], None));
     }
 
     #[test]

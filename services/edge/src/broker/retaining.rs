@@ -125,11 +125,19 @@ impl Broker {
         self.router.snapshot()
     }
 
+    /// Whether no other message is its topic's retained one since, or has removed that.
+    pub(crate) fn has_retained(&self, message: &Arc<Message>) -> bool {
+        match self.retained.get(message.topic()) {
+            Some(present) => Arc::ptr_eq(&present, message),
+            None => message.payload().is_empty(),
+        }
+    }
+
     /// Undoes [`Broker::retain`] if the message is still its topic's retained one; `former` was it before.
     pub(crate) fn take_back(&self, message: &Arc<Message>, former: Option<Arc<Message>>) {
         let mut expiring = self.retained_gate();
         let topic = message.topic();
-        if !self.retained.get(topic).is_some_and(|present| Arc::ptr_eq(&present, message)) {
+        if !self.has_retained(message) {
             return;
         }
         match former {

@@ -75,12 +75,27 @@ impl Core {
         }
     }
 
+    fn refuse_over_limit(&self) {
+        let connections_max = self.process.limits.connections_max;
+        if connections_max == self.process.config.limits.connections_max {
+            return self.counters().refused_limit.add(1);
+        }
+        self.counters().refused_files.add(1);
+        if let Some(unlogged) = self.process.notices.accept_failed.occurred(self.now_ms) {
+            tracing::warn!(
+                connections_max,
+                unlogged,
+                "new connections are closed, connected clients go on: the store and the HTTP ports need the files that are \
+                 left, so raise the limit of open files (ulimit -n)"
+            );
+        }
+    }
+
     fn accepted(&mut self, stream: TcpStream, speaks: Speaks, peer: SocketAddr) {
         self.counters().accepted.add(1);
         self.spend(work::ACCEPT);
         if self.process.open_connections() >= u64::from(self.process.limits.connections_max) {
-            self.counters().refused_limit.add(1);
-            return;
+            return self.refuse_over_limit();
         }
         let (transport, cost) = match speaks {
             Speaks::Mqtt => (Transport::Tcp, COST),

@@ -324,21 +324,10 @@ impl Core {
         self.unfinished.replays.forget(session);
         let local = self.sessions.remove(session as usize);
         self.directory.remove(local.hash, session);
-        let broker = local.broker;
-        let mut filters = Vec::new();
         if local.is_claimed {
-            self.end_claim(HomeClaim::of_session(broker.home.clone(), local.hash));
+            self.end_claim(HomeClaim::of_session(local.broker.home.clone(), local.hash));
         }
-        if local.session.subscriptions_len() > 0 {
-            let (shared, plain): (Vec<&str>, Vec<&str>) = (local.session.subscriptions())
-                .map(|(filter, _)| filter)
-                .partition(|filter| filter.starts_with("$share/"));
-            filters = self.remove_routes(&broker, target, &[shared, plain].concat());
-        }
-        let (left, settled) = local.session.into_legacy();
-        self.note_settled(broker.id, settled);
-        // After its filters, because a shared subscription must not pick this member again.
-        self.pass_on_left(Removal { broker, target, filters, left: left.into() });
+        self.remove_part(Removal { broker: local.broker, target, remains: local.session.into_remains() });
     }
 
     fn pass_on_waiting(&mut self, session: u32) {

@@ -279,7 +279,13 @@ impl Core {
 
     fn is_banned(&self, slot: u32, broker: &Broker, client_id: Option<&str>, user: Option<&str>) -> bool {
         let Some(bans) = broker.bans() else { return false };
-        let address = bans.has_networks().then(|| self.connections[slot as usize].address()).flatten();
+        let connection = &self.connections[slot as usize];
+        let address = bans.has_networks().then(|| connection.address()).flatten();
+        let is_inside = || connection.origin.as_ref().is_some_and(|origin| origin.is_inside());
+        if bans.has_networks() && address.is_none() && !is_inside() {
+            // A socket has no address once its client has reset it, while its input can still be read.
+            return true;
+        }
         let suspect = BanQuery { client_id, user, address: address.map(|address| address.ip()) };
         bans.is_banned(suspect, self.process.clock.unix_now_ms())
     }

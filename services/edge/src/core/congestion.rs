@@ -2,9 +2,11 @@
 //!
 //! QoS 0 has no queue. When more than the soft limit waits for a receiver's socket, its publishers are not read until
 //! half of it is written, for as long as the receiver keeps taking bytes (`outbound::GRACE_MS`). A receiver that
-//! hardly moves pauses nobody: it loses messages instead (P9).
+//! hardly moves pauses nobody: it loses messages instead (P9). So does a receiver that lags while most other receivers of the
+//! publisher do not, also those of its other topics.
 
 mod pauses;
+mod watched;
 
 pub(super) use self::pauses::Pauses;
 use super::connection::{Connected, Paused};
@@ -15,6 +17,7 @@ use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::memory::Pressure;
 use crate::outbound::GRACE_MS;
+use crate::routes::{Progress, Routes};
 
 /// How long a publisher is not read after each read while the process has hardly any memory left. With
 /// `LIMITED_READ_BYTES` for each read, a thousand publishers then send 64 MB/s together.
@@ -24,7 +27,7 @@ const MEMORY_PAUSE_MS: Millis = 250;
 const PAUSED_PER_MS: u64 = 64;
 
 impl Core {
-    pub(super) fn pause_until_drained(&mut self, receiver: u32, publisher: ConnectionId) {
+    pub(super) fn pause_until_drained(&mut self, receiver: u32, publisher: ConnectionId, progress: Progress) {
         // The publisher may be listed already: it resumes without a drained receiver when it has waited long enough.
         self.pauses.for_receiver.entry(receiver).or_default().push(publisher);
         if publisher.core == self.index {
@@ -32,8 +35,24 @@ impl Core {
         }
         // Each message that is delivered singly pauses the publisher again; one notice for a row of them is enough.
         let last = self.mail.outgoing[usize::from(publisher.core)].last();
-        if !matches!(last, Some(Mail::Congested(notified)) if *notified == publisher) {
-            self.post(publisher.core, Mail::Congested(publisher));
+        if !matches!(last, Some(Mail::Congested { publisher: notified, .. }) if *notified == publisher) {
+            self.post(publisher.core, Mail::Congested { publisher, progress });
+        }
+    }
+
+    /// Handles the notice of another loop, which knows fewer of the publisher's topics.
+    pub(super) fn pause_if_most_lag(&mut self, publisher: ConnectionId, progress: Progress) {
+        if self.pauses.watched.are_most_behind(publisher, progress, self.now_ms) {
+            self.pause(publisher, Paused::ForReceiver);
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_mailed(&mut self, routes: &Routes, core: u16, publisher: ConnectionId) {
+        if !self.pauses.watched.is_empty()
+            && let Some(progress) = routes.progress(core)
+        {
+            self.pauses.watched.note(Some(publisher), progress, self.now_ms);
         }
     }
 
@@ -73,7 +92,7 @@ impl Core {
         self.connections
             .get(receiver as usize)
             .and_then(|connection| connection.outbound.as_ref())
-            .map_or(0, |outbound| outbound.len())
+            .map_or(0, |outbound| outbound.held())
     }
 
     /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once.
@@ -187,3 +206,6 @@ impl Core {
         local.is_some_and(|local| self.is_store_over(&local.broker, store_max / 2))
     }
 }
+
+#[cfg(test)]
+mod tests;

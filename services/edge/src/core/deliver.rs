@@ -4,6 +4,7 @@ mod runs;
 
 use std::sync::Arc;
 
+use millrace_layers::Position;
 use millrace_mqtt::QoS;
 use millrace_router::Receiver;
 use millrace_session::{Delivered, Delivery, DropReason, Message};
@@ -21,7 +22,7 @@ use crate::elsewhere::ELSEWHERE;
 use crate::mailbox::Mail;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
-use crate::routes::Routes;
+use crate::routes::{Progress, Routes};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Publisher {
@@ -191,6 +192,7 @@ impl Core {
     }
 
     pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Publisher) {
+        let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];
         let broker = &local.broker;
         let own = broker.quota.queue_settings(&self.process.settings);
@@ -201,8 +203,7 @@ impl Core {
                 local.session.deliver(delivery, None, settings, broker.queues(), self.now, &mut Vec::new());
             return count(counters, outcome);
         }
-        let soft_bytes = self.output.soft_bytes;
-        let hard_bytes = self.output.hard_bytes;
+        let (soft_bytes, hard_bytes) = (self.output.soft_bytes, self.output.hard_bytes);
         let (protocol, mut out, _) = parts!(self, local.connection);
         let mut behind = None;
         // With other receivers, this receiver loses the message: a slow reader costs only itself (P9).
@@ -210,6 +211,9 @@ impl Core {
             && from.may_wait
             && delivery.qos == QoS::AtMostOnce
             && out.outbound().room(soft_bytes, hard_bytes, self.now_ms) == Room::Congested
+            && from.id.filter(|_| delivery.shared == 0).is_none_or(|id| {
+                self.pauses.watched.are_most_behind(id, Progress::of_one(target, 1), self.now_ms)
+            })
         {
             // Append nevertheless: the publisher waits, and the receiver loses nothing.
             out.busy = false;
@@ -229,23 +233,20 @@ impl Core {
             self.output.overfull.push(local.connection);
         }
         if outcome == Delivered::Sent {
+            if behind.is_none() {
+                self.pauses.watched.note(from.id, Progress::of_one(target, 0), self.now_ms);
+            }
             broker.meters[usize::from(self.index)].delivered(delivery.message);
             self.connections[local.connection as usize].count_out(1, delivery.message.size());
         }
-        if let Some(persistent) = &mut local.persistent
-            && delivery.qos > QoS::AtMostOnce
-            && !delivery.replay
-            && delivery.shared == 0
-        {
-            persistent.got(delivery.message, self.following.handed_over);
-        }
+        local.note_delivered(&delivery, self.following.handed_over);
         let settled = if delivery.shared == 0 { Vec::new() } else { local.session.take_settled() };
         let (connection, reserves) =
             (local.connection, local.session.is_stored && delivery.qos == QoS::ExactlyOnce);
         let broker = local.broker.id;
         self.note_settled(broker, settled);
         if let (Some(behind), Some(from)) = (behind, from.id) {
-            self.pause_until_drained(behind, from);
+            self.pause_until_drained(behind, from, Progress::of_one(target, 1));
         }
         if reserves {
             self.pump(connection);
@@ -290,6 +291,18 @@ impl Core {
             self.read_on(session);
         }
         self.pump_later(slot, count);
+    }
+}
+
+impl LocalSession {
+    fn note_delivered(&mut self, delivery: &Delivery<'_>, handed_over: Position) {
+        if let Some(persistent) = &mut self.persistent
+            && delivery.qos > QoS::AtMostOnce
+            && !delivery.replay
+            && delivery.shared == 0
+        {
+            persistent.got(delivery.message, handed_over);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use millrace_mqtt::ReasonCode;
 use millrace_session::Seconds;
 
-use super::connection::{NONE, Partial, State};
+use super::connection::{NONE, Partial, Paused, State};
 use super::publish_rates::LIMITED_READ_BYTES;
 use super::timers::Due;
 use super::{Core, Ended, READ_BYTES, parts, work};
@@ -43,7 +43,7 @@ impl Core {
         }
         if !connection.is_reading() {
             // `readable` stays set: whoever lifts the pause lists the connection again.
-            return;
+            return self.stop_waiting_if_closed(slot);
         }
         if connection.stream.is_handshaking() {
             self.work.spend(work::HANDSHAKE);
@@ -221,11 +221,13 @@ impl Core {
     }
 
     /// Holds an incomplete packet until the rest of it comes, or closes the connection if the packet takes more memory than
-    /// it may. The input of a paused client does not count: the server has stopped reading it.
+    /// it may. The input of a paused client does not count, because the server has stopped reading it, unless a large packet waits for
+    /// its rate, which may take long.
     fn keep(&mut self, slot: u32, mut partial: Box<Partial>) {
         let connection = &self.connections[slot as usize];
         partial.charge = None;
-        if connection.is_reading() || connection.session == NONE {
+        let waits_long = connection.paused == Paused::ForRate && partial.bytes.len() > LIMITED_READ_BYTES;
+        if connection.is_reading() || connection.session == NONE || waits_long {
             let broker = self.sessions.get(connection.session as usize).map(|local| &local.broker);
             match self.process.memory.input.charge(broker, partial.bytes.capacity()) {
                 Ok(charge) => {
@@ -256,17 +258,17 @@ impl Core {
             return;
         }
         self.unfinished.packets.remove(&slot);
-        let held = match self.connections.get(slot as usize) {
-            Some(connection) if connection.generation == generation => connection
-                .partial
-                .as_ref()
-                .filter(|partial| partial.charge.is_some())
-                .map(|partial| partial.bytes.len()),
-            _ => None,
+        let connection = self.connections.get(slot as usize);
+        let Some(connection) = connection.filter(|connection| connection.generation == generation) else {
+            return;
         };
-        let Some(held) = held else { return };
+        let partial = connection.partial.as_ref().filter(|partial| partial.charge.is_some());
+        let Some(held) = partial.map(|partial| partial.bytes.len()) else { return };
         // Fewer bytes are of another packet.
-        if held < before || held - before >= self.process.memory.input.growth_min() {
+        if !connection.is_reading()
+            || held < before
+            || held - before >= self.process.memory.input.growth_min()
+        {
             return self.expect_rest(slot, held);
         }
         let (reason, what) = (ReasonCode::KEEP_ALIVE_TIMEOUT, "the rest of a packet did not come");

@@ -32,6 +32,11 @@ pub(super) const UNREAD_COPIES_MAX: u32 = 100;
 /// Publishers' connections that a session remembers. The next copy of a forgotten one is not taken, but read.
 pub(super) const SENDERS_MAX: usize = 16;
 
+/// Publishers whose receivers a loop watches, because some lag. A further one is paused for each topic by itself.
+pub(super) const WATCHED_PUBLISHERS_MAX: usize = 4_096;
+/// Receivers of a watched publisher that count; those of one topic are one.
+pub(super) const WATCHED_RECEIVERS_MAX: usize = 16;
+
 /// Slots for retained messages in the queue of one session. When it has so many, the look-ups of further SUBSCRIBE packets join
 /// the last slot, at most one for each filter.
 pub(super) const REPLAY_SLOTS_MAX: usize = 16;

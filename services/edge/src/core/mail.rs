@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use millrace_layers::Position;
 
 use super::Core;
-use super::connection::Paused;
 use crate::mailbox::Mail;
 use crate::store::Store;
 
@@ -75,7 +74,7 @@ impl Core {
                 Mail::Shared { routes, receiver, message, from, group } => {
                     self.deliver_mailed_share(&routes.broker, &receiver, &message, from, group);
                 }
-                Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
+                Mail::Congested { publisher, progress } => self.pause_if_most_lag(publisher, progress),
                 Mail::Relieved(id) => self.resume(id),
                 Mail::Fanout { id, has_begun } => self.note_fanout(id, has_begun),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
@@ -138,7 +137,9 @@ impl Core {
             Mail::Page(target, ..) | Mail::FannedOut(target, _) | Mail::Reread(target) => {
                 self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
             }
-            Mail::Congested(id) | Mail::Relieved(id) | Mail::Fanout { id, .. } => self.broker_of(id.slot),
+            Mail::Congested { publisher: id, .. } | Mail::Relieved(id) | Mail::Fanout { id, .. } => {
+                self.broker_of(id.slot)
+            }
             _ => 0,
         }
     }

@@ -351,7 +351,7 @@ impl Core {
         self.take_mail(self.work.spent().max(work::TURN) + work::TURN);
         self.fan_out();
         self.send_retained();
-        self.remove_more_routes();
+        self.remove_ended();
         self.look_at_due();
         self.end_stalled();
         self.scan();

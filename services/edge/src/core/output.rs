@@ -120,10 +120,9 @@ impl Core {
                 if let Some(tapped) = &mut tapped {
                     tapped.look(&outbound, &connection.protocol, self.process.clock.unix_now_ms());
                 }
-                let clock = &self.process.clock;
-                let began_us = (outbound.len() > work::TIMED_BYTES).then(|| clock.micros());
+                let began_us = (outbound.len() > work::TIMED_BYTES).then(|| self.process.clock.micros());
                 let flushed = outbound.flush(&mut connection.stream, websocket, left);
-                let took_us = began_us.map_or(0, |began| clock.micros().saturating_sub(began));
+                let took_us = began_us.map_or(0, |began| self.process.clock.micros().saturating_sub(began));
                 if let Some(tapped) = tapped {
                     tapped.note_waiting(outbound.len());
                 }
@@ -137,7 +136,8 @@ impl Core {
                 left = left.saturating_sub(written);
                 self.work.spend_sent(written, took_us);
                 self.process.core(self.index).counters.bytes_out.add(written);
-                outbound.note_progress(written, self.output.soft_bytes, self.now_ms);
+                let encrypted = connection.stream.unsent_bytes();
+                outbound.note_progress(written, encrypted, self.output.soft_bytes, self.now_ms);
                 match how {
                     Flushed::All => {
                         self.output.pool.give(outbound);
@@ -184,7 +184,7 @@ impl Core {
         let limits = &self.process.limits;
         let connection = &mut self.connections[slot as usize];
         let Some(outbound) = &mut connection.outbound else { return };
-        if outbound.len() > limits.outbound_hard_bytes as usize {
+        if outbound.held() > limits.outbound_hard_bytes as usize {
             return self.end(slot, Ended::Slow, true);
         }
         if outbound.answers() <= limits.answers_bytes_max as usize / 2 {
@@ -230,6 +230,7 @@ impl Core {
     pub(super) fn maintain_outbound(&mut self) {
         self.count_outbound();
         self.share_outbound_memory();
+        self.pauses.watched.forget_old(self.now_ms);
         self.output.pool.shrink();
         if self.process.memory.pressure() < Pressure::Connections {
             return;
@@ -242,7 +243,7 @@ impl Core {
         let connection = self.connections.get(slot as usize).filter(|connection| connection.busy);
         let outbound = connection.and_then(|connection| connection.outbound.as_deref());
         outbound.is_some_and(|outbound| {
-            outbound.len() > STALLED_BYTES && outbound.waits_since() + STALLED_MS < self.now_ms
+            outbound.held() > STALLED_BYTES && outbound.waits_since() + STALLED_MS < self.now_ms
         })
     }
 
@@ -262,7 +263,7 @@ impl Core {
         self.output.busy.retain(|slot| {
             let waiting = connections.get(*slot as usize).filter(|connection| connection.busy);
             let outbound = waiting.and_then(|connection| connection.outbound.as_deref());
-            bytes += outbound.map_or(0, |outbound| outbound.len() as u64);
+            bytes += outbound.map_or(0, |outbound| outbound.held() as u64);
             outbound.is_some()
         });
         self.counters().outbound_bytes.set(bytes);

@@ -219,6 +219,7 @@ impl Core {
             }
             self.post(*core, Mail::Publish { routes: routes.clone(), message: message.clone(), from });
             if let Some(from) = from {
+                self.note_mailed(routes, *core, from);
                 self.pause_for_mailbox(*core, from);
             }
         }

@@ -205,16 +205,37 @@ impl Core {
         }
     }
 
+    /// Frees the memory of filters, or of a large first PUBLISH, that wait for the rate although their client has closed the
+    /// connection. Other messages wait for their turn.
+    pub(super) fn stop_waiting_if_closed(&mut self, slot: u32) {
+        let connection = &self.connections[slot as usize];
+        if connection.paused != Paused::ForRate || !connection.read_closed {
+            return;
+        }
+        let is_large = connection.partial.as_ref().is_some_and(|partial| partial.charge.is_some());
+        let id = self.id_of(slot);
+        let limited = self.pauses.rates.of(id);
+        limited.is_replaced |= is_large && limited.charged.is_some();
+        if limited.is_replaced || limited.filters.is_some() {
+            self.go_on(id);
+        }
+    }
+
     /// Whether a PUBLISH is dropped because its connection ends before its turn.
     pub(super) fn misses_its_turn(&mut self, slot: u32) -> bool {
         let (id, latest) = (self.id_of(slot), self.now_ms + BORROWED_MS);
+        let session = self.connections[slot as usize].session;
         let limited = self.pauses.rates.of(id);
-        let misses = limited.is_replaced && limited.until > latest;
-        if misses {
-            let session = self.connections[slot as usize].session;
-            self.broker_counters(&self.sessions[session as usize].broker).publish_rate.add(1);
+        if !limited.is_replaced {
+            return false;
         }
-        misses
+        let broker = &self.sessions[session as usize].broker;
+        let is_charged = limited.has_published || limited.charged.is_some();
+        let until = if is_charged { limited.until } else { millis(broker.quota.paid_at()) };
+        if until > latest {
+            broker.counters[usize::from(self.index)].publish_rate.add(1);
+        }
+        until > latest
     }
 
     pub(super) fn give_back_turn(&mut self, slot: u32, session: u32) {

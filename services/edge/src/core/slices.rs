@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::Arc;
 
 use super::connection::NONE;
 use super::timers::Due;
@@ -13,6 +12,8 @@ use crate::clock::Millis;
 const SESSIONS: usize = 2_048;
 /// Brokers per slice whose `$SYS` topics are published: some ten messages each.
 const BROKERS: usize = 8;
+/// Open brokers per slice that are looked at to find those: brokers without clients get nothing.
+const BROKERS_SEEN: usize = 500;
 const EVERY_MS: Millis = 2;
 
 #[derive(Default)]
@@ -24,13 +25,13 @@ pub(super) struct Slices {
     last_broker: u64,
     /// Whether sessions are due that read what they took as copies.
     pub(super) behind: bool,
-    sys: Vec<Arc<Broker>>,
+    sys: Option<u64>,
     last_ms: Millis,
 }
 
 impl Slices {
     pub(super) fn is_idle(&self) -> bool {
-        self.around.is_none() && self.around_brokers.is_empty() && !self.behind && self.sys.is_empty()
+        self.around.is_none() && self.around_brokers.is_empty() && !self.behind && self.sys.is_none()
     }
 
     /// Until a session is visited it takes no copy, because a notice of an earlier message may be lost (P4).
@@ -66,11 +67,7 @@ impl Core {
     }
 
     pub(super) fn publish_sys(&mut self) {
-        if self.unfinished.slices.sys.is_empty() {
-            let mut brokers = self.process.brokers.all();
-            brokers.retain(|broker| broker.has_clients() || broker.stays_open());
-            self.unfinished.slices.sys = brokers;
-        }
+        self.unfinished.slices.sys.get_or_insert(0);
         let interval = u32::from(self.process.limits.sys_interval_s);
         self.calendar.add(self.now + interval, Due::Sys);
     }
@@ -91,9 +88,18 @@ impl Core {
         if self.unfinished.slices.behind {
             self.unfinished.slices.behind = self.read_behind(SESSIONS);
         }
-        let rest = self.unfinished.slices.sys.len().saturating_sub(BROKERS);
-        for broker in self.unfinished.slices.sys.split_off(rest) {
-            self.publish_sys_of(&broker);
+        if let Some(from) = self.unfinished.slices.sys {
+            let mut seen = 0;
+            let is_in_use = |broker: &Broker| {
+                seen += work::SEEN;
+                broker.has_clients() || broker.stays_open()
+            };
+            let (brokers, next) = self.process.brokers.page(from, BROKERS_SEEN, BROKERS, is_in_use);
+            self.spend(seen);
+            self.unfinished.slices.sys = next;
+            for broker in brokers {
+                self.publish_sys_of(&broker);
+            }
         }
     }
 

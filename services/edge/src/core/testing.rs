@@ -184,7 +184,7 @@ pub(super) fn publish(id: u16, topic: &str, payload: &[u8]) -> Vec<u8> {
     }
 }
 
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
+pub(super) fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     let mut packet = vec![first];
     let mut left = body.len();
     loop {

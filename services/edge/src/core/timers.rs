@@ -53,7 +53,6 @@ impl Calendar {
         self.days.entry(at).or_default().push(due);
     }
 
-    /// Takes the deadlines of one tick up to `now`.
     pub(crate) fn take(&mut self, now: Ticks) -> Option<Vec<Due>> {
         let entry = self.days.first_entry()?;
         (*entry.key() <= now).then(|| entry.remove())

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::topic::{self, Filter};
 use millrace_router::{Receiver, Target};
-use millrace_session::Entry;
+use millrace_session::{Left, Remains};
 
 pub(super) use self::units::*;
 use super::changes::FilterChanges;
@@ -82,8 +82,7 @@ pub(super) struct Work {
 pub(super) struct Removal {
     pub(super) broker: Arc<Broker>,
     pub(super) target: Target,
-    pub(super) filters: Vec<Box<str>>,
-    pub(super) left: VecDeque<Entry>,
+    pub(super) remains: Remains,
 }
 
 impl Work {
@@ -295,59 +294,51 @@ impl Core {
         }
     }
 
-    /// Removes the first subscriptions of an ended session from the router, and returns those for later turns, the next one last. They
-    /// do no harm: messages to a session that is gone are dropped, and shared subscriptions pick other members.
-    pub(super) fn remove_routes(
-        &mut self,
-        broker: &Arc<Broker>,
-        target: Target,
-        filters: &[&str],
-    ) -> Vec<Box<str>> {
-        let (count, work) = filters_at_once(filters.iter().copied());
-        let (now, later) = filters.split_at(count);
-        self.spend(work);
-        self.remove_filters(broker, target, now.iter().copied());
-        later.iter().rev().map(|filter| (*filter).into()).collect()
-    }
-
-    fn remove_filters<'f>(
-        &self,
-        broker: &Broker,
-        target: Target,
-        filters: impl Iterator<Item = &'f str> + Clone,
-    ) {
+    fn remove_filters(&self, broker: &Broker, target: Target, filters: &[Box<str>]) {
         broker.router.edit(|edit| {
-            for filter in filters.clone().filter_map(Filter::parse) {
+            for filter in filters.iter().filter_map(|filter| Filter::parse(filter)) {
                 edit.unsubscribe(filter, target);
             }
         });
-        self.announce_members(broker, filters);
+        self.announce_members(broker, filters.iter().map(|filter| &**filter));
     }
 
-    /// Passes on the messages of an ended session, or leaves it to a later turn.
-    pub(super) fn pass_on_left(&mut self, mut removal: Removal) {
+    /// Removes as much as a turn has budget for, and leaves the rest to later turns. The subscriptions do no harm until
+    /// then: messages to a session that is gone are dropped, and shared subscriptions pick other members.
+    pub(super) fn remove_part(&mut self, mut removal: Removal) {
+        let Removal { broker, target, remains } = &mut removal;
+        let (mut filters, mut work) = (Vec::new(), 0);
+        while work < FILTERS
+            && let Some(filter) = remains.next_filter()
+        {
+            work += filter_work(filter.as_bytes());
+            filters.push(filter);
+        }
+        if !filters.is_empty() {
+            self.spend(work);
+            self.remove_filters(broker, *target, &filters);
+        }
         let end = self.work.spent() + SLICE;
-        while removal.filters.is_empty()
+        // After the filters, because a shared subscription must not pick this member again.
+        while !remains.has_filters()
             && self.work.spent() < end
-            && let Some(entry) = removal.left.pop_front()
+            && let Some(left) = remains.next_message()
         {
             self.spend(SINGLE_COPY);
-            self.give_back_or_pass_on(&removal.broker, &entry);
+            if let Left::Shared(entry) = left {
+                self.give_back_or_pass_on(broker, &entry);
+            }
         }
-        if !(removal.filters.is_empty() && removal.left.is_empty()) {
+        self.note_settled(broker.id, remains.take_settled());
+        if remains.has_filters() || remains.has_messages() {
             self.work.removals.push_back(removal);
         }
     }
 
-    pub(super) fn remove_more_routes(&mut self) {
-        let Some(mut removal) = self.work.removals.pop_front() else { return };
-        if !removal.filters.is_empty() {
-            let (count, work) = filters_at_once(removal.filters.iter().rev().map(|filter| &**filter));
-            let now = removal.filters.split_off(removal.filters.len() - count);
-            self.spend(work);
-            self.remove_filters(&removal.broker, removal.target, now.iter().rev().map(|filter| &**filter));
+    pub(super) fn remove_ended(&mut self) {
+        if let Some(removal) = self.work.removals.pop_front() {
+            self.remove_part(removal);
         }
-        self.pass_on_left(removal);
     }
 
     fn next_task(&mut self, slot: u32) -> Option<Task> {

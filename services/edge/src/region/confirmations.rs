@@ -12,8 +12,8 @@ use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::mailbox::Mail;
 
-/// Longest delay. An answer takes a hundredth of it. Copies for the waiting session queue up meanwhile. After the
-/// delay, persistent sessions poll the store, see [`Region::is_in_doubt`].
+/// Longest delay of an answer. A confirmation takes a hundredth of it. Copies for the waiting session queue up meanwhile.
+/// After a second or two without a confirmation, persistent sessions poll the store, see [`Region::is_in_doubt`].
 const WAIT_MS: Millis = 100;
 
 #[derive(Default)]
@@ -27,6 +27,23 @@ struct Waiting {
 }
 
 impl AwaitingMail {
+    /// Takes the mail that waits too long. Reading again has no limit: a pod that confirms late has not announced what it
+    /// committed until then.
+    fn take_overdue(&self, now: Millis) -> Vec<Waiting> {
+        let mut overdue = Vec::new();
+        let is_overdue =
+            |waiting: &mut Waiting| now >= waiting.until && !matches!(waiting.mail, Mail::Reread(_));
+        self.lock().retain(|_, waiting| {
+            overdue.extend(waiting.extract_if(.., is_overdue));
+            !waiting.is_empty()
+        });
+        overdue
+    }
+
+    pub(super) fn forget(&self, broker: u64) {
+        self.lock().remove(&broker);
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Waiting>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,16 +96,34 @@ impl Region {
     }
 
     pub(super) fn release_overdue(&self) {
-        let now = self.clock.now();
-        self.awaiting.lock().retain(|_, waiting| {
-            self.leave(waiting.extract_if(.., |waiting| now >= waiting.until));
-            !waiting.is_empty()
-        });
+        self.leave(self.awaiting.take_overdue(self.clock.now()).into_iter());
     }
 
     fn leave(&self, waiting: impl Iterator<Item = Waiting>) {
         for Waiting { core, mail, .. } in waiting {
             self.mailboxes[usize::from(core)].deliver(&mut vec![mail], 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_router::Target;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_waits_for_a_while_and_reading_again_until_the_pods_have_confirmed() {
+        let awaiting = AwaitingMail::default();
+        let target = Target { core: 0, slot: 1, generation: 1 };
+        let waiting = |mail| Waiting { version: 1, until: WAIT_MS, core: 0, mail };
+        let mail = [Mail::Reread(target), Mail::Opened("broker".into(), None)];
+        awaiting.lock().insert(7, mail.map(waiting).into());
+        assert!(awaiting.take_overdue(WAIT_MS - 1).is_empty());
+        let overdue = awaiting.take_overdue(WAIT_MS);
+        assert!(matches!(overdue[..], [Waiting { mail: Mail::Opened(..), .. }]));
+        assert!(matches!(awaiting.lock()[&7][..], [Waiting { mail: Mail::Reread(_), .. }]));
+        awaiting.forget(7);
+        assert!(awaiting.lock().is_empty());
     }
 }

@@ -88,6 +88,7 @@ fn run(region: &Weak<Region>, queue: &Queue) {
         if now >= looked_at + LOOK_MS {
             looked_at = now;
             region.look_after_digests();
+            region.exchange_missed_members();
         }
     }
 }

@@ -253,6 +253,7 @@ impl Region {
         fabric.leave(To::BrokerOnPod { pod: fabric.pod(), broker: *id });
         lock(&self.digests.spread).remove(id);
         self.joins.left(*id);
+        self.awaiting.forget(*id);
         self.members().forget_broker(*id);
         let version = elsewhere.own.lock().version + 1;
         PodNotice::Digest { version, says: 0, digest: &[] }.send_at(fabric, *id, &elsewhere.peers.all());

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
 use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
+use millrace_router::Snapshot;
 use millrace_session::{Message, Place, Trace};
 
 use super::coming::Traced;
 use super::core_mail::CoreMail;
-use super::matching::Matching;
+use super::matching::{Matching, count_dropped};
 use super::wire::PodNotice;
 use super::{Region, record};
 use crate::broker::Broker;
@@ -41,14 +42,13 @@ impl Sink for FabricSink {
             To::BrokerOnPod { broker, .. } => region.look_around(Some(broker)),
             To::Broker(broker) => {
                 region.look_around(Some(broker));
-                region.ask(broker, gap.from.map_or(gap.to, To::Pod));
+                region.exchange_members(broker, gap.from.map_or(gap.to, To::Pod));
             }
-            To::Pod(_) | To::Pods | To::Group { .. } => {
+            To::Pod(_) => {
                 region.look_for_notices();
-                for broker in region.brokers.all() {
-                    region.ask(broker.id, gap.from.map_or(To::Broker(broker.id), To::Pod));
-                }
+                region.members().missed(gap.from);
             }
+            To::Pods | To::Group { .. } => {}
         }
     }
 
@@ -71,7 +71,7 @@ impl Sink for FabricSink {
         region.joins.pod_came();
         region.digests_of_pod(pod, is_new);
         for broker in region.brokers.all() {
-            region.send_members(broker.id, pod);
+            region.send_members(broker.id, To::Pod(pod));
         }
         // A new pod announces its members by itself.
         if !is_new {
@@ -138,14 +138,14 @@ impl Region {
                         self.shared(&mut cores, &mut matching, &broker, (name, filter), entry, hops);
                     }
                 }
-                (Some(PodNotice::Traced { check, trace_id, span_id, sent_ns }), _) => {
-                    if self.tracer.is_some() {
-                        let started_us = self.clock.micros();
-                        let trace = Trace { trace_id, span_id, parent: None, started_us };
-                        coming.push(check, Traced { trace, sent_ns });
-                    }
+                (Some(PodNotice::Traced { check, trace_id, span_id, sent_ns }), _)
+                    if self.tracer.is_some() =>
+                {
+                    let started_us = self.clock.micros();
+                    let trace = Trace { trace_id, span_id, parent: None, started_us };
+                    coming.push(check, Traced { trace, sent_ns });
                 }
-                (Some(PodNotice::Sent { sent_ns }), _) => self.time_came(sent_ns),
+                (Some(PodNotice::Cleared(topic)), Some(broker)) => drop(broker.remove_retained(topic)),
                 (Some(PodNotice::Waiting { stream }), Some(broker)) => {
                     self.with_notices(|notices| notices.waiting((broker.id, stream)));
                 }
@@ -186,10 +186,8 @@ impl Region {
         let is_retained = place.is_some() && message.is_retained();
         // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
         let subscriptions = is_retained.then(|| broker.retain(&message));
-        let Some(routes) = matching.get(broker, message.topic(), subscriptions.as_deref()) else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
+        let (topic, subscriptions) = (message.topic(), subscriptions.as_deref());
+        let Some(routes) = self.matched_at(matching, broker, topic, subscriptions, 1) else { return };
         if !message.retain() {
             self.count_received(&routes, 1);
         }
@@ -207,7 +205,18 @@ impl Region {
         topic: &str,
         count: u32,
     ) -> Option<Arc<Routes>> {
-        let routes = matching.get(broker, topic, None);
+        self.matched_at(matching, broker, topic, None, count)
+    }
+
+    fn matched_at(
+        &self,
+        matching: &mut Matching,
+        broker: &Arc<Broker>,
+        topic: &str,
+        subscriptions: Option<&Snapshot>,
+        count: u32,
+    ) -> Option<Arc<Routes>> {
+        let routes = matching.get(broker, topic, subscriptions, count);
         if routes.is_none() {
             self.dropped.fetch_add(count.into(), Ordering::Relaxed);
         }
@@ -217,8 +226,11 @@ impl Region {
     /// Sessions look for dropped messages before a later copy arrives, because the fabric's thread waits for the lock.
     pub(super) fn begin_second_of_matching(&self) {
         let mut matching = self.matching.lock().unwrap_or_else(PoisonError::into_inner);
-        for broker in matching.begin_second() {
-            self.look_around(Some(broker));
+        for (id, dropped) in matching.begin_second() {
+            if let Some(broker) = self.brokers.peek(id).filter(|_| dropped > 0) {
+                count_dropped(&broker, dropped, self.clock.unix_now_ms());
+            }
+            self.look_around(Some(id));
         }
     }
 
@@ -319,10 +331,11 @@ impl Region {
                     self.members().forget(from, &broker);
                 }
             }
-            PodNotice::AskMembers { broker } => self.send_members(broker, from),
+            PodNotice::AskMembers { broker } => self.send_members(broker, To::Pod(from)),
             PodNotice::Notices => self.look_for_notices(),
             PodNotice::AskDigest { broker, known } => self.digest_asked(from, broker, known),
             PodNotice::NoBroker { broker } => self.broker_absent(from, broker),
+            PodNotice::Sent { sent_ns } => self.time_came(sent_ns),
             PodNotice::AskClients { number, broker, question } => {
                 self.asked_for_clients(from, number, broker, question);
             }
@@ -331,6 +344,7 @@ impl Region {
             // The broker is not open here.
             PodNotice::Message(_)
             | PodNotice::Retained { .. }
+            | PodNotice::Cleared(_)
             | PodNotice::Run { .. }
             | PodNotice::Grown(_)
             | PodNotice::Committed { .. }
@@ -339,24 +353,7 @@ impl Region {
             | PodNotice::Added { .. }
             | PodNotice::Confirmed { .. }
             | PodNotice::Traced { .. }
-            | PodNotice::Sent { .. }
             | PodNotice::Shared { .. } => {}
-        }
-    }
-
-    fn send_members(&self, broker: u64, pod: PodId) {
-        let Some(fabric) = self.fabric.get() else { return };
-        let members = self.members();
-        PodNotice::AllMembers { broker }.send(fabric, To::Pod(pod));
-        for (name, filter, count) in members.own(broker) {
-            PodNotice::Members { broker, count, name, filter }.send(fabric, To::Pod(pod));
-        }
-    }
-
-    /// Asks pods for their members of shared subscriptions.
-    fn ask(&self, broker: u64, whom: To) {
-        if let Some(fabric) = self.fabric.get() {
-            PodNotice::AskMembers { broker }.send(fabric, whom);
         }
     }
 }

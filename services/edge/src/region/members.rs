@@ -1,13 +1,15 @@
 //! Members of shared subscriptions on other pods. The router has targets of the pseudo-core [`ELSEWHERE`] for them, so
 //! that picking a member works the same for all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use millrace_fabric::PodId;
+use millrace_fabric::{PodId, To};
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Subscription, Target};
 
+use super::Region;
+use super::wire::PodNotice;
 use crate::broker::Broker;
 use crate::elsewhere::{ELSEWHERE, is_here};
 
@@ -23,6 +25,8 @@ pub(super) struct Members {
     pods: Vec<PodId>,
     by_name: HashMap<Box<[u8]>, PodId>,
     brokers: HashMap<u64, OfBroker>,
+    /// Pods of which notices to this pod are missing; `None`: of any pod.
+    missed: HashSet<Option<PodId>>,
 }
 
 /// Members of a broker's shared subscriptions.
@@ -30,6 +34,47 @@ pub(super) struct Members {
 struct OfBroker {
     own: HashMap<Group, u16>,
     theirs: HashMap<PodId, HashMap<Group, u16>>,
+}
+
+impl Region {
+    pub(super) fn send_members(&self, broker: u64, to: To) {
+        let Some(fabric) = self.fabric.get() else { return };
+        let members = self.members();
+        PodNotice::AllMembers { broker }.send(fabric, to);
+        for (name, filter, count) in members.own(broker) {
+            PodNotice::Members { broker, count, name, filter }.send(fabric, to);
+        }
+    }
+
+    pub(super) fn ask(&self, broker: u64, whom: To) {
+        if let Some(fabric) = self.fabric.get() {
+            PodNotice::AskMembers { broker }.send(fabric, whom);
+        }
+    }
+
+    /// After a gap: the lost notice may have been the pod's members, or its request for those of this pod.
+    pub(super) fn exchange_members(&self, broker: u64, with: To) {
+        self.ask(broker, with);
+        self.send_members(broker, with);
+    }
+
+    /// The digest thread calls it every second. A pod can have members only of brokers that it has.
+    pub(super) fn exchange_missed_members(&self) {
+        let missed = self.members().take_missed();
+        if missed.is_empty() {
+            return;
+        }
+        for broker in self.spread() {
+            let peers = broker.elsewhere.peers.all();
+            for from in &missed {
+                match from {
+                    None => self.exchange_members(broker.id, To::Broker(broker.id)),
+                    Some(pod) if peers.contains(pod) => self.exchange_members(broker.id, To::Pod(*pod)),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
 }
 
 pub(super) fn count_here(broker: &Broker, name: &str, filter: &str) -> u16 {
@@ -50,6 +95,15 @@ impl Members {
         for broker in ids.into_iter().filter_map(brokers) {
             self.forget(pod, &broker);
         }
+    }
+
+    /// Notices of a pod to this one are missing. Any number within a second causes one exchange of members.
+    pub(super) fn missed(&mut self, from: Option<PodId>) {
+        self.missed.insert(from);
+    }
+
+    fn take_missed(&mut self) -> HashSet<Option<PodId>> {
+        std::mem::take(&mut self.missed)
     }
 
     pub(super) fn id_of(&self, name: &[u8]) -> Option<PodId> {
@@ -172,6 +226,14 @@ mod tests {
         assert_eq!((members_of(&broker, "g", "a/#"), members_of(&broker, "h", "a/#")), (0, 0));
         assert_eq!((members.id_of(b"one"), members.id_of(b"two")), (Some(one), None));
         assert_eq!(broker.router.subscriptions(), 0);
+    }
+
+    #[test]
+    fn any_number_of_gaps_within_a_second_cause_one_exchange_with_each_pod() {
+        let mut members = Members::default();
+        [None, Some(PodId(1)), Some(PodId(1)), None].into_iter().for_each(|from| members.missed(from));
+        assert_eq!(members.take_missed(), HashSet::from([None, Some(PodId(1))]));
+        assert!(members.take_missed().is_empty());
     }
 
     #[test]

@@ -187,6 +187,13 @@ impl Region {
         note.send_at(fabric, *id, &pods);
     }
 
+    /// A retained message was removed, and no subscriber is to learn of it.
+    pub(crate) fn cleared(&self, broker: &Broker, topic: &str) {
+        if let Some(fabric) = self.fabric.get() {
+            PodNotice::Cleared(topic).send_at(fabric, broker.id, &broker.elsewhere.peers.all());
+        }
+    }
+
     /// The trace precedes its message on the same path; pods of older builds ignore it.
     fn traced(&self, message: &Message, entry: &[u8]) -> Option<PodNotice<'static>> {
         let Trace { trace_id, span_id, .. } = *message.trace()?;
@@ -322,11 +329,12 @@ impl Region {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes persistent sessions look for committed messages whose notice may be lost.
+    /// Makes persistent sessions and shared subscriptions look for committed messages whose notice may be lost.
     fn look_around(&self, broker: Option<u64>) {
         for mailbox in &*self.mailboxes {
             mailbox.deliver(&mut vec![Mail::LookAround(broker)], 0);
         }
+        self.with_notices(|notices| notices.missed(broker));
     }
 
     fn look_for_notices(&self) {

@@ -10,6 +10,7 @@ pub(crate) trait Notices: Send + Sync {
     fn look(&self);
     /// The streams of a topic have grown, and shared subscriptions with members on this pod may read them.
     fn grown(&self, broker: &Arc<Broker>, topic: &Arc<str>);
+    fn missed(&self, broker: Option<u64>);
     /// A stream of a shared subscription has messages that no member has claimed.
     fn waiting(&self, stream: StreamKey);
 }

@@ -23,6 +23,7 @@
 //! | 19 | trace of the message that follows | as the message | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: time of sending, nanoseconds since 1970 |
 //! | 20 | time of sending of what follows | at | 8: nanoseconds since 1970 |
 //! | 21 | report of a client's trace, see [`crate::client_traces::TraceReport`] | pod | 8: number of the trace; JSON |
+//! | 22 | a topic's retained message was removed without a message | at | the topic |
 //!
 //! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
 //! bytes, except the last text of a row.
@@ -55,6 +56,7 @@ pub(super) enum PodNotice<'b> {
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
     Sent { sent_ns: u64 },
     ClientTrace { number: u64, report: &'b [u8] },
+    Cleared(&'b str),
 }
 
 impl<'b> PodNotice<'b> {
@@ -88,8 +90,8 @@ impl<'b> PodNotice<'b> {
                 put_text(head, topic);
                 bytes
             }
-            Self::Grown(topic) => {
-                head.push(3);
+            Self::Grown(topic) | Self::Cleared(topic) => {
+                head.push(if matches!(self, Self::Grown(_)) { 3 } else { 22 });
                 topic.as_bytes()
             }
             Self::Members { broker, count, name, filter } => {
@@ -234,10 +236,7 @@ impl<'b> PodNotice<'b> {
                 Self::Digest { version, says, digest: rest }
             }
             12 => Self::Added { version: u64::from_be_bytes(take(&mut rest)?), codes: rest },
-            13 => {
-                let broker = u64::from_be_bytes(take(&mut rest)?);
-                Self::AskDigest { broker, known: u64::from_be_bytes(take(&mut rest)?) }
-            }
+            13 => Self::AskDigest { broker: number(&mut rest)?, known: number(&mut rest)? },
             14 => Self::NoBroker { broker: u64::from_be_bytes(take(&mut rest)?) },
             15 => Self::Confirmed { version: u64::from_be_bytes(take(&mut rest)?) },
             17 => {
@@ -254,6 +253,7 @@ impl<'b> PodNotice<'b> {
             },
             20 => Self::Sent { sent_ns: u64::from_be_bytes(take(&mut rest)?) },
             21 => Self::ClientTrace { number: u64::from_be_bytes(take(&mut rest)?), report: rest },
+            22 => Self::Cleared(std::str::from_utf8(rest).ok()?),
             _ => return None,
         })
     }
@@ -275,6 +275,10 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, after) = rest.split_first_chunk()?;
     *rest = after;
     Some(*taken)
+}
+
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    take(rest).map(u64::from_be_bytes)
 }
 
 fn text<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
@@ -312,6 +316,7 @@ mod tests {
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
             PodNotice::Sent { sent_ns: 14 },
             PodNotice::ClientTrace { number: 14, report: b"{}" },
+            PodNotice::Cleared("a/b"),
         ];
         for note in notes {
             let mut bytes = Vec::new();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use millrace_mqtt::QoS;
-use millrace_router::{Matched, Receiver, ShareGroup, Snapshot};
+use millrace_router::{Matched, Receiver, ShareGroup, Snapshot, Target};
 use millrace_session::Message;
 
 use crate::broker::Broker;
@@ -44,6 +44,22 @@ pub(crate) struct Routes {
 struct ReceiverProgress {
     moving: AtomicUsize,
     behind: AtomicUsize,
+}
+
+/// How the receivers of a topic on one core get on with its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The first receiver and their number, by which topics with the same receivers are recognised.
+    pub(crate) receivers: (Target, usize),
+    /// Receivers that accept messages now, and how many of them lag.
+    pub(crate) moving: usize,
+    pub(crate) behind: usize,
+}
+
+impl Progress {
+    pub(crate) const fn of_one(receiver: Target, behind: usize) -> Self {
+        Self { receivers: (receiver, 1), moving: 1, behind }
+    }
 }
 
 impl ReceiverProgress {
@@ -120,6 +136,16 @@ impl Routes {
             progress.moving.store(moving, Ordering::Relaxed);
             progress.behind.store(behind, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn progress(&self, core: u16) -> Option<Progress> {
+        let index = self.cores.iter().position(|(of, _)| *of == core)?;
+        let (range, progress) = (&self.cores[index].1, &self.progress[index]);
+        Some(Progress {
+            receivers: (self.matched.receivers.get(range.start)?.target, range.len()),
+            moving: progress.moving.load(Ordering::Relaxed),
+            behind: progress.behind.load(Ordering::Relaxed),
+        })
     }
 
     /// Whether most of the receivers that accept messages lag, on all cores together.

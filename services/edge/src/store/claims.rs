@@ -5,12 +5,12 @@ mod saving;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use futures_util::future::join_all;
 use millrace_layers::limits::SETTLED_GROUPS_MAX;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
-use millrace_layers::{LayerError, Position};
+use millrace_layers::{BrokerId, LayerError, Position};
 use millrace_storage::TransactionOption;
 
 use super::duties::Duty;
@@ -38,6 +38,10 @@ const AT_ONCE: usize = 4;
 #[derive(Default)]
 pub(super) struct Claims {
     groups: BTreeMap<StreamKey, Group>,
+    /// Groups that the next saves look at: all with something to save, and perhaps others.
+    changed: BTreeSet<StreamKey>,
+    /// [`crate::broker::Brokers::closings`] when groups of closed brokers were last looked for.
+    closings: u64,
     /// Groups whose streams may have more messages for this pod.
     behind: StreamTurns,
     claims_in_steps: bool,
@@ -72,6 +76,11 @@ impl Group {
     fn is_unsaved(&self) -> bool {
         self.gives_back || self.has_more || !self.acknowledged.is_empty()
     }
+
+    /// The store has nothing of the group for this pod.
+    fn is_idle(&self) -> bool {
+        self.outstanding.is_empty() && !self.is_unsaved()
+    }
 }
 
 impl Claims {
@@ -80,9 +89,10 @@ impl Claims {
         self.behind.add(key);
     }
 
-    /// Announcements may have been lost, so every stream is checked.
-    pub(super) fn all_grew(&mut self) {
-        for (key, group) in &mut self.groups {
+    /// Notices may have been lost, so every stream of the broker, or of all, is checked.
+    pub(super) fn all_grew(&mut self, of: Option<BrokerId>) {
+        let (first, last) = of.map_or((0, BrokerId::MAX), |broker| (broker, broker));
+        for (key, group) in self.groups.range_mut((first, 0)..=(last, u64::MAX)) {
             group.is_full = false;
             self.behind.add(*key);
         }
@@ -101,6 +111,12 @@ impl Claims {
         self.groups.get(&key).is_some_and(|group| group.is_full || self.behind.waiting().contains(&key))
     }
 
+    fn change(&mut self, key: StreamKey) -> Option<&mut Group> {
+        let group = self.groups.get_mut(&key)?;
+        self.changed.insert(key);
+        Some(group)
+    }
+
     /// Members of the group have room again.
     fn has_room(&mut self, key: StreamKey) {
         if self.groups.get_mut(&key).is_some_and(|group| std::mem::take(&mut group.is_full)) {
@@ -110,8 +126,8 @@ impl Claims {
 
     /// The group has ended; the next save removes the claims of this pod.
     fn end(&mut self, key: StreamKey) {
-        if let Some(group) = self.groups.get_mut(&key) {
-            if group.outstanding.is_empty() && !group.is_unsaved() {
+        if let Some(group) = self.change(key) {
+            if group.is_idle() {
                 self.groups.remove(&key);
             } else {
                 group.outstanding.clear();
@@ -120,8 +136,14 @@ impl Claims {
         }
     }
 
+    fn forget_if_idle(&mut self, key: StreamKey) {
+        if self.groups.get(&key).is_some_and(Group::is_idle) {
+            self.groups.remove(&key);
+        }
+    }
+
     fn settle(&mut self, key: StreamKey, place: Position) {
-        if let Some(group) = self.groups.get_mut(&key)
+        if let Some(group) = self.change(key)
             && group.outstanding.remove(&place)
         {
             group.acknowledged.push(place);
@@ -131,13 +153,19 @@ impl Claims {
 }
 
 impl Writer<'_> {
+    pub(super) fn look_for_missed(&mut self, of_all: bool) {
+        let mut missed = self.shared.upkeep.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.extend(of_all.then_some(None));
+        std::mem::take(&mut *missed).into_iter().for_each(|broker| self.claims.all_grew(broker));
+    }
+
     /// Applies what members acknowledged or gave back, and notes new members.
     pub(super) fn shared_among_pods(&mut self, shared: SharedMessages) {
         for (stream, place) in shared.settled {
             self.claims.settle(stream, place);
         }
         for (stream, place) in shared.returned {
-            if let Some(group) = self.claims.groups.get_mut(&stream)
+            if let Some(group) = self.claims.change(stream)
                 && group.outstanding.remove(&place)
             {
                 (group.gives_back, group.was_returned) = (true, true);
@@ -204,7 +232,7 @@ impl Writer<'_> {
         let is_split = claimants.len() > 1 && claimed.as_ref().is_err_and(is_of_jobs);
         if in_doubt.get() || claimed.is_err() && !is_split {
             for one in claimants {
-                self.claims.groups.get_mut(&one.key).into_iter().for_each(|group| group.gives_back = true);
+                self.claims.change(one.key).into_iter().for_each(|group| group.gives_back = true);
             }
         }
         match claimed {
@@ -241,7 +269,10 @@ impl Writer<'_> {
 
     fn claimant(&mut self, key: StreamKey) -> Option<Claimant> {
         // Not a use of the broker, because an idle one must be closed although it has groups.
-        let broker = self.shared.brokers.peek(key.0)?;
+        let Some(broker) = self.shared.brokers.peek(key.0) else {
+            self.claims.forget_if_idle(key);
+            return None;
+        };
         let Some(stored) = broker.streams.group(key.1) else {
             self.claims.end(key);
             return None;
@@ -270,7 +301,7 @@ impl Writer<'_> {
                 message.set_place(Some(entry.position.0));
                 self.hand_to_member(&to.broker, &to.stored, &Arc::new(message))
             });
-            let Some(group) = self.claims.groups.get_mut(&to.key) else { return };
+            let Some(group) = self.claims.change(to.key) else { return };
             if is_with_member {
                 group.outstanding.insert(entry.position);
             } else {

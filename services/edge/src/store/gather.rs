@@ -22,6 +22,8 @@ pub(super) struct Gather {
     /// Transactions that do not wait, because the last wait was in vain.
     pause: u32,
     pause_next: u32,
+    /// The last batch had no room for all small messages, so the next one is full without waiting.
+    pub(super) leaves_small: bool,
 }
 
 impl Gather {

@@ -45,6 +45,8 @@ pub(super) struct Leases {
 #[derive(Default)]
 struct State {
     dead: Vec<Pod>,
+    /// Names of the other pods that were alive at the last scan that succeeded.
+    live: Vec<Bytes>,
     ends: bool,
     has_ended: bool,
 }
@@ -53,6 +55,10 @@ impl Leases {
     /// The pods whose sessions this pod recovers now: none when the last scan failed.
     pub(super) fn dead(&self) -> Vec<Pod> {
         self.lock().dead.clone()
+    }
+
+    pub(super) fn live(&self) -> Vec<Bytes> {
+        self.lock().live.clone()
     }
 
     /// Whether a pod is still to be recovered. It may have been late, and have renewed its lease since.
@@ -127,6 +133,7 @@ fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, LayerError> {
     if let Some(region) = &shared.region {
         region.leases(live.iter().map(|pod| &*pod.name));
     }
+    shared.leases.lock().live = live.iter().map(|pod| pod.name.clone()).collect();
     let is_turn =
         |pod: &&Pod| watch.silent_ms(now, pod) >= LEASE_MS + head_start_ms(&shared.owner, pod, &live);
     Ok(dead.into_iter().filter(is_turn).cloned().collect())

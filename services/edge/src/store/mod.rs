@@ -15,6 +15,7 @@ mod backlog;
 mod claims;
 mod closing;
 mod costs;
+mod due_turns;
 mod duties;
 mod expiry;
 mod gather;
@@ -42,9 +43,9 @@ mod warm;
 mod webhooks;
 mod writer;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -120,6 +121,8 @@ struct Upkeep {
     touched: Mutex<HashMap<StreamKey, u64>>,
     /// Topics whose expired retained messages have left memory but not the store.
     expired: Mutex<VecDeque<(BrokerId, Vec<Arc<str>>)>>,
+    /// Brokers of which notices may be lost, for the writer; `None`: any broker.
+    missed: Mutex<BTreeSet<Option<BrokerId>>>,
 }
 
 impl Store {
@@ -301,6 +304,10 @@ impl Notices for Shared {
     fn grown(&self, broker: &Arc<Broker>, topic: &Arc<str>) {
         let write = Write::Grown(broker.clone(), topic.clone());
         self.writes.push(&mut vec![Job { write, ack: None }]);
+    }
+
+    fn missed(&self, broker: Option<u64>) {
+        self.upkeep.missed.lock().unwrap_or_else(PoisonError::into_inner).insert(broker);
     }
 
     fn waiting(&self, stream: StreamKey) {

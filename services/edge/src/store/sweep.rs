@@ -12,6 +12,7 @@ use millrace_storage::{Read, TransactionOption};
 
 use super::Job;
 use super::apply::Applier;
+use super::due_turns::due_here;
 use super::duties::{Beside, Duty};
 use super::writer::{CONFLICTS, Writer, is_hopeless, may_pass};
 
@@ -85,16 +86,23 @@ pub(super) fn due(writer: &mut Writer<'_>) {
 /// sessions, and one with a single session in the next round.
 pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Option<Duty> {
     let sessions = writer.duties.sessions();
-    if !writer.has_open_brokers_of_due(shard, now_ms, sessions) {
+    let due = match due_here(writer, shard, now_ms, sessions) {
+        Ok(due) if due.is_empty() => return None,
+        Ok(due) => due,
+        Err(error) => {
+            tracing::warn!(%error, "a will or an expired session waits");
+            return None;
+        }
+    };
+    // The step must not read brokers in its transaction. If the store does not say, the step fails and says why.
+    if !writer.shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(true) {
         writer.duties.go_on_later();
         return Some(Duty::Due(shard, now_ms));
     }
     let conflicts_max = conflicts_max(sessions, CONFLICTS);
-    let last = writer.duties.passed.last(shard);
     let swept = writer.transact(&[], conflicts_max, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
-        let rest = DueRange { shard, from: last.as_ref(), until_ms: now_ms };
-        settle(applier, rest, sessions).await
+        settle_listed(applier, &due, now_ms).await
     });
     let error = match swept {
         Ok((applied, stamp)) => {
@@ -106,7 +114,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
     };
     match writer.duties.halve(error, sessions) {
         Ok(()) => Some(Duty::Due(shard, now_ms)),
-        Err(error) if is_hopeless(&error) && settle_first(writer, shard, now_ms, &error) => {
+        Err(error) if is_hopeless(&error) && settle_first(writer, &due[..1], now_ms, &error) => {
             Some(Duty::Due(shard, now_ms))
         }
         Err(error) => {
@@ -148,14 +156,6 @@ impl Writer<'_> {
         let are_open = shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(false);
         are_open.then_some(Beside { sessions: due.len(), ..beside })
     }
-
-    /// Whether the next step finds the brokers of what is due open. If not, they are being opened, because the step must
-    /// not read them in its transaction. If the store does not say, the step fails and says why.
-    fn has_open_brokers_of_due(&mut self, shard: u8, now_ms: u64, limit: usize) -> bool {
-        let shared = self.shared;
-        let Ok(due) = list_due(self, shard, now_ms, limit) else { return true };
-        shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(true)
-    }
 }
 
 /// Conflicts, and refusals as too old, after which a step fails. A step of several sessions is not repeated as it is,
@@ -164,15 +164,13 @@ fn conflicts_max(sessions: usize, alone: u32) -> u32 {
     if sessions > 1 { 1 } else { alone }
 }
 
-/// Settles the first due entry of a shard without publishing its will, because the store can never hold what the entry
+/// Settles a due entry without publishing its will, because the store can never hold what the entry
 /// writes, and all later ones would wait for it. If that fails too, as for a session that cannot be read, the entry is
 /// put off. Returns false when the store takes neither now.
-fn settle_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &LayerError) -> bool {
-    let last = writer.duties.passed.last(shard);
-    let rest = DueRange { shard, from: last.as_ref(), until_ms: now_ms };
+fn settle_first(writer: &mut Writer<'_>, first: &[Due], now_ms: u64, why: &LayerError) -> bool {
     let settled = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
-        let first = due::take_due(applier.tx, rest, 1).await?;
+        let first = due::take_listed(applier.tx, first).await?;
         settle_all(applier, first, now_ms, Some(why)).await
     });
     match settled {
@@ -185,25 +183,42 @@ fn settle_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &LayerErro
     }
     let put_off = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
-        for due in due::take_due(applier.tx, rest, 1).await? {
+        for due in due::take_listed(applier.tx, first).await? {
             due::schedule(applier.tx, &Due { at_ms: now_ms + PUT_OFF_MS, ..due })?;
         }
         Ok(())
     });
     if put_off.is_ok() {
-        tracing::error!(error = %why, shard, "a session that is due cannot be ended; it is tried again in an hour");
+        tracing::error!(error = %why, "a session that is due cannot be ended; it is tried again in an hour");
     }
     put_off.is_ok()
 }
 
-fn list_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64, limit: usize) -> Result<Vec<Due>, LayerError> {
+pub(super) fn list_due(
+    writer: &mut Writer<'_>,
+    shard: u8,
+    now_ms: u64,
+    limit: usize,
+) -> Result<Vec<Due>, LayerError> {
     let last = writer.duties.passed.last(shard);
     let rest = DueRange { shard, from: last.as_ref(), until_ms: now_ms };
     let due = writer.shared.layers.run(async |tx| due::list_due(&tx, rest, limit).await);
     writer.wait(due)
 }
 
-/// Ends sessions until none is left or the transaction is full: a session may have a thousand filters.
+async fn settle_listed(applier: &Applier<'_>, due: &[Due], now_ms: u64) -> Result<(), LayerError> {
+    for some in due.chunks(TOGETHER) {
+        let taken = due::take_listed(applier.tx, some).await?;
+        settle_all(applier, taken, now_ms, None).await?;
+        applier.applied().settled = some.last().cloned();
+        if applier.is_full() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The same for those that a transaction of jobs takes along: a session may have a thousand filters.
 async fn settle(applier: &Applier<'_>, range: DueRange<'_>, sessions: usize) -> Result<(), LayerError> {
     let (mut settled, mut last) = (0, range.from.cloned());
     while settled == 0 || settled < sessions && !applier.is_full() {

@@ -7,6 +7,7 @@ mod answers;
 mod asking;
 mod deliveries;
 mod refusals;
+mod refused_retained;
 mod step;
 
 use std::cell::Cell;
@@ -102,6 +103,7 @@ pub(super) struct Writer<'s> {
     /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet. Later messages of these
     /// publishers are refused as well, see [`Writer::without_refused`].
     unconfirmed: Unconfirmed,
+    refused_retained: refused_retained::RefusedRetained,
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
@@ -122,8 +124,6 @@ pub(super) struct Writer<'s> {
     marked: Option<Versionstamp>,
     pub(super) pace: Pace,
     gather: Gather,
-    /// The last batch had no room for all small messages, so the next one is full without waiting.
-    leaves_small: bool,
     /// Duration of the last transaction without its commit, in microseconds.
     pub(super) work_us: u64,
     /// Hashes a connection to a number that no other pod has.
@@ -146,6 +146,7 @@ impl<'s> Writer<'s> {
             unleft: Vec::new(),
             waiting: Vec::new(),
             unconfirmed: Unconfirmed::default(),
+            refused_retained: Default::default(),
             refused: false,
             swept_at: 0,
             listened_at: 0,
@@ -161,7 +162,6 @@ impl<'s> Writer<'s> {
             marked: None,
             pace: Pace::default(),
             gather: Gather::default(),
-            leaves_small: false,
             work_us: 0,
             senders: RandomState::new(),
         }
@@ -169,7 +169,7 @@ impl<'s> Writer<'s> {
 
     fn write_next(&mut self) {
         let jobs = self.backlog.next_batch(self.pace.budget());
-        self.leaves_small = self.backlog.small_publishes() > 0;
+        self.gather.leaves_small = self.backlog.small_publishes() > 0;
         if !jobs.is_empty() {
             self.duties.note_jobs(self.shared.clock.micros(), self.pace.commit_us());
         }
@@ -181,6 +181,7 @@ impl<'s> Writer<'s> {
         let accepted = self.without_refused(jobs);
         self.write(accepted);
         self.put_back_unfinished();
+        self.take_back_refused();
         for (broker, bytes) in bytes {
             self.shared.writes.done(broker.as_deref(), bytes);
         }
@@ -411,9 +412,7 @@ impl<'s> Writer<'s> {
         if !self.unleft.is_empty() {
             self.duties.add(Duty::Unleft);
         }
-        if self.refused && !self.unconfirmed.is_empty() {
-            self.probe();
-        }
+        self.try_again();
         sweep::due(self);
         self.follow_webhooks();
         if self.shared.is_shared {
@@ -425,10 +424,9 @@ impl<'s> Writer<'s> {
         }
         self.save_shared();
         let is_notified = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-        if !is_notified || now_ms >= self.looked_around_at + LOOK_AROUND_NOTIFIED_MS {
-            self.looked_around_at = now_ms;
-            self.claims.all_grew();
-        }
+        let looks_around = !is_notified || now_ms >= self.looked_around_at + LOOK_AROUND_NOTIFIED_MS;
+        self.looked_around_at = if looks_around { now_ms } else { self.looked_around_at };
+        self.look_for_missed(looks_around);
         self.serve_groups();
     }
 }

@@ -33,6 +33,8 @@ pub(crate) enum Way {
     /// The disk fails. The first commit that appends a message has an unknown outcome, and is carried out when the fault ends. All
     /// others fail.
     Broken,
+    /// The disk fails: all reads and commits do.
+    Gone,
     /// Commits that append messages always conflict with another transaction.
     Contended,
     /// A transaction with [`POISON`] in a value is too large.
@@ -135,6 +137,9 @@ impl Far {
             if self.way() == Way::Away {
                 self.host.pause(Duration::from_millis(100)).await;
                 return Err(StoreError::Unavailable("it is away".into()));
+            }
+            if self.way() == Way::Gone {
+                return Err(StoreError::Io("gone".into()));
             }
             read.await
         }))
@@ -254,6 +259,7 @@ impl EngineTransaction for FarTransaction {
                 }
                 done.complete(Err(StoreError::Io("broken".into())));
             }
+            Way::Gone => done.complete(Err(StoreError::Io("gone".into()))),
             Way::Contended if self.appends.load(Ordering::Relaxed) => {
                 done.complete(Err(StoreError::Conflict));
             }

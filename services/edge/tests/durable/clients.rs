@@ -9,11 +9,12 @@ use millrace_edge::clients::{Answer, PAGE_MAX, PodAnswer, Question};
 use millrace_layers::catalog::{self, Details};
 use millrace_layers::incidents::Kind;
 use millrace_layers::{LayerError, Store, accounts};
-use millrace_mqtt::{Packet, QoS, ReasonCode, Version};
+use millrace_mqtt::{Packet, QoS, ReasonCode, Version, encode};
 use millrace_storage::{Database, Read, Transaction, block_on};
+use socket2::SockRef;
 
 use crate::access::{bob, change, connect_as, put, refused, with_access};
-use crate::common::{Client, Server, connect, publish_qos};
+use crate::common::{Client, Server, connect, publish, publish_qos};
 use crate::limits::incidents_of;
 use crate::region::three;
 use crate::tools::{ended, eventually, metric};
@@ -159,7 +160,7 @@ fn connected(server: &Server, name: &str) -> std::net::TcpStream {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(server.mqtt()).unwrap();
     let mut bytes = Vec::new();
-    millrace_mqtt::encode::packet(&Packet::Connect(connect(Version::V311, name)), Version::V311, &mut bytes);
+    encode::packet(&Packet::Connect(connect(Version::V311, name)), Version::V311, &mut bytes);
     stream.write_all(&bytes).unwrap();
     stream.read_exact(&mut [0; 4]).unwrap();
     stream
@@ -194,6 +195,34 @@ fn who_is_banned_is_closed_and_does_not_come_back_until_the_ban_ends() {
     let incidents = incidents_of(&database, id, Kind::ConnectRefused);
     let of_bob = incidents.iter().find(|incident| incident.reason.contains("banned"));
     assert_eq!(of_bob.and_then(|incident| incident.client_id.as_deref()), Some("c1"), "{incidents:?}");
+}
+
+/// The kernel keeps the input of a socket that was reset, but not its address.
+#[test]
+fn a_client_of_a_banned_network_publishes_nothing_before_it_resets_its_connection() {
+    let (database, id) = with_access(&Access { anonymous: true, ..Access::default() });
+    let server = Server::on(&database, |config| config.threads = 1);
+    ban(&database, id, "b", &Ban { address: Some("127.0.0.0/8".into()), ..Ban::default() });
+    eventually(|| is_refused(&server), || "the ban does not begin".into());
+    let mut burst = Vec::new();
+    encode::packet(&Packet::Connect(connect(Version::V5, "c1")), Version::V5, &mut burst);
+    encode::packet(&Packet::Publish(publish("t", b"x")), Version::V5, &mut burst);
+    let accepted = || metric(&server, "millrace_connections_accepted_total", "");
+    let before = accepted();
+    for _ in 0..50 {
+        let client = Client::raw(&server);
+        SockRef::from(client.stream()).set_linger(Some(Duration::ZERO)).unwrap();
+        crate::tools::send_anyway(client.stream(), &burst);
+    }
+    let is_over = || accepted() == before + 50 && metric(&server, "millrace_connections_open", "") == 0;
+    eventually(is_over, || format!("{} accepted", accepted() - before));
+    assert_eq!(metric(&server, "millrace_messages_received_total", ""), 0);
+}
+
+fn is_refused(server: &Server) -> bool {
+    let mut client = Client::raw(server);
+    client.send(&Packet::Connect(connect(Version::V5, "c1")));
+    client.recv_connack().reason == ReasonCode::BANNED
 }
 
 /// The reason of the CONNACK that bob gets.

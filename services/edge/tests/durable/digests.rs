@@ -267,3 +267,19 @@ fn a_pod_that_does_not_answer_holds_no_suback_up_for_long_and_misses_nothing_tha
     };
     eventually(is_live, || "the pod that was silent does not know what is wanted".into());
 }
+
+#[test]
+fn a_session_reads_what_a_pod_stored_before_it_knew_the_filter() {
+    let Some(([slow, one], relay, _net)) = with_relay(["slow", "one"], 2) else { return };
+    let mut kept = Client::open(&one, lasting(V5, "kept"));
+    relay.pause(true);
+    kept.subscribe("a/+", AtLeastOnce);
+    // Longer than the session waits before it reads without a confirmation, shorter than until it reads every second.
+    #[allow(clippy::disallowed_methods, reason = "the moment is what is tested")]
+    std::thread::sleep(Duration::from_millis(300));
+    say(&slow, AtLeastOnce, "a/1", &["stored"]);
+    relay.pause(false);
+    // Half of the time after which sessions read in any case.
+    kept.stream().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert_eq!(take(&mut kept).payload, b"stored");
+}

@@ -5,6 +5,7 @@ use millrace_mqtt::{
     Connect, Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will,
 };
 
+use crate::away::{Far, Way};
 use crate::common::{Client, Server, id, properties, publish, publish_qos, will};
 use crate::steps::{
     Disk, VERSIONS, acknowledge, come_back, expect_no_rest, lasting, leave, rest, say, start,
@@ -106,6 +107,33 @@ fn a_retained_message_that_is_refused_is_not_served_and_the_former_one_is() {
         assert_eq!((message.topic, message.payload), ("t/old", &b"former"[..]), "{qos:?}");
         late.expect_nothing();
     }
+}
+
+#[test]
+fn what_the_store_retains_is_served_again_once_it_can_be_read() {
+    let far = Far::new();
+    let server = start(&far.database(), 1);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let kept = |topic, text| Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, topic, text) };
+    for topic in ["t/replaced", "t/removed"] {
+        assert!(!publisher.publish(kept(topic, b"former")).is_error());
+    }
+    far.set(Way::Gone);
+    for (topic, text) in [("t/new", &b"x"[..]), ("t/newer", b"x"), ("t/replaced", b"x"), ("t/removed", b"")] {
+        assert!(publisher.publish(kept(topic, text)).is_error(), "{topic}");
+    }
+    far.set(Way::Fine);
+    let retained = || metric(&server, "millrace_retained_messages", "");
+    eventually(|| retained() == 2, || format!("{} messages are retained", retained()));
+    let mut late = Client::connect(&server, V5, "late");
+    late.subscribe("t/#", QoS::AtMostOnce);
+    let mut topics = [(); 2].map(|()| {
+        let message = take(&mut late);
+        assert_eq!(message.payload, b"former");
+        message.topic.to_owned()
+    });
+    topics.sort_unstable();
+    assert_eq!(topics, ["t/removed", "t/replaced"]);
 }
 
 #[test]

@@ -666,3 +666,21 @@ fn clients_of_a_broker_that_is_being_opened_are_answered_whichever_loop_they_com
     };
     eventually(accepts, || "the broker does not open".into());
 }
+
+#[test]
+fn a_retained_message_that_an_operator_clears_leaves_the_memory_of_all_pods() {
+    let Some((pods, _net)) = three() else { return };
+    let mut watcher = Client::connect(&pods[2], V5, "watcher");
+    watcher.subscribe("r", QoS::AtLeastOnce);
+    let mut publisher = Client::connect(&pods[0], V5, "publisher");
+    let message = publish_qos(QoS::AtLeastOnce, 1, "r", b"here");
+    assert!(!publisher.publish(Publish { retain: true, ..message }).is_error());
+    assert_eq!(take(&mut watcher).payload, b"here");
+    let retained = |pod: &Server| metric(pod, "millrace_retained_messages", "");
+    let all_have =
+        |count| eventually(|| pods.iter().all(|pod| retained(pod) == count), || format!("{count}"));
+    all_have(1);
+    assert_eq!(pods[1].edge.clear_retained("default", "r"), Ok(true));
+    all_have(0);
+    watcher.expect_nothing();
+}

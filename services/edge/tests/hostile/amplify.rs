@@ -635,6 +635,52 @@ fn a_slow_reader_costs_a_healthy_one_nothing() {
 }
 
 #[test]
+fn a_slow_reader_costs_a_healthy_one_of_another_topic_nothing() {
+    const PIECES: u64 = 400;
+    // The pieces are smaller than the soft limit, so that the healthy reader never lags.
+    const MESSAGES: u64 = 50;
+    for threads in [1, 2] {
+        let server = Server::with(|config| {
+            config.threads = threads;
+            config.limits.outbound_soft_bytes = 256 * 1024;
+            config.limits.outbound_hard_bytes = 1024 * 1024;
+        });
+        let mut slow = narrow_client(&server, V5, "slow");
+        slow.subscribe("a", QoS::AtMostOnce);
+        let mut healthy = Client::connect(&server, V5, "healthy");
+        healthy.subscribe("b", QoS::AtMostOnce);
+        let publisher = Client::connect(&server, V5, "publisher");
+        let (healthy, received) = (&healthy, AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut piece = flood("a", MESSAGES, 1000, V5);
+                piece.extend(flood("b", MESSAGES, 1000, V5));
+                for number in 0..PIECES {
+                    crate::tools::send_anyway(publisher.stream(), &piece);
+                    let is_there = || received.load(Ordering::Relaxed) >= number * MESSAGES;
+                    eventually(is_there, || format!("{number} pieces received"));
+                }
+            });
+            let reads = scope.spawn(|| {
+                let mut packets = Packets::of(healthy);
+                for number in 0..PIECES * MESSAGES {
+                    assert_eq!(packets.next_number(), Some(number % MESSAGES), "the healthy one gets all");
+                    received.store(number + 1, Ordering::Relaxed);
+                }
+            });
+            // Reads more than the soft limit a second, but less than is published.
+            let mut packets = Packets::of(&slow);
+            while !reads.is_finished() && packets.next_number().is_some() {
+                if packets.bytes % (10 * 1024) < 1024 {
+                    a_moment();
+                }
+            }
+        });
+        assert!(dropped(&server, "busy_socket") > 0, "{}", counted(&server));
+    }
+}
+
+#[test]
 fn each_byte_that_trickles_in_counts_for_the_incomplete_packet_that_is_copied() {
     const HELD: usize = 60_000;
     let server = one_loop();

@@ -11,6 +11,7 @@ mod alive;
 mod amplify;
 mod cores;
 mod drain;
+mod ended_sessions;
 mod garbage;
 mod homes;
 mod limits;

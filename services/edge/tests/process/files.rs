@@ -96,3 +96,25 @@ fn one_address_cannot_use_all_files_of_the_process() {
     other.recv_connack();
     Resource::NOFILE.set(soft, hard).unwrap();
 }
+
+#[test]
+fn files_are_left_when_clients_without_a_limit_have_come() {
+    const FILES: u64 = 800;
+    const RESERVED: u64 = 256;
+    const BEYOND: u64 = 20;
+    let _alone = crate::alone();
+    let (soft, hard) = Resource::NOFILE.get().unwrap();
+    Resource::NOFILE.set(FILES, hard).unwrap();
+    // Addresses of this machine have no limit of their own by default.
+    let server = Server::with(|config| config.threads = 2);
+    Resource::NOFILE.set(soft.max(4 * FILES).min(hard), hard).unwrap();
+    let mut held: Vec<TcpStream> =
+        (0..FILES - RESERVED + BEYOND).map(|_| TcpStream::connect(server.mqtt()).unwrap()).collect();
+    let refused = || refused(&server, "open_files");
+    eventually(|| refused() == BEYOND, || format!("{} connections were refused", refused()));
+    // Connections that end make room.
+    held.clear();
+    eventually(|| metric(&server, "millrace_connections_open", "") == 0, || "they are gone".to_owned());
+    Client::connect(&server, V5, "another").ping();
+    Resource::NOFILE.set(soft, hard).unwrap();
+}

@@ -4,6 +4,7 @@
 //! that it holds for about as long as the copy takes. A dropped message has a number, too, so that
 //! receivers notice the gap.
 
+mod ready;
 mod state;
 mod stream;
 
@@ -35,6 +36,8 @@ pub enum Sent {
 pub enum Dropped {
     QueueFull,
     ReceiverFull,
+    /// The broker has as much of the queue as is free.
+    ShareFull,
     /// NATS is disconnected, and the queue for outages is full.
     Outage,
     /// The message is longer than `message_bytes_max`, or, to a group, longer than one NATS message.
@@ -55,10 +58,22 @@ pub(crate) enum Destination {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) destination: Destination,
+    /// If it is a part, a piece of the frame without a head.
     pub(crate) frame: Bytes,
     pub(crate) numbers: Option<Numbers>,
     /// Ask the server to report under this number when nobody listens.
     pub(crate) probe: Option<u64>,
+    /// Index of this part, and number of parts.
+    pub(crate) part: Option<(u16, u16)>,
+}
+
+impl Outgoing {
+    pub(crate) fn payload(self, own: PodId) -> Bytes {
+        match (self.numbers, self.part) {
+            (Some(numbers), Some(part)) => frame::part(own, numbers, part, &self.frame),
+            _ => self.frame,
+        }
+    }
 }
 
 pub(crate) struct Outbox {
@@ -113,7 +128,7 @@ impl Outbox {
     /// Queues a frame after everything that was sent before.
     pub(crate) fn control(&self, destination: Destination, frame: Bytes) {
         let mut state = self.lock();
-        state.push(Outgoing { destination, frame, numbers: None, probe: None });
+        state.push(Outgoing { destination, frame, numbers: None, probe: None, part: None });
         self.filled(state);
     }
 
@@ -191,6 +206,7 @@ impl Outbox {
         match reason {
             Dropped::QueueFull => &self.counts.dropped_queue,
             Dropped::ReceiverFull => &self.counts.dropped_receiver,
+            Dropped::ShareFull => &self.counts.dropped_share,
             Dropped::Outage => &self.counts.dropped_outage,
             Dropped::TooLarge => &self.counts.dropped_too_large,
             Dropped::TooManyStreams => &self.counts.dropped_streams,

@@ -14,6 +14,7 @@ use crate::counters::Counts;
 use crate::frame::{HEAD, LENGTH, Position};
 use crate::limits::FabricLimits;
 
+use super::ready::Ready;
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
@@ -30,7 +31,9 @@ pub(super) struct State {
     limits: FabricLimits,
     counts: Arc<Counts>,
     streams: HashMap<To, Stream>,
-    ready: VecDeque<Outgoing>,
+    ready: Ready,
+    /// Bytes that are queued for each broker; `None`: for pods as a whole, whose notices carry no tenant's messages.
+    shares: HashMap<Option<u64>, Share>,
     /// Receivers with an open batch, and new ones.
     dirty: Vec<To>,
     /// Receivers by the time of their next check, one queue for each of [`STAGES`].
@@ -61,7 +64,8 @@ impl State {
             limits: limits.clone(),
             counts,
             streams: HashMap::default(),
-            ready: VecDeque::new(),
+            ready: Ready::new(limits.part_bytes_max as usize),
+            shares: HashMap::default(),
             dirty: Vec::new(),
             due: std::array::from_fn(|_| VecDeque::new()),
             bytes: 0,
@@ -82,6 +86,7 @@ impl State {
         if !self.was_connected {
             return Sent::Dropped(Dropped::Outage);
         }
+        let (bytes_max, dropped_full, dropped_share) = self.room();
         let Some(stream) = stream(&mut self.streams, to, &mut self.generations, &self.limits) else {
             return Sent::Dropped(Dropped::TooManyStreams);
         };
@@ -96,26 +101,26 @@ impl State {
         let bytes = LENGTH + length;
         let is_too_large = length > self.limits.message_bytes_max as usize
             || (!to.is_numbered() && HEAD + LENGTH + length > self.group_frame_bytes_max);
-        let bytes_max =
-            if self.is_connected { self.limits.queue_bytes_max } else { self.limits.outage_bytes_max };
-        let is_over = self.bytes + bytes > bytes_max as usize;
-        let receiver_bytes_max = self.limits.queue_bytes_per_receiver_max as usize;
-        let is_receiver_over = stream.waiting > 0 && stream.waiting + bytes > receiver_bytes_max;
+        let share = self.shares.entry(to.broker()).or_default();
+        // No broker has more than is free, so there is always room for another one.
+        let is_share_over =
+            share.takes_too_much(bytes, bytes_max.saturating_sub(self.bytes)) && to.broker().is_some();
         let refused = match () {
             () if is_too_large => Some(Dropped::TooLarge),
-            () if self.is_full || is_over => {
+            () if self.is_full || self.bytes + bytes > bytes_max => {
                 // Only a leaving frame ends the full state, so an empty queue must not enter it.
                 self.is_full = self.bytes > 0;
-                Some(if self.is_connected { Dropped::QueueFull } else { Dropped::Outage })
+                Some(dropped_full)
             }
-            () if stream.is_full || is_receiver_over => {
-                stream.is_full = true;
+            () if stream.has_no_room(bytes, self.limits.queue_bytes_per_receiver_max as usize) => {
                 Some(Dropped::ReceiverFull)
             }
+            () if is_share_over => Some(dropped_share),
             () => None,
         };
         if let Some(reason) = refused {
             stream.skip(1, to, self.own, &mut self.ready);
+            self.left(to, 0);
             return Sent::Dropped(reason);
         }
         match large {
@@ -130,7 +135,16 @@ impl State {
             }
         }
         self.bytes += bytes;
+        share.bytes += bytes;
         Sent::Queued
+    }
+
+    /// Bytes that may be queued now, and why messages beyond them, or beyond their broker's share, are dropped.
+    fn room(&self) -> (usize, Dropped, Dropped) {
+        match self.is_connected {
+            true => (self.limits.queue_bytes_max as usize, Dropped::QueueFull, Dropped::ShareFull),
+            false => (self.limits.outage_bytes_max as usize, Dropped::Outage, Dropped::Outage),
+        }
     }
 
     /// Numbers messages that no pod wants. False when the receiver is not known to be quiet: then they must be sent.
@@ -146,7 +160,7 @@ impl State {
     }
 
     pub(super) fn push(&mut self, outgoing: Outgoing) {
-        self.ready.push_back(outgoing);
+        self.ready.push(outgoing);
     }
 
     /// True when there is nothing to send. The next thread that adds something must then wake the
@@ -181,10 +195,11 @@ impl State {
         if !self.is_connected {
             return None;
         }
-        let mut outgoing = self.ready.pop_front()?;
+        let mut outgoing = self.ready.pop()?;
         if let (Destination::To(to), Some(_)) = (outgoing.destination, outgoing.numbers) {
-            let bytes = outgoing.frame.len() - HEAD;
+            let bytes = outgoing.frame.len() - if outgoing.part.is_some() { 0 } else { HEAD };
             self.bytes -= bytes;
+            self.left(to, bytes);
             self.is_full &= self.bytes > resume_bytes(self.limits.queue_bytes_max);
             if let Some(stream) = self.streams.get_mut(&to) {
                 stream.sent(bytes);
@@ -196,6 +211,14 @@ impl State {
             }
         }
         Some(outgoing)
+    }
+
+    fn left(&mut self, to: To, bytes: usize) {
+        let Some(share) = self.shares.get_mut(&to.broker()) else { return };
+        share.bytes = share.bytes.saturating_sub(bytes);
+        if share.bytes == 0 {
+            self.shares.remove(&to.broker());
+        }
     }
 
     pub(super) fn no_responders(&mut self, to: To, probe: u64) {
@@ -261,6 +284,7 @@ impl State {
     pub(super) fn connected(&mut self, now: Millis, is_reset: bool, payload_max: usize) {
         (self.is_connected, self.was_connected) = (true, true);
         self.group_frame_bytes_max = payload_max;
+        self.ready.set_part_bytes(payload_max.min(self.limits.part_bytes_max as usize));
         if is_reset {
             self.reset();
         }
@@ -276,17 +300,34 @@ impl State {
     /// All other pods have dropped this pod's numbers.
     fn reset(&mut self) {
         self.close_batches();
-        for outgoing in self.ready.drain(..) {
+        for outgoing in self.ready.clear() {
             let count = outgoing.numbers.map_or(0, |numbers| numbers.count);
             self.counts.dropped_outage.add(count as usize);
         }
         self.streams.clear();
+        self.shares.clear();
         self.bytes = 0;
         self.is_full = false;
     }
 
     pub(super) fn stop(&mut self) {
         self.is_stopped = true;
+    }
+}
+
+/// The bytes that a broker has in the queue.
+#[derive(Default)]
+struct Share {
+    bytes: usize,
+    /// Messages were dropped, and are until a quarter of what the broker may have is free.
+    is_full: bool,
+}
+
+impl Share {
+    fn takes_too_much(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        let bytes_max = if self.is_full { bytes_max - bytes_max / 4 } else { bytes_max };
+        self.is_full = self.bytes + bytes > bytes_max;
+        self.is_full
     }
 }
 

@@ -1,11 +1,10 @@
 //! Numbers the messages to one receiver and packs them into batches. The outbox's state owns a
 //! stream for each receiver, and calls it under its lock; finished frames go into its queue `ready`.
 
-use std::collections::VecDeque;
-
 use crate::address::{PodId, To};
 use crate::frame::{self, HEAD, LENGTH, Numbers, Position};
 
+use super::ready::Ready;
 use super::{Destination, Outgoing};
 
 pub(super) struct Stream {
@@ -52,7 +51,13 @@ impl Stream {
         }
     }
 
-    pub(super) fn skip(&mut self, messages: u32, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
+    /// The receiver's queue is full, or would be more than full with so many bytes.
+    pub(super) fn has_no_room(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        self.is_full |= self.waiting > 0 && self.waiting + bytes > bytes_max;
+        self.is_full
+    }
+
+    pub(super) fn skip(&mut self, messages: u32, to: To, own: PodId, ready: &mut Ready) {
         // A batch must have consecutive numbers, so the open one ends here.
         self.close(to, own, ready);
         self.next += u64::from(messages);
@@ -64,7 +69,7 @@ impl Stream {
         length: usize,
         batch_bytes_max: usize,
         (to, own): (To, PodId),
-        ready: &mut VecDeque<Outgoing>,
+        ready: &mut Ready,
     ) {
         if !self.open.is_empty() && self.open.len() + LENGTH + length > batch_bytes_max {
             self.close(to, own, ready);
@@ -77,7 +82,7 @@ impl Stream {
         self.took(LENGTH + length);
     }
 
-    pub(super) fn add_large(&mut self, batch: Vec<u8>, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
+    pub(super) fn add_large(&mut self, batch: Vec<u8>, to: To, own: PodId, ready: &mut Ready) {
         self.close(to, own, ready);
         self.open_count = 1;
         self.took(batch.len() - HEAD);
@@ -90,31 +95,33 @@ impl Stream {
         self.next += 1;
     }
 
-    pub(super) fn close(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
+    pub(super) fn close(&mut self, to: To, own: PodId, ready: &mut Ready) {
         if self.open.is_empty() {
             return;
         }
         let count = std::mem::take(&mut self.open_count);
         let numbers = Numbers { generation: self.generation, first: self.next - u64::from(count), count };
         let frame = frame::close(std::mem::take(&mut self.open), own, numbers);
-        ready.push_back(Outgoing {
+        ready.push(Outgoing {
             destination: Destination::To(to),
             frame,
             numbers: Some(numbers),
             probe: None,
+            part: None,
         });
     }
 
     /// The heartbeat is queued after the messages that it counts.
-    pub(super) fn heartbeat(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
+    pub(super) fn heartbeat(&mut self, to: To, own: PodId, ready: &mut Ready) {
         self.close(to, own, ready);
         let frame = frame::heartbeat(own, self.generation, self.next);
         let numbers = Numbers { generation: self.generation, first: self.next, count: 0 };
-        ready.push_back(Outgoing {
+        ready.push(Outgoing {
             destination: Destination::To(to),
             frame,
             numbers: Some(numbers),
             probe: None,
+            part: None,
         });
     }
 

@@ -68,8 +68,8 @@ fn a_full_queue_takes_more_when_a_quarter_has_left() {
         limits.queue_bytes_max = 4 * 1004;
         limits.batch_bytes_max = 1024;
     });
-    for _ in 0..4 {
-        queue(&outbox, BROKER, 1000);
+    for broker in 1..=4 {
+        queue(&outbox, To::Broker(broker), 1000);
     }
     assert_eq!(outbox.send(To::Pods, &[b"x"]), Sent::Dropped(Dropped::QueueFull));
     outbox.close_batches();
@@ -84,6 +84,37 @@ fn one_receiver_does_not_take_the_whole_queue() {
     queue(&outbox, BROKER, 1000);
     assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(Dropped::ReceiverFull));
     queue(&outbox, To::Pods, 1000);
+}
+
+#[test]
+fn a_broker_on_many_pods_leaves_room_in_the_queue_for_others() {
+    let outbox = outbox(|limits| limits.queue_bytes_max = 12 * 1004);
+    let send = |pod, broker| outbox.send(To::BrokerOnPod { pod: PodId(pod), broker }, &[&[0; 1000]]);
+    let queued = |broker| (10..30).filter(|pod| send(*pod, broker) == Sent::Queued).count();
+    assert_eq!([1, 2, 3].map(queued), [6, 3, 2], "each may have as much as is free");
+    queue(&outbox, To::Pods, 1000);
+    outbox.close_batches();
+    (0..3).for_each(|_| drop(outbox.pop().unwrap()));
+    assert!(matches!(send(10, 1), Sent::Dropped(_)), "it has 3, and 3 are free");
+    outbox.pop().unwrap();
+    assert_eq!(send(10, 1), Sent::Queued);
+}
+
+#[test]
+fn frames_of_others_leave_between_the_parts_of_a_large_one() {
+    const LARGE: To = To::Broker(9);
+    let outbox = outbox(|limits| limits.part_bytes_max = 2_000);
+    queue(&outbox, LARGE, 10_000);
+    queue(&outbox, LARGE, 10);
+    (1..9).for_each(|broker| queue(&outbox, To::Broker(broker), 900));
+    outbox.close_batches();
+    let frames: Vec<_> = std::iter::from_fn(|| outbox.pop()).collect();
+    let order: Vec<_> = frames.iter().map(|outgoing| outgoing.destination).collect();
+    let of_large = |to: &&Destination| **to == Destination::To(LARGE);
+    assert_eq!(order.iter().filter(of_large).count(), 7, "six parts, and the next batch: {order:?}");
+    assert_eq!(order[..9].iter().filter(of_large).count(), 3, "{order:?}");
+    let last = frames.iter().rfind(|outgoing| outgoing.destination == Destination::To(LARGE));
+    assert_eq!(last.unwrap().numbers.unwrap().first, 1, "its order stays");
 }
 
 #[test]
@@ -192,7 +223,8 @@ fn a_batch_to_a_group_is_no_longer_than_one_nats_message() {
     let of_group = |outgoing: &&Outgoing| outgoing.destination == Destination::To(GROUP);
     let lengths: Vec<_> = frames.iter().filter(of_group).map(|outgoing| outgoing.frame.len()).collect();
     assert_eq!(lengths, [HEAD + 2 * 204, HEAD + 204]);
-    assert_eq!(frames.len(), 3, "parts of others are cut when they leave");
+    let bytes: Vec<_> = frames.into_iter().map(|outgoing| outgoing.payload(OWN).len()).collect();
+    assert!(bytes.iter().all(|bytes| *bytes <= 500), "{bytes:?}");
 }
 
 #[test]

@@ -205,8 +205,8 @@ impl Pod {
         }
         self.outbox.close_batches();
         while let Some(outgoing) = self.outbox.pop() {
-            let subject = outgoing.destination.into();
-            self.commands.push_back(Up::Publish { subject, frame: outgoing.frame, probe: outgoing.probe });
+            let (subject, probe) = (outgoing.destination.into(), outgoing.probe);
+            self.commands.push_back(Up::Publish { subject, frame: outgoing.payload(self.id), probe });
         }
     }
 

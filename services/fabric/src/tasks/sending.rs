@@ -7,7 +7,6 @@ use async_nats::{Client, PublishError, Subject};
 use bytes::Bytes;
 
 use crate::address::Echo;
-use crate::frame;
 use crate::linger::Linger;
 use crate::outbox::{Destination, Outgoing};
 use crate::shared::Shared;
@@ -74,7 +73,7 @@ async fn change_server(shared: &Shared, client: &Client) {
 
 /// Fails when the NATS client has ended.
 async fn publish(shared: &Shared, client: &Client, outgoing: Outgoing) -> Result<(), String> {
-    let Outgoing { destination, frame, numbers, probe } = outgoing;
+    let Outgoing { destination, numbers, probe, part, .. } = outgoing;
     let subject = match destination {
         Destination::To(to) => shared.subjects.of(to),
         Destination::Control => shared.subjects.control(),
@@ -85,30 +84,16 @@ async fn publish(shared: &Shared, client: &Client, outgoing: Outgoing) -> Result
         _ => None,
     };
     let counts = &shared.counts;
-    let count = numbers.map_or(0, |numbers| numbers.count);
+    let is_first = part.is_none_or(|(index, _)| index == 0);
+    let count = numbers.filter(|_| is_first).map_or(0, |numbers| numbers.count);
     match numbers {
-        Some(numbers) if numbers.count > 0 => counts.batches_sent.add(1),
+        Some(numbers) if numbers.count > 0 => counts.batches_sent.add(usize::from(is_first)),
         Some(_) => counts.heartbeats_sent.add(1),
         None => {}
     }
-    let part_bytes_max = client.max_payload().min(shared.limits.part_bytes_max as usize);
-    let subject = Subject::from(subject);
-    let mut reply = reply.map(Subject::from);
-    let result = match numbers {
-        // A message to a group is not cut, because each part would go to another pod.
-        Some(numbers) if frame.len() > part_bytes_max && numbers.generation > 0 => {
-            let mut result = Ok(());
-            for part in frame::cut(&frame, shared.subjects.own(), numbers, part_bytes_max) {
-                counts.parts_sent.add(1);
-                result = publish_frame(shared, client, subject.clone(), reply.take(), part).await;
-                if result.is_err() {
-                    break;
-                }
-            }
-            result
-        }
-        _ => publish_frame(shared, client, subject, reply, frame).await,
-    };
+    counts.parts_sent.add(usize::from(part.is_some()));
+    let payload = outgoing.payload(shared.subjects.own());
+    let result = publish_frame(shared, client, subject.into(), reply.map(Subject::from), payload).await;
     match result {
         Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
             counts.dropped_too_large.add(count as usize);

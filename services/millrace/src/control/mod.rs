@@ -50,8 +50,8 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "URL", value_parser = public_url)]
     pub(crate) public_url: Option<String>,
 
-    /// Proxies before the HTTP port. The server takes a request's address from their
-    /// X-Forwarded-For.
+    /// Proxies before the HTTP port, all that stand one behind the other. The server takes a
+    /// request's address from their X-Forwarded-For: the last one that is in none of these networks.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', value_parser = network)]
     pub(crate) http_proxies: Vec<IpNet>,
 

@@ -17,6 +17,7 @@ use super::connections::Connections;
 use super::{Health, HttpMetrics, spawn, stopping, threads};
 use crate::console;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ConnectionLimits, HTTP_HEAD_TIME};
+use crate::panics;
 use crate::process_metrics;
 use crate::running::Running;
 
@@ -47,7 +48,7 @@ pub(crate) fn start(
     if let Some(operator) = operator {
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
-            .thread_name("operator")
+            .thread_name(panics::OPERATOR)
             .enable_all()
             .build()?;
         app = app.nest(millrace_control::OPERATOR_PATH, threads::on(threads.handle(), operator));
@@ -60,9 +61,10 @@ pub(crate) fn start(
         per_address: ADMIN_CONNECTIONS_MAX,
         proxies: Vec::new(),
         head: HTTP_HEAD_TIME,
-    };
+    }
+    .within(millrace_edge::reserved_files() / 2);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    spawn("admin", runtime, listener, Connections::new(limits), app)?;
+    spawn(panics::ADMIN, runtime, listener, Connections::new(limits), app)?;
     Ok(has_pages)
 }
 

@@ -2,13 +2,14 @@
 //!
 //! A connection beyond a limit is closed and counted, so that strangers cannot use up the memory
 //! and the descriptors that MQTT needs. At the limit of all connections, a new connection replaces
-//! the one that has been idle for longest, so silent strangers cannot keep out clients with
-//! requests. A connection is idle until a whole request has arrived, with its body.
+//! the one that has been idle for longest, and at the limit of its address that one of the address.
+//! So silent strangers cannot keep out clients with requests, also not those behind their address.
+//! A connection is idle until a whole request has arrived, with its body.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use axum::http::Request;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use millrace_control::network;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tower_service::Service as _;
@@ -39,14 +41,31 @@ pub(crate) struct Connections {
 
 #[derive(Debug, Default)]
 struct Open {
-    all: usize,
+    all: Count,
+    by_address: HashMap<IpAddr, Count>,
+    /// Connections without a request under way, longest idle first.
+    idle: BTreeMap<u64, (Option<IpAddr>, Arc<Eviction>)>,
+    last_idle: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Count {
+    open: usize,
     /// Evicted connections that still take memory, because another thread has not dropped their
     /// request yet.
     closing: usize,
-    by_address: HashMap<IpAddr, usize>,
-    /// Connections without a request under way, longest idle first.
-    idle: BTreeMap<u64, Arc<Eviction>>,
-    last_idle: u64,
+}
+
+impl Count {
+    fn is_at(self, limit: usize) -> bool {
+        self.open - self.closing >= limit
+    }
+
+    /// A bound on evicted connections: even if none closes in time, there are never more than
+    /// twice as many connections as allowed.
+    fn may_evict(self, limit: usize) -> bool {
+        self.closing < limit
+    }
 }
 
 #[derive(Debug, Default)]
@@ -117,29 +136,22 @@ impl Connections {
         let is_proxy = self.limits.proxies.iter().any(|network| network.contains(&peer));
         let address = (!is_proxy).then(|| network(peer));
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(address) = address
-            && open.by_address.get(&address).is_some_and(|own| *own >= self.limits.per_address)
+        let (all, own) = (self.limits.all, self.limits.per_address);
+        let count = address.and_then(|address| open.by_address.get(&address).copied());
+        if let Some(count) = count.filter(|count| count.is_at(own))
+            && !(count.may_evict(own) && open.all.may_evict(all) && self.evict(&mut open, address))
         {
             self.refused_address.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        if open.all - open.closing >= self.limits.all {
-            // A bound on evicted connections: even if none closes in time, there are never more
-            // than twice as many connections as allowed.
-            let idle = if open.closing < self.limits.all { open.idle.pop_first() } else { None };
-            let Some((_, idle)) = idle else {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                return None;
-            };
-            open.closing += 1;
-            idle.has_begun.store(true, Ordering::Relaxed);
-            idle.notify.notify_one();
-            self.evicted.fetch_add(1, Ordering::Relaxed);
+        if open.all.is_at(all) && !(open.all.may_evict(all) && self.evict(&mut open, None)) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
         }
         if let Some(address) = address {
-            *open.by_address.entry(address).or_default() += 1;
+            open.by_address.entry(address).or_default().open += 1;
         }
-        open.all += 1;
+        open.all.open += 1;
         drop(open);
         let (connections, evicted) = (Arc::clone(self), Arc::default());
         let place = Place { connections, address, idle: AtomicU64::new(0), evicted };
@@ -147,8 +159,25 @@ impl Connections {
         Some(place)
     }
 
+    /// Evicts the connection that has been idle for longest, of this address or of all. False if
+    /// there is none.
+    fn evict(&self, open: &mut Open, of: Option<IpAddr>) -> bool {
+        let is_meant = |address: Option<IpAddr>| of.is_none() || of == address;
+        let longest = open.idle.iter().find(|(_, (address, _))| is_meant(*address));
+        let Some(number) = longest.map(|(number, _)| *number) else { return false };
+        let Some((address, idle)) = open.idle.remove(&number) else { return false };
+        open.all.closing += 1;
+        if let Some(address) = address {
+            open.by_address.entry(address).or_default().closing += 1;
+        }
+        idle.has_begun.store(true, Ordering::Relaxed);
+        idle.notify.notify_one();
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
     pub(crate) fn write_metrics(&self, out: &mut String) {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).all;
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).all.open;
         let _ = write!(
             out,
             "# HELP millrace_http_connections_open Open connections of the HTTP port.\n\
@@ -216,7 +245,7 @@ impl Place {
         }
         open.last_idle += 1;
         let number = open.last_idle;
-        open.idle.insert(number, Arc::clone(&self.evicted));
+        open.idle.insert(number, (self.address, Arc::clone(&self.evicted)));
         self.idle.store(number, Ordering::Relaxed);
     }
 
@@ -260,25 +289,16 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(self.idle.get_mut());
-        open.all -= 1;
-        open.closing -= usize::from(self.evicted.has_begun.load(Ordering::Relaxed));
+        let closing = usize::from(self.evicted.has_begun.load(Ordering::Relaxed));
+        open.all.open -= 1;
+        open.all.closing -= closing;
         let Some(address) = self.address else { return };
         let own = open.by_address.entry(address).or_default();
-        *own -= 1;
-        if *own == 0 {
+        own.open -= 1;
+        own.closing -= closing;
+        if own.open == 0 {
             open.by_address.remove(&address);
         }
-    }
-}
-
-/// An IPv6 address counts as its network, because one owner has all addresses of the network.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        address => address,
     }
 }
 
@@ -311,7 +331,27 @@ mod tests {
         assert!(take().is_some());
         drop(next);
         let open = connections.open.lock().unwrap();
-        assert_eq!((open.all, open.closing, open.idle.len()), (0, 0, 0));
+        assert_eq!((open.all, open.idle.len()), (Count::default(), 0));
+    }
+
+    #[test]
+    fn silent_connections_of_an_address_give_way_to_a_later_one_of_it() {
+        let connections = connections(10, 2, &[]);
+        let take = |address: &str| connections.place(address.parse().unwrap());
+        let other = take("192.0.2.2").unwrap();
+        let has_begun = |place: &Place| place.evicted.has_begun.load(Ordering::Relaxed);
+        let silent = [take("192.0.2.1").unwrap(), take("192.0.2.1").unwrap()];
+        let (third, fourth) = (take("192.0.2.1").unwrap(), take("192.0.2.1").unwrap());
+        assert!(silent.iter().all(has_begun) && !has_begun(&other), "the address has evicted its own");
+        [&third, &fourth].into_iter().for_each(Place::mark_busy);
+        assert!(take("192.0.2.1").is_none(), "none of the address is idle");
+        [&third, &fourth].into_iter().for_each(Place::mark_idle);
+        assert!(take("192.0.2.1").is_none(), "twice as many as allowed are open");
+        drop(silent);
+        assert!(take("192.0.2.1").is_some());
+        drop((third, fourth, other));
+        let open = connections.open.lock().unwrap();
+        assert_eq!((open.all, open.by_address.len(), open.idle.len()), (Count::default(), 0, 0));
     }
 
     #[test]
@@ -319,6 +359,7 @@ mod tests {
         let connections = connections(4, 2, &["10.0.0.0/8"]);
         let take = |address: &str| connections.place(address.parse().unwrap());
         let held = [take("192.0.2.1"), take("::ffff:192.0.2.1")];
+        held.iter().flatten().for_each(Place::mark_busy);
         assert!(held.iter().all(Option::is_some) && take("192.0.2.1").is_none());
         let six = [take("2001:db8::1"), take("2001:db8::ffff:1")];
         assert!(six.iter().all(Option::is_some));
@@ -342,6 +383,6 @@ mod tests {
         }
         drop((held, proxied));
         let open = connections.open.lock().unwrap();
-        assert_eq!((open.all, open.by_address.len(), open.idle.len()), (0, 0, 0));
+        assert_eq!((open.all, open.by_address.len(), open.idle.len()), (Count::default(), 0, 0));
     }
 }

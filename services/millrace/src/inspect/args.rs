@@ -79,7 +79,8 @@ pub(super) enum SessionsCommand {
     ///
     /// While no server runs, its will is not published.
     #[command(group(clap::ArgGroup::new("which").required(true).args(["client", "all_expired"])))]
-    Purge {
+    #[command(visible_alias = "purge")]
+    Clear {
         /// The client id.
         client: Option<String>,
         /// End all sessions that have expired, instead of one.
@@ -171,7 +172,8 @@ pub(super) enum RetainedCommand {
     },
     /// Remove the retained message of a topic, or all that match a filter. Subscribers are not
     /// notified.
-    Purge {
+    #[command(visible_alias = "purge")]
+    Clear {
         /// The topic or filter.
         filter: String,
         /// Do not ask.

@@ -112,7 +112,7 @@ fn check_target(place: &Place, target: &Path) -> Result<(), Ended> {
     }
     let disk = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     // Keeps the server's reserve free, because a full disk would stop the server.
-    let reserve_bytes = Options::default().disk_reserve_bytes;
+    let reserve_bytes = Options::of_disk(&place.folder).disk_reserve_bytes;
     if let Ok(space) = place.embedded.disk_use()
         && disk(existing) == disk(&place.folder)
         && space.free_bytes < space.used_bytes.saturating_add(reserve_bytes)

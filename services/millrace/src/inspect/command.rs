@@ -31,7 +31,7 @@ pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
         SessionsCommand::Show { client, look, remote } if remote.api => {
             stored(&look.broker, look.json, Stored::Session(&client))
         }
-        SessionsCommand::Purge { client: Some(client), yes, look, remote, .. } if remote.api => {
+        SessionsCommand::Clear { client: Some(client), yes, look, remote, .. } if remote.api => {
             may_ask(yes)?;
             confirm(&format!("End the session of \"{}\"?", text::escape(client.as_bytes())), yes)?;
             stored(&look.broker, look.json, Stored::EndSession(&client))
@@ -44,7 +44,7 @@ pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
             let request = Request::ShowSession { broker: look.broker.clone(), client_id: client };
             print(&look, &request, "")
         }
-        SessionsCommand::Purge { client, yes, look, .. } => {
+        SessionsCommand::Clear { client, yes, look, .. } => {
             may_ask(yes)?;
             let (source, broker) = (open(&look.folder)?, look.broker.clone());
             let request = match client {
@@ -90,7 +90,7 @@ pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
         RetainedCommand::Show { topic, look, remote, .. } if remote.api => {
             stored(&look.broker, look.json, Stored::Message(&topic))
         }
-        RetainedCommand::Purge { filter, yes, look, remote } if remote.api => {
+        RetainedCommand::Clear { filter, yes, look, remote } if remote.api => {
             may_ask(yes)?;
             confirm(
                 &format!("Remove the retained message of \"{}\"?", text::escape(filter.as_bytes())),
@@ -110,7 +110,7 @@ pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
             let shown = source.answer(&request, &mut |row| printer.row(&row));
             ended(shown.and_then(|_| printer.end("", None)))
         }
-        RetainedCommand::Purge { filter, yes, look, .. } => {
+        RetainedCommand::Clear { filter, yes, look, .. } => {
             may_ask(yes)?;
             let source = open(&look.folder)?;
             if let Some(question) = retained_question(&source, &look.broker, &filter)? {

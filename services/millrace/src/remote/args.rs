@@ -138,7 +138,7 @@ pub(super) enum BrokersCommand {
     },
     /// Show a broker.
     Show(OneBroker),
-    /// Make a broker. The service makes its name.
+    /// Create a broker. The service makes its name.
     Create {
         /// Its display name.
         called: String,
@@ -196,12 +196,12 @@ pub(super) enum CredentialsCommand {
         #[command(flatten)]
         of: OfBroker,
     },
-    /// Make a credential, or many. The secrets are made too, and shown once.
+    /// Create a credential, or many. The secrets are made too, and shown once.
     #[command(group(clap::ArgGroup::new("which").required(true).args(["user", "count", "file"])))]
     Create {
         /// Its user name.
         user: Option<String>,
-        /// Make so many, with numbers behind --prefix as user names.
+        /// Create so many, with numbers behind --prefix as user names.
         #[arg(long, value_name = "COUNT", requires = "prefix", value_parser = whole_number::<u64>(1, 100_000))]
         count: Option<u64>,
         /// Prefix of the user names.
@@ -213,7 +213,7 @@ pub(super) enum CredentialsCommand {
         /// Let the devices connect with any client id, not only with their user name.
         #[arg(long, requires = "count")]
         unbound: bool,
-        /// Make one for each line of this file, - for standard input: a user name and, after a
+        /// Create one for each line of this file, - for standard input: a user name and, after a
         /// comma, its only client id.
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
@@ -245,7 +245,7 @@ pub(super) enum CredentialsCommand {
         #[command(flatten)]
         of: OfBroker,
     },
-    /// Make another secret, and show it once.
+    /// Create another secret, and show it once.
     Rotate {
         /// Its user name.
         user: String,

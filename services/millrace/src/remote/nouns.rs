@@ -209,7 +209,7 @@ pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
             site.printer.details(&site.get(&format!("{broker}/clients/{}", client_part(&client)))?.body)
         }
         ClientsCommand::Trace { client, of } => trace::trace(&client, &of),
-        ClientsCommand::Kick { client, of } => {
+        ClientsCommand::Disconnect { client, of } => {
             let (site, broker) = Site::at_broker(&of)?;
             site.act(Method::DELETE, &format!("{broker}/clients/{}", client_part(&client)))?;
             site.printer.did("Disconnected. It may come again: `millrace clients ban` keeps it out.");

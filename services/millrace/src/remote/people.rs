@@ -163,7 +163,7 @@ enum TokensCommand {
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Make an API token. Its secret is shown once.
+    /// Create an API token. Its secret is shown once.
     Create {
         /// Its name, for people.
         name: String,
@@ -176,8 +176,9 @@ enum TokensCommand {
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Delete an API token.
-    Delete {
+    /// Revoke an API token.
+    #[command(visible_alias = "delete")]
+    Revoke {
         /// Its id.
         id: String,
         #[command(flatten)]
@@ -295,7 +296,7 @@ pub(crate) fn tokens(args: TokensArgs) -> Result<(), Failure> {
             site.printer.did("The secret is shown only now.");
             Ok(())
         }
-        TokensCommand::Delete { id, sure, api } => {
+        TokensCommand::Revoke { id, sure, api } => {
             may_ask(sure.yes)?;
             let site = Site::open(&api)?;
             confirm(&format!("Delete the API token \"{id}\"?"), sure.yes)?;

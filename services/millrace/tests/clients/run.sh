@@ -330,12 +330,12 @@ run_console() {
         limited node --test --test-concurrency=1 --test-reporter="$here/reporter.mjs" "$console"/tests/*.test.mjs
 }
 # The name of each test begins with one of these.
-short_tests=("the first run:" "roles:" "light, 1440 px: axe")
+short_tests=("the first run:" "roles:" "an expired session asks" "a server that is killed" "light, 1440 px: axe" "dark, 390 px: axe")
 run_console-short() {
     local name patterns=() lines=$work/console-short.lines code
     for name in "${short_tests[@]}"; do patterns+=("--test-name-pattern=^$name"); done
     MILLRACE=$millrace SUITE=console-short suite_seconds_max=900 limited node --test --test-concurrency=1 "${patterns[@]}" \
-        --test-reporter="$here/reporter.mjs" "$console"/tests/{console,pages}.test.mjs | tee "$lines"
+        --test-reporter="$here/reporter.mjs" "$console"/tests/{console,pages,pagesDark}.test.mjs | tee "$lines"
     code=${PIPESTATUS[0]}
     for name in "${short_tests[@]}"; do
         # A test that was renamed would not run.
@@ -373,9 +373,9 @@ prepare() {
     go) need_go ;;
     k6) need python3 python3 && need_k6 ;;
     browser) need_node && need_node_20 && need_chromium ;;
-    console-short) need node nodejs npm && need_node_20 && need_console && need_chromium ;;
+    console-short) need node nodejs npm && need_node_20 && need mosquitto_pub mosquitto-clients && need_console && need_chromium ;;
     # need_python prints what it skips. Only one snippet needs it.
-    console) need node nodejs npm && need_node_20 && need_console && need_chromium && { need_python || true; } ;;
+    console) need node nodejs npm && need_node_20 && need mosquitto_pub mosquitto-clients && need_console && need_chromium && { need_python || true; } ;;
     api) need_schemathesis ;;
     generated) need_generated ;;
     tls) need_python && need_node && need_go && need mosquitto_sub mosquitto-clients ;;

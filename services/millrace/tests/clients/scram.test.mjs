@@ -4,59 +4,13 @@
 // Run by run.sh, with NODE_CLIENTS set to the folder in which the clients are installed.
 
 import assert from 'node:assert/strict'
-import { createHash, createHmac, pbkdf2Sync, randomBytes, timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { test } from 'node:test'
+import { answers, auth, METHOD, Scram } from './scram.mjs'
 
 const mqtt = createRequire(`${process.env.NODE_CLIENTS}/`)('mqtt')
 const { OPEN_PORT, OPEN_HTTP, OPEN_LOG } = process.env
-const METHOD = 'SCRAM-SHA-256'
-
-const hmac = (key, text) => createHmac('sha256', key).update(text).digest()
-
-/** The client's side of an exchange (RFC 5802). */
-class Scram {
-  constructor(user, password) {
-    this.password = password
-    this.bare = `n=${user},r=${randomBytes(18).toString('base64')}`
-  }
-
-  first() {
-    return Buffer.from(`n,,${this.bare}`)
-  }
-
-  last(challenge) {
-    const [nonce, salt, rounds] = challenge.split(',').map((part) => part.slice(2))
-    const salted = pbkdf2Sync(this.password, Buffer.from(salt, 'base64'), Number(rounds), 32, 'sha256')
-    // "biws" is the header "n,," of the first message in Base64.
-    const withoutProof = `c=biws,r=${nonce}`
-    const signed = `${this.bare},${challenge},${withoutProof}`
-    const key = hmac(salted, 'Client Key')
-    const mask = hmac(createHash('sha256').update(key).digest(), signed)
-    this.expected = hmac(hmac(salted, 'Server Key'), signed)
-    const proof = Buffer.from(key.map((byte, at) => byte ^ mask[at]))
-    return Buffer.from(`${withoutProof},p=${proof.toString('base64')}`)
-  }
-
-  believes(last) {
-    return timingSafeEqual(Buffer.from(last.toString().slice(2), 'base64'), this.expected)
-  }
-}
-
-const auth = (reasonCode, authenticationData) => ({
-  cmd: 'auth',
-  reasonCode,
-  properties: { authenticationMethod: METHOD, authenticationData },
-})
-
-/** The SCRAM side of a client, which answers AUTH packets; `succeeded` gets the data of the last one. */
-const answers = (scram, succeeded) => (packet, done) => {
-  assert.equal(packet.properties.authenticationMethod, METHOD)
-  const data = packet.properties.authenticationData
-  if (packet.reasonCode === 0) done(null, succeeded(data))
-  else done(null, auth(0x18, scram.last(data.toString())))
-}
 
 /** A client and its CONNACK, or the reason with which it was refused. */
 function connect(user, password, more = {}) {

@@ -340,9 +340,9 @@ fn clients_are_listed_disconnected_banned_and_sent_away_with_their_broker() {
     );
     assert_eq!(ann.run("clients list --search ta --json").json()[0]["method"], "anonymous");
     assert!(ann.run("clients show pump").well().out.contains("keep_alive_s"));
-    ann.run("clients kick pump").well();
+    ann.run("clients disconnect pump").well();
     pump.recv().unwrap();
-    ann.run("clients kick pump").badly(1, "client");
+    ann.run("clients disconnect pump").badly(1, "client");
     ann.run("clients ban out --client tank --reason too-loud").well();
     tank.recv().unwrap();
     assert_eq!(ann.run("clients bans --json").json()[0]["reason"], "too-loud");

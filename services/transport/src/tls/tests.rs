@@ -123,9 +123,7 @@ struct Both {
     client: ClientConnection,
     session: TlsSession,
     wire: Wire,
-    /// Plaintext that the session has read.
     read: Vec<u8>,
-    /// Plaintext that the client has read.
     received: Vec<u8>,
     into: usize,
 }
@@ -198,12 +196,12 @@ fn bytes_go_both_ways_in_pieces_of_every_size() {
             let offered = [IoSlice::new(first), IoSlice::new(&[]), IoSlice::new(second)];
             let count = both.session.write(&mut both.wire, &offered).unwrap();
             // Fewer than all say that the socket is busy.
-            assert!(count == sent.len() - back || both.session.has_unsent());
+            assert!(count == sent.len() - back || both.session.unsent_bytes() > 0);
             back += count;
             both.settle().unwrap();
         }
         assert!(both.received == sent, "{piece} {into}");
-        assert!(!both.session.has_unread() && !both.session.has_unsent());
+        assert!(!both.session.has_unread() && both.session.unsent_bytes() == 0);
     }
 }
 
@@ -215,7 +213,7 @@ fn unsent_bytes_of_a_busy_socket_are_sent_first() {
     both.settle().unwrap();
     both.wire.room = 10;
     assert_eq!(both.session.write(&mut both.wire, &[IoSlice::new(b"hello")]).unwrap(), 5);
-    assert!(both.session.has_unsent());
+    assert!(both.session.unsent_bytes() > 0);
     let busy = both.session.write(&mut both.wire, &[IoSlice::new(b"world")]).unwrap_err();
     assert_eq!(busy.kind(), ErrorKind::WouldBlock);
     assert_eq!(both.session.flush(&mut both.wire).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -335,6 +333,28 @@ fn an_idle_session_keeps_no_buffer() {
     assert_eq!(both.session.buffered_bytes(), 0);
 }
 
+fn part_of_a_handshake_of_60000_bytes(first: bool) -> Vec<u8> {
+    let mut record = vec![22, 3, 1, 0x40, 0];
+    record.extend_from_slice(if first { &[1, 0, 0xEA, 0x60] } else { &[0; 4] });
+    record.resize(5 + 0x4000, 0);
+    record
+}
+
+#[test]
+fn a_stranger_makes_the_session_hold_no_more_than_a_certificate_chain_needs() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let mut session = TlsSession::new(servers.devices.clone()).unwrap();
+    let mut wire = Wire { piece: usize::MAX, room: usize::MAX, ..Wire::default() };
+    let mut kinds = Vec::new();
+    for number in 0..3 {
+        wire.to_server = part_of_a_handshake_of_60000_bytes(number == 0);
+        kinds.push(session.read(&mut wire, &mut [0; 100]).unwrap_err().kind());
+        assert!(session.buffered_bytes() <= 37 * 1024, "{} bytes", session.buffered_bytes());
+    }
+    assert_eq!(kinds, [ErrorKind::WouldBlock, ErrorKind::WouldBlock, ErrorKind::InvalidData]);
+}
+
 #[test]
 fn the_end_that_the_peer_announces_is_the_end_also_when_nothing_else_wakes_the_reader() {
     let made = Made::new();
@@ -376,6 +396,10 @@ fn many_short_records_are_read_a_few_at_a_time() {
     assert!(took <= 80 * 1024, "{took} bytes of ciphertext in one read");
     assert!(both.session.has_unread(), "the caller reads again");
     assert_eq!(both.session.take_overhead() / read, 22);
+    let mut buffer = vec![0; 128 * 1024];
+    read += both.session.read(&mut both.wire, &mut buffer).unwrap();
+    let records = both.session.take_overhead() / 22;
+    assert!(records <= 2_500, "{records} records in one read");
     while read < RECORDS {
         read += both.session.read(&mut both.wire, &mut buffer).unwrap();
     }

@@ -14,6 +14,8 @@ use std::{
     time::Duration,
 };
 
+pub(super) const GAUGES_THREAD: &str = "store-gauges";
+
 /// After this time the reader gets the values of the last reading.
 const WAIT: Duration = Duration::from_millis(200);
 
@@ -35,7 +37,7 @@ impl Gauges {
             is_reading.store(false, Ordering::Release);
             let _ = done.send(());
         };
-        match thread::Builder::new().name("store-gauges".into()).spawn(reading) {
+        match thread::Builder::new().name(GAUGES_THREAD.into()).spawn(reading) {
             Ok(_) => drop(finished.recv_timeout(WAIT)),
             Err(_) => self.is_reading.store(false, Ordering::Release),
         }

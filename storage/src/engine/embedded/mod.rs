@@ -27,6 +27,9 @@ use std::{path::Path, sync::Arc};
 pub use backup::{RestoreError, restore};
 pub use options::{DiskUse, FreeBytes, Options};
 
+/// Names of threads whose panics the store handles, so the process must not end with them.
+pub const CAUGHT_THREADS: [&str; 2] = [store::OPEN_THREAD, gauges::GAUGES_THREAD];
+
 use crate::{
     database::Database,
     engine::local::LocalEngine,

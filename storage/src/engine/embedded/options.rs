@@ -1,5 +1,18 @@
 use std::{fmt, io, path::Path, sync::Arc};
 
+use rustix::process::{Resource, getrlimit};
+
+/// The reserve is this part of a small disk.
+const RESERVE_DIVISOR: u64 = 8;
+const RESERVE_MAX: u64 = 256 << 20;
+const MEMTABLE_MIN: u64 = 1 << 20;
+
+/// Tables may keep this part of the files of the process open, in these bounds: fjall's least, and
+/// its default.
+const OPEN_TABLES_DIVISOR: u64 = 16;
+const OPEN_TABLES_MIN: u64 = 10;
+const OPEN_TABLES_MAX: u64 = 900;
+
 /// Settings of the embedded engine; all sizes are in bytes.
 #[derive(Clone)]
 pub struct Options {
@@ -15,6 +28,10 @@ pub struct Options {
     pub disk_reserve_bytes: u64,
     /// Threads that make and merge tables.
     pub background_threads: usize,
+    /// Files of tables that stay open after reading, ten at least. The default follows the limit of
+    /// open files, so that a small limit has room for journals, new tables and other parts of the
+    /// process.
+    pub open_tables_max: usize,
     /// Returns the free bytes of the folder's disk.
     pub free_bytes: FreeBytes,
 }
@@ -26,10 +43,29 @@ impl Default for Options {
         Self {
             cache_bytes: 64 << 20,
             memtable_bytes: 64 << 20,
-            disk_reserve_bytes: 256 << 20,
+            disk_reserve_bytes: RESERVE_MAX,
             background_threads: 2,
+            open_tables_max: open_tables(getrlimit(Resource::Nofile).current),
             free_bytes: Arc::new(free_bytes),
         }
+    }
+}
+
+impl Options {
+    /// As [`Options::default`], with a smaller reserve and memtable if the disk of this path, or of
+    /// the folder in which it will be made, is small.
+    pub fn of_disk(path: &Path) -> Self {
+        let size = path.ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
+        let size = size.map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+        Self::of_size(size)
+    }
+
+    fn of_size(disk_bytes: u64) -> Self {
+        let options = Self::default();
+        let disk_reserve_bytes = options.disk_reserve_bytes.min(disk_bytes / RESERVE_DIVISOR);
+        // As by default, a memtable is a quarter of the reserve.
+        let memtable_bytes = options.memtable_bytes.min(disk_reserve_bytes / 4).max(MEMTABLE_MIN);
+        Self { memtable_bytes, disk_reserve_bytes, ..options }
     }
 }
 
@@ -40,6 +76,7 @@ impl fmt::Debug for Options {
             .field("memtable_bytes", &self.memtable_bytes)
             .field("disk_reserve_bytes", &self.disk_reserve_bytes)
             .field("background_threads", &self.background_threads)
+            .field("open_tables_max", &self.open_tables_max)
             .finish_non_exhaustive()
     }
 }
@@ -53,4 +90,34 @@ fn free_bytes(path: &Path) -> io::Result<u64> {
 pub struct DiskUse {
     pub used_bytes: u64,
     pub free_bytes: u64,
+}
+
+/// `None` is no limit.
+fn open_tables(open_files_max: Option<u64>) -> usize {
+    let share = open_files_max.map_or(OPEN_TABLES_MAX, |files| files / OPEN_TABLES_DIVISOR);
+    usize::try_from(share.clamp(OPEN_TABLES_MIN, OPEN_TABLES_MAX)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_of_a_small_disk_is_an_eighth_of_it() {
+        const MIB: u64 = 1 << 20;
+        let of = |size| {
+            let options = Options::of_size(size);
+            (options.disk_reserve_bytes, options.memtable_bytes)
+        };
+        assert_eq!(of(MIB), (MIB / 8, MIB));
+        assert_eq!(of(200 * MIB), (25 * MIB, 25 * MIB / 4));
+        assert_eq!(of(2_048 * MIB), (256 * MIB, 64 * MIB));
+        assert_eq!(of(u64::MAX), (256 * MIB, 64 * MIB));
+    }
+
+    #[test]
+    fn tables_keep_a_part_of_the_files_of_the_process_open() {
+        let files = [Some(64), Some(1_024), Some(20_000), None];
+        assert_eq!(files.map(open_tables), [10, 64, 900, 900]);
+    }
 }

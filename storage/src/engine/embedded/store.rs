@@ -2,9 +2,9 @@
 
 use std::{
     io::ErrorKind,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::Arc,
+    thread::{self, ScopedJoinHandle},
 };
 
 use bytes::Bytes;
@@ -26,6 +26,8 @@ use crate::{
     key::KeyRange,
     version::StoreVersion,
 };
+
+pub(super) const OPEN_THREAD: &str = "store-open";
 
 /// The key of the last version; it sorts after all keys of users.
 pub(super) const VERSION_KEY: &[u8] = b"\xff/version";
@@ -59,9 +61,13 @@ impl Store {
     pub(super) fn open(tables: &Path, options: &Options, noted: StoreVersion) -> Result<Self, OpenError> {
         let folder = tables.parent().unwrap_or(tables);
         let journals = check(tables, noted)?;
-        // fjall may panic on damaged tables.
-        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_tables(tables, options)));
-        let store = match opened {
+        // fjall may panic on damaged tables. A panic of another thread would end the process.
+        let opened = thread::scope(|scope| {
+            let open = || Self::open_tables(tables, options);
+            let thread = thread::Builder::new().name(OPEN_THREAD.into()).spawn_scoped(scope, open);
+            thread.map(ScopedJoinHandle::join)
+        });
+        let store = match opened.map_err(|error| refused(folder, error))? {
             Ok(opened) => opened.map_err(|error| open_error(folder, error))?,
             Err(_) => return Err(corrupt(folder, "its tables cannot be read")),
         };
@@ -76,6 +82,7 @@ impl Store {
     fn open_with(tables: &Path, options: &Options, threads: usize) -> fjall::Result<Self> {
         let database = Database::builder(tables)
             .cache_size(options.cache_bytes)
+            .max_cached_files(Some(options.open_tables_max))
             .worker_threads_unchecked(threads)
             .manual_journal_persist(true)
             .open()?;

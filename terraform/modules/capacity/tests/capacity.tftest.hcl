@@ -32,14 +32,32 @@ run "gateways_and_edges_take_all_connections_when_a_zone_is_lost" {
   }
 }
 
-run "memory_of_a_gateway_holds_its_connections_twice" {
+run "the_gateways_of_two_zones_hold_all_connections" {
   command = plan
   variables {
     connections = 2000000
   }
   assert {
-    condition     = output.gateway_memory_gib * 0.5 * 1073741824 >= 2000000 / output.gateway_count * 33500
-    error_message = "a gateway's connections must fit in half of its memory"
+    condition = (output.gateway_memory_gib * local.figures.memory_use_max * 1073741824
+    >= 2000000 / (output.gateway_count * 2 / 3) * local.figures.gateway_bytes_per_connection)
+    error_message = "without a zone, a gateway's connections must fit in its memory"
+  }
+}
+
+run "production_is_not_below_the_model" {
+  command = plan
+  variables {
+    connections               = 500000
+    messages_per_second       = 200000
+    durable_writes_per_second = 40000
+  }
+  assert {
+    condition = alltrue([
+      output.gateway_count >= local.figures.examples.production.gateway,
+      output.edge_count >= local.figures.examples.production.edge,
+      output.foundationdb_count >= local.figures.examples.production.store,
+    ])
+    error_message = "capacity.py computes more: ${jsonencode(local.figures.examples.production)}"
   }
 }
 
@@ -50,8 +68,8 @@ run "a_reconnect_of_all_devices_decides_on_gateways" {
     connects_per_second = 16000
   }
   assert {
-    condition     = output.gateway_count == 10
-    error_message = "16,000 handshakes a second are 10 gateways of 4 cores: ${output.gateway_count}"
+    condition     = output.gateway_count == 20
+    error_message = "16,000 handshakes a second are 20 gateways of 4 cores, of which a third may be lost: ${output.gateway_count}"
   }
 }
 
@@ -61,8 +79,8 @@ run "durable_writes_decide_on_the_database" {
     durable_writes_per_second = 200000
   }
   assert {
-    condition     = output.foundationdb_count == 9
-    error_message = "three copies of 200,000 writes a second are nine machines: ${output.foundationdb_count}"
+    condition     = output.foundationdb_count == 12
+    error_message = "three copies of 200,000 messages a second are 12 machines, of which a third may be lost: ${output.foundationdb_count}"
   }
 }
 

@@ -159,7 +159,7 @@ function On({ state, onCodes, again }: OnProps) {
           ['Passkeys', state.passkeys === 0 ? 'none' : plural(state.passkeys, 'passkey')],
           [
             'Recovery codes',
-            `${plural(left, 'code')} left${left < CODES_LEFT_MIN ? ': make new ones before you need them' : ''}`,
+            `${plural(left, 'code')} left${left < CODES_LEFT_MIN ? ': create new ones before you need them' : ''}`,
           ],
         ]}
       />
@@ -182,7 +182,7 @@ function On({ state, onCodes, again }: OnProps) {
       {act === 'set-up' && <SetUp onCodes={onCodes} onCancel={close} />}
       {act === 'renew' && (
         <WithProof
-          verb="Make new recovery codes"
+          verb="Create new recovery codes"
           lead="The codes from before stop working at once."
           act={renew}
           onDone={({ recovery_codes }) => onCodes(recovery_codes)}

@@ -1,10 +1,10 @@
-import { Button, Text } from '@mantine/core'
+import { Anchor, Button, Text } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { useNavigate, useParams, useSearch } from '@tanstack/react-router'
+import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { deleteNamed, putNamed } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
-import { clientQuery, incidentsQuery, kick, sessionQuery } from '../../api/live'
+import { clientQuery, disconnectClient, incidentsQuery, sessionQuery } from '../../api/live'
 import { isMissing } from '../../api/problem'
 import { bytes, count, duration, plural } from '../../lib/format'
 import { banName } from '../../lib/names'
@@ -93,7 +93,7 @@ function Actions({ id }: { id: string }) {
             <KeptSession id={id} />
           </>
         }
-        act={() => kick(path, id)}
+        act={() => disconnectClient(path, id)}
         onDone={() => {
           done(`${id} was disconnected.`)
           void again()
@@ -157,7 +157,7 @@ function Connection({ id }: { id: string }) {
   return (
     <Panel title="Connection">
       {query.data === null ? (
-        <Empty title="No connection">
+        <Empty title="No connection" action={<To page="connect">Connect a device</To>}>
           The broker has no connection with this client id. If it was refused, the reason is below.
         </Empty>
       ) : (
@@ -226,7 +226,7 @@ function Kept({ id }: { id: string }) {
     <Panel title="Session">
       {isMissing(query.error) ? (
         <>
-          <Empty title="No stored session">
+          <Empty title="No stored session" action={<To page="sessions">See the stored sessions</To>}>
             The server stores the session of a client that connects with a session expiry, or without clean
             session before MQTT 5.0.
           </Empty>
@@ -247,7 +247,10 @@ function Incidents({ id }: { id: string }) {
       <Loaded query={query}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty title="No incident in the last seven days">
+            <Empty
+              title="No incident in the last seven days"
+              action={<To page="incidents">See all incidents</To>}
+            >
               Refused connects, publishes and subscriptions are listed here with their reason.
             </Empty>
           ) : (
@@ -256,5 +259,15 @@ function Incidents({ id }: { id: string }) {
         }
       </Loaded>
     </Panel>
+  )
+}
+
+/** A link to another page of the broker. */
+function To({ page, children }: { page: string; children: string }) {
+  const { broker } = useBroker()
+  return (
+    <Anchor component={Link} to={`/b/${broker.name}/${page}`} size="sm">
+      {children}
+    </Anchor>
   )
 }

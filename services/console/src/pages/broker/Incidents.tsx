@@ -2,7 +2,7 @@ import { Button, Group, Select, TextInput } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconSearch } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
-import { useNavigate, useSearch } from '@tanstack/react-router'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { type IncidentKind, incidentsQuery } from '../../api/live'
 import { KIND_NAMES, KINDS } from '../../lib/incidents'
@@ -60,9 +60,13 @@ export function Incidents() {
               <Empty
                 title={isFiltered ? 'No incident of this kind and client' : 'Nothing was refused or dropped'}
                 action={
-                  isFiltered && (
+                  isFiltered ? (
                     <Button variant="default" onClick={() => change({ kind: undefined, client: undefined })}>
                       Show all incidents
+                    </Button>
+                  ) : (
+                    <Button component={Link} to={`/b/${broker.name}/settings`} variant="default">
+                      See the limits of this broker
                     </Button>
                   )
                 }

@@ -21,6 +21,9 @@ import { Filters } from './messages/Filters'
 import { GONE, REMOVED_BY, removedSaid } from './messages/gone'
 import { OneMessage } from './messages/OneMessage'
 
+const NOT_STORED =
+  'Messages to sessions that end with the connection are not stored, so this page does not know them.'
+
 /** Where the messages of a topic are: stored, acknowledged by whom, waiting for whom. */
 export function Messages() {
   const { path } = useBroker()
@@ -48,7 +51,7 @@ export function Messages() {
         <Panel>
           <Empty icon={<IconMailSearch size={28} stroke={1.4} />} title="Name a topic">
             The server stores a QoS 1 or 2 message while a session with an expiry subscribes to its topic and
-            has not acknowledged it.
+            has not acknowledged it. {NOT_STORED}
           </Empty>
         </Panel>
       )}

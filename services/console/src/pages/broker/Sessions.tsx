@@ -4,7 +4,7 @@ import { IconInbox, IconSearch } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
-import { purge, type Session, sessionQuery, sessionsQuery } from '../../api/live'
+import { clearSession, type Session, sessionQuery, sessionsQuery } from '../../api/live'
 import { isMissing } from '../../api/problem'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
@@ -219,8 +219,8 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
           </Text>
           {can('clients:write') && (
             <Confirm
-              verb="Purge session"
-              title={`Purge the session of ${id}?`}
+              verb="Clear session"
+              title={`Clear the session of ${id}?`}
               name={session.waiting_messages > 0 ? id : undefined}
               loses={
                 <Text size="sm">
@@ -229,7 +229,7 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
                   are lost. The connection is closed.
                 </Text>
               }
-              act={() => purge(path, id)}
+              act={() => clearSession(path, id)}
               onDone={() => {
                 done(`The session of ${id} has ended.`)
                 void client.invalidateQueries({ queryKey: ['b', path.broker] })
@@ -238,7 +238,7 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
             >
               {(open) => (
                 <Button color="red" variant="light" onClick={open} mt="lg">
-                  Purge session
+                  Clear session
                 </Button>
               )}
             </Confirm>

@@ -71,24 +71,25 @@ export function Invitations() {
     void navigate({ search: (before) => ({ ...before, edit }) })
   }
   const close = () => setEdit(undefined)
+  const add = canWrite && (
+    <Button leftSection={<IconPlus size={16} />} onClick={() => setEdit(NEW)}>
+      Invite
+    </Button>
+  )
   return (
     <Panel
       isFlush
       title="Invitations"
       lead="Links that have not been used yet."
-      actions={
-        canWrite && (
-          <Button leftSection={<IconPlus size={16} />} onClick={() => setEdit(NEW)}>
-            Invite
-          </Button>
-        )
-      }
+      actions={query.data?.items.length !== 0 && add}
     >
       <Loaded query={query}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty title="No invitation is open">
-              Invite a colleague: they get a link, and an account by it.
+            <Empty title="No invitation is open" action={add}>
+              {canWrite
+                ? 'Invite a colleague: they get a link, and an account by it.'
+                : 'An owner of the organisation invites people. The tab Members shows who is one.'}
             </Empty>
           ) : (
             <Rows label="Invitations" rows={items} columns={columns} idOf={(one) => one.id} />

@@ -1,5 +1,7 @@
-import { useNavigate, useSearch } from '@tanstack/react-router'
+import { Button, Select } from '@mantine/core'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
+import { useMe } from '../../api/session'
 import { Page } from '../../ui/Page'
 import { TabPanels } from '../../ui/TabPanels'
 import { Audit } from './Audit'
@@ -29,8 +31,35 @@ export function Organisation() {
     <Page
       title={name}
       lead={`Organisation. You are ${role === 'viewer' ? 'a viewer: you see everything and change nothing' : `its ${role}`}.`}
+      actions={<Others />}
     >
       <TabPanels tabs={TABS} value={tab} onChange={(tab) => void navigate({ search: { tab } })} />
     </Page>
+  )
+}
+
+/** The way to the person's other organisations, and to a new one. */
+function Others() {
+  const { id } = useOrganisation()
+  const { organisations } = useMe()
+  const navigate = useNavigate()
+  return (
+    <>
+      {organisations.length > 1 && (
+        <Select
+          aria-label="Shown organisation"
+          data={organisations.map(({ id: value, name: label }) => ({ value, label }))}
+          value={id}
+          onChange={(organisation) =>
+            organisation && void navigate({ to: '/org/$organisation', params: { organisation } })
+          }
+          allowDeselect={false}
+          w={180}
+        />
+      )}
+      <Button component={Link} to="/org/new" variant="default">
+        Create organisation
+      </Button>
+    </>
   )
 }

@@ -1,4 +1,4 @@
-import { Button, Checkbox, Drawer, Select, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Checkbox, Drawer, Select, Stack, Text, TextInput } from '@mantine/core'
 import { IconPlus } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
@@ -84,23 +84,22 @@ export function Tokens() {
       cell: (row) => canWrite && <Revoke token={row} onDone={again} />,
     },
   ]
+  const add = canWrite && (
+    <Button leftSection={<IconPlus size={16} />} onClick={() => setEdit(NEW)}>
+      Create token
+    </Button>
+  )
   return (
     <Panel
       isFlush
       title="API tokens"
       lead="For programs: the API, the command line, Terraform."
-      actions={
-        canWrite && (
-          <Button leftSection={<IconPlus size={16} />} onClick={() => setEdit(NEW)}>
-            Create token
-          </Button>
-        )
-      }
+      actions={query.data?.items.length !== 0 && add}
     >
       <Loaded query={query}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty title="No API token yet">
+            <Empty title="No API token yet" action={add || <ApiPage />}>
               A program shows a token instead of signing in, and may do no more than its scopes say.
             </Empty>
           ) : (
@@ -209,3 +208,10 @@ function TokenForm({ onMade }: { onMade: (made: Schemas['MadeToken']) => void })
     </Form>
   )
 }
+
+/** For those who may not create a token. */
+const ApiPage = () => (
+  <Anchor href="/api/v1/openapi.json" size="sm">
+    See what the API offers
+  </Anchor>
+)

@@ -84,14 +84,8 @@ impl Control {
             Error::Unauthenticated(what)
         };
         self.relying_party()?;
-        let id = &decoded(&input.credential_id, CREDENTIAL_ID_BYTES_MAX).ok_or_else(wrong)?;
-        let found = self
-            .look(|tx| async move {
-                let Some(user) = owner(&tx, id, Read::Snapshot).await? else { return Ok(None) };
-                Ok(account(&tx, user, Read::Snapshot).await?.map(|account| (user, account.value.email)))
-            })
-            .await?;
-        let Some((user, email)) = &found else { return Err(wrong()) };
+        let found = self.owner_of_passkey(&input.credential_id).await?;
+        let Some((user, UserRecord { email, .. })) = &found else { return Err(wrong()) };
         let (user, session) = (*user, &self.new_session(source)?);
         let agent = source.user_agent.as_deref().map(shortened);
         let actor = Actor { agent, ..person(user, email, source.address) };
@@ -114,6 +108,19 @@ impl Control {
             return Err(if is_old { Error::Unauthenticated(why) } else { wrong() });
         }
         self.welcome_person(user, session).await
+    }
+
+    /// `None`: nobody has the passkey.
+    pub(in crate::domain) async fn owner_of_passkey(
+        &self,
+        credential_id: &str,
+    ) -> Result<Option<(Uuid, UserRecord)>> {
+        let Some(id) = &decoded(credential_id, CREDENTIAL_ID_BYTES_MAX) else { return Ok(None) };
+        self.look(|tx| async move {
+            let Some(user) = owner(&tx, id, Read::Snapshot).await? else { return Ok(None) };
+            Ok(account(&tx, user, Read::Snapshot).await?.map(|account| (user, account.value)))
+        })
+        .await
     }
 
     /// Checks an answer of a passkey, and spends its challenge; the caller stores `factors`.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
+use super::watched::Watched;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::core::publish_rates::PublishRates;
@@ -15,6 +16,7 @@ pub(in crate::core) struct Pauses {
     pub(in crate::core) fanouts: HashMap<ConnectionId, u16, foldhash::fast::RandomState>,
     /// Publishers that wait for a receiver, by the slot of its connection.
     pub(in crate::core) for_receiver: HashMap<u32, Waiting>,
+    pub(in crate::core) watched: Watched,
 }
 
 /// Paused publishers of one core, by the time at which they are read again at the latest.

@@ -19,7 +19,7 @@ use crate::core::{Core, LocalSession, parts, work};
 use crate::deliveries::{Run, each_publish};
 use crate::metering::Amount;
 use crate::outbound::{OutboundSlot, Room};
-use crate::routes::Routes;
+use crate::routes::{Progress, Routes};
 
 /// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
@@ -130,21 +130,20 @@ impl Core {
         }
         // If most receivers lag and the publisher is a client of this process, it waits for them. Otherwise the lagging receivers
         // lose the messages, because a slow reader costs only itself (P9).
-        routes.note_progress(self.index, accepting + lagging.len(), lagging.len());
-        let are_most = !lagging.is_empty() && routes.are_most_behind();
+        let waits = self.note_lag(routes, from, accepting, lagging.len());
         for receiver in lagging {
             let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
             let connection = local.connection;
             if connection == NONE {
                 continue;
             }
-            match from {
-                Some(from) if are_most => {
+            match waits {
+                Some((from, progress)) => {
                     let (protocol, mut out, _) = parts!(self, connection);
                     encodings.append(protocol.version() == Version::V5, &mut out);
                     copies += 1;
                     self.connections[connection as usize].count_out(amount.messages, amount.bytes);
-                    self.pause_until_drained(connection, from);
+                    self.pause_until_drained(connection, from, progress);
                 }
                 _ => {
                     let tapped = self.tracing.tapped.get(&connection).map(Box::as_ref);
@@ -158,6 +157,24 @@ impl Core {
             self.deliver_run_singly(routes, bytes, is_v5, &single, publisher);
         }
         next
+    }
+
+    /// Returns the publisher if it waits for its lagging receivers.
+    fn note_lag(
+        &mut self,
+        routes: &Routes,
+        publisher: Option<ConnectionId>,
+        accepting: usize,
+        lagging: usize,
+    ) -> Option<(ConnectionId, Progress)> {
+        routes.note_progress(self.index, accepting + lagging, lagging);
+        let (publisher, progress) = (publisher?, routes.progress(self.index)?);
+        if lagging == 0 || !routes.are_most_behind() {
+            self.pauses.watched.note(Some(publisher), progress, self.now_ms);
+            return None;
+        }
+        let waits = self.pauses.watched.are_most_behind(publisher, progress, self.now_ms);
+        waits.then_some((publisher, progress))
     }
 
     /// For receivers that cannot share the bytes: those with subscription identifiers, or that still get retained messages.

@@ -130,6 +130,7 @@ impl Core {
             let bytes = mailed.get_or_insert_with(|| bytes.into()).clone();
             let routes = routes.clone();
             let run = Run { routes, bytes, is_v5, amount, from: Some(from), publisher, received_us };
+            self.note_mailed(&run.routes, *core, from);
             self.post(*core, Mail::Run(Box::new(run)));
             self.pause_for_mailbox(*core, from);
         }

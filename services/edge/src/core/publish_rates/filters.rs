@@ -13,7 +13,8 @@ use crate::quota::limiter::{millis, nanos};
 const PER_UNIT: usize = 16;
 
 impl Core {
-    /// Whether this SUBSCRIBE or UNSUBSCRIBE passes now. If not, its connection is paused until its turn, or ends before that.
+    /// Whether this SUBSCRIBE or UNSUBSCRIBE passes now. If not, its connection is paused until its turn, or its client has left it and
+    /// the packet is dropped.
     pub(in crate::core) fn may_change_filters(&mut self, slot: u32, packet: &Packet<'_>) -> bool {
         let (id, now_ms) = (self.id_of(slot), self.now_ms);
         let session = self.connections[slot as usize].session;
@@ -40,7 +41,9 @@ impl Core {
             until
         };
         if until > now_ms {
-            if !self.pauses.rates.of(id).is_replaced {
+            if self.pauses.rates.of(id).is_replaced || self.connections[slot as usize].read_closed {
+                self.give_back_filters(slot, session);
+            } else {
                 self.connections[slot as usize].paused = Paused::ForRate;
             }
         } else {

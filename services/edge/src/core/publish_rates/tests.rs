@@ -2,7 +2,8 @@ use millrace_access::model::{BrokerLimits, Limits};
 use millrace_mqtt::QoS;
 
 use crate::core::Ended;
-use crate::core::testing::{Client, Loops, publish};
+use crate::core::connection::Paused;
+use crate::core::testing::{Client, Loops, packet, publish};
 use crate::quota::limiter::millis;
 
 const SUBSCRIBE: u8 = 0x82;
@@ -14,14 +15,21 @@ const DISCONNECT: u8 = 0xe0;
 const NOW_MS: u64 = 10_000;
 
 fn subscribe(client: &mut Client, filters: usize) {
+    client.send(SUBSCRIBE, &filters_body(filters));
+}
+
+fn filters_body(filters: usize) -> Vec<u8> {
     let filter = [b"\x00\x03".as_slice(), b"f/1", b"\x00"].concat();
-    client.send(SUBSCRIBE, &[b"\x00\x01".as_slice(), &filter.repeat(filters)].concat());
+    [b"\x00\x01".as_slice(), &filter.repeat(filters)].concat()
 }
 
 /// One loop whose broker owes for a second of its clients' publishes, and a subscriber of everything.
 fn in_debt() -> (Loops, Client) {
+    in_debt_with(BrokerLimits { publishes_per_s: Some(1), ..BrokerLimits::default() })
+}
+
+fn in_debt_with(broker: BrokerLimits) -> (Loops, Client) {
     let mut loops = Loops::start(1, |_| {});
-    let broker = BrokerLimits { publishes_per_s: Some(1), ..BrokerLimits::default() };
     loops.broker().quota.set(Limits { broker, ..Limits::default() });
     loops.now_ms = Some(NOW_MS);
     let mut subscriber = loops.connect_as("subscriber", true);
@@ -73,6 +81,88 @@ fn a_client_that_connects_again_and_again_makes_a_bounded_debt() {
     assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 6_000);
     assert_eq!(loops.broker().counters[0].wills.get(), 0);
     drop(clients);
+}
+
+#[test]
+fn filters_that_wait_do_not_let_a_client_that_connects_again_publish_above_the_rate() {
+    const TIMES: usize = 20;
+    let rate = Some(1);
+    let (mut loops, mut subscriber) =
+        in_debt_with(BrokerLimits { publishes_per_s: rate, filters_per_s: rate, ..BrokerLimits::default() });
+    subscribe(&mut subscriber, 3);
+    loops.answer(&mut subscriber, SUBACK);
+    let clients: Vec<_> = (0..TIMES)
+        .map(|_| {
+            let mut client = loops.connect_as("brief", true);
+            subscribe(&mut client, 1);
+            loops.send_to(0, &mut client, &publish(0, "t", b"x"));
+            client
+        })
+        .collect();
+    let passed = std::iter::from_fn(|| subscriber.next()).filter(|(_, body)| message(body) == "x").count();
+    assert_eq!((passed, skipped(&loops)), (5, (TIMES - 6) as u64));
+    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 6_000);
+    drop(clients);
+}
+
+fn held(loops: &Loops) -> u64 {
+    loops.cores[0].process.memory.input.bytes()
+}
+
+fn send_to_wait(loops: &mut Loops, client: &mut Client, packet: &[u8]) {
+    loops.send_to(0, client, packet);
+    loops.until(|loops| loops.connection(0, client).paused == Paused::ForRate);
+}
+
+#[test]
+fn filters_that_wait_count_as_held_until_their_client_has_gone() {
+    let mut loops = limited_filters(10);
+    let mut others = loops.connect_as("others", true);
+    subscribe(&mut others, 10_000);
+    loops.answer(&mut others, SUBACK);
+    let paid_at = loops.broker().quota.filters_paid_at();
+    let mut client = loops.connect_as("client", true);
+    send_to_wait(&mut loops, &mut client, &packet(SUBSCRIBE, &filters_body(20_000)));
+    for minutes in 1..4 {
+        assert!(held(&loops) > 100_000, "{} bytes count", held(&loops));
+        loops.now_ms = Some(NOW_MS + minutes * 61_000);
+        loops.turn(0);
+    }
+    drop(client);
+    loops.until(|loops| loops.broker().counters[0].ended_lost.get() == 1);
+    assert_eq!((held(&loops), loops.broker().quota.filters_paid_at()), (0, paid_at));
+}
+
+#[test]
+fn a_large_first_publish_that_waits_counts_as_held_until_its_client_has_gone() {
+    let rate = Some(1_000);
+    let (mut loops, mut subscriber) =
+        in_debt_with(BrokerLimits { publish_bytes_per_s: rate, ..BrokerLimits::default() });
+    loops.until(|loops| loops.broker().counters[0].ended_lost.get() == 1);
+    let mut other = loops.connect_as("other", true);
+    loops.send_to(0, &mut other, &publish(0, "t", &[b'x'; 3_000]));
+    loops.answer(&mut subscriber, 0x30);
+    let paid_at = loops.broker().quota.paid_at();
+    let mut client = loops.connect_as("client", true);
+    send_to_wait(&mut loops, &mut client, &publish(0, "t", &[b'x'; 100_000]));
+    assert!(held(&loops) > 90_000, "{} bytes count", held(&loops));
+    drop(client);
+    loops.until(|loops| loops.broker().counters[0].ended_lost.get() == 2);
+    assert_eq!((held(&loops), skipped(&loops), loops.broker().quota.paid_at()), (0, 1, paid_at));
+    assert!(subscriber.next().is_none());
+}
+
+#[test]
+fn a_small_publish_waits_for_its_rate_also_when_its_client_has_gone() {
+    let (mut loops, mut subscriber) = in_debt();
+    drop(publish_and_leave(&mut loops, "first"));
+    for _ in 0..3 {
+        loops.turn(0);
+        assert!(subscriber.next().is_none());
+    }
+    loops.now_ms = Some(NOW_MS + 2_000);
+    assert_eq!(message(&loops.answer(&mut subscriber, 0x30)), "first");
+    assert_eq!(skipped(&loops), 0);
 }
 
 #[test]

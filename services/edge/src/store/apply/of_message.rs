@@ -46,7 +46,12 @@ impl Applier<'_> {
             let current = broker.retained.get(message.topic());
             let own = Some(&**message).filter(|message| !message.payload().is_empty());
             // With several pods, the order is that of the commits (P6).
-            let kept = if self.shared.is_shared { own } else { current.as_deref() };
+            let kept = match &current {
+                _ if self.shared.is_shared => own,
+                // It was refused and is not taken back yet.
+                Some(current) if !current.is_retained() => own,
+                current => current.as_deref(),
+            };
             self.retain(broker, message.topic(), kept).await?;
         }
         if self.shared.is_shared {

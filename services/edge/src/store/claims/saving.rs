@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use millrace_layers::streams::{self, SettledClaims};
 use millrace_layers::{LayerError, Position};
 
-use super::TOGETHER;
+use super::{Claims, Group, TOGETHER};
 use crate::store::StreamKey;
 use crate::store::writer::{CONFLICTS, Writer, is_of_jobs};
 
@@ -24,11 +24,15 @@ impl Writer<'_> {
         if self.claims.saved_to.is_none() {
             self.give_back_of_closed();
             self.claims.has_more = false;
+            let Claims { groups, changed, .. } = &mut self.claims;
+            changed.retain(|key| groups.get(key).is_some_and(Group::is_unsaved));
         }
         let begin = self.claims.saved_to.map_or(Bound::Unbounded, Bound::Excluded);
+        let Claims { groups, changed, .. } = &self.claims;
+        let changed = changed.range((begin, Bound::Unbounded));
         let unsaved =
-            self.claims.groups.range((begin, Bound::Unbounded)).filter(|(_, group)| group.is_unsaved());
-        let save = |(key, group): (&StreamKey, &super::Group)| Save {
+            changed.filter_map(|key| Some((key, groups.get(key).filter(|group| group.is_unsaved())?)));
+        let save = |(key, group): (&StreamKey, &Group)| Save {
             key: *key,
             outstanding: group.outstanding.iter().copied().collect(),
             acknowledged: group.acknowledged.clone(),
@@ -38,10 +42,6 @@ impl Writer<'_> {
         let is_last = saves.len() < TOGETHER;
         self.claims.saved_to = saves.last().filter(|_| !is_last).map(|save| save.key);
         let goes_on = self.save_claims(&saves);
-        if is_last {
-            let brokers = &self.shared.brokers;
-            self.claims.groups.retain(|key, group| group.is_unsaved() || brokers.peek(key.0).is_some());
-        }
         goes_on && (!is_last || self.claims.has_more)
     }
 
@@ -53,12 +53,22 @@ impl Writer<'_> {
     /// A closed broker has no members here, so all that this pod has claimed for them goes back.
     fn give_back_of_closed(&mut self) {
         let brokers = &self.shared.brokers;
-        for (key, group) in &mut self.claims.groups {
-            if !group.outstanding.is_empty() && brokers.peek(key.0).is_none() {
+        let closings = brokers.closings();
+        if std::mem::replace(&mut self.claims.closings, closings) == closings {
+            return;
+        }
+        let Claims { groups, changed, .. } = &mut self.claims;
+        groups.retain(|key, group| {
+            if brokers.peek(key.0).is_some() {
+                return true;
+            }
+            if !group.outstanding.is_empty() {
                 group.outstanding.clear();
                 group.gives_back = true;
+                changed.insert(*key);
             }
-        }
+            group.is_unsaved()
+        });
     }
 
     /// Returns false if the store takes nothing now.
@@ -111,6 +121,9 @@ impl Writer<'_> {
             self.claims.grew(key);
         }
         self.claims.has_room(key);
+        if self.shared.brokers.peek(key.0).is_none() {
+            self.claims.forget_if_idle(key);
+        }
         if let Some(region) = self.shared.region.as_ref().filter(|_| gave_back) {
             region.waiting(key.0, key.1);
         }

@@ -2,6 +2,7 @@ use millrace_layers::BrokerId;
 use millrace_layers::sessions::{self, SessionId};
 
 use super::*;
+use crate::region::Notices as _;
 use crate::store::apply::Applier;
 use crate::store::{Shared, duties};
 
@@ -87,7 +88,27 @@ fn messages_of_many_groups_are_claimed_and_saved_in_few_transactions_with_jobs_i
         steps += 1;
     }
     assert_eq!((steps, shared.version() - before), (7, 7));
+    assert!(!writer.save_some_claims());
+    let Claims { groups: known, changed, .. } = &writer.claims;
+    assert_eq!((known.len(), changed.len()), (100, 0), "a save looks at what has changed");
     assert!(groups.iter().all(|group| shared.claim(*group, "other").len() == 1));
+}
+
+#[test]
+fn groups_of_a_broker_look_for_messages_whose_notice_was_lost() {
+    let (shared, broker) = Shared::with_broker(true);
+    let mut writer = Writer::new(&shared);
+    let groups = with_members(&shared, &mut writer, broker, 2, true);
+    writer.serve_groups();
+    groups.iter().for_each(|group| shared.append_many(*group, 1));
+    let mut claimed_after = |missed| {
+        shared.missed(missed);
+        writer.look_for_missed(false);
+        writer.serve_groups();
+        groups.iter().map(|group| writer.claims.groups[group].outstanding.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(claimed_after(Some(broker + 1)), [1, 1]);
+    assert_eq!(claimed_after(Some(broker)), [2, 2]);
 }
 
 #[test]
@@ -119,7 +140,7 @@ fn a_group_with_a_corrupt_row_keeps_no_other_from_its_messages() {
     assert_eq!(groups.iter().map(claimed).collect::<Vec<_>>(), [1, 0, 1]);
     assert!(writer.claims.behind.is_empty(), "it is not read again at once");
     for key in &groups {
-        let group = writer.claims.groups.get_mut(key).unwrap();
+        let group = writer.claims.change(*key).unwrap();
         (group.gives_back, group.outstanding) = (true, BTreeSet::new());
     }
     writer.tick(1_000);

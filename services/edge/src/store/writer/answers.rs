@@ -68,6 +68,7 @@ impl Writer<'_> {
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
             self.stored[core] = acks;
         }
+        self.take_back_refused();
         self.send(stamp);
         self.serve_groups();
     }
@@ -87,6 +88,8 @@ impl Writer<'_> {
                 publish.routes.clone()
             };
             self.deliver(&routes, &publish.message, publish.from);
+        } else if let (true, Some(region)) = (publish.retains, &self.shared.region) {
+            region.cleared(&publish.routes.broker, publish.message.topic());
         }
         self.hand_on_to_groups(publish);
         if self.shared.is_shared {

@@ -1,16 +1,14 @@
 //! Jobs that the store refused, and why.
 
-use std::sync::Arc;
-
-use millrace_layers::{LayerError, pods as layer_pods, retained};
+use millrace_layers::{LayerError, pods as layer_pods};
 use millrace_mqtt::QoS;
-use millrace_storage::{Read, StoreError, block_on};
+use millrace_storage::StoreError;
 
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::store::apply::Outcome;
 use crate::store::plant::{Plant, is_planted};
-use crate::store::{Ack, Job, Publish, Write, record};
+use crate::store::{Ack, Job, Publish, Write};
 
 use super::Writer;
 
@@ -30,6 +28,7 @@ impl Writer<'_> {
         for job in batch {
             self.refuse_job(job, why);
         }
+        self.take_back_refused();
         self.send(None);
     }
 
@@ -49,21 +48,6 @@ impl Writer<'_> {
             }
             write => self.answer(write, Outcome::Unstored),
         }
-    }
-
-    /// A retained message that is not stored leaves memory. A local store says what the topic had before; pods read
-    /// retained messages for their subscribers from the store anyway.
-    pub(super) fn take_back(&self, publish: &Publish) {
-        let Publish { message, routes, retains, .. } = publish;
-        if !retains || message.payload().is_empty() {
-            return;
-        }
-        let (topic, shared) = (message.topic(), self.shared);
-        let (id, name) = (routes.broker.id, topic.as_bytes());
-        let former = || shared.layers.run(async |tx| retained::get(&tx, id, name, Read::Snapshot).await);
-        let body = if shared.is_shared { None } else { block_on(former()).unwrap_or_default() };
-        let former = body.and_then(|body| record::decode(topic.clone(), &body, &shared.clock));
-        routes.broker.take_back(message, former.map(Arc::new));
     }
 
     /// A QoS 0 message still goes to its receivers.
@@ -120,9 +104,19 @@ impl Writer<'_> {
         left
     }
 
+    pub(super) fn try_again(&mut self) {
+        if self.refused && !(self.unconfirmed.is_empty() && self.refused_retained.is_empty()) {
+            self.probe();
+        }
+        if !self.refused {
+            self.refused_retained.is_unreadable = false;
+            self.take_back_refused();
+        }
+    }
+
     /// Finds out whether the store accepts writes again. Needed while all publishers are refused because of an earlier
     /// refusal, so that no job of theirs would show it.
-    pub(super) fn probe(&mut self) {
+    fn probe(&mut self) {
         let shared = self.shared;
         self.marked = None;
         let probe = shared.layers.run(async |tx| layer_pods::put_marker(&tx, &shared.owner, u128::MAX, None));

@@ -63,7 +63,7 @@ impl Writer<'_> {
     /// Waits for a moment for publishers that have just been answered, see [`Gather`].
     fn gather(&mut self) {
         let mut publishes = self.backlog.small_publishes();
-        let is_full = std::mem::take(&mut self.leaves_small);
+        let is_full = std::mem::take(&mut self.gather.leaves_small);
         let waits = !is_full && !self.backlog.is_empty();
         let wait_us = if waits { self.gather.wait_us(publishes, self.pace.commit_us()) } else { 0 };
         if wait_us == 0 {

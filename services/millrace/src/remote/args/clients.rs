@@ -34,7 +34,8 @@ pub(in crate::remote) enum ClientsCommand {
         of: OfBroker,
     },
     /// Close a client's connection. It may reconnect.
-    Kick {
+    #[command(visible_alias = "kick")]
+    Disconnect {
         /// The client id.
         client: String,
         #[command(flatten)]

@@ -26,6 +26,7 @@ import { type Column, Rows } from '../../../ui/Rows'
 import { Facts } from '../../../ui/Stat'
 import { Empty, Loaded } from '../../../ui/State'
 import { Time } from '../../../ui/Time'
+import { Gone } from './Gone'
 import { GroupSelect } from './GroupSelect'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
 import { NEW, useClaimToken } from './useEdit'
@@ -93,13 +94,13 @@ export function ClaimTokens() {
       isFlush
       title="Claim tokens"
       lead="A device exchanges a claim token for a credential of its own, so that one image serves many devices."
-      actions={add}
+      actions={query.data?.items.length !== 0 && add}
     >
       <Loaded query={query} height={160}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty title="No claim token yet">
-              Put a claim token into the image of your devices. Each device then makes its own credential at
+            <Empty title="No claim token yet" action={add}>
+              Put a claim token into the image of your devices. Each device then creates its own credential at
               its first start.
             </Empty>
           ) : (
@@ -144,7 +145,7 @@ export function ClaimTokens() {
                   }}
                 />
               ) : (
-                <Empty title="There is no such claim token">It was deleted meanwhile.</Empty>
+                <Gone title="There is no such claim token" onClose={close} />
               )
             }
           </Loaded>
@@ -231,7 +232,7 @@ function Create({ onMade }: { onMade: (made: MadeClaimToken) => void }) {
           />
           <NumberInput
             label="Uses"
-            description="Number of credentials that devices can make with it"
+            description="Number of credentials that devices can create with it"
             min={1}
             max={USES_MAX}
             allowDecimal={false}
@@ -241,7 +242,7 @@ function Create({ onMade }: { onMade: (made: MadeClaimToken) => void }) {
           />
           <Select
             label="Valid for"
-            description="Credentials that devices have made stay."
+            description="Credentials that devices have created stay."
             data={LIVES}
             value={days}
             onChange={setDays}
@@ -303,7 +304,7 @@ function Details({ row, onDeleted }: { row: ClaimToken; onDeleted: () => void })
         <Confirm
           verb="Delete claim token"
           title={`Delete ${row.name}?`}
-          loses={`Devices can no longer make credentials with it. The credentials that devices have made (${count(row.uses)}) stay.`}
+          loses={`Devices can no longer create credentials with it. The credentials that devices have created (${count(row.uses)}) stay.`}
           act={() => deleteClaimToken(path, row.id)}
           onDone={() => {
             done(`${row.name} was deleted.`)

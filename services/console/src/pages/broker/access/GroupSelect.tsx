@@ -8,17 +8,19 @@ export function GroupSelect({
   value,
   onChange,
   error,
+  description = "Its rules count after the credential's own.",
 }: {
   value: string | null
   onChange: (group: string | null) => void
   error?: string
+  description?: string
 }) {
   const { path } = useBroker()
   const { data } = useQuery(namedQuery(path, 'groups'))
   return (
     <Select
       label="Group"
-      description="Its rules count after the credential's own."
+      description={description}
       placeholder="none"
       data={(data?.items ?? []).map(({ name }) => name)}
       value={value}

@@ -1,4 +1,4 @@
-import { MultiSelect, Switch, Textarea, TextInput } from '@mantine/core'
+import { MultiSelect, NumberInput, Switch, Textarea, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
@@ -7,12 +7,16 @@ import { Form } from '../../../ui/Form'
 import { ConnectedClients } from '../../../ui/Losses'
 import { PasswordInput } from '../../../ui/PasswordInput'
 import type { Column } from '../../../ui/Rows'
+import { GroupSelect } from './GroupSelect'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
 import { SwitchedOff } from './SwitchedOff'
 
 type Issuer = NamedRows['jwt-issuers']
 type Kind = Issuer['key']['kind']
+
+/** The default of the API. */
+const LEEWAY_S = 30
 
 const ALGORITHMS: Record<Kind, Issuer['algorithms']> = {
   secret: ['HS256'],
@@ -83,14 +87,19 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
   const [audience, setAudience] = useState((row?.audience ?? []).join(' '))
   const [kind, setKind] = useState<Kind>(row?.key.kind ?? 'jwks')
   const [key, setKey] = useState(keyText(row?.key))
+  const [base64, setBase64] = useState(row?.key.kind === 'secret' && (row.key.base64 ?? false))
   const [algorithms, setAlgorithms] = useState<Issuer['algorithms']>(row?.algorithms ?? ['RS256'])
   const [user, setUser] = useState(row?.claims?.user ?? 'sub')
   const [rules, setRules] = useState(row?.claims?.rules ?? '')
   const [enabled, setEnabled] = useState(row?.enabled ?? true)
+  const [clientId, setClientId] = useState(row?.claims?.client_id ?? '')
+  const [group, setGroup] = useState(row?.group ?? null)
+  const [leeway, setLeeway] = useState<number | string>(row?.leeway_s ?? LEEWAY_S)
+  const [endsAtExpiry, setEndsAtExpiry] = useState(row?.disconnect_at_expiry ?? true)
 
   const keySettings = (): Issuer['key'] => {
     if (kind === 'pem') return { kind, pem: key }
-    return kind === 'jwks' ? { kind, url: key } : { kind, secret: key || null }
+    return kind === 'jwks' ? { kind, url: key } : { kind, secret: key || null, base64 }
   }
   const save = (overwrites: boolean) =>
     putNamed(
@@ -102,11 +111,11 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
         issuer: issuer || null,
         audience: audience.split(/\s+/).filter(Boolean),
         key: keySettings(),
-        claims: { ...before?.claims, user, rules: rules || null },
+        claims: { user, rules: rules || null, client_id: clientId || null },
         enabled,
-        group: before?.group,
-        leeway_s: before?.leeway_s,
-        disconnect_at_expiry: before?.disconnect_at_expiry,
+        group,
+        leeway_s: leeway === '' ? LEEWAY_S : Number(leeway),
+        disconnect_at_expiry: endsAtExpiry,
       },
       before,
       overwrites,
@@ -185,6 +194,14 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
               error={wrong['key.secret'] ?? wrong.key}
             />
           )}
+          {kind === 'secret' && (
+            <Switch
+              label="The secret is Base64"
+              description="The key is what the text decodes to."
+              checked={base64}
+              onChange={(event) => setBase64(event.currentTarget.checked)}
+            />
+          )}
           <MultiSelect
             label="Algorithms"
             data={ALGORITHMS[kind]}
@@ -204,6 +221,34 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
             value={rules}
             onChange={(event) => setRules(event.currentTarget.value)}
             error={wrong['claims.rules']}
+          />
+          <TextInput
+            label="Claim with the client id"
+            description="A client may connect only with the client id in this claim. Empty: any client id."
+            value={clientId}
+            onChange={(event) => setClientId(event.currentTarget.value)}
+            error={wrong['claims.client_id']}
+          />
+          <GroupSelect
+            description="Its rules count for users of these tokens, unless a credential with their user name has another group."
+            value={group}
+            onChange={setGroup}
+            error={wrong.group}
+          />
+          <NumberInput
+            label="Tolerated clock difference"
+            description="Between the issuer and the server, in seconds"
+            min={0}
+            allowDecimal={false}
+            value={leeway}
+            onChange={setLeeway}
+            error={wrong.leeway_s}
+          />
+          <Switch
+            label="Disconnect at expiry"
+            description="The broker disconnects a client when its token expires. Off: the client stays until it disconnects."
+            checked={endsAtExpiry}
+            onChange={(event) => setEndsAtExpiry(event.currentTarget.checked)}
           />
           <Switch
             label="Enabled"

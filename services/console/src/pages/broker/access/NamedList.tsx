@@ -19,6 +19,7 @@ import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'
 import { Empty, Loaded } from '../../../ui/State'
 import { undoable } from '../../../ui/undo'
+import { Gone } from './Gone'
 import { NEW, useEdit } from './useEdit'
 
 interface NamedListProps<K extends Named> {
@@ -93,12 +94,14 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
     </Button>
   )
   return (
-    <Panel isFlush title={title} lead={lead} actions={add}>
+    <Panel isFlush title={title} lead={lead} actions={query.data?.items.length !== 0 && add}>
       {(query.data?.items.length ?? 0) > 0 && notice}
       <Loaded query={query} height={200}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty title={empty.title}>{empty.text}</Empty>
+            <Empty title={empty.title} action={add}>
+              {empty.text}
+            </Empty>
           ) : (
             <Rows
               label={title}
@@ -126,7 +129,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
           <Loaded query={query}>
             {({ items }) => {
               const row = items.find(({ name }) => name === edit)
-              if (!row) return <Empty title="There is nothing of this name">It was deleted meanwhile.</Empty>
+              if (!row) return <Gone title="There is nothing of this name" onClose={() => set(undefined)} />
               return (
                 <Stack gap="xl" key={edit}>
                   {form(row, finish)}

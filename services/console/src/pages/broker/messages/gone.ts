@@ -16,7 +16,7 @@ export const REMOVED_BY: Record<RemovalReason, string> = {
   queue_age: 'The limit on the age of waiting messages',
   queue_size: 'The limit on the messages or bytes that wait for a session',
   broker_queue_bytes: 'The limit on the bytes of all queues',
-  purged: 'An operator, who purged the queue,',
+  purged: 'An operator, who cleared the queue,',
 }
 
 /** "at 12:03:04", or "between 12:03:04 and 12:03:59". */

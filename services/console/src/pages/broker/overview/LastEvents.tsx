@@ -1,5 +1,6 @@
-import { Text } from '@mantine/core'
+import { Anchor, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
 import { useBroker } from '../../../api/brokers'
 import { type Incident, incidentsQuery } from '../../../api/live'
 import { isPageIncident } from '../../../api/messages'
@@ -46,7 +47,14 @@ export function LastEvents() {
       <Loaded query={incidents} height={160}>
         {() =>
           events.length === 0 ? (
-            <Empty title="Nothing has happened yet">
+            <Empty
+              title="Nothing has happened yet"
+              action={
+                <Anchor component={Link} to={`/b/${broker.name}/connect`} size="sm">
+                  Connect a device
+                </Anchor>
+              }
+            >
               Refused packets, reached limits and changes of this broker are listed here.
             </Empty>
           ) : (

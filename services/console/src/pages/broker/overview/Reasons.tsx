@@ -35,7 +35,14 @@ export function Reasons({ incidents, since, span }: ReasonsProps) {
       }
     >
       {reasons.length === 0 ? (
-        <Empty title="Nothing was refused or dropped">
+        <Empty
+          title="Nothing was refused or dropped"
+          action={
+            <Anchor component={Link} to={`/b/${broker.name}/settings`} size="sm">
+              See the limits of this broker
+            </Anchor>
+          }
+        >
           A refused client or a reached limit is counted here within ten seconds.
         </Empty>
       ) : (

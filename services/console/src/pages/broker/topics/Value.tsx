@@ -39,7 +39,14 @@ export function Value({ topic, seen, onClose }: ValueProps) {
       <Stack gap="md">
         {seen && <Last seen={seen} />}
         {isGone && !seen && (
-          <Empty title="There is no retained message">
+          <Empty
+            title="There is no retained message"
+            action={
+              <Anchor component={Link} to={`/b/${path.broker}/live`} size="sm">
+                Publish a message
+              </Anchor>
+            }
+          >
             It was cleared, it expired, or there never was one.
           </Empty>
         )}

@@ -45,7 +45,14 @@ const columns: Column<Delivery>[] = [
       </>
     ),
   },
-  { key: 'attempt', header: 'Attempt', width: '72px', isNumber: true, cell: ({ attempt }) => count(attempt) },
+  {
+    key: 'attempt',
+    header: 'Attempt',
+    width: '72px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ attempt }) => count(attempt),
+  },
   {
     key: 'duration',
     header: 'Took',
@@ -137,7 +144,11 @@ function Details({ row, letter, name, onDone }: DetailsProps) {
           {letter.is_retried
             ? 'The server is sending this event again.'
             : can('access:write') && (
-                <Button onClick={() => retrying.mutate(letter.id)} loading={retrying.isPending}>
+                <Button
+                  onClick={() => retrying.mutate(letter.id)}
+                  loading={retrying.isPending}
+                  style={{ alignSelf: 'flex-start' }}
+                >
                   Send again
                 </Button>
               )}

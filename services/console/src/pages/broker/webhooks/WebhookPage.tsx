@@ -191,7 +191,14 @@ const columns: Column<DeadLetter>[] = [
     isExtra: true,
     cell: ({ event }) => <span className="mono">{String((event as { type?: string }).type ?? '')}</span>,
   },
-  { key: 'attempts', header: 'Attempts', width: '72px', isNumber: true, cell: ({ attempts }) => attempts },
+  {
+    key: 'attempts',
+    header: 'Attempts',
+    width: '72px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ attempts }) => attempts,
+  },
 ]
 
 function DeadLetters({ name }: { name: string }) {

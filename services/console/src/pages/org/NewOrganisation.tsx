@@ -3,21 +3,22 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { api, body, idempotencyKey } from '../../api/client'
+import { useMe } from '../../api/session'
 import { Form } from '../../ui/Form'
 import { Page, Panel } from '../../ui/Page'
 
-/** The page of a person who belongs to no organisation: it creates one. */
-export function NoOrganisation() {
+const NONE = 'You belong to no organisation. Create one, or ask a member of one for an invitation.'
+const ANOTHER = 'It has brokers, members and a bill of its own. You are its owner.'
+
+/** Creates an organisation: the first of a person who belongs to none, or one more. */
+export function NewOrganisation() {
+  const { organisations } = useMe()
   const client = useQueryClient()
   const navigate = useNavigate()
   const [name, setName] = useState('')
   const [key] = useState(idempotencyKey)
   return (
-    <Page
-      title="Organisation"
-      lead="You belong to no organisation. Create one, or ask a member of one for an invitation."
-      isNarrow
-    >
+    <Page title="Create organisation" lead={organisations.length === 0 ? NONE : ANOTHER} isNarrow>
       <Panel>
         <Form
           verb="Create organisation"

@@ -1,0 +1,16 @@
+import { Button } from '@mantine/core'
+import { Empty } from '../../../ui/State'
+
+/** Stands in a drawer whose item is no longer there. */
+export const Gone = ({ title, onClose }: { title: string; onClose: () => void }) => (
+  <Empty
+    title={title}
+    action={
+      <Button variant="default" onClick={onClose}>
+        Back to the list
+      </Button>
+    }
+  >
+    It was deleted meanwhile.
+  </Empty>
+)

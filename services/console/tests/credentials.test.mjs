@@ -1,0 +1,136 @@
+// Credentials with all that the API has: SCRAM, a client id, an expiry, a chosen password, rules from the beginning.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { after, before, test } from 'node:test'
+import mqtt from 'mqtt'
+import { answers, METHOD, Scram } from '../../millrace/tests/clients/scram.mjs'
+import { Harness } from './harness.mjs'
+import { ownerOf, Server, until } from './server.mjs'
+
+let server
+let harness
+let owner
+let broker
+let at
+
+before(async () => {
+  server = await Server.make({ 'sign-up': 'anybody' })
+  harness = await Harness.on(server)
+  ;({ owner, broker, at } = await ownerOf(server))
+})
+
+after(async () => {
+  await harness?.close()
+  await server?.stop()
+})
+
+const on = (path, act) => harness.on(`${server.url}/b/${broker}${path}`, act, { api: owner })
+const click = (place, name) => place.getByRole('button', { name, exact: true }).click()
+
+/** Whether the server admits a client that proves `password` by SCRAM. */
+async function proves(user, password) {
+  const scram = new Scram(user, password)
+  const client = mqtt.connect(`mqtt://127.0.0.1:${server.ports.mqtt}`, {
+    protocolVersion: 5,
+    reconnectPeriod: 0,
+    clientId: user,
+    // It names the broker. The exchange itself has the bare name.
+    username: `${broker}/${user}`,
+    properties: { authenticationMethod: METHOD, authenticationData: scram.first() },
+  })
+  client.handleAuth = answers(scram)
+  try {
+    return await Promise.race([
+      once(client, 'connect').then(() => true),
+      once(client, 'close').then(() => false),
+    ])
+  } catch {
+    return false
+  } finally {
+    client.end(true)
+  }
+}
+
+test('SCRAM: a client proves the password of a new credential, and of a rotated one', async () => {
+  await on('/access', async (tab) => {
+    const drawer = tab.getByRole('dialog')
+    await click(tab, 'Create credential')
+    await drawer.getByLabel('User').fill('pump-1')
+    await drawer.getByLabel('SCRAM-SHA-256').press('Space')
+    await click(drawer, 'Create credential')
+    const first = await drawer.getByTestId('secret').textContent()
+    await click(drawer, 'I have stored it')
+    await until('the first proof', () => proves('pump-1', first))
+
+    await click(tab, 'pump-1')
+    assert.ok(await drawer.getByLabel('SCRAM-SHA-256').isChecked(), 'a rotation keeps SCRAM')
+    await drawer.getByLabel('SCRAM-SHA-256').press('Space')
+    await click(drawer, 'Rotate password')
+    const second = await drawer.getByTestId('secret').textContent()
+    await click(drawer, 'I have stored it')
+    assert.equal((await owner.get(`${at}/credentials/pump-1`)).scram, false)
+    await harness.device({ clientId: 'pump-1', username: `${broker}/pump-1`, password: second })
+    assert.equal(await proves('pump-1', second), false)
+  })
+})
+
+test('a credential with a client id, an end, a chosen password and rules; then another client id', async () => {
+  await on('/access', async (tab) => {
+    const drawer = tab.getByRole('dialog')
+    await click(tab, 'Create credential')
+    await drawer.getByLabel('User').fill('valve-1')
+    await click(drawer, 'More')
+    await drawer.getByLabel('Client id').fill('valve-1')
+    await drawer.getByLabel('Expires').fill('2020-01-01T12:00')
+    await drawer.getByRole('textbox', { name: 'Password' }).fill('the valve of hall 7')
+    await click(drawer, 'Add rule')
+    await click(drawer, 'Create credential')
+    await drawer.getByText('is over already').waitFor()
+    await drawer.getByLabel('Expires').fill('2099-01-01T12:00')
+    await click(drawer, 'Create credential')
+    await drawer.getByText('It has the password that you chose.').waitFor()
+    await click(drawer, 'Done')
+    const made = await owner.get(`${at}/credentials/valve-1`)
+    assert.equal(made.client_id, 'valve-1')
+    assert.equal(made.rules.length, 1)
+    assert.equal(new Date(made.expires_at_ms).getFullYear(), 2099)
+    const device = (clientId) =>
+      harness.device({ clientId, username: `${broker}/valve-1`, password: 'the valve of hall 7' })
+    await until('the client to be admitted', () => device('valve-1').catch(() => null))
+    await assert.rejects(device('valve-2'))
+
+    await click(tab, 'valve-1')
+    await drawer.getByLabel('Client id').fill('valve-2')
+    await click(drawer, 'Save credential')
+    await tab.getByText('valve-1 was changed.').waitFor()
+    const changed = await owner.get(`${at}/credentials/valve-1`)
+    assert.deepEqual([changed.client_id, changed.expires_at_ms], ['valve-2', made.expires_at_ms])
+    await until('the other client to be admitted', () => device('valve-2').catch(() => null))
+  })
+})
+
+test('JWT issuers: one with a group, a clock difference and clients that outlive their tokens', async () => {
+  await owner.put(`${at}/groups/sensors`, { rules: [] })
+  await on('/access?tab=tokens', async (tab) => {
+    const drawer = tab.getByRole('dialog')
+    await click(tab, 'Add issuer')
+    await drawer.getByLabel('Name', { exact: true }).fill('login')
+    await drawer.getByText('Shared secret').click()
+    await drawer
+      .getByRole('textbox', { name: 'Shared secret' })
+      .fill('c2VjcmV0IG9mIGF0IGxlYXN0IDMyIGJ5dGVzLCBpbiBCYXNlNjQ=')
+    await drawer.getByLabel('The secret is Base64').press('Space')
+    await drawer.getByRole('combobox', { name: 'Group' }).click()
+    await tab.getByRole('option', { name: 'sensors' }).click()
+    await drawer.getByLabel('Tolerated clock difference').fill('5')
+    await drawer.getByLabel('Disconnect at expiry').press('Space')
+    await click(drawer, 'Save issuer')
+    await tab.getByRole('row', { name: /login/ }).waitFor()
+    const { group, leeway_s, disconnect_at_expiry, key } = await owner.get(`${at}/jwt-issuers/login`)
+    assert.deepEqual(
+      { group, leeway_s, disconnect_at_expiry, base64: key.base64 },
+      { group: 'sensors', leeway_s: 5, disconnect_at_expiry: false, base64: true },
+    )
+  })
+})

@@ -1,0 +1,28 @@
+use millrace_mqtt::QoS;
+
+use crate::core::connection::Paused;
+use crate::core::testing::{Loops, publish};
+
+#[test]
+fn a_publisher_that_waits_for_a_receiver_gets_its_pubacks() {
+    let mut loops = Loops::stored(1);
+    let mut keeps = loops.connect_as("keeps", false);
+    loops.subscribe(&mut keeps, "kept", QoS::AtLeastOnce);
+    let mut slow = loops.connect(0, "slow");
+    loops.subscribe(&mut slow, "t", QoS::AtMostOnce);
+    let mut publisher = loops.connect(0, "publisher");
+    // While the time stands still, a pause does not end by itself.
+    loops.now_ms = Some(loops.cores[0].now_ms);
+    let mut last = 0;
+    while loops.connection(0, &publisher).paused != Paused::ForReceiver {
+        last += 1;
+        assert!(last < 1_000, "the publisher is not paused");
+        // The first is acknowledged in a later turn than the one in which the second pauses the publisher.
+        let bytes = [publish(last, "kept", b"x"), publish(0, "t", &[0; 60_000])].concat();
+        loops.send_to(0, &mut publisher, &bytes);
+    }
+    for id in 1..=last {
+        assert_eq!(loops.answer(&mut publisher, 0x40), id.to_be_bytes());
+    }
+    assert!(loops.connection(0, &publisher).paused == Paused::ForReceiver);
+}
