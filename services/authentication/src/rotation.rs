@@ -4,11 +4,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
+/// Children among which an eviction chooses: an event loop waits for it.
+const EVICTION_LOOKS: usize = 256;
+
 pub(crate) trait Turns {
     type Job;
     fn len(&self) -> usize;
     fn pop(&mut self) -> Option<Self::Job>;
-    /// Removes the oldest job of the longest queue.
+    /// Removes the oldest job of a long queue.
     fn evict(&mut self) -> Option<Self::Job>;
 }
 
@@ -99,17 +102,16 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
     }
 
     fn evict(&mut self) -> Option<Q::Job> {
-        let key = self
-            .order
-            .iter()
-            .chain(&self.fresh)
-            .max_by_key(|key| self.get(key).map_or(0, Turns::len))?
-            .clone();
+        let children = self.order.iter().chain(&self.fresh).take(EVICTION_LOOKS).enumerate();
+        let (at, key) = children.max_by_key(|(_, key)| self.get(key).map_or(0, Turns::len))?;
+        let key = key.clone();
         let job = self.children.get_mut(&key)?.evict();
         self.len -= usize::from(job.is_some());
         if self.remove_if_empty(&key) {
-            self.order.retain(|other| *other != key);
-            self.fresh.retain(|other| *other != key);
+            match at.checked_sub(self.order.len()) {
+                None => self.order.remove(at),
+                Some(at) => self.fresh.remove(at),
+            };
         }
         job
     }
