@@ -1,4 +1,5 @@
-//! Password checks on threads of their own, because each takes tens of milliseconds.
+//! Password checks on threads of their own, because each takes tens of milliseconds, and the fair
+//! queue of clients that wait for a thread.
 //!
 //! A caller submits a request and gets one result, at once or on the sender that it passed at the
 //! start. `millrace-access` orders the authentication methods and says what they mean. This crate
@@ -8,8 +9,13 @@
 
 mod cancel;
 pub mod passwords;
+mod queue;
+mod rotation;
+mod source;
 
 pub use cancel::{Cancellation, Pending};
+pub use queue::{FairQueue, Pushed, QueueLimits};
+pub use source::ClientSource;
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start a thread: {0}")]

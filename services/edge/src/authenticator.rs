@@ -9,10 +9,10 @@ use millrace_access::files::passwords::PasswordFile;
 use millrace_access::files::rules;
 use millrace_access::rules::{ClientIdentity, Permissions};
 use millrace_access::secrets::{chosen, generated};
-use millrace_authentication::Cancellation;
 use millrace_authentication::passwords::{
-    CheckOutcome, CheckedPassword, Checker, ClientSource, PasswordCheckCounts, Request,
+    CheckOutcome, CheckedPassword, Checker, PasswordCheckCounts, Request,
 };
+use millrace_authentication::{Cancellation, ClientSource};
 use millrace_mqtt::QoS;
 
 use crate::access::checker_threads;

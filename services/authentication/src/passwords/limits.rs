@@ -1,11 +1,7 @@
 //! Limits of password checks: constants rather than settings, because they bound what clients can
 //! cost each other.
 
-#[derive(Clone, Copy, Debug)]
-pub struct QueueLimits {
-    pub all_max: usize,
-    pub broker_max: usize,
-}
+use crate::QueueLimits;
 
 /// Queued checks. At 25 ms a check, one broker's full queue takes 25 s of one core, and clients do
 /// not wait longer for a CONNACK.

@@ -13,21 +13,16 @@
 mod cache;
 mod counters;
 pub mod limits;
-mod queue;
-mod rotation;
-mod source;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use millrace_access::secrets::chosen;
 
-use crate::{Cancellation, ThreadError};
+use crate::{Cancellation, ClientSource, FairQueue, Pushed, ThreadError};
 use cache::Remembered;
 use counters::Counters;
 pub use counters::PasswordCheckCounts;
-use queue::{FairQueue, Pushed};
-pub use source::ClientSource;
 
 pub struct Request<C> {
     pub broker: u64,

@@ -12,10 +12,11 @@ use millrace_access::limits::KEY_SET_BYTES_MAX;
 use millrace_outgoing::Call;
 
 use super::AuthenticationRequest;
+use super::job_queue::Job;
 use super::key_set_cache::{Fetched, KeySetCache, Waits};
 use super::limits::KEY_SET_TIMEOUT;
 use super::result_counters::{ResultCounters, Results, gauge, results};
-use super::service::{Job, Shared};
+use super::service::Shared;
 use crate::authorization::AccessDecision;
 use crate::metrics::Metric;
 

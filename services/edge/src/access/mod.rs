@@ -14,6 +14,7 @@
 mod calls;
 mod connect_token;
 mod fetch;
+mod job_queue;
 mod key_set_cache;
 mod limits;
 mod passwords;

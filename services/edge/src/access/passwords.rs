@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use millrace_access::entry::ConnectAuthentication;
 use millrace_access::model::Credential;
+use millrace_authentication::ClientSource;
 use millrace_authentication::passwords::limits::THREADS_MAX;
 use millrace_authentication::passwords::{
-    CheckOutcome, CheckedPassword, Checker, ClientSource, PasswordCheckCounts, Request,
+    CheckOutcome, CheckedPassword, Checker, PasswordCheckCounts, Request,
 };
 
 use super::AuthenticationRequest;

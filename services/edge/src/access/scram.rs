@@ -83,7 +83,7 @@ pub(super) fn proceed(
             }
         }
         Err(error) => {
-            tracing::error!(%error, broker = &*lookup.attempt.request.broker.name, "the store gave no credential: the client is refused and may try again");
+            shared.log_unread(&error, &lookup.attempt.request.broker);
             Err(Refused::Unread)
         }
     };
@@ -122,7 +122,7 @@ fn decide(
     Ok(Progress::Granted(Box::new(granted), data))
 }
 
-fn send_outcome(shared: &Shared, connection: ConnectionId, outcome: Result<Progress, Refused>) {
+pub(super) fn send_outcome(shared: &Shared, connection: ConnectionId, outcome: Result<Progress, Refused>) {
     let attempted = Attempted { connection, outcome };
     let mail = Mail::Attempted(Box::new(attempted));
     shared.mailboxes[usize::from(connection.core)].deliver(&mut vec![mail], 0);

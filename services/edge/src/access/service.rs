@@ -1,7 +1,7 @@
 //! The threads that authenticate the clients of managed brokers.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use futures_util::future::join_all;
@@ -11,40 +11,29 @@ use millrace_access::entry::{
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::model::Credential;
 use millrace_access::webhook::WebhookAnswer;
+use millrace_authentication::Pushed;
 use millrace_authentication::passwords::PasswordCheckCounts;
 use millrace_layers::{LayerError, Store, accounts};
 use millrace_storage::{Read, block_on};
+use millrace_transport::throttle::Throttle;
 use tokio::sync::oneshot;
 
 use super::calls::Calls;
 use super::fetch::{self, KeySets, Lookup};
+use super::job_queue::{Job, JobQueue};
 use super::passwords::{self, Passwords};
 use super::webhooks::{self, Webhooks};
 use super::{Attempt, AuthenticationRequest, Review};
 use super::{connect_token, scram, watch};
 use crate::StartError;
 use crate::authorization::{AccessDecision, Granted, Loaded, Refused, Reviewed};
-use crate::broker::Brokers;
+use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
 
-/// Queued CONNECTs, and queued reviews of up to 500 clients each. A CONNECT beyond it is refused as "server busy".
-const JOBS_MAX: usize = 20_000;
-/// Jobs that a thread takes at once. Their credentials are read together, so on a network store a thread authenticates that many
-/// clients in a millisecond or two.
-const TAKEN: usize = 64;
-
-pub(super) enum Job {
-    Connect(Box<AuthenticationRequest>),
-    Attempt(Box<Attempt>),
-    Answered(Box<(PendingConnect, WebhookAnswer)>),
-    Review(Vec<Review>),
-}
-
 /// The queue of authentication jobs, and its threads, which end when it is dropped.
 pub(crate) struct AuthenticationService {
-    jobs: Option<Arc<SyncSender<Job>>>,
     shared: Arc<Shared>,
     passwords: Arc<Passwords>,
     stop: Option<SyncSender<()>>,
@@ -60,7 +49,8 @@ pub(super) struct Shared {
     pub(super) calls: Calls,
     pub(super) key_sets: KeySets,
     pub(super) webhooks: Webhooks,
-    jobs: Weak<SyncSender<Job>>,
+    jobs: JobQueue,
+    unread: Throttle,
 }
 
 pub(super) struct PendingConnect {
@@ -90,27 +80,30 @@ impl AuthenticationService {
         outgoing: &millrace_outgoing::CallSettings,
     ) -> Result<Self, StartError> {
         let cores = mailboxes.len();
-        let (sender, receiver) = sync_channel(JOBS_MAX);
-        let sender = Arc::new(sender);
         let mut threads = Vec::new();
         let (calls, stop_calls) = Calls::start(outgoing, &mut threads)?;
-        let (key_sets, webhooks, jobs) = (KeySets::new(), Webhooks::new()?, Arc::downgrade(&sender));
-        let shared = Arc::new(Shared { store, clock, brokers, mailboxes, calls, key_sets, webhooks, jobs });
-        let (jobs, stop_calls) = (Some(sender), Some(stop_calls));
+        let shared = Arc::new(Shared {
+            store,
+            clock,
+            brokers,
+            mailboxes,
+            calls,
+            key_sets: KeySets::new(),
+            webhooks: Webhooks::new()?,
+            jobs: JobQueue::new(),
+            unread: Throttle::default(),
+        });
         let passwords = Arc::new(passwords::start(&shared)?);
         let mut service = Self {
-            jobs,
             shared: shared.clone(),
             passwords: passwords.clone(),
             stop: None,
-            stop_calls,
+            stop_calls: Some(stop_calls),
             threads,
         };
-        let receiver = Arc::new(Mutex::new(receiver));
         for number in 0..cores {
-            let (shared, receiver, passwords) = (shared.clone(), receiver.clone(), passwords.clone());
-            let name = format!("access-{number}");
-            service.threads.push(spawn(name, move || serve(&shared, &receiver, &passwords))?);
+            let (shared, passwords) = (shared.clone(), passwords.clone());
+            service.threads.push(spawn(format!("access-{number}"), move || serve(&shared, &passwords))?);
         }
         let (stop, stopped) = sync_channel(0);
         service.threads.push(spawn("access-watch".into(), move || watch::run(&shared, &stopped))?);
@@ -120,12 +113,12 @@ impl AuthenticationService {
 
     /// Queues a CONNECT; a [`Mail::AccessDecided`] brings the result. False when the queue is full.
     pub(crate) fn authenticate(&self, request: AuthenticationRequest) -> bool {
-        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Connect(Box::new(request))).is_ok())
+        self.shared.push(Job::Connect(Box::new(request))).is_ok()
     }
 
     /// Queues a SCRAM message of a client; a [`Mail::Attempted`] brings the result. False when the queue is full.
     pub(crate) fn attempt(&self, attempt: Attempt) -> bool {
-        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Attempt(Box::new(attempt))).is_ok())
+        self.shared.push(Job::Attempt(Box::new(attempt))).is_ok()
     }
 
     pub(crate) fn metrics(&self) -> Vec<(Metric, u64)> {
@@ -136,20 +129,16 @@ impl AuthenticationService {
         self.passwords.counts()
     }
 
-    /// Queues clients whose rules may have changed; each gets a [`Mail::Reviewed`]. When the queue is full, the error returns
-    /// them.
-    pub(crate) fn review(&self, reviews: Vec<Review>) -> Result<(), Vec<Review>> {
-        let Some(jobs) = &self.jobs else { return Ok(()) };
-        jobs.try_send(Job::Review(reviews)).map_err(|error| match error {
-            TrySendError::Full(Job::Review(reviews)) => reviews,
-            _ => Vec::new(),
-        })
+    /// Queues clients of a broker whose rules may have changed; each gets a [`Mail::Reviewed`]. False when the queue is full.
+    pub(crate) fn review(&self, reviews: Vec<Review>) -> bool {
+        self.shared.push(Job::Review(reviews)).is_ok()
     }
 }
 
 impl Drop for AuthenticationService {
     fn drop(&mut self) {
-        (self.jobs, self.stop, self.stop_calls) = (None, None, None);
+        self.shared.jobs.close();
+        (self.stop, self.stop_calls) = (None, None);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread that authenticates clients ended with a panic");
@@ -166,16 +155,40 @@ impl Shared {
 
     /// Queues a client that has got what it waited for. If the queue is full, the client is refused as "server busy".
     pub(super) fn queue_again(&self, job: Job) {
-        // Without a queue the process is ending.
-        let Some(jobs) = self.jobs.upgrade() else { return };
-        let Err(error) = jobs.try_send(job) else { return };
-        let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = error;
-        let request = match job {
-            Job::Connect(request) => request,
-            Job::Answered(answered) => answered.0.request,
-            Job::Attempt(_) | Job::Review(_) => return,
+        if let Err(job) = self.push(job) {
+            self.refuse(job);
+        }
+    }
+
+    /// Returns the job if the queue has no room. An older job of the same address may have to make room for it.
+    fn push(&self, job: Job) -> Result<(), Job> {
+        match self.jobs.push(job) {
+            Pushed::Waits => Ok(()),
+            Pushed::Refused(job) => Err(job),
+            Pushed::Instead(older) => {
+                self.refuse(older);
+                Ok(())
+            }
+        }
+    }
+
+    fn refuse(&self, job: Job) {
+        let connection = match job {
+            Job::Connect(request) => request.connection,
+            Job::Answered(answered) => answered.0.request.connection,
+            Job::Attempt(attempt) => {
+                return scram::send_outcome(self, attempt.request.connection, Err(Refused::Busy));
+            }
+            // The watch then reviews all clients of the broker.
+            Job::Review(reviews) => return reviews.iter().for_each(|review| review.broker.forget_changes()),
         };
-        self.report(AccessDecision { connection: request.connection, outcome: Err(Refused::Busy) });
+        self.report(AccessDecision { connection, outcome: Err(Refused::Busy) });
+    }
+
+    pub(super) fn log_unread(&self, error: &LayerError, broker: &Broker) {
+        if let Some(unlogged) = self.unread.occurred(self.clock.now()) {
+            tracing::error!(%error, broker = &*broker.name, unlogged, "the store gives no credentials: new clients are refused and may try again, connected clients keep their permissions");
+        }
     }
 
     pub(super) fn now_s(&self) -> u64 {
@@ -207,13 +220,8 @@ pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result
     spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))
 }
 
-fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Passwords) {
-    loop {
-        let taken: Vec<Job> = {
-            let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
-            let Ok(first) = jobs.recv() else { return };
-            std::iter::once(first).chain(jobs.try_iter().take(TAKEN - 1)).collect()
-        };
+fn serve(shared: &Arc<Shared>, passwords: &Passwords) {
+    while let Some(taken) = shared.jobs.take() {
         let (mut lookups, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
@@ -291,7 +299,7 @@ fn proceed(
             next(step, loaded)
         }
         Err(error) => {
-            tracing::error!(%error, broker = &*request.broker.name, "the store gave no credential: the client is refused and may try again");
+            shared.log_unread(&error, &request.broker);
             Next::Over(Err(Refused::Unread))
         }
     };
@@ -376,7 +384,7 @@ fn review(shared: &Shared, reviews: &[Review]) {
         shared.mailboxes[core].deliver(&mut vec![Mail::Reviewed(Box::new(reviewed))], 0);
     }
     if let Some((error, broker)) = unread {
-        tracing::error!(%error, broker = &*broker.name, "credentials cannot be read again");
+        shared.log_unread(&error, broker);
         broker.forget_changes();
     }
 }

@@ -14,11 +14,12 @@ use millrace_access::webhook::{AnswerCache, SIGNATURE_HEADER, WebhookAnswer, Web
 use millrace_outgoing::Call;
 
 use super::AuthenticationRequest;
+use super::job_queue::Job;
 use super::limits::{
     ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PART, QUESTIONS_PER_TENANT_MAX, WAITING_PER_QUESTION_MAX,
 };
 use super::result_counters::{ResultCounters, Results, gauge, results};
-use super::service::{Job, PendingConnect, Shared};
+use super::service::{PendingConnect, Shared};
 use crate::metrics::Metric;
 use crate::shares::Shares;
 use crate::{StartError, random};

@@ -106,7 +106,7 @@ impl Core {
                 counters.refused_credentials.add(1);
                 (ReasonCode::NOT_AUTHORIZED, ANONYMOUS)
             }
-            Refused::For(AccessRefusal::Password | AccessRefusal::NoMethod) => {
+            Refused::For(AccessRefusal::Password | AccessRefusal::LongUserName | AccessRefusal::NoMethod) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
             }
@@ -155,7 +155,7 @@ impl Core {
         let Some(service) = &self.process.authentication else { return };
         while !reviews.is_empty() {
             let some = reviews.split_off(reviews.len().saturating_sub(REVIEWS_PER_JOB));
-            if service.review(some).is_err() {
+            if !service.review(some) {
                 // The next change of the access rules reviews all clients.
                 return broker.forget_changes();
             }

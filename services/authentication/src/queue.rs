@@ -1,15 +1,20 @@
-//! The fair queue of waiting checks: brokers take turns, then addresses, then users.
+//! The fair queue of waiting jobs: brokers take turns, then addresses, then users.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::ClientSource;
-use super::limits::QueueLimits;
-use super::rotation::{Ends, Rotation, Turns};
+use crate::ClientSource;
+use crate::rotation::{Ends, Rotation, Turns};
 
 type OfSource<J> = Rotation<Box<str>, Ends<J>>;
 type OfBroker<J> = Rotation<ClientSource, OfSource<J>>;
 
-pub(super) struct FairQueue<J> {
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    pub all_max: usize,
+    pub broker_max: usize,
+}
+
+pub struct FairQueue<J> {
     limits: QueueLimits,
     state: Mutex<State<J>>,
     came: Condvar,
@@ -20,7 +25,8 @@ struct State<J> {
     is_closed: bool,
 }
 
-pub(super) enum Pushed<J> {
+#[must_use]
+pub enum Pushed<J> {
     Waits,
     Refused(J),
     /// The job is queued, and evicted this older job of the same address.
@@ -28,7 +34,7 @@ pub(super) enum Pushed<J> {
 }
 
 impl<J> FairQueue<J> {
-    pub(super) fn new(limits: QueueLimits) -> Self {
+    pub fn new(limits: QueueLimits) -> Self {
         let state = State { jobs: Rotation::default(), is_closed: false };
         Self { limits, state: Mutex::new(state), came: Condvar::new() }
     }
@@ -36,7 +42,7 @@ impl<J> FairQueue<J> {
     /// Queues a job while the broker's jobs are fewer than the free slots, so that one broker takes
     /// half of the queue at most and a newcomer finds room. The same holds for an address within
     /// its broker's limit; at that limit, the address evicts its own oldest job.
-    pub(super) fn push(&self, broker: u64, source: ClientSource, user: &str, job: J) -> Pushed<J> {
+    pub fn push(&self, broker: u64, source: ClientSource, user: &str, job: J) -> Pushed<J> {
         let mut state = self.lock();
         let jobs = &mut state.jobs;
         let of_broker = jobs.get(&broker);
@@ -60,24 +66,31 @@ impl<J> FairQueue<J> {
     }
 
     /// `None` when the queue is closed.
-    pub(super) fn pop(&self) -> Option<J> {
+    pub fn pop(&self) -> Option<J> {
+        self.pop_up_to(1)?.pop()
+    }
+
+    /// Waits for a job, and takes at most `max` in the order of their turns. `None` when the queue is closed.
+    pub fn pop_up_to(&self, max: usize) -> Option<Vec<J>> {
         let mut state = self.lock();
         loop {
             if state.is_closed {
                 return None;
             }
-            if let Some(job) = state.jobs.pop() {
-                return Some(job);
+            let jobs: Vec<J> = std::iter::from_fn(|| state.jobs.pop()).take(max).collect();
+            if !jobs.is_empty() {
+                return Some(jobs);
             }
             state = self.came.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    #[allow(clippy::len_without_is_empty, reason = "only its metrics need the length")]
+    pub fn len(&self) -> usize {
         self.lock().jobs.len()
     }
 
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.lock().is_closed = true;
         self.came.notify_all();
     }
@@ -126,7 +139,7 @@ mod tests {
         push(&queue, 1, 1, "ann", "other user");
         push(&queue, 1, 2, "eve", "other address");
         push(&queue, 2, 1, "eve", "other broker");
-        let order: Vec<_> = (0..6).filter_map(|_| queue.pop()).collect();
+        let order = queue.pop_up_to(6).unwrap();
         // The newest broker, address or user does not wait for the flood.
         assert_eq!(order, ["other broker", "other address", "other user", "guess", "guess", "guess"]);
     }

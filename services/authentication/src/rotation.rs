@@ -4,15 +4,18 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-pub(super) trait Turns {
+/// Children among which an eviction chooses: an event loop waits for it.
+const EVICTION_LOOKS: usize = 256;
+
+pub(crate) trait Turns {
     type Job;
     fn len(&self) -> usize;
     fn pop(&mut self) -> Option<Self::Job>;
-    /// Removes the oldest job of the longest queue.
+    /// Removes the oldest job of a long queue.
     fn evict(&mut self) -> Option<Self::Job>;
 }
 
-pub(super) struct Rotation<K, Q> {
+pub(crate) struct Rotation<K, Q> {
     /// No child is empty.
     children: HashMap<K, Q>,
     /// Children that have had a turn, the next one first.
@@ -45,7 +48,7 @@ impl<K, Q> Default for Rotation<K, Q> {
 }
 
 impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
-    pub(super) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
+    pub(crate) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
         if !self.children.contains_key(key) {
             self.fresh.push_back(key.clone());
         }
@@ -56,7 +59,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
         result
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<&Q> {
+    pub(crate) fn get(&self, key: &K) -> Option<&Q> {
         self.children.get(key)
     }
 
@@ -99,17 +102,16 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
     }
 
     fn evict(&mut self) -> Option<Q::Job> {
-        let key = self
-            .order
-            .iter()
-            .chain(&self.fresh)
-            .max_by_key(|key| self.get(key).map_or(0, Turns::len))?
-            .clone();
+        let children = self.order.iter().chain(&self.fresh).take(EVICTION_LOOKS).enumerate();
+        let (at, key) = children.max_by_key(|(_, key)| self.get(key).map_or(0, Turns::len))?;
+        let key = key.clone();
         let job = self.children.get_mut(&key)?.evict();
         self.len -= usize::from(job.is_some());
         if self.remove_if_empty(&key) {
-            self.order.retain(|other| *other != key);
-            self.fresh.retain(|other| *other != key);
+            match at.checked_sub(self.order.len()) {
+                None => self.order.remove(at),
+                Some(at) => self.fresh.remove(at),
+            };
         }
         job
     }
@@ -117,7 +119,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
 
 /// The jobs of one user at one address, taken from both ends in turn: a new client does not wait
 /// for a long queue, and the oldest client still gets its result.
-pub(super) struct Ends<J> {
+pub(crate) struct Ends<J> {
     jobs: VecDeque<J>,
     oldest_next: bool,
 }
@@ -129,7 +131,7 @@ impl<J> Default for Ends<J> {
 }
 
 impl<J> Ends<J> {
-    pub(super) fn push(&mut self, job: J) {
+    pub(crate) fn push(&mut self, job: J) {
         self.jobs.push_back(job);
     }
 }

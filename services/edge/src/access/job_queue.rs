@@ -1,0 +1,100 @@
+//! The queue of authentication jobs. Brokers take turns, so the slow checks of one broker do not delay the clients of another.
+
+use millrace_access::limits::USER_BYTES_MAX;
+use millrace_access::webhook::WebhookAnswer;
+use millrace_authentication::{ClientSource, FairQueue, Pushed, QueueLimits};
+
+use super::service::PendingConnect;
+use super::{Attempt, AuthenticationRequest, Review};
+
+/// Queued CONNECTs, and queued reviews of up to 500 clients each; one broker has half of them at most. A CONNECT beyond it
+/// is refused as "server busy".
+const JOBS: QueueLimits = QueueLimits { all_max: 20_000, broker_max: 20_000 };
+/// Jobs that a thread takes at once. Their credentials are read together, so on a network store a thread authenticates that many
+/// clients in a millisecond or two.
+const TAKEN: usize = 64;
+
+pub(super) enum Job {
+    Connect(Box<AuthenticationRequest>),
+    Attempt(Box<Attempt>),
+    Answered(Box<(PendingConnect, WebhookAnswer)>),
+    /// Clients of one broker.
+    Review(Vec<Review>),
+}
+
+impl Job {
+    fn request(&self) -> Option<&AuthenticationRequest> {
+        match self {
+            Self::Connect(request) => Some(request),
+            Self::Attempt(attempt) => Some(&attempt.request),
+            Self::Answered(answered) => Some(&answered.0.request),
+            Self::Review(_) => None,
+        }
+    }
+
+    fn broker(&self) -> u64 {
+        match (self.request(), self) {
+            (Some(request), _) => request.broker.id,
+            (None, Self::Review(reviews)) => reviews.first().map_or(0, |review| review.broker.id),
+            (None, _) => 0,
+        }
+    }
+}
+
+pub(super) struct JobQueue(FairQueue<Job>);
+
+impl JobQueue {
+    pub(super) fn new() -> Self {
+        Self(FairQueue::new(JOBS))
+    }
+
+    pub(super) fn push(&self, job: Job) -> Pushed<Job> {
+        let (address, user) = job.request().map_or((None, ""), |request| {
+            (request.address.map(|address| address.ip()), request.user.as_deref().unwrap_or_default())
+        });
+        let user: Box<str> = user[..user.floor_char_boundary(USER_BYTES_MAX)].into();
+        self.0.push(job.broker(), ClientSource::new(address), &user, job)
+    }
+
+    /// Waits for jobs; `None` once the queue is closed.
+    pub(super) fn take(&self) -> Option<Vec<Job>> {
+        self.0.pop_up_to(TAKEN)
+    }
+
+    pub(super) fn close(&self) {
+        self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::broker::Broker;
+    use crate::connection_id::ConnectionId;
+
+    fn connect(broker: &Arc<Broker>, user: &str) -> Job {
+        Job::Connect(Box::new(AuthenticationRequest {
+            connection: ConnectionId { core: 0, slot: 0, generation: 0 },
+            broker: broker.clone(),
+            client_id: "c".into(),
+            assigned: false,
+            address: None,
+            user: Some(user.into()),
+            password: None,
+            cancellation: millrace_authentication::Cancellation::default(),
+            certificate: None,
+        }))
+    }
+
+    #[test]
+    fn a_client_waits_for_one_job_of_each_other_broker() {
+        let queue = JobQueue::new();
+        let [slow, other] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
+        (0..1_000).for_each(|_| assert!(matches!(queue.push(connect(&slow, "eve")), Pushed::Waits)));
+        assert!(matches!(queue.push(connect(&other, "ann")), Pushed::Waits));
+        let brokers: Vec<u64> = queue.take().unwrap().iter().take(3).map(Job::broker).collect();
+        assert_eq!(brokers, [2, 1, 1]);
+    }
+}
