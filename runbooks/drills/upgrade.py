@@ -1,5 +1,5 @@
 """A server is drained and replaced by the next build, and back, under QoS 1 load: no publish fails, clients come back at a limited rate, every
-acknowledged message arrives, and what either build stored is read by the other.
+acknowledged message arrives, and each build reads the queue, the retained message and the will that the other stored.
 
 MILLRACE_NEXT names the next build, of another commit. Without it the same program is started again, and the drill says so.
 """
@@ -13,11 +13,12 @@ from pathlib import Path
 
 from observe import until
 from stage import Publisher, Subscriber, millrace
+from stored import Stored
 
 # Idle clients beside those with messages, how many a second are disconnected, and how many may come back.
 CROWD, DRAIN_RATE, CONNECT_RATE = 300, 100, 100
-# With messages.
-CLIENTS = 4
+# With messages, and the one that watches wills.
+CLIENTS = 5
 STARTS = 'changes(process_start_time_seconds{job="millrace"}[5m])'
 
 
@@ -69,11 +70,14 @@ def run(drill):
     Subscriber("away", "drill/#").leave()
     reader = drill.keep(Subscriber("reader", "drill/#"))
     writers = [drill.keep(Publisher(f"drill/{name}", rate=25)) for name in "abc"]
+    stored, names = Stored(drill), []
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 20)
     drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CROWD + CLIENTS])
     drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
     drill.calm()
-    for number, (build, what) in enumerate(zip(builds, ("the next build", "the build before: both read what the other wrote")), 1):
+    for number, (build, what, writes) in enumerate(zip(builds, ("the next build", "the build before"), ("build-1", "build-2")), 1):
+        stored.store(writes)
+        names.append(writes)
         drill.say(f"ACT   SIGTERM, and start {what}")
         crowd.seconds.clear()
         began = time.monotonic()
@@ -85,6 +89,7 @@ def run(drill):
         server.start()
         drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
         drill.run("curl -sS http://127.0.0.1:8080/healthz")
+        stored.read(names, what)
         # Samples from before the restart do not count the clients that came back.
         drill.until_value(STARTS, lambda values, number=number: values and values[0] >= number)
         drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CROWD + CLIENTS])

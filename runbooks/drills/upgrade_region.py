@@ -1,7 +1,7 @@
 """The pods of a region are replaced by the next build and back, one process after the other, under QoS 1 load through the gateway.
 
-No publish fails, each acknowledged message arrives, and a session that is offline the whole time gets all of them. MILLRACE_NEXT
-names the next build. Without FoundationDB the three pods are one process, which is replaced as a whole.
+No publish fails, each acknowledged message arrives, and a session that is offline the whole time gets all of them. Each build reads the
+retained message and the will that the other stored. MILLRACE_NEXT names the next build. Without FoundationDB the three pods are one process, which is replaced as a whole.
 """
 
 import collections
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from observe import HERE, HOST, until
 from stage import Publisher, Subscriber, millrace
+from stored import Stored
 
 UPGRADE = HERE.parent / "services/stack/stack.sh"
 GATEWAY, BROKER = 8883, "acme.local.test"
@@ -37,10 +38,14 @@ def run(drill):
     writers = [drill.keep(Publisher(f"drill/{name}", rate=25, **way)) for name in "abc"]
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 20)
     drill.calm()
-    for build in builds:
+    stored, names = Stored(drill, **way), []
+    for build, what, writes in zip(builds, ("the next build", "the build before"), ("build-1", "build-2")):
+        stored.store(writes)
+        names.append(writes)
         before = [len(writer.acknowledged) for writer in writers]
         drill.run(f"STACK_DIR={stack.home} {UPGRADE} upgrade {build}")
         drill.run(f"grep 'stack: pod' {stack.log} | tail -2")
+        stored.read(names, what)
         until(lambda before=before: all(len(writer.acknowledged) > count + 50 for writer, count in zip(writers, before)), "messages are not acknowledged")
     revisions = set(re.findall(r'revision="(\w+)"', drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")))
     drill.check(f"the pods run the build of commit {', '.join(revisions)} again", len(revisions) == 1)
