@@ -540,10 +540,11 @@ check_provider() {
     local selected=()
     read -r -a selected <<<"${PROVIDER_TESTS:-}"
     (
-        cd "$root/terraform/provider"
-        nice go build -p 1 -o "$provider" .
-        nice go test -p 1 ./internal/...
-        TF_ACC=1 MILLRACE=$program PROVIDER=$provider nice go test -p 1 -count=1 -timeout 30m "${selected[@]}" ./acceptance
+        # Not by `set -e`, which bash ignores on the left of `||`.
+        cd "$root/terraform/provider" &&
+            nice go build -p 1 -o "$provider" . &&
+            nice go test -p 1 ./internal/... &&
+            TF_ACC=1 MILLRACE=$program PROVIDER=$provider nice go test -p 1 -count=1 -timeout 30m "${selected[@]}" ./acceptance
     ) || fail "provider"
 }
 

@@ -18,9 +18,6 @@ use crate::shared::{JoinRequests, Shared};
 use crate::sink::Sink;
 use crate::tasks;
 
-/// The fabric handles a panic of this thread, so the process must not end with it.
-pub const THREAD: &str = "fabric";
-
 /// A pod's connection to the other pods. Any thread may call any method, and none blocks. Dropping
 /// it sends the queued messages, for a second at most, and says goodbye.
 pub struct Fabric {
@@ -64,7 +61,7 @@ impl Fabric {
             .map_err(SettingsError::Thread)?;
         let on_thread = shared.clone();
         let thread = std::thread::Builder::new()
-            .name(THREAD.into())
+            .name("fabric".into())
             .spawn(move || {
                 let run = || runtime.block_on(tasks::run(&on_thread, servers, client_options));
                 let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("it panicked".into()));

@@ -33,7 +33,7 @@ mod tasks;
 
 pub use address::{PodId, To};
 pub use counters::{Counters, Metric};
-pub use fabric::{Fabric, THREAD};
+pub use fabric::Fabric;
 pub use health::Health;
 pub use limits::FabricLimits;
 pub use outbox::{Dropped, Sent};

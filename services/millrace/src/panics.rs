@@ -27,7 +27,8 @@ pub(crate) fn end_the_process() {
         if [HTTP, ADMIN, API, OPERATOR].contains(&name) {
             return error!(place, %backtrace, "a request ended with a panic, which is a bug to report: {reason}");
         }
-        if is_caught(name) {
+        // The code that starts these threads handles their panics.
+        if millrace_storage::CAUGHT_THREADS.contains(&name) {
             return error!(thread = name, place, %backtrace, "a part of the server panicked, which is a bug to report: {reason}");
         }
         error!(
@@ -38,11 +39,6 @@ pub(crate) fn end_the_process() {
         );
         std::process::exit(INTERNAL_ERROR);
     }));
-}
-
-/// The code that starts these threads handles their panics, so the process must go on.
-fn is_caught(name: &str) -> bool {
-    millrace_storage::CAUGHT_THREADS.contains(&name)
 }
 
 fn reason<'p>(panic: &'p PanicHookInfo<'_>) -> &'p str {

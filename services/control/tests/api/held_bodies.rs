@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::bodies::{Operation, operations};
 use crate::tenancy::{Owned, fill, tenant};
-use crate::tools::{Answer, Client, PASSWORD, Region, interleaved};
+use crate::tools::{Answer, Client, PASSWORD, Region, SCOPES, interleaved};
 
 /// The operations with a body that change something.
 fn changes() -> impl Iterator<Item = Operation> {
@@ -113,20 +113,7 @@ async fn a_request_whose_token_is_deleted_before_its_body_comes_changes_nothing(
     let ann = &owned.client;
     let mut tried = 0;
     for operation in changes().filter(|operation| operation.path.contains("{organisation}")) {
-        let scopes = [
-            "organisation:read",
-            "organisation:write",
-            "brokers:read",
-            "brokers:write",
-            "access:read",
-            "access:write",
-            "clients:read",
-            "clients:write",
-            "audit:read",
-            "messages:read",
-            "messages:write",
-        ];
-        let made = ann.post(&ann.own("/tokens"), json!({ "name": "leaked", "scopes": scopes })).await;
+        let made = ann.post(&ann.own("/tokens"), json!({ "name": "leaked", "scopes": SCOPES })).await;
         let program = ann.with_token(made.is(StatusCode::CREATED).text("/secret"));
         let end = async {
             let token = ann.own(&format!("/tokens/{}", made.text("/id")));

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::account_links::person;
 use crate::mail::with_mail;
-use crate::tools::{Answer, Client, PASSWORD, Region};
+use crate::tools::{Answer, Client, PASSWORD, Region, SCOPES};
 
 const STEP_MS: u64 = 30_000;
 
@@ -421,20 +421,7 @@ fn own_routes() -> Vec<(Method, String, Option<Value>)> {
 async fn no_api_token_and_no_stranger_reaches_an_account() {
     let region = Region::new().await;
     let ann = region.person().await;
-    let scopes = [
-        "organisation:read",
-        "organisation:write",
-        "brokers:read",
-        "brokers:write",
-        "access:read",
-        "access:write",
-        "clients:read",
-        "clients:write",
-        "audit:read",
-        "messages:read",
-        "messages:write",
-    ];
-    let token = json!({ "name": "all", "scopes": scopes });
+    let token = json!({ "name": "all", "scopes": SCOPES });
     let token = ann.post(&ann.own("/tokens"), token).await.text("/secret").to_owned();
     for (method, path, body) in own_routes() {
         let program = ann.with_token(&token).send(method.clone(), &path, body.clone()).await;

@@ -3,7 +3,7 @@
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::tools::{AUTHORITY, Answer, Client, Region};
+use crate::tools::{AUTHORITY, Answer, Client, Region, SCOPES};
 
 /// A dead letter that nobody has. Their ids are their positions in the store.
 const LETTER: &str = "000000000000000000000000";
@@ -147,20 +147,7 @@ async fn what_is_another_tenants_is_answered_as_what_nobody_has() {
     let region = Region::new().await;
     let (ann, eve) = (tenant(&region).await, tenant(&region).await);
     let missing = "00000000-0000-7000-8000-000000000000";
-    let everything = [
-        "organisation:read",
-        "organisation:write",
-        "brokers:read",
-        "brokers:write",
-        "access:read",
-        "access:write",
-        "clients:read",
-        "clients:write",
-        "audit:read",
-        "messages:read",
-        "messages:write",
-    ];
-    let token = json!({ "name": "evil", "scopes": everything });
+    let token = json!({ "name": "evil", "scopes": SCOPES });
     let token = eve.client.post(&eve.client.own("/tokens"), token).await.text("/secret").to_owned();
     let programs = eve.client.with_token(&token);
 

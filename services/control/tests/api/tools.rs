@@ -16,6 +16,21 @@ use tower::ServiceExt as _;
 
 use crate::described;
 
+/// All scopes that a token can have.
+pub(crate) const SCOPES: [&str; 11] = [
+    "organisation:read",
+    "organisation:write",
+    "brokers:read",
+    "brokers:write",
+    "access:read",
+    "access:write",
+    "clients:read",
+    "clients:write",
+    "audit:read",
+    "messages:read",
+    "messages:write",
+];
+
 /// A clock that stands still until a test moves it.
 #[derive(Clone, Default)]
 pub(crate) struct TestClock(Arc<AtomicU64>);

@@ -75,8 +75,9 @@ impl Socket {
         let shared =
             Arc::new(Shared { place, stopping: AtomicBool::new(false), requests: AtomicUsize::new(0) });
         let listening = shared.clone();
-        let thread =
-            std::thread::Builder::new().name("admin".into()).spawn(move || listen(&listener, &listening))?;
+        let thread = std::thread::Builder::new()
+            .name("admin-socket".into())
+            .spawn(move || listen(&listener, &listening))?;
         Ok(Self { folder: folder.into(), shared, thread: Some(thread) })
     }
 }
