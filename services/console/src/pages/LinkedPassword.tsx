@@ -1,0 +1,85 @@
+import { Alert, Anchor, Button, Stack, Text } from '@mantine/core'
+import type { UseMutationResult } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { type FormEvent, useState } from 'react'
+import { Problem } from '../api/problem'
+import { Card } from '../shell/Card'
+import { PasswordInput } from '../ui/PasswordInput'
+import { Failure } from '../ui/State'
+
+/** Where another link comes from. */
+type Again = { to: '/sign-up' | '/forgot-password'; label: string }
+
+/** Without the link's token: it is in memory only, so a reload loses it. */
+export function NeedsLink({ lasts, again }: { lasts: string; again: Again }) {
+  return (
+    <Card title="Open the link again" lead="This page works with the link of a mail or of your operator.">
+      <Stack gap="md" mt="lg">
+        <Text size="sm">
+          The link works once, for {lasts}, and not after a reload of this page: open it again from where it
+          was sent to you.
+        </Text>
+        <Button component={Link} to={again.to} variant="default">
+          {again.label}
+        </Button>
+      </Stack>
+    </Card>
+  )
+}
+
+/** Takes a password for what the link is about. */
+export function LinkedPassword({
+  title,
+  lead,
+  field,
+  submit,
+  again,
+  sending,
+}: {
+  title: string
+  lead: string
+  field: { label: string; description?: string; autoComplete: string }
+  submit: string
+  again: Again
+  sending: UseMutationResult<unknown, Error, string>
+}) {
+  const [password, setPassword] = useState('')
+  const send = (event: FormEvent) => {
+    event.preventDefault()
+    sending.mutate(password)
+  }
+  const fields = sending.error instanceof Problem ? sending.error.fields : {}
+  return (
+    <Card title={title} lead={lead}>
+      <form onSubmit={send}>
+        <Stack gap="md" mt="lg">
+          <PasswordInput
+            {...field}
+            name="password"
+            required
+            withAsterisk={false}
+            value={password}
+            onChange={(event) => setPassword(event.currentTarget.value)}
+            error={fields.password}
+          />
+          {fields.token && (
+            <Alert color="red" variant="light" role="alert">
+              {fields.token}
+            </Alert>
+          )}
+          {sending.isError && !fields.password && !fields.token && (
+            <Failure error={sending.error} isOwnAccount />
+          )}
+          <Button type="submit" loading={sending.isPending} fullWidth>
+            {submit}
+          </Button>
+          {sending.isError && (
+            <Anchor component={Link} to={again.to} size="sm">
+              {again.label}
+            </Anchor>
+          )}
+        </Stack>
+      </form>
+    </Card>
+  )
+}
