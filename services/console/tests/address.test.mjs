@@ -3,26 +3,12 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
-import { after, before, test } from 'node:test'
-import { Harness, settled } from './harness.mjs'
-import { ownerOf, Server, until } from './server.mjs'
+import { test } from 'node:test'
+import { settled } from './harness.mjs'
+import { until } from './server.mjs'
+import { stage } from './stage.mjs'
 
-let server
-let harness
-let owner
-let broker
-let at
-
-before(async () => {
-  server = await Server.make({ 'sign-up': 'anybody' })
-  harness = await Harness.on(server)
-  ;({ owner, broker, at } = await ownerOf(server))
-})
-
-after(async () => {
-  await harness?.close()
-  await server?.stop()
-})
+const { server, harness, owner, broker, at } = await stage()
 
 /** Opens a page, changes what it shows, and looks at its address in a browser of a colleague. */
 async function shared(path, choose, look) {

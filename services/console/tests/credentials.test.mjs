@@ -2,28 +2,13 @@
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import mqtt from 'mqtt'
 import { answers, METHOD, Scram } from '../../millrace/tests/clients/scram.mjs'
-import { Harness } from './harness.mjs'
-import { ownerOf, Server, until } from './server.mjs'
+import { until } from './server.mjs'
+import { stage } from './stage.mjs'
 
-let server
-let harness
-let owner
-let broker
-let at
-
-before(async () => {
-  server = await Server.make({ 'sign-up': 'anybody' })
-  harness = await Harness.on(server)
-  ;({ owner, broker, at } = await ownerOf(server))
-})
-
-after(async () => {
-  await harness?.close()
-  await server?.stop()
-})
+const { server, harness, owner, broker, at } = await stage()
 
 const on = (path, act) => harness.on(`${server.url}/b/${broker}${path}`, act, { api: owner })
 const click = (place, name) => place.getByRole('button', { name, exact: true }).click()

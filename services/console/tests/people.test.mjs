@@ -1,28 +1,13 @@
 // Stumbles of people who used the console for a purpose: somebody with an ESP32, and an engineer at night whose devices stopped.
 
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
-import { Harness, settled } from './harness.mjs'
-import { ownerOf, Server } from './server.mjs'
+import { test } from 'node:test'
+import { settled } from './harness.mjs'
+import { stage } from './stage.mjs'
 
 const DAY_MS = 86_400_000
 
-let server
-let harness
-let owner
-let broker
-let at
-
-before(async () => {
-  server = await Server.make({ 'sign-up': 'anybody' })
-  harness = await Harness.on(server)
-  ;({ owner, broker, at } = await ownerOf(server))
-})
-
-after(async () => {
-  await harness?.close()
-  await server?.stop()
-})
+const { server, harness, owner, broker, at } = await stage()
 
 const on = (path, act, prepare) => harness.on(`${server.url}${path}`, act, { api: owner, prepare })
 

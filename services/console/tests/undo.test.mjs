@@ -2,27 +2,11 @@
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { after, before, test } from 'node:test'
-import { Harness } from './harness.mjs'
-import { Api, ownerOf, Server, until } from './server.mjs'
+import { test } from 'node:test'
+import { Api, until } from './server.mjs'
+import { stage } from './stage.mjs'
 
-let server
-let harness
-let owner
-let organisation
-let broker
-let at
-
-before(async () => {
-  server = await Server.make({ 'sign-up': 'anybody' })
-  harness = await Harness.on(server)
-  ;({ owner, organisation, broker, at } = await ownerOf(server))
-})
-
-after(async () => {
-  await harness?.close()
-  await server?.stop()
-})
+const { server, harness, owner, organisation, broker, at } = await stage()
 
 const on = (path, act) => harness.on(`${server.url}${path}`, act, { api: owner })
 

@@ -3,27 +3,12 @@
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
-import { after, before, test } from 'node:test'
-import { Harness, settled } from './harness.mjs'
-import { Api, ownerOf, PASSWORD, Server, until } from './server.mjs'
+import { test } from 'node:test'
+import { settled } from './harness.mjs'
+import { Api, PASSWORD, until } from './server.mjs'
+import { stage } from './stage.mjs'
 
-let server
-let harness
-let owner
-let organisation
-let broker
-let at
-
-before(async () => {
-  server = await Server.make({ 'sign-up': 'anybody' })
-  harness = await Harness.on(server)
-  ;({ owner, organisation, broker, at } = await ownerOf(server))
-})
-
-after(async () => {
-  await harness?.close()
-  await server?.stop()
-})
+const { server, harness, owner, organisation, broker, at } = await stage()
 
 const open = async (path, api = owner) => {
   const visitor = await harness.visitor(api)
@@ -254,11 +239,13 @@ test('a broker that is deleted in another tab: its page says so and leads on', a
   const gone = await owner.post(`${organisation}/brokers`, { display_name: 'Short-lived' })
   const { tab, context, complaints } = await open(`/b/${gone.name}/access`)
   await owner.ask('DELETE', `${organisation}/brokers/${gone.name}`, undefined, { 'if-match': '*' })
+  const listed = tab.waitForResponse((response) => response.url().includes(`${organisation}/brokers?`))
   // Data of the last two seconds is not asked for again, so one return to the tab may be too early.
   await until('the page to say so', async () => {
     await tab.evaluate(() => window.dispatchEvent(new Event('visibilitychange')))
     return (await tab.getByRole('heading', { name: 'This broker is gone' }).count()) > 0
   })
+  await listed
   await tab.getByRole('link', { name: 'Go to your brokers' }).click()
   await tab.getByRole('heading', { level: 1, name: 'Brokers' }).waitFor()
   assert.equal(await tab.getByText('Short-lived').count(), 0)

@@ -1,7 +1,8 @@
 import { Alert, Anchor, Button } from '@mantine/core'
-import { useQuery } from '@tanstack/react-query'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, Outlet, useParams } from '@tanstack/react-router'
-import { brokerQuery } from '../../api/brokers'
+import { useEffect } from 'react'
+import { brokerQuery, brokersQuery } from '../../api/brokers'
 import { isMissing } from '../../api/problem'
 import { Page, TitleScope } from '../../ui/Page'
 import { Empty, Loaded } from '../../ui/State'
@@ -43,6 +44,9 @@ export function BrokerFrame() {
 }
 
 function Gone({ name }: { name: string }) {
+  const client = useQueryClient()
+  // The list may be younger than this answer, and still name the broker.
+  useEffect(() => void client.invalidateQueries({ queryKey: brokersQuery.queryKey }), [client])
   return (
     <Page title={name}>
       <Empty
