@@ -1,4 +1,4 @@
-// What most browser tests need.
+// The server, the account, the broker and the browser that most files of browser tests need.
 
 import { after } from 'node:test'
 import { Harness } from './harness.mjs'
