@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Finds Rust files, functions and structs that are larger than a person reads in one sitting.
+"""Finds Rust files, functions and structs that are larger than a person reads in one sitting, and types that are spread over many files.
 
 Tests are left out. `sizes.json` lists what is larger today, with its size. A listed item may only shrink, and an item that is not
-listed fails the check.
+listed fails the check. A type whose `impl` blocks stand in more than IMPL_FILES files needs a row in `whole.md` with the reason; the
+number of its files is free, because splitting one of them is welcome.
 
     .ci/structure/sizes.py            compares the tree with the list
     .ci/structure/sizes.py --write    removes from the list what is gone, and lowers what shrank; it never adds
     .ci/structure/sizes.py --accept   writes the list anew, after a merge or for an item that is better whole
 """
 
+import collections
 import json
 import pathlib
 import re
@@ -17,14 +19,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIST = pathlib.Path(__file__).with_name("sizes.json")
+REASONS = pathlib.Path(__file__).with_name("whole.md")
 
 FILE_LINES = 400
 FUNCTION_LINES = 60
 STRUCT_FIELDS = 20
+IMPL_FILES = 6
 
 TESTS = re.compile(r"(^|/)(tests?|benches|fuzz)/|(^|[/_])(tests?|testing)(_\w+)?\.rs$")
 FUNCTION = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const )?(?:async )?(?:unsafe )?fn (\w+)")
 STRUCT = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?struct (\w+)[^;({]*\{$")
+IMPL = re.compile(r"^(?:unsafe )?impl(?:<[^{;]*?>)? (?:[^{;]* for )?&?(?:'\w+ )?(?:mut )?(?:\w+::)*(\w+)", re.M)
+SPREAD = re.compile(r"^\| `([^`]+)` `impl (\w+)`", re.M)
 FIELD = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:r#)?\w+: ")
 
 
@@ -57,12 +63,28 @@ def large(name, text):
 
 
 def tree():
+    """The Rust files without tests, by their name, with their text."""
     files = subprocess.run(["git", "ls-files", "*.rs"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    found = {}
-    for name in files:
-        if not TESTS.search(name) and (ROOT / name).exists():
-            found |= large(name, (ROOT / name).read_text())
-    return found
+    return {name: (ROOT / name).read_text() for name in files if not TESTS.search(name) and (ROOT / name).exists()}
+
+
+def spread(files):
+    """The types whose `impl` blocks stand in more than IMPL_FILES files, by crate and name, with the number of files."""
+    found = collections.defaultdict(set)
+    for name, text in files.items():
+        for of in IMPL.findall(text.split("\nmod tests {")[0]):
+            found[name.split("/src/")[0], of].add(name)
+    return {item: len(names) for item, names in found.items() if len(names) > IMPL_FILES}
+
+
+def wrong_spreads(files, reasons):
+    """Yields a text for each spread type without a reason, and for each reason without such a type."""
+    found, allowed = spread(files), set(SPREAD.findall(reasons))
+    for (crate, name), count in sorted(found.items()):
+        if (crate, name) not in allowed:
+            yield f"{crate}: impl {name} stands in {count} files, {IMPL_FILES} at most: split the type, or say why not in .ci/structure/whole.md"
+    for crate, name in sorted(allowed - found.keys()):
+        yield f"{crate}: impl {name} stands in {IMPL_FILES} files or fewer: remove its row from .ci/structure/whole.md"
 
 
 def write(sizes):
@@ -70,7 +92,8 @@ def write(sizes):
 
 
 def main(arguments):
-    found = tree()
+    files = tree()
+    found = {item: size for name, text in files.items() for item, size in large(name, text).items()}
     listed = json.loads(LIST.read_text()) if LIST.exists() else {}
     if "--accept" in arguments:
         write(found)
@@ -83,10 +106,15 @@ def main(arguments):
         unit = "fields" if " struct " in item else "lines"
         limit = STRUCT_FIELDS if " struct " in item else FUNCTION_LINES if " fn " in item else FILE_LINES
         print(f"{item}: {size} {unit}, {listed.get(item, limit)} at most")
+    spreads = list(wrong_spreads(files, REASONS.read_text()))
+    for problem in spreads:
+        print(problem)
     print(f"sizes: {len(found)} large items, {len(listed)} listed")
     if grown:
         print("FAILED: sizes: split it; if it is better whole, say why in .ci/structure/whole.md and run .ci/structure/sizes.py --accept")
-    return bool(grown)
+    if spreads:
+        print("FAILED: sizes: the rows of `impl` in .ci/structure/whole.md")
+    return bool(grown or spreads)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,19 @@ class Sizes(unittest.TestCase):
         fields = "    /// One: a comment.\n    pub field: u8,\n" * 21
         self.assertEqual(sizes.large("a.rs", f"pub struct Many {{\n{fields}}}\n"), {"a.rs struct Many": 21})
 
+    def test_a_type_in_more_than_six_files_needs_a_reason(self):
+        blocks = ["impl Core {\n", "impl<'a> Display for Core<'a> {\n", "unsafe impl Send for Core {}\n", "impl<T: Fn(u8)> From<T> for super::Core {\n"]
+        files = {f"a/src/{at}.rs": (blocks * 2)[at] for at in range(7)}
+        self.assertEqual([*sizes.wrong_spreads(files, "")][0].split(",")[0], "a: impl Core stands in 7 files")
+        self.assertEqual([*sizes.wrong_spreads(files, "| `a` `impl Core` | one state |\n")], [])
+        del files["a/src/6.rs"]
+        self.assertEqual([*sizes.wrong_spreads(files, "")], [])
+        self.assertEqual(len([*sizes.wrong_spreads(files, "| `a` `impl Core` | one state |\n")]), 1)
+
+    def test_impls_of_other_crates_and_of_tests_are_apart(self):
+        files = {f"{'ab'[at % 2]}/src/{at}.rs": "impl Core {\n" for at in range(12)} | {"a/src/t.rs": "mod x;\nmod tests {\nimpl Core {\n"}
+        self.assertEqual(sizes.spread(files), {})
+
 
 if __name__ == "__main__":
     unittest.main()
