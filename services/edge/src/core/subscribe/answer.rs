@@ -1,0 +1,133 @@
+//! Ends a SUBSCRIBE whose filters are all routed: submits them to the store if it must know, then SUBACK and retained messages.
+
+use std::sync::Arc;
+
+use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
+use millrace_session::ClientSubscription;
+
+use super::read_filters::FiltersToAdd;
+use super::{Reasons, SubscribeInProgress};
+use crate::core::deliver::Publisher;
+use crate::core::{Core, parts};
+use crate::jobs::{self, PendingSubscribe, Write};
+
+impl Core {
+    /// The filters that the last turn granted wait for the store: until it has answered, no other answer ends them.
+    pub(super) fn expect_answer(&mut self, slot: u32, subscribe: &mut SubscribeInProgress) {
+        let SubscribeInProgress { read, identifiers, granted, pending, .. } = subscribe;
+        if granted.is_empty() {
+            return;
+        }
+        let session = self.connections[slot as usize].session;
+        let local = &mut self.sessions[session as usize];
+        let is_in_memory = local.persistent.is_none();
+        let unanswered = match &mut local.persistent {
+            Some(persistent) => &mut persistent.unanswered_by_store,
+            None => &mut local.new_subscriptions.get_or_insert_default().unanswered_by_store,
+        };
+        if pending.number == 0 {
+            pending.number = unanswered.begin();
+        }
+        for (place, former) in granted.drain(..) {
+            let (filter, options) = &read.filters[place];
+            unanswered.add(filter, former);
+            if is_in_memory {
+                let qos = QoS::from_bits(pending.reasons[place].0).unwrap_or(options.qos);
+                let options = SubscribeOptions { qos, ..*options };
+                let granted = ClientSubscription { options, identifier: identifiers.of(place) };
+                pending.in_memory.push((filter.clone(), granted));
+            }
+        }
+    }
+
+    /// All filters of a SUBSCRIBE are routed: submits them to the store, or answers the client.
+    pub(super) fn finish_subscribe(&mut self, slot: u32, mut subscribe: SubscribeInProgress) {
+        let session = self.connections[slot as usize].session;
+        let is_shared = self.process.store.is_some() && self.process.is_shared();
+        let asks = is_shared && !(subscribe.pending.replays.is_empty() && subscribe.shared.is_empty());
+        let local = &self.sessions[session as usize];
+        if asks || local.persistent.is_some() || local.new_subscriptions.is_some() {
+            self.expect_answer(slot, &mut subscribe);
+        }
+        let SubscribeInProgress { read, mut stored, shared, holds, mut pending, .. } = subscribe;
+        let FiltersToAdd { filters, places, .. } = read;
+        pending.asks = asks;
+        let target = self.target_of(session);
+        let broker = self.sessions[session as usize].broker.clone();
+        pending.asked = filters.iter().map(|(_, options)| options.qos).collect();
+        pending.places = places;
+        let local = &mut self.sessions[session as usize];
+        match &mut local.persistent {
+            // From here on `unanswered` counts it.
+            Some(persistent) => persistent.subscribing -= u32::from(holds),
+            None => pending.holds = holds,
+        }
+        if stored.is_empty() && !pending.asks {
+            if let Some(new) = &mut local.new_subscriptions {
+                for (filter, granted) in std::mem::take(&mut pending.in_memory) {
+                    new.unanswered_by_store.remove(pending.number, &filter, Some(granted));
+                }
+            }
+            for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
+                self.join(&broker, filter);
+            }
+            return self.suback_when_confirmed(slot, &broker, pending);
+        }
+        self.flag_due(&pending.replays, &mut stored);
+        let local = &mut self.sessions[session as usize];
+        if pending.asks {
+            let new = local.new_subscriptions.get_or_insert_default();
+            new.reading += 1;
+            pending.asker = Arc::downgrade(&new.asker);
+        }
+        if let Some(persistent) = &mut local.persistent {
+            persistent.subscribing += 1;
+        }
+        stored.shrink_to_fit();
+        let subscribe = jobs::Subscribe::new(local.key(), target, stored, shared, pending);
+        self.queue_job(Write::Subscribe(Box::new(subscribe)));
+    }
+
+    /// SUBACK, then what is retained.
+    pub(in crate::core) fn answer_subscribe(&mut self, slot: u32, pending: &PendingSubscribe) {
+        let reasons: Reasons = pending
+            .places
+            .iter()
+            .map(|(place, asked)| match pending.reasons[*place as usize] {
+                reason if reason.is_error() => reason,
+                // A filter that stands there twice is answered twice, as if in packets of its own.
+                ReasonCode(granted) if granted < pending.asked[*place as usize] as u8 => {
+                    ReasonCode(granted.min(*asked as u8))
+                }
+                _ => ReasonCode(*asked as u8),
+            })
+            .collect();
+        let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
+        if let Some(packet_id) = pending.packet_id {
+            protocol.subscribed(packet_id, &reasons, pending.what, &mut out);
+        }
+        out.note_answers(before);
+        if pending.asks {
+            let session = self.connections[slot as usize].session;
+            let new = self.sessions[session as usize].new_subscriptions.get_or_insert_default();
+            new.replayed(&pending.replays, self.now);
+        }
+        self.replay(slot, &pending.replays, pending.holds);
+        let session = self.connections[slot as usize].session;
+        if pending.asks {
+            self.go_on_fresh(session);
+        }
+    }
+
+    /// The retained messages of a SUBSCRIBE have been read: what was held for them comes after them.
+    fn go_on_fresh(&mut self, session: u32) {
+        let local = &mut self.sessions[session as usize];
+        let Some(new) = &mut local.new_subscriptions else { return };
+        new.reading -= 1;
+        let (broker, held) = (local.broker.clone(), new.release());
+        for (message, receiver) in held {
+            self.deliver_one(&broker, &receiver, &message, Publisher::NOBODY, 0);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The steps of one SUBSCRIBE or UNSUBSCRIBE: how many filters come next, and their changes of the session and the router.
+
+use std::sync::Arc;
+
+use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
+use millrace_layers::subscriptions::StoredOptions;
+use millrace_mqtt::topic::Filter;
+use millrace_mqtt::{ReasonCode, Subscribe, SubscribeOptions, Version};
+use millrace_router::{Edit, Target};
+use millrace_session::ClientSubscription;
+use smallvec::SmallVec;
+
+use super::lowered::Identifiers;
+use super::read_filters::FiltersToAdd;
+use super::room::{Room, wants_retained};
+use super::{SubscribeInProgress, UnsubscribeInProgress};
+use crate::core::LocalSession;
+use crate::core::resume::routed;
+use crate::core::work::{self, Task};
+use crate::jobs::replay::{Replay, left_out};
+use crate::quota::Limit;
+
+impl SubscribeInProgress {
+    pub(super) fn new(subscribe: &Subscribe<'_>, version: Version) -> Self {
+        let read = FiltersToAdd::new(subscribe.filters.clone(), version);
+        Self::of(Identifiers::of_packet(subscribe), read, Some(subscribe.packet_id))
+    }
+
+    /// Whether live messages wait until it is carried out.
+    pub(in crate::core) fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// Adds the next filters that are allowed to the session and to the router.
+    pub(super) fn carry_out(
+        &mut self,
+        edit: &mut Edit<'_>,
+        local: &mut LocalSession,
+        target: Target,
+        room: &mut Room<'_>,
+    ) {
+        let is_kept = local.persistent.is_some();
+        let session_max = if is_kept { SUBSCRIPTIONS_MAX.min(room.per_session) } else { room.per_session };
+        for (place, checked) in (self.done..).zip(std::mem::take(&mut self.checked)) {
+            let (text, options) = &self.read.filters[place];
+            let options = match checked {
+                Ok(qos) => SubscribeOptions { qos, ..*options },
+                Err((reason, what)) => {
+                    self.pending.reasons.push(reason);
+                    self.pending.what = what;
+                    continue;
+                }
+            };
+            let former = local.session.subscription(text).copied();
+            let is_new = former.is_none();
+            let limit = if is_kept && text.len() > NAME_BYTES_MAX {
+                Some(Limit::ClientSubscriptions)
+            } else {
+                let is_full = local.session.subscriptions_len() >= session_max;
+                room.reached(edit, text, options, is_new, is_full)
+            };
+            if limit.is_some() {
+                self.reached = limit;
+                room.counters.subscribe_quota.add(1);
+                self.pending.reasons.push(ReasonCode::QUOTA_EXCEEDED);
+                continue;
+            }
+            let identifier = self.identifiers.of(place);
+            if is_kept {
+                let bits = options.to_bits(Version::V5);
+                self.stored.push((text.clone(), StoredOptions { bits, identifier }, place));
+            }
+            if is_kept || room.is_shared {
+                self.granted.push((place, former));
+            }
+            if room.is_shared && !is_kept && text.starts_with("$share/") {
+                self.shared.push(text.clone());
+            }
+            room.of_broker -= u64::from(is_new);
+            add(
+                edit,
+                local,
+                target,
+                text,
+                ClientSubscription { options, identifier },
+                &mut self.pending.replays,
+            );
+            self.pending.reasons.push(ReasonCode(options.qos as u8));
+        }
+    }
+}
+
+impl UnsubscribeInProgress {
+    /// Removes the next filters from the session and from the router.
+    //= [MQTT-3.10.4-1] v5 v3.1.1
+    pub(super) fn carry_out(
+        &mut self,
+        edit: &mut Edit<'_>,
+        local: &mut LocalSession,
+        target: Target,
+        room: &mut Room<'_>,
+    ) {
+        for text in &self.read.filters[self.next.clone()] {
+            let existed = local.session.unsubscribe(text);
+            room.of_broker += u64::from(existed);
+            if existed && let Some(filter) = Filter::parse(text) {
+                edit.unsubscribe(filter, target);
+            }
+            let reason = if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED };
+            self.reasons.push(reason);
+        }
+    }
+}
+
+impl Task {
+    /// Reads more filters of the packet. Returns the work of that.
+    pub(in crate::core) fn read_more(&mut self) -> u64 {
+        match self {
+            Self::Subscribe(subscribe) => subscribe.read.read_more(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.read.read_more(),
+        }
+    }
+
+    pub(in crate::core) fn is_read(&self) -> bool {
+        match self {
+            Self::Subscribe(subscribe) => subscribe.read.is_read(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.read.is_read(),
+        }
+    }
+
+    /// Decides how many filters are carried out next, and returns the work of that.
+    pub(in crate::core) fn plan(&mut self) -> u64 {
+        match self {
+            Self::Subscribe(subscribe) => {
+                let left = subscribe.read.filters[subscribe.done..].iter().map(|(filter, _)| &**filter);
+                let (count, work) = work::filters_at_once(left);
+                subscribe.until = subscribe.done + count;
+                work
+            }
+            Self::Unsubscribe(unsubscribe) => {
+                let done = unsubscribe.reasons.len();
+                let left = unsubscribe.read.filters[done..].iter().map(|filter| &**filter);
+                let (count, work) = work::filters_at_once(left);
+                unsubscribe.next = done..done + count;
+                work
+            }
+        }
+    }
+
+    pub(super) fn ends(&self) -> bool {
+        match self {
+            Self::Subscribe(subscribe) => subscribe.until == subscribe.read.filters.len(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.next.end == unsubscribe.read.filters.len(),
+        }
+    }
+}
+
+fn add(
+    edit: &mut Edit<'_>,
+    local: &mut LocalSession,
+    target: Target,
+    text: &str,
+    subscription: ClientSubscription,
+    replays: &mut SmallVec<[Replay; 2]>,
+) {
+    let Some(filter) = Filter::parse(text) else { return };
+    let (options, identifier) = (subscription.options, subscription.identifier);
+    // The store does not have it yet.
+    edit.subscribe(filter, routed(target, &subscription, false));
+    let is_new = local.session.subscribe(text, subscription);
+    if wants_retained(filter, options, is_new) {
+        replays.push(Replay {
+            filter: filter.filter.into(),
+            qos: options.qos,
+            identifier,
+            left_out: left_out(local.session.client_id(), options),
+            retained: None,
+            pages: Arc::default(),
+        });
+    }
+}

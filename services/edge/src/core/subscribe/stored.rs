@@ -1,0 +1,230 @@
+//! The answer of the store to a SUBSCRIBE: the session reads the streams of durable subscriptions; refused ones are undone.
+
+use std::collections::HashSet;
+
+use millrace_layers::Position;
+use millrace_layers::streams::Source;
+use millrace_layers::subscriptions::{NO_STREAM, REPLAY_DUE, StoredOptions, Subscribed};
+use millrace_mqtt::topic::Filter;
+use millrace_mqtt::{ReasonCode, Version};
+use millrace_router::Target;
+use millrace_session::ClientSubscription;
+use smallvec::SmallVec;
+
+use crate::core::persistent::{FilterSource, PersistentSession};
+use crate::core::resume::{routed, subscription_of};
+use crate::core::{Core, LocalSession, work};
+use crate::jobs::{self, Job, PendingSubscribe, SessionKey, Write};
+
+/// A filter whose change the store refused, with the subscription that it had before.
+type GoesBack = (Box<str>, Option<ClientSubscription>);
+type EndedFilters = HashSet<Box<str>, foldhash::fast::RandomState>;
+
+impl PersistentSession {
+    /// Takes the store's answer for the filters of a SUBSCRIBE, which from here on waits to be answered itself. Returns the durable
+    /// subscriptions, and those that go back to their former options.
+    fn take_answer(
+        &mut self,
+        filters: Vec<(Box<str>, StoredOptions, usize)>,
+        subscribed: &[Option<Subscribed>],
+        mut pending: PendingSubscribe,
+    ) -> (Vec<(Box<str>, Subscribed)>, Vec<GoesBack>) {
+        let (mut durable, mut go_back) = (Vec::new(), Vec::new());
+        let mut ended = EndedFilters::default();
+        for ((filter, options, place), subscribed) in filters.into_iter().zip(subscribed) {
+            let subscribed = subscribed.as_ref().filter(|_| !pending.is_refused);
+            let granted = subscribed.map(|_| subscription_of(options));
+            let answered = self.unanswered_by_store.remove(pending.number, &filter, granted);
+            go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
+            if subscribed.is_some() && options.bits & REPLAY_DUE != 0 {
+                self.due.insert(filter.clone());
+            }
+            match subscribed {
+                Some(_) if answered.is_ended => drop(ended.insert(filter)),
+                // The later SUBSCRIBE has another stream, or none.
+                Some(_) if answered.is_outdated => {}
+                Some(subscribed) => durable.push((filter, *subscribed)),
+                None => {
+                    pending.reasons[place] = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+                    ended.insert(filter);
+                }
+            }
+        }
+        if !ended.is_empty() {
+            pending.replays.retain(|replay| !ended.contains(&replay.filter));
+        }
+        self.has_ended_filters |= !(ended.is_empty() && go_back.is_empty());
+        self.unanswered.push(pending);
+        (durable, go_back)
+    }
+}
+
+impl LocalSession {
+    /// Makes a persistent session read the streams of durable subscriptions. Returns whether any stream is new to it.
+    fn add_sources(
+        &mut self,
+        target: Target,
+        durable: Vec<(Box<str>, Subscribed)>,
+        handed_over: Position,
+    ) -> bool {
+        let Some(persistent) = &mut self.persistent else { return false };
+        let session = &self.session;
+        let sources = self.broker.router.edit(|edit| {
+            let source = |(filter, Subscribed { stream, since, .. }): (Box<str>, Subscribed)| {
+                let is_read = stream != NO_STREAM && !filter.starts_with("$share/");
+                // The subscription may have ended meanwhile.
+                let subscription = session.subscription(&filter).filter(|_| is_read)?;
+                edit.subscribe(Filter::parse(&filter)?, routed(target, subscription, true));
+                Some(FilterSource { source: Source { stream, since }, filter })
+            };
+            durable.into_iter().filter_map(source).collect()
+        });
+        persistent.add_sources(sources, handed_over)
+    }
+}
+
+impl Core {
+    /// Subscriptions are durable, or could not be stored.
+    pub(in crate::core) fn subscribed(
+        &mut self,
+        subscribe: jobs::Subscribe,
+        subscribed: &[Option<Subscribed>],
+    ) {
+        let target = subscribe.target;
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
+            return;
+        }
+        if subscribe.pending.goes_back {
+            return self.went_back(subscribe, subscribed);
+        }
+        let Some(persistent) = &mut local.persistent else { return self.subscribed_in_memory(subscribe) };
+        let jobs::Subscribe { filters, pending, .. } = subscribe;
+        let broker = local.broker.clone();
+        let shared: Vec<Box<str>> =
+            filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
+        let was_live = persistent.is_live();
+        let (durable, go_back) = persistent.take_answer(filters, subscribed, pending);
+        self.work.spend(durable.iter().map(|(filter, _)| work::filter_work(filter.as_bytes())).sum());
+        let is_more = local.add_sources(target, durable, self.following.handed_over);
+        let session = local.key();
+        self.go_back(target, &go_back);
+        self.write_back(session, target, go_back);
+        if is_more && was_live {
+            // Answered when the session is live again: then its client has nothing to wait for.
+            self.hold_until_barrier(target.slot);
+        } else {
+            self.answer_subscribes(target.slot);
+            if is_more {
+                self.hold_until_barrier(target.slot);
+            } else {
+                self.deliver_held(target.slot);
+                self.read_passed_over(target.slot);
+            }
+        }
+        for filter in shared {
+            self.join(&broker, &filter);
+        }
+    }
+
+    /// The same for a session in memory: the store was asked for retained messages and for members on other pods.
+    fn subscribed_in_memory(&mut self, subscribe: jobs::Subscribe) {
+        let jobs::Subscribe { target, shared, mut pending, .. } = subscribe;
+        let local = &mut self.sessions[target.slot as usize];
+        let (broker, slot) = (local.broker.clone(), local.connection);
+        let mut go_back: Vec<GoesBack> = Vec::new();
+        if let Some(new) = &mut local.new_subscriptions {
+            let mut ended = EndedFilters::default();
+            for (filter, granted) in std::mem::take(&mut pending.in_memory) {
+                let granted = (!pending.is_refused).then_some(granted);
+                let answered = new.unanswered_by_store.remove(pending.number, &filter, granted);
+                go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
+                if answered.is_ended {
+                    ended.insert(filter);
+                }
+            }
+            pending.replays.retain(|replay| !ended.contains(&replay.filter));
+        }
+        self.go_back(target, &go_back);
+        if pending.is_refused {
+            pending.replays.clear();
+            for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
+                *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+            }
+        } else {
+            shared.iter().for_each(|filter| self.join(&broker, filter));
+        }
+        self.answer_subscribe(slot, &pending);
+    }
+
+    /// Undoes refused changes of subscriptions: the store cannot read their retained messages (P6) or other members.
+    fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
+        if go_back.is_empty() {
+            return;
+        }
+        self.revoke_anew(self.sessions[target.slot as usize].connection);
+        let local = &mut self.sessions[target.slot as usize];
+        let (broker, own) = (local.broker.clone(), local.persistent.as_deref());
+        let stored: HashSet<&str, foldhash::fast::RandomState> =
+            own.into_iter().flat_map(PersistentSession::filters).collect();
+        for (filter, former) in go_back {
+            let Some(parsed) = Filter::parse(filter) else { continue };
+            if let Some(former) = former {
+                let is_stored = stored.contains(&**filter);
+                local.session.subscribe(filter, *former);
+                broker.router.subscribe(parsed, routed(target, former, is_stored));
+            } else {
+                local.session.unsubscribe(filter);
+                broker.router.unsubscribe(parsed, target);
+            }
+        }
+        self.announce_members(&broker, go_back.iter().map(|(filter, _)| &**filter));
+    }
+
+    /// Writes the same to the store, which may have made the changes: reading retained messages can fail after the commit.
+    fn write_back(&mut self, session: SessionKey, target: Target, go_back: Vec<GoesBack>) {
+        let (mut ended, mut changed) = (Vec::new(), Vec::new());
+        for (filter, former) in go_back {
+            match former {
+                None => ended.push(filter),
+                Some(ClientSubscription { options, identifier }) => {
+                    let options = StoredOptions { bits: options.to_bits(Version::V5), identifier };
+                    changed.push((filter, options, 0));
+                }
+            }
+        }
+        if !ended.is_empty() {
+            let unsubscribe = jobs::Unsubscribe::new(session.clone(), target, ended, None, SmallVec::new());
+            self.store_jobs.queue.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
+        }
+        if !changed.is_empty() {
+            let pending = PendingSubscribe { goes_back: true, ..PendingSubscribe::new(None) };
+            let subscribe = jobs::Subscribe::new(session, target, changed, Vec::new(), pending);
+            self.store_jobs.queue.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
+        }
+    }
+
+    /// The store has written back former subscriptions. One of QoS 0 may have got the stream of the refused SUBSCRIBE.
+    fn went_back(&mut self, subscribe: jobs::Subscribe, subscribed: &[Option<Subscribed>]) {
+        let target = subscribe.target;
+        let filters = subscribe.filters.into_iter().map(|(filter, ..)| filter);
+        let durable =
+            filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
+        let local = &mut self.sessions[target.slot as usize];
+        if local.persistent.is_some() && local.add_sources(target, durable, self.following.handed_over) {
+            self.hold_until_barrier(target.slot);
+        }
+    }
+
+    pub(in crate::core) fn answer_subscribes(&mut self, session: u32) {
+        let local = &mut self.sessions[session as usize];
+        let slot = local.connection;
+        let Some(persistent) = &mut local.persistent else { return };
+        let unanswered = std::mem::take(&mut persistent.unanswered);
+        persistent.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
+        for pending in unanswered {
+            self.answer_subscribe(slot, &pending);
+        }
+        self.deliver_unstored(session);
+    }
+}

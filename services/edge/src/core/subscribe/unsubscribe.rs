@@ -1,0 +1,105 @@
+//! UNSUBSCRIBE, and subscriptions that the server ends: removed from session and router, then from the store, then UNSUBACK.
+
+use std::sync::Arc;
+
+use millrace_layers::limits::SUBSCRIPTIONS_MAX;
+use millrace_mqtt::{PacketId, ReasonCode, Unsubscribe, Version};
+
+use super::read_filters::FiltersToEnd;
+use super::{Reasons, UnsubscribeInProgress};
+use crate::broker::Broker;
+use crate::core::work::{self, Task};
+use crate::core::{Core, Ended, parts};
+use crate::jobs::{self, Write};
+
+impl Core {
+    /// Ends subscriptions and answers. Messages that were on their way to the session still arrive.
+    pub(in crate::core) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>) {
+        let filters = FiltersToEnd::new(unsubscribe.filters.clone());
+        self.end_filters(slot, filters, Some(unsubscribe.packet_id));
+    }
+
+    /// Ends subscriptions that the client may not have any more.
+    pub(in crate::core) fn end_subscriptions(&mut self, slot: u32, filters: Vec<Box<str>>) {
+        self.end_filters(slot, filters.into(), None);
+        self.change_filters_now(slot);
+    }
+
+    fn end_filters(&mut self, slot: u32, read: FiltersToEnd, packet_id: Option<PacketId>) {
+        let unsubscribe = UnsubscribeInProgress { packet_id, read, next: 0..0, reasons: Reasons::new() };
+        self.change_filters(slot, Task::Unsubscribe(Box::new(unsubscribe)));
+    }
+
+    /// Some filters of an UNSUBSCRIBE were carried out; gives it back when there are more.
+    pub(super) fn edited_for_unsubscribe(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        unsubscribe: Box<UnsubscribeInProgress>,
+    ) -> Option<Task> {
+        let UnsubscribeInProgress { read: FiltersToEnd { filters, .. }, next, .. } = &*unsubscribe;
+        self.announce_members(broker, filters[next.clone()].iter().map(|filter| &**filter));
+        if next.end < filters.len() {
+            return Some(Task::Unsubscribe(unsubscribe));
+        }
+        self.finish_unsubscribe(slot, *unsubscribe);
+        None
+    }
+
+    fn finish_unsubscribe(&mut self, slot: u32, unsubscribe: UnsubscribeInProgress) {
+        let UnsubscribeInProgress { packet_id, read: FiltersToEnd { filters, .. }, reasons, .. } =
+            unsubscribe;
+        let session = self.connections[slot as usize].session;
+        let target = self.target_of(session);
+        self.spend(work::LOOKUP * filters.len() as u64);
+        filters.iter().for_each(|filter| self.unfinished.replays.end(session, filter));
+        let local = &mut self.sessions[session as usize];
+        if let Some(persistent) = &mut local.persistent {
+            // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A
+            // session has `SUBSCRIPTIONS_MAX` of them at most.
+            let mut unknown = 0;
+            let filters = filters.into_iter().zip(&reasons).filter(|(_, reason)| {
+                unknown += usize::from(**reason != ReasonCode::SUCCESS);
+                **reason == ReasonCode::SUCCESS || unknown <= SUBSCRIPTIONS_MAX
+            });
+            let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
+            self.work.spend(persistent.end_sources(&filters, local.session.entries()));
+            filters.iter().for_each(|filter| persistent.unanswered_by_store.end(filter));
+            let session = local.key();
+            let unsubscribe = jobs::Unsubscribe::new(session, target, filters, packet_id, reasons);
+            return self.queue_job(Write::Unsubscribe(Box::new(unsubscribe)));
+        }
+        if let Some(new) = &mut local.new_subscriptions {
+            filters.iter().for_each(|filter| new.unanswered_by_store.end(filter));
+        }
+        let Some(packet_id) = packet_id else { return };
+        let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
+        protocol.unsubscribed(packet_id, &reasons, &mut out);
+        out.note_answers(before);
+    }
+
+    /// Subscriptions are gone from the store, or could not be removed.
+    pub(in crate::core) fn unsubscribed(&mut self, unsubscribe: jobs::Unsubscribe, stored: bool) {
+        let jobs::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
+        // Subscriptions that the server ends are checked again when the client reconnects.
+        let Some(packet_id) = packet_id else { return };
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
+            return;
+        }
+        let slot = local.connection;
+        if !stored {
+            let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+            // A 3.x client gets no reason code. Without an UNSUBACK it does not believe that the subscription has ended.
+            if self.connections[slot as usize].protocol.version() != Version::V5 {
+                return self.end(slot, Ended::Error(reason), true);
+            }
+            reasons.iter_mut().for_each(|each| *each = reason);
+        }
+        let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
+        protocol.unsubscribed(packet_id, &reasons, &mut out);
+        out.note_answers(before);
+    }
+}
