@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Finds modules of a crate that import each other in circles.
 
-A crate's top-level modules are its rooms: a file or a folder under `src`. Imports should run one way, so that a reader can begin at
+A top-level module is a file or a folder under a crate's `src`. Imports between them should run one way, so that a reader can begin at
 the bottom. `circles.txt` lists the imports that are part of a circle today. An import that is not listed there fails the check.
 
     .ci/structure/check.py            compares the tree with the list
@@ -54,18 +54,18 @@ def grouped(code):
 
 def imports_of(source):
     """The imports between the top-level modules of one `src` folder, as a set of pairs."""
-    rooms = {path.stem for path in source.iterdir() if path.is_dir() or path.suffix == ".rs"} - {"lib", "main"}
+    modules = {path.stem for path in source.iterdir() if path.is_dir() or path.suffix == ".rs"} - {"lib", "main"}
     found = set()
     for path in sorted(source.rglob("*.rs")):
         parts = path.relative_to(source).with_suffix("").parts
-        if TESTS.search(path.name) or "tests" in parts[:-1] or parts[0] not in rooms:
+        if TESTS.search(path.name) or "tests" in parts[:-1] or parts[0] not in modules:
             continue
         code = without_tests(path.read_text())
         names = set(NAME.findall(code)) | set(grouped(code))
         # `super` of a module at depth n leads to the crate's root after n steps; `mod.rs` stands for its folder.
         depth = len(parts) - (parts[-1] == "mod")
         names |= {name for steps, name in SUPER.findall(code) if steps.count("super") == depth}
-        found |= {(parts[0], name) for name in names if name in rooms and name != parts[0]}
+        found |= {(parts[0], name) for name in names if name in modules and name != parts[0]}
     return found
 
 

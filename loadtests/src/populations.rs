@@ -1,4 +1,6 @@
-//! The Markdown tables of scenarios about sessions and connections.
+//! The Markdown tables of scenarios that vary a population: how many sessions or connections a broker has.
+//!
+//! In: the reports of all runs, by case and broker. Out: text for the report. The other scenarios have the table of `table.rs`.
 
 use std::fmt::Write as _;
 
@@ -50,7 +52,8 @@ fn extra_median(cell: &Cell, name: &str) -> Option<f64> {
     median(cell.reports.iter().filter_map(|r| r.extra(name)).collect())
 }
 
-/// The CPU of a publish to offline sessions by their number; empty for fewer than two numbers.
+/// A table of the server's CPU per publish, with a column for each number of offline sessions. The last column is the ratio of the ends: 1
+/// means that sessions cost nothing. Empty for fewer than two numbers.
 fn flatness(cases: &[SizedScenario], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let sizes: Vec<(u32, &Vec<Cell>)> = cases
         .iter()

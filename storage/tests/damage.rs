@@ -202,7 +202,7 @@ fn a_write_cut_short_by_a_crash_is_dropped_alone() {
     let begin = end - (end / (IN_JOURNALS / 2 - 1));
     for at in (begin..end).step_by(7) {
         for zeros in [0, 100, end - at] {
-            // Pages of it may be on the disk or not, in any order.
+            // A crash may leave the batch short (no zeros), or have written some of its pages and left zeros in the others.
             let mut cut = whole.clone();
             cut[at..(at + zeros).min(end)].fill(0);
             if zeros == 0 {
@@ -211,9 +211,11 @@ fn a_write_cut_short_by_a_crash_is_dropped_alone() {
             pristine.insert(journal.clone(), cut);
             pristine.insert("watermark".into(), watermark(last as u64 + 1));
             lay_out(&pristine, &data);
+            // The watermark names the cut transaction as acknowledged, so its loss is damage.
             let refused = look(&data);
             assert!(matches!(refused, Outcome::Refused(_)), "acknowledged, cut at {at}: {refused:?}");
             pristine.insert("watermark".into(), watermark(last as u64));
+            // Nobody was acknowledged, so the cut transaction is dropped, and the store goes on.
             lay_out(&pristine, &data);
             let store = Embedded::open(&data, options()).unwrap();
             let database = store.database();

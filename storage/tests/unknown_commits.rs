@@ -48,6 +48,7 @@ fn a_server_that_is_killed_loses_and_repeats_nothing() {
             kills.store(number, Ordering::Relaxed);
         }
     };
+    // After the last kill each thread goes on to a multiple of 100, so that the restarted server commits transactions, too.
     world.run(|place| kills.load(Ordering::Relaxed) < 5 || place % 100 > 0, kill_often);
     world.check();
 }
@@ -64,8 +65,7 @@ impl World {
         Self { database, done: AtomicU64::new(0), doubts: AtomicU64::new(0) }
     }
 
-    /// Each thread goes on while `more` says so of its number of transactions; meanwhile `beside`
-    /// is done.
+    /// Each thread makes transactions while `more(number of the transaction)` is true. Meanwhile this thread runs `beside`.
     fn run(&self, more: impl Fn(u64) -> bool + Sync, beside: impl FnOnce()) {
         thread::scope(|scope| {
             for number in 0..THREADS {
@@ -81,8 +81,8 @@ impl World {
         });
     }
 
-    /// Neither an append nor an addition shows that it was done. So the transaction leaves a
-    /// marker, and looks for it when in doubt.
+    /// An append and an addition leave no trace of their own attempt. So the transaction also writes a marker, and an attempt after an
+    /// unknown result reads the marker first.
     fn append_once(&self, mark: &str) {
         let mark = format!("done/{mark}");
         let run = self.database.run(|tx, attempt| {

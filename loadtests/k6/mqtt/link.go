@@ -158,11 +158,12 @@ func (l *link) sendOne(o *outgoing) {
 	if o.before != nil {
 		o.before(now)
 	}
+	// drain queued it, to learn when all before it are written.
 	if o.message == nil {
 		o.done(nil)
 		return
 	}
-	// A broker that does not acknowledge also stops what is to be sent: it has a Receive Maximum.
+	// The library waits here once the broker's Receive Maximum is reached, so the timeout counts from before the write.
 	ctx, cancel := l.ctx, context.CancelFunc(func() {})
 	if o.qos > 0 {
 		ctx, cancel = context.WithTimeout(l.ctx, l.settings.timeout)

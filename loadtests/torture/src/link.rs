@@ -21,9 +21,9 @@ pub(crate) struct Link {
     pub(crate) connection: ConnectionId,
     pub(crate) inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// The poll reported data, and reading has not reached its end.
+    /// The socket may have data: the poll has reported it, and no read since has found the socket empty.
     pub(crate) readable: bool,
-    /// Until then a slow client reads nothing.
+    /// A client that plays a slow reader reads nothing before this time.
     pub(crate) paused_until_ms: u64,
 }
 
@@ -83,6 +83,7 @@ impl Link {
         Reading::Open
     }
 
+    /// Writes what is left and throws away what arrives, for a connection whose client has gone on to another one.
     pub(crate) fn drain(&mut self) -> Reading {
         self.flush();
         let reading = self.read();

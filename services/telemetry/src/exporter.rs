@@ -276,7 +276,7 @@ impl Trouble {
 
     fn note(&mut self, sent: &Result<u64, Failed>, endpoint: &CollectorEndpoint) {
         let why = match sent {
-            Ok(0) => return self.is_over(),
+            Ok(0) => return self.end_pause(),
             Ok(refused) => format!("it refused {refused} items of a request"),
             Err(Failed::ForGood(why)) => why.clone(),
             Err(Failed::ForNow(why)) => {
@@ -295,7 +295,7 @@ impl Trouble {
         }
     }
 
-    fn is_over(&mut self) {
+    fn end_pause(&mut self) {
         if self.pause.take().is_some() {
             tracing::info!("the collector takes telemetry again");
         }

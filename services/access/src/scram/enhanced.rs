@@ -1,3 +1,5 @@
+//! The order of the messages of one enhanced authentication, after the table in [`super`].
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -18,15 +20,15 @@ pub struct Enhanced {
 enum State {
     #[default]
     Idle,
-    LooksUp(First),
+    NeedsVerifier(First),
     Challenged(Box<Exchange>),
-    Over,
+    Refused,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct ScramAccepted {
     pub user: Box<str>,
-    /// Authentication data for the final CONNACK or AUTH.
+    /// For the final CONNACK or AUTH.
     pub data: Vec<u8>,
 }
 
@@ -54,18 +56,15 @@ impl Enhanced {
         if self.user.as_deref().is_some_and(|user| user != &*first.user) {
             return Err(ScramRefusal::OtherUser);
         }
-        self.state = State::LooksUp(first);
+        self.state = State::NeedsVerifier(first);
         match &self.state {
-            State::LooksUp(first) => Ok(&first.user),
+            State::NeedsVerifier(first) => Ok(&first.user),
             _ => Err(ScramRefusal::Order),
         }
     }
 
     /// Returns the data for an AUTH 0x18. `verifier` is `None` for an unknown or disabled user,
-    /// which the client cannot notice; `random` must be unpredictable.
-    ///
-    /// # Errors
-    /// [`ScramRefusal::Order`] when no lookup is under way.
+    /// which the client cannot notice: `fake` makes the same salt for the same name each time; `random` must be unpredictable.
     pub fn challenge(
         &mut self,
         verifier: Option<&ScramVerifier>,
@@ -81,12 +80,13 @@ impl Enhanced {
         fake: &FakeKey,
         nonce: &str,
     ) -> Result<Vec<u8>, ScramRefusal> {
-        let State::LooksUp(first) = self.take() else { return Err(ScramRefusal::Order) };
+        let State::NeedsVerifier(first) = self.take() else { return Err(ScramRefusal::Order) };
         let (exchange, message) = Exchange::new(first, verifier, fake, nonce);
         self.state = State::Challenged(Box::new(exchange));
         Ok(message.into_bytes())
     }
 
+    /// Checks the client's last message; a wrong password and an unknown user fail alike, with [`ScramRefusal::Proof`].
     pub fn verify_proof(&mut self, data: &[u8]) -> Result<ScramAccepted, ScramRefusal> {
         let State::Challenged(exchange) = self.take() else { return Err(ScramRefusal::Order) };
         let data = exchange.finish(data)?.into_bytes();
@@ -95,8 +95,8 @@ impl Enhanced {
         Ok(ScramAccepted { user, data })
     }
 
-    /// Leaves the state `Over` behind, which is right for a caller that fails.
+    /// Takes the state out and leaves `Refused`, so that a method that returns an error ends the authentication.
     fn take(&mut self) -> State {
-        std::mem::replace(&mut self.state, State::Over)
+        std::mem::replace(&mut self.state, State::Refused)
     }
 }

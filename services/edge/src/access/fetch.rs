@@ -1,4 +1,7 @@
-//! Fetches issuers' key sets for waiting clients.
+//! Fetches key sets of token issuers. A client whose token needs keys that are not in the cache waits here until the fetch ends.
+//!
+//! The authentication thread calls [`Lookup`], which never waits and starts missing fetches. If keys were missing, it hands the client to
+//! [`wait`]. The end of a fetch queues the waiting clients for authentication again.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,7 +84,8 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// Parks a client until keys of one of these URLs arrive, or answers it. `fetches`: [`Lookup::fetches`].
+/// Keeps a client waiting until the key set of one of `urls` is fetched. If a fetch has ended since the client's lookup
+/// ([`Lookup::fetches`]), the client is authenticated again at once. If none is under way or too many clients wait, it is refused.
 pub(super) fn wait(
     shared: &Arc<Shared>,
     request: Box<AuthenticationRequest>,

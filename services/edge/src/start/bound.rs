@@ -32,7 +32,8 @@ impl Bound {
     }
 }
 
-/// The kernel spreads new connections over the sockets of an address: one per core.
+/// Binds a socket for each event loop to each address; the kernel spreads new connections over them. Port 0 lets the kernel choose a
+/// port for the first loop, and the other loops get the same one. Returns the addresses with their real ports.
 fn bind_all(
     addresses: &[SocketAddr],
     speaks: Speaks,

@@ -59,7 +59,7 @@ pub(super) enum Duty {
     /// Wills and ends of sessions that are due in a shard, at this time.
     Due(u8, u64),
     Recover(Recovery),
-    /// Ends of connections that the store refused.
+    /// Writes again the ends of connections that a failed transaction did not write.
     Unleft,
     SaveGroups,
     SaveClaims,

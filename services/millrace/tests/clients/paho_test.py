@@ -149,6 +149,7 @@ def payloads(messages):
 
 
 def carries_payloads(way, p):
+    """Payloads arrive unchanged, with the lower QoS of publication and subscription. After UNSUBSCRIBE nothing arrives."""
     with Client(way, "sub") as sub, Client(way, "pub") as pub:
         for granted in (0, 1, 2):
             equal(sub.subscribe(f"{p}/{granted}/#", granted), [granted], "SUBACK")

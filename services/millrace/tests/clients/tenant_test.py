@@ -417,6 +417,7 @@ class Tenant:
         until(lambda: refused(*way) != 0, "a deleted broker lets in")
 
     def the_audit_log_has_every_change(self):
+        """Each change has an entry, and no secret stands in the log or in what the server printed."""
         entries, path = [], "/audit?limit=200"
         while path:
             page = self.api("GET", self.own + path)
@@ -425,13 +426,14 @@ class Tenant:
         text = json.dumps(entries)
         for secret in (*self.secrets.values(), self.ruled, TOKEN_SECRET):
             if secret in text or secret in self.pod.text():
-                raise AssertionError("a secret stands in the audit log or in the server's")
+                raise AssertionError("a secret stands in the audit log or in the server's own log")
         equal(len(entries) >= len(self.changes), True, "entries for all changes")
         self.entries = entries
 
 
 def main():
     tenant = Tenant()
+    # The steps are the methods whose names have several parts, in the order of the class: later steps need the earlier ones.
     names = [name for name in vars(Tenant) if "_" in name and not name.startswith("__")]
     try:
         run("tenant", [(name.replace("_", " "), getattr(tenant, name)) for name in names])

@@ -24,7 +24,8 @@ pub struct WaitingMessages {
     pub missed: Missed,
 }
 
-/// Counts up to `limit` messages after `cursor` in `sources` that are not in `acknowledged`, as a snapshot read.
+/// Counts up to `limit` messages after `cursor` in `sources` that are not in `acknowledged`. A message that stands in several streams
+/// counts once. The read is a snapshot, so it never conflicts.
 pub async fn waiting(
     tx: &Transaction,
     broker: BrokerId,

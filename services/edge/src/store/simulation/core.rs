@@ -50,7 +50,9 @@ pub(super) struct Core {
     pub(super) reads: Vec<Read>,
     /// Connections that have sent DISCONNECT, until the store has removed their wills, and when they are closed without that.
     leaving: BTreeMap<u32, u64>,
+    /// How many [`Write::Mark`] this loop has submitted; each has its number.
     marks: u64,
+    /// When the next one is due.
     mark_us: u64,
 }
 
