@@ -36,8 +36,7 @@ pub(super) struct Client {
     /// Received bytes that are not read as packets yet.
     held: Vec<u8>,
     closed: bool,
-    /// The last packet id.
-    pub(super) packets_sent: u16,
+    last_id: u16,
 }
 
 pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
@@ -87,7 +86,7 @@ impl Client {
     }
 
     pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, held: Vec::new(), closed: false, packets_sent: 0 }
+        Self { stream, held: Vec::new(), closed: false, last_id: 0 }
     }
 
     /// Returns false when the server has closed, or has not read for [`WRITE_TIMEOUT`].
@@ -147,8 +146,9 @@ impl Client {
     }
 
     pub(super) fn next_id(&mut self) -> u16 {
-        self.packets_sent = self.packets_sent.checked_add(1).unwrap_or(1);
-        self.packets_sent
+        // Packet id 0 is not allowed.
+        self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+        self.last_id
     }
 
     pub(super) fn is_closed(&mut self) -> bool {

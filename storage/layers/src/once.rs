@@ -17,13 +17,13 @@ pub struct MarkerNumbers {
 }
 
 impl MarkerNumbers {
-    /// `process` must be unique.
+    /// `process` must be unique among all processes that ever used the store.
     #[must_use]
     pub fn new(process: u64) -> Self {
         Self { process, transactions: 0 }
     }
 
-    /// Their number must be below 2^16.
+    /// The attempts of the next transaction, 2^16 at most: their numbers end where those of the transaction after it begin.
     pub fn attempts<T>(&mut self) -> Attempts<T> {
         self.transactions += 1;
         let first = u128::from(self.process) << 64 | u128::from(self.transactions) << 16;

@@ -97,7 +97,7 @@ fn sync(fd: c_int, number: c_long) -> c_int {
     };
     let begun = recorder.lock_order();
     if file.is_folder {
-        recorder.record_folder_names(fd, file.inode);
+        recorder.record_names_before_sync(fd, file.inode);
     }
     let log_bytes = recorder.log_bytes();
     let fails = recorder.panel.sync_fails();

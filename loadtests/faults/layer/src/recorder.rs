@@ -108,7 +108,7 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn record_folder_names(&self, fd: c_int, inode: u64) {
+    pub(crate) fn record_names_before_sync(&self, fd: c_int, inode: u64) {
         let mut names = Vec::new();
         let mut part = [0_u8; GETDENTS_BYTES];
         system::position(fd, 0, libc::SEEK_SET);

@@ -1,4 +1,8 @@
-//! The interface of a role: the actions of a client on its connections.
+//! The interface of a role: how one kind of client acts, such as a publisher or a subscriber.
+//!
+//! `client::Client` owns the connection and calls the role: `begin` before each CONNECT, `connected` after a CONNACK that accepts, then
+//! `packet` and `tick`, and in the end `left` (the client ends the connection) or `lost` (the server does). A role records what it sends
+//! and receives with [`Stage`]; the checker judges the record later.
 
 use fastrand::Rng;
 
@@ -40,6 +44,7 @@ pub(crate) enum Way {
     TakeOver,
 }
 
+/// Ends the connection; the next CONNECT follows after `away_ms`.
 #[derive(Clone, Copy)]
 pub(crate) struct Leave {
     pub(crate) way: Way,

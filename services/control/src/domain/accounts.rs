@@ -38,6 +38,7 @@ impl User {
 }
 
 impl Control {
+    /// Makes an account and signs the person in, or mails a link that does so ([`SignedUp::Asked`]).
     pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &RequestSource) -> Result<SignedUp> {
         self.may_sign_up(input.token.as_ref())?;
         let mut fields = Fields::default();

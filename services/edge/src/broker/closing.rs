@@ -19,7 +19,7 @@ const OPENINGS: u64 = 100;
 pub(super) struct Idleness {
     /// Somebody looked the broker up since the last call of [`Brokers::idle`].
     is_used: AtomicBool,
-    looks: AtomicU32,
+    unused_looks: AtomicU32,
     stays_open: AtomicBool,
     opening_ms: AtomicU64,
 }
@@ -168,7 +168,7 @@ impl Broker {
     }
 
     fn is_idle(&self, looks: u32, every_ms: Millis) -> bool {
-        let Idleness { is_used, looks: unused, opening_ms, .. } = &self.idleness;
+        let Idleness { is_used, unused_looks: unused, opening_ms, .. } = &self.idleness;
         if is_used.swap(false, Ordering::Relaxed) || self.stays_open() || self.has_clients() {
             unused.store(0, Ordering::Relaxed);
             return false;

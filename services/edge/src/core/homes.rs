@@ -157,7 +157,7 @@ impl Core {
     pub(super) fn check_load(&mut self) {
         let passed_ms = self.now_ms - std::mem::replace(&mut self.homes.occupation.since_ms, self.now_ms);
         let busy_us = std::mem::take(&mut self.homes.occupation.busy_us);
-        // Per cent: microseconds of 1,000 in a millisecond.
+        // Per cent: of each passed millisecond, 10 µs are one per cent.
         let busy = busy_us.checked_div(passed_ms * 10).unwrap_or(0).min(100);
         let loads = &self.process.brokers.loads;
         loads.note(self.index, u8::try_from(busy).unwrap_or(100));

@@ -126,7 +126,8 @@ impl Core {
         }
     }
 
-    /// Detaches a session whose connection has ended: from here on the store keeps it.
+    /// Detaches a session whose connection has ended: from here on the store keeps it, and `with_will` also its will. `leaves`: the
+    /// connection that is closed once the store has removed the will.
     pub(super) fn leave_to_store(&mut self, session: u32, with_will: bool, leaves: Option<ConnectionId>) {
         if self.sessions[session as usize]
             .persistent
@@ -182,8 +183,8 @@ impl Core {
     }
 }
 
-/// Marks the messages that no stream of the session has any more. Their rows in the store must have the whole message.
-/// So do the rows of messages whose streams take too long to find, as far as a session may store whole messages.
+/// Sets `replay` for messages that no stream of the session has any more: a row of a packet id then stores the whole message instead of
+/// its position. Messages whose streams take too long to find get it too, as far as a session may store whole messages.
 fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&PersistentSession>) -> u64 {
     let open = in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
         InFlight::Published(entry) => Some(&entry.message),
@@ -205,7 +206,7 @@ fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&Persis
     streams.map_or(0, |streams| streams.work())
 }
 
-/// Packet ids of reserved messages, which are in the store already, whole.
+/// Packet ids whose rows the store has since before the message was sent, with the whole message; the detach leaves them as they are.
 fn standing(in_flight: &[(PacketId, InFlight)], persistent: Option<&PersistentSession>) -> Vec<u16> {
     let known: HashSet<PacketId> =
         persistent.iter().flat_map(|persistent| &persistent.ids).map(|(id, _)| *id).collect();

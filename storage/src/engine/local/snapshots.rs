@@ -1,3 +1,6 @@
+//! The states of the store that open transactions read. Transactions that begin share the newest state; the oldest one in use says how
+//! far back the resolver must remember writes.
+
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -28,8 +31,6 @@ impl<V: View> View for Arc<Snapshot<V>> {
     }
 }
 
-/// The states that transactions read, with the oldest in use. Transactions that begin to read share
-/// the newest state.
 pub(super) struct Snapshots<V>(Mutex<State<V>>);
 
 struct State<V> {

@@ -1,4 +1,5 @@
-// The API server of Kubernetes, as its own main has it.
+// The Kubernetes API server into which the checks install the chart; ../kubernetes.sh builds and starts it. A copy of
+// Kubernetes' own main.
 package main
 
 import (

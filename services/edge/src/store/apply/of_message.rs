@@ -1,4 +1,5 @@
-//! Messages in a transaction: of publishers, and wills.
+//! Writes messages of publishers, and wills, in the writer's transaction: to the streams of the filters that match the topic, and to the
+//! broker's retained messages.
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::store::{Publish, record};
 use crate::streams::TopicStreams;
 
 impl Applier<'_> {
+    /// `id`: the client's packet id, which a QoS 2 message reserves in the same transaction.
     pub(super) async fn publish(
         &self,
         publish: &Publish,
@@ -29,8 +31,8 @@ impl Applier<'_> {
         let is_settled = publish.is_settled();
         let changed = (broker.streams.generation() != routes.stored.generation)
             .then(|| broker.streams.matches(message.topic()));
-        let kept = changed.as_ref().unwrap_or(&routes.stored);
-        if let Err(error) = check(message, publish.retains, kept) {
+        let matched = changed.as_ref().unwrap_or(&routes.stored);
+        if let Err(error) = check(message, publish.retains, matched) {
             return Ok(Outcome::Refused(error));
         }
         if let (Some(session), Some(id)) = (&publish.fence, id) {
@@ -46,8 +48,8 @@ impl Applier<'_> {
             let current = broker.retained.get(message.topic());
             let own = Some(&**message).filter(|message| !message.payload().is_empty());
             // With several pods, the order is that of the commits (P6).
-            let kept = if self.shared.is_shared { own } else { current.as_deref() };
-            self.retain(broker, message.topic(), kept).await?;
+            let retained = if self.shared.is_shared { own } else { current.as_deref() };
+            self.retain(broker, message.topic(), retained).await?;
         }
         if self.shared.is_shared {
             self.watch(broker, message.topic())?;
@@ -55,7 +57,7 @@ impl Applier<'_> {
         if is_settled {
             self.applied().count(broker).settled += 1;
         } else {
-            self.append(broker, message, publish.publisher, kept)?;
+            self.append(broker, message, publish.publisher, matched)?;
         }
         if publish.retains {
             self.give_order(message);
@@ -87,22 +89,22 @@ impl Applier<'_> {
         broker: &Arc<Broker>,
         message: &Arc<Message>,
         publisher: u64,
-        kept: &TopicStreams,
+        matched: &TopicStreams,
     ) -> Result<(), LayerError> {
-        if kept.is_over_limit {
+        if matched.is_over_limit {
             return Err(LayerError::TooManyStreams(crate::limits::MATCH.filters_max + 1));
         }
-        let hooks: Vec<StreamRef>;
+        let of_webhooks: Vec<StreamRef>;
         let streams = if message.qos() == QoS::AtMostOnce {
-            hooks = kept.hooks.iter().map(|(stream, _)| *stream).collect();
-            &hooks[..]
+            of_webhooks = matched.hooks.iter().map(|(stream, _)| *stream).collect();
+            &of_webhooks[..]
         } else {
-            &kept.streams
+            &matched.streams
         };
         if streams.is_empty() {
             return Ok(());
         }
-        let hooked = kept.hooks.iter().map(|(_, name)| (broker.id, name.clone()));
+        let hooked = matched.hooks.iter().map(|(_, name)| (broker.id, name.clone()));
         self.applied().hooked.extend(hooked);
         // A QoS 0 message is stored for webhooks only, so it has no position for other receivers.
         let place = match message.qos() {
@@ -141,8 +143,8 @@ impl Applier<'_> {
     async fn publish_will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), LayerError> {
         let will = record::decode_will(body).ok_or(LayerError::Corrupt("will"))?;
         let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
-        let kept = broker.streams.matches(will.topic());
-        check(&will, will.retain(), &kept)?;
+        let matched = broker.streams.matches(will.topic());
+        check(&will, will.retain(), &matched)?;
         // The writer does not know whether memory is short: the limits in bytes bound what wills take of it.
         let (brokers, limits) = (&self.shared.brokers, &self.shared.limits);
         let now = (false, seconds(self.shared.clock.now()));
@@ -159,13 +161,13 @@ impl Applier<'_> {
         if retains {
             // Before the commit, as with messages of clients: the broker's memory defines the order.
             broker.retain(&will);
-            let kept = (!will.payload().is_empty()).then_some(&*will);
-            self.retain(broker, will.topic(), kept).await?;
+            let retained = (!will.payload().is_empty()).then_some(&*will);
+            self.retain(broker, will.topic(), retained).await?;
         }
         if self.shared.is_shared {
             self.watch(broker, will.topic())?;
         }
-        self.append(broker, &will, will.publisher(), &kept)?;
+        self.append(broker, &will, will.publisher(), &matched)?;
         if retains {
             self.give_order(&will);
         }
@@ -175,7 +177,7 @@ impl Applier<'_> {
 }
 
 /// Fails for a message that can never be written, before any of it is.
-fn check(message: &Message, retains: bool, kept: &TopicStreams) -> Result<(), LayerError> {
+fn check(message: &Message, retains: bool, matched: &TopicStreams) -> Result<(), LayerError> {
     let (topic, size) = (message.topic().len(), message.size());
     if retains && topic > TOPIC_BYTES_MAX {
         return Err(LayerError::NameTooLong { bytes: topic, bytes_max: TOPIC_BYTES_MAX });
@@ -183,11 +185,11 @@ fn check(message: &Message, retains: bool, kept: &TopicStreams) -> Result<(), La
     if size > BODY_BYTES_MAX {
         return Err(LayerError::BodyTooLarge(size));
     }
-    if kept.is_over_limit {
+    if matched.is_over_limit {
         return Err(LayerError::TooManyStreams(crate::limits::MATCH.filters_max + 1));
     }
-    if message.qos() > QoS::AtMostOnce && kept.streams.len() > STREAMS_PER_PUBLISH_MAX {
-        return Err(LayerError::TooManyStreams(kept.streams.len()));
+    if message.qos() > QoS::AtMostOnce && matched.streams.len() > STREAMS_PER_PUBLISH_MAX {
+        return Err(LayerError::TooManyStreams(matched.streams.len()));
     }
     Ok(())
 }

@@ -29,7 +29,6 @@ const START_BYTES: usize = 1 + 4 + 8;
 /// before them.
 const ITEM_BYTES: usize = 1 + 1 + 1 + 8 + 2 + 4 + 4;
 
-/// An end has its tag, the checksum and the trailer.
 const END_BYTES: usize = 1 + 8 + TRAILER.len();
 
 pub(super) struct Batch {
@@ -44,6 +43,7 @@ pub(in super::super) fn bytes_of(writes: &[Write]) -> u64 {
     (START_BYTES + items + ITEM_BYTES + VERSION_KEY.len() + size_of::<StoreVersion>() + END_BYTES) as u64
 }
 
+/// `None`: no complete batch begins here.
 pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch>> {
     match parse(from, scratch) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
