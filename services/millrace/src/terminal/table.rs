@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// The first rows set the widths of columns.
+/// Rows of a page: its rows set the widths of its columns.
 const ROWS_MAX: usize = 1_000;
 
 pub(crate) type Column = (&'static str, Align);
@@ -13,8 +13,7 @@ pub(crate) enum Align {
     Right,
 }
 
-/// A table that collects its first rows, to set the widths of columns, and then prints each row at
-/// once.
+/// A table that prints its rows page by page, so that a long list appears before its end.
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
