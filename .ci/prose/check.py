@@ -3,7 +3,8 @@
 
 check.py [--write | --accept-rise] [--all] [PATH...]
 
-Each finding is a sentence that begins without naming its subject, or a private term (rules.py), in tests too. baseline.json
+Each finding is a sentence that begins without naming its subject, or a private term (rules.py), in tests too, or an item of Rust
+outside tests, or its file, with a private term in its name. baseline.json
 counts the findings that each file still has, the comment sentences per 1,000 lines of each crate or language of a folder, and the
 public types that share a name, both without tests. All may only shrink: --write lowers the baseline to what is there, --accept-rise also raises it, after a merge.
 --all prints every finding.
@@ -77,6 +78,9 @@ def read(root):
         else:
             sentences = (sources.markdown if path.endswith(".md") else sources.configuration)(text)
         wrong = [(line, what, sentence) for line, _, sentence in sentences for what in rules.findings(sentence)]
+        if path.endswith(".rs") and not sources.is_test(path):
+            names = [(1, Path(path).stem), *sources.items(text)]
+            wrong += [(line, what, name) for line, name in names for what in rules.findings_of_name(name)]
         wrong += pages.wide_lines(path, text)
         if wrong:
             found[path] = wrong

@@ -1,4 +1,4 @@
-"""The rules for one sentence: how it may begin, and which private terms it must not use.
+"""The rules for one sentence: how it may begin, and which private terms it must not use; and the private terms in names of code.
 
 A rule is an expression for the private term, the standard term, and an expression for uses that are allowed all the same.
 """
@@ -40,3 +40,39 @@ def findings(sentence):
         rest = allowed.sub(lambda match: " " * len(match.group(0)), plain) if allowed else plain
         if match := term.search(rest):
             yield f'"{match.group(0)}": {instead}'
+
+
+# Parts of a name, such as `fresh` in `is_fresh` and `Meter` in `RateMeter`.
+NAME_TERMS = {
+    "pace": "rate, rate limiter",
+    "meter": "usage counter, rate limiter",
+    "desk": "authenticator",
+    "shelf": "cache",
+    "scribe": "recorder",
+    "teller": "reporter",
+    "keeper": "lease holder",
+    "tell": "notify",
+    "told": "notified",
+    "heard": "received",
+    "hearsay": "notice",
+    "homed": "local",
+    "fresh": "new",
+    "unkept": "in memory, unstored",
+    "unleft": "not submitted, unwritten",
+    "bury": "recover",
+    "buried": "recovered",
+    "dying": "being recovered",
+    "stir": "wake",
+    "hook": "webhook",
+}
+ALLOWED_NAMES = {"panic_hook"}
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def findings_of_name(name):
+    """Yields what is wrong with the name of an item or a file."""
+    if name not in ALLOWED_NAMES:
+        for part in PART.findall(name):
+            part = part.lower()
+            if instead := NAME_TERMS.get(part) or NAME_TERMS.get(part.removesuffix("s")):
+                yield f'"{part}" in the name {name}: {instead}'

@@ -36,6 +36,7 @@ DESCRIPTION = re.compile(r'\bDescription:\s*"((?:\\.|[^"\\\n])*)"')
 SHELL = re.compile(r"(?:^|(?<=\s))#(?P<line>(?!!)[^\n]*)(?P<block>)", re.M)
 # Instructions for tools, and code that is switched off.
 DIRECTIVE = re.compile(r"^(?:go:|nolint|\s*(?:eslint-|prettier-|biome-|@ts-|@vite|noqa|type: ignore|shellcheck |pylint|fmt:|/ <))")
+ITEM_NAME = re.compile(r"^ *(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |static )*(?:fn|struct|enum|trait|type|mod|union) (\w+)|^ *(?:pub(?:\([^)]*\))? )?(?:const|static) (\w+):", re.M)
 PUBLIC_TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.M)
 SENTENCE_END = re.compile(r"(?<![.\s][a-z])(?<!e\.g)(?<!i\.e)(?<!etc)[.!?][\"')*`_]*\s+(?=[\"'(\[*`_]*[A-Z`])")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
@@ -172,6 +173,12 @@ def python(text):
 def public_types(text):
     """The names of the public types of a Rust file, outside its test modules."""
     return PUBLIC_TYPE.findall(TEST_MODULE.sub("", text))
+
+
+def items(text):
+    """The lines and names of the items of a Rust file, outside its test modules: functions, types, modules, constants."""
+    text = TEST_MODULE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
+    return [(text.count("\n", 0, match.end()) + 1, match.group(1) or match.group(2)) for match in ITEM_NAME.finditer(text)]
 
 
 def markdown(text):

@@ -94,6 +94,23 @@ class Baseline(Tree):
         self.assertNotIn("per 1,000 lines,", out.replace("per 1,000 lines, 0 shared", ""))
 
 
+    def test_private_terms_in_names_of_items_and_files_fail(self):
+        items = ["pub(crate) const fn is_fresh() {}", "struct RateMeter {", "    async fn tell_pods(&self) {", "static DESKS: u8 = 1;"]
+        self.write("services/a/src/hooks.rs", "\n".join(items) + "\n" * 40)
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        for line, name in [(1, "is_fresh"), (2, "RateMeter"), (3, "tell_pods"), (4, "DESKS"), (1, "hooks")]:
+            self.assertIn(f"services/a/src/hooks.rs:{line}: ", out)
+            self.assertIn(f"in the name {name}: ", out)
+
+    def test_other_names_pass(self):
+        items = ["fn parameter() {}", "fn panic_hook() {}", "struct WebhookRefresh;", "fn stored() {}"]
+        tests = "#[cfg(test)]\nmod tests {\n    fn fresh() {}\n}\n"
+        self.write("services/a/src/b.rs", "\n".join(items) + "\n" * 40 + tests)
+        code, out = self.run_check()
+        self.assertEqual(code, 0, out)
+
+
 class Languages(Tree):
     def test_comments_of_each_language_are_read_with_their_lines(self):
         planted = {

@@ -61,7 +61,7 @@ impl Broker {
         let places = Places {
             port: free_port().during("looking for a free port")?,
             http_port: free_port().during("looking for a free port")?,
-            folder: fresh_folder()?,
+            folder: new_folder()?,
         };
         let folder = places.folder.clone();
         if let Some(config) = spec.config(&places)? {
@@ -222,7 +222,7 @@ fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-fn fresh_folder() -> Outcome<PathBuf> {
+fn new_folder() -> Outcome<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("mqttload-{}-{number}", std::process::id()));

@@ -5,7 +5,7 @@ use crate::broker::Broker;
 use crate::crowd::{Crowd, Limits, VisitPlan};
 use crate::failure::{Failure, Outcome};
 use crate::link::Link;
-use crate::meter::Measurement;
+use crate::measurement::Measurement;
 use crate::packet;
 use crate::population::Population;
 use crate::procfs;

@@ -7,7 +7,7 @@ use crate::broker::Broker;
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::link::Hello;
-use crate::meter::Measurement;
+use crate::measurement::Measurement;
 use crate::procfs;
 use crate::receipts::Faults;
 use crate::report::{Better, Figure, Report};

@@ -17,7 +17,7 @@ mod idle;
 mod latency;
 mod link;
 mod machine;
-mod meter;
+mod measurement;
 mod metrics;
 mod offline;
 mod packet;

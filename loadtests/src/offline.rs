@@ -4,7 +4,7 @@
 use crate::broker::Broker;
 use crate::failure::{Failure, Outcome};
 use crate::latency::Percentiles;
-use crate::meter::{Cost, Measurement};
+use crate::measurement::{Cost, Measurement};
 use crate::metrics::{self, Counters};
 use crate::population::{Filling, Population};
 use crate::procfs;

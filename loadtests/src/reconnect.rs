@@ -5,7 +5,7 @@ use crate::broker::Broker;
 use crate::churn::{CONCURRENT, leave};
 use crate::crowd::{Crowd, Limits, VisitPlan};
 use crate::failure::{Failure, Outcome};
-use crate::meter::Measurement;
+use crate::measurement::Measurement;
 use crate::population::Population;
 use crate::procfs;
 use crate::report::{Better, Figure, Report};

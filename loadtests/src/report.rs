@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::broker::Broker;
 use crate::latency::Percentiles;
-use crate::meter::Cost;
+use crate::measurement::Cost;
 use crate::preset::Fsync;
 use crate::receipts::Faults;
 use crate::scenario::SizedScenario;

@@ -3,7 +3,7 @@
 use crate::broker::Broker;
 use crate::crowd::VisitPlan;
 use crate::failure::{Failure, Outcome};
-use crate::meter::Measurement;
+use crate::measurement::Measurement;
 use crate::population::{Filling, Population};
 use crate::report::{Better, Figure, Report};
 use crate::scenario::SizedScenario;

@@ -167,7 +167,7 @@ pub(crate) fn details(cases: &[SizedScenario], names: &[&str], cells: &[Vec<Cell
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::Cost;
+    use crate::measurement::Cost;
     use crate::preset::Fsync;
     use crate::report::Figure;
     use crate::scenario::Scenario;

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::engine::{Bounds, Engine};
 use crate::failure::{Failure, Outcome};
 use crate::link::{Hello, Link};
-use crate::meter::Measurement;
+use crate::measurement::Measurement;
 use crate::packet::PublishTemplate;
 use crate::plan::{Plan, Sessions, Shape};
 use crate::publisher::Publisher;

@@ -49,7 +49,7 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start(program: &Path, setup: &Setup, more: &[String]) -> Outcome<Self> {
-        let folder = fresh_folder()?;
+        let folder = new_folder()?;
         let [mqtt, second, websocket, gateway, http, admin] =
             free_addresses().during("looking for free ports")?;
         let listen = if setup.second_listener { format!("{mqtt},{second}") } else { mqtt.to_string() };
@@ -177,7 +177,7 @@ fn write_password(program: &Path, file: &Path) -> Outcome<()> {
     status.success().then_some(()).ok_or_else(|| Failure::new(format!("millrace passwd: {status}")))
 }
 
-fn fresh_folder() -> Outcome<PathBuf> {
+fn new_folder() -> Outcome<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("mqttload-hostile-{}-{number}", std::process::id()));

@@ -24,8 +24,8 @@ pub(crate) struct Streams {
     of_filter: Mutex<HashMap<Box<str>, Vec<StreamId>>>,
     subscribers: RwLock<HashMap<StreamId, Arc<Subscribers>>>,
     groups: RwLock<HashMap<StreamId, Arc<StoredGroup>>>,
-    hooks: RwLock<HashMap<StreamId, Arc<str>>>,
-    has_hooks: AtomicBool,
+    webhooks: RwLock<HashMap<StreamId, Arc<str>>>,
+    has_webhooks: AtomicBool,
     /// The groups that ended last: sessions may still have messages of them.
     ended: Mutex<VecDeque<Arc<StoredGroup>>>,
     /// With several pods: version of the store up to which changes by other pods are applied here.
@@ -92,7 +92,7 @@ pub(crate) struct TopicStreams {
     /// The topic matches more filters than `limits::MATCH` allows: `streams` is empty, and nothing may be stored.
     pub(crate) is_over_limit: bool,
     /// Streams of webhooks among `streams`, with the webhooks' names; they store messages of all QoS.
-    pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
+    pub(crate) webhooks: Box<[(StreamRef, Arc<str>)]>,
     pub(crate) visited: usize,
 }
 
@@ -120,8 +120,8 @@ impl TopicStreams {
 }
 
 impl Streams {
-    pub(crate) fn has_hooks(&self) -> bool {
-        self.has_hooks.load(Ordering::Relaxed)
+    pub(crate) fn has_webhooks(&self) -> bool {
+        self.has_webhooks.load(Ordering::Relaxed)
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -145,15 +145,15 @@ impl Streams {
         drop(of);
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let groups = streams.iter().filter_map(|stream| groups.get(&stream.stream).cloned()).collect();
-        let hooks = if self.has_hooks() { self.hooks_among(&streams) } else { Box::default() };
-        TopicStreams { generation, streams, subscribers, groups, hooks, is_over_limit: false, visited }
+        let webhooks = if self.has_webhooks() { self.webhooks_among(&streams) } else { Box::default() };
+        TopicStreams { generation, streams, subscribers, groups, webhooks, is_over_limit: false, visited }
     }
 
-    fn hooks_among(&self, streams: &[StreamRef]) -> Box<[(StreamRef, Arc<str>)]> {
-        let hooks = self.hooks.read().unwrap_or_else(PoisonError::into_inner);
+    fn webhooks_among(&self, streams: &[StreamRef]) -> Box<[(StreamRef, Arc<str>)]> {
+        let webhooks = self.webhooks.read().unwrap_or_else(PoisonError::into_inner);
         streams
             .iter()
-            .filter_map(|stream| hooks.get(&stream.stream).map(|name| (*stream, name.clone())))
+            .filter_map(|stream| webhooks.get(&stream.stream).map(|name| (*stream, name.clone())))
             .collect()
     }
 
@@ -261,7 +261,7 @@ impl Streams {
             groups.insert(indexed.stream, Arc::new(group));
         }
         drop(groups);
-        self.set_hooks(old, &hooked);
+        self.set_webhooks(old, &hooked);
         self.router.edit(|edit| {
             for stream in old.iter().filter(|stream| !new.contains(stream)) {
                 edit.unsubscribe(parsed, target(*stream));
@@ -279,14 +279,14 @@ impl Streams {
 }
 
 impl Streams {
-    fn set_hooks(&self, old: &[StreamId], new: &[&IndexedStream]) {
-        let mut hooks = self.hooks.write().unwrap_or_else(PoisonError::into_inner);
+    fn set_webhooks(&self, old: &[StreamId], new: &[&IndexedStream]) {
+        let mut webhooks = self.webhooks.write().unwrap_or_else(PoisonError::into_inner);
         for stream in old {
-            hooks.remove(stream);
+            webhooks.remove(stream);
         }
         let named = |indexed: &&IndexedStream| Some((indexed.stream, name_of_group(&indexed.group)?.into()));
-        hooks.extend(new.iter().filter_map(named));
-        self.has_hooks.store(!hooks.is_empty(), Ordering::Relaxed);
+        webhooks.extend(new.iter().filter_map(named));
+        self.has_webhooks.store(!webhooks.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -352,15 +352,15 @@ mod tests {
     fn the_streams_of_webhooks_are_told_apart_from_those_of_clients() {
         let streams = Streams::default();
         let indexed = |group: &'static str, stream| IndexedStream { group: group.into(), stream };
-        assert!(!streams.has_hooks());
+        assert!(!streams.has_webhooks());
         streams.set("a/+", &[indexed("", 1), indexed("g", 2), indexed("#in%2Fout", 3)], &[1, 1, 1]);
         let stored = streams.matches("a/b");
         assert_eq!((stored.streams.len(), stored.groups.len()), (3, 1));
         let hook = StreamRef { stream: 3, partition: 0 };
-        assert_eq!(*stored.hooks, [(hook, "in/out".into())]);
+        assert_eq!(*stored.webhooks, [(hook, "in/out".into())]);
         assert_eq!(stored.wanted(&[]), None, "a webhook is never online");
         streams.set("a/+", &[indexed("", 1)], &[1]);
-        assert!(!streams.has_hooks() && streams.matches("a/b").hooks.is_empty());
+        assert!(!streams.has_webhooks() && streams.matches("a/b").webhooks.is_empty());
     }
 
     #[test]

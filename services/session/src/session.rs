@@ -233,7 +233,7 @@ impl Session {
     }
 
     /// Packet ids of the client's QoS 2 messages that await PUBREL, without the ids that the store has already.
-    pub fn received_unkept(&self) -> impl Iterator<Item = PacketId> {
+    pub fn received_unstored(&self) -> impl Iterator<Item = PacketId> {
         self.inbound.not_stored()
     }
 

@@ -168,7 +168,7 @@ impl Control {
     ) -> Result<DeadLetterCount> {
         let id = which.id()?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
-            let hook = hook(&change, caller, at, name).await?;
+            let hook = webhook(&change, caller, at, name).await?;
             let (count, action) = match what {
                 Settling::Retry => {
                     (webhooks::send_again(&change.tx, hook, id).await?, "webhook.retry_dead_letters")
@@ -244,7 +244,7 @@ impl Control {
     pub(crate) async fn test_webhook(&self, caller: &Caller, at: &BrokerRef, name: &str) -> Result<()> {
         let id = self.new_id()?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
-            let hook = hook(&change, caller, at, name).await?;
+            let hook = webhook(&change, caller, at, name).await?;
             let event = json!({
                 "specversion": "1.0", "id": id, "source": format!("/brokers/{}", at.name),
                 "type": "millrace.webhook.test", "datacontenttype": "application/json",
@@ -291,7 +291,12 @@ fn signs(webhook: &Webhook, now_ms: u64) -> RotatedKey {
     }
 }
 
-async fn hook<'n>(change: &Change, caller: &Caller, at: &BrokerRef, name: &'n str) -> Result<WebhookId<'n>> {
+async fn webhook<'n>(
+    change: &Change,
+    caller: &Caller,
+    at: &BrokerRef,
+    name: &'n str,
+) -> Result<WebhookId<'n>> {
     let broker = find(&change.tx, caller, at, name, Permission::AccessWrite, Read::Serializable).await?;
     Ok(WebhookId { broker, name })
 }

@@ -172,7 +172,7 @@ impl Core {
             recent: Vec::new(),
             had: Positions::default(),
             skipped_ids: local.session.has_skipped_ids(),
-            received: local.session.received_unkept().collect(),
+            received: local.session.received_unstored().collect(),
             replayed,
         };
         if let Some(persistent) = local.persistent.take() {

@@ -48,7 +48,7 @@ impl Core {
     ) {
         limit.counter(self.counters()).add(1);
         let note = Note { client_id, user, ..Note::limit(limit) };
-        if self.note(broker, &note, 1) && broker.streams.has_hooks() {
+        if self.note(broker, &note, 1) && broker.streams.has_webhooks() {
             let data = json!({
                 "client_id": client_id,
                 "user": user,

@@ -71,7 +71,7 @@ impl Core {
         let is_shared = self.process.is_shared();
         if routes.is_empty() && !publish.retain && !is_shared {
             let size = Message::size_of(topic, publish.properties, publish.payload);
-            self.meter(&routes.broker).received.add(Amount::of(size), 1);
+            self.usage(&routes.broker).received.add(Amount::of(size), 1);
             return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
         }
         let message = self.message_of(slot, &routes, publish, traced.as_deref());
@@ -88,11 +88,11 @@ impl Core {
             retains = false;
         }
         let is_stored = publish.qos > QoS::AtMostOnce && (is_shared || !routes.stored.streams.is_empty())
-            || !routes.stored.hooks.is_empty();
+            || !routes.stored.webhooks.is_empty();
         let waits = self.connections[slot as usize].uncommitted > 0;
         if self.process.store.is_none() || !(retains || is_stored || waits) {
             message.set_place(None);
-            self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
+            self.usage(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.hand_on(routes, &message, from, retains);
             return Some((ReasonCode::SUCCESS, ""));
         }
@@ -151,7 +151,7 @@ impl Core {
             publisher,
             holds_back: false,
         };
-        self.meter(&routes.broker).left_with_store(message.size());
+        self.usage(&routes.broker).left_with_store(message.size());
         let routes = if retains { self.retain(&routes.broker, &message) } else { routes };
         if !deliver {
             self.route(&routes, &message, from);
@@ -269,7 +269,7 @@ impl Core {
         is_deep.then_some(("the topic has too many levels", false))
     }
 
-    fn meter<'b>(&self, broker: &'b Broker) -> &'b UsageCounter {
+    fn usage<'b>(&self, broker: &'b Broker) -> &'b UsageCounter {
         &broker.meters[usize::from(self.index)]
     }
 

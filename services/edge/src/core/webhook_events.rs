@@ -13,7 +13,7 @@ use crate::webhooks::Kind;
 
 impl Core {
     pub(super) fn queue_connect_event(&mut self, slot: u32, broker: &Arc<Broker>, present: bool) {
-        if !broker.streams.has_hooks() {
+        if !broker.streams.has_webhooks() {
             return;
         }
         let mut data = self.who_is(slot);
@@ -31,7 +31,7 @@ impl Core {
     pub(super) fn queue_disconnect_event(&mut self, slot: u32, ended: Ended) {
         let session = self.connections[slot as usize].session;
         let broker = self.sessions[session as usize].broker.clone();
-        if !broker.streams.has_hooks() {
+        if !broker.streams.has_webhooks() {
             return;
         }
         let mut data = self.who_is(slot);
@@ -50,7 +50,7 @@ impl Core {
 
     pub(super) fn queue_event(&mut self, broker: &Arc<Broker>, kind: Kind, data: &Value) {
         let routes = self.routes.get(broker, kind.topic());
-        if routes.stored.hooks.is_empty() {
+        if routes.stored.webhooks.is_empty() {
             return;
         }
         let publish = jobs::Publish {

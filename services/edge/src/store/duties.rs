@@ -60,7 +60,7 @@ pub(super) enum Duty {
     Due(u8, u64),
     Recover(Recovery),
     /// Writes again the ends of connections that a failed transaction did not write.
-    Unleft,
+    Unwritten,
     SaveGroups,
     SaveClaims,
     /// Messages of more shared subscriptions than the writer claims, or reads, after one commit.
@@ -250,7 +250,7 @@ fn slow_us(commit_us: u64) -> u64 {
 }
 
 pub(super) fn step(writer: &mut Writer<'_>) {
-    let (clock, commit_us) = (writer.shared.clock, writer.pace.commit_us());
+    let (clock, commit_us) = (writer.shared.clock, writer.commit_times.commit_us());
     let began_us = clock.micros();
     let Some(duty) = writer.duties.next(began_us) else { return };
     // A step without a transaction is neither slow nor fast.
@@ -258,7 +258,7 @@ pub(super) fn step(writer: &mut Writer<'_>) {
     let rest = match duty {
         Duty::Due(shard, now_ms) => sweep::settle_some(writer, shard, now_ms),
         Duty::Recover(recovery) => pods::recover_some(writer, recovery),
-        Duty::Unleft => writer.write_some_unleft().then_some(Duty::Unleft),
+        Duty::Unwritten => writer.retry_unwritten().then_some(Duty::Unwritten),
         Duty::SaveGroups => writer.save_some_groups().then_some(Duty::SaveGroups),
         Duty::SaveClaims => writer.save_some_claims().then_some(Duty::SaveClaims),
         Duty::Claim => writer.claim_rest().then_some(Duty::Claim),

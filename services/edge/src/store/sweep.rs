@@ -146,7 +146,7 @@ impl Writer<'_> {
 
     pub(super) fn take_along(&mut self) -> Option<Beside> {
         let shared = self.shared;
-        let beside = self.duties.take_along(shared.clock.micros(), self.pace.commit_us())?;
+        let beside = self.duties.take_along(shared.clock.micros(), self.commit_times.commit_us())?;
         let Beside { shard, now_ms, sessions, .. } = beside;
         let due = list_due(self, shard, now_ms, sessions).ok()?;
         if due.is_empty() {

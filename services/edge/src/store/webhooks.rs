@@ -57,13 +57,13 @@ impl Applier<'_> {
         id: SessionId<'_>,
         owner: &[u8],
     ) -> Result<(), LayerError> {
-        if !broker.streams.has_hooks() {
+        if !broker.streams.has_webhooks() {
             return Ok(());
         }
         let stored = broker.streams.matches(Kind::Disconnect.topic());
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
         let was_connected = record.is_some_and(|record| record.owner == owner && !record.is_detached());
-        if stored.hooks.is_empty() || !was_connected {
+        if stored.webhooks.is_empty() || !was_connected {
             return Ok(());
         }
         let client_id = String::from_utf8_lossy(id.client);

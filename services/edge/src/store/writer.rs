@@ -26,10 +26,10 @@ use super::apply::{Applied, Applier, Outcome};
 use super::away::Away;
 use super::backlog::Backlog;
 use super::claims::Claims;
+use super::commit_times::CommitTimes;
 use super::duties::{self, Duties, Duty};
 use super::gather::Gather;
 use super::groups::Groups;
-use super::pace::Pace;
 use super::plant::{Plant, is_planted};
 use super::queue::Sized as _;
 use super::unconfirmed::Unconfirmed;
@@ -96,7 +96,7 @@ pub(super) struct Writer<'s> {
     /// Start of the current transaction in microseconds; only set while messages are traced.
     began_us: u64,
     /// Ends of connections that the store refused, to be tried again.
-    pub(super) unleft: Vec<Job>,
+    pub(super) unwritten: Vec<Job>,
     /// CONNECTs that wait for another pod to release their session.
     waiting: Vec<Job>,
     /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet. Later messages of these
@@ -120,7 +120,7 @@ pub(super) struct Writer<'s> {
     marks: MarkerNumbers,
     /// Key of the last commit marker; `None`: unknown.
     marked: Option<Versionstamp>,
-    pub(super) pace: Pace,
+    pub(super) commit_times: CommitTimes,
     gather: Gather,
     /// The last batch had no room for all small messages, so the next one is full without waiting.
     leaves_small: bool,
@@ -143,7 +143,7 @@ impl<'s> Writer<'s> {
             stored,
             traced: Vec::new(),
             began_us: 0,
-            unleft: Vec::new(),
+            unwritten: Vec::new(),
             waiting: Vec::new(),
             unconfirmed: Unconfirmed::default(),
             refused: false,
@@ -159,7 +159,7 @@ impl<'s> Writer<'s> {
             tidied: None,
             marks: MarkerNumbers::new(RandomState::new().hash_one(0)),
             marked: None,
-            pace: Pace::default(),
+            commit_times: CommitTimes::default(),
             gather: Gather::default(),
             leaves_small: false,
             work_us: 0,
@@ -168,10 +168,10 @@ impl<'s> Writer<'s> {
     }
 
     fn write_next(&mut self) {
-        let jobs = self.backlog.next_batch(self.pace.budget());
+        let jobs = self.backlog.next_batch(self.commit_times.budget());
         self.leaves_small = self.backlog.small_publishes() > 0;
         if !jobs.is_empty() {
-            self.duties.note_jobs(self.shared.clock.micros(), self.pace.commit_us());
+            self.duties.note_jobs(self.shared.clock.micros(), self.commit_times.commit_us());
         }
         self.end_connections_before(&jobs);
         let bytes: Vec<(Option<Arc<Broker>>, usize)> = jobs
@@ -322,10 +322,10 @@ impl<'s> Writer<'s> {
         let result = self.wait(run);
         shared.transactions.note_end(&result);
         self.work_us = work_us.get();
-        self.pace.note(self.work_us / 1_000);
+        self.commit_times.note(self.work_us / 1_000);
         // A transaction without writes has no version.
         if result.as_ref().is_ok_and(|(_, committed)| committed.versionstamp.is_some()) && !batch.is_empty() {
-            self.pace.note_commit((shared.clock.micros() - began_us).saturating_sub(self.work_us));
+            self.commit_times.note_commit((shared.clock.micros() - began_us).saturating_sub(self.work_us));
         }
         let stamp = match result {
             Ok((earlier, committed)) => earlier.or(committed.versionstamp),
@@ -408,8 +408,8 @@ impl<'s> Writer<'s> {
 
     pub(super) fn tick(&mut self, now_ms: u64) {
         self.routes.forget_idle();
-        if !self.unleft.is_empty() {
-            self.duties.add(Duty::Unleft);
+        if !self.unwritten.is_empty() {
+            self.duties.add(Duty::Unwritten);
         }
         if self.refused && !self.unconfirmed.is_empty() {
             self.probe();

@@ -68,7 +68,7 @@ pub struct RetainedPage {
 pub async fn set(tx: &Transaction, broker: BrokerId, topic: &[u8], body: &Bytes) -> LayerResult<()> {
     name::check_length(topic, TOPIC_BYTES_MAX)?;
     let before = blob(broker, topic).replace(tx, Some(body)).await?;
-    meter(tx, broker, before, body.len())
+    count_change(tx, broker, before, body.len())
 }
 
 pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerResult<()> {
@@ -76,7 +76,7 @@ pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerRes
         return Ok(());
     }
     let before = blob(broker, topic).replace(tx, None).await?;
-    meter(tx, broker, before, 0)
+    count_change(tx, broker, before, 0)
 }
 
 /// Removes the message of a topic if its body is unwanted. A write of the topic that is committed meanwhile conflicts.
@@ -92,7 +92,7 @@ pub async fn clear_if(
     }
 }
 
-fn meter(tx: &Transaction, broker: BrokerId, before: usize, now: usize) -> LayerResult<()> {
+fn count_change(tx: &Transaction, broker: BrokerId, before: usize, now: usize) -> LayerResult<()> {
     let more = (now as u64).wrapping_sub(before as u64).cast_signed();
     metering::change(tx, broker, Level::Retained, more, tx.unix_ms())
 }

@@ -83,7 +83,7 @@ impl Core {
             return None;
         }
         let routes = self.routes_of(slot, publish.topic);
-        if !routes.stored.hooks.is_empty() || routes.is_over_limit {
+        if !routes.stored.webhooks.is_empty() || routes.is_over_limit {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
             self.leave_out_of_trace(slot, 1);
             self.carry_out(slot, publish.topic, publish, &mut None);
@@ -93,7 +93,7 @@ impl Core {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
             self.leave_out_of_trace(slot, 1);
             let message = self.message_of(slot, &routes, publish, None);
-            self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
+            self.usage(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.route(&routes, &message, Some(self.id_of(slot)));
             return None;
         }
@@ -114,7 +114,7 @@ impl Core {
             return self.is_open(slot);
         };
         self.count_received(slot, QoS::AtMostOnce, amount.messages, range.len());
-        self.meter(&routes.broker).received.add(amount, 1);
+        self.usage(&routes.broker).received.add(amount, 1);
         if self.connections[slot as usize].is_traced() {
             self.leave_out_of_trace(slot, amount.messages);
         }

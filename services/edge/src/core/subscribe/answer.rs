@@ -116,12 +116,12 @@ impl Core {
         self.replay(slot, &pending.replays, pending.holds);
         let session = self.connections[slot as usize].session;
         if pending.asks {
-            self.go_on_fresh(session);
+            self.end_retained_read(session);
         }
     }
 
     /// The retained messages of a SUBSCRIBE have been read: what was held for them comes after them.
-    fn go_on_fresh(&mut self, session: u32) {
+    fn end_retained_read(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
         let Some(new) = &mut local.new_subscriptions else { return };
         new.reading -= 1;

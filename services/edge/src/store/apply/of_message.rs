@@ -96,7 +96,7 @@ impl Applier<'_> {
         }
         let of_webhooks: Vec<StreamRef>;
         let streams = if message.qos() == QoS::AtMostOnce {
-            of_webhooks = matched.hooks.iter().map(|(stream, _)| *stream).collect();
+            of_webhooks = matched.webhooks.iter().map(|(stream, _)| *stream).collect();
             &of_webhooks[..]
         } else {
             &matched.streams
@@ -104,7 +104,7 @@ impl Applier<'_> {
         if streams.is_empty() {
             return Ok(());
         }
-        let hooked = matched.hooks.iter().map(|(_, name)| (broker.id, name.clone()));
+        let hooked = matched.webhooks.iter().map(|(_, name)| (broker.id, name.clone()));
         self.applied().hooked.extend(hooked);
         // A QoS 0 message is stored for webhooks only, so it has no position for other receivers.
         let place = match message.qos() {

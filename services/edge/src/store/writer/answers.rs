@@ -33,7 +33,7 @@ impl Writer<'_> {
         let answered = batch.iter().filter(|job| job.is_small_publish()).count();
         let queued = self.backlog.small_publishes() + self.shared.writes.small_publishes();
         self.gather.note_answers(answered, queued);
-        self.pace.note_end(self.shared.clock.micros());
+        self.commit_times.note_end(self.shared.clock.micros());
         self.charge(&batch, &applied);
         let Applied { outcomes, .. } = self.settle(applied, stamp);
         let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();

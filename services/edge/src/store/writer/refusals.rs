@@ -45,7 +45,7 @@ impl Writer<'_> {
             }
             // Tried again: otherwise the session's will would never be published, and the session would never expire.
             write @ (Write::Detach(_) | Write::Webhooks(_)) if !is_planted(Plant::ForgetsEnds) => {
-                self.unleft.push(Job { write, ack: None });
+                self.unwritten.push(Job { write, ack: None });
             }
             write => self.answer(write, Outcome::Unstored),
         }
@@ -72,7 +72,7 @@ impl Writer<'_> {
             self.deliver(&publish.routes, &publish.message, publish.from);
         }
         if publish.message.qos() == QoS::AtMostOnce {
-            let unqueued = publish.routes.stored.hooks.len();
+            let unqueued = publish.routes.stored.webhooks.len();
             publish.routes.broker.counters[self.mail.len()].unqueued.add(unqueued);
         }
         if let (Some(ack), Some(_)) = (&ack, publish.message.trace()) {

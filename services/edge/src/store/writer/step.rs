@@ -32,7 +32,7 @@ impl Writer<'_> {
             Taken::Work(jobs) => self.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
             Taken::Nothing => {}
             Taken::Closed if self.backlog.is_empty() => {
-                while self.write_some_unleft() {}
+                while self.retry_unwritten() {}
                 self.save_groups();
                 self.save_all_claims();
                 pods::leave(self);
@@ -51,7 +51,7 @@ impl Writer<'_> {
 
     /// Waits for a moment for brokers that have just been answered, see [`Backlog::is_early`].
     fn linger(&mut self) {
-        let until = self.pace.linger_until_us();
+        let until = self.commit_times.linger_until_us();
         let mut left = until.saturating_sub(self.shared.clock.micros());
         while left > 0 && self.backlog.is_early() {
             let Taken::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { return };
@@ -65,7 +65,7 @@ impl Writer<'_> {
         let mut publishes = self.backlog.small_publishes();
         let is_full = std::mem::take(&mut self.leaves_small);
         let waits = !is_full && !self.backlog.is_empty();
-        let wait_us = if waits { self.gather.wait_us(publishes, self.pace.commit_us()) } else { 0 };
+        let wait_us = if waits { self.gather.wait_us(publishes, self.commit_times.commit_us()) } else { 0 };
         if wait_us == 0 {
             return;
         }

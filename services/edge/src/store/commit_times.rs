@@ -30,14 +30,14 @@ const UNIT_US: u64 = 4;
 /// wait for a processor, and so does the work of a share. So those commits must not make the share larger.
 const GROWTH_DIVISOR: u64 = 1_024;
 
-/// Limits of [`Pace::linger_us`]: a little more than a round trip on one machine, and what a SUBSCRIBE may wait for others.
+/// Limits of [`CommitTimes::linger_us`]: a little more than a round trip on one machine, and what a SUBSCRIBE may wait for others.
 const LINGER_MIN_US: u64 = 1_000;
 const LINGER_MAX_US: u64 = 10_000;
 /// The mean time of a commit follows the last ones by this part (1/n) of the difference.
 const MEAN_DIVISOR: u64 = 8;
 
 /// Adapts the budget of a transaction to the time that the last ones took.
-pub(super) struct Pace {
+pub(super) struct CommitTimes {
     cost: usize,
     /// Time of a commit with little to write, microseconds; 0 before the first.
     commit_us: u64,
@@ -46,13 +46,13 @@ pub(super) struct Pace {
     ended_us: u64,
 }
 
-impl Default for Pace {
+impl Default for CommitTimes {
     fn default() -> Self {
         Self { cost: BUDGET.cost, commit_us: u64::MAX, mean_us: 0, ended_us: 0 }
     }
 }
 
-impl Pace {
+impl CommitTimes {
     pub(super) fn budget(&self) -> Budget {
         let share = usize::try_from(self.commit_us / SHARE_DIVISOR / UNIT_US).unwrap_or(SHARE_MAX);
         Budget { cost: self.cost, share: share.clamp(SHARE_MIN, SHARE_MAX), ..BUDGET }
@@ -103,10 +103,10 @@ mod tests {
 
     #[test]
     fn slow_work_halves_the_next_transaction_and_fast_work_lets_it_grow() {
-        let mut pace = Pace::default();
+        let mut commits = CommitTimes::default();
         let mut note = |work_ms, times| {
-            (0..times).for_each(|_| pace.note(work_ms));
-            pace.budget().cost
+            (0..times).for_each(|_| commits.note(work_ms));
+            commits.budget().cost
         };
         assert_eq!((note(0, 1), note(SLOW_MS, 1), note(FAST_MS, 9)), (4_000, 2_000, 2_000));
         assert_eq!((note(5_000, 20), note(1, 1)), (COST_MIN, 63));
@@ -115,10 +115,10 @@ mod tests {
 
     #[test]
     fn a_share_is_small_where_commits_are_fast_and_follows_slowly_when_they_get_slower() {
-        let mut pace = Pace::default();
+        let mut commits = CommitTimes::default();
         let mut note = |commit_us, times| {
-            (0..times).for_each(|_| pace.note_commit(commit_us));
-            pace.budget().share
+            (0..times).for_each(|_| commits.note_commit(commit_us));
+            commits.budget().share
         };
         assert_eq!((note(5_000, 0), note(5_000, 1), note(1_000, 1)), (SHARE_MAX, SHARE_MAX, 50));
         assert_eq!((note(300, 1), note(10_000, 1)), (15, 15), "one slow commit says little");
@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn costly_jobs_wait_for_others_about_as_long_as_a_commit_takes() {
-        let mut pace = Pace::default();
+        let mut commits = CommitTimes::default();
         let mut note = |commit_us, times| {
-            (0..times).for_each(|_| pace.note_commit(commit_us));
-            pace.linger_us()
+            (0..times).for_each(|_| commits.note_commit(commit_us));
+            commits.linger_us()
         };
         assert_eq!((note(0, 0), note(300, 100)), (LINGER_MIN_US, LINGER_MIN_US));
         assert!((4_900..=5_000).contains(&note(5_000, 100)));
@@ -139,11 +139,11 @@ mod tests {
 
     #[test]
     fn commits_that_wait_for_a_processor_do_not_make_a_share_larger() {
-        let mut pace = Pace::default();
+        let mut commits = CommitTimes::default();
         for commit in 0..2_000 {
             let is_undisturbed = commit % 20 == 0;
-            pace.note_commit(if is_undisturbed { 250 } else { 5_000 });
-            let work_us = pace.budget().share as u64 * UNIT_US;
+            commits.note_commit(if is_undisturbed { 250 } else { 5_000 });
+            let work_us = commits.budget().share as u64 * UNIT_US;
             assert!(work_us <= 250 / 2, "{work_us} us beside a commit of 250 us");
         }
     }

@@ -8,17 +8,17 @@ use crate::jobs::{Job, Write};
 
 impl Writer<'_> {
     /// Tries the oldest of them in one transaction. Returns whether others are left and some of these were written.
-    pub(super) fn write_some_unleft(&mut self) -> bool {
-        let (before, count) = (self.unleft.len(), self.duties.sessions().min(self.unleft.len()));
-        let jobs: Vec<Job> = self.unleft.drain(..count).collect();
+    pub(super) fn retry_unwritten(&mut self) -> bool {
+        let (before, count) = (self.unwritten.len(), self.duties.sessions().min(self.unwritten.len()));
+        let jobs: Vec<Job> = self.unwritten.drain(..count).collect();
         self.write_whole(jobs);
-        !self.unleft.is_empty() && self.unleft.len() < before
+        !self.unwritten.is_empty() && self.unwritten.len() < before
     }
 
     /// Tries the refused ends of connections again whose clients return in `jobs`. Otherwise such a client would find its
     /// connection unended, and the server would publish its will.
     pub(super) fn end_connections_before(&mut self, jobs: &[Job]) {
-        if self.unleft.is_empty() {
+        if self.unwritten.is_empty() {
             return;
         }
         let attaching = |job: &Job| match &job.write {
@@ -32,7 +32,7 @@ impl Writer<'_> {
             }
             _ => false,
         };
-        let jobs: Vec<Job> = self.unleft.extract_if(.., returns).collect();
+        let jobs: Vec<Job> = self.unwritten.extract_if(.., returns).collect();
         self.write_whole(jobs);
     }
 
