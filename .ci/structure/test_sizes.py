@@ -37,6 +37,12 @@ class Sizes(unittest.TestCase):
         self.assertEqual([*sizes.wrong_spreads(files, "")], [])
         self.assertEqual(len([*sizes.wrong_spreads(files, "| `a` `impl Core` | one state |\n")]), 1)
 
+    def test_a_large_item_needs_a_reason(self):
+        found = {"services/a/src/b.rs": 401, "services/a/src/b.rs fn big": 61, "services/a/src/c.rs struct Many": 21}
+        self.assertEqual(len([*sizes.without_reason(found, "")]), 3)
+        reasons = "| `a/src/b.rs` `big` | one arm for each kind |\n| `a/src/c.rs` `Other` | `Many` |\n"
+        self.assertEqual([*sizes.without_reason(found, reasons)], ["services/a/src/c.rs struct Many"])
+
     def test_impls_of_other_crates_and_of_tests_are_apart(self):
         files = {f"{'ab'[at % 2]}/src/{at}.rs": "impl Core {\n" for at in range(12)} | {"a/src/t.rs": "mod x;\nmod tests {\nimpl Core {\n"}
         self.assertEqual(sizes.spread(files), {})

@@ -10,7 +10,8 @@ mod watched;
 
 pub(super) use self::pauses::Pauses;
 use super::connection::{Connected, Paused};
-use super::{Core, PAUSE_MS, READ_BYTES, work};
+use super::turns::PAUSE_MS;
+use super::{Core, READ_BYTES, work};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;

@@ -10,7 +10,8 @@ use millrace_storage::Database;
 use mio::Events;
 
 use super::connection::Connected;
-use super::{Core, EVENTS, LocalSession, seconds};
+use super::turns::EVENTS;
+use super::{Core, LocalSession, seconds};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::config::Config;

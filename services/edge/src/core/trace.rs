@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use millrace_mqtt::{Publish, QoS};
-use millrace_session::{Message, Trace};
+use millrace_session::{DropReason, Message, Trace};
 
 use super::Core;
 use super::tapped::Tapped;
@@ -46,6 +46,13 @@ pub(super) struct Tracing {
 impl Tracing {
     pub(super) fn new(sampler: Sampler) -> Self {
         Self { sampler, tapped: HashMap::default(), read_us: 0, reads: 0, timed_us: 0 }
+    }
+
+    /// Shows a dropped copy in the trace of its receiver, if the receiver is traced.
+    pub(super) fn note_drop(&self, connection: u32, message: &Message, reason: DropReason, now_ms: u64) {
+        if let Some(tapped) = self.tapped.get(&connection) {
+            tapped.dropped(message.topic(), reason, 1, now_ms);
+        }
     }
 }
 

@@ -1,0 +1,129 @@
+//! One transaction of the writer, whose outcome is always known in the end: the commit marker decides after a lost answer.
+
+use std::cell::Cell;
+
+use millrace_layers::once::Attempts;
+use millrace_layers::{LayerError, pods as layer_pods};
+use millrace_storage::{Attempt, StoreError, Transaction, Versionstamp};
+
+use super::refusals::{is_unknown, known};
+use super::{RETRY, Writer};
+use crate::store::apply::{Applied, Applier};
+use crate::store::plant::{Plant, is_planted};
+use crate::store::{Job, Shared};
+
+impl Writer<'_> {
+    /// Runs `body` until it has committed exactly once. If an attempt's outcome is unknown, the commit marker decides.
+    /// An error means that nothing was committed, except [`StoreError::CommitUnknown`]: the process ends before the
+    /// store has answered. After a number of conflicts it gives up.
+    pub(in crate::store) fn transact(
+        &mut self,
+        batch: &[Job],
+        conflicts_max: u32,
+        body: &impl AsyncFn(&Applier<'_>) -> Result<(), LayerError>,
+    ) -> Result<(Applied, Option<Versionstamp>), LayerError> {
+        let shared = self.shared;
+        let attempts = self.marks.attempts();
+        let is_marked = shared.is_shared || batch.iter().any(|job| !job.is_repeatable());
+        let (work_us, marks) = (Cell::new(0), Cell::new(false));
+        let attempted = Cell::new(Attempt { number: 1, conflicts: 0, maybe_committed: false });
+        let last = self.marked.take();
+        let began_us = shared.clock.micros();
+        let run = shared.layers.database().run_committed(|tx, attempt| {
+            let (attempts, attempted, work_us, marks) = (&attempts, &attempted, &work_us, &marks);
+            async move {
+                shared.transactions.note_attempt(attempted.replace(attempt), attempt);
+                if attempt.maybe_committed
+                    && let Some(stamp) = find(attempts, &tx, shared).await?
+                {
+                    return Ok(Some(stamp));
+                }
+                if attempt.conflicts >= conflicts_max {
+                    return Err(LayerError::Contended(attempt.conflicts));
+                }
+                let began_us = shared.clock.micros();
+                let is_retry = attempt.number > 1;
+                let applier = Applier::new(&tx, shared, is_retry);
+                body(&applier).await?;
+                applier.finish()?;
+                let has_order = applier.applied().last_place > 0;
+                let number = attempts.push(applier.into_applied());
+                marks.set(is_marked || has_order);
+                if marks.get() {
+                    let last = last.filter(|_| !attempt.maybe_committed);
+                    layer_pods::put_marker(&tx, &shared.owner, number, last)?;
+                }
+                work_us.set(shared.clock.micros() - began_us);
+                Ok::<_, LayerError>(None)
+            }
+        });
+        let result = self.wait(run);
+        shared.transactions.note_end(&result);
+        self.work_us = work_us.get();
+        self.commit_times.note(self.work_us / 1_000);
+        // A transaction without writes has no version.
+        if result.as_ref().is_ok_and(|(_, committed)| committed.versionstamp.is_some()) && !batch.is_empty() {
+            self.commit_times.note_commit((shared.clock.micros() - began_us).saturating_sub(self.work_us));
+        }
+        let stamp = match result {
+            Ok((earlier, committed)) => earlier.or(committed.versionstamp),
+            Err(error) if attempted.get().maybe_committed || is_unknown(&error) => {
+                let committed = if marks.get() { self.resolve(&attempts)? } else { None };
+                let Some(stamp) = committed else { return Err(known(error)) };
+                Some(stamp)
+            }
+            Err(error) => {
+                self.marked = last;
+                return Err(error);
+            }
+        };
+        if stamp.is_some() {
+            shared.transactions.seconds.note(shared.clock.micros().saturating_sub(began_us));
+        }
+        self.marked = if marks.get() { stamp } else { last };
+        Ok((attempts.into_committed().unwrap_or_default(), stamp))
+    }
+
+    /// Finds out whether one of these attempts was committed, however long the store does not answer. Meanwhile nothing
+    /// that depends on them continues, and new jobs are refused.
+    ///
+    /// A missing marker proves nothing until a later transaction of this pod has committed: an engine that failed still
+    /// reads its earlier state, and may restore the commit when it reopens its journal.
+    ///
+    /// # Errors
+    /// [`StoreError::CommitUnknown`] if the process ends first.
+    fn resolve(&mut self, attempts: &Attempts<Applied>) -> Result<Option<Versionstamp>, LayerError> {
+        if is_planted(Plant::ForgetsDoubt) {
+            return Ok(None);
+        }
+        let shared = self.shared;
+        tracing::warn!(
+            "it is not known whether a transaction was committed; writes wait until the store answers"
+        );
+        loop {
+            let asked = shared.layers.run(async |tx| {
+                let found = attempts.find(&tx, &shared.owner).await?;
+                if found.is_none() {
+                    layer_pods::put_marker(&tx, &shared.owner, u128::MAX, None)?;
+                }
+                Ok(found)
+            });
+            if let Ok(found) = self.wait(asked) {
+                return Ok(found);
+            }
+            self.turn_away(RETRY).map_err(|_| LayerError::Store(StoreError::CommitUnknown))?;
+        }
+    }
+}
+
+/// The versionstamp of the attempt that the commit marker names.
+async fn find(
+    attempts: &Attempts<Applied>,
+    tx: &Transaction,
+    shared: &Shared,
+) -> Result<Option<Versionstamp>, LayerError> {
+    if is_planted(Plant::RepeatsUnknown) {
+        return Ok(None);
+    }
+    attempts.find(tx, &shared.owner).await
+}
