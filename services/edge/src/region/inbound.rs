@@ -42,11 +42,11 @@ impl Sink for FabricSink {
             To::BrokerOnPod { broker, .. } => region.look_around(Some(broker)),
             To::Broker(broker) => {
                 region.look_around(Some(broker));
-                region.exchange_members(broker, gap.from.map_or(gap.to, To::Pod));
+                region.members().missed(Some(broker), gap.from);
             }
             To::Pod(_) => {
                 region.look_for_notices();
-                region.members().missed(gap.from);
+                region.members().missed(None, gap.from);
             }
             To::Pods | To::Group { .. } => {}
         }
