@@ -1,5 +1,9 @@
 //! Every limit of a pod's connection to the other pods, with unit, default and reason.
 
+/// Frames that leave in a row before the sending task looks whether it must stop or change the
+/// server. No setting, because it costs nothing.
+pub(crate) const ROUND_FRAMES_MAX: u32 = 1024;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricLimits {
     /// Shortest interval of sending rounds, microseconds. Messages of that time share a batch; the

@@ -199,6 +199,15 @@ impl Message {
         }
     }
 
+    /// Whether the message is stored behind this position. One that waits for its commit will be.
+    pub fn is_after(&self, place: Place) -> bool {
+        match self.stored.get() {
+            Some(Stored::At(own)) => *own > place,
+            Some(Stored::Nowhere | Stored::Refused) => false,
+            None => true,
+        }
+    }
+
     /// The position is known, or is known to be none.
     pub fn is_placed(&self) -> bool {
         self.stored.get().is_some()

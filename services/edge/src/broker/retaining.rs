@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use millrace_mqtt::topic::levels;
 use millrace_router::Snapshot;
-use millrace_session::{Message, Seconds};
+use millrace_session::{Message, Place, Seconds};
 
 use super::{Broker, Brokers};
 use crate::limits::{self, EdgeLimits};
@@ -114,15 +114,33 @@ impl Broker {
     /// and later subscriptions get it as a retained one (P6).
     pub(crate) fn retain(&self, message: &Arc<Message>) -> Arc<Snapshot> {
         let mut expiring = self.retained_gate();
+        self.replace_retained(&mut expiring, message);
+        self.router.snapshot()
+    }
+
+    /// As [`Broker::retain`], for a message of another pod. Messages of different pods come in any order, so the topic keeps a
+    /// newer one.
+    pub(crate) fn retain_at(&self, message: &Arc<Message>, place: Place) -> Arc<Snapshot> {
+        let mut expiring = self.retained_gate();
+        if !self.has_retained_after(message.topic(), place) {
+            self.replace_retained(&mut expiring, message);
+        }
+        self.router.snapshot()
+    }
+
+    fn replace_retained(&self, expiring: &mut Expiring, message: &Arc<Message>) {
         if message.payload().is_empty() {
             //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
             //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
-            self.remove_from_retained(&mut expiring, message.topic());
+            self.remove_from_retained(expiring, message.topic());
         } else {
-            self.put_retained(&mut expiring, message);
+            self.put_retained(expiring, message);
         }
-        self.note_expiry(&expiring);
-        self.router.snapshot()
+        self.note_expiry(expiring);
+    }
+
+    fn has_retained_after(&self, topic: &str, place: Place) -> bool {
+        self.retained.get(topic).is_some_and(|present| present.is_after(place))
     }
 
     /// Undoes [`Broker::retain`] if the message is still its topic's retained one; `former` was it before.
@@ -144,6 +162,15 @@ impl Broker {
         let was_there = self.remove_from_retained(&mut expiring, topic);
         self.note_expiry(&expiring);
         was_there
+    }
+
+    /// As [`Broker::remove_retained`], for a removal on another pod that is stored at `place`. A message behind it stays.
+    pub(crate) fn clear_at(&self, topic: &str, place: Place) {
+        let mut expiring = self.retained_gate();
+        if !self.has_retained_after(topic, place) {
+            self.remove_from_retained(&mut expiring, topic);
+            self.note_expiry(&expiring);
+        }
     }
 
     /// Whether a retained message has expired and is still in memory.
@@ -269,5 +296,34 @@ mod tests {
         assert_eq!(broker.expire_retained(4, 10), ["c".into()]);
         assert_eq!((broker.expire_retained(9, 10).len(), broker.retained.len()), (0, 1));
         assert!(broker.retained_gate().is_empty());
+    }
+
+    #[test]
+    fn what_another_pod_wrote_earlier_and_comes_late_leaves_a_newer_message() {
+        let broker = Broker::new(1, "b", 1);
+        let payload = |broker: &Broker| broker.retained.get("t").map(|message| message.payload().to_vec());
+        let at = |place: u8, bytes: usize| {
+            let message = message("t", None, bytes);
+            message.set_place(Some([place; 12]));
+            message
+        };
+        let retain = |place, bytes| drop(broker.retain_at(&at(place, bytes), [place; 12]));
+        retain(5, 5);
+        broker.clear_at("t", [4; 12]);
+        retain(4, 4);
+        retain(3, 0);
+        assert_eq!(payload(&broker), Some(vec![b'x'; 5]));
+        retain(6, 6);
+        assert_eq!(payload(&broker), Some(vec![b'x'; 6]));
+        broker.clear_at("t", [7; 12]);
+        assert_eq!(payload(&broker), None);
+
+        let pending = message("t", None, 1);
+        drop(broker.retain(&pending));
+        broker.clear_at("t", [8; 12]);
+        assert_eq!(payload(&broker), Some(vec![b'x']), "it is committed after the removal");
+        pending.set_place(Some([9; 12]));
+        retain(10, 0);
+        assert_eq!((payload(&broker), broker.retained_bytes()), (None, 0));
     }
 }

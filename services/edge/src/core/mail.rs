@@ -134,6 +134,7 @@ impl Core {
                 routes.broker.id
             }
             Mail::Committed(committed) => committed.routes.broker.id,
+            Mail::LookAround(broker) => broker.unwrap_or(0),
             Mail::Page(target, ..) | Mail::FannedOut(target, _) | Mail::Reread(target) => {
                 self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
             }

@@ -1,6 +1,6 @@
 //! Work on all brokers or all sessions, a slice at a time: a loop never visits all of them in one turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::connection::NONE;
@@ -15,6 +15,8 @@ const BROKERS: usize = 8;
 /// Open brokers per slice that are looked at to find those: brokers without clients get nothing.
 const BROKERS_SEEN: usize = 500;
 const EVERY_MS: Millis = 2;
+/// Shortest time between two looks at the sessions of a broker, however many gaps its notices have.
+const AROUND_MS: Millis = 1_000;
 
 #[derive(Default)]
 pub(super) struct Slices {
@@ -23,6 +25,10 @@ pub(super) struct Slices {
     /// Sessions of single brokers that may have to, by broker.
     around_brokers: BTreeMap<u64, Vec<u32>>,
     last_broker: u64,
+    /// Brokers whose sessions were listed within [`AROUND_MS`], and whether they must be listed again.
+    listed: HashMap<u64, bool>,
+    /// The same brokers with the times of listing, the earliest first.
+    listed_at: VecDeque<(Millis, u64)>,
     /// Whether sessions are due that read what they took as copies.
     pub(super) behind: bool,
     sys: Option<u64>,
@@ -31,15 +37,48 @@ pub(super) struct Slices {
 
 impl Slices {
     pub(super) fn is_idle(&self) -> bool {
-        self.around.is_none() && self.around_brokers.is_empty() && !self.behind && self.sys.is_none()
+        self.around.is_none()
+            && self.around_brokers.is_empty()
+            && self.listed.is_empty()
+            && !self.behind
+            && self.sys.is_none()
+    }
+
+    /// Whether the sessions of the broker must be listed now. Otherwise it was a moment ago, and is again after a second.
+    fn begin_around(&mut self, broker: u64, now_ms: Millis) -> bool {
+        if let Some(again) = self.listed.get_mut(&broker) {
+            *again = true;
+            return false;
+        }
+        self.listed.insert(broker, false);
+        self.listed_at.push_back((now_ms, broker));
+        true
+    }
+
+    /// A broker whose sessions must be listed again now.
+    fn next_again(&mut self, now_ms: Millis) -> Option<u64> {
+        while let Some((_, broker)) = self.listed_at.pop_front_if(|(at, _)| now_ms >= *at + AROUND_MS) {
+            let again = self.listed.remove(&broker) == Some(true);
+            // A look that takes longer is finished first.
+            let is_visited = self.around_brokers.contains_key(&broker);
+            if again && self.begin_around(broker, now_ms) && !is_visited {
+                return Some(broker);
+            }
+            if again {
+                self.listed.insert(broker, true);
+            }
+        }
+        None
     }
 
     /// Until a session is visited it takes no copy, because a notice of an earlier message may be lost (P4).
     pub(super) fn are_to_visit(&self, broker: u64, session: u32) -> bool {
-        self.around.is_some_and(|next| next <= session as usize) || self.around_brokers.contains_key(&broker)
+        self.around.is_some_and(|next| next <= session as usize)
+            || self.around_brokers.contains_key(&broker)
+            || self.listed.get(&broker) == Some(&true)
     }
 
-    fn next_of_brokers(&mut self) -> Option<Vec<u32>> {
+    fn next_of_brokers(&mut self) -> Option<(u64, Vec<u32>)> {
         let after = self.around_brokers.range((Excluded(self.last_broker), Unbounded)).next();
         let broker = *after.or_else(|| self.around_brokers.first_key_value())?.0;
         self.last_broker = broker;
@@ -48,7 +87,7 @@ impl Slices {
         if sessions.is_empty() {
             self.around_brokers.remove(&broker);
         }
-        Some(slice)
+        Some((broker, slice))
     }
 }
 
@@ -61,8 +100,15 @@ impl Core {
             self.unfinished.slices.around = Some(0);
             return;
         };
+        if self.unfinished.slices.begin_around(broker, self.now_ms) {
+            self.list_around(broker);
+        }
+    }
+
+    fn list_around(&mut self, broker: u64) {
         let slots = self.by_broker.slots(broker);
         let sessions: Vec<u32> = slots.map(|slot| self.connections[slot as usize].session).collect();
+        self.spend(work::SEEN * sessions.len() as u64);
         self.unfinished.slices.around_brokers.insert(broker, sessions);
     }
 
@@ -82,8 +128,15 @@ impl Core {
             self.unfinished.slices.around = (end < self.sessions.capacity()).then_some(end);
             self.look_at((at..end).map(|session| u32::try_from(session).unwrap_or(NONE)));
         }
-        if let Some(sessions) = self.unfinished.slices.next_of_brokers() {
+        if let Some(broker) = self.unfinished.slices.next_again(self.now_ms) {
+            let began = self.begin_work(|_| broker);
+            self.list_around(broker);
+            self.end_work(began);
+        }
+        if let Some((broker, sessions)) = self.unfinished.slices.next_of_brokers() {
+            let began = self.begin_work(|_| broker);
             self.look_at(sessions);
+            self.end_work(began);
         }
         if self.unfinished.slices.behind {
             self.unfinished.slices.behind = self.read_behind(SESSIONS);
@@ -128,7 +181,7 @@ mod tests {
         slices.around = None;
         slices.around_brokers.insert(7, vec![5]);
         assert_eq!([7, 8].map(|broker| slices.are_to_visit(broker, 5)), [true, false]);
-        assert_eq!(slices.next_of_brokers(), Some(vec![5]));
+        assert_eq!(slices.next_of_brokers(), Some((7, vec![5])));
         assert!(!slices.are_to_visit(7, 5));
     }
 
@@ -140,9 +193,47 @@ mod tests {
         let visited: Vec<u32> = (0..4)
             .map(|_| {
                 slices.around_brokers.insert(1, vec![10]);
-                slices.next_of_brokers().unwrap()[0]
+                slices.next_of_brokers().unwrap().1[0]
             })
             .collect();
         assert_eq!(visited, [10, 80, 90, 10]);
+    }
+
+    #[test]
+    fn any_number_of_gaps_of_a_broker_make_one_look_a_second() {
+        let mut slices = Slices::default();
+        let gap = |slices: &mut Slices, now_ms| {
+            if slices.begin_around(7, now_ms) {
+                slices.around_brokers.insert(7, vec![5]);
+            }
+        };
+        let looks = |slices: &mut Slices, now_ms| {
+            if let Some(broker) = slices.next_again(now_ms) {
+                slices.around_brokers.insert(broker, vec![5]);
+            }
+            slices.next_of_brokers().is_some()
+        };
+        let mut times = Vec::new();
+        for now_ms in 0..2_500 {
+            gap(&mut slices, now_ms);
+            assert!(slices.are_to_visit(7, 5), "an earlier message may be missing");
+            times.extend(looks(&mut slices, now_ms).then_some(now_ms));
+        }
+        assert_eq!(times, [0, 1_000, 2_000]);
+        assert!(looks(&mut slices, 3_000) && !slices.are_to_visit(7, 5), "the last gaps count, too");
+        assert!(!looks(&mut slices, 4_000) && slices.is_idle());
+    }
+
+    #[test]
+    fn gaps_do_not_begin_a_look_again_that_takes_longer_than_a_second() {
+        let mut slices = Slices::default();
+        assert!(slices.begin_around(7, 0));
+        slices.around_brokers.insert(7, vec![5; 2 * SESSIONS]);
+        assert!(!slices.begin_around(7, 1));
+        assert_eq!(slices.next_of_brokers().unwrap().1.len(), SESSIONS);
+        assert_eq!(slices.next_again(1_000), None);
+        assert_eq!(slices.next_of_brokers().unwrap().1.len(), SESSIONS);
+        assert!(slices.are_to_visit(7, 5));
+        assert_eq!(slices.next_again(2_000), Some(7));
     }
 }

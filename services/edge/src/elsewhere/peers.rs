@@ -163,10 +163,7 @@ impl Peers {
     /// Returns false if the pod is no peer.
     pub(crate) fn doubt(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
-            Some(peer) => {
-                peer.is_trusted = false;
-                (true, true)
-            }
+            Some(peer) => (true, std::mem::take(&mut peer.is_trusted)),
             None => (false, false),
         })
     }
@@ -304,6 +301,18 @@ mod tests {
     fn check(peers: &Peers, wanted: &[&str], not: &[&str]) {
         let wants = |topic: &&str| peers.wanting(topic, false) == [ONE];
         assert!(wanted.iter().all(wants) && !not.iter().any(wants));
+    }
+
+    #[test]
+    fn a_peer_that_is_doubted_again_changes_nothing() {
+        let peers = Peers::default();
+        assert!(!peers.doubt(ONE) && peers.came(ONE));
+        peers.said(ONE, 7, filters(&["a"]));
+        let trusted = peers.generation();
+        assert!(peers.doubt(ONE));
+        let doubted = peers.generation();
+        assert!(doubted > trusted && peers.doubt(ONE));
+        assert_eq!(peers.generation(), doubted, "cached answers stay valid");
     }
 
     #[test]

@@ -42,11 +42,11 @@ impl Sink for FabricSink {
             To::BrokerOnPod { broker, .. } => region.look_around(Some(broker)),
             To::Broker(broker) => {
                 region.look_around(Some(broker));
-                region.exchange_members(broker, gap.from.map_or(gap.to, To::Pod));
+                region.members().missed(Some(broker), gap.from);
             }
             To::Pod(_) => {
                 region.look_for_notices();
-                region.members().missed(gap.from);
+                region.members().missed(None, gap.from);
             }
             To::Pods | To::Group { .. } => {}
         }
@@ -145,7 +145,7 @@ impl Region {
                     let trace = Trace { trace_id, span_id, parent: None, started_us };
                     coming.push(check, Traced { trace, sent_ns });
                 }
-                (Some(PodNotice::Cleared(topic)), Some(broker)) => drop(broker.remove_retained(topic)),
+                (Some(PodNotice::Cleared { place, topic }), Some(broker)) => broker.clear_at(topic, place),
                 (Some(PodNotice::Waiting { stream }), Some(broker)) => {
                     self.with_notices(|notices| notices.waiting((broker.id, stream)));
                 }
@@ -183,9 +183,9 @@ impl Region {
         let Some(message) = self.decoded(entry, place, traced) else { return };
         self.trace_arrival(broker, &message, traced);
         // `$SYS` topics have no position: each pod has its own.
-        let is_retained = place.is_some() && message.is_retained();
+        let place = place.filter(|_| message.is_retained());
         // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
-        let subscriptions = is_retained.then(|| broker.retain(&message));
+        let subscriptions = place.map(|place| broker.retain_at(&message, place));
         let (topic, subscriptions) = (message.topic(), subscriptions.as_deref());
         let Some(routes) = self.matched_at(matching, broker, topic, subscriptions, 1) else { return };
         if !message.retain() {
@@ -344,7 +344,7 @@ impl Region {
             // The broker is not open here.
             PodNotice::Message(_)
             | PodNotice::Retained { .. }
-            | PodNotice::Cleared(_)
+            | PodNotice::Cleared { .. }
             | PodNotice::Run { .. }
             | PodNotice::Grown(_)
             | PodNotice::Committed { .. }

@@ -1,7 +1,8 @@
 //! Members of shared subscriptions on other pods. The router has targets of the pseudo-core [`ELSEWHERE`] for them, so
 //! that picking a member works the same for all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use millrace_fabric::{PodId, To};
 use millrace_mqtt::QoS;
@@ -16,6 +17,9 @@ use crate::elsewhere::{ELSEWHERE, is_here};
 /// Most targets of one pod in a group; more members do not increase the pod's share of messages.
 const MEMBERS_MAX: u16 = 16;
 
+/// Groups that are sent before other threads may change members.
+const PAGE: usize = 500;
+
 /// A shared subscription of a broker: its share name and filter.
 type Group = (Box<str>, Box<str>);
 
@@ -25,24 +29,32 @@ pub(super) struct Members {
     pods: Vec<PodId>,
     by_name: HashMap<Box<[u8]>, PodId>,
     brokers: HashMap<u64, OfBroker>,
-    /// Pods of which notices to this pod are missing; `None`: of any pod.
-    missed: HashSet<Option<PodId>>,
+    /// Brokers of which a pod's notices are missing. `None` as broker: of all that both have; as pod: of any pod.
+    missed: HashSet<(Option<u64>, Option<PodId>)>,
 }
 
 /// Members of a broker's shared subscriptions.
 #[derive(Default)]
 struct OfBroker {
-    own: HashMap<Group, u16>,
+    own: BTreeMap<Group, u16>,
     theirs: HashMap<PodId, HashMap<Group, u16>>,
 }
 
 impl Region {
     pub(super) fn send_members(&self, broker: u64, to: To) {
         let Some(fabric) = self.fabric.get() else { return };
-        let members = self.members();
         PodNotice::AllMembers { broker }.send(fabric, to);
-        for (name, filter, count) in members.own(broker) {
-            PodNotice::Members { broker, count, name, filter }.send(fabric, to);
+        let mut last = None;
+        loop {
+            let members = self.members();
+            let page = members.own_page(broker, last.as_ref());
+            for ((name, filter), count) in &page {
+                PodNotice::Members { broker, count: **count, name, filter }.send(fabric, to);
+            }
+            match page.last().filter(|_| page.len() == PAGE) {
+                Some((group, _)) => last = Some((*group).clone()),
+                None => return,
+            }
         }
     }
 
@@ -58,19 +70,20 @@ impl Region {
         self.send_members(broker, with);
     }
 
-    /// The digest thread calls it every second. A pod can have members only of brokers that it has.
+    /// The digest thread calls it every second.
     pub(super) fn exchange_missed_members(&self) {
         let missed = self.members().take_missed();
-        if missed.is_empty() {
-            return;
-        }
-        for broker in self.spread() {
-            let peers = broker.elsewhere.peers.all();
-            for from in &missed {
-                match from {
-                    None => self.exchange_members(broker.id, To::Broker(broker.id)),
-                    Some(pod) if peers.contains(pod) => self.exchange_members(broker.id, To::Pod(*pod)),
-                    Some(_) => {}
+        for (broker, from) in missed {
+            let with = |broker| from.map_or(To::Broker(broker), To::Pod);
+            match broker {
+                Some(broker) => self.exchange_members(broker, with(broker)),
+                None => {
+                    // A pod can have members only of brokers that it has.
+                    let has =
+                        |broker: &Broker| from.is_none_or(|pod| broker.elsewhere.peers.all().contains(&pod));
+                    let brokers = self.spread();
+                    let both = brokers.iter().filter(|broker| has(broker));
+                    both.for_each(|broker| self.exchange_members(broker.id, with(broker.id)));
                 }
             }
         }
@@ -97,12 +110,12 @@ impl Members {
         }
     }
 
-    /// Notices of a pod to this one are missing. Any number within a second causes one exchange of members.
-    pub(super) fn missed(&mut self, from: Option<PodId>) {
-        self.missed.insert(from);
+    /// Notices of a pod, about a broker or to this pod, are missing. Any number within a second causes one exchange of members.
+    pub(super) fn missed(&mut self, broker: Option<u64>, from: Option<PodId>) {
+        self.missed.insert((broker, from));
     }
 
-    fn take_missed(&mut self) -> HashSet<Option<PodId>> {
+    fn take_missed(&mut self) -> HashSet<(Option<u64>, Option<PodId>)> {
         std::mem::take(&mut self.missed)
     }
 
@@ -130,10 +143,11 @@ impl Members {
         }
     }
 
-    /// Share names, filters and numbers of members on this pod.
-    pub(super) fn own(&self, of: u64) -> impl Iterator<Item = (&str, &str, u16)> {
-        let own = self.brokers.get(&of).into_iter().flat_map(|of| &of.own);
-        own.map(|((name, filter), count)| (&**name, &**filter, *count))
+    /// The next groups with members on this pod after `last`, and how many members.
+    fn own_page(&self, of: u64, last: Option<&Group>) -> Vec<(&Group, &u16)> {
+        let Some(of) = self.brokers.get(&of) else { return Vec::new() };
+        let after = last.map_or(Unbounded, Excluded);
+        of.own.range((after, Unbounded)).take(PAGE).collect()
     }
 
     pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, name: &str, filter: &str, count: u16) {
@@ -231,8 +245,11 @@ mod tests {
     #[test]
     fn any_number_of_gaps_within_a_second_cause_one_exchange_with_each_pod() {
         let mut members = Members::default();
-        [None, Some(PodId(1)), Some(PodId(1)), None].into_iter().for_each(|from| members.missed(from));
-        assert_eq!(members.take_missed(), HashSet::from([None, Some(PodId(1))]));
+        let one = Some(PodId(1));
+        let gaps = [(None, None), (None, one), (Some(7), one), (None, one), (Some(7), one), (Some(8), one)];
+        gaps.into_iter().for_each(|(broker, from)| members.missed(broker, from));
+        let exchanges = [(None, None), (None, one), (Some(7), one), (Some(8), one)];
+        assert_eq!(members.take_missed(), HashSet::from(exchanges));
         assert!(members.take_missed().is_empty());
     }
 
@@ -241,7 +258,22 @@ mod tests {
         let mut members = Members::default();
         assert!(members.set_own(5, "g", "a", 2) && !members.set_own(5, "g", "a", 2));
         assert!(members.set_own(6, "g", "a", 1) && members.set_own(5, "g", "a", 1));
-        assert_eq!(members.own(5).collect::<Vec<_>>(), [("g", "a", 1)]);
+        assert_eq!(members.own_page(5, None), [(&("g".into(), "a".into()), &1)]);
         assert!(members.set_own(5, "g", "a", 0) && !members.set_own(5, "g", "a", 0));
+    }
+
+    #[test]
+    fn own_members_are_sent_in_pages() {
+        let mut members = Members::default();
+        let groups = 2 * PAGE + 1;
+        (0..groups).for_each(|number| assert!(members.set_own(5, "g", &number.to_string(), 1)));
+        let (mut sent, mut last) = (HashSet::new(), None);
+        let pages = [(); 3].map(|()| {
+            let page = members.own_page(5, last.as_ref());
+            sent.extend(page.iter().map(|(group, _)| (*group).clone()));
+            last = page.last().map(|(group, _)| (*group).clone());
+            page.len()
+        });
+        assert_eq!((pages, sent.len()), ([PAGE, PAGE, 1], groups));
     }
 }

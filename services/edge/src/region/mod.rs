@@ -188,9 +188,13 @@ impl Region {
     }
 
     /// A retained message was removed, and no subscriber is to learn of it.
-    pub(crate) fn cleared(&self, broker: &Broker, topic: &str) {
-        if let Some(fabric) = self.fabric.get() {
-            PodNotice::Cleared(topic).send_at(fabric, broker.id, &broker.elsewhere.peers.all());
+    pub(crate) fn cleared(&self, broker: &Broker, removal: &Message) {
+        if let (Some(fabric), Some(place)) = (self.fabric.get(), removal.place()) {
+            PodNotice::Cleared { place, topic: removal.topic() }.send_at(
+                fabric,
+                broker.id,
+                &broker.elsewhere.peers.all(),
+            );
         }
     }
 

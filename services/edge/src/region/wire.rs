@@ -23,7 +23,7 @@
 //! | 19 | trace of the message that follows | as the message | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: time of sending, nanoseconds since 1970 |
 //! | 20 | time of sending of what follows | at | 8: nanoseconds since 1970 |
 //! | 21 | report of a client's trace, see [`crate::client_traces::TraceReport`] | pod | 8: number of the trace; JSON |
-//! | 22 | a topic's retained message was removed without a message | at | the topic |
+//! | 23 | a topic's retained message was removed without a message | at | 12: the position of the removal; the topic |
 //!
 //! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
 //! bytes, except the last text of a row.
@@ -56,7 +56,7 @@ pub(super) enum PodNotice<'b> {
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
     Sent { sent_ns: u64 },
     ClientTrace { number: u64, report: &'b [u8] },
-    Cleared(&'b str),
+    Cleared { place: Place, topic: &'b str },
 }
 
 impl<'b> PodNotice<'b> {
@@ -90,10 +90,11 @@ impl<'b> PodNotice<'b> {
                 put_text(head, topic);
                 bytes
             }
-            Self::Grown(topic) | Self::Cleared(topic) => {
-                head.push(if matches!(self, Self::Grown(_)) { 3 } else { 22 });
+            Self::Grown(topic) => {
+                head.push(3);
                 topic.as_bytes()
             }
+            Self::Cleared { place, topic } => put_placed(head, 23, place, topic.as_bytes()),
             Self::Members { broker, count, name, filter } => {
                 head.push(4);
                 head.extend_from_slice(&broker.to_be_bytes());
@@ -123,11 +124,7 @@ impl<'b> PodNotice<'b> {
                 head.push(8);
                 &[]
             }
-            Self::Retained { place, entry } => {
-                head.push(9);
-                head.extend_from_slice(&place);
-                entry
-            }
+            Self::Retained { place, entry } => put_placed(head, 9, place, entry),
             Self::Committed { place, sender, entry } => {
                 head.push(16);
                 head.extend_from_slice(&place);
@@ -253,7 +250,7 @@ impl<'b> PodNotice<'b> {
             },
             20 => Self::Sent { sent_ns: u64::from_be_bytes(take(&mut rest)?) },
             21 => Self::ClientTrace { number: u64::from_be_bytes(take(&mut rest)?), report: rest },
-            22 => Self::Cleared(std::str::from_utf8(rest).ok()?),
+            23 => Self::Cleared { place: take(&mut rest)?, topic: std::str::from_utf8(rest).ok()? },
             _ => return None,
         })
     }
@@ -269,6 +266,12 @@ pub(super) fn check(entry: &[u8]) -> u64 {
 fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(text.as_bytes());
+}
+
+fn put_placed<'b>(head: &mut Vec<u8>, kind: u8, place: Place, rest: &'b [u8]) -> &'b [u8] {
+    head.push(kind);
+    head.extend_from_slice(&place);
+    rest
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -316,7 +319,7 @@ mod tests {
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
             PodNotice::Sent { sent_ns: 14 },
             PodNotice::ClientTrace { number: 14, report: b"{}" },
-            PodNotice::Cleared("a/b"),
+            PodNotice::Cleared { place: [7; 12], topic: "a/b" },
         ];
         for note in notes {
             let mut bytes = Vec::new();

@@ -2,7 +2,8 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use millrace_layers::due::{Due, SHARDS};
+use bytes::Bytes;
+use millrace_layers::due::{self, Due, DueRange, SHARDS};
 use millrace_layers::{BrokerId, LayerError};
 
 use super::sweep::list_due;
@@ -10,22 +11,57 @@ use super::writer::Writer;
 
 /// Rows that a step of a pod among others looks at, to find some of its own.
 const LOOKED_AT: usize = 1_000;
-/// A shard whose first row stays for so long is settled by any pod: the one whose turn it is cannot do it.
+/// If the first row of a shard stays for so long, the pod whose turn it is cannot settle it.
 const PATIENCE_MS: u64 = 10_000;
+/// For so long the next pods have the turns of that pod.
+const PASSED_OVER_MS: u64 = 60_000;
 
-/// The first row of each shard, and since when it has been the first one.
 #[derive(Default)]
-pub(super) struct Firsts([Option<(Due, u64)>; SHARDS as usize]);
+pub(super) struct Turns {
+    shards: [Shard; SHARDS as usize],
+    /// Pods that did not settle a row, and until when they have no turns.
+    passed_over: Vec<(Bytes, u64)>,
+}
 
-impl Firsts {
-    fn has_stayed(&mut self, first: &Due, now: u64) -> bool {
-        let known = &mut self.0[usize::from(first.shard())];
-        match known {
-            Some((due, since)) if due == first => now >= *since + PATIENCE_MS,
-            _ => {
-                *known = Some((first.clone(), now));
-                false
+#[derive(Default)]
+struct Shard {
+    /// The first row, the pod whose turn it is, and since when both are the same.
+    first: Option<(Due, Bytes, u64)>,
+    /// Where the next look begins: rows of other pods do not keep this pod from its own behind them.
+    after: Option<Due>,
+}
+
+/// This pod and the other ones with a lease.
+struct Pods<'p> {
+    own: &'p [u8],
+    live: &'p [Bytes],
+}
+
+impl Turns {
+    /// The other pod that opens a broker when something of it is due; `None`: this pod. All pods compute it alike.
+    fn other<'p>(&self, broker: BrokerId, pods: &Pods<'p>) -> Option<&'p Bytes> {
+        let weight = |name: &[u8]| {
+            let mut hasher = DefaultHasher::new();
+            (broker, name).hash(&mut hasher);
+            hasher.finish()
+        };
+        let is_passed_over = |pod: &Bytes| self.passed_over.iter().any(|(name, _)| name == pod);
+        let live = pods.live.iter().filter(|pod| !is_passed_over(pod));
+        live.min_by_key(|pod| weight(pod)).filter(|pod| weight(pod) < weight(pods.own))
+    }
+
+    fn note_first(&mut self, first: &Due, pods: &Pods<'_>, now: u64) {
+        self.passed_over.retain(|(_, until)| now < *until);
+        let pod = self.other(first.broker, pods);
+        let known = &mut self.shards[usize::from(first.shard())].first;
+        match (known, pod) {
+            (known, None) => *known = None,
+            (Some((due, name, since)), Some(pod)) if due == first && name == pod => {
+                if now >= *since + PATIENCE_MS {
+                    self.passed_over.push((pod.clone(), now + PASSED_OVER_MS));
+                }
             }
+            (known, Some(pod)) => *known = Some((first.clone(), pod.clone(), now)),
         }
     }
 }
@@ -36,38 +72,47 @@ pub(super) fn due_here(
     now_ms: u64,
     most: usize,
 ) -> Result<Vec<Due>, LayerError> {
-    let shared = writer.shared;
-    if !shared.is_shared {
+    let now = writer.shared.clock.now();
+    if !writer.shared.is_shared {
         return list_due(writer, shard, now_ms, most);
     }
-    let mut due = list_due(writer, shard, now_ms, LOOKED_AT)?;
-    let has_stayed = |first: &Due| writer.duties.firsts.has_stayed(first, shared.clock.now());
-    if !due.first().is_some_and(has_stayed) {
-        let live = shared.leases.live();
-        let is_open = |broker| shared.brokers.peek(broker).is_some();
-        due.retain(|due| {
-            is_open(due.broker) || is_turn(due.broker, &shared.owner, live.iter().map(|pod| &**pod))
-        });
+    due_at(writer, shard, (now_ms, now), most)
+}
+
+fn due_at(
+    writer: &mut Writer<'_>,
+    shard: u8,
+    (now_ms, now): (u64, u64),
+    most: usize,
+) -> Result<Vec<Due>, LayerError> {
+    let (shared, place) = (writer.shared, usize::from(shard));
+    let after = writer.duties.turns.shards[place].after.take();
+    let range = DueRange { shard, from: after.as_ref(), until_ms: now_ms };
+    let listed = shared.layers.run(async |tx| due::list_due(&tx, range, LOOKED_AT).await);
+    let mut due = writer.wait(listed)?;
+    let turns = &mut writer.duties.turns;
+    let live = shared.leases.live();
+    let pods = Pods { own: &shared.owner, live: &live };
+    if let (Some(first), None) = (due.first(), &after) {
+        turns.note_first(first, &pods, now);
     }
+    let last = due.last().filter(|_| due.len() == LOOKED_AT).cloned();
+    let is_open = |broker| shared.brokers.peek(broker).is_some();
+    due.retain(|due| is_open(due.broker) || turns.other(due.broker, &pods).is_none());
+    turns.shards[place].after = match due.is_empty() {
+        true => last,
+        // A failed step is tried again with fewer of the same rows.
+        false if last.is_some() || due.len() > most => after,
+        false => None,
+    };
     due.truncate(most);
     Ok(due)
 }
 
-/// Whether `own` is the one among the live pods that opens a broker when something of it is due. All pods compute it alike.
-fn is_turn<'p>(broker: BrokerId, own: &[u8], mut others: impl Iterator<Item = &'p [u8]>) -> bool {
-    let weight = |name: &[u8]| {
-        let mut hasher = DefaultHasher::new();
-        (broker, name).hash(&mut hasher);
-        hasher.finish()
-    };
-    others.all(|other| weight(own) <= weight(other))
-}
-
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use millrace_layers::Store;
-    use millrace_layers::due::{self, DueKind};
+    use millrace_layers::due::DueKind;
     use millrace_storage::{Database, block_on};
 
     use super::*;
@@ -79,18 +124,48 @@ mod tests {
         Due { at_ms: 1, broker, client: Bytes::from_static(b"ann"), kind: DueKind::Expiry }
     }
 
-    #[test]
-    fn one_pod_settles_what_is_due_of_a_closed_broker_and_each_what_is_due_of_an_open_one() {
+    fn rows(broker: BrokerId, clients: usize) -> impl Iterator<Item = Due> {
+        (0..clients).map(move |client| Due { client: format!("c{client}").into(), ..row(broker) })
+    }
+
+    /// Two live pods, and the numbers of 20 brokers that both have closed.
+    fn two_pods() -> ([Shared; 2], Vec<BrokerId>) {
         let layers = Store::new(Database::memory());
         let pods = ["one", "two"].map(|name| Shared::of_test(layers.clone(), Clock::start(), true, name));
         let mut watches = [Watch::default(), Watch::default()];
         for _ in 0..2 {
             pods.iter().zip(&mut watches).for_each(|(pod, watch)| lease::step(pod, watch));
         }
-        let names: Vec<String> = (0..20).map(|number| format!("b{number}")).collect();
-        let make = |name: &String| block_on(layers.ensure_broker(name.as_bytes())).unwrap().id;
-        let brokers: Vec<BrokerId> = names.iter().map(make).collect();
-        brokers.iter().for_each(|broker| pods[0].run(&async |tx| due::schedule(tx, &row(*broker))));
+        let make = |number| block_on(layers.ensure_broker(format!("b{number}").as_bytes())).unwrap().id;
+        (pods, (0..20).map(make).collect())
+    }
+
+    fn schedule(pod: &Shared, rows: &[Due]) {
+        pod.run(&async |tx| rows.iter().try_for_each(|due| due::schedule(tx, due)));
+    }
+
+    /// Rows that the pod may settle now, and then settles, of all shards.
+    fn settle(writer: &mut Writer<'_>, now: u64, most: usize) -> Vec<Due> {
+        let due = (0..SHARDS).flat_map(|shard| due_at(writer, shard, (5, now), most).unwrap());
+        let due: Vec<Due> = due.collect();
+        writer.shared.run(&async |tx| due::take_listed(tx, &due).await);
+        due
+    }
+
+    fn settle_all(writer: &mut Writer<'_>, now: u64, most: usize) -> Vec<Due> {
+        let mut all = Vec::new();
+        loop {
+            match settle(writer, now, most) {
+                due if due.is_empty() => return all,
+                due => all.extend(due),
+            }
+        }
+    }
+
+    #[test]
+    fn one_pod_settles_what_is_due_of_a_closed_broker_and_each_what_is_due_of_an_open_one() {
+        let (pods, brokers) = two_pods();
+        schedule(&pods[0], &brokers.iter().map(|broker| row(*broker)).collect::<Vec<_>>());
         let settled_by = |pod: &Shared| -> Vec<BrokerId> {
             let mut writer = Writer::new(pod);
             let due = (0..SHARDS).flat_map(|shard| due_here(&mut writer, shard, 2, 100).unwrap());
@@ -108,11 +183,51 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_stays_the_first_one_is_for_any_pod() {
-        let mut firsts = Firsts::default();
-        assert!(!firsts.has_stayed(&row(1), 5) && !firsts.has_stayed(&row(1), 4 + PATIENCE_MS));
-        assert!(firsts.has_stayed(&row(1), 5 + PATIENCE_MS));
-        let next = Due { at_ms: 2, ..row(1) };
-        assert!(!firsts.has_stayed(&next, 5 + PATIENCE_MS));
+    fn a_pod_that_settles_nothing_for_a_while_is_passed_over_with_all_its_rows() {
+        let (pods, brokers) = two_pods();
+        let all: Vec<Due> = brokers.iter().flat_map(|broker| rows(*broker, 8)).collect();
+        schedule(&pods[0], &all);
+        let mut writer = Writer::new(&pods[0]);
+        let own = settle_all(&mut writer, 0, 1).len();
+        assert!(own > 0 && own < all.len());
+        assert!(settle(&mut writer, PATIENCE_MS - 1, 1).is_empty());
+        let taken = settle_all(&mut writer, PATIENCE_MS, 1).len();
+        assert_eq!(own + taken, all.len());
+    }
+
+    #[test]
+    fn a_pod_finds_its_rows_behind_any_number_of_those_of_others() {
+        let (pods, brokers) = two_pods();
+        let mut writer = Writer::new(&pods[0]);
+        schedule(&pods[0], &brokers.iter().map(|broker| row(*broker)).collect::<Vec<_>>());
+        let own: Vec<BrokerId> = settle_all(&mut writer, 0, 100).iter().map(|due| due.broker).collect();
+        let other = *brokers.iter().find(|broker| !own.contains(broker)).unwrap();
+        let own = own[0];
+        let others: Vec<Due> =
+            rows(other, 5 * LOOKED_AT * usize::from(SHARDS)).filter(|due| due.shard() == 0).collect();
+        assert!(others.len() > 2 * LOOKED_AT);
+        others.chunks(1_000).for_each(|some| schedule(&pods[0], some));
+        let behind = |client: usize| Due { at_ms: 2, client: format!("c{client}").into(), ..row(own) };
+        let behind = (0..).map(behind).find(|due| due.shard() == 0).unwrap();
+        schedule(&pods[0], std::slice::from_ref(&behind));
+        let found = (0..10).find_map(|_| settle(&mut writer, 0, 100).pop());
+        assert_eq!(found, Some(behind));
+        let early = Due { at_ms: 0, ..rows(own, 100).find(|due| due.shard() == 0).unwrap() };
+        schedule(&pods[0], std::slice::from_ref(&early));
+        let found = (0..10).find_map(|_| settle(&mut writer, 0, 100).pop());
+        assert_eq!(found, Some(early.clone()), "and then from the start again");
+
+        // One after the other comes at the end.
+        let mut behind = rows(own, 1_000).filter(|due| due.shard() == 0).map(|due| Due { at_ms: 3, ..due });
+        for _ in 0..3 {
+            schedule(&pods[0], &[behind.next().unwrap()]);
+            settle(&mut writer, 0, 100);
+        }
+        schedule(&pods[0], std::slice::from_ref(&early));
+        let found = (0..10).find(|_| {
+            schedule(&pods[0], &[behind.next().unwrap()]);
+            settle(&mut writer, 0, 100).contains(&early)
+        });
+        assert!(found.is_some());
     }
 }

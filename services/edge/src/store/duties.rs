@@ -20,7 +20,7 @@ use std::time::Duration;
 use millrace_layers::due::Due;
 use millrace_layers::{LayerError, halved};
 
-use super::due_turns::Firsts;
+use super::due_turns::Turns;
 use super::pods::{self, Recovery};
 use super::sweep::{self, Passed};
 use super::trims::Trims;
@@ -92,7 +92,7 @@ pub(super) struct Beside {
 pub(super) struct Duties {
     is_beside: bool,
     pub(super) passed: Passed,
-    pub(super) firsts: Firsts,
+    pub(super) turns: Turns,
     pub(super) trims: Trims,
     session_ns: u64,
     /// Time that transactions of jobs may still spend on due sessions, nanoseconds.
@@ -114,7 +114,7 @@ impl Duties {
         Self {
             is_beside,
             passed: Passed::new(is_beside),
-            firsts: Firsts::default(),
+            turns: Turns::default(),
             trims: Trims::default(),
             session_ns: SESSION_NS,
             credit_ns: 0,

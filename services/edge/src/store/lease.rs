@@ -184,7 +184,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Notes the leases that the store has at `now`, in milliseconds of the process.
     fn note(&mut self, now: u64, pods: &[Pod]) {
-        if self.last == 0 || now - self.last > GAP_MS {
+        if self.last == 0 || now.saturating_sub(self.last) > GAP_MS {
             self.leases.clear();
         }
         self.last = now.max(1);

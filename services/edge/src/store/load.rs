@@ -23,8 +23,9 @@ pub(super) fn all(
     clock: &Clock,
     brokers: &Brokers,
     broker: &Broker,
+    is_shared: bool,
 ) -> Result<usize, LayerError> {
-    retained(store, clock, brokers, broker)?;
+    retained(store, clock, brokers, broker, is_shared)?;
     block_on(filters(store, broker))?;
     sessions(store, broker)
 }
@@ -42,7 +43,13 @@ fn sessions(store: &Store, broker: &Broker) -> Result<usize, LayerError> {
 
 /// Also removes expired messages from the store. Stops where memory has no room for more: the broker then lacks the
 /// rest.
-fn retained(store: &Store, clock: &Clock, brokers: &Brokers, broker: &Broker) -> Result<(), LayerError> {
+fn retained(
+    store: &Store,
+    clock: &Clock,
+    brokers: &Brokers,
+    broker: &Broker,
+    is_shared: bool,
+) -> Result<(), LayerError> {
     let now = seconds(clock.now());
     let mut from = None;
     loop {
@@ -54,6 +61,10 @@ fn retained(store: &Store, clock: &Clock, brokers: &Brokers, broker: &Broker) ->
             let topic = std::str::from_utf8(&item.topic).map_err(|_| LayerError::Corrupt("topic"))?;
             let message =
                 record::decode(topic.into(), &item.body, clock).ok_or(LayerError::Corrupt("message"))?;
+            if is_shared {
+                // Unlike a message that waits for its commit, it gives way to any notice of another pod.
+                message.set_place(None);
+            }
             if message.is_expired(now) {
                 expired.push(item.topic);
             } else if brokers.may_retain(broker, retained_size(&message)) {

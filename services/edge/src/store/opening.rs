@@ -219,7 +219,7 @@ impl Shared {
         broker.elsewhere.own.lock().begin(self.brokers.closings());
         let broker = Arc::new(broker);
         self.brokers.count_retained_of(&broker);
-        let sessions = load::all(&self.layers, &self.clock, &self.brokers, &broker)?;
+        let sessions = load::all(&self.layers, &self.clock, &self.brokers, &broker, self.is_shared)?;
         broker.counters[self.mailboxes.len()].sessions.add(sessions);
         broker.set_records(access::load(&self.layers, &broker)?);
         let id = broker.id;

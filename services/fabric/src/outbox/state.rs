@@ -39,6 +39,8 @@ pub(super) struct State {
     /// Receivers by the time of their next check, one queue for each of [`STAGES`].
     due: [VecDeque<(Millis, To)>; STAGES.len()],
     bytes: usize,
+    /// Bytes that have left since batches were closed.
+    left_bytes: usize,
     /// The newest generation of a stream.
     generations: u64,
     probes: u64,
@@ -69,6 +71,7 @@ impl State {
             dirty: Vec::new(),
             due: std::array::from_fn(|_| VecDeque::new()),
             bytes: 0,
+            left_bytes: 0,
             generations: 0,
             probes: 0,
             is_connected: false,
@@ -179,6 +182,7 @@ impl State {
     }
 
     pub(super) fn close_batches(&mut self) {
+        self.left_bytes = 0;
         for to in self.dirty.drain(..) {
             if let Some(stream) = self.streams.get_mut(&to) {
                 stream.is_dirty = false;
@@ -195,7 +199,12 @@ impl State {
         if !self.is_connected {
             return None;
         }
+        // Under a flood the queue is never empty, and messages of others would wait in their open batches.
+        if self.left_bytes >= self.limits.part_bytes_max as usize {
+            self.close_batches();
+        }
         let mut outgoing = self.ready.pop()?;
+        self.left_bytes += outgoing.frame.len();
         if let (Destination::To(to), Some(_)) = (outgoing.destination, outgoing.numbers) {
             let bytes = outgoing.frame.len() - if outgoing.part.is_some() { 0 } else { HEAD };
             self.bytes -= bytes;

@@ -118,6 +118,32 @@ fn frames_of_others_leave_between_the_parts_of_a_large_one() {
 }
 
 #[test]
+fn under_a_flood_a_message_of_another_broker_leaves_after_the_frames_that_were_ready() {
+    const FLOOD: To = To::Broker(9);
+    let outbox = outbox(|limits| limits.part_bytes_max = 4_000);
+    (0..20).for_each(|_| queue(&outbox, FLOOD, 1000));
+    outbox.close_batches();
+    queue(&outbox, BROKER, 10);
+    let left_before = (0..1_000).take_while(|_| {
+        queue(&outbox, FLOOD, 1000);
+        outbox.pop().unwrap().destination != Destination::To(BROKER)
+    });
+    assert!((20..=24).contains(&left_before.count()), "its batch is closed after four frames");
+}
+
+#[test]
+fn a_small_message_that_comes_later_leaves_between_the_parts_of_a_large_one() {
+    let outbox = outbox(|limits| limits.part_bytes_max = 2_000);
+    queue(&outbox, To::Broker(9), 100_000);
+    outbox.close_batches();
+    outbox.pop().unwrap();
+    queue(&outbox, BROKER, 10);
+    let left_before = std::iter::from_fn(|| outbox.pop());
+    let left_before = left_before.take_while(|outgoing| outgoing.destination != Destination::To(BROKER));
+    assert!(left_before.count() <= 2);
+}
+
+#[test]
 fn during_an_outage_a_little_waits_and_the_rest_is_dropped() {
     let outbox = outbox(|limits| limits.outage_bytes_max = 1100);
     outbox.disconnected();

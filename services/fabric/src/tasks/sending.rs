@@ -7,8 +7,9 @@ use async_nats::{Client, PublishError, Subject};
 use bytes::Bytes;
 
 use crate::address::Echo;
+use crate::limits::ROUND_FRAMES_MAX;
 use crate::linger::Linger;
-use crate::outbox::{Destination, Outgoing};
+use crate::outbox::{Destination, Outbox, Outgoing};
 use crate::shared::Shared;
 
 /// Sends until the NATS client ends, or until the fabric stops.
@@ -17,20 +18,34 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
     let mut linger = linger.map_err(|error| error.to_string())?;
     loop {
         tokio::select! {
-            () = shared.outbox.wait() => {}
+            biased;
+            () = shared.must_finish.notified() => return finish(shared, client).await,
             () = shared.must_move.notified() => {
                 change_server(shared, client).await;
                 continue;
             }
-            () = shared.must_finish.notified() => return finish(shared, client).await,
+            () = shared.outbox.wait() => {}
         }
         linger.wait().await.map_err(|error| error.to_string())?;
         shared.outbox.close_batches();
-        while let Some(outgoing) = shared.outbox.pop() {
-            publish(shared, client, outgoing).await?;
+        let publish = async |outgoing| publish(shared, client, outgoing).await;
+        if send_some(&shared.outbox, ROUND_FRAMES_MAX, publish).await? {
+            linger.start();
         }
-        linger.start();
     }
+}
+
+/// Returns false if `frames_max` frames have left, so that the queue may not be empty.
+async fn send_some<E>(
+    outbox: &Outbox,
+    frames_max: u32,
+    mut publish: impl AsyncFnMut(Outgoing) -> Result<(), E>,
+) -> Result<bool, E> {
+    for _ in 0..frames_max {
+        let Some(outgoing) = outbox.pop() else { return Ok(true) };
+        publish(outgoing).await?;
+    }
+    Ok(false)
 }
 
 async fn finish(shared: &Shared, client: &Client) -> Result<(), String> {
@@ -114,5 +129,34 @@ async fn publish_frame(
     match reply {
         Some(reply) => client.publish_with_reply(subject, reply, payload).await,
         None => client.publish(subject, payload).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::address::{PodId, To};
+    use crate::limits::FabricLimits;
+
+    #[test]
+    fn a_round_ends_while_other_threads_keep_the_queue_filled() {
+        let outbox = Outbox::new(PodId(1), FabricLimits::default(), Arc::default());
+        outbox.connected(0, false, 1 << 20);
+        let fill = || {
+            let _ = outbox.send(To::Broker(1), &[&[0; 1000]]);
+            outbox.close_batches();
+        };
+        fill();
+        let mut frames = 0;
+        let round = send_some(&outbox, 10, async |_| {
+            fill();
+            frames += 1;
+            if frames > 1_000 { Err("the round does not end") } else { Ok(()) }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(round), Ok(false));
+        assert_eq!(frames, 10);
     }
 }

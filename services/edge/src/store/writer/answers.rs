@@ -88,7 +88,7 @@ impl Writer<'_> {
             };
             self.deliver(&routes, &publish.message, publish.from);
         } else if let (true, Some(region)) = (publish.retains, &self.shared.region) {
-            region.cleared(&publish.routes.broker, publish.message.topic());
+            region.cleared(&publish.routes.broker, &publish.message);
         }
         self.hand_on_to_groups(publish);
         if self.shared.is_shared {
