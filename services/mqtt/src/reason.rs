@@ -145,6 +145,11 @@ impl ReasonCode {
         }
     }
 
+    /// True when a client may send the code in a DISCONNECT (section 3.14.2.1). Only a server sends the others.
+    pub const fn is_legal_in_disconnect_of_client(self) -> bool {
+        matches!(self.0, 0x00 | 0x04 | 0x80..=0x83 | 0x90 | 0x93..=0x99)
+    }
+
     /// The CONNACK return code of 3.x with the same meaning; a return code (0 to 5) is returned
     /// unchanged. `None` when none fits: 3.1.1 then requires the server to close without a CONNACK.
     pub const fn to_return_code(self) -> Option<Self> {

@@ -1,5 +1,6 @@
 //! The state of one network connection, from CONNECT to the close.
 
+mod client_disconnect;
 mod enhanced;
 mod exchange;
 mod subscribe;
@@ -356,34 +357,6 @@ impl Connection {
             Property::ReasonString(what).encode(&mut properties);
         }
         properties
-    }
-
-    fn client_disconnects<'a>(
-        &mut self,
-        disconnect: &Disconnect<'_>,
-        session: &mut Session,
-        settings: &SessionSettings,
-        out: &mut impl Out,
-    ) -> SessionEffect<'a> {
-        for property in disconnect.properties.iter() {
-            match property {
-                Property::SessionExpiryInterval(_) if session.expiry_s == 0 && self.requested_expiry => {}
-                Property::SessionExpiryInterval(seconds) => {
-                    if session.expiry_s == 0 && seconds > 0 {
-                        let what = "a session expiry in DISCONNECT where CONNECT had none";
-                        return self.close(ReasonCode::PROTOCOL_ERROR, what, out);
-                    }
-                    session.expiry_s = seconds.min(settings.session_expiry_max_s);
-                }
-                Property::ServerReference(_) => {
-                    return self.close(ReasonCode::PROTOCOL_ERROR, "a server reference from a client", out);
-                }
-                _ => {}
-            }
-        }
-        //= [MQTT-3.14.4-3] [MQTT-3.1.2-10] v5
-        //= [MQTT-3.14.4-3] [MQTT-3.1.2-10] v3.1.1
-        SessionEffect::Disconnect { with_will: disconnect.reason != ReasonCode::SUCCESS }
     }
 }
 

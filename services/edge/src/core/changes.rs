@@ -2,7 +2,8 @@
 //!
 //! An edit of a broker's filters copies a path of the trie for each filter, publishes a new version and makes all
 //! loops check their cached routes. The packets of one turn and broker are therefore one edit. A connection's next
-//! packet of another kind first triggers the edit, because the packet must find the subscriptions. So does a
+//! packet of another kind first triggers the edit, because the packet must find the subscriptions. So does a PUBLISH of
+//! any client of the broker, because a message that arrives after a SUBSCRIBE belongs to its subscriber. So does a
 //! DISCONNECT of the server, because no SUBACK may follow it. The waiting packets of a lost connection are dropped,
 //! because its client has seen no SUBACK.
 
@@ -50,6 +51,11 @@ impl FilterChanges {
         self.take(broker.id)
     }
 
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
     pub(super) fn take(&mut self, broker: u64) -> Option<(Arc<Broker>, Changes)> {
         self.of.remove(&broker).map(|waiting| (waiting.broker, waiting.changes))
     }
@@ -59,3 +65,6 @@ impl FilterChanges {
         self.take(broker)
     }
 }
+
+#[cfg(test)]
+mod tests;

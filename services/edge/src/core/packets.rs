@@ -168,8 +168,11 @@ impl Core {
             let waits = self.connections[slot as usize].paused == Paused::ForRate;
             return if waits { PacketTurn::Later } else { PacketTurn::Missed };
         }
-        if !is_change && self.connections[slot as usize].changes_filters {
-            self.change_filters_now(slot);
+        // A message belongs also to those whose SUBSCRIBE came before it.
+        let is_after_changes =
+            matches!(packet, Packet::Publish(_)) && !self.unfinished.filter_changes.is_empty();
+        if !is_change && (is_after_changes || self.connections[slot as usize].changes_filters) {
+            self.change_filters_of_broker(slot);
             if !self.is_open(slot) {
                 return PacketTurn::Never;
             }

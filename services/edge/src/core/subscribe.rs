@@ -117,10 +117,13 @@ impl Core {
 
     /// Carries out what waits for the end of the turn, if a packet of this connection does: the next one must find it done.
     pub(super) fn change_filters_now(&mut self, slot: u32) {
-        let Some(connection) = self.connections.get(slot as usize) else { return };
-        if !connection.changes_filters {
-            return;
+        if self.connections.get(slot as usize).is_some_and(|connection| connection.changes_filters) {
+            self.change_filters_of_broker(slot);
         }
+    }
+
+    /// Carries out what waits for the end of the turn, of all clients of this connection's broker.
+    pub(super) fn change_filters_of_broker(&mut self, slot: u32) {
         let broker = self.broker_of(slot);
         if let Some((broker, changes)) = self.unfinished.filter_changes.take(broker) {
             self.edit_filters(&broker, changes);

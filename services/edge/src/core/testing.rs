@@ -162,7 +162,11 @@ impl Loops {
 
 impl Client {
     pub(super) fn send(&mut self, first: u8, body: &[u8]) {
-        self.stream.write_all(&packet(first, body)).unwrap();
+        self.send_all(&packet(first, body));
+    }
+
+    pub(super) fn send_all(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
     }
 
     pub(super) fn next(&mut self) -> Option<(u8, Vec<u8>)> {

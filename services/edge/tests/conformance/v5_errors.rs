@@ -8,7 +8,7 @@ use millrace_mqtt::{Connect, Packet, Property, QoS, ReasonCode};
 use crate::common::{Client, Server, ack, connect, disconnect, id, list, properties, publish, publish_qos};
 
 /// Each of these from a connected client must be answered with a DISCONNECT of this reason and the close.
-const MISTAKES: [(&str, &[u8], u8); 44] = [
+const MISTAKES: [(&str, &[u8], u8); 60] = [
     ("packet type 0", &[0x00, 0x00], 0x81),
     ("reserved flags of PINGREQ", &[0xC1, 0x00], 0x81),
     ("reserved flags of DISCONNECT", &[0xE1, 0x00], 0x81),
@@ -49,6 +49,22 @@ const MISTAKES: [(&str, &[u8], u8); 44] = [
     ("UNSUBSCRIBE without filter", b"\xA2\x03\0\x01\0", 0x82),
     ("UNSUBSCRIBE with a filter that is not UTF-8", b"\xA2\x06\0\x01\0\0\x01\xFF", 0x81),
     ("PUBACK with a reason it does not have", &[0x40, 0x03, 0x00, 0x01, 0x01], 0x82),
+    ("PUBREC with a reason it does not have", &[0x50, 0x03, 0x00, 0x01, 0x92], 0x82),
+    ("PUBREL with a reason it does not have", &[0x62, 0x03, 0x00, 0x01, 0x80], 0x82),
+    ("PUBCOMP with a reason it does not have", &[0x70, 0x03, 0x00, 0x01, 0x10], 0x82),
+    ("PUBACK with packet identifier 0", &[0x40, 0x02, 0x00, 0x00], 0x81),
+    ("PUBACK with properties longer than the packet", b"\x40\x08\0\x01\0\x05\x1F\0\x01a", 0x81),
+    ("PUBACK with bytes behind its properties", b"\x40\x05\0\x01\0\0a", 0x81),
+    ("PUBACK with two reason strings", b"\x40\x0A\0\x01\0\x06\x1F\0\0\x1F\0\0", 0x82),
+    ("PUBLISH with properties longer than the packet", b"\x30\x06\0\x01a\x05\x01\x01", 0x81),
+    ("PUBLISH with two expiry intervals", b"\x30\x0E\0\x01a\x0A\x02\0\0\0\x01\x02\0\0\0\x01", 0x82),
+    ("PUBLISH with a surrogate in a user property", b"\x30\x0C\0\x01a\x08\x26\0\x03\xED\xA0\x80\0\0", 0x81),
+    ("SUBSCRIBE with two subscription identifiers", b"\x82\x0B\0\x01\x04\x0B\x01\x0B\x01\0\x01a\0", 0x82),
+    ("PINGREQ with content", &[0xC0, 0x01, 0x00], 0x81),
+    ("DISCONNECT with a reason it does not have", &[0xE0, 0x01, 0x01], 0x82),
+    ("DISCONNECT with a reason of the server", &[0xE0, 0x01, 0x8E], 0x82),
+    ("DISCONNECT with two session expiries", b"\xE0\x0C\0\x0A\x11\0\0\0\0\x11\0\0\0\0", 0x82),
+    ("DISCONNECT with a server reference", b"\xE0\x06\0\x04\x1C\0\x01a", 0x82),
     ("AUTH without a method in CONNECT", &[0xF0, 0x00], 0x82),
     ("a packet of the server", &[0xD0, 0x00], 0x82),
     ("a CONNACK", &[0x20, 0x03, 0x00, 0x00, 0x00], 0x82),

@@ -62,6 +62,17 @@ fn each_packet_has_its_own_codes() {
 }
 
 #[test]
+fn a_client_disconnects_with_some_of_the_codes() {
+    //= [MQTT-3.14.2-1] v5
+    let of_client = [0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99];
+    for code in (0..=u8::MAX).map(ReasonCode) {
+        let legal = code.is_legal_in_disconnect_of_client();
+        assert_eq!(legal, of_client.contains(&code.0), "{code}");
+        assert!(!legal || code.is_legal_in(T::Disconnect), "{code}");
+    }
+}
+
+#[test]
 fn refusals_have_a_return_code_in_3_or_none() {
     for (code, return_code) in [
         (ReasonCode::SUCCESS, Some(0)),
