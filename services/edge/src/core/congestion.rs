@@ -108,7 +108,7 @@ impl Core {
                 for _ in 0..((soft_bytes - len) / READ_BYTES).max(1) {
                     let Some(publisher) = waiting.pop() else { break };
                     if publisher.core == self.index {
-                        self.resume(publisher);
+                        self.relieved(publisher);
                     } else {
                         self.post(publisher.core, Mail::Relieved(publisher));
                     }
@@ -155,6 +155,16 @@ impl Core {
         if self.connection_of(id).filter(is_paused).is_some() {
             self.pauses.paused.remove(id);
             self.go_on(id);
+        }
+    }
+
+    /// The receiver that a publisher waits for has caught up, or its CONNECT may be carried out. A publisher that waits for
+    /// something else by now goes on waiting.
+    pub(super) fn relieved(&mut self, id: ConnectionId) {
+        let waits =
+            |connection: &&mut Connected| matches!(connection.paused, Paused::ForReceiver | Paused::ForMail);
+        if self.connection_of(id).filter(waits).is_some() {
+            self.resume(id);
         }
     }
 
