@@ -50,7 +50,7 @@ impl Core {
     #[inline]
     pub(super) fn note_mailed(&mut self, routes: &Routes, core: u16, publisher: ConnectionId) {
         if !self.pauses.watched.is_empty()
-            && let Some(progress) = routes.progress(core)
+            && let Some(progress) = routes.progress(core, self.now_ms)
         {
             self.pauses.watched.note(Some(publisher), progress, self.now_ms);
         }
