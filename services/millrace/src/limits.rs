@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use millrace_edge::{EdgeLimits, TOPIC_BYTES_MAX};
+use tracing::info;
 
 /// The error names the range.
 pub(crate) fn whole_number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
@@ -186,6 +187,9 @@ pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
 /// The part of the files that MQTT leaves free which the connections of the HTTP port may use.
 const HTTP_FILES_DIVISOR: u64 = 4;
 
+/// The part of a lowered limit that one address may use, as in the defaults of the settings.
+const ADDRESS_DIVISOR: usize = 8;
+
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,
@@ -199,9 +203,24 @@ pub(crate) struct ConnectionLimits {
 
 impl ConnectionLimits {
     /// `files` are those that MQTT connections leave free. The store needs the others of them.
-    pub(crate) fn within(self, files: u64) -> Self {
+    pub(crate) fn within(self, port: &str, files: u64) -> Self {
         let share = usize::try_from(files / HTTP_FILES_DIVISOR).unwrap_or(usize::MAX).max(1);
-        Self { all: self.all.min(share), ..self }
+        if self.all <= share {
+            return self;
+        }
+        // A limit that is not below that of all limits no address.
+        let is_limited = self.per_address < self.all;
+        let address_share = if is_limited { (share / ADDRESS_DIVISOR).max(1) } else { share };
+        let per_address = self.per_address.min(address_share);
+        info!(
+            port,
+            connections_max = share,
+            connections_per_address = per_address,
+            instead_of = self.all,
+            instead_of_per_address = self.per_address,
+            "fewer HTTP connections than set are allowed, because the store and MQTT need most of the files that the process may open: raise the limit of open files (ulimit -n, LimitNOFILE)"
+        );
+        Self { all: share, per_address, ..self }
     }
 }
 
@@ -218,12 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn http_connections_leave_files_to_the_store() {
-        let all = |files| {
+    fn http_connections_leave_files_to_the_store_and_to_other_addresses() {
+        let within = |per_address, files| {
             let proxies = Vec::new();
-            ConnectionLimits { all: 2048, per_address: 256, proxies, head: HTTP_HEAD_TIME }.within(files).all
+            let limits = ConnectionLimits { all: 2048, per_address, proxies, head: HTTP_HEAD_TIME };
+            let within = limits.within("http", files);
+            (within.all, within.per_address)
         };
-        assert_eq!([0, 32, 256, 8_192, u64::MAX].map(all), [1, 8, 64, 2_048, 2_048]);
+        let default = [0, 32, 256, 8_192, u64::MAX].map(|files| within(256, files));
+        assert_eq!(default, [(1, 1), (8, 1), (64, 8), (2_048, 256), (2_048, 256)]);
+        assert_eq!([within(4, 256), within(4, 32)], [(64, 4), (8, 1)]);
+        assert_eq!([within(2_048, 256), within(4_096, 256)], [(64, 64), (64, 64)], "no limit of one address");
     }
 
     #[test]

@@ -198,7 +198,7 @@ impl Https {
     fn bind_all(pods: &[pods::Pod], settings: &Settings) -> Result<Vec<Self>, Failure> {
         let public = |pod: &pods::Pod| pod.http_listen.map(|at| bind(at, "http-listen")).transpose();
         let public: Vec<_> = pods.iter().map(public).collect::<Result<_, _>>()?;
-        let http_limits = settings.http_limits.clone().within(millrace_edge::reserved_files());
+        let http_limits = settings.http_limits.clone().within(panics::HTTP, millrace_edge::reserved_files());
         let with_admin = |(pod, public): (&pods::Pod, _)| {
             let admin = pod.admin_listen.map(bind_admin).transpose()?;
             Ok(Self { public, admin, connections: Connections::new(http_limits.clone()) })

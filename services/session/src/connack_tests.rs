@@ -197,6 +197,10 @@ fn a_connect_that_cannot_be_decoded_is_answered_where_the_version_has_an_answer(
         (b"MQTT", 255, 0x02, Some((Version::V5, "CONNACK 0x84"))),
         (b"MQTT", 3, 0x02, Some((Version::V311, "CONNACK 0x01"))),
         (b"MQTT", 0, 0x02, Some((Version::V311, "CONNACK 0x01"))),
+        // Bridges of versions before 5.0 cannot read a CONNACK of 5.0.
+        (b"MQTT", 0x83, 0x02, Some((Version::V311, "CONNACK 0x01"))),
+        (b"MQTT", 0x80, 0x02, Some((Version::V311, "CONNACK 0x01"))),
+        (b"MQTT", 0x85, 0x02, Some((Version::V5, "CONNACK 0x84"))),
         (b"MQIsdp", 4, 0x02, Some((Version::V311, "CONNACK 0x01"))),
         (b"mqtt", 4, 0x02, None),
         (b"HTTP", 4, 0x02, None),

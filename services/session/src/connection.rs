@@ -362,7 +362,7 @@ impl Connection {
 
 fn connect_level(body: &[u8]) -> Option<u8> {
     match body {
-        [0, 4, b'M', b'Q', b'T', b'T', level, ..] => Some(*level),
+        [0, 4, b'M', b'Q', b'T', b'T', level, ..] => Some(*level & 0x7F), // Bridges set the highest bit.
         [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', _, ..] => Some(3),
         _ => None,
     }

@@ -33,7 +33,7 @@ pub use effect::{Closing, Publication, SessionEffect, Topic};
 pub use message::{Message, Place, Seconds, Trace};
 pub use out::Out;
 pub use outbox::{Entry, InFlight, Left};
-pub use session::{ClientSubscription, Remains, Session, SessionWill};
+pub use session::{ClientSubscription, NextFilter, Remains, Session, SessionWill};
 pub use settings::SessionSettings;
 
 /// An empty collection of a session keeps at most this capacity, so that one burst costs memory only once.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use millrace_mqtt::{PacketId, SubscribeOptions};
 
-pub use self::remains::Remains;
+pub use self::remains::{NextFilter, Remains};
 use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{Entry, InFlight, Outbox};
 use crate::{Delivery, Message, Place, Seconds};
@@ -266,8 +266,7 @@ impl Session {
 
     /// Ends the session.
     pub fn into_remains(self) -> Remains {
-        let filters = self.subscriptions.map(|all| all.into_keys());
-        Remains { filters: filters.filter(|filters| filters.len() > 0), outbox: self.outbox }
+        Remains::new(self.subscriptions, self.outbox)
     }
 
     /// Returns subscription and position of each shared message that no other member must get: acknowledged, sent with QoS 0, or

@@ -80,6 +80,24 @@ fn a_subscription_is_replaced_by_one_with_the_same_filter() {
     assert_eq!(left, ["$share/g/a/+", "a/b"]);
 }
 
+#[test]
+fn the_shared_subscriptions_of_an_ended_session_are_taken_first() {
+    let mut session = Session::new("c".into());
+    let one = ClientSubscription { options: SubscribeOptions::default(), identifier: 0 };
+    for number in 0..100 {
+        session.subscribe(&format!("own/{number}"), one);
+        session.subscribe(&format!("$share/g/{number}"), one);
+    }
+    let mut remains = session.into_remains();
+    let taken = std::iter::from_fn(|| remains.next_filter()).filter_map(|next| match next {
+        NextFilter::Taken(filter) => Some(filter),
+        NextFilter::Later => None,
+    });
+    let taken: Vec<_> = taken.collect();
+    assert!(taken.len() == 200 && !remains.has_filters());
+    assert!(taken[..100].iter().all(|filter| filter.starts_with("$share/")), "{taken:?}");
+}
+
 /// A client with two messages under way and more waiting: QoS, group, payload.
 fn busy_client() -> Client {
     let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(4)], SessionSettings::default());

@@ -51,7 +51,7 @@ impl Core {
     #[inline]
     pub(super) fn note_mailed(&mut self, routes: &Routes, core: u16, publisher: ConnectionId) {
         if !self.pauses.watched.is_empty()
-            && let Some(progress) = routes.progress(core)
+            && let Some(progress) = routes.progress(core, self.now_ms)
         {
             self.pauses.watched.note(Some(publisher), progress, self.now_ms);
         }
@@ -109,7 +109,7 @@ impl Core {
                 for _ in 0..((soft_bytes - len) / READ_BYTES).max(1) {
                     let Some(publisher) = waiting.pop() else { break };
                     if publisher.core == self.index {
-                        self.resume(publisher);
+                        self.relieved(publisher);
                     } else {
                         self.post(publisher.core, Mail::Relieved(publisher));
                     }
@@ -156,6 +156,16 @@ impl Core {
         if self.connection_of(id).filter(is_paused).is_some() {
             self.pauses.paused.remove(id);
             self.go_on(id);
+        }
+    }
+
+    /// The receiver that a publisher waits for has caught up, or its CONNECT may be carried out. A publisher that waits for
+    /// something else by now goes on waiting.
+    pub(super) fn relieved(&mut self, id: ConnectionId) {
+        let waits =
+            |connection: &&mut Connected| matches!(connection.paused, Paused::ForReceiver | Paused::ForMail);
+        if self.connection_of(id).filter(waits).is_some() {
+            self.resume(id);
         }
     }
 

@@ -75,7 +75,7 @@ impl Core {
                     self.deliver_mailed_share(&routes.broker, &receiver, &message, from, group);
                 }
                 Mail::Congested { publisher, progress } => self.pause_if_most_lag(publisher, progress),
-                Mail::Relieved(id) => self.resume(id),
+                Mail::Relieved(id) => self.relieved(id),
                 Mail::Fanout { id, has_begun } => self.note_fanout(id, has_begun),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
                 Mail::SendAgain(connection) => self.send_again(connection),

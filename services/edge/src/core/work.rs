@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::topic::{self, Filter};
 use millrace_router::{Receiver, Target};
-use millrace_session::{Left, Remains};
+use millrace_session::{Left, NextFilter, Remains};
 
 pub(super) use self::units::*;
 use super::changes::FilterChanges;
@@ -309,13 +309,17 @@ impl Core {
         let Removal { broker, target, remains } = &mut removal;
         let (mut filters, mut work) = (Vec::new(), 0);
         while work < FILTERS
-            && let Some(filter) = remains.next_filter()
+            && let Some(next) = remains.next_filter()
         {
+            let NextFilter::Taken(filter) = next else {
+                work += SEEN;
+                continue;
+            };
             work += filter_work(filter.as_bytes());
             filters.push(filter);
         }
+        self.spend(work);
         if !filters.is_empty() {
-            self.spend(work);
             self.remove_filters(broker, *target, &filters);
         }
         let end = self.work.spent() + SLICE;

@@ -14,8 +14,10 @@ use millrace_router::{Matched, Receiver, ShareGroup, Snapshot, Target};
 use millrace_session::Message;
 
 use crate::broker::Broker;
+use crate::clock::Millis;
 use crate::elsewhere::{Targets, is_here};
 use crate::limits;
+use crate::outbound::GRACE_MS;
 use crate::streams::{StoredGroup, TopicStreams, group_id};
 pub(crate) use cache::{NODE_WORK, RouteCache};
 
@@ -44,6 +46,7 @@ pub(crate) struct Routes {
 struct ReceiverProgress {
     moving: AtomicUsize,
     behind: AtomicUsize,
+    at: AtomicU64,
 }
 
 /// How the receivers of a topic on one core get on with its messages.
@@ -64,7 +67,19 @@ impl Progress {
 
 impl ReceiverProgress {
     fn new(receivers: usize) -> Self {
-        Self { moving: AtomicUsize::new(receivers), behind: AtomicUsize::new(0) }
+        Self { moving: AtomicUsize::new(receivers), behind: AtomicUsize::new(0), at: AtomicU64::new(0) }
+    }
+
+    fn note(&self, moving: usize, behind: usize, now: Millis) {
+        self.moving.store(moving, Ordering::Relaxed);
+        self.behind.store(behind, Ordering::Relaxed);
+        self.at.store(now, Ordering::Relaxed);
+    }
+
+    /// Receivers that lag; 0 after `GRACE_MS` without a message, in which they could catch up.
+    fn behind(&self, now: Millis) -> usize {
+        let is_recent = now < self.at.load(Ordering::Relaxed) + GRACE_MS;
+        if is_recent { self.behind.load(Ordering::Relaxed) } else { 0 }
     }
 }
 
@@ -130,21 +145,20 @@ impl Routes {
     }
 
     /// Records how many receivers of a core accept messages now, and how many of them lag.
-    pub(crate) fn note_progress(&self, core: u16, moving: usize, behind: usize) {
+    pub(crate) fn note_progress(&self, core: u16, moving: usize, behind: usize, now: Millis) {
         let found = self.cores.iter().position(|(of, _)| *of == core);
         if let Some(progress) = found.and_then(|index| self.progress.get(index)) {
-            progress.moving.store(moving, Ordering::Relaxed);
-            progress.behind.store(behind, Ordering::Relaxed);
+            progress.note(moving, behind, now);
         }
     }
 
-    pub(crate) fn progress(&self, core: u16) -> Option<Progress> {
+    pub(crate) fn progress(&self, core: u16, now: Millis) -> Option<Progress> {
         let index = self.cores.iter().position(|(of, _)| *of == core)?;
         let (range, progress) = (&self.cores[index].1, &self.progress[index]);
         Some(Progress {
             receivers: (self.matched.receivers.get(range.start)?.target, range.len()),
             moving: progress.moving.load(Ordering::Relaxed),
-            behind: progress.behind.load(Ordering::Relaxed),
+            behind: progress.behind(now),
         })
     }
 
@@ -204,5 +218,19 @@ impl Routes {
             .iter()
             .find(|(of, _)| *of == core)
             .map_or(&[], |(_, range)| &self.matched.receivers[range.clone()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_that_lagged_long_ago_do_not_count() {
+        let progress = ReceiverProgress::new(2);
+        assert_eq!(progress.behind(0), 0);
+        progress.note(2, 1, 1_000);
+        let behind = [1_000, 999 + GRACE_MS, 1_000 + GRACE_MS].map(|now| progress.behind(now));
+        assert_eq!(behind, [1, 1, 0]);
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use millrace_access::model::{Access, Action};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Connect, Property, QoS, ReasonCode, Will};
 use millrace_storage::Database;
 
+use crate::access::{allow, bob, connect_as, put, with_access};
 use crate::common::{Client, Server, connect, disconnect, properties, will};
 use crate::steps::{Disk, come_back, lasting, rest, start, subscribe_and_leave, texts};
 use crate::tools::{eventually, half_close, metric};
@@ -256,4 +258,19 @@ fn a_client_that_disconnects_does_not_wait_for_a_store_that_takes_nothing() {
     // Its session is there, and its will goes when the store takes it.
     let _back = come_back(&server, V5, "lasting");
     assert_eq!(waited(&server), once(&[]));
+}
+
+#[test]
+fn a_client_that_ends_only_its_own_sending_is_gone_on_every_broker() {
+    let (managed, id) = with_access(&Access::default());
+    put(&managed, id, &bob(vec![allow(Action::Publish, "w/a"), allow(Action::Subscribe, "w/a")]));
+    for database in [managed, Database::memory()] {
+        let server = Server::on(&database, |_| {});
+        let mut watcher =
+            Client::open(&server, Connect { client_id: "watcher", ..connect_as("bob", "right") });
+        watcher.subscribe("w/a", QoS::AtLeastOnce);
+        // The answer has arrived, so the will is in force.
+        half_close(Client::open(&server, with_will(connect_as("bob", "right"), "w/a", 0)).stream());
+        assert_eq!(watcher.recv_publish().payload, b"c1");
+    }
 }

@@ -62,7 +62,7 @@ pub(crate) fn start(
         proxies: Vec::new(),
         head: HTTP_HEAD_TIME,
     }
-    .within(millrace_edge::reserved_files() / 2);
+    .within(panics::ADMIN, millrace_edge::reserved_files() / 2);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     spawn(panics::ADMIN, runtime, listener, Connections::new(limits), app)?;
     Ok(has_pages)

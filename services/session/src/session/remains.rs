@@ -3,22 +3,43 @@
 
 use hashbrown::hash_map::IntoKeys;
 
-use super::ClientSubscription;
+use super::{ClientSubscription, Subscriptions};
 use crate::Place;
 use crate::outbox::{Left, Outbox};
 
 #[derive(Debug)]
 pub struct Remains {
-    pub(super) filters: Option<IntoKeys<Box<str>, ClientSubscription>>,
-    pub(super) outbox: Option<Box<Outbox>>,
+    filters: Option<IntoKeys<Box<str>, ClientSubscription>>,
+    /// Filters that wait until the shared ones are taken.
+    own: Vec<Box<str>>,
+    outbox: Option<Box<Outbox>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum NextFilter {
+    /// A filter with its `$share/name/`.
+    Taken(Box<str>),
+    /// One more filter was looked at, and waits for the shared ones.
+    Later,
 }
 
 impl Remains {
-    /// Takes a subscription: its filter with `$share/name/`.
-    pub fn next_filter(&mut self) -> Option<Box<str>> {
-        let next = self.filters.as_mut()?.next();
+    pub(super) fn new(subscriptions: Option<Box<Subscriptions>>, outbox: Option<Box<Outbox>>) -> Self {
+        let filters = subscriptions.map(|all| all.into_keys()).filter(|filters| filters.len() > 0);
+        Self { filters, own: Vec::new(), outbox }
+    }
+
+    /// Takes a subscription. Shared ones come first, because other members wait for their messages.
+    pub fn next_filter(&mut self) -> Option<NextFilter> {
+        let Some(filters) = &mut self.filters else { return self.own.pop().map(NextFilter::Taken) };
+        let next = filters.next();
         self.filters.take_if(|filters| filters.len() == 0);
-        next
+        let next = next?;
+        if next.starts_with("$share/") {
+            return Some(NextFilter::Taken(next));
+        }
+        self.own.push(next);
+        Some(NextFilter::Later)
     }
 
     /// Takes a message, in the order of sending.
@@ -32,7 +53,7 @@ impl Remains {
     }
 
     pub fn has_filters(&self) -> bool {
-        self.filters.is_some()
+        self.filters.is_some() || !self.own.is_empty()
     }
 
     pub fn has_messages(&self) -> bool {

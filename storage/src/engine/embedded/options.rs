@@ -55,9 +55,7 @@ impl Options {
     /// As [`Options::default`], with a smaller reserve and memtable if the disk of this path, or of
     /// the folder in which it will be made, is small.
     pub fn of_disk(path: &Path) -> Self {
-        let size = path.ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
-        let size = size.map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
-        Self::of_size(size)
+        Self::of_size(disk_bytes(path).unwrap_or(u64::MAX))
     }
 
     fn of_size(disk_bytes: u64) -> Self {
@@ -81,6 +79,13 @@ impl fmt::Debug for Options {
     }
 }
 
+fn disk_bytes(path: &Path) -> Option<u64> {
+    // A bare name has the empty path as its ancestor, which no disk has.
+    let path = std::path::absolute(path).ok()?;
+    let disk = path.ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
+    Some(disk.f_blocks.saturating_mul(disk.f_frsize))
+}
+
 fn free_bytes(path: &Path) -> io::Result<u64> {
     let disk = rustix::fs::statvfs(path)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -101,6 +106,15 @@ fn open_tables(open_files_max: Option<u64>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relative_folder_that_is_not_there_is_on_the_disk_of_this_folder() {
+        let here = disk_bytes(&std::env::current_dir().unwrap());
+        assert!(here.is_some());
+        for path in ["not-there", "./not-there", "not/there"] {
+            assert_eq!(disk_bytes(Path::new(path)), here, "{path}");
+        }
+    }
 
     #[test]
     fn the_reserve_of_a_small_disk_is_an_eighth_of_it() {

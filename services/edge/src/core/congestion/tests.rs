@@ -2,6 +2,7 @@ use millrace_mqtt::QoS;
 
 use crate::core::connection::Paused;
 use crate::core::testing::{Loops, publish};
+use crate::mailbox::Mail;
 
 #[test]
 fn a_publisher_that_waits_for_a_receiver_gets_its_pubacks() {
@@ -25,4 +26,26 @@ fn a_publisher_that_waits_for_a_receiver_gets_its_pubacks() {
         assert_eq!(loops.answer(&mut publisher, 0x40), id.to_be_bytes());
     }
     assert!(loops.connection(0, &publisher).paused == Paused::ForReceiver);
+}
+
+#[test]
+fn a_receiver_that_has_caught_up_resumes_only_publishers_that_wait_for_one() {
+    for (why, after) in [
+        (Paused::ForMailbox, Paused::ForMailbox),
+        (Paused::ForReceiver, Paused::No),
+        (Paused::ForMail, Paused::No),
+    ] {
+        let mut loops = Loops::start(1, |_| {});
+        let publisher = loops.connect(0, "publisher");
+        // While the time stands still, a pause does not end by itself.
+        loops.now_ms = Some(loops.cores[0].now_ms);
+        let slot = loops.session(0, &publisher).connection;
+        let core = &mut loops.cores[0];
+        let id = core.id_of(slot);
+        core.pause(id, why);
+        core.post(0, Mail::Relieved(id));
+        loops.until(|loops| loops.cores[0].mail.is_sent());
+        loops.turn(0);
+        assert!(loops.connection(0, &publisher).paused == after, "{why:?}");
+    }
 }

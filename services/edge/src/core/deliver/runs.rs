@@ -167,8 +167,8 @@ impl Core {
         accepting: usize,
         lagging: usize,
     ) -> Option<(ConnectionId, Progress)> {
-        routes.note_progress(self.index, accepting + lagging, lagging);
-        let (publisher, progress) = (publisher?, routes.progress(self.index)?);
+        routes.note_progress(self.index, accepting + lagging, lagging, self.now_ms);
+        let (publisher, progress) = (publisher?, routes.progress(self.index, self.now_ms)?);
         if lagging == 0 || !routes.are_most_behind() {
             self.pauses.watched.note(Some(publisher), progress, self.now_ms);
             return None;
