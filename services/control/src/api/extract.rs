@@ -55,7 +55,6 @@ pub(crate) struct Paging(pub(crate) PageRequest);
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// `next_cursor` of the previous page.
     #[serde(default)]
     cursor: Option<String>,
     #[serde(default)]

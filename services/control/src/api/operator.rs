@@ -112,7 +112,6 @@ fn routes() -> OpenApiRouter<Operators> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct TenantsQuery {
-    /// `next_cursor` of the previous page.
     #[serde(default)]
     cursor: Option<String>,
     #[serde(default)]
