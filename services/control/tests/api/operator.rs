@@ -317,6 +317,14 @@ async fn a_plan_is_the_ceiling_of_the_limits_of_a_tenant() {
     assert_eq!(ann.get(&old).await.body["ceiling"], Value::Null);
     assert_eq!(here(&operator, "DELETE /plans/small", None).await.0, StatusCode::NO_CONTENT);
     assert_eq!(here(&operator, "/plans", None).await.1["items"], json!([]));
+    let deleted = here(&operator, "/audit", None).await.1;
+    assert_eq!(deleted["items"].as_array().map(Vec::len), Some(1), "{deleted}");
+    let entry = &deleted["items"][0];
+    assert_eq!((&entry["action"], &entry["target"]), (&json!("plan.delete"), &json!("small")));
+    assert_eq!(
+        (&entry["actor"]["kind"], &entry["details"]["before"]["broker"]["connections"]),
+        (&json!("operator"), &json!(50))
+    );
     let log = ann.get(&ann.own("/audit")).await;
     assert!(log.column("action").contains(&"organisation.plan"), "{log:?}");
     assert_eq!(log.column("action").iter().filter(|action| **action == "plan.change").count(), 2, "{log:?}");
