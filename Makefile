@@ -238,9 +238,13 @@ test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broke
 	K6="$(K6)" MILLRACE="$(PROGRAM)" nice python3 -B loadtests/k6/tests/slowdown_test.py
 	loadtests/k6/tests/planted_test.py
 
-test-idle-http: ## Hold 20,000 idle connections of the HTTP port, and measure MQTT beside them
-	$(BUILD_PROGRAM)
-	loadtests/idle_http.py --millrace "$(PROGRAM)" $(ARGS)
+test-noisy-api: ## Measure /me of one tenant and /healthz beside 60 expensive requests of another (MILLRACE=/path/to/millrace ARGS="--rounds 9")
+	$(if $(MILLRACE),,$(BUILD_PROGRAM))
+	loadtests/noisy_api.py --millrace "$(or $(MILLRACE),$(PROGRAM))" $(ARGS)
+
+test-idle-http: ## Hold 20,000 idle connections of the HTTP port, and measure MQTT beside them (MILLRACE=/path/to/millrace)
+	$(if $(MILLRACE),,$(BUILD_PROGRAM))
+	loadtests/idle_http.py --millrace "$(or $(MILLRACE),$(PROGRAM))" $(ARGS)
 
 check-migrate: ## Migrate a filled store between data folders, with kill -9: equal exports (ARGS="--retained 1000000 --sessions 100000")
 	$(BUILD_PROGRAM)

@@ -15,6 +15,7 @@ then beside the strangers. Exits with 1 unless
 import argparse
 import http.client
 import os
+import resource
 import selectors
 import socket
 import sys
@@ -26,8 +27,15 @@ from server import START_S, field, serving
 PER_ADDRESS = 250
 CONNECTIONS_MAX = 2_048
 PAUSE_S = 0.05
-# The strangers' own descriptors: the server closes most connections soon.
-OWN_MAX = 4_096
+# Descriptors of this process that are no strangers.
+SPARE = 256
+
+
+def open_files_max() -> int:
+    """Raises `ulimit -n` as far as this process may."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 class Strangers(threading.Thread):
@@ -38,12 +46,15 @@ class Strangers(threading.Thread):
         self.all_came, self.stop = threading.Event(), threading.Event()
         self.selector = selectors.DefaultSelector()
         self.waiting = list(range(number))
+        self.at_once = min(number, open_files_max() - SPARE)
+        self.most = 0
 
     def run(self):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
         while not self.stop.is_set():
-            for _ in range(min(100, len(self.waiting), OWN_MAX - len(self.selector.get_map()))):
+            for _ in range(min(100, len(self.waiting), self.at_once - len(self.selector.get_map()))):
                 self.open(self.waiting.pop())
+            self.most = max(self.most, len(self.selector.get_map()))
             if self.opened >= self.number:
                 self.all_came.set()
             for key, _ in self.selector.select(0.01):
@@ -120,6 +131,7 @@ def measure(args, mqtt: int, web: int, admin: int) -> bool:
     alone, health_alone, _ = slowest_ms(mqtt, [web, admin], args.seconds)
     print(f"alone: MQTT {alone:.1f} ms at most, /healthz {health_alone:.1f} ms at most")
     strangers = Strangers(web, args.strangers)
+    print(f"ulimit -n is {open_files_max()}: at most {strangers.at_once} of {args.strangers} strangers at once")
     strangers.start()
     try:
         if not strangers.all_came.wait(args.patience):
@@ -131,7 +143,7 @@ def measure(args, mqtt: int, web: int, admin: int) -> bool:
         strangers.stop.set()
         strangers.join(START_S)
     print(
-        f"beside {args.strangers} strangers ({strangers.opened} connections opened, {strangers.closed} closed by the server,"
+        f"beside {args.strangers} strangers ({strangers.opened} connections opened, {strangers.closed} closed by the server, {strangers.most} at once,"
         f" {held} open): MQTT {beside:.1f} ms at most of {publishes}, /healthz {health:.1f} ms at most"
     )
     is_bounded = CONNECTIONS_MAX // 2 <= held <= CONNECTIONS_MAX

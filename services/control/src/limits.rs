@@ -165,6 +165,9 @@ pub(crate) const ORGANISATIONS_MAX: usize = 20;
 pub(crate) const MEMBERS_MAX: usize = 200;
 pub(crate) const INVITATIONS_MAX: usize = 100;
 pub(crate) const TOKENS_MAX: usize = 100;
+/// Seconds of a broker's limit on publishes that one publish by HTTP may take, so that its caller never waits longer. A
+/// larger message is refused.
+pub(crate) const PUBLISH_DEBT_S_MAX: u64 = 60;
 pub(crate) const BROKERS_MAX: usize = 100;
 /// Each device has one.
 pub(crate) const CREDENTIALS_MAX: u64 = 100_000;

@@ -32,7 +32,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[into_params(parameter_in = Path)]
 struct AtCredential {
     organisation: Uuid,
-    /// Name of the broker.
     broker: String,
     user: String,
 }

@@ -1,4 +1,9 @@
-//! Whole examples of requests in the description of the API, by operation.
+//! Examples in the description of the API: of requests by operation, of answers from their schemas.
+
+mod answers;
+mod samples;
+#[cfg(test)]
+mod tests;
 
 use serde_json::{Map, Value};
 use utoipa::openapi::path::Operation;
@@ -6,6 +11,7 @@ use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Content, OpenApi, RefOr};
 
 use crate::limits::DAY_MS;
+use answers::Answers;
 
 /// The field whose example cannot be a fixed time for long, because its time may not be far ahead.
 const ENDS: (&str, &str, &str) = ("create_claim_token", "NewClaimToken", "expires_at_ms");
@@ -16,7 +22,9 @@ const EXAMPLES: &str = include_str!("examples.json");
 
 pub(super) fn add(api: &mut OpenApi) {
     let examples: Map<String, Value> = serde_json::from_str(EXAMPLES).unwrap_or_default();
+    let answers = Answers::new(api.components.as_ref());
     for operation in operations(api) {
+        answers.add(operation);
         let example = operation.operation_id.as_ref().and_then(|id| examples.get(id));
         if let Some(example) = example {
             show(operation, example);

@@ -55,7 +55,6 @@ pub(crate) struct Paging(pub(crate) PageRequest);
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// `next_cursor` of the previous page.
     #[serde(default)]
     cursor: Option<String>,
     #[serde(default)]
@@ -212,7 +211,7 @@ fn nobody() -> Problem {
 }
 
 /// Two values of a header that decides could mean different things to a proxy and to this server.
-fn single<'h>(headers: &'h HeaderMap, name: &str) -> Answer<Option<&'h header::HeaderValue>> {
+pub(super) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Answer<Option<&'h header::HeaderValue>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (value, None) => Ok(value),

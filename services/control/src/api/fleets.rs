@@ -34,7 +34,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[into_params(parameter_in = Path)]
 struct AtClaimToken {
     organisation: Uuid,
-    /// Name of the broker.
     broker: String,
     claim_token: Uuid,
 }

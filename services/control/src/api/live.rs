@@ -46,7 +46,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[into_params(parameter_in = Path)]
 struct AtClient {
     organisation: Uuid,
-    /// Name of the broker.
     broker: String,
     /// Client id, or `base64:` and the id in base64url, because a URL cannot contain the ids `.` and `..`.
     client_id: String,

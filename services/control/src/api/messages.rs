@@ -100,7 +100,8 @@ fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Re
 }
 
 /// Publishes a message. With QoS 1 and 2, the answer comes when the message is stored, like a PUBACK. A repeated
-/// request publishes again.
+/// request publishes again. A message of more bytes than a minute of the broker's `client.publish_bytes_per_s` is
+/// refused with 413.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/publish", tag = "messages", params(AtBroker),
     request_body = NewMessage, responses((status = 200, description = "It is published", body = Published)))]
 async fn publish(
@@ -112,11 +113,12 @@ async fn publish(
     let publication = value.check()?;
     let at = at.at();
     let (id, limits) = api.control().open_to_publish(&caller, &at).await?;
-    api.rates().publish(id, caller.id(), &limits, publication.bytes())?;
     let rules = vec![Rule::new(Effect::Allow, Action::Publish, "#")];
     let visit =
         api.control().visit(&caller, LiveBroker { id, name: at.name }, rules, REQUEST_TIME_MAX * 2)?;
-    Ok(Json(api.live().publish(&visit, &publication).await?))
+    let charge = api.rates().publish(id, caller.id(), &limits, publication.bytes())?;
+    let published = api.live().publish(&visit, &publication).await;
+    Ok(Json(published.inspect_err(|_| api.rates().not_published(&charge))?))
 }
 
 impl NewMessage {

@@ -31,6 +31,7 @@ mod messages;
 mod oidc;
 mod operator;
 mod organisations;
+mod parameters;
 mod parts;
 mod passkeys;
 mod problem;
@@ -278,7 +279,6 @@ pub(crate) struct InOrganisation {
 #[into_params(parameter_in = Path)]
 pub(crate) struct AtBroker {
     organisation: Uuid,
-    /// Name of the broker.
     broker: String,
 }
 

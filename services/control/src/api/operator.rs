@@ -1,6 +1,7 @@
 //! The operator API on the admin port. It is separate from the tenants' API and has its own OpenAPI description.
 
 mod access;
+mod audit;
 mod pod;
 
 use std::sync::{Arc, LazyLock};
@@ -21,13 +22,12 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::extract::Path;
-use super::organisations::AuditQuery;
 use super::problem::{Answer, Problem};
 use super::usage::UsageQuery;
 use super::{List, json, query};
 use crate::domain::{
-    AuditEntry, Control, FormerTenant, Loudest, NewPlan, NewSuspension, OperatorTokens, OrganisationUsage,
-    Page, PageRequest, Plan, PlanChoice, PodLease, ResetLink, ResetRequest, SecondFactorRemoval, Tenant,
+    Control, FormerTenant, Loudest, NewPlan, NewSuspension, OperatorTokens, OrganisationUsage, Page,
+    PageRequest, Plan, PlanChoice, PodLease, ResetLink, ResetRequest, SecondFactorRemoval, Tenant,
     TenantBroker,
 };
 use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
@@ -93,7 +93,7 @@ fn routes() -> OpenApiRouter<Operators> {
         .routes(routes!(get_tenant))
         .routes(routes!(suspend_tenant))
         .routes(routes!(resume_tenant))
-        .routes(routes!(list_tenant_audit_entries))
+        .merge(audit::routes())
         .routes(routes!(get_tenant_usage))
         .routes(routes!(list_former_tenants))
         .routes(routes!(choose_plan))
@@ -112,7 +112,6 @@ fn routes() -> OpenApiRouter<Operators> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct TenantsQuery {
-    /// `next_cursor` of the previous page.
     #[serde(default)]
     cursor: Option<String>,
     #[serde(default)]
@@ -171,20 +170,6 @@ async fn list_former_tenants(
     Ok(List::of(operators.0.control.former_tenants(&page).await?))
 }
 
-/// The audit log of a tenant or a deleted tenant, the latest entry first.
-#[utoipa::path(get, path = "/tenants/{tenant}/audit", tag = "operator",
-    params(("tenant" = Uuid, Path, description = "Id of the organisation."), AuditQuery, TenantsQuery),
-    responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
-async fn list_tenant_audit_entries(
-    State(operators): State<Operators>,
-    Id(tenant): Id,
-    request: Request,
-) -> Answer<Json<List<AuditEntry>>> {
-    let request = request.into_parts().0;
-    let (filter, page) = (query::<AuditQuery>(&request)?.filter()?, page(&request)?);
-    Ok(List::of(operators.0.control.tenant_audit_log(tenant, &filter, &page).await?))
-}
-
 /// The usage of a tenant or a deleted tenant.
 #[utoipa::path(get, path = "/tenants/{tenant}/usage", tag = "operator",
     params(("tenant" = Uuid, Path, description = "Id of the organisation."), UsageQuery),
@@ -231,8 +216,12 @@ async fn set_plan(
 /// Deletes a plan without tenants.
 #[utoipa::path(delete, path = "/plans/{plan}", tag = "operator", params(("plan" = String, Path, description = "Name of the plan.")),
     responses((status = 204, description = "It is removed")))]
-async fn delete_plan(State(operators): State<Operators>, Path(plan): Path<String>) -> Answer<StatusCode> {
-    operators.0.control.delete_plan(&plan).await?;
+async fn delete_plan(
+    State(operators): State<Operators>,
+    Path(plan): Path<String>,
+    By(operator): By,
+) -> Answer<StatusCode> {
+    operators.0.control.delete_plan(&plan, &operator).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

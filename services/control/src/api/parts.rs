@@ -30,7 +30,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[into_params(parameter_in = Path)]
 pub(super) struct AtPart {
     pub(super) organisation: Uuid,
-    /// Name of the broker.
     pub(super) broker: String,
     pub(super) name: String,
 }

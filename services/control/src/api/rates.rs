@@ -25,6 +25,7 @@ use crate::limits::{
 use crate::network::network;
 use crate::secret::Hash as SecretHash;
 use limiter::{KEYS_MAX, Limiter, count, every};
+pub(crate) use publishes::Charge;
 use publishes::Publishes;
 pub(crate) use shown::with_rate_limits;
 
@@ -194,8 +195,19 @@ impl Rates {
     }
 
     /// A publish by HTTP of `who` at a broker, with so many bytes of topic, properties and payload.
-    pub(crate) fn publish(&self, broker: u64, who: Uuid, limits: &ClientLimits, bytes: usize) -> Answer<()> {
+    pub(crate) fn publish(
+        &self,
+        broker: u64,
+        who: Uuid,
+        limits: &ClientLimits,
+        bytes: usize,
+    ) -> Answer<Charge> {
         self.publishes.take((broker, who), limits, bytes as u64)
+    }
+
+    /// For a message that was not published.
+    pub(crate) fn not_published(&self, charge: &Charge) {
+        self.publishes.give_back(charge);
     }
 
     pub(crate) fn stranger(&self, address: Option<IpAddr>) -> Answer<()> {

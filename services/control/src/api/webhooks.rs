@@ -35,7 +35,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[into_params(parameter_in = Path)]
 struct AtLetter {
     organisation: Uuid,
-    /// Name of the broker.
     broker: String,
     name: String,
     /// Id of the dead letter.

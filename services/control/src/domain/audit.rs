@@ -105,6 +105,9 @@ impl From<&Caller> for Actor {
     }
 }
 
+/// Log of changes by operators that concern no single tenant.
+pub(super) const REGION: Uuid = Uuid::nil();
+
 impl Control {
     /// Records what the caller did to a broker's clients or messages. It has a transaction of its own, because the
     /// server acted outside of the store's transactions.
@@ -196,6 +199,15 @@ impl Control {
             entries(&tx, id, filter, (before, page.limit)).await
         })
         .await
+    }
+
+    pub async fn region_audit_log(
+        &self,
+        filter: &AuditFilter,
+        page: &PageRequest,
+    ) -> Result<Page<AuditEntry>> {
+        let before = page.after.as_deref().map(position).transpose()?;
+        self.look(|tx| async move { entries(&tx, REGION, filter, (before, page.limit)).await }).await
     }
 }
 

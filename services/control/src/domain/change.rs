@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::audit::{Actor, ActorKind};
+use super::audit::{self, Actor, ActorKind};
 use super::{Control, Error, Permission, Result, Role, members, organisations};
 use crate::limits::{AUDIT_DETAILS_BYTES_MAX, AUDIT_TARGET_CHARS_MAX, OWN_RECEIPT_MS, RECEIPT_MS};
 use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
@@ -220,6 +220,12 @@ impl Change {
     pub(super) fn audit(&self, organisation: Uuid, action: &str, target: &str, details: Value) -> Result<()> {
         self.touched.lock().unwrap_or_else(PoisonError::into_inner).insert(organisation);
         self.append(organisation, action, target, &details)
+    }
+
+    /// Adds an entry to the audit log that operators alone read.
+    #[allow(clippy::needless_pass_by_value, reason = "as in `audit`")]
+    pub(super) fn audit_of_region(&self, action: &str, target: &str, details: Value) -> Result<()> {
+        self.append(audit::REGION, action, target, &details)
     }
 
     /// Adds an entry to the audit log that a person reads of their own account. It is stored like that of an

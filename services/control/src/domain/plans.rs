@@ -188,16 +188,17 @@ impl Control {
         .await
     }
 
-    /// No audit log records the deletion, because each audit log belongs to a tenant.
-    pub async fn delete_plan(&self, name: &str) -> Result<()> {
-        self.write(|tx| async move {
-            find(&tx, name).await?;
+    pub async fn delete_plan(&self, name: &str, operator: &Operator) -> Result<()> {
+        self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let plan = find(tx, name).await?;
             // The read conflicts with an assignment of the plan at the same moment, so one of both transactions runs
             // again.
-            if next_tenant(&tx, name, None, Read::Serializable).await?.is_some() {
+            if next_tenant(tx, name, None, Read::Serializable).await?.is_some() {
                 return Err(Error::Conflict("tenants have this plan: give them another one first".into()));
             }
-            Ok(accounts::plans().clear(&tx, name.as_bytes()).await?)
+            accounts::plans().clear(tx, name.as_bytes()).await?;
+            change.audit_of_region("plan.delete", name, json!({ "before": plan.ceiling }))
         })
         .await
     }

@@ -5,7 +5,7 @@ use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
 
-use crate::tools::Region;
+use crate::tools::{Answer, Region};
 
 #[tokio::test]
 async fn a_new_tenant_has_a_broker_and_a_credential_after_three_requests_and_all_is_in_the_log() {
@@ -180,4 +180,30 @@ async fn a_misspelt_field_of_a_rule_is_refused_with_its_name() {
     let credential = json!({ "user": "a", "rules": [rule] });
     let answer = ann.post(&format!("{broker}/credentials"), credential).await;
     assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "rules[0].retian");
+}
+
+#[tokio::test]
+async fn an_answer_to_a_change_that_pods_read_says_from_when_it_is_in_force() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let at = |answer: &Answer| {
+        let at = answer.headers.get("millrace-in-force-at-ms")?;
+        at.to_str().unwrap().parse::<u64>().ok()
+    };
+    let rules = json!({ "rules": [{ "effect": "allow", "action": "publish", "filter": "a" }] });
+    let put = async || ann.put(&format!("{broker}/access"), "*", rules.clone()).await;
+    let first = put().await;
+    let first = at(first.is(StatusCode::OK)).unwrap();
+    region.clock.move_on(1_000);
+    assert_eq!(at(&put().await), Some(first + 1_000));
+    // Servers read changes twice a second.
+    assert!((1_000_000_000_500..1_000_000_010_000).contains(&first), "{first}");
+    let limits = json!({ "limits": { "broker": { "connections": 5 } } });
+    assert!(at(&ann.patch(&broker, "*", limits.clone()).await).is_some());
+    assert!(at(&ann.post(&format!("{broker}/credentials"), json!({ "user": "pump" })).await).is_some());
+    assert!(at(&ann.delete(&format!("{broker}/credentials/pump")).await).is_some());
+    assert_eq!(at(&ann.get(&format!("{broker}/access")).await), None);
+    assert_eq!(at(&ann.patch(&broker, "\"0\"", limits).await), None, "it was refused");
+    assert_eq!(at(&ann.post(&ann.own("/brokers"), json!({ "display_name": "B" })).await), None);
 }

@@ -245,6 +245,25 @@ async fn operators_find_a_tenant_by_the_name_of_a_broker() {
 }
 
 #[tokio::test]
+async fn a_request_with_two_tokens_is_refused_whichever_of_them_is_right() {
+    let region = Region::new().await;
+    let right = "0123456789abcdef0123456789abcdef";
+    let operator = router(&region, Some(right));
+    let (right, wrong) = (format!("Bearer {right}"), "Bearer fedcba9876543210fedcba9876543210");
+    let with = async |tokens: [&str; 2]| {
+        let headers = tokens.map(|token| ("authorization", token));
+        ask(&operator, "127.0.0.1", &headers, "/pods", None).await.0
+    };
+    assert_eq!(
+        ask(&operator, "127.0.0.1", &[("authorization", &right)], "/pods", None).await.0,
+        StatusCode::OK
+    );
+    for tokens in [[right.as_str(), wrong], [wrong, &right], [&right, &right]] {
+        assert_eq!(with(tokens).await, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
 async fn a_plan_is_the_ceiling_of_the_limits_of_a_tenant() {
     let region = Region::new().await;
     let (ann, bob) = (region.person().await, region.person().await);
@@ -298,6 +317,14 @@ async fn a_plan_is_the_ceiling_of_the_limits_of_a_tenant() {
     assert_eq!(ann.get(&old).await.body["ceiling"], Value::Null);
     assert_eq!(here(&operator, "DELETE /plans/small", None).await.0, StatusCode::NO_CONTENT);
     assert_eq!(here(&operator, "/plans", None).await.1["items"], json!([]));
+    let deleted = here(&operator, "/audit", None).await.1;
+    assert_eq!(deleted["items"].as_array().map(Vec::len), Some(1), "{deleted}");
+    let entry = &deleted["items"][0];
+    assert_eq!((&entry["action"], &entry["target"]), (&json!("plan.delete"), &json!("small")));
+    assert_eq!(
+        (&entry["actor"]["kind"], &entry["details"]["before"]["broker"]["connections"]),
+        (&json!("operator"), &json!(50))
+    );
     let log = ann.get(&ann.own("/audit")).await;
     assert!(log.column("action").contains(&"organisation.plan"), "{log:?}");
     assert_eq!(log.column("action").iter().filter(|action| **action == "plan.change").count(), 2, "{log:?}");

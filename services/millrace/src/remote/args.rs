@@ -1,15 +1,14 @@
 //! The command lines of the commands that use the API.
 
 mod clients;
+mod credentials;
 mod webhooks;
-
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 pub(super) use self::clients::ClientsCommand;
+pub(super) use self::credentials::{CredentialsCommand, NewCredentials};
 pub(super) use self::webhooks::WebhooksCommand;
-use super::client::is_key;
 use crate::limits::whole_number;
 
 #[derive(Clone, Debug, Args)]
@@ -177,95 +176,6 @@ pub(super) enum BrokersCommand {
     },
 }
 
-#[derive(Debug, Subcommand)]
-pub(super) enum CredentialsCommand {
-    /// List credentials.
-    List {
-        /// Only those whose user name begins with this.
-        #[arg(long, value_name = "TEXT")]
-        search: Option<String>,
-        #[command(flatten)]
-        limit: Limit,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Show a credential.
-    Show {
-        /// Its user name.
-        user: String,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Create a credential, or many. The secrets are made too, and shown once.
-    #[command(group(clap::ArgGroup::new("which").required(true).args(["user", "count", "file"])))]
-    Create {
-        /// Its user name.
-        user: Option<String>,
-        /// Create so many, with numbers behind --prefix as user names.
-        #[arg(long, value_name = "COUNT", requires = "prefix", value_parser = whole_number::<u64>(1, 100_000))]
-        count: Option<u64>,
-        /// Prefix of the user names.
-        #[arg(long, value_name = "TEXT", requires = "count")]
-        prefix: Option<String>,
-        /// The first number.
-        #[arg(long, value_name = "NUMBER", requires = "count", default_value_t = 1, value_parser = whole_number::<u64>(0, 1_000_000_000))]
-        from: u64,
-        /// Let the devices connect with any client id, not only with their user name.
-        #[arg(long, requires = "count")]
-        unbound: bool,
-        /// Create one for each line of this file, - for standard input: a user name and, after a
-        /// comma, its only client id.
-        #[arg(long, value_name = "FILE")]
-        file: Option<PathBuf>,
-        /// Name of this run. A run that is repeated with the same name, devices and group within a
-        /// day shows the same secrets. Without this option the command makes a name, and prints it
-        /// if it fails.
-        #[arg(long, value_name = "KEY", conflicts_with = "user", value_parser = is_key(1))]
-        idempotency_key: Option<String>,
-        /// Read an existing password of devices from standard input, or ask for it.
-        #[arg(long, conflicts_with_all = ["count", "file"])]
-        password: bool,
-        /// Name of the group whose rules apply to it.
-        #[arg(long, value_name = "NAME")]
-        group: Option<String>,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Enable or disable a credential, or change its group.
-    #[command(group(clap::ArgGroup::new("change").required(true).multiple(true).args(["enabled", "group"])))]
-    Update {
-        /// Its user name.
-        user: String,
-        /// Whether clients may connect with it; connected clients are disconnected.
-        #[arg(long, value_name = "BOOL")]
-        enabled: Option<bool>,
-        /// Name of the group whose rules apply to it; empty for none.
-        #[arg(long, value_name = "NAME")]
-        group: Option<String>,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Create another secret, and show it once.
-    Rotate {
-        /// Its user name.
-        user: String,
-        /// Seconds for which the former secret stays valid.
-        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u32>(0, 2_592_000))]
-        overlap_s: u32,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-    /// Delete a credential; its clients are disconnected.
-    Delete {
-        /// Its user name.
-        user: String,
-        #[command(flatten)]
-        sure: Sure,
-        #[command(flatten)]
-        of: OfBroker,
-    },
-}
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Effect {
     Allow,
@@ -295,6 +205,12 @@ pub(super) enum RulesCommand {
         /// Number of the rule before which it is inserted [default: at the end].
         #[arg(long, value_name = "NUMBER", value_parser = whole_number::<usize>(1, 1_000))]
         before: Option<usize>,
+        /// Highest quality of service that it allows.
+        #[arg(long, value_name = "QOS", default_value_t = 2, value_parser = whole_number::<u8>(0, 2))]
+        qos_max: u8,
+        /// Allow no retained messages.
+        #[arg(long)]
+        no_retain: bool,
         #[command(flatten)]
         of: OfBroker,
     },

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::args::{
     AuditArgs, BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs, CredentialsCommand,
-    OneBroker, UsageArgs,
+    NewCredentials, OneBroker, UsageArgs,
 };
 use super::connect::Endpoints;
 use super::fleets;
@@ -19,6 +19,7 @@ use crate::clock::now_ms;
 use crate::failure::Failure;
 use crate::terminal::confirm::{confirm, may_ask};
 
+const DAY_MS: u64 = 86_400_000;
 const BROKERS: Fields =
     &[("NAME", "name"), ("CALLED", "display_name"), ("SUSPENDED", "suspended"), ("MADE", "created_at_ms")];
 const CREDENTIALS: Fields = &[
@@ -112,56 +113,31 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             let (site, broker) = Site::at_broker(&of)?;
             site.printer.details(&site.get(&credential(&broker, &user))?.body)
         }
-        CredentialsCommand::Create {
-            user,
-            count,
-            prefix,
-            from,
-            unbound,
-            file,
-            idempotency_key,
-            password,
-            group,
-            of,
-        } => {
-            let devices = match (count, &file) {
-                (Some(count), _) => fleets::numbered(&prefix.unwrap_or_default(), from, count, !unbound),
-                (None, Some(file)) => fleets::of_file(file)?,
-                (None, None) => Vec::new(),
-            };
-            let (site, broker) = Site::at_broker(&of)?;
-            if !devices.is_empty() {
-                return fleets::create_many(&site, &broker, &devices, group.as_deref(), idempotency_key);
-            }
-            let password = password.then(|| input::secret("Password of the credential")).transpose()?;
-            let body = json!({ "user": user, "password": password, "group": group });
-            // Read first, because a failure after the credential was made would hide its secret.
-            let found = site.get(&broker)?.body;
-            let endpoints = Endpoints(&found["endpoints"]);
-            let made = endpoints.with_username(site.make(&format!("{broker}/credentials"), body)?);
-            shown_once(&site, &made)?;
-            how_to_use(&site, &found, &made)
-        }
-        CredentialsCommand::Update { user, enabled, group, of } => {
+        CredentialsCommand::Create(new) => create_credentials(new),
+        CredentialsCommand::Update { user, enabled, group, client_id, expires, of } => {
             let (site, broker) = Site::at_broker(&of)?;
             let changed = site.edit(Method::PUT, &credential(&broker, &user), |found| {
-                let group = match group {
-                    Some(group) => json!(Some(group).filter(|group| !group.is_empty())),
-                    None => found["group"].clone(),
+                let or_none = |new: Option<String>, name: &str| match new {
+                    Some(new) => json!(Some(new).filter(|new| !new.is_empty())),
+                    None => found[name].clone(),
                 };
-                let enabled = enabled.map_or_else(|| found["enabled"].clone(), Value::Bool);
-                let (rules, ends) = (&found["rules"], &found["expires_at_ms"]);
-                let bound = &found["client_id"];
                 Ok(json!({
-                    "enabled": enabled, "group": group, "rules": rules, "expires_at_ms": ends, "client_id": bound,
+                    "enabled": enabled.map_or_else(|| found["enabled"].clone(), Value::Bool),
+                    "group": or_none(group, "group"),
+                    "rules": found["rules"],
+                    "client_id": or_none(client_id, "client_id"),
+                    "expires_at_ms": match expires {
+                        Some(days) => json!(Some(days).filter(|days| *days > 0).map(in_days)),
+                        None => found["expires_at_ms"].clone(),
+                    },
                 }))
             })?;
             site.printer.details(&changed)
         }
-        CredentialsCommand::Rotate { user, overlap_s, of } => {
+        CredentialsCommand::Rotate { user, overlap_s, scram, of } => {
             let (site, broker) = Site::at_broker(&of)?;
             let path = format!("{}/rotate", credential(&broker, &user));
-            shown_once(&site, &site.make(&path, json!({ "overlap_s": overlap_s }))?)
+            shown_once(&site, &site.make(&path, json!({ "overlap_s": overlap_s, "scram": scram }))?)
         }
         CredentialsCommand::Delete { user, sure, of } => {
             may_ask(sure.yes)?;
@@ -172,6 +148,33 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+fn create_credentials(new: NewCredentials) -> Result<(), Failure> {
+    let devices = match (new.count, &new.file) {
+        (Some(count), _) => fleets::numbered(&new.prefix.unwrap_or_default(), new.from, count, !new.unbound),
+        (None, Some(file)) => fleets::of_file(file)?,
+        (None, None) => Vec::new(),
+    };
+    let (site, broker) = Site::at_broker(&new.of)?;
+    if !devices.is_empty() {
+        return fleets::create_many(&site, &broker, &devices, new.group.as_deref(), new.idempotency_key);
+    }
+    let password = new.password.then(|| input::secret("Password of the credential")).transpose()?;
+    let body = json!({
+        "user": new.user, "password": password, "group": new.group, "client_id": new.client_id, "scram": new.scram,
+        "expires_at_ms": new.expires.map(in_days),
+    });
+    // Read first, because a failure after the credential was made would hide its secret.
+    let found = site.get(&broker)?.body;
+    let endpoints = Endpoints(&found["endpoints"]);
+    let made = endpoints.with_username(site.make(&format!("{broker}/credentials"), body)?);
+    shown_once(&site, &made)?;
+    how_to_use(&site, &found, &made)
+}
+
+fn in_days(days: u16) -> u64 {
+    now_ms() + u64::from(days) * DAY_MS
 }
 
 /// Ends `credentials create` with a command that uses the credential, or with what it waits for.

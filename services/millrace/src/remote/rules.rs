@@ -19,9 +19,10 @@ pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
             let (site, broker) = Site::at_broker(&of)?;
             print_rules(&site, &site.get(&access(&broker))?.body)
         }
-        RulesCommand::Add { effect, action, filter, before, of } => {
+        RulesCommand::Add { effect, action, filter, before, qos_max, no_retain, of } => {
             let (site, broker) = Site::at_broker(&of)?;
-            let rule = rule(effect, action, &filter);
+            let mut rule = rule(effect, action, &filter);
+            (rule["qos_max"], rule["retain"]) = (json!(qos_max), json!(!no_retain));
             let changed = change_rules(&site, &broker, |rules| {
                 let place = before.map_or(rules.len(), |number| number - 1);
                 if place > rules.len() {

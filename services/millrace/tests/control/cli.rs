@@ -527,6 +527,59 @@ fn people_parts_limits_and_caps_are_managed() {
     assert!(shown.contains("the server's own"), "{shown}");
 }
 
+type Fields = &'static [(&'static str, &'static str)];
+
+/// Each line: a command, its standard input, and what its `--json` answer has, field by field.
+const VERBS: &[(&str, &str, Fields)] = &[
+    (
+        "credentials create a --scram --client-id a-1 --expires 7",
+        "",
+        &[("scram", "true"), ("client_id", "\"a-1\"")],
+    ),
+    (
+        "credentials update a --client-id a-2 --expires 0",
+        "",
+        &[("client_id", "\"a-2\""), ("expires_at_ms", "null")],
+    ),
+    ("credentials update a --client-id  --enabled false", "", &[("client_id", "null"), ("enabled", "false")]),
+    ("credentials rotate a --scram false", "", &[("scram", "false")]),
+    ("credentials show a", "", &[("scram", "false"), ("enabled", "false")]),
+    ("rules add allow publish up/# --qos-max 1 --no-retain", "", &[("qos_max", "1"), ("retain", "false")]),
+    ("webhooks put orders", r#"{"url":"https://example.com/hook","events":["connect"],"enabled":true}"#, &[]),
+    ("webhooks list", "", &[("name", "\"orders\""), ("enabled", "true")]),
+    ("webhooks show orders", "", &[("url", "\"https://example.com/hook\"")]),
+    ("webhooks rotate-key orders --overlap-s 60", "", &[("key_number", "1")]),
+    ("webhooks deliveries orders", "", &[]),
+    ("webhooks dead-letters orders", "", &[]),
+    ("webhooks retry orders", "", &[]),
+    ("webhooks delete orders --yes", "", &[]),
+    ("issuers list", "", &[]),
+    ("cas list", "", &[]),
+    ("groups list", "", &[]),
+    ("claim-tokens list", "", &[]),
+    ("sessions list --api", "", &[]),
+    ("clients list", "", &[]),
+    ("incidents list", "", &[]),
+    ("usage", "", &[]),
+];
+
+#[test]
+fn each_verb_of_a_broker_sends_what_its_flags_say() {
+    let (_data, _server, ann) = logged_in();
+    ann.run("brokers create Plant").well();
+    for (command, input, fields) in VERBS {
+        let answer = ann.run_with(&format!("{command} --broker Plant --json"), input, &[]).json();
+        for (name, value) in *fields {
+            assert_eq!(answer[0][*name].to_string(), **value, "{command}: {answer:?}");
+        }
+    }
+    let made = ann.run("credentials create b --expires 7 --broker Plant --json").json().remove(0);
+    let lasts = made["expires_at_ms"].as_u64().unwrap() - made["created_at_ms"].as_u64().unwrap();
+    // Both clocks are this machine's.
+    assert!((6 * 86_400_000..8 * 86_400_000).contains(&lasts), "{made}");
+    ann.run("credentials create --count 2 --prefix p- --expires 7 --broker Plant").badly(2, "--expires");
+}
+
 #[test]
 fn a_message_goes_from_pub_to_sub() {
     let (_data, _server, ann) = logged_in();

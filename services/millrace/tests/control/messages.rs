@@ -153,6 +153,33 @@ fn publishing_over_http_keeps_to_the_rate_of_the_broker_and_leaves_no_client_beh
 }
 
 #[test]
+fn the_topic_tree_counts_the_retained_messages_of_each_branch() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let broker = format!("{organisation}/brokers/default");
+    for topic in ["plant/1", "plant/1/heat", "plant/2/heat", "home"] {
+        let message = json!({ "topic": topic, "payload": "x", "retain": true });
+        assert_eq!(server.ask(&owner, "POST", &format!("{broker}/publish"), &message).status, 200);
+    }
+    let branches = |query: &str| {
+        let page = server.get(&owner, &format!("{broker}/topics{query}"));
+        let rows = page["items"].as_array().unwrap().iter();
+        let fields = ["level", "topic", "has_message", "retained_messages", "is_more"];
+        let rows: Vec<Value> =
+            rows.map(|row| fields.iter().map(|name| row[*name].clone()).collect()).collect();
+        (rows, page["next_cursor"].as_str().map(str::to_owned))
+    };
+    let top = vec![json!(["home", "home", true, 1, false]), json!(["plant", "plant", false, 3, false])];
+    assert_eq!(branches(""), (top, None));
+    let (first, cursor) = branches("?below=plant&limit=1");
+    assert_eq!(first, [json!(["1", "plant/1", true, 2, false])]);
+    let (second, _) = branches(&format!("?below=plant&limit=1&cursor={}", cursor.unwrap()));
+    assert_eq!(second, [json!(["2", "plant/2", false, 1, false])]);
+    assert_eq!(branches("?below=nowhere").0, Vec::<Value>::new());
+}
+
+#[test]
 fn a_stored_message_is_found_with_the_sessions_that_have_it_and_those_it_waits_for() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());

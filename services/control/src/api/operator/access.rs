@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use super::Operators;
+use crate::api::extract::single;
 use crate::api::local::is_from_here;
 use crate::api::problem::Problem;
 use crate::domain::{Operator, shortened, shown_name};
@@ -25,14 +26,14 @@ pub(super) async fn authenticate(
     use axum::response::IntoResponse as _;
 
     let operator = match &operators.0.tokens {
-        Some(tokens) => {
-            let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        Some(tokens) => single(request.headers(), header::AUTHORIZATION.as_str()).and_then(|shown| {
+            let shown = shown.and_then(|value| value.to_str().ok());
             let shown = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
             tokens.find(shown.trim()).cloned().ok_or_else(|| {
                 let detail = "send the operators' token: Authorization: Bearer TOKEN";
                 Problem::new(StatusCode::UNAUTHORIZED, detail)
             })
-        }
+        }),
         None if is_from_own_page_or_program(&request) => Ok(None),
         None => {
             let detail = "without operator_token_file only programs on this machine and the pages of this port use the operator API";

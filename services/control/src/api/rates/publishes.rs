@@ -6,24 +6,32 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use governor::clock::{Clock as _, MonotonicClock};
 use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
 use super::limiter::KEYS_MAX;
 use crate::api::problem::{Answer, Problem};
+use crate::limits::PUBLISH_DEBT_S_MAX;
 
 const SECOND: u64 = 1_000_000_000;
+const DEBT_MAX: u64 = PUBLISH_DEBT_S_MAX * SECOND;
 
 pub(super) struct Publishes {
     since: Instant,
-    of: Mutex<HashMap<(u64, Uuid), Paid>>,
+    of: Mutex<HashMap<(u64, Uuid), Counts>>,
 }
 
-/// Until when the publishes so far are paid for, nanoseconds.
 #[derive(Clone, Copy, Default)]
-struct Paid {
-    messages: u64,
+struct Counts {
+    messages: Paid,
+    bytes: Paid,
+}
+
+/// A taken charge, which [`Publishes::give_back`] takes out of the counts again.
+pub(crate) struct Charge {
+    by: (u64, Uuid),
     bytes: u64,
 }
 
@@ -32,7 +40,7 @@ impl Publishes {
         Self { since: MonotonicClock.now(), of: Mutex::default() }
     }
 
-    pub(super) fn take(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64) -> Answer<()> {
+    pub(super) fn take(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64) -> Answer<Charge> {
         let passed = MonotonicClock.now().saturating_duration_since(self.since);
         self.take_at(
             by,
@@ -42,37 +50,102 @@ impl Publishes {
         )
     }
 
-    fn take_at(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64, now: u64) -> Answer<()> {
-        if limits.publishes_per_s.is_none() && limits.publish_bytes_per_s.is_none() {
-            return Ok(());
-        }
+    fn take_at(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64, now: u64) -> Answer<Charge> {
+        let charge = Charge { by, bytes };
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if of.len() >= KEYS_MAX {
-            of.retain(|_, paid| paid.messages.max(paid.bytes) > now - SECOND);
+        if limits.publishes_per_s.is_none() && limits.publish_bytes_per_s.is_none() {
+            of.remove(&by);
+            return Ok(charge);
         }
-        let paid = of.entry(by).or_default();
-        let messages = paid_after(paid.messages, limits.publishes_per_s, 1, now);
-        let messages = messages.map_err(|wait| refused("client.publishes_per_s", wait))?;
-        let bytes = paid_after(paid.bytes, limits.publish_bytes_per_s, bytes, now);
-        let bytes = bytes.map_err(|wait| refused("client.publish_bytes_per_s", wait))?;
-        *paid = Paid { messages, bytes };
-        Ok(())
+        if of.len() >= KEYS_MAX {
+            of.retain(|_, counts| counts.messages.until.max(counts.bytes.until) > now - SECOND);
+        }
+        let counts = of.entry(by).or_default();
+        counts.messages.follow(limits.publishes_per_s, now);
+        counts.bytes.follow(limits.publish_bytes_per_s, now);
+        let messages = counts.messages.with(1, now);
+        let messages = messages.map_err(|refusal| refusal.of("client.publishes_per_s", 1))?;
+        let after = counts.bytes.with(bytes, now);
+        let after = after.map_err(|refusal| refusal.of("client.publish_bytes_per_s", bytes))?;
+        *counts = Counts { messages, bytes: after };
+        Ok(charge)
+    }
+
+    pub(super) fn give_back(&self, charge: &Charge) {
+        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = of.get_mut(&charge.by) {
+            counts.messages.give_back(1);
+            counts.bytes.give_back(charge.bytes);
+        }
     }
 }
 
-/// An amount larger than a second allows passes after a quiet second, and later publishes wait for it.
-fn paid_after(paid: u64, limit: Option<u64>, amount: u64, now: u64) -> Result<u64, Duration> {
-    let Some(limit) = limit else { return Ok(paid) };
-    let cost = amount.saturating_mul(SECOND) / limit.max(1);
-    let paid = paid.max(now - SECOND);
-    match paid.saturating_add(cost.min(SECOND)).saturating_sub(now) {
-        0 => Ok(paid.saturating_add(cost)),
-        wait => Err(Duration::from_nanos(wait)),
+#[derive(Clone, Copy, Default)]
+struct Paid {
+    /// Until when the publishes so far are paid for at the limit, nanoseconds.
+    until: u64,
+    /// 0: no limit.
+    limit: u64,
+}
+
+impl Paid {
+    /// Lets `limit` pay from now on.
+    fn follow(&mut self, limit: Option<u64>, now: u64) {
+        let limit = limit.map_or(0, |limit| limit.max(1));
+        if limit == self.limit {
+            return;
+        }
+        let empty = now - SECOND;
+        let used = u128::from(self.until.saturating_sub(empty)) * u128::from(self.limit);
+        let used = used.checked_div(u128::from(limit)).unwrap_or(0);
+        let used = u64::try_from(used).unwrap_or(DEBT_MAX).min(SECOND + DEBT_MAX);
+        *self = Self { until: empty + used, limit };
+    }
+
+    /// An amount larger than a second allows passes after a quiet second, and later publishes wait for it.
+    fn with(self, amount: u64, now: u64) -> Result<Self, Refusal> {
+        let cost = self.cost(amount);
+        if cost > DEBT_MAX {
+            return Err(Refusal::Never { most: self.limit.saturating_mul(PUBLISH_DEBT_S_MAX) });
+        }
+        let until = self.until.max(now - SECOND);
+        match (until + cost.min(SECOND)).saturating_sub(now) {
+            0 => Ok(Self { until: until + cost, ..self }),
+            wait => Err(Refusal::Later(Duration::from_nanos(wait))),
+        }
+    }
+
+    fn give_back(&mut self, amount: u64) {
+        self.until = self.until.saturating_sub(self.cost(amount));
+    }
+
+    /// Nanoseconds for which the limit pays for this amount.
+    fn cost(self, amount: u64) -> u64 {
+        amount.saturating_mul(SECOND).checked_div(self.limit).unwrap_or(0)
     }
 }
 
-fn refused(limit: &str, wait: Duration) -> Problem {
-    Problem::limited(limit, wait.as_secs() + 1)
+enum Refusal {
+    Later(Duration),
+    /// `most`: the largest amount that the limit lets pass.
+    Never {
+        most: u64,
+    },
+}
+
+impl Refusal {
+    fn of(self, limit: &str, amount: u64) -> Problem {
+        match self {
+            Self::Later(wait) => Problem::limited(limit, wait.as_secs() + 1),
+            Self::Never { most } => Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!(
+                    "the message has {amount} bytes, and the broker's limit {limit} lets one of {most} bytes pass at \
+                     most: send a smaller message, or raise the limit"
+                ),
+            ),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +173,39 @@ mod tests {
         let take = |bytes, now| publishes.take_at(ANN, &limits, bytes, now).is_ok();
         assert!(take(1_000, now) && !take(1, now) && !take(1, now + 9 * SECOND));
         assert!(take(100, now + 10 * SECOND) && !take(1, now + 10 * SECOND));
+        let largest = 100 * PUBLISH_DEBT_S_MAX;
+        assert!(!take(largest + 1, now + 3_600 * SECOND) && take(largest, now + 3_600 * SECOND));
+        assert!(!take(u64::MAX, now + 7_200 * SECOND) && take(1, now + 7_200 * SECOND));
+    }
+
+    #[test]
+    fn a_debt_is_paid_at_the_limit_of_today() {
+        let (publishes, now) = (Publishes::new(), 10 * SECOND);
+        let limits = |limit| ClientLimits { publish_bytes_per_s: Some(limit), ..ClientLimits::default() };
+        let take = |limit, bytes, now| publishes.take_at(ANN, &limits(limit), bytes, now).is_ok();
+        assert!(take(1_000, 10_000, now));
+        // 6,000 bytes are used at the first, and 4,000 at the third.
+        assert!(!take(2_000, 2_000, now + 4 * SECOND) && !take(2_000, 2_000, now + 5 * SECOND));
+        assert!(take(2_000, 2_000, now + 7 * SECOND));
+        let (quiet, longest) = (now + 20 * SECOND, PUBLISH_DEBT_S_MAX * SECOND);
+        assert!(take(2_000, 20_000, quiet) && !take(1, 1, quiet) && !take(1, 1, quiet + longest));
+        assert!(take(1, 1, quiet + longest + SECOND));
+    }
+
+    #[test]
+    fn a_charge_that_is_given_back_costs_nothing() {
+        let (publishes, now) = (Publishes::new(), 10 * SECOND);
+        let limits = ClientLimits {
+            publishes_per_s: Some(1),
+            publish_bytes_per_s: Some(10),
+            ..ClientLimits::default()
+        };
+        for _ in 0..5 {
+            let charge = publishes.take_at(ANN, &limits, 100, now).unwrap();
+            publishes.give_back(&charge);
+        }
+        assert!(publishes.take_at(ANN, &limits, 100, now).is_ok());
+        assert!(publishes.take_at(ANN, &limits, 1, now).is_err());
     }
 
     #[test]

@@ -1,0 +1,131 @@
+use serde_json::Value;
+
+use crate::api::{openapi, operator_openapi};
+
+/// Finds what a value has against its schema, by JSON Schema 2020-12 as far as the description uses it.
+struct Check<'a> {
+    description: &'a Value,
+    findings: Vec<String>,
+}
+
+impl Check<'_> {
+    fn value(&mut self, at: &str, schema: &Value, value: &Value) {
+        if let Some(named) = schema["$ref"].as_str() {
+            let named = self.description.pointer(named.trim_start_matches('#')).expect(named).clone();
+            return self.value(at, &named, value);
+        }
+        for part in schema["allOf"].as_array().into_iter().flatten() {
+            self.value(at, part, value);
+        }
+        if let Some(kinds) = schema["oneOf"].as_array() {
+            let fits = |kind: &&Value| {
+                let mut check = Check { description: self.description, findings: Vec::new() };
+                check.value(at, kind, value);
+                check.findings.is_empty()
+            };
+            let fitting = kinds.iter().filter(fits).count();
+            self.hold(fitting == 1, at, &format!("fits {fitting} of oneOf"));
+        }
+        let kinds = match &schema["type"] {
+            Value::Array(kinds) => kinds.clone(),
+            Value::Null => return,
+            kind => vec![kind.clone()],
+        };
+        let fits = kinds.iter().any(|kind| is_of(kind.as_str().unwrap(), value));
+        self.hold(fits, at, &format!("{value} is no {kinds:?}"));
+        if let Some(known) = schema["enum"].as_array() {
+            self.hold(known.contains(value), at, &format!("{value} is not in {known:?}"));
+        }
+        self.bounds(at, schema, value);
+        self.parts(at, schema, value);
+    }
+
+    fn bounds(&mut self, at: &str, schema: &Value, value: &Value) {
+        let (size, least, most) = match value {
+            Value::String(text) => (text.chars().count() as f64, "minLength", "maxLength"),
+            Value::Array(items) => (items.len() as f64, "minItems", "maxItems"),
+            Value::Number(number) => (number.as_f64().unwrap(), "minimum", "maximum"),
+            _ => return,
+        };
+        let bound = |name: &str| schema[name].as_f64();
+        self.hold(bound(least).is_none_or(|least| size >= least), at, "is too small");
+        self.hold(bound(most).is_none_or(|most| size <= most), at, "is too large");
+        if let (Some("uuid"), Value::String(text)) = (schema["format"].as_str(), value) {
+            self.hold(text.parse::<uuid::Uuid>().is_ok(), at, "is no UUID");
+        }
+    }
+
+    fn parts(&mut self, at: &str, schema: &Value, value: &Value) {
+        for item in value.as_array().into_iter().flatten() {
+            self.value(&format!("{at}[]"), &schema["items"], item);
+        }
+        let Some(fields) = value.as_object() else { return };
+        for needed in schema["required"].as_array().into_iter().flatten() {
+            let needed = needed.as_str().unwrap();
+            self.hold(fields.contains_key(needed), at, &format!("lacks {needed}"));
+        }
+        for (name, field) in fields {
+            let at = format!("{at}.{name}");
+            match (&schema["properties"][name], &schema["additionalProperties"]) {
+                (Value::Null, Value::Bool(false)) => self.hold(false, &at, "is unknown"),
+                (Value::Null, more) => self.value(&at, more, field),
+                (known, _) => self.value(&at, known, field),
+            }
+        }
+    }
+
+    fn hold(&mut self, is_right: bool, at: &str, what: &str) {
+        if !is_right {
+            self.findings.push(format!("{at} {what}"));
+        }
+    }
+}
+
+fn is_of(kind: &str, value: &Value) -> bool {
+    match kind {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        _ => value.is_object(),
+    }
+}
+
+#[test]
+fn each_request_and_each_answer_has_an_example_that_its_schema_allows() {
+    for description in [openapi(), operator_openapi()] {
+        let description = serde_json::to_value(description).unwrap();
+        let mut check = Check { description: &description, findings: Vec::new() };
+        let items = description["paths"].as_object().unwrap().values();
+        let operations = items.flat_map(|item| item.as_object().unwrap().values());
+        for operation in operations.filter(|operation| operation["operationId"].is_string()) {
+            let id = operation["operationId"].as_str().unwrap();
+            let answers = operation["responses"].as_object().unwrap().iter();
+            let answers = answers.filter(|(status, _)| status.starts_with('2')).map(|(_, answer)| answer);
+            for body in answers.chain([&operation["requestBody"]]) {
+                for (kind, content) in body["content"].as_object().into_iter().flatten() {
+                    let at = format!("{id} ({kind})");
+                    check.hold(!content["example"].is_null(), &at, "has no example");
+                    check.value(&at, &content["schema"], &content["example"]);
+                }
+            }
+        }
+        assert!(check.findings.is_empty(), "{:#?}", check.findings);
+    }
+}
+
+#[test]
+fn each_parameter_has_a_description() {
+    for description in [openapi(), operator_openapi()] {
+        let description = serde_json::to_value(description).unwrap();
+        let items = description["paths"].as_object().unwrap().values();
+        for operation in items.flat_map(|item| item.as_object().unwrap().values()) {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let is_described = parameter["description"].as_str().is_some_and(|text| !text.is_empty());
+                assert!(is_described, "{} of {}", parameter["name"], operation["operationId"]);
+            }
+        }
+    }
+}
