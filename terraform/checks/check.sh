@@ -249,7 +249,7 @@ check_artifacts() {
     local folder=$work/artifacts name
     rm -rf "$folder"
     mkdir -p "$folder/bin" "$folder/programs"
-    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus node_exporter amazon-ssm-agent.deb; do
+    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus node_exporter otelcol amazon-ssm-agent.deb; do
         echo "$name" >"$folder/programs/$name"
     done
     # shellcheck disable=SC2016 # the variable is aws's
@@ -257,7 +257,7 @@ check_artifacts() {
     chmod +x "$folder/bin/aws"
     upload() { PATH=$folder/bin:$PATH REFUSED=$1 "$root/terraform/artifacts.sh" "$folder/programs" bucket; }
     upload none >"$folder/list" || fail "artifacts.sh"
-    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 8 ] || fail "artifacts.sh does not list 8 programs"
+    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 9 ] || fail "artifacts.sh does not list 9 programs"
     for name in envoy amazon-ssm-agent; do
         ! upload "/$name" >/dev/null 2>&1 || fail "artifacts.sh: a failed upload of $name is not noticed"
     done
