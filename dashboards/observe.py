@@ -111,6 +111,8 @@ class Observe:
         # FoundationDB's cluster file, and a folder whose fdbcli is asked instead of the machine's.
         self.cluster, self.fdbcli = os.environ.get("FDB_CLUSTER_FILE"), None
         self.interval, self.region, self.host = interval, region, host
+        # Further flags of the node exporter.
+        self.collectors = ()
         self.targets = self.folder / "targets"
         self.processes, self.nats = {}, []
         self.found = {name: {} for name in ("millrace", "envoy", "status", "host")}
@@ -183,7 +185,8 @@ class Observe:
             return print(f"SKIPPED: metrics of this machine: {missing}")
         self.spawn("host", *self.host, exporter, f"--web.listen-address={HOST}:{self.ports['host']}", "--web.disable-exporter-metrics",
                    "--collector.disable-defaults",
-                   *(f"--collector.{name}" for name in ("cpu", "meminfo", "filesystem", "netdev", "diskstats", "loadavg", "timex")))
+                   *(f"--collector.{name}" for name in ("cpu", "meminfo", "filesystem", "netdev", "diskstats", "loadavg", "timex")),
+                   *self.collectors)
         self.add("host", f"{HOST}:{self.ports['host']}", {"instance": "machine-1"})
 
     def start_collector(self, collector, *more):

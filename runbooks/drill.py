@@ -48,6 +48,8 @@ class Drill:
     def __init__(self, name, speed=SPEED):
         self.name, self.speed, self.folder, self.began, self.lines = name, speed, folder(), time.monotonic(), []
         self.parts, self.observe, self.host, self.alertmanager = [], None, (), None
+        # Further rules by file name, as a deployment adds them, and further flags of the node exporter.
+        self.rules, self.collectors = {}, ()
 
     # -- the transcript
 
@@ -103,7 +105,10 @@ class Drill:
         rules.mkdir()
         for path in (DASHBOARDS / "prometheus/rules").glob("*.yaml"):
             (rules / path.name).write_text(shorter(path.read_text(), self.speed))
+        for name, text in self.rules.items():
+            (rules / name).write_text(text)
         self.observe = Observe(self.folder / "observe", TOOLS, interval="1s", rules=rules, host=self.host)
+        self.observe.collectors = self.collectors
         self.observe.alertmanager = self.alertmanager or self.observe.alertmanager
         self.observe.start()
         self.observe.look()

@@ -5,7 +5,8 @@
 #   terraform/artifacts.sh FOLDER BUCKET             uploads too
 #
 # FOLDER has: millrace_*.deb (make deb), foundationdb-clients_*.deb and foundationdb-server_*.deb (7.4),
-# nats-server, envoy, prometheus, node_exporter; and amazon-ssm-agent.deb, if people are to reach the machines by Session Manager.
+# nats-server, envoy, prometheus, node_exporter; amazon-ssm-agent.deb, if people are to reach the machines by Session Manager; and
+# otelcol (dashboards/collector/build.sh), if the region is to have an OpenTelemetry collector.
 set -euo pipefail
 # A failed upload ends the list, too.
 shopt -s inherit_errexit
@@ -63,6 +64,7 @@ lines=$(
     entry envoy envoy
     entry prometheus prometheus
     entry node_exporter node_exporter
+    if [ -e "$folder/otelcol" ]; then entry otelcol otelcol; fi
     everywhere
 )
 printf 'artifacts = {\n%s\n}\n' "$lines"

@@ -453,6 +453,45 @@ PY
     echo "promtool check rules: ok, $here alerts"
 }
 
+# The collector of the region, with the configuration of dashboards/.
+collector() {
+    local on=("${cluster[@]}" --set telemetry.collector.enabled=true --set telemetry.serviceMonitors=true)
+    render collector "${on[@]}" --set telemetry.collector.exportTo=http://tempo.observability:4319
+    refused "two collectors" 'pods send to one collector' "${on[@]}" --set telemetry.otlpEndpoint=http://collector:4318
+    python3 - "$work/collector.yaml" "$work/collector-config.yaml" <<'PY' || fail "the collector"
+import pathlib, re, sys, textwrap
+
+documents = pathlib.Path(sys.argv[1]).read_text().split("\n---\n")
+def one(kind, name):
+    return next(d for d in documents if f"\nkind: {kind}\n" in d and f"\n  name: region-millrace-{name}\n" in d)
+pod = one("Deployment", "collector")
+config = textwrap.dedent(re.search(r"\n  config.yaml: \|\n(.*?)\n  status_metrics.py", one("ConfigMap", "collector"), re.S)[1])
+pathlib.Path(sys.argv[2]).write_text(config)
+named = set(re.findall(r"\$\{env:(\w+)", config))
+assert named == set(re.findall(r"name: (OBSERVE_\w+)", pod)), f"the collector's pod has not the variables of its configuration: {named}"
+assert re.findall(r"job_name: (\w+)", config) == ["millrace", "envoy", "status"], "the rules know other jobs"
+assert "file_sd_configs" not in config and "debug" not in config, "the collector has targets or exporters of one machine"
+for name in ["edge", "control"]:
+    kind = "StatefulSet" if name == "edge" else "Deployment"
+    assert 'MILLRACE_OTLP_ENDPOINT, value: "http://region-millrace-collector:4318"' in one(kind, name), f"{name} does not send to the collector"
+    assert 'MILLRACE_OTLP_INTERVAL_S, value: "0"' in one(kind, name), f"metrics of {name} come twice"
+    assert "port: 4318" in one("NetworkPolicy", name).split("  egress:")[1], f"{name} does not reach the collector"
+into, out = one("NetworkPolicy", "collector").split("  egress:")
+assert set(re.findall(r"port: (\d+)", into)) == {"4318", "8888", "8889"}, "the collector is reached at other ports"
+assert {"8090", "9902", "8222", "4319", "6443"} <= set(re.findall(r"port: (\d+)", out)), "the collector does not reach what it reads"
+for name, port in [("edge", 8090), ("control", 8090), ("gateway", 9902), ("nats", 8222)]:
+    assert re.search(rf'"collector".*\n    ports: \[ {{ port: {port} }} \]', one("NetworkPolicy", name)), f"{name} does not let the collector read it"
+monitors = [d for d in documents if re.search(r"\nkind: (Service|Pod)Monitor", d)]
+assert len(monitors) == 1 and "honorLabels: true" in monitors[0], "Prometheus scrapes parts beside the collector, or changes their labels"
+PY
+    [ -x "$tools/otelcol" ] || { echo "SKIPPED: the collector's own check of its configuration: there is no $tools/otelcol (dashboards/collector/build.sh)"; return 0; }
+    # Endpoints come from the pod's variables; "validate" wants each to be one.
+    # shellcheck disable=SC2046 # one word for each variable
+    env OBSERVE_INTERVAL=15s $(grep -oE 'env:OBSERVE_[A-Z_]+_PORT' "$work/collector-config.yaml" | sort -u | sed 's/env:\(.*\)/\1=8080/') \
+        "$tools/otelcol" validate --config "$work/collector-config.yaml" >"$work/otelcol.log" 2>&1 || { cat "$work/otelcol.log"; fail "the collector refuses its configuration"; }
+    echo "otelcol validate: ok"
+}
+
 envoy() {
     local envoy=${ENVOY:-$target/envoy/bin/envoy}
     [ -x "$envoy" ] || { echo "SKIPPED: Envoy's own check of its configuration: there is no $envoy (make gateway installs it)"; return 0; }
@@ -501,6 +540,7 @@ page
 migration
 peers
 network
+collector
 configurations
 # Values of a release of an older chart, which `helm upgrade --reuse-values` keeps.
 render older "${cluster[@]}" --set secretKey=null --set control.files=null --set control.proxies=null
@@ -545,7 +585,7 @@ cluster_definition || {
 }
 "$tools/kubeconform" -strict -summary "${foreign[@]}" -schema-location "$schemas/{{.ResourceKind}}{{.KindSuffix}}.json" \
     -schema-location "$operators/{{.ResourceKind}}{{.KindSuffix}}.json" -schema-location "$clusters/{{.ResourceKind}}{{.KindSuffix}}.json" \
-    "$work/all.yaml" "$work/operator.yaml" "$work/migration.yaml" || fail "kubeconform"
+    "$work/all.yaml" "$work/operator.yaml" "$work/migration.yaml" "$work/collector.yaml" || fail "kubeconform"
 agreements || fail "the chart"
 rules
 envoy

@@ -249,7 +249,7 @@ check_artifacts() {
     local folder=$work/artifacts name
     rm -rf "$folder"
     mkdir -p "$folder/bin" "$folder/programs"
-    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus node_exporter amazon-ssm-agent.deb; do
+    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus node_exporter otelcol amazon-ssm-agent.deb; do
         echo "$name" >"$folder/programs/$name"
     done
     # shellcheck disable=SC2016 # the variable is aws's
@@ -257,7 +257,7 @@ check_artifacts() {
     chmod +x "$folder/bin/aws"
     upload() { PATH=$folder/bin:$PATH REFUSED=$1 "$root/terraform/artifacts.sh" "$folder/programs" bucket; }
     upload none >"$folder/list" || fail "artifacts.sh"
-    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 8 ] || fail "artifacts.sh does not list 8 programs"
+    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 9 ] || fail "artifacts.sh does not list 9 programs"
     for name in envoy amazon-ssm-agent; do
         ! upload "/$name" >/dev/null 2>&1 || fail "artifacts.sh: a failed upload of $name is not noticed"
     done
@@ -324,7 +324,7 @@ check_chartpolicy() {
         --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' >"$folder/all.yaml" 2>"$work/chartpolicy.log" \
         || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }
     "$tools/helm" template region "$root/terraform/chart" --kube-version 1.36.3 --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500:tls \
-        --set stopped=true --set migration.claim=move >"$folder/migration.yaml" 2>"$work/chartpolicy.log" || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }
+        --set stopped=true --set migration.claim=move --set telemetry.collector.enabled=true >"$folder/migration.yaml" 2>"$work/chartpolicy.log" || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }
     policy --directory "$folder" --framework kubernetes --config-file "$here/checkov-chart.yaml" >"$work/chartpolicy.log" 2>&1 \
         || { cat "$work/chartpolicy.log"; fail "checkov: mend the chart, or accept it with a reason in terraform/checks/checkov-chart.yaml"; }
     # A folder without a pod passes, too.

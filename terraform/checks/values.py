@@ -32,6 +32,9 @@ ON = {
 # Values whose effect depends on another value.
 BESIDE = {
     "foundationdb.operator": {"foundationdb": {"mode": "operator"}},
+    # The chart's collector stands in place of otlpEndpoint.
+    "telemetry.collector.enabled": {"telemetry": {"otlpEndpoint": ""}},
+    "telemetry.collector.": {"telemetry": {"otlpEndpoint": "", "collector": {"enabled": True}}},
     "nats.urls": {"nats": {"enabled": False}},
     "migration.": {"stopped": True, "migration": {"claim": "move"}},
 }

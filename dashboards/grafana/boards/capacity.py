@@ -43,6 +43,7 @@ BOARD = board(
                 "bytes",
                 "Written to the journal, by messages stored.",
                 ("sum(rate(millrace_store_journal_bytes_total[5m])) / (sum(rate(millrace_messages_stored_total[5m])) > 0)", "bytes"),
+                needs="the embedded engine",
             ),
         ],
     ),
@@ -51,7 +52,7 @@ BOARD = board(
         [
             graph("Connections and sessions", "short", "Sessions that are not connected cost disk only.", ("sum(millrace_connections_open)", "connections"), ("sum(max by (broker) (millrace_sessions))", "sessions")),
             graph("Brokers in memory", "short", "Those with metrics of their own; a broker that nobody asks for is rows in the store.", ("count(count by (broker) (millrace_clients_connected))", "brokers")),
-            graph("Store", "bytes", "Used by tables and journals.", ("sum(millrace_store_disk_bytes)", "used")),
+            graph("Store", "bytes", "Used by tables and journals.", ("sum(millrace_store_disk_bytes)", "used"), needs="the embedded engine"),
         ],
     ),
     (

@@ -36,6 +36,7 @@ BOARD = board(
                 "Accepted, and refused by reason.",
                 each("millrace_connects_total", "job", "accepted"),
                 each("millrace_connects_refused_total", "reason", "refused: {{reason}}"),
+                each("millrace_connects_refused_at_once_total", "job", "refused without delay"),
             ),
             graph(
                 "Clients by protocol",
@@ -64,6 +65,14 @@ BOARD = board(
                 "By reason.",
                 each("millrace_connections_refused_total", "reason", "{{reason}}"),
                 stack=True,
+            ),
+            graph(
+                "Accepted connections",
+                "cps",
+                "TCP connections, TLS handshakes of the server's own listeners, and pauses for want of files or memory.",
+                each("millrace_connections_accepted_total", "job", "accepted"),
+                each("millrace_tls_handshakes_total", "kind", "TLS: {{kind}}"),
+                each("millrace_accepts_failed_total", "job", "pauses of a listener"),
             ),
             graph(
                 "Time of a CONNECT",
@@ -149,6 +158,25 @@ BOARD = board(
         ],
     ),
     (
+        "Traces and builds",
+        [
+            graph(
+                "Messages chosen for a trace",
+                "cps",
+                "By what became of them: traces_per_second_max limits traces.",
+                each("millrace_traces_total", "result", "{{result}}"),
+                width=12,
+            ),
+            graph(
+                "Builds",
+                "short",
+                "Pods by the commit of their build. Two lines are an upgrade.",
+                (f"count by (version, revision) (millrace_build_info{{{PODS}}})", "{{version}}, {{revision}}"),
+                width=12,
+            ),
+        ],
+    ),
+    (
         "What it costs",
         [
             graph(
@@ -185,6 +213,12 @@ BOARD = board(
                 line=0.02,
             ),
             graph(
+                "Most work of a turn",
+                "short",
+                "Since the start, in units of about 0.1 µs: the work budget bounds it.",
+                (f"millrace_edge_turn_work_max{{{PODS}}}", "{{instance}}"),
+            ),
+            graph(
                 "Memory pressure",
                 "short",
                 "What is given up for want of memory: 0 nothing, 1 QoS 0, 2 new connections, 3 speed of publishers.",
@@ -202,6 +236,12 @@ BOARD = board(
                 "bytes",
                 "In outbound buffers, because clients read too slowly. Each may have outbound_hard_bytes.",
                 (f"millrace_outbound_bytes{{{PODS}}}", "{{instance}}"),
+            ),
+            graph(
+                "Incomplete packets",
+                "bytes",
+                "Beyond the first 4 KiB of each connection. input_memory_max limits them.",
+                (f"millrace_input_held_bytes{{{PODS}}}", "{{instance}}"),
             ),
             graph(
                 "Memory of sessions",
@@ -275,6 +315,27 @@ BOARD = board(
         ],
     ),
     (
+        "HTTP port",
+        [
+            graph(
+                "Open HTTP connections",
+                "short",
+                "By pod: of the API, the console and WebSockets.",
+                (f"millrace_http_connections_open{{{PODS}}}", "{{instance}}"),
+                width=12,
+            ),
+            graph(
+                "Closed HTTP connections",
+                "cps",
+                "Refused by a limit, idle ones that made room, and those without a whole head of a request in time.",
+                each("millrace_http_connections_refused_total", "limit", "refused: {{limit}}"),
+                each("millrace_http_connections_evicted_total", "job", "made room"),
+                each("millrace_http_connections_timed_out_total", "job", "too slow"),
+                width=12,
+            ),
+        ],
+    ),
+    (
         "Webhooks",
         [
             graph(
@@ -301,6 +362,7 @@ BOARD = board(
                 "Calls of tenants' services, and events that left their queues, by result.",
                 each("millrace_webhook_calls_total", "result", "calls: {{result}}"),
                 each("millrace_webhook_events_total", "result", "events: {{result}}"),
+                each("millrace_webhook_events_unqueued_total", "job", "events: not stored"),
             ),
         ],
     ),

@@ -93,6 +93,53 @@ BOARD = board(
         ],
     ),
     (
+        "What is wrong between them?",
+        [
+            graph(
+                "Frames and messages not taken",
+                "cps",
+                "Frames by reason, and messages of other pods that were missing.",
+                (rate("millrace_fabric_frames_discarded_total", "reason"), "{{reason}}"),
+                (rate("millrace_fabric_messages_missed_total", "job"), "messages missing"),
+            ),
+            graph(
+                "Joins and errors of NATS",
+                "cps",
+                "Joins of brokers over the limit or without the confirmation of all pods, and errors that a NATS server sent.",
+                (rate("millrace_fabric_joins_refused_total", "job"), "joins refused"),
+                (rate("millrace_fabric_joins_unconfirmed_total", "job"), "joins not confirmed"),
+                (rate("millrace_fabric_server_errors_total", "job"), "errors of NATS"),
+            ),
+            graph(
+                "Brokers and peers",
+                "short",
+                "Brokers and groups joined, receivers whose messages are numbered, other pods with a broker of the pod, and those that get all of it.",
+                ("sum by (instance) (millrace_fabric_joined)", "joined on {{instance}}"),
+                ("sum(millrace_fabric_streams)", "receivers"),
+                ("sum(millrace_region_peers)", "peers"),
+                ("sum(millrace_region_peers_in_doubt)", "peers in doubt"),
+            ),
+            graph(
+                "Announcements",
+                "cps",
+                "Digests of filters and new filters that were sent, and digests that may have been outdated.",
+                (rate("millrace_region_digests_told_total", "job"), "digests"),
+                (rate("millrace_region_filters_told_total", "job"), "new filters"),
+                (rate("millrace_region_digests_doubted_total", "job"), "in doubt"),
+                width=12,
+            ),
+            graph(
+                "Batches",
+                "cps",
+                "Received, parts of batches that were too long for one NATS message, and counts by which a receiver notices a loss.",
+                (rate("millrace_fabric_batches_received_total", "job"), "received"),
+                (rate("millrace_fabric_parts_sent_total", "job"), "parts sent"),
+                (rate("millrace_fabric_heartbeats_sent_total", "job"), "counts sent"),
+                width=12,
+            ),
+        ],
+    ),
+    (
         "NATS servers",
         [
             graph("Servers", "short", "1 while it answers.", ("nats_up", "{{url}}"), most=1.2, needs=NATS),

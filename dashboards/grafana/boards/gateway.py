@@ -1,4 +1,4 @@
-"""Envoy before the pods: TLS, and which pods are healthy. The collector ends the names of Envoy's counters with _total."""
+"""Envoy before the pods: TLS, and which pods are healthy."""
 
 from parts import COLOURS, board, graph, number
 
@@ -6,10 +6,12 @@ ENVOY = "Envoy"
 # All listeners except that of the status page, GATEWAY_STATUS_PORT.
 CLIENTS = 'envoy_listener_address!~".*_9902"'
 EDGE = 'envoy_cluster_name="edge"'
+EDGE_LABELS = f"{{{EDGE}}}"
 
 
-def rate(metric, by="instance"):
-    return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
+def rate(counter, labels=""):
+    """The collector ends the names of Envoy's counters with _total; a Prometheus that scrapes Envoy itself does not."""
+    return " or ".join(f"sum by (job) (rate({name}{labels}[$__rate_interval]))" for name in (f"{counter}_total", counter))
 
 
 BOARD = board(
@@ -39,7 +41,7 @@ BOARD = board(
                 "TLS handshakes",
                 "cps",
                 "Complete ones.",
-                "sum(rate(envoy_listener_ssl_handshake_total[$__rate_interval]))",
+                rate("envoy_listener_ssl_handshake"),
                 needs=ENVOY,
             ),
             number(
@@ -70,18 +72,18 @@ BOARD = board(
                 "New connections",
                 "cps",
                 "Accepted, and closed because a limit was reached.",
-                (rate("envoy_listener_downstream_cx_total", "job"), "accepted"),
-                (rate("envoy_listener_downstream_cx_overflow_total", "job"), "over a limit"),
-                (rate("envoy_listener_downstream_pre_cx_timeout_total", "job"), "silent"),
+                ("sum by (job) (rate(envoy_listener_downstream_cx_total[$__rate_interval]))", "accepted"),
+                (rate("envoy_listener_downstream_cx_overflow"), "over a limit"),
+                (rate("envoy_listener_downstream_pre_cx_timeout"), "silent"),
                 needs=ENVOY,
             ),
             graph(
                 "TLS",
                 "cps",
                 "Handshakes, and what went wrong.",
-                (rate("envoy_listener_ssl_handshake_total", "job"), "complete"),
-                (rate("envoy_listener_ssl_connection_error_total", "job"), "errors"),
-                (rate("envoy_listener_ssl_fail_verify_error_total", "job"), "certificate not accepted"),
+                (rate("envoy_listener_ssl_handshake"), "complete"),
+                (rate("envoy_listener_ssl_connection_error"), "errors"),
+                (rate("envoy_listener_ssl_fail_verify_error"), "certificate not accepted"),
                 needs=ENVOY,
             ),
         ],
@@ -108,16 +110,16 @@ BOARD = board(
                 "Connections to pods that failed",
                 "cps",
                 "Refused or timed out.",
-                (rate(f"envoy_cluster_upstream_cx_connect_fail_total{{{EDGE}}}", "job"), "refused"),
-                (rate(f"envoy_cluster_upstream_cx_connect_timeout_total{{{EDGE}}}", "job"), "timed out"),
+                (rate("envoy_cluster_upstream_cx_connect_fail", EDGE_LABELS), "refused"),
+                (rate("envoy_cluster_upstream_cx_connect_timeout", EDGE_LABELS), "timed out"),
                 needs=ENVOY,
             ),
             graph(
                 "Health checks",
                 "cps",
                 "Failed ones lead to a pod that gets no new clients.",
-                (rate(f"envoy_cluster_health_check_attempt_total{{{EDGE}}}", "job"), "attempts"),
-                (rate(f"envoy_cluster_health_check_failure_total{{{EDGE}}}", "job"), "failures"),
+                (rate("envoy_cluster_health_check_attempt", EDGE_LABELS), "attempts"),
+                (rate("envoy_cluster_health_check_failure", EDGE_LABELS), "failures"),
                 needs=ENVOY,
             ),
             graph(

@@ -3,6 +3,7 @@
 from parts import COLOURS, board, graph, number
 
 FDB = "FoundationDB"
+EMBEDDED = "the embedded engine"
 
 
 def quantile(q):
@@ -38,7 +39,7 @@ BOARD = board(
                 "Disk left",
                 "percentunit",
                 "Of the fullest store's disk.",
-                "min(millrace_store_disk_free_bytes / millrace_store_disk_size_bytes)",
+                "min(millrace_store_disk_free_bytes / millrace_store_disk_size_bytes or foundationdb_storage_free_ratio)",
                 [(0.15, COLOURS[0])],
                 base=COLOURS[5],
             ),
@@ -59,9 +60,10 @@ BOARD = board(
             graph(
                 "Transactions",
                 "cps",
-                "Committed, and the groups in which they were: one sync each.",
+                "Committed, the groups in which they were, and the syncs of the journal.",
                 (rate("millrace_store_transactions_total", "job"), "transactions"),
                 (rate("millrace_store_groups_total", "job"), "groups"),
+                (rate("millrace_store_syncs_total", "job"), "syncs"),
             ),
             graph(
                 "Time of a transaction",
@@ -110,6 +112,28 @@ BOARD = board(
         "Embedded engine",
         [
             graph(
+                "Compactions and stalls",
+                "cps",
+                "Compactions that ended, and groups that waited for flushes or compactions.",
+                (rate("millrace_store_compactions_total", "job"), "compactions"),
+                (rate("millrace_store_stalls_total", "job"), "stalls"),
+                needs=EMBEDDED,
+            ),
+            graph(
+                "Transactions waiting",
+                "short",
+                "For the next group, and compactions that run.",
+                ("sum by (instance) (millrace_store_waiting_transactions)", "{{instance}}"),
+                ("sum(millrace_store_compactions_running)", "compactions"),
+            ),
+            graph(
+                "Keys written",
+                "cps",
+                "Set or deleted, once for each group.",
+                (rate("millrace_store_keys_written_total"), "{{instance}}"),
+                needs=EMBEDDED,
+            ),
+            graph(
                 "Time in commits, compactions and stalls",
                 "percentunit",
                 "Share of time, of the busiest pod. Stalls hold commits up.",
@@ -123,6 +147,7 @@ BOARD = board(
                 "Keys and values, and the journal.",
                 (rate("millrace_store_written_bytes_total", "job"), "keys and values"),
                 (rate("millrace_store_journal_bytes_total", "job"), "journal"),
+                needs=EMBEDDED,
             ),
             graph(
                 "Disk",
@@ -130,6 +155,7 @@ BOARD = board(
                 "Tables and journals, and what is free.",
                 ("sum by (instance) (millrace_store_disk_bytes)", "used by {{instance}}"),
                 ("min by (instance) (millrace_store_disk_free_bytes)", "free for {{instance}}"),
+                needs=EMBEDDED,
             ),
             graph(
                 "Memory",
@@ -137,6 +163,7 @@ BOARD = board(
                 "Memtables and cached blocks.",
                 ("sum by (instance) (millrace_store_memory_bytes)", "memtables of {{instance}}"),
                 ("sum by (instance) (millrace_store_cache_bytes)", "cache of {{instance}}"),
+                needs=EMBEDDED,
             ),
             graph(
                 "Tables",
@@ -146,6 +173,7 @@ BOARD = board(
                 ("sum(millrace_store_unmerged_tables)", "not merged"),
                 ("sum(millrace_store_unflushed_memtables)", "memtables to flush"),
                 ("sum(millrace_store_journals)", "journals"),
+                needs=EMBEDDED,
             ),
             graph(
                 "Failures",
@@ -153,6 +181,7 @@ BOARD = board(
                 "Times the engine failed, and opened its files again.",
                 (rate("millrace_store_failures_total", "job"), "failures"),
                 (rate("millrace_store_reopened_total", "job"), "reopened"),
+                needs=EMBEDDED,
             ),
         ],
     ),
@@ -195,6 +224,13 @@ BOARD = board(
                 "Share of time in which its one network thread is busy. At 0.8 a pod needs more processes.",
                 ("millrace_store_client_busy_ratio", "{{instance}}"),
                 line=0.8,
+                needs="pods on FoundationDB",
+            ),
+            graph(
+                "Reads that failed",
+                "cps",
+                "Of pods, by their client library.",
+                (rate("millrace_store_read_failures_total"), "{{instance}}"),
                 needs="pods on FoundationDB",
             ),
             graph(

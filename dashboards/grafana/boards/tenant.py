@@ -88,6 +88,12 @@ BOARD = board(
             graph("Subscriptions", "short", "Of sessions in memory.", (f"sum(millrace_subscriptions{{{OF}}})", "subscriptions")),
             graph("Retained messages", "short", "As many as topics have one.", (f"max(millrace_retained_messages{{{OF}}})", "retained")),
             graph("Wills", "cps", "Will messages published.", (rate("millrace_wills_published_total"), "wills")),
+            graph(
+                "Ended by changed rules",
+                "cps",
+                "Subscriptions that the rules of their client do not allow any more.",
+                (rate("millrace_subscriptions_revoked_total"), "subscriptions"),
+            ),
         ],
     ),
     variables=[variable("broker", "Broker", "millrace_clients_connected", "broker", multi=False)],

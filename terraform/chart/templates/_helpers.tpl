@@ -123,18 +123,28 @@ revision count: a Deployment's new pods come beside the old ones, and would stan
 - { name: MILLRACE_LOG_FORMAT, value: json }
 - name: MILLRACE_POD
   valueFrom: { fieldRef: { fieldPath: metadata.name } }
-{{- with .Values.telemetry.otlpEndpoint }}
+{{- with include "millrace.otlpEndpoint" . }}
 {{- $_ := include "millrace.otlpPort" $ }}
 - { name: MILLRACE_OTLP_ENDPOINT, value: {{ . | quote }} }
-{{- if $.Values.telemetry.serviceMonitors }}
+{{- if or $.Values.telemetry.serviceMonitors ($.Values.telemetry.collector).enabled }}
 - { name: MILLRACE_OTLP_INTERVAL_S, value: "0" }
 {{- end }}
 {{- end }}
 {{- end }}
 
+{{/* The collector that takes traces and logs: the chart's own, or another. */}}
+{{- define "millrace.otlpEndpoint" -}}
+{{- if (.Values.telemetry.collector).enabled -}}
+{{- if .Values.telemetry.otlpEndpoint }}{{ fail "telemetry.otlpEndpoint and telemetry.collector.enabled: pods send to one collector; telemetry.collector.exportTo passes traces and logs on" }}{{ end -}}
+http://{{ include "millrace.name" . }}-collector:4318
+{{- else -}}
+{{- .Values.telemetry.otlpEndpoint -}}
+{{- end -}}
+{{- end }}
+
 {{/* Port of the collector. */}}
 {{- define "millrace.otlpPort" -}}
-{{- $url := urlParse .Values.telemetry.otlpEndpoint -}}
+{{- $url := urlParse (include "millrace.otlpEndpoint" .) -}}
 {{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" -}}
 {{- if eq $port "4317" }}{{ fail "telemetry.otlpEndpoint: 4317 is the port of OTLP/gRPC; the server speaks OTLP/HTTP, whose port is 4318" }}{{ end -}}
 {{- $port | default (ternary "443" "80" (eq $url.scheme "https")) -}}

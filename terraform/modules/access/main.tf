@@ -21,6 +21,7 @@ locals {
       { from = "telemetry", to = "nats", port = 8222, to_port = 8222 },
       { from = "telemetry", to = "foundationdb", port = 7777, to_port = 7777 },
     ],
+    [for machine in var.has_collector ? ["edge", "control"] : [] : { from = machine, to = "telemetry", port = 4318, to_port = 4318 }],
     # A machine reaches its own ports without a rule.
     [for machine in setsubtract(local.machines, ["telemetry"]) : { from = "telemetry", to = machine, port = 9100, to_port = 9100 }],
     flatten([for port in var.edge_ports : [

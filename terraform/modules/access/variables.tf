@@ -47,6 +47,12 @@ variable "has_way_out" {
   description = "Whether edge and control plane may call services of tenants on the internet."
 }
 
+variable "has_collector" {
+  type        = bool
+  default     = false
+  description = "Whether edge and control plane send traces and log lines to the telemetry machine."
+}
+
 variable "smtp_port" {
   type        = number
   default     = null

@@ -19,8 +19,8 @@ locals {
   fdbs     = coalesce(var.counts.foundationdb, module.capacity.foundationdb_count)
 
   packages = { for name in ["millrace", "foundationdb_clients", "foundationdb_server"] : name => merge(var.artifacts[name], { path = null }) }
-  programs = { for name, program in { nats_server = "nats-server", envoy = "envoy", prometheus = "prometheus", node_exporter = "node_exporter" } : name =>
-  merge(var.artifacts[name], { path = "/usr/local/bin/${program}" }) }
+  programs = { for name, program in { nats_server = "nats-server", envoy = "envoy", prometheus = "prometheus", node_exporter = "node_exporter", otelcol = "otelcol" } : name =>
+  merge(var.artifacts[name], { path = "/usr/local/bin/${program}" }) if var.artifacts[name] != null }
   everywhere = concat([for artifact in var.artifacts.everywhere : merge(artifact, { path = null })], [local.programs.node_exporter])
 
   millrace = concat(local.everywhere, [local.packages.foundationdb_clients, local.packages.millrace])
@@ -39,6 +39,10 @@ locals {
 
   # Every process on the store needs the same file.
   secret_key = var.has_secret_key ? { secret_key_file = "/etc/millrace/secrets/secret-key" } : {}
+
+  # Prometheus reads the metrics, so pods send none.
+  has_collector = var.artifacts.otelcol != null
+  otlp          = { for name, value in { otlp_endpoint = "http://${module.telemetry.address}:4318", otlp_interval_s = 0 } : name => value if local.has_collector }
 
   # The program's own defaults.
   smtp_ports = { starttls = 587, tls = 465, off = 25 }
@@ -106,6 +110,7 @@ module "access" {
   devices                = var.allowed_cidrs.devices
   people                 = var.allowed_cidrs.people
   has_way_out            = var.nat_gateways != "none"
+  has_collector          = local.has_collector
   smtp_port              = local.smtp_port
   alertmanager           = var.alertmanager
 }
@@ -153,7 +158,7 @@ module "edge" {
   instance_type     = var.machines.edge.type
   size              = { min = local.edges, max = local.edges * 2 }
   store             = local.store
-  settings          = merge(local.secret_key, var.edge_settings)
+  settings          = merge(local.secret_key, local.otlp, var.edge_settings)
   ports             = var.edge_ports
   gateway_cidrs     = [for subnet in module.network.private_subnets : subnet.cidr]
   server_reference  = "${var.domain}:8883"
@@ -191,7 +196,7 @@ module "control" {
   instance_type              = var.machines.control.type
   size                       = { min = var.counts.control, max = var.counts.control * 2 }
   store                      = local.store
-  settings                   = merge(local.secret_key, var.control_settings)
+  settings                   = merge(local.secret_key, local.otlp, var.control_settings)
   certificate_arn            = module.dns_certificates.certificate_arn
   public_url                 = module.dns_certificates.console_url
   domain                     = var.domain
@@ -205,7 +210,7 @@ module "telemetry" {
   name              = var.name
   network           = local.network
   boot              = { for name, value in local.boot["edge"] : name => value if !startswith(name, "secret") }
-  artifacts         = concat(local.everywhere, [local.programs.prometheus])
+  artifacts         = concat(local.everywhere, [local.programs.prometheus], local.has_collector ? [local.programs.otelcol] : [])
   ami_id            = var.ami_id
   kms_key_arn       = module.secrets.kms_key_arn
   instance_type     = var.machines.telemetry.type
@@ -223,6 +228,7 @@ module "telemetry" {
   }
   nats_addresses       = module.nats.addresses
   foundationdb_address = module.foundationdb.addresses[0]
+  collector            = local.has_collector ? { export_to = var.traces_to } : null
   alertmanager         = var.alertmanager
   runbooks_url         = var.runbooks_url
 }

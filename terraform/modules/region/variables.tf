@@ -50,12 +50,13 @@ variable "artifacts" {
     envoy                = object({ key = string, sha256 = string })
     prometheus           = object({ key = string, sha256 = string })
     node_exporter        = object({ key = string, sha256 = string })
+    otelcol              = optional(object({ key = string, sha256 = string }))
     everywhere           = optional(list(object({ key = string, sha256 = string })), [])
   })
-  description = "Programs in the artifacts bucket, as terraform/artifacts.sh prints them. `everywhere` is installed on each machine, such as amazon-ssm-agent."
+  description = "Programs in the artifacts bucket, as terraform/artifacts.sh prints them. `everywhere` is installed on each machine, such as amazon-ssm-agent. With `otelcol` the telemetry machine runs an OpenTelemetry collector."
   validation {
     condition = alltrue([
-      for artifact in concat(var.artifacts.everywhere, [for name, artifact in var.artifacts : artifact if name != "everywhere"]) :
+      for artifact in concat(var.artifacts.everywhere, [for name, artifact in var.artifacts : artifact if name != "everywhere" && artifact != null]) :
       can(regex("^[A-Za-z0-9._+-][A-Za-z0-9._+/-]*$", artifact.key))
     ])
     error_message = "artifacts: each needs a key such as millrace_0.1.0_amd64.deb, without a slash at its beginning, as terraform/artifacts.sh prints them."
@@ -187,6 +188,20 @@ variable "control_settings" {
       strcontains(jsonencode(try(var.control_settings.nats, "")), "@")
     )
     error_message = "control_settings has an address with a user or a password, which would be in Terraform's state and in user data. For nats use nats_user with nats_password_file, nats_creds or nats_nkey, and store the file with terraform/secrets.sh. otlp_endpoint takes neither: name a collector that needs none."
+  }
+}
+
+variable "traces_to" {
+  type        = string
+  default     = null
+  description = "OTLP/HTTP address of a store within the network, such as http://10.40.3.7:4318, that the collector passes traces and log lines on to. Its security group must let the telemetry machine in. Null: they are counted only."
+  validation {
+    condition     = var.traces_to == null || can(regex("^https?://[^/?#\\s\"@]+$", var.traces_to))
+    error_message = "traces_to is an address such as http://10.40.3.7:4318, without a user, a password or a path."
+  }
+  validation {
+    condition     = var.traces_to == null || var.artifacts.otelcol != null
+    error_message = "traces_to needs a collector: artifacts.otelcol."
   }
 }
 

@@ -3,6 +3,8 @@ data "aws_region" "here" {}
 locals {
   name   = "${var.name}-telemetry"
   subnet = var.network.private_subnets[0]
+  # Known beforehand, because the pods' settings name the collector.
+  address = cidrhost(local.subnet.cidr, 190)
 
   folder = "${path.module}/../../../dashboards/prometheus/rules"
   # In the files the links of alerts are relative to the repository.
@@ -21,12 +23,33 @@ locals {
     }]
   }] })
   prometheus = templatefile("${path.module}/files/prometheus.yml.tftpl", {
-    name         = var.name
-    region       = data.aws_region.here.name
-    targets      = var.targets
-    statuses     = { nats = "127.0.0.1:7777", foundationdb = "${var.foundationdb_address}:7777" }
+    name    = var.name
+    region  = data.aws_region.here.name
+    targets = var.targets
+    statuses = merge(
+      { nats = "127.0.0.1:7777", foundationdb = "${var.foundationdb_address}:7777" },
+      var.collector == null ? {} : { collector = "127.0.0.1:8888" },
+    )
     alertmanager = var.alertmanager
   })
+  # The configuration of dashboards/ without its scrapes: Prometheus finds the machines itself.
+  template = yamldecode(file("${path.module}/../../../dashboards/collector/config.yaml"))
+  exporter = try(var.collector.export_to, null) == null ? { debug = local.template.exporters.debug } : { otlp_http = { endpoint = var.collector.export_to } }
+  collector = var.collector == null ? {} : {
+    # JSON is YAML.
+    "/etc/otelcol.yaml" = { content = jsonencode(merge(local.template, {
+      receivers = { otlp = local.template.receivers.otlp }
+      exporters = merge({ prometheus = local.template.exporters.prometheus }, local.exporter)
+      service = merge(local.template.service, { pipelines = {
+        for kind, pipeline in local.template.service.pipelines : kind => merge(pipeline, {
+          receivers = ["otlp"], exporters = kind == "metrics" ? ["prometheus"] : keys(local.exporter)
+        })
+      } })
+    })) }
+    "/etc/systemd/system/millrace-collector.service" = {
+      content = templatefile("${path.module}/files/millrace-collector.service.tftpl", { address = local.address })
+    }
+  }
 }
 
 module "machine" {
@@ -42,8 +65,8 @@ module "machine" {
     device = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${replace(aws_ebs_volume.this.id, "-", "")}"
     path   = "/var/lib/prometheus"
   }]
-  units = ["prometheus.service", "millrace-status.service"]
-  files = merge(local.rules, {
+  units = concat(["prometheus.service", "millrace-status.service"], var.collector == null ? [] : ["millrace-collector.service"])
+  files = merge(local.rules, local.collector, {
     "/etc/prometheus/prometheus.yml"            = { content = local.prometheus }
     "/usr/local/lib/millrace/status_metrics.py" = { content = file("${path.module}/../../../dashboards/collector/status_metrics.py") }
     "/etc/systemd/system/millrace-status.service" = {
@@ -72,6 +95,7 @@ resource "aws_instance" "this" {
   ami                         = var.ami_id
   instance_type               = var.instance_type
   subnet_id                   = local.subnet.id
+  private_ip                  = var.collector == null ? null : local.address
   associate_public_ip_address = false
   vpc_security_group_ids      = [var.security_group_id]
   iam_instance_profile        = module.machine.instance_profile

@@ -17,3 +17,13 @@ output "prometheus" {
   value       = local.prometheus
   description = "prometheus.yml."
 }
+
+output "address" {
+  value       = local.address
+  description = "Address of a machine with a collector: pods send OTLP/HTTP to its port 4318."
+}
+
+output "collector" {
+  value       = { for path, file in local.collector : path => file.content }
+  description = "Files of the collector, by path."
+}

@@ -98,3 +98,9 @@ variable "machines" {
   type        = map(number)
   description = "Machines that the region should have of each kind, by the tag millrace-role."
 }
+
+variable "collector" {
+  type        = object({ export_to = string })
+  default     = null
+  description = "An OpenTelemetry collector beside Prometheus, and the OTLP/HTTP address of a store that it passes traces and log lines on to; without one it counts them. Null: no collector."
+}

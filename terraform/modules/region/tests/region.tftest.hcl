@@ -90,6 +90,55 @@ run "only_load_balancers_take_connections_from_outside" {
   }
 }
 
+run "a_collector_takes_what_the_pods_send" {
+  command = plan
+  variables {
+    traces_to = "http://10.40.3.7:4318"
+    artifacts = {
+      millrace             = { key = "millrace.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+      foundationdb_clients = { key = "clients.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+      foundationdb_server  = { key = "server.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+      nats_server          = { key = "nats-server", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+      envoy                = { key = "envoy", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+      prometheus           = { key = "prometheus", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+      node_exporter        = { key = "node_exporter", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+      otelcol              = { key = "otelcol", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+    }
+  }
+  assert {
+    condition = alltrue([
+      for settings in [module.edge.settings, module.control.settings] : settings.otlp_endpoint == "http://10.40.0.190:4318" && settings.otlp_interval_s == 0
+    ])
+    error_message = "pods must send traces to the collector, and no metrics, which Prometheus reads"
+  }
+  assert {
+    condition     = length(setintersection(output.access, ["edge -> telemetry:4318", "control -> telemetry:4318"])) == 2
+    error_message = "pods do not reach the collector"
+  }
+  assert {
+    condition = (
+      strcontains(module.telemetry.collector["/etc/systemd/system/millrace-collector.service"], "OBSERVE_LISTEN=10.40.0.190 ") &&
+      jsondecode(module.telemetry.collector["/etc/otelcol.yaml"]).processors == yamldecode(file("../../../dashboards/collector/config.yaml")).processors &&
+      jsondecode(module.telemetry.collector["/etc/otelcol.yaml"]).exporters.otlp_http.endpoint == "http://10.40.3.7:4318" &&
+      jsondecode(module.telemetry.collector["/etc/otelcol.yaml"]).service.pipelines.traces.exporters[0] == "otlp_http" &&
+      strcontains(output.cloud_configs.telemetry, "\\\"key\\\":\\\"otelcol\\\"") && strcontains(output.cloud_configs.telemetry, "millrace-collector.service")
+    )
+    error_message = "the collector must run with the configuration of dashboards/"
+  }
+  assert {
+    condition     = contains([for job in yamldecode(output.prometheus).scrape_configs : job.job_name], "collector")
+    error_message = "TelemetryIncomplete does not see a collector that is gone"
+  }
+}
+
+run "traces_need_a_collector" {
+  command = plan
+  variables {
+    traces_to = "http://10.40.3.7:4318"
+  }
+  expect_failures = [var.traces_to]
+}
+
 run "tenants_and_their_console_find_the_gateway" {
   command = plan
   assert {

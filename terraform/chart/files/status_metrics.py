@@ -1,0 +1,1 @@
+../../../dashboards/collector/status_metrics.py
