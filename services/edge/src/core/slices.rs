@@ -55,7 +55,6 @@ impl Slices {
         true
     }
 
-    /// A broker whose sessions must be listed again now.
     fn next_again(&mut self, now_ms: Millis) -> Option<u64> {
         while let Some((_, broker)) = self.listed_at.pop_front_if(|(at, _)| now_ms >= *at + AROUND_MS) {
             let again = self.listed.remove(&broker) == Some(true);

@@ -13,7 +13,6 @@ use crate::clock::{Millis, seconds, tick_ms};
 pub(super) const EVENTS: usize = 1024;
 /// Longest sleep: the health check expects a turn at least this often.
 const SLEEP_MAX_MS: u64 = 1000;
-/// Sleep while publishers are paused.
 pub(super) const PAUSE_MS: u64 = 2;
 
 impl Core {

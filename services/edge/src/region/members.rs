@@ -70,7 +70,6 @@ impl Region {
         self.send_members(broker, with);
     }
 
-    /// The digest thread calls it every second.
     pub(super) fn exchange_missed_members(&self) {
         let missed = self.members().take_missed();
         for (broker, from) in missed {

@@ -144,7 +144,6 @@ mod tests {
         pod.run(&async |tx| rows.iter().try_for_each(|due| due::schedule(tx, due)));
     }
 
-    /// Rows that the pod may settle now, and then settles, of all shards.
     fn settle(writer: &mut Writer<'_>, now: u64, most: usize) -> Vec<Due> {
         let due = (0..SHARDS).flat_map(|shard| due_at(writer, shard, (5, now), most).unwrap());
         let due: Vec<Due> = due.collect();

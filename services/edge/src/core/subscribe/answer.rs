@@ -88,7 +88,6 @@ impl Core {
         self.queue_job(Write::Subscribe(Box::new(subscribe)));
     }
 
-    /// SUBACK, then what is retained.
     pub(in crate::core) fn answer_subscribe(&mut self, slot: u32, pending: &PendingSubscribe) {
         let reasons: Reasons = pending
             .places

@@ -31,7 +31,6 @@ impl SubscribeInProgress {
         self.holds
     }
 
-    /// Adds the next filters that are allowed to the session and to the router.
     pub(super) fn carry_out(
         &mut self,
         edit: &mut Edit<'_>,
@@ -91,7 +90,6 @@ impl SubscribeInProgress {
 }
 
 impl UnsubscribeInProgress {
-    /// Removes the next filters from the session and from the router.
     //= [MQTT-3.10.4-1] v5 v3.1.1
     pub(super) fn carry_out(
         &mut self,

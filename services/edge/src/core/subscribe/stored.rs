@@ -84,7 +84,6 @@ impl LocalSession {
 }
 
 impl Core {
-    /// Subscriptions are durable, or could not be stored.
     pub(in crate::core) fn subscribed(
         &mut self,
         subscribe: jobs::Subscribe,

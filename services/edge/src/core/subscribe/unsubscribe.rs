@@ -19,7 +19,6 @@ impl Core {
         self.end_filters(slot, filters, Some(unsubscribe.packet_id));
     }
 
-    /// Ends subscriptions that the client may not have any more.
     pub(in crate::core) fn end_subscriptions(&mut self, slot: u32, filters: Vec<Box<str>>) {
         self.end_filters(slot, filters.into(), None);
         self.change_filters_now(slot);
@@ -79,7 +78,6 @@ impl Core {
         out.note_answers(before);
     }
 
-    /// Subscriptions are gone from the store, or could not be removed.
     pub(in crate::core) fn unsubscribed(&mut self, unsubscribe: jobs::Unsubscribe, stored: bool) {
         let jobs::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
         // Subscriptions that the server ends are checked again when the client reconnects.

@@ -52,7 +52,6 @@ pub(super) struct Core {
     leaving: BTreeMap<u32, u64>,
     /// How many [`Write::Mark`] this loop has submitted; each has its number.
     marks: u64,
-    /// When the next one is due.
     mark_us: u64,
 }
 
