@@ -20,6 +20,16 @@ const MEMBERS_MAX: u16 = 16;
 /// Groups that are sent before other threads may change members.
 const PAGE: usize = 500;
 
+/// Names of groups of a broker that are sent to a receiver in a second, far below what the fabric queues for one receiver.
+const BYTES_PER_SECOND: usize = 1 << 20;
+
+enum Page {
+    /// Bytes of names; more follow.
+    Sent(usize),
+    Dropped,
+    Last,
+}
+
 /// A shared subscription of a broker: its share name and filter.
 type Group = (Box<str>, Box<str>);
 
@@ -31,6 +41,17 @@ pub(super) struct Members {
     brokers: HashMap<u64, OfBroker>,
     /// Brokers of which a pod's notices are missing. `None` as broker: of all that both have; as pod: of any pod.
     missed: HashSet<(Option<u64>, Option<PodId>)>,
+    /// Brokers whose members are to be sent, and to whom.
+    asked: HashSet<(u64, To)>,
+    sending: HashMap<(u64, To), Sending>,
+}
+
+/// Members of a broker that did not leave at once; the rest follows a second later.
+#[derive(Default)]
+struct Sending {
+    last: Option<Group>,
+    /// Somebody has asked meanwhile, so all are sent again after the last.
+    again: bool,
 }
 
 /// Members of a broker's shared subscriptions.
@@ -41,21 +62,41 @@ struct OfBroker {
 }
 
 impl Region {
+    /// A broker's own numbers take memory, so brokers without members have none.
+    pub(super) fn send_members_to_new(&self, broker: u64, pod: PodId) {
+        let has_own = self.members().brokers.get(&broker).is_some_and(|of| !of.own.is_empty());
+        self.send_members(broker, if has_own { To::BrokerOnPod { pod, broker } } else { To::Pod(pod) });
+    }
+
+    /// The digest thread sends them.
     pub(super) fn send_members(&self, broker: u64, to: To) {
+        self.members().asked.insert((broker, to));
+    }
+
+    pub(super) fn send_asked_members(&self) {
+        let begun = self.members().begin_asked();
+        begun.into_iter().for_each(|key| self.go_on_sending(key, Sending::default()));
+    }
+
+    pub(super) fn resume_sending_members(&self) {
+        let sending = std::mem::take(&mut self.members().sending);
+        sending.into_iter().for_each(|(key, sending)| self.go_on_sending(key, sending));
+    }
+
+    fn go_on_sending(&self, key: (u64, To), mut sending: Sending) {
         let Some(fabric) = self.fabric.get() else { return };
-        PodNotice::AllMembers { broker }.send(fabric, to);
-        let mut last = None;
-        loop {
-            let members = self.members();
-            let page = members.own_page(broker, last.as_ref());
-            for ((name, filter), count) in &page {
-                PodNotice::Members { broker, count: **count, name, filter }.send(fabric, to);
-            }
-            match page.last().filter(|_| page.len() == PAGE) {
-                Some((group, _)) => last = Some((*group).clone()),
-                None => return,
+        let mut bytes = 0;
+        while bytes < BYTES_PER_SECOND {
+            let is_sent = |notice: PodNotice<'_>| notice.try_send(fabric, key.1);
+            let page = self.members().send_page(key.0, &mut sending, is_sent);
+            match page {
+                Page::Sent(more) => bytes += more,
+                Page::Dropped => break,
+                Page::Last if sending.again => return self.send_members(key.0, key.1),
+                Page::Last => return,
             }
         }
+        self.members().sending.insert(key, sending);
     }
 
     pub(super) fn ask(&self, broker: u64, whom: To) {
@@ -73,7 +114,7 @@ impl Region {
     pub(super) fn exchange_missed_members(&self) {
         let missed = self.members().take_missed();
         for (broker, from) in missed {
-            let with = |broker| from.map_or(To::Broker(broker), To::Pod);
+            let with = |broker| from.map_or(To::Broker(broker), |pod| To::BrokerOnPod { pod, broker });
             match broker {
                 Some(broker) => self.exchange_members(broker, with(broker)),
                 None => {
@@ -147,6 +188,38 @@ impl Members {
         let Some(of) = self.brokers.get(&of) else { return Vec::new() };
         let after = last.map_or(Unbounded, Excluded);
         of.own.range((after, Unbounded)).take(PAGE).collect()
+    }
+
+    fn begin_asked(&mut self) -> Vec<(u64, To)> {
+        let Self { asked, sending, .. } = self;
+        let is_new = |key: &(u64, To)| match sending.get_mut(key) {
+            Some(sending) => {
+                sending.again = true;
+                false
+            }
+            None => true,
+        };
+        asked.drain().filter(is_new).collect()
+    }
+
+    fn send_page(
+        &self,
+        broker: u64,
+        sending: &mut Sending,
+        mut is_sent: impl FnMut(PodNotice<'_>) -> bool,
+    ) -> Page {
+        if sending.last.is_none() && !is_sent(PodNotice::AllMembers { broker }) {
+            return Page::Dropped;
+        }
+        let (mut bytes, page) = (0, self.own_page(broker, sending.last.as_ref()));
+        for (group @ (name, filter), count) in &page {
+            if !is_sent(PodNotice::Members { broker, count: **count, name, filter }) {
+                return Page::Dropped;
+            }
+            bytes += name.len() + filter.len();
+            sending.last = Some((*group).clone());
+        }
+        if page.len() == PAGE { Page::Sent(bytes) } else { Page::Last }
     }
 
     pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, name: &str, filter: &str, count: u16) {
@@ -274,5 +347,41 @@ mod tests {
             page.len()
         });
         assert_eq!((pages, sent.len()), ([PAGE, PAGE, 1], groups));
+    }
+
+    #[test]
+    fn members_that_the_fabric_drops_are_sent_later_from_there_on() {
+        let mut members = Members::default();
+        let groups = 2 * PAGE + 1;
+        (0..groups).for_each(|number| assert!(members.set_own(5, "g", &number.to_string(), 1)));
+        let (mut sending, mut begun, mut sent) = (Sending::default(), 0, HashSet::new());
+        for _ in 0..30 {
+            let mut room = 100;
+            let page = members.send_page(5, &mut sending, |notice| {
+                let has_room = room > 0;
+                room -= i32::from(has_room);
+                match notice {
+                    PodNotice::Members { filter, .. } if has_room => assert!(sent.insert(filter.to_owned())),
+                    PodNotice::AllMembers { .. } => begun += 1,
+                    _ => {}
+                }
+                has_room
+            });
+            if matches!(page, Page::Last) {
+                break;
+            }
+        }
+        assert_eq!((begun, sent.len()), (1, groups));
+    }
+
+    #[test]
+    fn any_number_of_requests_for_members_causes_one_more_answer() {
+        let mut members = Members::default();
+        let key = (5, To::BrokerOnPod { pod: PodId(1), broker: 5 });
+        members.asked.insert(key);
+        assert_eq!(members.begin_asked(), [key]);
+        members.sending.insert(key, Sending::default());
+        members.asked.insert(key);
+        assert!(members.begin_asked().is_empty() && members.sending[&key].again);
     }
 }
