@@ -91,6 +91,7 @@ fn run(region: &Weak<Region>, queue: &Queue) {
             region.look_after_digests();
             region.exchange_missed_members();
             region.resume_sending_members();
+            region.remove_unconfirmed_members();
         }
     }
 }

@@ -322,13 +322,12 @@ impl Region {
         match note {
             PodNotice::Members { broker, count, name, filter } => {
                 if let Some(broker) = self.brokers.peek(broker) {
-                    self.members().set_theirs(from, &broker, name, filter, count);
+                    let group = (name.into(), filter.into());
+                    self.members().set_theirs(from, &broker, group, count, self.clock.now());
                 }
             }
             PodNotice::AllMembers { broker } => {
-                if let Some(broker) = self.brokers.peek(broker) {
-                    self.members().forget(from, &broker);
-                }
+                self.members().all_theirs_follow(from, broker, self.clock.now());
             }
             PodNotice::AskMembers { broker } => {
                 self.send_members(broker, To::BrokerOnPod { pod: from, broker });

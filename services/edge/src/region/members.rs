@@ -1,24 +1,24 @@
-//! Members of shared subscriptions on other pods. The router has targets of the pseudo-core [`ELSEWHERE`] for them, so
+//! Members of shared subscriptions on other pods. The router has targets of the pseudo-core `ELSEWHERE` for them, so
 //! that picking a member works the same for all.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use millrace_fabric::{PodId, To};
-use millrace_mqtt::QoS;
-use millrace_mqtt::topic::Filter;
-use millrace_router::{Subscription, Target};
+use millrace_router::Target;
 
 use super::Region;
+use super::their_members::TheirMembers;
 use super::wire::PodNotice;
 use crate::broker::Broker;
-use crate::elsewhere::{ELSEWHERE, is_here};
+use crate::clock::Millis;
+use crate::elsewhere::is_here;
 
 /// Most targets of one pod in a group; more members do not increase the pod's share of messages.
 const MEMBERS_MAX: u16 = 16;
 
 /// Groups that are sent before other threads may change members.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 
 /// Names of groups of a broker that are sent to a receiver in a second, far below what the fabric queues for one receiver.
 const BYTES_PER_SECOND: usize = 1 << 20;
@@ -31,7 +31,7 @@ enum Page {
 }
 
 /// A shared subscription of a broker: its share name and filter.
-type Group = (Box<str>, Box<str>);
+pub(super) type Group = (Box<str>, Box<str>);
 
 #[derive(Default)]
 pub(super) struct Members {
@@ -43,6 +43,8 @@ pub(super) struct Members {
     missed: HashSet<(Option<u64>, Option<PodId>)>,
     /// Brokers whose members are to be sent, and to whom.
     asked: HashSet<(u64, To)>,
+    /// Pods that send all their members of a broker again.
+    confirming: HashSet<(u64, PodId)>,
     sending: HashMap<(u64, To), Sending>,
 }
 
@@ -58,7 +60,7 @@ struct Sending {
 #[derive(Default)]
 struct OfBroker {
     own: BTreeMap<Group, u16>,
-    theirs: HashMap<PodId, HashMap<Group, u16>>,
+    theirs: HashMap<PodId, TheirMembers>,
 }
 
 impl Region {
@@ -97,6 +99,17 @@ impl Region {
             }
         }
         self.members().sending.insert(key, sending);
+    }
+
+    pub(super) fn remove_unconfirmed_members(&self) {
+        let confirming: Vec<(u64, PodId)> = self.members().confirming.iter().copied().collect();
+        for key @ (broker, pod) in confirming {
+            let Some(broker) = self.brokers.peek(broker) else {
+                self.members().confirming.remove(&key);
+                continue;
+            };
+            while self.members().remove_unconfirmed(&broker, pod, self.clock.now()) {}
+        }
     }
 
     pub(super) fn ask(&self, broker: u64, whom: To) {
@@ -168,7 +181,7 @@ impl Members {
         Some(String::from_utf8_lossy(name).into())
     }
 
-    /// The pod that a target of [`ELSEWHERE`] stands for.
+    /// The pod that a target of `ELSEWHERE` stands for.
     pub(super) fn pod(&self, target: Target) -> Option<PodId> {
         self.pods.get(target.slot as usize).copied()
     }
@@ -222,23 +235,39 @@ impl Members {
         if page.len() == PAGE { Page::Sent(bytes) } else { Page::Last }
     }
 
-    pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, name: &str, filter: &str, count: u16) {
-        let groups = self.brokers.entry(broker.id).or_default().theirs.entry(pod).or_default();
-        let group = (Box::from(name), Box::from(filter));
-        let before = match count {
-            0 => groups.remove(&group),
-            count => groups.insert(group, count),
-        };
+    pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, group: Group, count: u16, now: Millis) {
         let slot = self.number(pod);
-        route(broker, slot, name, filter, before.unwrap_or(0), count);
+        let theirs = self.brokers.entry(broker.id).or_default().theirs.entry(pod).or_default();
+        theirs.set(broker, slot, group, count, now);
     }
 
-    pub(super) fn forget(&mut self, pod: PodId, broker: &Broker) {
+    pub(super) fn all_theirs_follow(&mut self, pod: PodId, broker: u64, now: Millis) {
+        if let Some(theirs) = self.theirs(broker, pod) {
+            theirs.all_follow(now);
+            self.confirming.insert((broker, pod));
+        }
+    }
+
+    fn theirs(&mut self, broker: u64, pod: PodId) -> Option<&mut TheirMembers> {
+        self.brokers.get_mut(&broker)?.theirs.get_mut(&pod)
+    }
+
+    fn remove_unconfirmed(&mut self, broker: &Broker, pod: PodId, now: Millis) -> bool {
+        let slot = self.number(pod);
+        let theirs = self.theirs(broker.id, pod);
+        let (is_more, is_confirming) = theirs.map_or((false, false), |theirs| {
+            (theirs.remove_unconfirmed(broker, slot, now), theirs.is_confirming())
+        });
+        if !is_confirming {
+            self.confirming.remove(&(broker.id, pod));
+        }
+        is_more
+    }
+
+    fn forget(&mut self, pod: PodId, broker: &Broker) {
         let slot = self.number(pod);
         let Some(of) = self.brokers.get_mut(&broker.id) else { return };
-        for ((name, filter), count) in of.theirs.remove(&pod).unwrap_or_default() {
-            route(broker, slot, &name, &filter, count, 0);
-        }
+        of.theirs.remove(&pod).unwrap_or_default().remove_all(broker, slot);
     }
 
     pub(super) fn forget_broker(&mut self, broker: u64) {
@@ -253,33 +282,6 @@ impl Members {
         });
         u32::try_from(number).unwrap_or(u32::MAX)
     }
-}
-
-/// Replaces a pod's `before` targets in the router by `now` targets.
-fn route(broker: &Broker, slot: u32, name: &str, filter: &str, before: u16, now: u16) {
-    let filter = Filter { share: Some(name), filter };
-    broker.router.edit(|edit| {
-        for member in 0..before.max(now) {
-            let target = Target { core: ELSEWHERE, slot, generation: member.into() };
-            if member >= now {
-                edit.unsubscribe(filter, target);
-            } else if member >= before {
-                // The maximum: the member's own pod applies the granted QoS.
-                let qos = QoS::ExactlyOnce;
-                edit.subscribe(
-                    filter,
-                    Subscription {
-                        target,
-                        qos,
-                        no_local: false,
-                        retain_as_published: true,
-                        persistent: false,
-                        identifier: 0,
-                    },
-                );
-            }
-        }
-    });
 }
 
 #[cfg(test)]
@@ -297,14 +299,14 @@ mod tests {
         let mut members = Members::default();
         members.came(one, "one");
         members.came(two, "two");
-        members.set_theirs(one, &broker, "g", "a/#", 2);
-        members.set_theirs(two, &broker, "g", "a/#", 3);
-        members.set_theirs(two, &broker, "h", "a/#", 1);
+        members.set_theirs(one, &broker, ("g".into(), "a/#".into()), 2, 0);
+        members.set_theirs(two, &broker, ("g".into(), "a/#".into()), 3, 0);
+        members.set_theirs(two, &broker, ("h".into(), "a/#".into()), 1, 0);
         assert_eq!((members_of(&broker, "g", "a/#"), members_of(&broker, "h", "a/#")), (5, 1));
         let picked = broker.router.snapshot().group("g", "a/#").unwrap().pick().unwrap();
         assert_eq!(members.pod(picked.target), Some(one));
         assert_eq!(count_here(&broker, "g", "a/#"), 0);
-        members.set_theirs(two, &broker, "g", "a/#", 1);
+        members.set_theirs(two, &broker, ("g".into(), "a/#".into()), 1, 0);
         assert_eq!(members_of(&broker, "g", "a/#"), 3);
         members.forget(one, &broker);
         assert_eq!(members_of(&broker, "g", "a/#"), 1);
