@@ -36,12 +36,14 @@ pub(super) struct Slices {
 }
 
 impl Slices {
-    pub(super) fn is_idle(&self) -> bool {
-        self.around.is_none()
-            && self.around_brokers.is_empty()
-            && self.listed.is_empty()
-            && !self.behind
-            && self.sys.is_none()
+    fn is_idle(&self) -> bool {
+        self.around.is_none() && self.around_brokers.is_empty() && !self.behind && self.sys.is_none()
+    }
+
+    /// When [`Core::next_slices`] has something to do.
+    pub(super) fn next_at(&self) -> Option<Millis> {
+        let at = if self.is_idle() { self.listed_at.front()?.0 + AROUND_MS } else { 0 };
+        Some(at.max(self.last_ms + EVERY_MS))
     }
 
     /// Whether the sessions of the broker must be listed now. Otherwise it was a moment ago, and is again after a second.
@@ -57,14 +59,15 @@ impl Slices {
 
     fn next_again(&mut self, now_ms: Millis) -> Option<u64> {
         while let Some((_, broker)) = self.listed_at.pop_front_if(|(at, _)| now_ms >= *at + AROUND_MS) {
-            let again = self.listed.remove(&broker) == Some(true);
             // A look that takes longer is finished first.
             let is_visited = self.around_brokers.contains_key(&broker);
-            if again && self.begin_around(broker, now_ms) && !is_visited {
-                return Some(broker);
+            if !is_visited && self.listed.remove(&broker) == Some(false) {
+                continue;
             }
-            if again {
-                self.listed.insert(broker, true);
+            self.listed_at.push_back((now_ms, broker));
+            if !is_visited {
+                self.listed.insert(broker, false);
+                return Some(broker);
             }
         }
         None
@@ -118,7 +121,7 @@ impl Core {
     }
 
     pub(super) fn next_slices(&mut self) {
-        if self.unfinished.slices.is_idle() || self.now_ms < self.unfinished.slices.last_ms + EVERY_MS {
+        if self.unfinished.slices.next_at().is_none_or(|at| self.now_ms < at) {
             return;
         }
         self.unfinished.slices.last_ms = self.now_ms;
@@ -220,7 +223,17 @@ mod tests {
         }
         assert_eq!(times, [0, 1_000, 2_000]);
         assert!(looks(&mut slices, 3_000) && !slices.are_to_visit(7, 5), "the last gaps count, too");
-        assert!(!looks(&mut slices, 4_000) && slices.is_idle());
+        assert!(!looks(&mut slices, 4_000) && slices.next_at().is_none());
+    }
+
+    #[test]
+    fn nothing_is_to_do_between_the_visits_and_the_next_listing() {
+        let mut slices = Slices::default();
+        assert!(slices.begin_around(7, 5));
+        assert!(!slices.begin_around(7, 6));
+        assert_eq!(slices.next_at(), Some(5 + AROUND_MS));
+        slices.around_brokers.insert(8, vec![5]);
+        assert_eq!(slices.next_at(), Some(EVERY_MS));
     }
 
     #[test]
@@ -234,5 +247,18 @@ mod tests {
         assert_eq!(slices.next_of_brokers().unwrap().1.len(), SESSIONS);
         assert!(slices.are_to_visit(7, 5));
         assert_eq!(slices.next_again(2_000), Some(7));
+    }
+
+    #[test]
+    fn a_gap_after_a_second_does_not_begin_a_look_again_that_is_not_finished() {
+        let mut slices = Slices::default();
+        assert!(slices.begin_around(7, 0));
+        slices.around_brokers.insert(7, vec![5; SESSIONS]);
+        assert_eq!(slices.next_again(1_000), None);
+        assert!(!slices.begin_around(7, 1_100));
+        assert_eq!(slices.next_of_brokers().unwrap().1.len(), SESSIONS);
+        assert!(slices.are_to_visit(7, 5));
+        assert_eq!(slices.next_again(2_000), Some(7));
+        assert_eq!((slices.next_again(3_000), slices.listed.len()), (None, 0));
     }
 }

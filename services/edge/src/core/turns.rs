@@ -85,17 +85,15 @@ impl Core {
             // Seconds are counted from 1: the next one begins when the present thousand ends.
             timeout = timeout.min(1000 - self.now_ms % 1000).min(tick_ms(next).saturating_sub(self.now_ms));
         }
-        let has_work = self.is_draining()
-            || !self.connects.admission.is_idle()
-            || !self.unfinished.scans.is_idle()
-            || !self.unfinished.slices.is_idle();
+        let has_work =
+            self.is_draining() || !self.connects.admission.is_idle() || !self.unfinished.scans.is_idle();
         if !self.pauses.paused.is_empty() || self.stopping || has_work {
             timeout = timeout.min(PAUSE_MS);
         }
         if self.waits_for_turns() {
             timeout = timeout.min(1);
         }
-        if let Some(at) = self.pauses.rates.next() {
+        for at in [self.pauses.rates.next(), self.unfinished.slices.next_at()].into_iter().flatten() {
             timeout = timeout.min(at.saturating_sub(self.now_ms));
         }
         let has_waiting = self.work.has_waiting()

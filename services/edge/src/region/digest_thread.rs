@@ -80,6 +80,7 @@ fn run(region: &Weak<Region>, queue: &Queue) {
             None => {}
         }
         region.release_overdue();
+        region.send_asked_members();
         let now = region.clock.now();
         if now >= measured_at + delays::EVERY_MS {
             measured_at = now;
@@ -89,6 +90,8 @@ fn run(region: &Weak<Region>, queue: &Queue) {
             looked_at = now;
             region.look_after_digests();
             region.exchange_missed_members();
+            region.resume_sending_members();
+            region.remove_unconfirmed_members();
         }
     }
 }

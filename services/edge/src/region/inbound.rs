@@ -39,8 +39,7 @@ impl Sink for FabricSink {
         tracing::debug!(from, missing = gap.missing, "messages of another pod are missing");
         region.digests_missing(gap.to, gap.from);
         match gap.to {
-            To::BrokerOnPod { broker, .. } => region.look_around(Some(broker)),
-            To::Broker(broker) => {
+            To::Broker(broker) | To::BrokerOnPod { broker, .. } => {
                 region.look_around(Some(broker));
                 region.members().missed(Some(broker), gap.from);
             }
@@ -71,7 +70,7 @@ impl Sink for FabricSink {
         region.joins.pod_came();
         region.digests_of_pod(pod, is_new);
         for broker in region.brokers.all() {
-            region.send_members(broker.id, To::Pod(pod));
+            region.send_members_to_new(broker.id, pod);
         }
         // A new pod announces its members by itself.
         if !is_new {
@@ -323,15 +322,16 @@ impl Region {
         match note {
             PodNotice::Members { broker, count, name, filter } => {
                 if let Some(broker) = self.brokers.peek(broker) {
-                    self.members().set_theirs(from, &broker, name, filter, count);
+                    let group = (name.into(), filter.into());
+                    self.members().set_theirs(from, &broker, group, count, self.clock.now());
                 }
             }
             PodNotice::AllMembers { broker } => {
-                if let Some(broker) = self.brokers.peek(broker) {
-                    self.members().forget(from, &broker);
-                }
+                self.members().all_theirs_follow(from, broker, self.clock.now());
             }
-            PodNotice::AskMembers { broker } => self.send_members(broker, To::Pod(from)),
+            PodNotice::AskMembers { broker } => {
+                self.send_members(broker, To::BrokerOnPod { pod: from, broker });
+            }
             PodNotice::Notices => self.look_for_notices(),
             PodNotice::AskDigest { broker, known } => self.digest_asked(from, broker, known),
             PodNotice::NoBroker { broker } => self.broker_absent(from, broker),

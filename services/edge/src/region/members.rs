@@ -1,27 +1,37 @@
-//! Members of shared subscriptions on other pods. The router has targets of the pseudo-core [`ELSEWHERE`] for them, so
+//! Members of shared subscriptions on other pods. The router has targets of the pseudo-core `ELSEWHERE` for them, so
 //! that picking a member works the same for all.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use millrace_fabric::{PodId, To};
-use millrace_mqtt::QoS;
-use millrace_mqtt::topic::Filter;
-use millrace_router::{Subscription, Target};
+use millrace_router::Target;
 
 use super::Region;
+use super::their_members::TheirMembers;
 use super::wire::PodNotice;
 use crate::broker::Broker;
-use crate::elsewhere::{ELSEWHERE, is_here};
+use crate::clock::Millis;
+use crate::elsewhere::is_here;
 
 /// Most targets of one pod in a group; more members do not increase the pod's share of messages.
 const MEMBERS_MAX: u16 = 16;
 
 /// Groups that are sent before other threads may change members.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
+
+/// Names of groups of a broker that are sent to a receiver in a second, far below what the fabric queues for one receiver.
+const BYTES_PER_SECOND: usize = 1 << 20;
+
+enum Page {
+    /// Bytes of names; more follow.
+    Sent(usize),
+    Dropped,
+    Last,
+}
 
 /// A shared subscription of a broker: its share name and filter.
-type Group = (Box<str>, Box<str>);
+pub(super) type Group = (Box<str>, Box<str>);
 
 #[derive(Default)]
 pub(super) struct Members {
@@ -31,30 +41,74 @@ pub(super) struct Members {
     brokers: HashMap<u64, OfBroker>,
     /// Brokers of which a pod's notices are missing. `None` as broker: of all that both have; as pod: of any pod.
     missed: HashSet<(Option<u64>, Option<PodId>)>,
+    /// Brokers whose members are to be sent, and to whom.
+    asked: HashSet<(u64, To)>,
+    /// Pods that send all their members of a broker again.
+    confirming: HashSet<(u64, PodId)>,
+    sending: HashMap<(u64, To), Sending>,
+}
+
+/// Members of a broker that did not leave at once; the rest follows a second later.
+#[derive(Default)]
+struct Sending {
+    last: Option<Group>,
+    /// Somebody has asked meanwhile, so all are sent again after the last.
+    again: bool,
 }
 
 /// Members of a broker's shared subscriptions.
 #[derive(Default)]
 struct OfBroker {
     own: BTreeMap<Group, u16>,
-    theirs: HashMap<PodId, HashMap<Group, u16>>,
+    theirs: HashMap<PodId, TheirMembers>,
 }
 
 impl Region {
+    /// A broker's own numbers take memory, so brokers without members have none.
+    pub(super) fn send_members_to_new(&self, broker: u64, pod: PodId) {
+        let has_own = self.members().brokers.get(&broker).is_some_and(|of| !of.own.is_empty());
+        self.send_members(broker, if has_own { To::BrokerOnPod { pod, broker } } else { To::Pod(pod) });
+    }
+
+    /// The digest thread sends them.
     pub(super) fn send_members(&self, broker: u64, to: To) {
+        self.members().asked.insert((broker, to));
+    }
+
+    pub(super) fn send_asked_members(&self) {
+        let begun = self.members().begin_asked();
+        begun.into_iter().for_each(|key| self.go_on_sending(key, Sending::default()));
+    }
+
+    pub(super) fn resume_sending_members(&self) {
+        let sending = std::mem::take(&mut self.members().sending);
+        sending.into_iter().for_each(|(key, sending)| self.go_on_sending(key, sending));
+    }
+
+    fn go_on_sending(&self, key: (u64, To), mut sending: Sending) {
         let Some(fabric) = self.fabric.get() else { return };
-        PodNotice::AllMembers { broker }.send(fabric, to);
-        let mut last = None;
-        loop {
-            let members = self.members();
-            let page = members.own_page(broker, last.as_ref());
-            for ((name, filter), count) in &page {
-                PodNotice::Members { broker, count: **count, name, filter }.send(fabric, to);
+        let mut bytes = 0;
+        while bytes < BYTES_PER_SECOND {
+            let is_sent = |notice: PodNotice<'_>| notice.try_send(fabric, key.1);
+            let page = self.members().send_page(key.0, &mut sending, is_sent);
+            match page {
+                Page::Sent(more) => bytes += more,
+                Page::Dropped => break,
+                Page::Last if sending.again => return self.send_members(key.0, key.1),
+                Page::Last => return,
             }
-            match page.last().filter(|_| page.len() == PAGE) {
-                Some((group, _)) => last = Some((*group).clone()),
-                None => return,
-            }
+        }
+        self.members().sending.insert(key, sending);
+    }
+
+    pub(super) fn remove_unconfirmed_members(&self) {
+        let confirming: Vec<(u64, PodId)> = self.members().confirming.iter().copied().collect();
+        for key @ (broker, pod) in confirming {
+            let Some(broker) = self.brokers.peek(broker) else {
+                self.members().confirming.remove(&key);
+                continue;
+            };
+            while self.members().remove_unconfirmed(&broker, pod, self.clock.now()) {}
         }
     }
 
@@ -73,7 +127,7 @@ impl Region {
     pub(super) fn exchange_missed_members(&self) {
         let missed = self.members().take_missed();
         for (broker, from) in missed {
-            let with = |broker| from.map_or(To::Broker(broker), To::Pod);
+            let with = |broker| from.map_or(To::Broker(broker), |pod| To::BrokerOnPod { pod, broker });
             match broker {
                 Some(broker) => self.exchange_members(broker, with(broker)),
                 None => {
@@ -127,7 +181,7 @@ impl Members {
         Some(String::from_utf8_lossy(name).into())
     }
 
-    /// The pod that a target of [`ELSEWHERE`] stands for.
+    /// The pod that a target of `ELSEWHERE` stands for.
     pub(super) fn pod(&self, target: Target) -> Option<PodId> {
         self.pods.get(target.slot as usize).copied()
     }
@@ -149,23 +203,71 @@ impl Members {
         of.own.range((after, Unbounded)).take(PAGE).collect()
     }
 
-    pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, name: &str, filter: &str, count: u16) {
-        let groups = self.brokers.entry(broker.id).or_default().theirs.entry(pod).or_default();
-        let group = (Box::from(name), Box::from(filter));
-        let before = match count {
-            0 => groups.remove(&group),
-            count => groups.insert(group, count),
+    fn begin_asked(&mut self) -> Vec<(u64, To)> {
+        let Self { asked, sending, .. } = self;
+        let is_new = |key: &(u64, To)| match sending.get_mut(key) {
+            Some(sending) => {
+                sending.again = true;
+                false
+            }
+            None => true,
         };
-        let slot = self.number(pod);
-        route(broker, slot, name, filter, before.unwrap_or(0), count);
+        asked.drain().filter(is_new).collect()
     }
 
-    pub(super) fn forget(&mut self, pod: PodId, broker: &Broker) {
+    fn send_page(
+        &self,
+        broker: u64,
+        sending: &mut Sending,
+        mut is_sent: impl FnMut(PodNotice<'_>) -> bool,
+    ) -> Page {
+        if sending.last.is_none() && !is_sent(PodNotice::AllMembers { broker }) {
+            return Page::Dropped;
+        }
+        let (mut bytes, page) = (0, self.own_page(broker, sending.last.as_ref()));
+        for (group @ (name, filter), count) in &page {
+            if !is_sent(PodNotice::Members { broker, count: **count, name, filter }) {
+                return Page::Dropped;
+            }
+            bytes += name.len() + filter.len();
+            sending.last = Some((*group).clone());
+        }
+        if page.len() == PAGE { Page::Sent(bytes) } else { Page::Last }
+    }
+
+    pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, group: Group, count: u16, now: Millis) {
+        let slot = self.number(pod);
+        let theirs = self.brokers.entry(broker.id).or_default().theirs.entry(pod).or_default();
+        theirs.set(broker, slot, group, count, now);
+    }
+
+    pub(super) fn all_theirs_follow(&mut self, pod: PodId, broker: u64, now: Millis) {
+        if let Some(theirs) = self.theirs(broker, pod) {
+            theirs.all_follow(now);
+            self.confirming.insert((broker, pod));
+        }
+    }
+
+    fn theirs(&mut self, broker: u64, pod: PodId) -> Option<&mut TheirMembers> {
+        self.brokers.get_mut(&broker)?.theirs.get_mut(&pod)
+    }
+
+    fn remove_unconfirmed(&mut self, broker: &Broker, pod: PodId, now: Millis) -> bool {
+        let slot = self.number(pod);
+        let theirs = self.theirs(broker.id, pod);
+        let (is_more, is_confirming) = theirs.map_or((false, false), |theirs| {
+            (theirs.remove_unconfirmed(broker, slot, now), theirs.is_confirming())
+        });
+        if !is_confirming {
+            self.confirming.remove(&(broker.id, pod));
+        }
+        is_more
+    }
+
+    fn forget(&mut self, pod: PodId, broker: &Broker) {
         let slot = self.number(pod);
         let Some(of) = self.brokers.get_mut(&broker.id) else { return };
-        for ((name, filter), count) in of.theirs.remove(&pod).unwrap_or_default() {
-            route(broker, slot, &name, &filter, count, 0);
-        }
+        of.theirs.remove(&pod).unwrap_or_default().remove_all(broker, slot);
     }
 
     pub(super) fn forget_broker(&mut self, broker: u64) {
@@ -180,33 +282,6 @@ impl Members {
         });
         u32::try_from(number).unwrap_or(u32::MAX)
     }
-}
-
-/// Replaces a pod's `before` targets in the router by `now` targets.
-fn route(broker: &Broker, slot: u32, name: &str, filter: &str, before: u16, now: u16) {
-    let filter = Filter { share: Some(name), filter };
-    broker.router.edit(|edit| {
-        for member in 0..before.max(now) {
-            let target = Target { core: ELSEWHERE, slot, generation: member.into() };
-            if member >= now {
-                edit.unsubscribe(filter, target);
-            } else if member >= before {
-                // The maximum: the member's own pod applies the granted QoS.
-                let qos = QoS::ExactlyOnce;
-                edit.subscribe(
-                    filter,
-                    Subscription {
-                        target,
-                        qos,
-                        no_local: false,
-                        retain_as_published: true,
-                        persistent: false,
-                        identifier: 0,
-                    },
-                );
-            }
-        }
-    });
 }
 
 #[cfg(test)]
@@ -224,14 +299,14 @@ mod tests {
         let mut members = Members::default();
         members.came(one, "one");
         members.came(two, "two");
-        members.set_theirs(one, &broker, "g", "a/#", 2);
-        members.set_theirs(two, &broker, "g", "a/#", 3);
-        members.set_theirs(two, &broker, "h", "a/#", 1);
+        members.set_theirs(one, &broker, ("g".into(), "a/#".into()), 2, 0);
+        members.set_theirs(two, &broker, ("g".into(), "a/#".into()), 3, 0);
+        members.set_theirs(two, &broker, ("h".into(), "a/#".into()), 1, 0);
         assert_eq!((members_of(&broker, "g", "a/#"), members_of(&broker, "h", "a/#")), (5, 1));
         let picked = broker.router.snapshot().group("g", "a/#").unwrap().pick().unwrap();
         assert_eq!(members.pod(picked.target), Some(one));
         assert_eq!(count_here(&broker, "g", "a/#"), 0);
-        members.set_theirs(two, &broker, "g", "a/#", 1);
+        members.set_theirs(two, &broker, ("g".into(), "a/#".into()), 1, 0);
         assert_eq!(members_of(&broker, "g", "a/#"), 3);
         members.forget(one, &broker);
         assert_eq!(members_of(&broker, "g", "a/#"), 1);
@@ -274,5 +349,41 @@ mod tests {
             page.len()
         });
         assert_eq!((pages, sent.len()), ([PAGE, PAGE, 1], groups));
+    }
+
+    #[test]
+    fn members_that_the_fabric_drops_are_sent_later_from_there_on() {
+        let mut members = Members::default();
+        let groups = 2 * PAGE + 1;
+        (0..groups).for_each(|number| assert!(members.set_own(5, "g", &number.to_string(), 1)));
+        let (mut sending, mut begun, mut sent) = (Sending::default(), 0, HashSet::new());
+        for _ in 0..30 {
+            let mut room = 100;
+            let page = members.send_page(5, &mut sending, |notice| {
+                let has_room = room > 0;
+                room -= i32::from(has_room);
+                match notice {
+                    PodNotice::Members { filter, .. } if has_room => assert!(sent.insert(filter.to_owned())),
+                    PodNotice::AllMembers { .. } => begun += 1,
+                    _ => {}
+                }
+                has_room
+            });
+            if matches!(page, Page::Last) {
+                break;
+            }
+        }
+        assert_eq!((begun, sent.len()), (1, groups));
+    }
+
+    #[test]
+    fn any_number_of_requests_for_members_causes_one_more_answer() {
+        let mut members = Members::default();
+        let key = (5, To::BrokerOnPod { pod: PodId(1), broker: 5 });
+        members.asked.insert(key);
+        assert_eq!(members.begin_asked(), [key]);
+        members.sending.insert(key, Sending::default());
+        members.asked.insert(key);
+        assert!(members.begin_asked().is_empty() && members.sending[&key].again);
     }
 }

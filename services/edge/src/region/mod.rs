@@ -18,6 +18,7 @@ mod matching;
 mod members;
 mod notices;
 mod opening;
+mod their_members;
 mod wire;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

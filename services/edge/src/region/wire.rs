@@ -5,9 +5,9 @@
 //! | 1 | a message | at | as in a stream, see [`crate::encoding::record`] |
 //! | 2 | a run | at | 1: protocol 5.0 or not; 4: number of messages; topic; PUBLISH packets |
 //! | 3 | committed to the streams of a topic | at | the topic |
-//! | 4 | members of a shared subscription on this pod | broker, pod | 8: broker; 2: number; share name; filter |
-//! | 5 | all members on this pod follow | pod | 8: broker |
-//! | 6 | request for the members | broker, pod | 8: broker |
+//! | 4 | members of a shared subscription on this pod | broker, at | 8: broker; 2: number; share name; filter |
+//! | 5 | all members on this pod follow | broker, pod, at | 8: broker |
+//! | 6 | request for the members | broker, pod, at | 8: broker |
 //! | 7 | a message for a member | at | 8: broker; 1: hops; share name; filter; the message as in 1 |
 //! | 8 | a session is wanted: read the notices in the store | pod | |
 //! | 9 | a committed retained message | at | 12: its position; the message as in 1 |
@@ -28,7 +28,7 @@
 //! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
 //! bytes, except the last text of a row.
 
-use millrace_fabric::{Fabric, PodId, To};
+use millrace_fabric::{Fabric, PodId, Sent, To};
 use millrace_session::Place;
 
 const CHECKED_BYTES: usize = 1024;
@@ -63,6 +63,13 @@ impl<'b> PodNotice<'b> {
     /// The fabric counts a notice that cannot be sent, and announces the gap to its receivers.
     pub(super) fn send(&self, fabric: &Fabric, to: To) {
         self.send_each(fabric, std::iter::once(to));
+    }
+
+    /// Returns false if the fabric drops the notice.
+    pub(super) fn try_send(&self, fabric: &Fabric, to: To) -> bool {
+        let mut head = Vec::with_capacity(64);
+        let body = self.encode(&mut head);
+        !matches!(fabric.send(to, &[&head, body]), Sent::Dropped(_))
     }
 
     pub(super) fn send_at(&self, fabric: &Fabric, broker: u64, pods: &[PodId]) {

@@ -35,6 +35,7 @@ struct Shard {
 struct Pods<'p> {
     own: &'p [u8],
     live: &'p [Bytes],
+    can_commit_since: Option<u64>,
 }
 
 impl Turns {
@@ -50,14 +51,16 @@ impl Turns {
         live.min_by_key(|pod| weight(pod)).filter(|pod| weight(pod) < weight(pods.own))
     }
 
-    fn note_first(&mut self, first: &Due, pods: &Pods<'_>, now: u64) {
+    fn note_first(&mut self, first: &Due, is_open_here: bool, pods: &Pods<'_>, now: u64) {
         self.passed_over.retain(|(_, until)| now < *until);
-        let pod = self.other(first.broker, pods);
+        let pod = self.other(first.broker, pods).filter(|_| !is_open_here);
         let known = &mut self.shards[usize::from(first.shard())].first;
         match (known, pod) {
             (known, None) => *known = None,
             (Some((due, name, since)), Some(pod)) if due == first && name == pod => {
-                if now >= *since + PATIENCE_MS {
+                // While this pod cannot commit, the store may refuse the commits of the other pod as well.
+                let since = pods.can_commit_since.map(|can| can.max(*since));
+                if since.is_some_and(|since| now >= since + PATIENCE_MS) {
                     self.passed_over.push((pod.clone(), now + PASSED_OVER_MS));
                 }
             }
@@ -92,12 +95,13 @@ fn due_at(
     let mut due = writer.wait(listed)?;
     let turns = &mut writer.duties.turns;
     let live = shared.leases.live();
-    let pods = Pods { own: &shared.owner, live: &live };
+    let can_commit_since = shared.leases.can_commit_since(now);
+    let pods = Pods { own: &shared.owner, live: &live, can_commit_since };
+    let is_open = |broker| shared.brokers.peek(broker).is_some();
     if let (Some(first), None) = (due.first(), &after) {
-        turns.note_first(first, &pods, now);
+        turns.note_first(first, is_open(first.broker), &pods, now);
     }
     let last = due.last().filter(|_| due.len() == LOOKED_AT).cloned();
-    let is_open = |broker| shared.brokers.peek(broker).is_some();
     due.retain(|due| is_open(due.broker) || turns.other(due.broker, &pods).is_none());
     turns.shards[place].after = match due.is_empty() {
         true => last,
@@ -181,17 +185,54 @@ mod tests {
         }
     }
 
+    const START: u64 = 100_000;
+
+    /// The store accepts the renewals of a pod for so long.
+    fn renew(pod: &Shared, times: std::ops::RangeInclusive<u64>) {
+        times.step_by(500).for_each(|now| pod.leases.note_renewal(now, pod.leases.live()));
+    }
+
     #[test]
     fn a_pod_that_settles_nothing_for_a_while_is_passed_over_with_all_its_rows() {
         let (pods, brokers) = two_pods();
         let all: Vec<Due> = brokers.iter().flat_map(|broker| rows(*broker, 8)).collect();
         schedule(&pods[0], &all);
         let mut writer = Writer::new(&pods[0]);
-        let own = settle_all(&mut writer, 0, 1).len();
+        renew(&pods[0], START..=START + PATIENCE_MS);
+        let own = settle_all(&mut writer, START, 1).len();
         assert!(own > 0 && own < all.len());
-        assert!(settle(&mut writer, PATIENCE_MS - 1, 1).is_empty());
-        let taken = settle_all(&mut writer, PATIENCE_MS, 1).len();
+        assert!(settle(&mut writer, START + PATIENCE_MS - 1, 1).is_empty());
+        let taken = settle_all(&mut writer, START + PATIENCE_MS, 1).len();
         assert_eq!(own + taken, all.len());
+    }
+
+    #[test]
+    fn no_pod_is_passed_over_for_the_time_in_which_this_one_could_not_commit() {
+        let (pods, brokers) = two_pods();
+        schedule(&pods[0], &brokers.iter().map(|broker| row(*broker)).collect::<Vec<_>>());
+        let mut writer = Writer::new(&pods[0]);
+        renew(&pods[0], START..=START);
+        settle_all(&mut writer, START, 100);
+        assert!(settle(&mut writer, START + PATIENCE_MS, 100).is_empty(), "no commit succeeds");
+        let again = START + 2 * PATIENCE_MS;
+        renew(&pods[0], again..=again + PATIENCE_MS);
+        assert!(settle(&mut writer, again, 100).is_empty(), "the other pod has just begun, too");
+        assert!(!settle(&mut writer, again + PATIENCE_MS, 100).is_empty());
+    }
+
+    #[test]
+    fn no_pod_is_passed_over_for_a_row_of_a_broker_that_is_open_here() {
+        let (pods, brokers) = two_pods();
+        schedule(&pods[0], &brokers.iter().map(|broker| row(*broker)).collect::<Vec<_>>());
+        let mut writer = Writer::new(&pods[0]);
+        (0..brokers.len()).for_each(|number| drop(pods[0].open(&format!("b{number}"))));
+        renew(&pods[0], START..=START + PATIENCE_MS);
+        let list = |writer: &mut Writer<'_>, now| {
+            (0..SHARDS).for_each(|shard| drop(due_at(writer, shard, (5, now), 100).unwrap()));
+        };
+        list(&mut writer, START);
+        list(&mut writer, START + PATIENCE_MS);
+        assert!(writer.duties.turns.passed_over.is_empty());
     }
 
     #[test]

@@ -47,6 +47,8 @@ struct State {
     dead: Vec<Pod>,
     /// Names of the other pods that were alive at the last scan that succeeded.
     live: Vec<Bytes>,
+    /// The first and the last of the renewals that succeeded with no more than [`GAP_MS`] between two.
+    renewed: (u64, u64),
     ends: bool,
     has_ended: bool,
 }
@@ -59,6 +61,20 @@ impl Leases {
 
     pub(super) fn live(&self) -> Vec<Bytes> {
         self.lock().live.clone()
+    }
+
+    /// Since when this pod can commit; `None` if it cannot now.
+    pub(super) fn can_commit_since(&self, now: u64) -> Option<u64> {
+        let (first, last) = self.lock().renewed;
+        (now.saturating_sub(last) <= GAP_MS).then_some(first)
+    }
+
+    pub(super) fn note_renewal(&self, now: u64, live: Vec<Bytes>) {
+        let mut state = self.lock();
+        let (first, last) = state.renewed;
+        let is_gap = now.saturating_sub(last) > GAP_MS;
+        state.renewed = (if is_gap { now } else { first }, now);
+        state.live = live;
     }
 
     /// Whether a pod is still to be recovered. It may have been late, and have renewed its lease since.
@@ -133,7 +149,7 @@ fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, LayerError> {
     if let Some(region) = &shared.region {
         region.leases(live.iter().map(|pod| &*pod.name));
     }
-    shared.leases.lock().live = live.iter().map(|pod| pod.name.clone()).collect();
+    shared.leases.note_renewal(now, live.iter().map(|pod| pod.name.clone()).collect());
     let is_turn =
         |pod: &&Pod| watch.silent_ms(now, pod) >= LEASE_MS + head_start_ms(&shared.owner, pod, &live);
     Ok(dead.into_iter().filter(is_turn).cloned().collect())

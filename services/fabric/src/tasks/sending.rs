@@ -16,6 +16,7 @@ use crate::shared::Shared;
 pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> {
     let linger = Linger::new(Duration::from_micros(shared.limits.linger_us.into()));
     let mut linger = linger.map_err(|error| error.to_string())?;
+    let mut is_drained = true;
     loop {
         tokio::select! {
             biased;
@@ -27,9 +28,9 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
             () = shared.outbox.wait() => {}
         }
         linger.wait().await.map_err(|error| error.to_string())?;
-        shared.outbox.close_batches();
         let publish = async |outgoing| publish(shared, client, outgoing).await;
-        if send_some(&shared.outbox, ROUND_FRAMES_MAX, publish).await? {
+        is_drained = send_some(&shared.outbox, is_drained, ROUND_FRAMES_MAX, publish).await?;
+        if is_drained {
             linger.start();
         }
     }
@@ -38,9 +39,14 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
 /// Returns false if `frames_max` frames have left, so that the queue may not be empty.
 async fn send_some<E>(
     outbox: &Outbox,
+    was_drained: bool,
     frames_max: u32,
     mut publish: impl AsyncFnMut(Outgoing) -> Result<(), E>,
 ) -> Result<bool, E> {
+    // While frames wait, messages gather in open batches: a batch of each message would fill the queue.
+    if was_drained {
+        outbox.close_batches();
+    }
     for _ in 0..frames_max {
         let Some(outgoing) = outbox.pop() else { return Ok(true) };
         publish(outgoing).await?;
@@ -150,7 +156,7 @@ mod tests {
         };
         fill();
         let mut frames = 0;
-        let round = send_some(&outbox, 10, async |_| {
+        let round = send_some(&outbox, true, 10, async |_| {
             fill();
             frames += 1;
             if frames > 1_000 { Err("the round does not end") } else { Ok(()) }
@@ -158,5 +164,28 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert_eq!(runtime.block_on(round), Ok(false));
         assert_eq!(frames, 10);
+    }
+
+    #[test]
+    fn receivers_beyond_the_frames_of_a_round_have_batches_of_many_messages() {
+        let outbox = Outbox::new(PodId(1), FabricLimits::default(), Arc::default());
+        outbox.connected(0, false, 1 << 20);
+        let (mut is_drained, mut frames, mut messages) = (true, 0, 0);
+        let mut rounds_since_drained = 0;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for _ in 0..100 {
+            for broker in 0..30 {
+                let _ = outbox.send(To::Broker(broker), &[b"message"]);
+            }
+            let round = send_some(&outbox, is_drained, 10, async |outgoing| {
+                frames += 1;
+                messages += outgoing.numbers.map_or(0, |numbers| numbers.count);
+                Ok::<_, ()>(())
+            });
+            is_drained = runtime.block_on(round).unwrap();
+            rounds_since_drained = if is_drained { 0 } else { rounds_since_drained + 1 };
+            assert!(rounds_since_drained <= 3, "messages wait in open batches");
+        }
+        assert!(messages > 2 * frames, "{messages} messages in {frames} batches");
     }
 }
