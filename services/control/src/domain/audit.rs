@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::accounts::person_of;
 use super::difference::without_secrets;
 use super::{
-    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, former,
-    members,
+    BrokerRef, Caller, Control, Error, Once, Operator, Page, PageRequest, Permission, Result, Who, authorise,
+    former, members,
 };
 use crate::limits::{AUDIT_LATE_MS, AUDIT_SCAN_BYTES_MAX, AUDIT_SCAN_ROWS, AUDIT_SCAN_ROWS_MAX};
 
@@ -122,6 +122,14 @@ impl Control {
         let said = &said;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             change.audit(at.organisation, action, target, said.clone())
+        })
+        .await
+    }
+
+    /// Records what an operator did to the region outside of the store's transactions.
+    pub(crate) async fn note_of_region(&self, operator: &Operator, action: &str, target: &str) -> Result<()> {
+        self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            change.audit_of_region(action, target, serde_json::json!({}))
         })
         .await
     }
