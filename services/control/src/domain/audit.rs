@@ -26,6 +26,7 @@ pub struct Actor {
     /// Id of the person or of the token; null for other kinds.
     pub id: Option<Uuid>,
     /// E-mail address of a person, or name of a token.
+    #[schema(example = "ann@example.org")]
     pub name: String,
     pub address: Option<String>,
     /// The program that sent the request, by its User-Agent header: a browser, or `millrace` for the command line.
@@ -65,8 +66,10 @@ pub struct AuditEntry {
     #[schema(example = "broker.create")]
     pub action: String,
     /// Name or id of the object of the action.
+    #[schema(example = "k3v9x2mwqd7r")]
     pub target: String,
     /// Further facts. They never contain a secret.
+    #[schema(example = json!({ "display_name": "Sensors of plant 7" }))]
     pub details: serde_json::Map<String, Value>,
 }
 

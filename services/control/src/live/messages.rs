@@ -37,9 +37,9 @@ impl PublishRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserProperty {
-    #[schema(max_length = 65535)]
+    #[schema(example = "unit", max_length = 65535)]
     pub name: String,
-    #[schema(max_length = 65535)]
+    #[schema(example = "celsius", max_length = 65535)]
     pub value: String,
 }
 
