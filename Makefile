@@ -217,7 +217,7 @@ loom: ## Run the mailbox's tests in every order in which threads can meet
 	RUSTFLAGS="--cfg loom" cargo test --package millrace-mailbox --release --target-dir "$(TARGET)/loom"
 
 # k6 with our MQTT module, its scenarios, and the capacity model of a fleet.
-.PHONY: k6 loadtest test-k6 test-capacity test-idle-http check-migrate check-backup
+.PHONY: k6 loadtest test-k6 test-capacity test-noisy-api test-idle-http check-migrate check-backup
 K6 := $(TARGET)/tools/k6
 K6_SOURCES := $(shell find loadtests/k6 -name '*.go' -not -name '*_test.go') loadtests/k6/go.mod loadtests/k6/go.sum
 SCENARIO ?= fanin-qos1
@@ -240,12 +240,12 @@ test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broke
 	loadtests/k6/tests/planted_test.py
 
 test-noisy-api: ## Measure /me of one tenant and /healthz beside 60 expensive requests of another (MILLRACE=/path/to/millrace ARGS="--rounds 9")
-	$(if $(MILLRACE),,$(BUILD_PROGRAM))
-	loadtests/noisy_api.py --millrace "$(or $(MILLRACE),$(PROGRAM))" $(ARGS)
+	$(BUILD_PROGRAM)
+	loadtests/noisy_api.py --millrace "$(PROGRAM)" $(ARGS)
 
 test-idle-http: ## Hold 20,000 idle connections of the HTTP port, and measure MQTT beside them (MILLRACE=/path/to/millrace)
-	$(if $(MILLRACE),,$(BUILD_PROGRAM))
-	loadtests/idle_http.py --millrace "$(or $(MILLRACE),$(PROGRAM))" $(ARGS)
+	$(BUILD_PROGRAM)
+	loadtests/idle_http.py --millrace "$(PROGRAM)" $(ARGS)
 
 check-migrate: ## Migrate a filled store between data folders, with kill -9: equal exports (ARGS="--retained 1000000 --sessions 100000")
 	$(BUILD_PROGRAM)

@@ -51,6 +51,20 @@ pub enum LiveError {
     Limited(String),
 }
 
+impl LiveError {
+    /// Whether the server may have done what was asked.
+    pub(crate) fn may_be_done(&self) -> bool {
+        match self {
+            Self::Unavailable(_) => true,
+            Self::NotWired
+            | Self::NotFound(_)
+            | Self::Invalid { .. }
+            | Self::Forbidden(_)
+            | Self::Limited(_) => false,
+        }
+    }
+}
+
 /// Requests about a broker's clients, sessions and messages. A method that is not implemented returns
 /// [`LiveError::NotWired`].
 pub trait Live: Send + Sync + 'static {

@@ -118,7 +118,10 @@ async fn publish(
         api.control().visit(&caller, LiveBroker { id, name: at.name }, rules, REQUEST_TIME_MAX * 2)?;
     let charge = api.rates().publish(id, caller.id(), &limits, publication.bytes())?;
     let published = api.live().publish(&visit, &publication).await;
-    Ok(Json(published.inspect_err(|_| api.rates().not_published(&charge))?))
+    if published.as_ref().is_err_and(|error| !error.may_be_done()) {
+        api.rates().not_published(&charge);
+    }
+    Ok(Json(published?))
 }
 
 impl NewMessage {

@@ -340,8 +340,11 @@ async fn drain_pod(
 ) -> Answer<StatusCode> {
     match operators.0.operations.drain(&pod) {
         true => {
-            // A pod belongs to no tenant, so no audit log has the drain.
             tracing::info!(%pod, operator = operator.name, "an operator drains the pod");
+            // The drain has begun, so a store without answers must not make it look refused.
+            if let Err(error) = operators.0.control.note_of_region(&operator, "pod.drain", &pod).await {
+                tracing::warn!(%pod, %error, "the audit log of the region lacks the drain");
+            }
             Ok(StatusCode::ACCEPTED)
         }
         false => Err(Problem::new(

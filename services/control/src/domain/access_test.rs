@@ -60,6 +60,10 @@ pub enum DecidedBy {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(example = json!({
+    "allowed": false, "granted_qos": null, "decided_by": "no_rule", "of": null, "rule_index": null, "rule": null,
+    "reason": "there are rules, and none of them allows it", "obstacles": [],
+}))]
 pub struct AccessAnswer {
     pub allowed: bool,
     /// The QoS that a subscription gets; null if it is refused, and for publishing.

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::accounts::person_of;
 use super::difference::without_secrets;
 use super::{
-    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, former,
-    members,
+    BrokerRef, Caller, Control, Error, Once, Operator, Page, PageRequest, Permission, Result, Who, authorise,
+    former, members,
 };
 use crate::limits::{AUDIT_LATE_MS, AUDIT_SCAN_BYTES_MAX, AUDIT_SCAN_ROWS, AUDIT_SCAN_ROWS_MAX};
 
@@ -26,6 +26,7 @@ pub struct Actor {
     /// Id of the person or of the token; null for other kinds.
     pub id: Option<Uuid>,
     /// E-mail address of a person, or name of a token.
+    #[schema(example = "ann@example.org")]
     pub name: String,
     pub address: Option<String>,
     /// The program that sent the request, by its User-Agent header: a browser, or `millrace` for the command line.
@@ -65,8 +66,10 @@ pub struct AuditEntry {
     #[schema(example = "broker.create")]
     pub action: String,
     /// Name or id of the object of the action.
+    #[schema(example = "k3v9x2mwqd7r")]
     pub target: String,
     /// Further facts. They never contain a secret.
+    #[schema(example = json!({ "display_name": "Sensors of plant 7" }))]
     pub details: serde_json::Map<String, Value>,
 }
 
@@ -122,6 +125,14 @@ impl Control {
         let said = &said;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             change.audit(at.organisation, action, target, said.clone())
+        })
+        .await
+    }
+
+    /// Records what an operator did to the region outside of the store's transactions.
+    pub(crate) async fn note_of_region(&self, operator: &Operator, action: &str, target: &str) -> Result<()> {
+        self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            change.audit_of_region(action, target, serde_json::json!({}))
         })
         .await
     }

@@ -32,11 +32,16 @@ pub struct Ports {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "region": "eu-1", "host": "k3v9x2mwqd7r.mqtt.example.org", "user_prefix": null, "ca_pem": null,
+    "mqtt": { "port": 1883, "url": "mqtt://k3v9x2mwqd7r.mqtt.example.org:1883" },
+    "mqtts": { "port": 8883, "url": "mqtts://k3v9x2mwqd7r.mqtt.example.org:8883" },
+    "ws": { "port": 80, "url": "ws://k3v9x2mwqd7r.mqtt.example.org:80/mqtt" },
+    "wss": { "port": 443, "url": "wss://k3v9x2mwqd7r.mqtt.example.org:443/mqtt" },
+}))]
 pub struct Endpoints {
-    #[schema(example = "eu-1")]
     pub region: String,
     /// Host name or address. Over TLS it is also the server name (SNI).
-    #[schema(example = "k3v9x2mwqd7r.mqtt.example.org")]
     pub host: String,
     /// Prefix of user names, if the host name does not identify the broker: `k3v9x2mwqd7r/pump-7` is the user `pump-7`.
     /// Null: no prefix.

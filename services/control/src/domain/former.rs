@@ -17,10 +17,13 @@ use crate::limits::FORMER_ORGANISATION_MS;
 pub struct FormerTenant {
     pub id: Uuid,
     pub name: String,
+    #[schema(example = 1_760_000_000_000_u64)]
     pub created_at_ms: u64,
     /// Time of the deletion, in unix milliseconds.
+    #[schema(example = 1_790_000_000_000_u64)]
     pub deleted_at_ms: u64,
     /// Time at which the audit log and usage are erased, in unix milliseconds.
+    #[schema(example = 1_824_560_000_000_u64)]
     pub erased_at_ms: u64,
 }
 

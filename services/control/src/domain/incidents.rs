@@ -26,9 +26,10 @@ pub struct Incident {
     pub client_id: Option<String>,
     pub user: Option<String>,
     /// The topic, the topic filter or the name of the limit.
-    #[schema(example = "client.publishes_per_s")]
+    #[schema(example = "broker.connections")]
     pub what: Option<String>,
     /// The reason. The client may have received a shorter one.
+    #[schema(example = "the broker has as many clients as its limit allows")]
     pub reason: String,
 }
 

@@ -20,6 +20,7 @@ use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PAGE_ROWS};
 pub struct Suspension {
     /// Start of the suspension, in unix milliseconds.
     pub since_ms: u64,
+    #[schema(example = "the invoice of September is not paid")]
     pub reason: String,
     /// Brokers that the suspension stopped. Brokers that were suspended before are not listed, so that resuming the
     /// tenant leaves them suspended.

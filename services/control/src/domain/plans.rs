@@ -120,9 +120,9 @@ impl Control {
     }
 
     pub(super) async fn store_plan(&self, name: &str, input: &NewPlan, operator: &Operator) -> Result<Plan> {
-        self.write(|tx| async move {
-            let all = accounts::plans();
-            let page = all.page::<PlanRecord>(&tx, None, PLANS_MAX, Read::Serializable).await?;
+        self.change(operator.into(), &Once::unnamed()?, |change| async move {
+            let (tx, all) = (&change.tx, accounts::plans());
+            let page = all.page::<PlanRecord>(tx, None, PLANS_MAX, Read::Serializable).await?;
             let count = page.items.len();
             let known = page.items.into_iter().find(|(known, _)| **known == *name.as_bytes());
             if known.is_none() {
@@ -133,8 +133,10 @@ impl Control {
             let is_public = input.is_public.unwrap_or(was_public);
             let plan = Plan { name: name.into(), ceiling: input.ceiling.clone(), is_public };
             let before = before.map(|before| before.plan.ceiling);
+            let said = json!({ "before": before, "after": plan.ceiling, "is_public": is_public });
             let copy = Some(PlanCopy { before, operator: operator.clone(), done: None });
-            all.put(&tx, name.as_bytes(), &PlanRecord { plan: plan.clone(), copy }).await?;
+            all.put(tx, name.as_bytes(), &PlanRecord { plan: plan.clone(), copy }).await?;
+            change.audit_of_region("plan.set", name, said)?;
             Ok(plan)
         })
         .await

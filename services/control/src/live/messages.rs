@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Bytes of a property's identifier, and before each text, of its length.
+const ID_BYTES: usize = 1;
+const LENGTH_BYTES: usize = 2;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishRequest {
     pub topic: String,
@@ -17,20 +21,25 @@ pub struct PublishRequest {
 }
 
 impl PublishRequest {
+    /// Bytes of topic, properties and payload in a PUBLISH packet.
     pub(crate) fn bytes(&self) -> usize {
         let texts = [&self.content_type, &self.response_topic].into_iter().flatten().map(String::len);
-        let own = self.user_properties.iter().map(|own| own.name.len() + own.value.len());
-        let correlation = self.correlation_data.as_ref().map_or(0, Vec::len);
-        self.topic.len() + self.payload.len() + correlation + texts.chain(own).sum::<usize>()
+        let one = texts
+            .chain(self.correlation_data.as_ref().map(Vec::len))
+            .map(|len| ID_BYTES + LENGTH_BYTES + len);
+        let pairs = self.user_properties.iter();
+        let pairs = pairs.map(|own| ID_BYTES + 2 * LENGTH_BYTES + own.name.len() + own.value.len());
+        let expiry = self.message_expiry_s.map_or(0, |seconds| ID_BYTES + size_of_val(&seconds));
+        self.topic.len() + self.payload.len() + expiry + one.chain(pairs).sum::<usize>()
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserProperty {
-    #[schema(max_length = 65535)]
+    #[schema(example = "unit", max_length = 65535)]
     pub name: String,
-    #[schema(max_length = 65535)]
+    #[schema(example = "celsius", max_length = 65535)]
     pub value: String,
 }
 
@@ -200,4 +209,24 @@ pub struct RetainedMessage {
     pub payload: Option<String>,
     /// The payload in base64, if it is not UTF-8.
     pub payload_base64: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publish_has_as_many_bytes_as_its_topic_properties_and_payload_have_in_a_packet() {
+        let bare = PublishRequest { topic: "a/b".into(), payload: vec![0; 10], ..PublishRequest::default() };
+        assert_eq!(bare.bytes(), 13);
+        let full = PublishRequest {
+            content_type: Some("text".into()),
+            response_topic: Some("c".into()),
+            correlation_data: Some(vec![0; 2]),
+            message_expiry_s: Some(60),
+            user_properties: vec![UserProperty { name: String::new(), value: String::new() }; 3],
+            ..bare
+        };
+        assert_eq!(full.bytes(), 13 + (3 + 4) + (3 + 1) + (3 + 2) + 5 + 3 * 5);
+    }
 }

@@ -226,7 +226,7 @@ async fn changes_of_strangers_from_one_network_leave_room_to_others() {
     assert_eq!(refusal(&mut unfinished(&region, "2001:db8:1:2::1")), None, "its share came back");
 }
 
-/// Takes each message but those to `nowhere`.
+/// Refuses messages to `nowhere`, and gives no answer about messages to `unanswered`.
 struct Takes;
 
 impl Live for Takes {
@@ -234,6 +234,9 @@ impl Live for Takes {
         Box::pin(async {
             if of.topic == "nowhere" {
                 return Err(LiveError::Forbidden("no rule allows it".into()));
+            }
+            if of.topic == "unanswered" {
+                return Err(LiveError::Unavailable("it may still be published".into()));
             }
             Ok(Published { stored: true, matched: None })
         })
@@ -302,4 +305,14 @@ async fn a_publish_that_the_broker_refuses_costs_nothing() {
         publish(&ann, &broker, "nowhere", 90).await.is(StatusCode::FORBIDDEN);
     }
     publish(&ann, &broker, "a", 99).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_publish_without_an_answer_of_the_broker_costs_as_much_as_a_publish() {
+    let region = Region::new().await.live(Arc::new(Takes));
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    limit(&ann, &broker, 2).await;
+    publish(&ann, &broker, "unanswered", 90).await.is(StatusCode::SERVICE_UNAVAILABLE);
+    publish(&ann, &broker, "a", 99).await.is(StatusCode::TOO_MANY_REQUESTS);
 }

@@ -225,6 +225,11 @@ async fn tenants_are_listed_and_the_loudest_come_first() {
     );
     assert_eq!(here(&operator, "/pods/pod-1/drain", Some(json!({}))).await.0, StatusCode::ACCEPTED);
     assert_eq!(here(&operator, "/pods/pod-9/drain", Some(json!({}))).await.0, StatusCode::NOT_FOUND);
+    let log = here(&operator, "/audit", None).await.1;
+    assert_eq!(log["items"].as_array().map(Vec::len), Some(1), "{log}");
+    let entry = &log["items"][0];
+    assert_eq!((&entry["action"], &entry["target"]), (&json!("pod.drain"), &json!("pod-1")));
+    assert_eq!(entry["actor"]["kind"], "operator");
     let (_, described) = here(&operator, "/openapi.json", None).await;
     assert!(described["paths"]["/tenants/{tenant}/suspend"]["post"].is_object());
 }
@@ -317,9 +322,19 @@ async fn a_plan_is_the_ceiling_of_the_limits_of_a_tenant() {
     assert_eq!(ann.get(&old).await.body["ceiling"], Value::Null);
     assert_eq!(here(&operator, "DELETE /plans/small", None).await.0, StatusCode::NO_CONTENT);
     assert_eq!(here(&operator, "/plans", None).await.1["items"], json!([]));
-    let deleted = here(&operator, "/audit", None).await.1;
-    assert_eq!(deleted["items"].as_array().map(Vec::len), Some(1), "{deleted}");
-    let entry = &deleted["items"][0];
+    let log = here(&operator, "/audit", None).await.1;
+    let entries = log["items"].as_array().unwrap();
+    let actions = entries.iter().map(|entry| entry["action"].as_str().unwrap());
+    assert_eq!(actions.collect::<Vec<_>>(), ["plan.delete", "plan.set", "plan.set", "plan.set"]);
+    let set = |number: usize| {
+        let details = &entries[number]["details"];
+        let connections = ["before", "after"].map(|of| &details[of]["broker"]["connections"]);
+        (connections, &details["is_public"], &entries[number]["target"])
+    };
+    let private = (&json!(false), &json!("small"));
+    assert_eq!(set(3), ([&Value::Null, &json!(10)], private.0, private.1));
+    assert_eq!(set(1), ([&json!(5), &json!(50)], private.0, private.1));
+    let entry = &entries[0];
     assert_eq!((&entry["action"], &entry["target"]), (&json!("plan.delete"), &json!("small")));
     assert_eq!(
         (&entry["actor"]["kind"], &entry["details"]["before"]["broker"]["connections"]),

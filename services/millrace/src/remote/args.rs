@@ -205,9 +205,9 @@ pub(super) enum RulesCommand {
         /// Number of the rule before which it is inserted [default: at the end].
         #[arg(long, value_name = "NUMBER", value_parser = whole_number::<usize>(1, 1_000))]
         before: Option<usize>,
-        /// Highest quality of service that it allows.
-        #[arg(long, value_name = "QOS", default_value_t = 2, value_parser = whole_number::<u8>(0, 2))]
-        qos_max: u8,
+        /// Highest quality of service that it allows [default: 2].
+        #[arg(long, value_name = "QOS", value_parser = whole_number::<u8>(0, 2))]
+        qos_max: Option<u8>,
         /// Allow no retained messages.
         #[arg(long)]
         no_retain: bool,

@@ -20,9 +20,13 @@ pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
             print_rules(&site, &site.get(&access(&broker))?.body)
         }
         RulesCommand::Add { effect, action, filter, before, qos_max, no_retain, of } => {
+            if matches!(effect, Effect::Deny) && (no_retain || qos_max.is_some()) {
+                let what = "--no-retain and --qos-max limit an allow rule: a deny rule denies everything that it matches";
+                return Err(Failure::Settings(what.into()));
+            }
             let (site, broker) = Site::at_broker(&of)?;
             let mut rule = rule(effect, action, &filter);
-            (rule["qos_max"], rule["retain"]) = (json!(qos_max), json!(!no_retain));
+            (rule["qos_max"], rule["retain"]) = (json!(qos_max.unwrap_or(2)), json!(!no_retain));
             let changed = change_rules(&site, &broker, |rules| {
                 let place = before.map_or(rules.len(), |number| number - 1);
                 if place > rules.len() {

@@ -578,6 +578,10 @@ fn each_verb_of_a_broker_sends_what_its_flags_say() {
     // Both clocks are this machine's.
     assert!((6 * 86_400_000..8 * 86_400_000).contains(&lasts), "{made}");
     ann.run("credentials create --count 2 --prefix p- --expires 7 --broker Plant").badly(2, "--expires");
+    for limit in ["--no-retain", "--qos-max 1"] {
+        let denied = ann.run(&format!("rules add deny publish up/# {limit} --broker Plant"));
+        denied.badly(2, "limit an allow rule");
+    }
 }
 
 #[test]

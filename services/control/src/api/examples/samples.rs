@@ -19,7 +19,6 @@ const TEXTS: &[(&str, &str)] = &[
     ("location", "https://id.example.org/authorize"),
     ("name", "plant-7"),
     ("payload", "21.5"),
-    ("reason", "the client published to a topic that no rule allows"),
     ("subject", "248289761001"),
     ("target", "pump-7"),
     ("topic", "plant/7/pump"),

@@ -74,6 +74,23 @@ impl Check<'_> {
         }
     }
 
+    /// No text spells the name of its field, and each endpoint has the URL of its transport and port.
+    fn says_something(&mut self, at: &str, value: &Value) {
+        for item in value.as_array().into_iter().flatten() {
+            self.says_something(&format!("{at}[]"), item);
+        }
+        for (name, field) in value.as_object().into_iter().flatten() {
+            let at = format!("{at}.{name}");
+            let is_spelt = field.as_str() == Some(&name.replace('_', " "));
+            self.hold(!is_spelt, &at, "has no example, and spells its name");
+            if let (Some(url), Some(port)) = (field["url"].as_str(), field["port"].as_u64()) {
+                let fits = url.starts_with(&format!("{name}://")) && url.contains(&format!(":{port}"));
+                self.hold(fits, &at, &format!("{url} is another endpoint"));
+            }
+            self.says_something(&at, field);
+        }
+    }
+
     fn hold(&mut self, is_right: bool, at: &str, what: &str) {
         if !is_right {
             self.findings.push(format!("{at} {what}"));
@@ -109,6 +126,7 @@ fn each_request_and_each_answer_has_an_example_that_its_schema_allows() {
                     let at = format!("{id} ({kind})");
                     check.hold(!content["example"].is_null(), &at, "has no example");
                     check.value(&at, &content["schema"], &content["example"]);
+                    check.says_something(&at, &content["example"]);
                 }
             }
         }

@@ -64,7 +64,9 @@ pub struct HealthCheck {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Fabric)]
 pub struct FabricState {
+    #[schema(example = true)]
     pub is_connected: bool,
+    #[schema(example = "connected to nats-1 for 3600 s, with 1 other pods")]
     pub state: String,
     /// Number of other pods that are alive.
     pub pods: usize,

@@ -1,6 +1,7 @@
 //! The limits `client.publishes_per_s` and `client.publish_bytes_per_s` of a broker, for publishes by HTTP.
 //!
-//! Each such publish is an MQTT client of its own, so the event loop's count of a client begins anew.
+//! Each such publish is an MQTT client of its own, so the event loop's count of a client begins anew. Each pod counts the
+//! publishes that it takes: a caller who reaches several pods has the limit at each of them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,8 +20,8 @@ const SECOND: u64 = 1_000_000_000;
 const DEBT_MAX: u64 = PUBLISH_DEBT_S_MAX * SECOND;
 
 pub(super) struct Publishes {
-    since: Instant,
-    of: Mutex<HashMap<(u64, Uuid), Counts>>,
+    made_at: Instant,
+    by_broker_and_caller: Mutex<HashMap<(u64, Uuid), Counts>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -37,30 +38,32 @@ pub(crate) struct Charge {
 
 impl Publishes {
     pub(super) fn new() -> Self {
-        Self { since: MonotonicClock.now(), of: Mutex::default() }
+        Self { made_at: MonotonicClock.now(), by_broker_and_caller: Mutex::default() }
     }
 
     pub(super) fn take(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64) -> Answer<Charge> {
-        let passed = MonotonicClock.now().saturating_duration_since(self.since);
-        self.take_at(
-            by,
-            limits,
-            bytes,
-            u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX - SECOND) + SECOND,
-        )
+        self.take_at(by, limits, bytes, self.now())
+    }
+
+    /// Nanoseconds since one second before the construction, because counts look one second back.
+    fn now(&self) -> u64 {
+        let passed = MonotonicClock.now().saturating_duration_since(self.made_at);
+        u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX - SECOND) + SECOND
     }
 
     fn take_at(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64, now: u64) -> Answer<Charge> {
         let charge = Charge { by, bytes };
-        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.by_broker_and_caller.lock().unwrap_or_else(PoisonError::into_inner);
         if limits.publishes_per_s.is_none() && limits.publish_bytes_per_s.is_none() {
-            of.remove(&by);
+            all.remove(&by);
             return Ok(charge);
         }
-        if of.len() >= KEYS_MAX {
-            of.retain(|_, counts| counts.messages.until.max(counts.bytes.until) > now - SECOND);
+        // Callers who have published within the last second, or wait for their debt, stay even above KEYS_MAX, because a
+        // forgotten debt would be free. Each of them may publish at its broker, so strangers add none.
+        if all.len() >= KEYS_MAX {
+            all.retain(|_, counts| counts.messages.paid_until.max(counts.bytes.paid_until) > now - SECOND);
         }
-        let counts = of.entry(by).or_default();
+        let counts = all.entry(by).or_default();
         counts.messages.follow(limits.publishes_per_s, now);
         counts.bytes.follow(limits.publish_bytes_per_s, now);
         let messages = counts.messages.with(1, now);
@@ -72,8 +75,8 @@ impl Publishes {
     }
 
     pub(super) fn give_back(&self, charge: &Charge) {
-        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counts) = of.get_mut(&charge.by) {
+        let mut all = self.by_broker_and_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = all.get_mut(&charge.by) {
             counts.messages.give_back(1);
             counts.bytes.give_back(charge.bytes);
         }
@@ -82,8 +85,8 @@ impl Publishes {
 
 #[derive(Clone, Copy, Default)]
 struct Paid {
-    /// Until when the publishes so far are paid for at the limit, nanoseconds.
-    until: u64,
+    /// The time of [`Publishes::now`] at which the limit has paid for the publishes so far. A new count has paid all.
+    paid_until: u64,
     /// 0: no limit.
     limit: u64,
 }
@@ -96,10 +99,10 @@ impl Paid {
             return;
         }
         let empty = now - SECOND;
-        let used = u128::from(self.until.saturating_sub(empty)) * u128::from(self.limit);
+        let used = u128::from(self.paid_until.saturating_sub(empty)) * u128::from(self.limit);
         let used = used.checked_div(u128::from(limit)).unwrap_or(0);
         let used = u64::try_from(used).unwrap_or(DEBT_MAX).min(SECOND + DEBT_MAX);
-        *self = Self { until: empty + used, limit };
+        *self = Self { paid_until: empty + used, limit };
     }
 
     /// An amount larger than a second allows passes after a quiet second, and later publishes wait for it.
@@ -108,15 +111,15 @@ impl Paid {
         if cost > DEBT_MAX {
             return Err(Refusal::Never { most: self.limit.saturating_mul(PUBLISH_DEBT_S_MAX) });
         }
-        let until = self.until.max(now - SECOND);
-        match (until + cost.min(SECOND)).saturating_sub(now) {
-            0 => Ok(Self { until: until + cost, ..self }),
+        let paid_until = self.paid_until.max(now - SECOND);
+        match (paid_until + cost.min(SECOND)).saturating_sub(now) {
+            0 => Ok(Self { paid_until: paid_until + cost, ..self }),
             wait => Err(Refusal::Later(Duration::from_nanos(wait))),
         }
     }
 
     fn give_back(&mut self, amount: u64) {
-        self.until = self.until.saturating_sub(self.cost(amount));
+        self.paid_until = self.paid_until.saturating_sub(self.cost(amount));
     }
 
     /// Nanoseconds for which the limit pays for this amount.
@@ -212,6 +215,6 @@ mod tests {
     fn brokers_without_these_limits_count_nothing() {
         let publishes = Publishes::new();
         assert!(publishes.take(ANN, &ClientLimits::default(), u64::MAX).is_ok());
-        assert!(publishes.of.lock().unwrap().is_empty());
+        assert!(publishes.by_broker_and_caller.lock().unwrap().is_empty());
     }
 }

@@ -71,7 +71,9 @@ pub struct RotatedKey {
 pub struct WebhookFailure {
     pub at_ms: u64,
     /// HTTP status of the answer; null: there was no answer.
+    #[schema(example = 503)]
     pub status: Option<u16>,
+    #[schema(example = "the answer was 503 Service Unavailable")]
     pub reason: String,
     /// Numbers of the keys that signed the attempt, the newest first.
     pub signed_by: Vec<u32>,
@@ -93,6 +95,7 @@ pub struct WebhookDelivery {
     /// Time until the answer or the failure, in milliseconds.
     pub duration_ms: u64,
     /// Id of the first event of the request.
+    #[schema(example = "00000000000000f30000000a")]
     pub event_id: String,
     /// Type of the first event of the request.
     #[schema(example = "millrace.message.published")]
