@@ -191,7 +191,7 @@ def board(observe, document, path, start, end, substituted, is_here):
                                 (place["h"] - margin_bottom - 1.1) / rows])
         frame(axes, panel["title"])
         if not is_here(panel):
-            note(axes, panel["description"].rpartition("Needs: ")[2].join(["needs ", ""]).rstrip(".") + ", which was not running")
+            note(axes, panel["description"].rpartition("Needs: ")[2].join(["needs ", ""]).rstrip(".") + ", which was not there")
             continue
         found = lines(observe, panel, start, end, substituted)
         if is_graph and found:

@@ -64,7 +64,7 @@ lines=$(
     entry envoy envoy
     entry prometheus prometheus
     entry node_exporter node_exporter
-    if [ -e "$folder/otelcol" ]; then entry otelcol otelcol; fi
+    if [ -e "$folder/otelcol" ]; then entry otelcol otelcol; else echo "artifacts: no otelcol: no collector" >&2; fi
     everywhere
 )
 printf 'artifacts = {\n%s\n}\n' "$lines"

@@ -479,6 +479,12 @@ for name in ["edge", "control"]:
 into, out = one("NetworkPolicy", "collector").split("  egress:")
 assert set(re.findall(r"port: (\d+)", into)) == {"4318", "8888", "8889"}, "the collector is reached at other ports"
 assert {"8090", "9902", "8222", "4319", "6443"} <= set(re.findall(r"port: (\d+)", out)), "the collector does not reach what it reads"
+assert out.count('cidr: "::/0"') == 2 and out.count('cidr: "0.0.0.0/0"') == 2, "the collector of a cluster with IPv6 reaches no API server or store"
+assert out.count("169.254.0.0/16") == 2 and out.count("fd00:ec2::254/128") == 2, "the collector reaches the node's metadata service"
+first, status = pod.split("- name: status")
+assert "automountServiceAccountToken: false" in first and "/var/run/secrets/kubernetes.io/serviceaccount" in first, "the collector has no token"
+assert "serviceaccount" not in status.split("      volumes:")[0], "the reader of NATS has a token for the API server"
+assert "serviceAccountToken:" in status and 'OBSERVE_INTERVAL, value: "15s"' in first, "the collector has no token, or an interval that may be a number"
 for name, port in [("edge", 8090), ("control", 8090), ("gateway", 9902), ("nats", 8222)]:
     assert re.search(rf'"collector".*\n    ports: \[ {{ port: {port} }} \]', one("NetworkPolicy", name)), f"{name} does not let the collector read it"
 monitors = [d for d in documents if re.search(r"\nkind: (Service|Pod)Monitor", d)]

@@ -258,6 +258,9 @@ check_artifacts() {
     upload() { PATH=$folder/bin:$PATH REFUSED=$1 "$root/terraform/artifacts.sh" "$folder/programs" bucket; }
     upload none >"$folder/list" || fail "artifacts.sh"
     [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 9 ] || fail "artifacts.sh does not list 9 programs"
+    rm "$folder/programs/otelcol"
+    upload none 2>&1 >"$folder/list" | grep 'no otelcol: no collector' >/dev/null || fail "artifacts.sh does not say that the region gets no collector"
+    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 8 ] || fail "artifacts.sh does not list the other programs without otelcol"
     for name in envoy amazon-ssm-agent; do
         ! upload "/$name" >/dev/null 2>&1 || fail "artifacts.sh: a failed upload of $name is not noticed"
     done

@@ -77,6 +77,8 @@ leave_out() {
     left 'a look at the security groups of machines with a fixed address (not given back)' \
         's/^  lifecycle { ignore_changes = \[ami, user_data_base64\] }$/  lifecycle { ignore_changes = [ami, user_data_base64, vpc_security_group_ids] }/' \
         "$main/foundationdb/main.tf" "$main/nats/main.tf"
+    left 'a look at the security groups of the telemetry machine (the same)' \
+        's/^  ebs_optimized  *= true$/&\n  lifecycle { ignore_changes = [vpc_security_group_ids] }/' "$main/telemetry/main.tf"
 }
 
 # left TEXTS SED FILES...: a pattern that matches nothing is a mistake of this list.
@@ -94,7 +96,7 @@ variables() {
 import json, sys
 
 example, zone, eu, us = sys.argv[1:]
-names = ["millrace", "foundationdb_clients", "foundationdb_server", "nats_server", "envoy", "prometheus", "node_exporter"]
+names = ["millrace", "foundationdb_clients", "foundationdb_server", "nats_server", "envoy", "prometheus", "node_exporter", "otelcol"]
 values = {
     "domain": "mqtt.example.org",
     "zone_id": zone,

@@ -42,6 +42,9 @@ locals {
 
   alert_ports = var.alertmanager == null ? toset([]) : toset([for target in var.alertmanager.targets : regex("[0-9]+$", target)])
 
+  # Port 443 of the network is open already, for AWS's services, and AWS refuses the same rule twice.
+  trace_ports = var.traces_port == null || var.traces_port == 443 ? toset([]) : toset([tostring(var.traces_port)])
+
   rules = { for rule in local.between : "${rule.from} to ${rule.to} ${rule.port}" => rule }
 }
 
@@ -111,6 +114,16 @@ resource "aws_vpc_security_group_egress_rule" "alerts" {
   from_port         = tonumber(each.key)
   to_port           = tonumber(each.key)
   cidr_ipv4         = var.alertmanager.cidr
+}
+
+resource "aws_vpc_security_group_egress_rule" "traces" {
+  for_each          = local.trace_ports
+  security_group_id = aws_security_group.this["telemetry"].id
+  description       = "store of traces and log lines"
+  ip_protocol       = "tcp"
+  from_port         = tonumber(each.key)
+  to_port           = tonumber(each.key)
+  cidr_ipv4         = var.cidr
 }
 
 resource "aws_vpc_security_group_egress_rule" "services" {

@@ -13,6 +13,7 @@ output "out" {
     [for name in local.out : "${name} -> internet:443"],
     var.smtp_port == null ? [] : ["control -> internet:${var.smtp_port}"],
     [for port in local.alert_ports : "telemetry -> ${var.alertmanager.cidr}:${port}"],
+    [for port in local.trace_ports : "telemetry -> ${var.cidr}:${port}"],
   )
-  description = "Roles that may connect to addresses outside of the network."
+  description = "Roles that may connect to addresses of no machine of Millrace."
 }

@@ -64,3 +64,9 @@ variable "alertmanager" {
   default     = null
   description = "Where Prometheus sends alerts."
 }
+
+variable "traces_port" {
+  type        = number
+  default     = null
+  description = "Port within the network of the store that the collector passes traces and log lines on to. Null: it passes none on."
+}

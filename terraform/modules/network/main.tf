@@ -57,8 +57,8 @@ resource "aws_subnet" "private" {
   tags                    = { Name = "${var.name}-private-${each.key}" }
 }
 
-# FoundationDB's and NATS' machines have fixed addresses here. AWS gives none of these to another machine, so they are free when
-# such a machine is replaced.
+# FoundationDB's and NATS' machines have fixed addresses here, and so has the telemetry machine with a collector. AWS gives none of
+# these to another machine, so they are free when such a machine is replaced.
 resource "aws_ec2_subnet_cidr_reservation" "fixed" {
   for_each         = local.zones
   subnet_id        = aws_subnet.private[each.key].id

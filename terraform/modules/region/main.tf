@@ -50,6 +50,8 @@ locals {
     tonumber(var.control_settings.smtp_port), local.smtp_ports[try(var.control_settings.smtp_tls, "starttls")],
   )
 
+  traces_port = var.traces_to == null ? null : tonumber(try(regex(":([0-9]+)$", var.traces_to)[0], startswith(var.traces_to, "https:") ? 443 : 80))
+
   network = {
     vpc_id             = module.network.vpc_id
     cidr               = module.network.cidr
@@ -113,6 +115,7 @@ module "access" {
   has_collector          = local.has_collector
   smtp_port              = local.smtp_port
   alertmanager           = var.alertmanager
+  traces_port            = local.traces_port
 }
 
 module "foundationdb" {

@@ -78,7 +78,7 @@ output "prometheus" {
 
 output "access_out" {
   value       = module.access.out
-  description = "Roles that may connect to addresses outside of the network."
+  description = "Roles that may connect to addresses of no machine of Millrace."
 }
 
 output "domain" {

@@ -194,7 +194,7 @@ variable "control_settings" {
 variable "traces_to" {
   type        = string
   default     = null
-  description = "OTLP/HTTP address of a store within the network, such as http://10.40.3.7:4318, that the collector passes traces and log lines on to. Its security group must let the telemetry machine in. Null: they are counted only."
+  description = "OTLP/HTTP address of a store within the network, such as http://10.40.3.7:4318, that the collector passes traces and log lines on to. The telemetry machine may connect to this port of the network; the store's security group must allow that, too. Null: they are counted only."
   validation {
     condition     = var.traces_to == null || can(regex("^https?://[^/?#\\s\"@]+$", var.traces_to))
     error_message = "traces_to is an address such as http://10.40.3.7:4318, without a user, a password or a path."

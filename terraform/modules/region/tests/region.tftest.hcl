@@ -116,6 +116,10 @@ run "a_collector_takes_what_the_pods_send" {
     error_message = "pods do not reach the collector"
   }
   assert {
+    condition     = contains(output.access_out, "telemetry -> 10.40.0.0/16:4318")
+    error_message = "the collector must reach the store of traces: ${join(", ", output.access_out)}"
+  }
+  assert {
     condition = (
       strcontains(module.telemetry.collector["/etc/systemd/system/millrace-collector.service"], "OBSERVE_LISTEN=10.40.0.190 ") &&
       jsondecode(module.telemetry.collector["/etc/otelcol.yaml"]).processors == yamldecode(file("../../../dashboards/collector/config.yaml")).processors &&
