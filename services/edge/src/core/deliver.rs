@@ -139,8 +139,8 @@ impl Core {
                 Take::Drop if new.reading == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);
-                    let now_ms = self.process.clock.unix_now_ms();
-                    self.tracing.note_drop(local.connection, message, DropReason::QueueFull, now_ms);
+                    let clock = &self.process.clock;
+                    self.tracing.note_drop(local.connection, message, DropReason::QueueFull, clock);
                     return count(&broker.counters[usize::from(self.index)], full);
                 }
             }
@@ -174,8 +174,7 @@ impl Core {
                 // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
-                    let now_ms = self.process.clock.unix_now_ms();
-                    self.tracing.note_drop(local.connection, message, DropReason::Busy, now_ms);
+                    self.tracing.note_drop(local.connection, message, DropReason::Busy, &self.process.clock);
                     return count(counters, Delivered::Dropped(DropReason::Busy));
                 }
                 Take::Drop => {
@@ -220,7 +219,7 @@ impl Core {
         count(counters, outcome);
         if let Delivered::Dropped(reason) = outcome {
             let now_ms = self.process.clock.unix_now_ms();
-            self.tracing.note_drop(local.connection, delivery.message, reason, now_ms);
+            self.tracing.note_drop(local.connection, delivery.message, reason, &self.process.clock);
             note_dropped(broker, outcome, local.session.client_id(), 1, now_ms);
         }
         if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {

@@ -10,6 +10,7 @@ use millrace_session::{DropReason, Message, Trace};
 use super::Core;
 use super::tapped::Tapped;
 use crate::broker::Broker;
+use crate::clock::Clock;
 use crate::jobs::StoredTraces;
 use crate::traces::Sampler;
 use crate::traces::{self, About, TraceStep};
@@ -49,9 +50,9 @@ impl Tracing {
     }
 
     /// Shows a dropped copy in the trace of its receiver, if the receiver is traced.
-    pub(super) fn note_drop(&self, connection: u32, message: &Message, reason: DropReason, now_ms: u64) {
+    pub(super) fn note_drop(&self, connection: u32, message: &Message, reason: DropReason, clock: &Clock) {
         if let Some(tapped) = self.tapped.get(&connection) {
-            tapped.dropped(message.topic(), reason, 1, now_ms);
+            tapped.dropped(message.topic(), reason, 1, clock.unix_now_ms());
         }
     }
 }
