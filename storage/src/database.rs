@@ -119,7 +119,6 @@ impl Database {
         Some(delay)
     }
 
-    /// Counters since the engine was opened, and its state.
     #[must_use]
     pub fn stats(&self) -> Vec<Stat> {
         self.engine.stats()

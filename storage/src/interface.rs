@@ -37,6 +37,11 @@ pub trait EngineTransaction: Send + Sync {
     /// A version that includes every commit acknowledged before the first call.
     fn read_version(&self) -> Reply<'_, StoreVersion>;
 
+    /// An engine may ignore it and read at a newer version.
+    fn set_read_version(&self, version: StoreVersion) {
+        let _ = version;
+    }
+
     fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>>;
 
     /// Reads a page from the beginning of the range, or with `reverse` from its end.

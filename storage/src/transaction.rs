@@ -57,6 +57,11 @@ impl Transaction {
         }
     }
 
+    /// Reads at the version of an earlier commit, or at a newer one, without asking the store for it; call it first.
+    pub fn set_read_version(&self, version: StoreVersion) {
+        self.0.engine.set_read_version(version);
+    }
+
     /// # Errors
     /// [`StoreError::Unreadable`] for keys that this transaction sets with a versionstamp,
     /// [`StoreError::TooOld`], a limit, or a failure of the engine.

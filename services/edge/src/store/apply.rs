@@ -6,7 +6,7 @@ mod of_message;
 mod of_session;
 
 use std::cell::{RefCell, RefMut};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use millrace_session::Message;
 use millrace_storage::Transaction;
 
 use super::load::{self, subscribers};
+use super::plant::{Plant, is_planted};
 use super::{Attached, Job, SessionKey, Shared, StreamKey, Write};
 use crate::broker::Broker;
 use crate::metering::Amount;
@@ -47,8 +48,9 @@ pub(super) struct Applied {
     pub(super) outcomes: Vec<Outcome>,
     /// Brokers whose filters in memory equal those in the store.
     pub(super) caught_up: HashSet<u64>,
-    /// Brokers for which any change of a filter makes the transaction conflict.
-    pub(super) watched: HashSet<u64>,
+    /// Brokers for which any change of a filter makes the transaction conflict: after its commit, their filters in memory
+    /// are those of its version.
+    pub(super) watched: HashMap<u64, Arc<Broker>>,
     pub(super) added: streams::Added,
     /// Messages with their number in the transaction, in order.
     pub(super) places: Vec<(Arc<Message>, u16)>,
@@ -227,9 +229,9 @@ impl Applier<'_> {
     /// Makes the transaction conflict if another pod changes the streams of the topic before the commit (P2). The first
     /// attempt watches one key, which any change of a filter touches; a later attempt watches the matching filters
     /// only. It must run after [`Self::catch_up`].
-    fn watch(&self, broker: &Broker, topic: &str) -> Result<(), LayerError> {
+    fn watch(&self, broker: &Arc<Broker>, topic: &str) -> Result<(), LayerError> {
         debug_assert!(self.applied().caught_up.contains(&broker.id), "its filters may be old");
-        if self.applied().watched.contains(&broker.id) {
+        if self.applied().watched.contains_key(&broker.id) {
             return Ok(());
         }
         let now_ms = self.shared.clock.now();
@@ -237,9 +239,12 @@ impl Applier<'_> {
             broker.streams.expect_conflicts(now_ms);
         }
         if broker.streams.expects_conflicts(now_ms) {
+            if is_planted(Plant::TrustsUnwatched) {
+                self.applied().watched.insert(broker.id, broker.clone());
+            }
             return index::watch(self.tx, broker.id, topic.as_bytes());
         }
-        self.applied().watched.insert(broker.id);
+        self.applied().watched.insert(broker.id, broker.clone());
         index::watch_all(self.tx, broker.id)
     }
 

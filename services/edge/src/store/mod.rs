@@ -30,6 +30,7 @@ mod plant;
 mod pods;
 mod queue;
 mod queues;
+mod read_versions;
 mod reader;
 mod removal;
 mod retained;

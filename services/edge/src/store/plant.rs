@@ -19,6 +19,8 @@ pub(super) enum Plant {
     TrimsOthers,
     /// A message is stored for the filters in memory only, although other pods may have changed them.
     IgnoresOthersFilters,
+    /// After any commit the filters in memory count as those of its version.
+    TrustsUnwatched,
     /// A claimed message that no member took is not given back.
     ForgetsClaims,
     /// A dead pod's lease is removed before its sessions are recovered.

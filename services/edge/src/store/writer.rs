@@ -31,6 +31,7 @@ use super::duties::{self, Duties, Duty};
 use super::gather::Gather;
 use super::groups::Groups;
 use super::queue::Sized as _;
+use super::read_versions::ReadVersions;
 use super::unconfirmed::Unconfirmed;
 use super::{Ack, Job, SessionKey, Shared, Write, pods, sweep};
 use crate::broker::Broker;
@@ -119,6 +120,7 @@ pub(super) struct Writer<'s> {
     marks: MarkerNumbers,
     /// Key of the last commit marker; `None`: unknown.
     marked: Option<Versionstamp>,
+    pub(super) read_versions: ReadVersions,
     pub(super) commit_times: CommitTimes,
     gather: Gather,
     /// The last batch had no room for all small messages, so the next one is full without waiting.
@@ -158,6 +160,7 @@ impl<'s> Writer<'s> {
             tidied: None,
             marks: MarkerNumbers::new(RandomState::new().hash_one(0)),
             marked: None,
+            read_versions: ReadVersions::default(),
             commit_times: CommitTimes::default(),
             gather: Gather::default(),
             leaves_small: false,

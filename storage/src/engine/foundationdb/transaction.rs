@@ -178,6 +178,17 @@ impl EngineTransaction for FdbTransaction {
         Reply::Later(Box::pin(self.version()))
     }
 
+    fn set_read_version(&self, version: StoreVersion) {
+        let Ok(number) = i64::try_from(version) else { return };
+        let mut state = self.lock();
+        if state.version.is_none()
+            && let Ok(open) = state.open()
+        {
+            open.set_read_version(number);
+            state.version = Some(version);
+        }
+    }
+
     fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>> {
         let range = KeyRange::key(key);
         let value = {

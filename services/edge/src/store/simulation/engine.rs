@@ -1,8 +1,8 @@
 //! The store of a simulation: the engine in memory, whose answers may be late, lost or refused, and during whose calls
 //! other parts act.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -82,7 +82,7 @@ impl Engine for SimulatedEngine {
     #[allow(clippy::disallowed_methods, reason = "this is an engine")]
     fn begin(&self) -> Box<dyn EngineTransaction> {
         Box::new(SimulatedTransaction {
-            inner: world().store().begin_unretried(),
+            inner: RwLock::new(world().store().begin_unretried()),
             writes: AtomicBool::new(false),
             is_cleanup: AtomicBool::new(false),
         })
@@ -90,12 +90,16 @@ impl Engine for SimulatedEngine {
 }
 
 struct SimulatedTransaction {
-    inner: Transaction,
+    inner: RwLock<Transaction>,
     writes: AtomicBool,
     is_cleanup: AtomicBool,
 }
 
 impl SimulatedTransaction {
+    fn inner(&self) -> Transaction {
+        self.inner.read().unwrap().clone()
+    }
+
     fn wrote(&self) {
         self.writes.store(true, Ordering::Relaxed);
     }
@@ -105,68 +109,74 @@ impl SimulatedTransaction {
 impl EngineTransaction for SimulatedTransaction {
     fn read_version(&self) -> Reply<'_, StoreVersion> {
         match world().before_read() {
-            Ok(()) => self.inner.read_version(),
+            Ok(()) => Reply::ready(block_on(self.inner().read_version())),
             Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    fn set_read_version(&self, version: StoreVersion) {
+        if let Some(view) = world().view(version) {
+            *self.inner.write().unwrap() = view;
         }
     }
 
     fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>> {
         match world().before_read() {
-            Ok(()) => self.inner.get(key, read),
+            Ok(()) => Reply::ready(block_on(self.inner().get(key, read))),
             Err(error) => Reply::ready(Err(error)),
         }
     }
 
     fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, RangePage> {
         match world().before_read() {
-            Ok(()) => self.inner.range(range, options),
+            Ok(()) => Reply::ready(block_on(self.inner().range(range, options))),
             Err(error) => Reply::ready(Err(error)),
         }
     }
 
     fn set(&self, key: Bytes, value: Bytes) {
         self.wrote();
-        self.inner.set(key, value).unwrap();
+        self.inner().set(key, value).unwrap();
     }
 
     fn clear(&self, key: Bytes) {
         self.wrote();
-        self.inner.clear(key).unwrap();
+        self.inner().clear(key).unwrap();
     }
 
     fn clear_range(&self, range: KeyRange) {
         self.wrote();
-        self.inner.clear_range(range).unwrap();
+        self.inner().clear_range(range).unwrap();
     }
 
     fn atomic_add(&self, key: Bytes, addend: i64) {
         self.wrote();
-        self.inner.atomic_add(key, addend).unwrap();
+        self.inner().atomic_add(key, addend).unwrap();
     }
 
     fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
         self.wrote();
         let (prefix, rest) = template.split_at(offset);
         let (user_bytes, suffix) = rest[10..].split_at(2);
-        self.inner.set_versionstamped_key(prefix, user_bytes.try_into().unwrap(), suffix, value).unwrap();
+        self.inner().set_versionstamped_key(prefix, user_bytes.try_into().unwrap(), suffix, value).unwrap();
     }
 
     fn add_read_conflict_range(&self, range: KeyRange) {
-        self.inner.add_read_conflict_range(range).unwrap();
+        self.inner().add_read_conflict_range(range).unwrap();
     }
 
     fn add_write_conflict_range(&self, range: KeyRange) {
         self.wrote();
-        self.inner.add_write_conflict_range(range).unwrap();
+        self.inner().add_write_conflict_range(range).unwrap();
     }
 
     fn set_option(&self, option: TransactionOption) {
         self.is_cleanup.store(option == TransactionOption::Cleanup, Ordering::Relaxed);
-        self.inner.set_option(option);
+        self.inner().set_option(option);
     }
 
     fn commit(&self, done: Completion) {
-        let (world, inner) = (world(), self.inner.clone());
+        let (world, inner) = (world(), self.inner());
         if !self.writes.load(Ordering::Relaxed) {
             return done.complete(block_on(inner.commit()));
         }

@@ -145,6 +145,7 @@ struct Outcome {
     /// Everything that happened, as a number.
     trace: u64,
     commits: u64,
+    unasked: u64,
     acknowledged: u64,
     delivered: u64,
     wills: usize,
@@ -153,10 +154,10 @@ struct Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { simulated_s, commits, acknowledged, delivered, wills, faults, .. } = self;
+        let Self { simulated_s, commits, unasked, acknowledged, delivered, wills, faults, .. } = self;
         write!(
             f,
-            "{simulated_s} s, {commits} commits, {acknowledged} acknowledged, {delivered} delivered, {wills} wills, {faults:?}"
+            "{simulated_s} s, {commits} commits ({unasked} of known versions), {acknowledged} acknowledged, {delivered} delivered, {wills} wills, {faults:?}"
         )
     }
 }
@@ -185,6 +186,7 @@ fn outcome(world: &World) -> Outcome {
         simulated_s: world.ms() / 1_000,
         trace: world.trace(),
         commits: world.commits(),
+        unasked: world.unasked(),
         acknowledged: model.acknowledged,
         delivered: model.delivered,
         wills: model.fired(),

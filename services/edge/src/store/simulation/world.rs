@@ -4,6 +4,7 @@
 //! several pods overlap, and a part may be killed wherever it waits.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use millrace_storage::{Database, StoreError, block_on};
+use millrace_storage::{Database, StoreError, StoreVersion, Transaction, block_on};
 
 use super::client::Client;
 use super::engine::{Fate, Late};
@@ -22,6 +23,7 @@ use super::pod::Pod;
 use super::{Plan, leftovers};
 use crate::clock::simulated::{self, Scheduler};
 
+const VIEWS_MAX: usize = 32;
 /// 2026-01-01.
 const UNIX_START_MS: u64 = 1_767_225_600_000;
 
@@ -66,9 +68,12 @@ pub(super) struct World {
     frames: RefCell<Vec<Frame>>,
     seats: Vec<Seat>,
     late: RefCell<Vec<Late>>,
+    /// Transactions that read at the versions of the last commits, for [`Transaction::set_read_version`].
+    views: RefCell<VecDeque<Transaction>>,
     /// Everything that happened, as a number, to compare two runs.
     trace: RefCell<DefaultHasher>,
     commits: Cell<u64>,
+    unasked: Cell<u64>,
     is_logged: bool,
 }
 
@@ -123,8 +128,10 @@ impl World {
             frames: RefCell::default(),
             seats: actors.into_iter().map(seat).collect(),
             late: RefCell::default(),
+            views: RefCell::default(),
             trace: RefCell::default(),
             commits: Cell::new(0),
+            unasked: Cell::new(0),
             is_logged: std::env::var_os("SIMULATION_LOG").is_some(),
             plan,
         });
@@ -136,6 +143,7 @@ impl World {
 
     pub(super) fn end(&self) {
         self.late.borrow_mut().clear();
+        self.views.borrow_mut().clear();
         self.pods.iter().for_each(Pod::drop_all);
         WORLD.set(None);
         simulated::set(None);
@@ -206,6 +214,10 @@ impl World {
 
     pub(super) fn commits(&self) -> u64 {
         self.commits.get()
+    }
+
+    pub(super) fn unasked(&self) -> u64 {
+        self.unasked.get()
     }
 
     /// Makes an actor act at this time or earlier.
@@ -326,6 +338,28 @@ impl World {
     pub(super) fn note_commit(&self, is_committed: bool) {
         self.commits.set(self.commits.get() + u64::from(is_committed));
         self.note(is_committed);
+        if is_committed {
+            self.keep_view();
+        }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "a part of the simulated engine")]
+    fn keep_view(&self) {
+        let view = self.store().begin_unretried();
+        block_on(view.read_version()).unwrap();
+        let mut views = self.views.borrow_mut();
+        views.push_back(view);
+        if views.len() > VIEWS_MAX {
+            views.pop_front();
+        }
+    }
+
+    /// A transaction that reads at this version, unless the commit was long ago.
+    pub(super) fn view(&self, version: StoreVersion) -> Option<Transaction> {
+        let mut views = self.views.borrow_mut();
+        let at = views.iter().position(|view| block_on(view.read_version()) == Ok(version))?;
+        self.unasked.set(self.unasked.get() + 1);
+        views.remove(at)
     }
 
     pub(super) fn fate(&self, is_cleanup: bool) -> Fate {
@@ -338,7 +372,7 @@ impl World {
         fate
     }
 
-    pub(super) fn break_engine(&self, survivor: Option<millrace_storage::Transaction>) {
+    pub(super) fn break_engine(&self, survivor: Option<Transaction>) {
         self.faults.break_engine(self, survivor);
     }
 

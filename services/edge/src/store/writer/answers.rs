@@ -137,6 +137,9 @@ impl Writer<'_> {
         for Change { broker, filter, streams, subscribers } in applied.changes.drain(..) {
             broker.streams.set(&filter, &streams, &subscribers);
         }
+        if let Some(stamp) = stamp {
+            applied.watched.values().for_each(|broker| broker.streams.set_through(stamp.version()));
+        }
         applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));
         self.shared.hooked.note(std::mem::take(&mut applied.hooked));
         if !applied.touched.is_empty() {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use millrace_layers::once::Attempts;
 use millrace_layers::{LayerError, pods as layer_pods};
-use millrace_storage::{Attempt, StoreError, Transaction, Versionstamp};
+use millrace_storage::{Attempt, StoreError, StoreVersion, Transaction, Versionstamp};
 
 use super::refusals::{is_unknown, known};
 use super::{RETRY, Writer};
@@ -29,6 +29,7 @@ impl Writer<'_> {
         let attempted = Cell::new(Attempt { number: 1, conflicts: 0, maybe_committed: false });
         let last = self.marked.take();
         let began_us = shared.clock.micros();
+        let reads_at = self.reads_at(batch);
         let run = shared.layers.database().run_committed(|tx, attempt| {
             let (attempts, attempted, work_us, marks) = (&attempts, &attempted, &work_us, &marks);
             async move {
@@ -40,6 +41,9 @@ impl Writer<'_> {
                 }
                 if attempt.conflicts >= conflicts_max {
                     return Err(LayerError::Contended(attempt.conflicts));
+                }
+                if let Some(version) = reads_at.filter(|_| attempt.number == 1) {
+                    tx.set_read_version(version);
                 }
                 let began_us = shared.clock.micros();
                 let is_retry = attempt.number > 1;
@@ -58,13 +62,11 @@ impl Writer<'_> {
             }
         });
         let result = self.wait(run);
+        let newest = result.as_ref().ok().and_then(|(_, committed)| committed.versionstamp);
+        let has_asked = reads_at.is_none() || attempted.get().number > 1;
+        self.read_versions.note(newest, has_asked, shared.clock.micros());
         shared.transactions.note_end(&result);
-        self.work_us = work_us.get();
-        self.commit_times.note(self.work_us / 1_000);
-        // A transaction without writes has no version.
-        if result.as_ref().is_ok_and(|(_, committed)| committed.versionstamp.is_some()) && !batch.is_empty() {
-            self.commit_times.note_commit((shared.clock.micros() - began_us).saturating_sub(self.work_us));
-        }
+        self.note_times(work_us.get(), (newest.is_some() && !batch.is_empty()).then_some(began_us));
         let stamp = match result {
             Ok((earlier, committed)) => earlier.or(committed.versionstamp),
             Err(error) if attempted.get().maybe_committed || is_unknown(&error) => {
@@ -82,6 +84,20 @@ impl Writer<'_> {
         }
         self.marked = if marks.get() { stamp } else { last };
         Ok((attempts.into_committed().unwrap_or_default(), stamp))
+    }
+
+    /// `began_us`: the start, if jobs were committed.
+    fn note_times(&mut self, work_us: u64, began_us: Option<u64>) {
+        self.work_us = work_us;
+        self.commit_times.note(work_us / 1_000);
+        if let Some(began_us) = began_us {
+            self.commit_times.note_commit((self.shared.clock.micros() - began_us).saturating_sub(work_us));
+        }
+    }
+
+    fn reads_at(&mut self, batch: &[Job]) -> Option<StoreVersion> {
+        let Shared { clock, is_shared, .. } = self.shared;
+        is_shared.then(|| self.read_versions.for_jobs(batch, clock.micros(), clock.now())).flatten()
     }
 
     /// Finds out whether one of these attempts was committed, however long the store does not answer. Meanwhile nothing
