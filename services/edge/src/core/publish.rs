@@ -91,7 +91,7 @@ impl Core {
             || !routes.stored.webhooks.is_empty();
         let waits = self.connections[slot as usize].uncommitted > 0;
         if self.process.store.is_none() || !(retains || is_stored || waits) {
-            message.set_place(None);
+            message.set_position(None);
             self.usage(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.hand_on(routes, &message, from, retains);
             return Some((ReasonCode::SUCCESS, ""));

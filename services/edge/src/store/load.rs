@@ -63,7 +63,7 @@ fn retained(
                 record::decode(topic.into(), &item.body, clock).ok_or(LayerError::Corrupt("message"))?;
             if is_shared {
                 // Unlike a message that waits for its commit, it gives way to any notice of another pod.
-                message.set_place(None);
+                message.set_position(None);
             }
             if message.is_expired(now) {
                 expired.push(item.topic);

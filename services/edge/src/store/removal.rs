@@ -183,7 +183,7 @@ mod tests {
         let streams = [1, 2].map(|stream| StreamRef { stream, partition: 0 });
         let body = Bytes::from(vec![7; 2_000]);
         for _ in 0..count {
-            layers.append(broker, &streams, NewEntry { place: 0, now_ms: 1, body: &body }).await?;
+            layers.append(broker, &streams, NewEntry { number: 0, now_ms: 1, body: &body }).await?;
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ fn publish(database: &Database, filters: &[&str], body: &'static str) {
                 to.push(StreamRef { stream: indexed.stream, partition: 0 });
             }
         }
-        streams::append(tx, BROKER, &to, NewEntry { place: 1, now_ms: 5, body: &body.into() })?;
+        streams::append(tx, BROKER, &to, NewEntry { number: 1, now_ms: 5, body: &body.into() })?;
         enqueue(tx, WEBHOOK)
     });
 }
