@@ -138,7 +138,11 @@ async fn run(
     let warns = state.answered(broker.id, matches!(answer, WebhookAnswer::Failed(_)), shared.now_s());
     drop(state);
     if warns {
-        tracing::warn!(broker = &*broker.name, reason = result, "a webhook that authenticates clients fails");
+        tracing::warn!(
+            broker = &*broker.name,
+            reason = result,
+            "a webhook that authenticates clients fails: its clients are asked to try again later, check its URL and its service"
+        );
     }
     for pending in std::iter::once(first).chain(waited) {
         shared.queue_again(Job::Answered(Box::new((pending, answer.clone()))));

@@ -76,7 +76,7 @@ fn retained(
         if !expired.is_empty() {
             let expired: Vec<&[u8]> = expired.iter().map(AsRef::as_ref).collect();
             if let Err(error) = block_on(expiry::clear(store, clock, id, &expired)) {
-                tracing::warn!(%error, "expired retained messages stay in the store for now");
+                tracing::warn!(%error, "expired retained messages could not be removed from the store, where they take space for now");
             }
         }
         if broker.retained_memory.is_incomplete.load(Ordering::Relaxed) {

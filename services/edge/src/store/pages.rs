@@ -81,13 +81,13 @@ pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Ve
 fn count_missed(shared: &Shared, broker: u64, missed: u64) {
     let run = shared.layers.run(async |tx| usage::add(&tx, broker, Counter::MissedEntries, missed));
     if let Err(error) = block_on(run) {
-        tracing::warn!(%error, missed, "messages that sessions missed could not be counted");
+        tracing::warn!(%error, missed, "messages that sessions missed are left out of the broker's losses, because the store does not count them");
     }
 }
 
 fn to_mail(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerError>) -> Mail {
     if let Err(error) = &found {
-        tracing::error!(%error, "a session's messages cannot be read");
+        tracing::error!(%error, "a session's messages cannot be read: its client is disconnected, and may connect again");
     }
     match read.reader {
         Reader::Session(target, version) => Mail::Page(target, version, found.ok().map(|(page, _)| page)),

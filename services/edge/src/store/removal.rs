@@ -71,7 +71,9 @@ impl Removal {
         let Some((broker, stage)) = self.brokers.pop_front() else { return };
         match self.remove_some(layers, broker, &stage) {
             Ok(next) => self.brokers.extend(next.map(|next| (broker, next))),
-            Err(error) => tracing::warn!(%error, "what nobody needs any more stays in the store for now"),
+            Err(error) => {
+                tracing::warn!(%error, "rows that nobody needs could not be removed from the store; a later round tries again");
+            }
         }
     }
 
