@@ -168,7 +168,7 @@ impl Message {
 
     /// When its PUBLISH was read, microseconds modulo 2^32, for a message whose delivery is timed; 0 for all others.
     #[must_use]
-    pub fn received(mut self, at_us: u32) -> Self {
+    pub fn received_at(mut self, at_us: u32) -> Self {
         self.received_us = at_us;
         self
     }

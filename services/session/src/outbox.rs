@@ -292,8 +292,9 @@ impl Outbox {
         }
     }
 
-    /// Handles a PUBREC: frees the message but not its packet id. With `known`, PUBREL can be sent.
-    pub(crate) fn release(&mut self, id: PacketId, known: bool) {
+    /// Handles a PUBREC: frees the message but not its packet id. `sends_pubrel` is false while the
+    /// store does not know of the PUBREC yet.
+    pub(crate) fn release(&mut self, id: PacketId, sends_pubrel: bool) {
         let Some(index) = self.index_of(id) else { return };
         let state = &mut self.slots[index].state;
         let position = match &*state {
@@ -304,7 +305,7 @@ impl Outbox {
             State::Releasing(position) | State::Released(position) => *position,
             State::Done => return,
         };
-        *state = if known { State::Released(position) } else { State::Releasing(position) };
+        *state = if sends_pubrel { State::Released(position) } else { State::Releasing(position) };
         self.slots[index].hold = None;
     }
 

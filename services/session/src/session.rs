@@ -243,14 +243,14 @@ impl Session {
         self.inbound.receive(id, true)
     }
 
-    /// Records, without an answer to the client, that the store has a QoS 2 message but not its packet id, or that the server has
-    /// refused the message.
-    pub fn received(&mut self, id: PacketId, stored: bool) {
-        if stored {
-            self.inbound.receive(id, false);
-        } else {
-            self.inbound.remove(id);
-        }
+    /// Records, without an answer to the client, that the store has a QoS 2 message, but not its packet id.
+    pub fn mark_received(&mut self, id: PacketId) {
+        self.inbound.receive(id, false);
+    }
+
+    /// Forgets the packet id of a refused QoS 2 message, without an answer: the client may send the message again.
+    pub fn forget_received(&mut self, id: PacketId) {
+        self.inbound.remove(id);
     }
 
     /// Removes and returns the queued messages of shared subscriptions, which other members get while this client is offline.

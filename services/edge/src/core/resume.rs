@@ -25,7 +25,7 @@ use super::timers::Due;
 use super::{Core, Ended, replays_due, work};
 use crate::broker::Broker;
 use crate::encoding::record;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::jobs::{Attached, Page, Read, Reader, SessionKey};
 use crate::mailbox::Mail;
 use crate::routes::Routes;
@@ -228,7 +228,11 @@ impl Core {
         self.broker_counters(&broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
         let client_id = self.sessions[target.slot as usize].session.client_id();
         let what = "they were removed by a limit before the client had them";
-        self.note(&broker, &Note::new(Kind::MessagesDropped, "", what).of(client_id, None), page.missed);
+        self.note(
+            &broker,
+            &NewIncident::new(Kind::MessagesDropped, "", what).of(client_id, None),
+            page.missed,
+        );
         let entries = std::mem::take(&mut page.entries);
         let entries = self.deliver_entries(target.slot, entries, &had);
         if !entries.is_empty() {

@@ -71,7 +71,9 @@ impl Pod {
             Some(sending) if sending.life > mine.life => return Ok(()),
             _ => {
                 let topic = self.world.pick(&TOPICS);
-                let id = self.new_message(mine.broker, topic, u64::MAX - mine.epoch, Retain::No);
+                // A publisher of its own for each connection: order holds only among messages of one connection.
+                let publisher = u64::MAX - mine.epoch;
+                let id = self.new_message(mine.broker, topic, publisher, Retain::No);
                 self.history.borrow_mut().client(mine.broker, mine.client).send(id, mine.life)
             }
         };
