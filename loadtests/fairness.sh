@@ -2,7 +2,8 @@
 # Measures the latency of one tenant, alone and beside a neighbour that tries ten times its limit.
 # Starts a server with one event loop and brokers of two tenants, limits the neighbour, and runs
 # `mqttload fairness --check` for each kind of work. Fails if a kind misses the goal.
-# Further arguments go to `mqttload`.
+# Further arguments go to `mqttload`. service.sh has `serve`, `tenant` and `ask`, and sets $bin, $port,
+# $server, and for the last tenant $broker and $name.
 #
 #   loadtests/fairness.sh                                              # publishes
 #   KIND=all loadtests/fairness.sh                                     # all kinds

@@ -3,11 +3,12 @@
 
 check.py [--write | --accept-rise] [--all] [PATH...]
 
-Each finding is a sentence that begins without naming its subject, or a private term (rules.py), in tests too, or an item of Rust
-outside tests, or its file, with a private term in its name. baseline.json
-counts the findings that each file still has, the comment sentences per 1,000 lines of each crate or language of a folder, and the
-public types that share a name, both without tests. All may only shrink: --write lowers the baseline to what is there, --accept-rise also raises it, after a merge.
---all prints every finding.
+A finding is a sentence that begins without naming its subject or has a private term (rules.py), in tests too, or a private term in
+the name of an item or a file of Rust outside tests.
+
+baseline.json counts the findings that each file still has, and without tests the comment sentences per 1,000 lines of each crate (or
+language of a folder) and the public types that share a name. All may only shrink: --write lowers the baseline to what is there,
+--accept-rise also raises it, after a merge.
 """
 
 import argparse

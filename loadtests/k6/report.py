@@ -1,4 +1,5 @@
-"""The report of a run as one HTML page that needs no network: verdict, thresholds, times, counts, what it cost, and its settings."""
+"""The report of a run of k6 as one HTML page that needs no network: verdict, thresholds, times, counts, CPU and settings;
+and the record of figures in README.md. `metrics` is what k6 measured, by the name of the metric (its --summary-export)."""
 
 import datetime
 import html
@@ -61,7 +62,7 @@ def thresholds(metrics):
 
 
 def beside_record(slow):
-    """The rows of slowdown.py, if there are any."""
+    """A section with the verdicts of slowdown.py, which compares a run with the record of a quiet machine (quiet.json)."""
     cells = [
         [name, "missing" if value is None else f"{value:g}", f"{before:g}", "" if ratio is None else f"{ratio:.2f}",
          '<span class="failed">too slow</span>' if is_slow else '<span class="passed">held</span>']
@@ -83,7 +84,7 @@ RECORD = re.compile(r"(<!-- record -->\n).*?(<!-- end of the record -->)", re.S)
 
 
 def inserted(text, made, lines):
-    """README.md with another record."""
+    """The text of README.md with these lines of `recorded` in place of its record; `made` says when and where they were measured."""
     head = (f"{made['date']}, server of commit {made['commit']}, {made['cpus']} CPUs, load average {made['load_average']:g} before the runs.\n\n"
             "| scenario | thresholds with the measured value | figures that a record has |\n|---|---|---|\n")
     return RECORD.sub(lambda found: found[1] + head + "".join(f"{line}\n" for line in lines) + found[2], text)

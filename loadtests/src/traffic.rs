@@ -25,11 +25,20 @@ struct Traffic<'a> {
     plan: Plan,
     settings: &'a Settings,
     broker: SocketAddr,
+    /// Where publishers connect: another pod than the receivers' in some runs.
     publishers: SocketAddr,
     /// Distinguishes the topics and client ids of this run.
     run: u32,
 }
 
+/// How the receivers connect.
+struct Receivers {
+    clean_session: bool,
+    subscribes: bool,
+}
+
+/// Runs one scenario against a broker that is ready, and reports its figure. Sessions that were offline or return are filled before the
+/// measured part.
 pub(crate) fn run(case: SizedScenario, plan: Plan, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let traffic = Traffic {
         plan,
@@ -39,7 +48,7 @@ pub(crate) fn run(case: SizedScenario, plan: Plan, settings: &Settings, broker: 
         run: std::process::id(),
     };
     let persistent = plan.sessions != Sessions::Clean;
-    let mut receivers = traffic.open_receivers(!persistent, true)?;
+    let mut receivers = traffic.open_receivers(Receivers { clean_session: !persistent, subscribes: true })?;
     let mut sent_before = vec![0; plan.publishers as usize];
     if matches!(plan.sessions, Sessions::Offline | Sessions::Returning) {
         receivers.drain(..).try_for_each(session::leave)?;
@@ -56,7 +65,7 @@ pub(crate) fn run(case: SizedScenario, plan: Plan, settings: &Settings, broker: 
     let beside = broker.beside_cpu_seconds()?;
     let meter = Measurement::start(broker)?;
     if plan.sessions == Sessions::Returning {
-        receivers = traffic.open_receivers(false, false)?;
+        receivers = traffic.open_receivers(Receivers { clean_session: false, subscribes: false })?;
     }
     let tally = traffic.run_engines(publishers, receivers, &sent_before)?;
     let cost = meter.stop()?;
@@ -96,11 +105,13 @@ impl Traffic<'_> {
         }
     }
 
-    fn open_receivers(&self, clean_session: bool, subscribe: bool) -> Outcome<Vec<TcpStream>> {
+    fn open_receivers(&self, receivers: Receivers) -> Outcome<Vec<TcpStream>> {
         let open = |receiver: u32| {
             let filter = self.filter(receiver);
-            let subscription = subscribe.then_some((filter.as_str(), self.plan.qos));
-            self.hello(&self.receiver_id(receiver), clean_session, subscription)
+            let subscription = receivers.subscribes.then_some((filter.as_str(), self.plan.qos));
+            let client_id = self.receiver_id(receiver);
+            let clean_session = receivers.clean_session;
+            Hello { client_id: &client_id, clean_session, subscription }.open(self.broker)
         };
         (0..self.plan.receivers).map(open).collect()
     }
@@ -115,15 +126,13 @@ impl Traffic<'_> {
 
     /// For a broker that goes on running.
     fn end_sessions(&self) -> Outcome<()> {
-        self.open_receivers(true, false)?.into_iter().try_for_each(session::leave)
+        self.open_receivers(Receivers { clean_session: true, subscribes: false })?
+            .into_iter()
+            .try_for_each(session::leave)
     }
 
     fn receiver_id(&self, receiver: u32) -> String {
         format!("s{:x}-{receiver}", self.run)
-    }
-
-    fn hello(&self, client_id: &str, clean: bool, subscription: Option<(&str, u8)>) -> Outcome<TcpStream> {
-        Hello { client_id, clean_session: clean, subscription }.open(self.broker)
     }
 
     /// With publishers only nothing is received, with receivers only nothing is sent.

@@ -106,9 +106,9 @@ impl Database {
         began: Duration,
     ) -> Option<Duration> {
         let error = failure.store_error().filter(|error| error.is_retryable())?;
-        let is_away = matches!(error, StoreError::Unavailable(_));
+        let is_unavailable = matches!(error, StoreError::Unavailable(_));
         if attempt.number >= self.retry.attempts_max
-            || is_away && self.host.now().saturating_sub(began) >= self.retry.away_max
+            || is_unavailable && self.host.now().saturating_sub(began) >= self.retry.unavailable_max
         {
             return None;
         }

@@ -11,7 +11,7 @@ pub struct RetryPolicy {
     pub delay_max: Duration,
     /// How long after the first attempt an unavailable store ([`crate::StoreError::Unavailable`])
     /// is still tried; default 10 s.
-    pub away_max: Duration,
+    pub unavailable_max: Duration,
 }
 
 impl Default for RetryPolicy {
@@ -20,7 +20,7 @@ impl Default for RetryPolicy {
             attempts_max: 50,
             delay_first: Duration::from_millis(1),
             delay_max: Duration::from_millis(500),
-            away_max: Duration::from_secs(10),
+            unavailable_max: Duration::from_secs(10),
         }
     }
 }

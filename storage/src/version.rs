@@ -28,14 +28,14 @@ impl Versionstamp {
     }
 
     #[must_use]
-    pub fn place(&self) -> u16 {
+    pub fn number(&self) -> u16 {
         u16::from_be_bytes([self.0[8], self.0[9]])
     }
 }
 
 impl fmt::Debug for Versionstamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.version(), self.place())
+        write!(f, "{}.{}", self.version(), self.number())
     }
 }
 

@@ -79,7 +79,7 @@ fn waits_for_an_unreachable_cluster_end_in_time() {
     let start = Instant::now();
     let refused = store.prepare(Duration::from_secs(1)).unwrap_err();
     assert_eq!(refused.to_string(), "the FoundationDB cluster did not answer within 1 s");
-    let retry = RetryPolicy { away_max: Duration::from_secs(1), ..RetryPolicy::default() };
+    let retry = RetryPolicy { unavailable_max: Duration::from_secs(1), ..RetryPolicy::default() };
     let database = store.database_on(Arc::new(System::new()), retry);
     assert!(matches!(
         set(&database, "k").and(get(&database, "k").map(drop)),

@@ -68,10 +68,11 @@ pub(crate) struct Reviewed {
 
 pub(crate) struct Attempted {
     pub(crate) connection: ConnectionId,
-    pub(crate) outcome: Result<Progress, Refused>,
+    pub(crate) outcome: Result<ExchangeStep, Refused>,
 }
 
-pub(crate) enum Progress {
+/// Enhanced authentication after one packet of the client, with the data of the answer.
+pub(crate) enum ExchangeStep {
     Challenged(Box<Enhanced>, Box<[u8]>),
     Granted(Box<Granted>, Box<[u8]>),
     Renewed(Grant, Box<[u8]>),

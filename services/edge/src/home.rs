@@ -47,17 +47,17 @@ pub(crate) struct Home {
     broker: u64,
     broker_name: Box<str>,
     /// Set once; a broker without it is spread from the start.
-    place: OnceLock<Place>,
+    home_loop: OnceLock<HomeLoop>,
     claims: Mutex<Claims>,
     /// The broker has spread and no claim is left: nothing can be at home again.
     is_left: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Place {
+struct HomeLoop {
     core: u16,
     clients_max: usize,
-    /// Brokers at home on that loop.
+    /// How many brokers are at home on that loop.
     homes: Arc<AtomicUsize>,
 }
 
@@ -73,7 +73,7 @@ impl Home {
         Arc::new(Self {
             broker,
             broker_name: broker_name.into(),
-            place: OnceLock::new(),
+            home_loop: OnceLock::new(),
             claims: Mutex::default(),
             is_left: AtomicBool::new(false),
         })
@@ -82,7 +82,7 @@ impl Home {
     /// Settles a broker on a loop, which takes so many of its client ids before the broker spreads.
     fn settle(&self, core: u16, clients_max: usize, homes: &Arc<AtomicUsize>) {
         // The first call counts.
-        if self.place.set(Place { core, clients_max, homes: homes.clone() }).is_ok() {
+        if self.home_loop.set(HomeLoop { core, clients_max, homes: homes.clone() }).is_ok() {
             homes.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -93,13 +93,13 @@ impl Home {
             let core = u16::try_from((hash >> 32) % cores).unwrap_or(0);
             Owner::Hashed { core, may_have_moved }
         };
-        let Some(place) = self.place.get().filter(|_| cores > 1) else { return hashed(false) };
+        let Some(home_loop) = self.home_loop.get().filter(|_| cores > 1) else { return hashed(false) };
         if self.is_left.load(Ordering::Acquire) {
             return hashed(true);
         }
         let mut claims = self.claims();
         if !claims.has_spread
-            && claims.counts.len() >= place.clients_max
+            && claims.counts.len() >= home_loop.clients_max
             && !claims.counts.contains_key(&hash)
         {
             tracing::info!(
@@ -118,13 +118,13 @@ impl Home {
             }
         }
         drop(claims);
-        Owner::Home(place.core, HomeClaim::of_session(self.clone(), hash))
+        Owner::Home(home_loop.core, HomeClaim::of_session(self.clone(), hash))
     }
 
     /// The home loop, while the broker has not spread.
     pub(crate) fn core(&self) -> Option<u16> {
-        let place = self.place.get()?;
-        (!self.is_left.load(Ordering::Acquire) && !self.claims().has_spread).then_some(place.core)
+        let home_loop = self.home_loop.get()?;
+        (!self.is_left.load(Ordering::Acquire) && !self.claims().has_spread).then_some(home_loop.core)
     }
 
     /// Claimed client ids stay at home until their claims are dropped.
@@ -134,9 +134,9 @@ impl Home {
 
     fn spread_now(&self, claims: &mut Claims) {
         if !std::mem::replace(&mut claims.has_spread, true)
-            && let Some(place) = self.place.get()
+            && let Some(home_loop) = self.home_loop.get()
         {
-            place.homes.fetch_sub(1, Ordering::Relaxed);
+            home_loop.homes.fetch_sub(1, Ordering::Relaxed);
         }
         self.note_left(claims);
     }
@@ -172,9 +172,9 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if !self.claims().has_spread
-            && let Some(place) = self.place.get()
+            && let Some(home_loop) = self.home_loop.get()
         {
-            place.homes.fetch_sub(1, Ordering::Relaxed);
+            home_loop.homes.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -18,11 +18,13 @@ const WINDOW_MS: u64 = 10_000;
 const TEXT_BYTES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, Hash)]
-pub(crate) struct Note<'a> {
+pub(crate) struct NewIncident<'a> {
     pub(crate) kind: Kind,
     pub(crate) client_id: Option<&'a str>,
     pub(crate) user: Option<&'a str>,
+    /// The topic, the filter or the limit that it is about; empty if there is none.
     pub(crate) what: &'a str,
+    /// A sentence for the tenant, without its full stop.
     pub(crate) reason: &'a str,
 }
 
@@ -36,10 +38,11 @@ pub(crate) struct Incidents {
 
 struct Row {
     incident: IncidentRecord,
+    /// When the row was last written to the store, unix milliseconds.
     written_at: Option<u64>,
 }
 
-impl<'a> Note<'a> {
+impl<'a> NewIncident<'a> {
     pub(crate) fn new(kind: Kind, what: &'a str, reason: &'a str) -> Self {
         Self { kind, client_id: None, user: None, what, reason }
     }
@@ -52,8 +55,8 @@ impl<'a> Note<'a> {
         Self { client_id: Some(client_id), user, ..self }
     }
 
-    fn unlisted(self) -> Note<'static> {
-        Note::new(self.kind, "", "more of this kind, of other clients or topics")
+    fn unlisted(self) -> NewIncident<'static> {
+        NewIncident::new(self.kind, "", "more of this kind, of other clients or topics")
     }
 
     fn hashed(&self) -> u64 {
@@ -86,7 +89,7 @@ impl Incidents {
     }
 
     /// Counts an incident; true for the first one, if none was in the window before.
-    pub(crate) fn note(&self, note: &Note<'_>, count: u64, now_ms: u64) -> bool {
+    pub(crate) fn note(&self, note: &NewIncident<'_>, count: u64, now_ms: u64) -> bool {
         if !self.is_on() || count == 0 {
             return false;
         }
@@ -151,7 +154,7 @@ mod tests {
     #[test]
     fn alike_ones_are_one_row_in_a_window() {
         let incidents = Incidents::default();
-        let note = Note::new(Kind::PublishRefused, "a", "no").of("ann", None);
+        let note = NewIncident::new(Kind::PublishRefused, "a", "no").of("ann", None);
         incidents.note(&note, 1, 5);
         assert_eq!(counts(&incidents, 5), [], "nobody may see it");
         incidents.set_on(true);
@@ -174,7 +177,7 @@ mod tests {
         incidents.set_on(true);
         for number in 0..1_000 {
             let (id, topic) = (format!("c{number}"), "é".repeat(1_000));
-            incidents.note(&Note::new(Kind::ConnectRefused, &topic, "no").of(&id, None), 1, 1);
+            incidents.note(&NewIncident::new(Kind::ConnectRefused, &topic, "no").of(&id, None), 1, 1);
         }
         let taken = incidents.take(1);
         assert_eq!(taken.len(), ROWS_MAX + 1);

@@ -122,7 +122,7 @@ impl Outbound {
     }
 
     /// The socket has accepted some bytes and is busy again; TLS holds `encrypted` bytes that it has not accepted.
-    pub(crate) fn note_progress(&mut self, written: usize, encrypted: usize, soft_bytes: usize, now: Millis) {
+    pub(crate) fn note_written(&mut self, written: usize, encrypted: usize, soft_bytes: usize, now: Millis) {
         self.encrypted = encrypted;
         if written > 0 || self.accepted_at == 0 {
             self.accepted_at = now;

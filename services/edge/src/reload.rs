@@ -49,7 +49,9 @@ impl Reloader {
         let Some((orders, thread)) = self.running.take() else { return };
         drop(orders);
         if thread.join().is_err() {
-            tracing::error!("the thread that reads files again ended with a panic");
+            tracing::error!(
+                "the thread that reads files again ended with a panic: report it with the log before it"
+            );
         }
     }
 

@@ -332,7 +332,7 @@ impl Edge {
         self.process.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("an event loop ended with a panic");
+                tracing::error!("an event loop ended with a panic: report it with the log before it");
             }
         }
     }

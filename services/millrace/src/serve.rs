@@ -73,7 +73,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         _ => None,
     };
     for pod in &started {
-        greet(pod, settings.open_to_everybody);
+        greet(pod, settings);
     }
     if let (Some(plane), Some(http)) = (&plane, started.first().and_then(|first| first.http)) {
         plane.greet(http);
@@ -348,8 +348,8 @@ fn bind(address: SocketAddr, setting: &str) -> Result<(TcpListener, SocketAddr),
     })
 }
 
-/// Logs the addresses, and how to send a first message.
-fn greet(pod: &Started, open_to_everybody: bool) {
+/// Logs the addresses, and how to send a first message if a client without a password may.
+fn greet(pod: &Started, settings: &Settings) {
     let at = &pod.at;
     for address in &pod.gateway {
         info!("the gateway is expected at {address}, with PROXY protocol version 2");
@@ -376,10 +376,12 @@ fn greet(pod: &Started, open_to_everybody: bool) {
             warn!("{address} asks for no password, and /metrics names brokers: let only operators reach it");
         }
     }
-    if open_to_everybody {
+    if settings.open_to_everybody {
         warn!("clients without a password are accepted from the network, as allow_anonymous says");
     }
-    if let Some(address) = at.mqtt.first() {
+    if settings.edge.authentication.allow_anonymous
+        && let Some(address) = at.mqtt.first()
+    {
         let (host, port) = (bare(&reachable(*address, None)), address.port());
         info!("to see a first message: mosquitto_sub -h {host} -p {port} -t 'hello/#' -v");
         info!("and in another terminal: mosquitto_pub -h {host} -p {port} -t hello/world -m hi");

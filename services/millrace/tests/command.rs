@@ -297,6 +297,23 @@ fn an_address_in_use_is_one_sentence_and_exit_code_1() {
 }
 
 #[test]
+fn a_first_message_is_suggested_only_if_it_needs_no_password() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users.txt");
+    std::fs::write(&users, "").unwrap();
+    let file = format!("--password-file={}", users.display());
+    for (args, suggests) in [(&[][..], true), (&[&*file][..], false)] {
+        let mut server = Server::start(args);
+        server.behind("MQTT over TCP is open");
+        let mut log = String::new();
+        while !log.contains("data_dir is off") {
+            assert!(server.log.read_line(&mut log).unwrap() > 0, "{log}");
+        }
+        assert_eq!(log.contains("mosquitto_pub"), suggests, "{log}");
+    }
+}
+
+#[test]
 fn what_is_wrong_in_the_settings_is_exit_code_2() {
     let cases = [
         (&["serve", "--mqtt-listen=0.0.0.0:0"][..], "--password-file"),

@@ -231,9 +231,9 @@ impl Session {
     /// Reports a message that no client will acknowledge to its shared subscription.
     fn settle(&mut self, message: &Message, shared: u64) {
         if shared != 0
-            && let Some(place) = message.place()
+            && let Some(position) = message.position()
         {
-            self.outbox().settle(shared, place);
+            self.outbox().settle(shared, position);
         }
     }
 }

@@ -29,7 +29,7 @@ impl Inbound {
         self.ids.get_or_insert_default().insert(id, receipt);
     }
 
-    /// `kept` means that the store has the id, too. False when the id is unknown.
+    /// `kept`: the store has the packet id, too. False when the id is unknown.
     pub(crate) fn receive(&mut self, id: PacketId, kept: bool) -> bool {
         let Some(receipt) = self.ids.as_mut().and_then(|ids| ids.get_mut(&id)) else { return false };
         *receipt = Receipt::Received { kept };

@@ -30,7 +30,7 @@ pub use connack::Accept;
 pub use connection::Connection;
 pub use delivery::{Delivered, Delivery, DropReason, PUMP_MAX};
 pub use effect::{Closing, Publication, SessionEffect, Topic};
-pub use message::{Message, Place, Seconds, Trace};
+pub use message::{Message, Seconds, StoredPosition, Trace};
 pub use out::Out;
 pub use outbox::{Entry, InFlight, Left};
 pub use session::{ClientSubscription, NextFilter, Remains, Session, SessionWill};

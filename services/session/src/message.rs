@@ -11,7 +11,7 @@ use crate::budget::Holders;
 pub type Seconds = u32;
 
 /// The position of a message in the store's order (a versionstamp), which only the store interprets.
-pub type Place = [u8; 12];
+pub type StoredPosition = [u8; 12];
 
 /// The ids of a message in a distributed trace, which the session only carries.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub struct Message {
 
 #[derive(Clone, Copy, Debug)]
 enum Stored {
-    At(Place),
+    At(StoredPosition),
     Nowhere,
     Refused,
 }
@@ -168,7 +168,7 @@ impl Message {
 
     /// When its PUBLISH was read, microseconds modulo 2^32, for a message whose delivery is timed; 0 for all others.
     #[must_use]
-    pub fn received(mut self, at_us: u32) -> Self {
+    pub fn received_at(mut self, at_us: u32) -> Self {
         self.received_us = at_us;
         self
     }
@@ -179,11 +179,11 @@ impl Message {
     }
 
     /// `None` for a message that is not stored. Later calls have no effect.
-    pub fn set_place(&self, place: Option<Place>) {
-        let _ = self.stored.set(place.map_or(Stored::Nowhere, Stored::At));
+    pub fn set_position(&self, position: Option<StoredPosition>) {
+        let _ = self.stored.set(position.map_or(Stored::Nowhere, Stored::At));
     }
 
-    /// The store refused the message, so its publisher sends it again. Later calls of [`Self::set_place`] have no effect.
+    /// The store refused the message, so its publisher sends it again. Later calls of [`Self::set_position`] have no effect.
     pub fn refuse(&self) {
         let _ = self.stored.set(Stored::Refused);
     }
@@ -192,24 +192,24 @@ impl Message {
         matches!(self.stored.get(), Some(Stored::Refused))
     }
 
-    pub fn place(&self) -> Option<Place> {
+    pub fn position(&self) -> Option<StoredPosition> {
         match self.stored.get() {
-            Some(Stored::At(place)) => Some(*place),
+            Some(Stored::At(position)) => Some(*position),
             _ => None,
         }
     }
 
     /// Whether the message is stored behind this position. One that waits for its commit will be.
-    pub fn is_after(&self, place: Place) -> bool {
+    pub fn is_after(&self, position: StoredPosition) -> bool {
         match self.stored.get() {
-            Some(Stored::At(own)) => *own > place,
+            Some(Stored::At(own)) => *own > position,
             Some(Stored::Nowhere | Stored::Refused) => false,
             None => true,
         }
     }
 
-    /// The position is known, or is known to be none.
-    pub fn is_placed(&self) -> bool {
+    /// Whether the store's writer has decided: the position is known, or the message has none.
+    pub fn is_decided(&self) -> bool {
         self.stored.get().is_some()
     }
 

@@ -15,7 +15,7 @@ pub use self::left::Left;
 use self::packet_ids::{UsedIds, distance, id_after};
 use self::queue::Waiting;
 use crate::budget::Hold;
-use crate::{Message, Place};
+use crate::{Message, StoredPosition};
 
 /// Acknowledged slots that may stay between others: as long as they stay, an id's slot is found by subtraction.
 const DONE_MAX: usize = 32;
@@ -34,8 +34,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn settles(&self) -> Option<(u64, Place)> {
-        self.message.place().filter(|_| self.shared != 0).map(|place| (self.shared, place))
+    fn settles(&self) -> Option<(u64, StoredPosition)> {
+        self.message.position().filter(|_| self.shared != 0).map(|position| (self.shared, position))
     }
 }
 
@@ -43,8 +43,8 @@ impl Entry {
 pub(crate) enum State {
     Published(Entry),
     /// PUBREC has arrived; PUBREL waits until the store has recorded it.
-    Releasing(Option<Place>),
-    Released(Option<Place>),
+    Releasing(Option<StoredPosition>),
+    Released(Option<StoredPosition>),
     /// Acknowledged before an earlier message. Its packet id is free again.
     Done,
 }
@@ -66,7 +66,7 @@ pub enum InFlight {
     Published(Entry),
     /// Has its packet id, but was never sent.
     Unsent(Entry),
-    Released(Option<Place>),
+    Released(Option<StoredPosition>),
 }
 
 impl Slot {
@@ -101,7 +101,7 @@ pub(crate) struct Outbox {
     taken: u64,
     reserved: Vec<PacketId>,
     /// Subscription and position of shared messages that the client has acknowledged.
-    settled: Vec<(u64, Place)>,
+    settled: Vec<(u64, StoredPosition)>,
 }
 
 impl Default for Outbox {
@@ -182,11 +182,11 @@ impl Outbox {
         });
     }
 
-    pub(crate) fn settle(&mut self, shared: u64, place: Place) {
-        self.settled.push((shared, place));
+    pub(crate) fn settle(&mut self, shared: u64, position: StoredPosition) {
+        self.settled.push((shared, position));
     }
 
-    pub(crate) fn take_settled(&mut self) -> Vec<(u64, Place)> {
+    pub(crate) fn take_settled(&mut self) -> Vec<(u64, StoredPosition)> {
         std::mem::take(&mut self.settled)
     }
 
@@ -218,8 +218,8 @@ impl Outbox {
             match &slot.state {
                 State::Published(entry) if slot.never_sent => unseen.push(entry),
                 State::Published(entry) => sent.push((id, InFlight::Published(entry.clone()))),
-                State::Releasing(place) | State::Released(place) => {
-                    sent.push((id, InFlight::Released(*place)));
+                State::Releasing(position) | State::Released(position) => {
+                    sent.push((id, InFlight::Released(*position)));
                 }
                 State::Done => {}
             }
@@ -248,10 +248,10 @@ impl Outbox {
         self.index_of(id).is_some()
     }
 
-    pub(crate) fn place_of(&self, id: PacketId) -> Option<Place> {
+    pub(crate) fn position_of(&self, id: PacketId) -> Option<StoredPosition> {
         match &self.slots[self.index_of(id)?].state {
-            State::Published(entry) => entry.message.place(),
-            State::Releasing(place) | State::Released(place) => *place,
+            State::Published(entry) => entry.message.position(),
+            State::Releasing(position) | State::Released(position) => *position,
             State::Done => None,
         }
     }
@@ -275,7 +275,7 @@ impl Outbox {
             let never_sent = matches!(in_flight, InFlight::Unsent(_));
             let state = match in_flight {
                 InFlight::Published(entry) | InFlight::Unsent(entry) => State::Published(entry),
-                InFlight::Released(place) => State::Released(place),
+                InFlight::Released(position) => State::Released(position),
             };
             Slot { id, state, sent: false, awaits_store: false, never_sent, hold: None }
         }));
@@ -292,19 +292,20 @@ impl Outbox {
         }
     }
 
-    /// Handles a PUBREC: frees the message but not its packet id. With `known`, PUBREL can be sent.
-    pub(crate) fn release(&mut self, id: PacketId, known: bool) {
+    /// Handles a PUBREC: frees the message but not its packet id. `sends_pubrel` is false while the
+    /// store does not know of the PUBREC yet.
+    pub(crate) fn release(&mut self, id: PacketId, sends_pubrel: bool) {
         let Some(index) = self.index_of(id) else { return };
         let state = &mut self.slots[index].state;
-        let place = match &*state {
+        let position = match &*state {
             State::Published(entry) => {
                 self.settled.extend(entry.settles());
-                entry.message.place()
+                entry.message.position()
             }
-            State::Releasing(place) | State::Released(place) => *place,
+            State::Releasing(position) | State::Released(position) => *position,
             State::Done => return,
         };
-        *state = if known { State::Released(place) } else { State::Releasing(place) };
+        *state = if sends_pubrel { State::Released(position) } else { State::Releasing(position) };
         self.slots[index].hold = None;
     }
 

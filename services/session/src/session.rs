@@ -11,7 +11,7 @@ use millrace_mqtt::{PacketId, SubscribeOptions};
 pub use self::remains::{NextFilter, Remains};
 use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{Entry, InFlight, Outbox};
-use crate::{Delivery, Message, Place, Seconds};
+use crate::{Delivery, Message, Seconds, StoredPosition};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientSubscription {
@@ -217,8 +217,8 @@ impl Session {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_in_use(id))
     }
 
-    pub fn place_of(&self, id: PacketId) -> Option<Place> {
-        self.outbox.as_ref().and_then(|outbox| outbox.place_of(id))
+    pub fn position_of(&self, id: PacketId) -> Option<StoredPosition> {
+        self.outbox.as_ref().and_then(|outbox| outbox.position_of(id))
     }
 
     /// Removes messages from the end of the queue while `unwanted` returns true.
@@ -243,14 +243,14 @@ impl Session {
         self.inbound.receive(id, true)
     }
 
-    /// Records, without an answer to the client, that the store has a QoS 2 message but not its packet id, or that the server has
-    /// refused the message.
-    pub fn received(&mut self, id: PacketId, stored: bool) {
-        if stored {
-            self.inbound.receive(id, false);
-        } else {
-            self.inbound.remove(id);
-        }
+    /// Records, without an answer to the client, that the store has a QoS 2 message, but not its packet id.
+    pub fn mark_received(&mut self, id: PacketId) {
+        self.inbound.receive(id, false);
+    }
+
+    /// Forgets the packet id of a refused QoS 2 message, without an answer: the client may send the message again.
+    pub fn forget_received(&mut self, id: PacketId) {
+        self.inbound.remove(id);
     }
 
     /// Removes and returns the queued messages of shared subscriptions, which other members get while this client is offline.
@@ -271,7 +271,7 @@ impl Session {
 
     /// Returns subscription and position of each shared message that no other member must get: acknowledged, sent with QoS 0, or
     /// dropped since the last call.
-    pub fn take_settled(&mut self) -> Vec<(u64, Place)> {
+    pub fn take_settled(&mut self) -> Vec<(u64, StoredPosition)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_settled())
     }
 

@@ -154,9 +154,18 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// The first socket of an address must bind alone (`joins` is false): then a port in use is an
-/// error, and port 0 gets a free port. The server's other sockets join it, one for each core.
-pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
+/// Opens the first socket of an address. It binds alone, so a port in use is an error, and port 0
+/// gets a free port.
+pub fn listen(address: SocketAddr) -> io::Result<Socket> {
+    open(address, false)
+}
+
+/// Opens a further socket of an address that [`listen`] has bound, one for each further core.
+pub fn join(address: SocketAddr) -> io::Result<Socket> {
+    open(address, true)
+}
+
+fn open(address: SocketAddr, joins: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if joins {
@@ -190,7 +199,7 @@ mod tests {
 
     /// A listener with this many clients that wait.
     fn waiting(clients: u32) -> (Listeners, Poll, Vec<StdStream>) {
-        let socket = listen(SocketAddr::from(([127, 0, 0, 1], 0)), false).unwrap();
+        let socket = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
         let mut listeners = Listeners::new(vec![Listener::new(socket, Speaks::Mqtt)]);
         let mut poll = Poll::new().unwrap();

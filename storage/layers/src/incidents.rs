@@ -54,9 +54,9 @@ impl IncidentSearch<'_> {
 
 /// Appends incidents under versionstamps, so that the write conflicts with no other transaction.
 pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[IncidentRecord]) -> LayerResult<()> {
-    for (place, incident) in (0u16..).zip(incidents) {
+    for (number, incident) in (0u16..).zip(incidents) {
         let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;
-        tx.set_versionstamped_key(log(broker).before_position(), place.to_be_bytes(), [], json)?;
+        tx.set_versionstamped_key(log(broker).before_position(), number.to_be_bytes(), [], json)?;
     }
     Ok(())
 }

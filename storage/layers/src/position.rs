@@ -18,12 +18,12 @@ impl Position {
 
     pub const MAX: Self = Self([0xff; Self::LEN]);
 
-    /// The message with number `place` of a transaction.
+    /// Message `number` of a transaction.
     #[must_use]
-    pub fn new(stamp: Versionstamp, place: u16) -> Self {
+    pub fn new(stamp: Versionstamp, number: u16) -> Self {
         let mut bytes = [0; Self::LEN];
         bytes[..Versionstamp::LEN].copy_from_slice(&stamp.0);
-        bytes[Versionstamp::LEN..].copy_from_slice(&place.to_be_bytes());
+        bytes[Versionstamp::LEN..].copy_from_slice(&number.to_be_bytes());
         Self(bytes)
     }
 
@@ -53,7 +53,7 @@ impl Position {
     }
 
     #[must_use]
-    pub fn place(&self) -> u16 {
+    pub fn number(&self) -> u16 {
         u16::from_be_bytes([self.0[Self::LEN - 2], self.0[Self::LEN - 1]])
     }
 }
@@ -88,7 +88,7 @@ impl FromStr for Position {
 
 impl fmt::Debug for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}.{}", self.stamp(), self.place())
+        write!(f, "{:?}.{}", self.stamp(), self.number())
     }
 }
 
@@ -97,8 +97,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_sort_by_commit_and_then_by_place() {
-        let at = |version, place, user| Position::new(Versionstamp::new(version, place), user);
+    fn positions_sort_by_commit_and_then_by_number() {
+        let at = |version, number, user| Position::new(Versionstamp::new(version, number), user);
         let sorted = [Position::MIN, at(1, 0, 0), at(1, 0, 1), at(1, 1, 0), Position::end_of(1), at(2, 0, 0)];
         assert!(sorted.is_sorted());
         for position in [at(1, 0, 1), at(1, 1, 0), at(2, 0, 0), at(1 << 40, 0, 0)] {
@@ -109,6 +109,6 @@ mod tests {
         assert_eq!(Position::MIN.before(), Position::MIN);
         assert_eq!(at(7, 8, 9).to_string().parse(), Ok(at(7, 8, 9)));
         assert!("00".repeat(11).parse::<Position>().is_err() && "0é".repeat(8).parse::<Position>().is_err());
-        assert_eq!((at(7, 8, 9).stamp(), at(7, 8, 9).place()), (Versionstamp::new(7, 8), 9));
+        assert_eq!((at(7, 8, 9).stamp(), at(7, 8, 9).number()), (Versionstamp::new(7, 8), 9));
     }
 }

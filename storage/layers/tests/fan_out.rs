@@ -64,7 +64,7 @@ fn futures_can_be_sent_to_another_thread() {
     is_send(store.subscribe(id("c"), 1, b"a", StoredOptions::default()));
     is_send(store.unsubscribe(id("c"), 1, b"a"));
     is_send(store.checkpoint(id("c"), 1, Position::MIN));
-    is_send(store.append(BROKER, &to, NewEntry { place: 0, now_ms: 1, body: &body }));
+    is_send(store.append(BROKER, &to, NewEntry { number: 0, now_ms: 1, body: &body }));
     is_send(store.read(BROKER, &source, Position::MIN, limit));
     let (keep, over_keep) = (Totals::default(), LossReason::Size);
     let limits = StreamLimits { now_ms: 1, before_ms: 1, keep, over_keep };

@@ -39,7 +39,7 @@ impl Record {
     /// The first and the last version that it can be placed after.
     fn place(&self) -> Option<(StoreVersion, u32)> {
         match self.end {
-            End::Committed(stamp) => Some((stamp.version(), u32::from(stamp.place()))),
+            End::Committed(stamp) => Some((stamp.version(), u32::from(stamp.number()))),
             // After all commits of the version that it read.
             End::ReadOnly => Some((self.read_version, u32::MAX)),
             End::Refused => None,

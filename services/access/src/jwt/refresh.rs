@@ -40,15 +40,16 @@ impl Refresh {
         true
     }
 
-    /// `came` says whether a readable key set came; `age_s` is the `max-age` of the HTTP response.
-    pub fn fetch_ended(&mut self, now_s: u64, came: bool, age_s: Option<u32>) {
+    /// A readable key set came; `age_s` is the `max-age` of the HTTP response.
+    pub fn fetched(&mut self, now_s: u64, age_s: Option<u32>) {
         self.is_under_way = false;
-        if came {
-            (self.had_s, self.failures, self.is_wanted) = (Some(now_s), 0, false);
-            self.age_s = age_s.unwrap_or(KEY_SET_AGE_S).clamp(KEY_SET_AGE_S_MIN, KEY_SET_AGE_S_MAX);
-        } else {
-            self.failures = self.failures.saturating_add(1);
-        }
+        (self.had_s, self.failures, self.is_wanted) = (Some(now_s), 0, false);
+        self.age_s = age_s.unwrap_or(KEY_SET_AGE_S).clamp(KEY_SET_AGE_S_MIN, KEY_SET_AGE_S_MAX);
+    }
+
+    pub fn fetch_failed(&mut self) {
+        self.is_under_way = false;
+        self.failures = self.failures.saturating_add(1);
     }
 
     #[must_use]
@@ -84,7 +85,7 @@ mod tests {
             if refresh.must_fetch(now_s) {
                 all.push(now_s);
                 assert!(refresh.is_under_way() && !refresh.must_fetch(now_s), "once");
-                refresh.fetch_ended(now_s, comes, None);
+                if comes { refresh.fetched(now_s, None) } else { refresh.fetch_failed() }
             }
         }
         all
@@ -132,7 +133,7 @@ mod tests {
         for (said, next) in [(Some(0), 300), (Some(600), 600), (Some(u32::MAX), 86_400), (None, 3_600)] {
             let mut refresh = Refresh::default();
             assert!(refresh.must_fetch(0));
-            refresh.fetch_ended(0, true, said);
+            refresh.fetched(0, said);
             assert!(!refresh.must_fetch(next - 1) && refresh.must_fetch(next), "{said:?}");
         }
     }

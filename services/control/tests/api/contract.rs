@@ -1,4 +1,4 @@
-//! The description says what there is.
+//! openapi.json: the server serves it, each operation is described whole, and it shows no secret.
 
 use axum::http::StatusCode;
 use serde_json::Value;

@@ -35,7 +35,7 @@ pub(super) fn check(shared: &Shared, request: &AuthenticationRequest) -> Result<
 fn region_keys(shared: &Shared) -> Result<HashKeys, Refused> {
     let keys = block_on(shared.store.run(async |tx| keys::get(&tx, Read::Snapshot).await));
     let keys = keys.map_err(|error| {
-        tracing::error!(%error, "the keys of the region cannot be read");
+        tracing::error!(%error, "the keys of the region cannot be read: clients with a connect token are refused and may try again");
         Refused::Unread
     })?;
     Ok(HashKeys::new(keys.into_iter().map(|key| (key.id, key.key))).unwrap_or_default())

@@ -104,11 +104,13 @@ impl<W> KeySetCache<W> {
     pub(super) fn fetched(&mut self, url: &str, fetched: Fetched, now_s: u64) -> Vec<W> {
         self.fetches += 1;
         let Some(set) = self.sets.get_mut(url) else { return Vec::new() };
-        let age_s = fetched.as_ref().and_then(|(_, age_s)| *age_s);
-        set.refresh.fetch_ended(now_s, fetched.is_some(), age_s);
         set.has_failed = fetched.is_none();
-        if let Some((keys, _)) = fetched {
-            set.keys = Some(Arc::new(keys));
+        match fetched {
+            Some((keys, age_s)) => {
+                set.refresh.fetched(now_s, age_s);
+                set.keys = Some(Arc::new(keys));
+            }
+            None => set.refresh.fetch_failed(),
         }
         self.waiting -= set.waiting.len();
         std::mem::take(&mut set.waiting)

@@ -10,7 +10,7 @@ use millrace_layers::LayerError;
 
 use super::AuthenticationRequest;
 use super::service::{Shared, settle};
-use crate::authorization::{Attempted, Loaded, Progress, Refused};
+use crate::authorization::{Attempted, ExchangeStep, Loaded, Refused};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::random;
@@ -91,13 +91,17 @@ pub(super) fn proceed(
 }
 
 /// The challenge for a user. An unknown or disabled user gets one, too, so that it cannot be told apart.
-fn challenge(lookup: ScramLookup, credential: Option<&Credential>, now_ms: u64) -> Result<Progress, Refused> {
+fn challenge(
+    lookup: ScramLookup,
+    credential: Option<&Credential>,
+    now_ms: u64,
+) -> Result<ExchangeStep, Refused> {
     let mut enhanced = lookup.attempt.enhanced;
     let active = credential.filter(|credential| credential.is_active(now_ms));
     let verifier = active.and_then(|credential| credential.scram.as_ref());
     let random = random::bytes().map_err(|_| Refused::Unread)?;
     let data = enhanced.challenge(verifier, &lookup.loaded.fake, &random).map_err(AccessRefusal::from)?;
-    Ok(Progress::Challenged(enhanced, data.into()))
+    Ok(ExchangeStep::Challenged(enhanced, data.into()))
 }
 
 fn decide(
@@ -105,12 +109,12 @@ fn decide(
     credential: Option<Credential>,
     data: Box<[u8]>,
     now_ms: u64,
-) -> Result<Progress, Refused> {
+) -> Result<ExchangeStep, Refused> {
     let access = &lookup.loaded.access;
     let credential = credential.ok_or(AccessRefusal::Password)?;
     if let Some(identity) = &lookup.attempt.identity {
         let grant = access.review(identity, Some(&credential), now_ms)?;
-        return Ok(Progress::Renewed(grant, data));
+        return Ok(ExchangeStep::Renewed(grant, data));
     }
     let step: AuthenticationStep<'_> = ConnectAuthentication::default().proven_by_scram(
         access,
@@ -119,10 +123,14 @@ fn decide(
         now_ms,
     );
     let granted = settle(step, &lookup.loaded).unwrap_or(Err(Refused::Unread))?;
-    Ok(Progress::Granted(Box::new(granted), data))
+    Ok(ExchangeStep::Granted(Box::new(granted), data))
 }
 
-pub(super) fn send_outcome(shared: &Shared, connection: ConnectionId, outcome: Result<Progress, Refused>) {
+pub(super) fn send_outcome(
+    shared: &Shared,
+    connection: ConnectionId,
+    outcome: Result<ExchangeStep, Refused>,
+) {
     let attempted = Attempted { connection, outcome };
     let mail = Mail::Attempted(Box::new(attempted));
     shared.mailboxes[usize::from(connection.core)].deliver(&mut vec![mail], 0);

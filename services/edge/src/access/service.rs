@@ -141,7 +141,9 @@ impl Drop for AuthenticationService {
         (self.stop, self.stop_calls) = (None, None);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread that authenticates clients ended with a panic");
+                tracing::error!(
+                    "a thread that authenticates clients ended with a panic: report it with the log before it"
+                );
             }
         }
     }

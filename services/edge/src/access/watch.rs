@@ -27,7 +27,7 @@ pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
                     other => other.map(|_| ()),
                 };
                 if let Err(error) = looked {
-                    tracing::warn!(%error, broker = &*broker.name, "cannot see whether access has changed");
+                    tracing::warn!(%error, broker = &*broker.name, "the changes of access cannot be read: a broker's clients keep their permissions until the store answers");
                 }
             }
         }

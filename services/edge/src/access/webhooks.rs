@@ -56,7 +56,7 @@ struct Service {
     warned_s: Option<u64>,
 }
 
-enum Place {
+enum NextStep {
     Answered(PendingConnect, WebhookAnswer),
     /// Another client's request in progress brings the response.
     Waits,
@@ -100,9 +100,9 @@ pub(super) fn ask(
     let Some(webhook) = pending.loaded.access.access().webhook.clone() else {
         return Some((pending, WebhookAnswer::Failed("the broker has no webhook any more")));
     };
-    let placed = shared.webhooks.state().place(&webhook, pending, certificate_user, shared.now_s());
-    match placed {
-        Place::Answered(pending, answer) => {
+    let next = shared.webhooks.state().next_step(&webhook, pending, certificate_user, shared.now_s());
+    match next {
+        NextStep::Answered(pending, answer) => {
             shared.webhooks.questions.add(if matches!(answer, WebhookAnswer::Failed(_)) {
                 "busy"
             } else {
@@ -110,8 +110,8 @@ pub(super) fn ask(
             });
             return Some((pending, answer));
         }
-        Place::Waits => shared.webhooks.questions.add("shared"),
-        Place::Asks(first, tag) => {
+        NextStep::Waits => shared.webhooks.questions.add("shared"),
+        NextStep::Asks(first, tag) => {
             let (to, certificate_user) = (shared.clone(), certificate_user.map(Box::<str>::from));
             shared
                 .calls
@@ -138,7 +138,11 @@ async fn run(
     let warns = state.answered(broker.id, matches!(answer, WebhookAnswer::Failed(_)), shared.now_s());
     drop(state);
     if warns {
-        tracing::warn!(broker = &*broker.name, reason = result, "a webhook that authenticates clients fails");
+        tracing::warn!(
+            broker = &*broker.name,
+            reason = result,
+            "a webhook that authenticates clients fails: its clients are asked to try again later, check its URL and its service"
+        );
     }
     for pending in std::iter::once(first).chain(waited) {
         shared.queue_again(Job::Answered(Box::new((pending, answer.clone()))));
@@ -199,26 +203,26 @@ fn question<'a>(
 }
 
 impl State {
-    fn place(
+    fn next_step(
         &mut self,
         webhook: &WebhookAuth,
         pending: PendingConnect,
         certificate_user: Option<&str>,
         now_s: u64,
-    ) -> Place {
+    ) -> NextStep {
         let question = question(&pending.request, certificate_user);
         if let Some(answer) = self.answers.get(webhook, &question, now_s).cloned() {
-            return Place::Answered(pending, answer);
+            return NextStep::Answered(pending, answer);
         }
         let busy =
-            |pending| Place::Answered(pending, WebhookAnswer::Failed("too many questions are under way"));
+            |pending| NextStep::Answered(pending, WebhookAnswer::Failed("too many questions are under way"));
         let Some(tag) = self.answers.tag(webhook, &question) else { return busy(pending) };
         if let Some(PendingCall { waiting, .. }) = self.asked.get_mut(&tag) {
             if waiting.len() >= WAITING_PER_QUESTION_MAX {
                 return busy(pending);
             }
             waiting.push(pending);
-            return Place::Waits;
+            return NextStep::Waits;
         }
         let (id, tenant) = (pending.request.broker.id, pending.request.broker.tenant());
         if self.tenants.of(&tenant) >= QUESTIONS_PER_TENANT_MAX || !self.tenants.take(&tenant) {
@@ -226,7 +230,7 @@ impl State {
         }
         self.brokers.entry(id).or_default().under_way += 1;
         self.asked.insert(tag, PendingCall { tenant, waiting: Vec::new() });
-        Place::Asks(pending, tag)
+        NextStep::Asks(pending, tag)
     }
 
     fn done(&mut self, tag: Tag) -> Vec<PendingConnect> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use millrace_mqtt::topic::levels;
 use millrace_router::Snapshot;
-use millrace_session::{Message, Place, Seconds};
+use millrace_session::{Message, Seconds, StoredPosition};
 
 use super::{Broker, Brokers};
 use crate::limits::{self, EdgeLimits};
@@ -120,9 +120,9 @@ impl Broker {
 
     /// As [`Broker::retain`], for a message of another pod. Messages of different pods come in any order, so the topic keeps a
     /// newer one.
-    pub(crate) fn retain_at(&self, message: &Arc<Message>, place: Place) -> Arc<Snapshot> {
+    pub(crate) fn retain_at(&self, message: &Arc<Message>, position: StoredPosition) -> Arc<Snapshot> {
         let mut expiring = self.retained_gate();
-        if !self.has_retained_after(message.topic(), place) {
+        if !self.has_retained_after(message.topic(), position) {
             self.replace_retained(&mut expiring, message);
         }
         self.router.snapshot()
@@ -139,8 +139,8 @@ impl Broker {
         self.note_expiry(expiring);
     }
 
-    fn has_retained_after(&self, topic: &str, place: Place) -> bool {
-        self.retained.get(topic).is_some_and(|present| present.is_after(place))
+    fn has_retained_after(&self, topic: &str, position: StoredPosition) -> bool {
+        self.retained.get(topic).is_some_and(|present| present.is_after(position))
     }
 
     /// Undoes [`Broker::retain`] if the message is still its topic's retained one; `former` was it before.
@@ -164,10 +164,10 @@ impl Broker {
         was_there
     }
 
-    /// As [`Broker::remove_retained`], for a removal on another pod that is stored at `place`. A message behind it stays.
-    pub(crate) fn clear_at(&self, topic: &str, place: Place) {
+    /// As [`Broker::remove_retained`], for a removal on another pod that is stored at `position`. A message behind it stays.
+    pub(crate) fn clear_at(&self, topic: &str, position: StoredPosition) {
         let mut expiring = self.retained_gate();
-        if !self.has_retained_after(topic, place) {
+        if !self.has_retained_after(topic, position) {
             self.remove_from_retained(&mut expiring, topic);
             self.note_expiry(&expiring);
         }
@@ -302,12 +302,12 @@ mod tests {
     fn what_another_pod_wrote_earlier_and_comes_late_leaves_a_newer_message() {
         let broker = Broker::new(1, "b", 1);
         let payload = |broker: &Broker| broker.retained.get("t").map(|message| message.payload().to_vec());
-        let at = |place: u8, bytes: usize| {
+        let at = |position: u8, bytes: usize| {
             let message = message("t", None, bytes);
-            message.set_place(Some([place; 12]));
+            message.set_position(Some([position; 12]));
             message
         };
-        let retain = |place, bytes| drop(broker.retain_at(&at(place, bytes), [place; 12]));
+        let retain = |position, bytes| drop(broker.retain_at(&at(position, bytes), [position; 12]));
         retain(5, 5);
         broker.clear_at("t", [4; 12]);
         retain(4, 4);
@@ -322,7 +322,7 @@ mod tests {
         drop(broker.retain(&pending));
         broker.clear_at("t", [8; 12]);
         assert_eq!(payload(&broker), Some(vec![b'x']), "it is committed after the removal");
-        pending.set_place(Some([9; 12]));
+        pending.set_position(Some([9; 12]));
         retain(10, 0);
         assert_eq!((payload(&broker), broker.retained_bytes()), (None, 0));
     }

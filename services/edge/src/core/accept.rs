@@ -130,7 +130,7 @@ impl Core {
             Speaks::Wss => servers?.browsers.clone(),
         };
         let socket = Socket::tls(stream, config);
-        socket.inspect_err(|error| tracing::warn!(%error, "a TLS handshake cannot begin")).ok()
+        socket.inspect_err(|error| tracing::warn!(%error, "a TLS handshake cannot begin, so the connection is closed: check the files of tls_dir")).ok()
     }
 
     fn note_gateway(&self, peer: SocketAddr, is_accepted: bool) {
@@ -178,7 +178,7 @@ impl Core {
         let token = entry.key();
         let connection = entry.insert(Connected::new(stream, transport, generation, ticks(self.now_ms)));
         if let Err(error) = connection.stream.register(self.poll.registry(), Token(token)) {
-            tracing::warn!(%error, "cannot watch a new connection");
+            tracing::warn!(%error, "a new connection is closed, because the system cannot watch it: check the limits of open files and memory");
             self.connections.remove(token);
             self.process.addresses.release(counted_for);
             return None;

@@ -16,7 +16,7 @@ use crate::broker::{Broker, OVER_CAP};
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::incomplete_packets::OverLimit;
 use crate::limits::EdgeLimits;
 use crate::memory::Pressure;
@@ -193,7 +193,7 @@ impl Core {
         match limit {
             Some(limit) => self.reached_by(broker, limit, Some(client_id), None),
             None => {
-                self.note(broker, &Note::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
+                self.note(broker, &NewIncident::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
             }
         }
         self.refuse(slot, reason, what);

@@ -22,7 +22,7 @@ use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::metrics::ConnectStep;
 use crate::quota::Limit;
 use crate::random;
@@ -243,7 +243,7 @@ impl Core {
 
     /// Records why a CONNECT is refused: for the tenant, and for a trace of the client.
     pub(super) fn explain_refusal(&mut self, slot: u32, request: &Request, reason: &str) {
-        let note = Note::new(Kind::ConnectRefused, "", reason);
+        let note = NewIncident::new(Kind::ConnectRefused, "", reason);
         self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
         self.explain_end(slot, reason.to_owned());
     }
@@ -267,7 +267,7 @@ impl Core {
             && let Some((what, _)) = self.over_topic_limits(will.topic())
         {
             self.broker_counters(&request.broker).refused_will_topic.add(1);
-            let note = Note::new(Kind::ConnectRefused, will.topic(), what);
+            let note = NewIncident::new(Kind::ConnectRefused, will.topic(), what);
             self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
             return self.refuse(slot, ReasonCode::TOPIC_NAME_INVALID, what);
         }
@@ -276,7 +276,7 @@ impl Core {
         {
             self.broker_counters(&request.broker).refused_authorization.add(1);
             let what = "not allowed to publish the will's topic";
-            let note = Note::new(Kind::ConnectRefused, will.topic(), what);
+            let note = NewIncident::new(Kind::ConnectRefused, will.topic(), what);
             self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
             return self.refuse(slot, ReasonCode::NOT_AUTHORIZED, what);
         }

@@ -10,7 +10,7 @@ use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{ClientSubscription, Entry, InFlight, Message};
 use smallvec::SmallVec;
 
-use super::resume::place_of;
+use super::resume::position_of;
 
 const IDS: usize = u16::MAX as usize;
 
@@ -47,10 +47,10 @@ pub(super) fn interleave(
     let (mut read, mut all, mut placed) = (read.peekable(), Vec::with_capacity(in_flight.len()), Vec::new());
     let mut used: HashSet<PacketId> = in_flight.iter().map(|(id, _)| *id).collect();
     for (id, state) in in_flight {
-        let place = place_of(&state);
+        let position = position_of(&state);
         let is_before = |entry: &Entry| {
-            let of_entry = entry.message.place().map(Position);
-            place.is_some_and(|place| of_entry.is_some_and(|of_entry| of_entry < place))
+            let of_entry = entry.message.position().map(Position);
+            position.is_some_and(|position| of_entry.is_some_and(|of_entry| of_entry < position))
         };
         let mut before = Vec::new();
         while let Some(entry) = read.next_if(is_before) {
@@ -64,9 +64,9 @@ pub(super) fn interleave(
         used.extend(&free);
         // Without enough ids, the last ones are delivered when they are read.
         before.truncate(free.len());
-        placed.extend(before.iter().filter_map(|entry| entry.message.place()).map(Position));
-        let state_of = |entry: Entry| match entry.message.place().map(Position) {
-            Some(place) if place > maybe_sent => InFlight::Unsent(entry),
+        placed.extend(before.iter().filter_map(|entry| entry.message.position()).map(Position));
+        let state_of = |entry: Entry| match entry.message.position().map(Position) {
+            Some(position) if position > maybe_sent => InFlight::Unsent(entry),
             _ => InFlight::Published(entry),
         };
         all.extend(free.into_iter().rev().zip(before).map(|(free, entry)| (free, state_of(entry))));
@@ -88,9 +88,9 @@ mod tests {
 
     use super::*;
 
-    fn entry(place: u64, qos: QoS) -> Entry {
+    fn entry(position: u64, qos: QoS) -> Entry {
         let message = Message::new("t".into(), qos, false, Properties::EMPTY, b"x", 0);
-        message.set_place(Some(Position::end_of(place).0));
+        message.set_position(Some(Position::end_of(position).0));
         let identifiers = SmallVec::new();
         Entry {
             message: Arc::new(message),
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_message_that_no_connection_can_have_sent_is_not_sent_again() {
         let in_flight = vec![(PacketId::MIN, InFlight::Published(entry(2_000, QoS::ExactlyOnce)))];
-        let read = [MAYBE_SENT, MAYBE_SENT + 1].map(|place| entry(place, QoS::AtLeastOnce));
+        let read = [MAYBE_SENT, MAYBE_SENT + 1].map(|position| entry(position, QoS::AtLeastOnce));
         let (all, _) = interleave(in_flight, read.into_iter(), Position::end_of(MAYBE_SENT));
         let unsent: Vec<bool> = all.iter().map(|(_, state)| matches!(state, InFlight::Unsent(_))).collect();
         assert_eq!(unsent, [false, true, false]);
@@ -118,22 +118,23 @@ mod tests {
     fn messages_without_a_free_packet_id_wait() {
         let state = || InFlight::Published(entry(100, QoS::ExactlyOnce));
         let in_flight: Vec<_> = (3..=u16::MAX).filter_map(PacketId::new).map(|id| (id, state())).collect();
-        let read = (1..=5).map(|place| entry(place, QoS::AtLeastOnce));
+        let read = (1..=5).map(|position| entry(position, QoS::AtLeastOnce));
         let (all, placed) = interleave(in_flight, read, Position::MIN);
         assert_eq!((all.len(), placed), (u16::MAX.into(), [1, 2].map(Position::end_of).to_vec()));
     }
 
-    /// Packet ids and places of what is in flight, places of what is read: ids and places of all.
+    /// Packet ids and positions of what is in flight, positions of what is read: ids and positions of all.
     fn check(in_flight: &[(u16, u64)], read: &[u64], expected: &[(u16, u64)]) {
-        let of = |(id, place): &(u16, u64)| {
-            let state = InFlight::Published(entry(*place, QoS::ExactlyOnce));
+        let of = |(id, position): &(u16, u64)| {
+            let state = InFlight::Published(entry(*position, QoS::ExactlyOnce));
             (PacketId::new(*id).unwrap(), state)
         };
-        let read = read.iter().map(|place| entry(*place, QoS::AtLeastOnce));
+        let read = read.iter().map(|position| entry(*position, QoS::AtLeastOnce));
         let (all, placed) =
             interleave(in_flight.iter().map(of).collect(), read, Position::end_of(MAYBE_SENT));
-        let found: Vec<_> = all.iter().map(|(id, state)| (id.get(), place_of(state).unwrap())).collect();
-        let expected: Vec<_> = expected.iter().map(|(id, place)| (*id, Position::end_of(*place))).collect();
+        let found: Vec<_> = all.iter().map(|(id, state)| (id.get(), position_of(state).unwrap())).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|(id, position)| (*id, Position::end_of(*position))).collect();
         assert_eq!(found, expected);
         assert_eq!(placed.len(), expected.len() - in_flight.len());
     }

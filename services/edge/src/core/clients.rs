@@ -24,7 +24,7 @@ use crate::clients::{
 };
 use crate::clock::{Millis, TICKS_PER_S};
 use crate::connection_id::ConnectionId;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 
 /// Sessions of a slice: about 0.2 ms when none is in the cache.
 const SLICE: usize = 2048;
@@ -271,7 +271,11 @@ impl Core {
         if is_banned {
             let why = "banned from this broker";
             self.broker_counters(broker).refused_banned.add(1);
-            self.note(broker, &Note { client_id, user, ..Note::new(Kind::ConnectRefused, "", why) }, 1);
+            self.note(
+                broker,
+                &NewIncident { client_id, user, ..NewIncident::new(Kind::ConnectRefused, "", why) },
+                1,
+            );
             self.refuse(slot, ReasonCode::BANNED, why);
         }
         is_banned

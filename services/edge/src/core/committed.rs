@@ -136,16 +136,16 @@ impl Core {
             .copy_options(is_own)
             .filter(|options| receiver.own_qos.is_some() && !(is_own && options.qos == QoS::AtMostOnce));
         let is_plain = local.new_subscriptions.is_none() || !message.retain();
-        let place = message.place().map(Position);
+        let position = message.position().map(Position);
         let takes = is_known
             && !self.unfinished.slices.are_to_visit(routes.broker.id, slot)
             && persistent.live_copies.meet(*sender)
             && is_plain
             && waiting <= WAITING_LOW
-            && place.is_some_and(|place| persistent.is_next(place))
+            && position.is_some_and(|position| persistent.is_next(position))
             && persistent.live_copies.taken < limits::UNREAD_COPIES_MAX;
         let Some(options) = options.filter(|_| takes) else {
-            let is_read = is_known && place.is_some_and(|place| persistent.has_read(place));
+            let is_read = is_known && position.is_some_and(|position| persistent.has_read(position));
             if !is_read && persistent.grow() {
                 self.read_on(slot);
             }

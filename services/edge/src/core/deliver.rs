@@ -15,11 +15,14 @@ use super::feed::{Held, Take};
 use super::limits;
 use super::notes::note_dropped;
 use super::output::FLUSH_BYTES;
+use super::tapped::Tapped;
 use super::{Core, LocalSession, parts, work};
 use crate::broker::Broker;
+use crate::clock::Clock;
 use crate::connection_id::ConnectionId;
 use crate::elsewhere::ELSEWHERE;
 use crate::mailbox::Mail;
+use crate::metering::UsageCounter;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
 use crate::routes::{Progress, Routes};
@@ -250,27 +253,13 @@ impl Core {
     pub(super) fn pump(&mut self, slot: u32) {
         let (protocol, mut out, session) = parts!(self, slot);
         let local = &mut self.sessions[session as usize];
-        let counters = &local.broker.counters[usize::from(self.index)];
-        let meter = &local.broker.meters[usize::from(self.index)];
-        let tapped = self.tracing.tapped.get(&slot);
-        let clock = &self.process.clock;
-        let mut sent = (0, 0);
-        let mut done = |outcome, message: &Message| match outcome {
-            Delivered::Dropped(reason) => {
-                count(counters, outcome);
-                if let Some(tapped) = tapped {
-                    tapped.dropped(message.topic(), reason, 1, clock.unix_now_ms());
-                }
-            }
-            // It was counted as sent when it was queued here.
-            _ => {
-                meter.delivered(message);
-                sent = (sent.0 + 1, sent.1 + message.size());
-            }
-        };
+        let tapped = self.tracing.tapped.get(&slot).map(|tapped| &**tapped);
+        let mut pumped = Pumped::of(&local.broker, self.index, tapped, &self.process.clock);
+        let mut done = |outcome, message: &Message| pumped.add(outcome, message);
         let count = local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
-        self.connections[slot as usize].count_out(sent.0, sent.1);
-        self.work.spend(work::SINGLE_COPY * count as u64 + (sent.1 / work::COPIED_BYTES) as u64);
+        let Pumped { messages, bytes, .. } = pumped;
+        self.connections[slot as usize].count_out(messages, bytes);
+        self.work.spend(work::SINGLE_COPY * count as u64 + (bytes / work::COPIED_BYTES) as u64);
         let (broker, settled) = (local.broker.id, local.session.take_settled());
         let wants_replay = local.session.wants_replay();
         if local.session.has_reserved() {
@@ -284,6 +273,36 @@ impl Core {
             self.read_on(session);
         }
         self.pump_later(slot, count);
+    }
+}
+
+/// Counts the messages that leave the queue of one session.
+pub(super) struct Pumped<'c> {
+    counters: &'c BrokerCounters,
+    usage: &'c UsageCounter,
+    tapped: Option<&'c Tapped>,
+    clock: &'c Clock,
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+impl<'c> Pumped<'c> {
+    pub(super) fn of(broker: &'c Broker, core: u16, tapped: Option<&'c Tapped>, clock: &'c Clock) -> Self {
+        let (counters, usage) = (&broker.counters[usize::from(core)], &broker.meters[usize::from(core)]);
+        Self { counters, usage, tapped, clock, messages: 0, bytes: 0 }
+    }
+
+    pub(super) fn add(&mut self, outcome: Delivered, message: &Message) {
+        let Delivered::Dropped(reason) = outcome else {
+            // It was counted as sent when it was queued.
+            self.usage.delivered(message);
+            (self.messages, self.bytes) = (self.messages + 1, self.bytes + message.size());
+            return;
+        };
+        count(self.counters, outcome);
+        if let Some(tapped) = self.tapped {
+            tapped.dropped(message.topic(), reason, 1, self.clock.unix_now_ms());
+        }
     }
 }
 

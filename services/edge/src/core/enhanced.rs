@@ -9,7 +9,7 @@ use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 use super::connection::{Exchange, NONE, Request, Who};
 use super::{Core, Ended, parts};
 use crate::access::{Attempt, AuthenticationRequest};
-use crate::authorization::{Attempted, Granted, Progress, Refused, Reviewed, Turn};
+use crate::authorization::{Attempted, ExchangeStep, Granted, Refused, Reviewed, Turn};
 use crate::connection_id::ConnectionId;
 
 const TOO_LARGE: &str = "Maximum Packet Size is too small for the answer";
@@ -144,18 +144,20 @@ impl Core {
         &mut self,
         id: ConnectionId,
         mut request: Box<Request>,
-        outcome: Result<Progress, Refused>,
+        outcome: Result<ExchangeStep, Refused>,
     ) {
         match outcome {
-            Ok(Progress::Challenged(enhanced, data)) => self.ask_for_more(id.slot, request, enhanced, &data),
-            Ok(Progress::Granted(granted, data)) => {
+            Ok(ExchangeStep::Challenged(enhanced, data)) => {
+                self.ask_for_more(id.slot, request, enhanced, &data);
+            }
+            Ok(ExchangeStep::Granted(granted, data)) => {
                 request.user = granted.identity.user.as_deref().map(Into::into);
                 request.granted = Some(granted);
                 request.exchange = None;
                 request.authentication_data = Some(data);
                 self.admit(id.slot, *request);
             }
-            Ok(Progress::Renewed(..)) => {}
+            Ok(ExchangeStep::Renewed(..)) => {}
             Err(refused) => self.refuse_entry(id.slot, &request, &refused),
         }
         if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
@@ -163,11 +165,11 @@ impl Core {
         }
     }
 
-    fn attempted_anew(&mut self, id: ConnectionId, outcome: Result<Progress, Refused>) {
+    fn attempted_anew(&mut self, id: ConnectionId, outcome: Result<ExchangeStep, Refused>) {
         match outcome {
-            Ok(Progress::Challenged(enhanced, data)) => self.ask_anew(id.slot, enhanced, &data),
-            Ok(Progress::Renewed(grant, data)) => self.renewed(id, grant, &data),
-            Ok(Progress::Granted(..)) => {}
+            Ok(ExchangeStep::Challenged(enhanced, data)) => self.ask_anew(id.slot, enhanced, &data),
+            Ok(ExchangeStep::Renewed(grant, data)) => self.renewed(id, grant, &data),
+            Ok(ExchangeStep::Granted(..)) => {}
             Err(refused @ (Refused::Busy | Refused::Unread)) => {
                 tracing::debug!(%refused, "a client cannot be authenticated anew");
                 self.close_for(id.slot, ReasonCode::SERVER_BUSY, "who you are cannot be checked now");

@@ -17,7 +17,7 @@ use super::{Core, Ended, work};
 use crate::access::{AuthenticationRequest, Review};
 use crate::authorization::{AccessDecision, Refused, Reviewed};
 use crate::broker::Broker;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 
 const REVIEWS_PER_JOB: usize = 500;
 
@@ -180,7 +180,7 @@ impl Core {
             }
             Err(refusal) => {
                 tracing::debug!(%refusal, "a connected client may not stay");
-                self.note_of(id.slot, Note::new(Kind::ConnectRefused, "", &refusal.to_string()));
+                self.note_of(id.slot, NewIncident::new(Kind::ConnectRefused, "", &refusal.to_string()));
                 let reason = ReasonCode::NOT_AUTHORIZED;
                 self.say_and_close(id.slot, reason, NO_MORE, Ended::Error(reason));
             }

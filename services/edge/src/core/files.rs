@@ -4,7 +4,7 @@ use millrace_mqtt::ReasonCode;
 
 use super::connection::{NONE, Who};
 use super::{Core, Ended};
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 
 impl Core {
     /// Closes `users`, whose password has changed or is gone, and removes subscriptions that the rules no longer
@@ -23,7 +23,7 @@ impl Core {
             if is_gone {
                 let reason = ReasonCode::NOT_AUTHORIZED;
                 let what = "the password has changed";
-                self.note_of(slot, Note::new(Kind::ConnectRefused, "", what));
+                self.note_of(slot, NewIncident::new(Kind::ConnectRefused, "", what));
                 self.say_and_close(slot, reason, what, Ended::Error(reason));
             } else {
                 self.revoke(slot);

@@ -63,11 +63,11 @@ impl Core {
             // A session does not read the streams of its shared subscriptions. So the row has the whole message, and the
             // group's stream drops it in the same transaction.
             //= [MQTT-4.8.2-5] v5
-            let place = entry.message.place().map(Position);
+            let position = entry.message.position().map(Position);
             let stream = StoredGroup::stream_of(entry.shared).map(|stream| (broker, stream));
-            job.taken.extend(stream.zip(place));
+            job.taken.extend(stream.zip(position));
             entry.replay |= entry.shared != 0;
-            persistent.ids.push((id, place));
+            persistent.ids.push((id, position));
             let row = inflight::encode(&InFlight::Published(entry), skipped_ids, &self.process.clock);
             bytes += row.len();
             job.rows.push((id, row));
@@ -81,12 +81,12 @@ impl Core {
     pub(super) fn received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         let local = &mut self.sessions[session as usize];
-        let place = local.session.place_of(id);
+        let position = local.session.position_of(id);
         let (broker, settled) = (local.broker.id, local.session.take_settled());
         self.note_settled(broker, settled);
         let local = &self.sessions[session as usize];
         if local.persistent.is_some() {
-            self.write_ids(session, IdWrite::Release(id, place));
+            self.write_ids(session, IdWrite::Release(id, position));
         } else {
             let (protocol, mut out, _) = parts!(self, slot);
             let before = out.len();

@@ -70,7 +70,7 @@ impl Core {
             self.spend_bytes(2 * held);
             let end = held + count;
             if let Some(rest) = self.digest(slot, &mut buffer[..end], held - raw) {
-                self.note_progress(slot, held, &rest);
+                self.note_incomplete(slot, held, &rest);
                 self.hold(slot, &buffer, rest);
             }
         }
@@ -176,7 +176,7 @@ impl Core {
         if count.is_none() {
             self.connections[slot as usize].partial = Some(partial);
         } else if let Some(rest) = self.digest(slot, &mut partial.bytes, held - partial.raw) {
-            self.note_progress(slot, held, &rest);
+            self.note_incomplete(slot, held, &rest);
             if rest.mqtt.start == 0 {
                 partial.bytes.truncate(rest.raw.end);
                 partial.bytes.drain(rest.mqtt.end..rest.raw.start);
@@ -191,7 +191,7 @@ impl Core {
     }
 
     /// Renews the keep alive for the progress of an incomplete packet; `held` bytes of it were there before.
-    fn note_progress(&mut self, slot: u32, held: usize, rest: &Rest) {
+    fn note_incomplete(&mut self, slot: u32, held: usize, rest: &Rest) {
         if rest.mqtt.start == 0 && rest.mqtt.len() >= held + PROGRESS_BYTES {
             self.connections[slot as usize].last_input = self.tick();
         }

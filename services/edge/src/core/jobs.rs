@@ -55,7 +55,7 @@ impl Core {
             }
             self.submit(held.len);
         }
-        let waits = |job: &Job| matches!(&job.write, Write::Detach(detach) if !detach.is_placed());
+        let waits = |job: &Job| matches!(&job.write, Write::Detach(detach) if !detach.is_decided());
         let ready = self.store_jobs.queue.iter().position(waits);
         self.submit(ready.unwrap_or(self.store_jobs.queue.len()));
         if ready.is_some() {

@@ -68,9 +68,10 @@ impl Core {
         self.work.spend(work::CHECKPOINT + open as u64);
         let (cursor, acknowledged) = persistent.progress(self.following.handed_over, local.session.entries());
         let mut completed = Vec::new();
-        persistent.ids.retain(|(id, place)| {
+        persistent.ids.retain(|(id, position)| {
             // The checkpoint says of the message that it is acknowledged, so no later owner delivers it again.
-            let is_known = place.is_none_or(|place| place <= cursor || acknowledged.contains(place));
+            let is_known =
+                position.is_none_or(|position| position <= cursor || acknowledged.contains(position));
             let is_over = is_known && !local.session.is_sending(*id);
             if is_over {
                 completed.push(*id);
@@ -194,7 +195,7 @@ fn mark_whole(in_flight: &mut [(PacketId, InFlight)], persistent: Option<&Persis
     let mut is_found = |message: &Message| match &mut streams {
         Some(streams) => streams
             .matches(message.topic())
-            .unwrap_or_else(|| !streams.may_store_whole(message) && message.place().is_some()),
+            .unwrap_or_else(|| !streams.may_store_whole(message) && message.position().is_some()),
         None => persistent.is_some(),
     };
     for (_, in_flight) in in_flight {
@@ -212,7 +213,7 @@ fn standing(in_flight: &[(PacketId, InFlight)], persistent: Option<&PersistentSe
         persistent.iter().flat_map(|persistent| &persistent.ids).map(|(id, _)| *id).collect();
     let is_known = |id: &PacketId| known.contains(id);
     let is_whole = |entry: &Entry| {
-        let in_no_stream = entry.message.is_placed() && entry.message.place().is_none();
+        let in_no_stream = entry.message.is_decided() && entry.message.position().is_none();
         entry.qos == QoS::ExactlyOnce && (entry.shared != 0 || in_no_stream)
     };
     let is_standing = |(id, in_flight): &&(PacketId, InFlight)| {

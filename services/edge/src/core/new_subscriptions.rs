@@ -64,7 +64,7 @@ impl NewSubscriptions {
     }
 
     fn has_by(&self, message: &Message, now: Seconds, is_for: impl Fn(&str) -> bool) -> bool {
-        let Some(place) = message.place().filter(|_| message.is_retained()) else { return false };
+        let Some(position) = message.position().filter(|_| message.is_retained()) else { return false };
         let mut replayed = self.replayed.iter().filter(|replayed| replayed.until >= now);
         // Filters of one SUBSCRIBE share their pages, so the first of them that matches is searched alone.
         let mut searched: Option<&Arc<RetainedPages>> = None;
@@ -75,7 +75,7 @@ impl NewSubscriptions {
                 return false;
             }
             searched = Some(&replayed.pages);
-            let (has, compared) = replayed.pages.has(message.topic(), Position(place));
+            let (has, compared) = replayed.pages.has(message.topic(), Position(position));
             self.compared.set(self.compared.get() + compared);
             has
         })
@@ -127,7 +127,7 @@ mod tests {
 
     fn message(topic: &str, retain: bool, version: Option<u64>) -> Message {
         let message = Message::new(topic.into(), QoS::AtMostOnce, retain, Properties::EMPTY, b"x", 0);
-        message.set_place(version.map(|version| Position::end_of(version).0));
+        message.set_position(version.map(|version| Position::end_of(version).0));
         message
     }
 

@@ -8,17 +8,17 @@ use serde_json::json;
 use super::Core;
 use super::connection::NONE;
 use crate::broker::Broker;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::quota::Limit;
 use crate::webhooks;
 
 impl Core {
     /// Returns true if the incident has just begun.
-    pub(super) fn note(&self, broker: &Broker, note: &Note<'_>, count: u64) -> bool {
+    pub(super) fn note(&self, broker: &Broker, note: &NewIncident<'_>, count: u64) -> bool {
         broker.incidents.is_on() && broker.incidents.note(note, count, self.process.clock.unix_now_ms())
     }
 
-    pub(super) fn note_of(&self, slot: u32, note: Note<'_>) {
+    pub(super) fn note_of(&self, slot: u32, note: NewIncident<'_>) {
         let connection = &self.connections[slot as usize];
         if connection.session == NONE {
             return;
@@ -47,7 +47,7 @@ impl Core {
         user: Option<&str>,
     ) {
         limit.counter(self.counters()).add(1);
-        let note = Note { client_id, user, ..Note::limit(limit) };
+        let note = NewIncident { client_id, user, ..NewIncident::limit(limit) };
         if self.note(broker, &note, 1) && broker.streams.has_webhooks() {
             let data = json!({
                 "client_id": client_id,
@@ -67,7 +67,7 @@ pub(super) fn note_dropped(broker: &Broker, outcome: Delivered, client_id: &str,
     else {
         return;
     };
-    let note = Note::new(Kind::MessagesDropped, "", drop_reason(reason));
+    let note = NewIncident::new(Kind::MessagesDropped, "", drop_reason(reason));
     broker.incidents.note(&note.of(client_id, None), count, now_ms);
 }
 

@@ -137,7 +137,7 @@ impl Core {
                 self.work.spend_sent(written, took_us);
                 self.process.core(self.index).counters.bytes_out.add(written);
                 let encrypted = connection.stream.unsent_bytes();
-                outbound.note_progress(written, encrypted, self.output.soft_bytes, self.now_ms);
+                outbound.note_written(written, encrypted, self.output.soft_bytes, self.now_ms);
                 match how {
                     Flushed::All => {
                         self.output.pool.give(outbound);

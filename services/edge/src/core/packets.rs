@@ -283,7 +283,7 @@ impl Core {
         self.reached(slot, reached);
         // The message was not published, so the client may send its packet id again after a reconnect.
         if let (Some(id), Some(local)) = (qos2, self.sessions.get_mut(session as usize)) {
-            local.session.received(id, false);
+            local.session.forget_received(id);
         }
         let what = "the topic aliases take more bytes than they may";
         self.say_and_close(slot, ReasonCode::QUOTA_EXCEEDED, what, Ended::Error(ReasonCode::QUOTA_EXCEEDED));

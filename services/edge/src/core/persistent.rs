@@ -23,7 +23,7 @@ use super::feed::{Feed, Held, ReadState, Take, Way};
 use super::filter_set::FilterSet;
 use super::limits;
 use super::unanswered::Unanswered;
-use crate::jobs::{PendingSubscribe, open_places};
+use crate::jobs::{PendingSubscribe, open_positions};
 
 /// Ranges of delivered messages before those that follow from the base are removed.
 const HAD_MIN: usize = 64;
@@ -177,8 +177,8 @@ impl PersistentSession {
         matches!(self.feed, Feed::Reading(ReadState { way: Way::FansOut(number), .. }) if number == up_to)
     }
 
-    /// Whether a following session has read to the end, and a message at the position `place` comes after that end.
-    pub(super) fn is_next(&self, place: Position) -> bool {
+    /// Whether a following session has read to the end, and a message at the position `position` comes after that end.
+    pub(super) fn is_next(&self, position: Position) -> bool {
         let Feed::Reading(ReadState { through, asked: false, at_end: true, way: Way::Follows, grown: false }) =
             &self.feed
         else {
@@ -186,19 +186,19 @@ impl PersistentSession {
         };
         // A new subscription may begin later than the last position that was read.
         let since = self.sources.iter().map(|persistent| Position::end_of(persistent.source.since)).max();
-        self.subscribing == 0 && place > *through && since.is_none_or(|since| place > since)
+        self.subscribing == 0 && position > *through && since.is_none_or(|since| position > since)
     }
 
-    pub(super) fn has_read(&self, place: Position) -> bool {
-        matches!(&self.feed, Feed::Reading(reading) if place <= reading.through)
+    pub(super) fn has_read(&self, position: Position) -> bool {
+        matches!(&self.feed, Feed::Reading(reading) if position <= reading.through)
     }
 
     /// Remembers of a stored message only the position, and that only until the base has passed it.
     pub(super) fn got(&mut self, message: &Arc<Message>, handed_over: Position) {
         self.recent.push_back(message.clone());
-        while let Some(first) = self.recent.pop_front_if(|first| first.is_placed()) {
-            if let Some(place) = first.place() {
-                self.had.add(Position(place));
+        while let Some(first) = self.recent.pop_front_if(|first| first.is_decided()) {
+            if let Some(position) = first.position() {
+                self.had.add(Position(position));
             }
         }
         if self.had.len() >= self.had_max {
@@ -209,13 +209,13 @@ impl PersistentSession {
 
     pub(super) fn had(&self) -> Positions {
         let mut had = self.had.clone();
-        let recent = self.recent.iter().filter_map(|message| message.place()).map(Position);
-        recent.for_each(|place| had.add(place));
+        let recent = self.recent.iter().filter_map(|message| message.position()).map(Position);
+        recent.for_each(|position| had.add(position));
         had
     }
 
     pub(super) fn may_be_sent(&self, message: &Message) -> bool {
-        message.place().is_some_and(|place| Position(place) <= self.maybe_sent)
+        message.position().is_some_and(|position| Position(position) <= self.maybe_sent)
     }
 
     /// A page has arrived and was delivered: the session has got everything up to `through`.
@@ -236,7 +236,7 @@ impl PersistentSession {
         let through = reading.through;
         self.held.retain(|held| {
             let message = &held.message;
-            !message.is_refused() && message.place().is_none_or(|place| Position(place) > through)
+            !message.is_refused() && message.position().is_none_or(|position| Position(position) > through)
         });
         self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
         self.read = through;
@@ -260,7 +260,7 @@ impl PersistentSession {
         }
         let is_unstored = |held: &Held| {
             let message = &held.message;
-            held.qos == QoS::AtMostOnce || message.is_placed() && message.place().is_none()
+            held.qos == QoS::AtMostOnce || message.is_decided() && message.position().is_none()
         };
         // The publisher sends a refused message again, after others that this session has not got (P4).
         let held = std::mem::take(&mut self.held).into_iter().filter(|held| !held.message.is_refused());
@@ -277,7 +277,7 @@ impl PersistentSession {
         handed_over: Position,
         open: impl Iterator<Item = &'e Entry>,
     ) -> (Position, Positions) {
-        self.had.progress(self.base(handed_over), open_places(open))
+        self.had.progress(self.base(handed_over), open_positions(open))
     }
 
     /// Takes back what a refused checkpoint said; an id that is in use again is completed when that use is over.
@@ -292,8 +292,9 @@ impl PersistentSession {
         match &self.feed {
             // Held copies were not delivered.
             Feed::Live => {
-                let held = self.held.iter().filter_map(|held| held.message.place());
-                held.map(|place| Position(place).before()).fold(handed_over.max(self.read), Position::min)
+                let held = self.held.iter().filter_map(|held| held.message.position());
+                held.map(|position| Position(position).before())
+                    .fold(handed_over.max(self.read), Position::min)
             }
             Feed::Reading(reading) => reading.through,
         }

@@ -15,7 +15,7 @@ use super::connection::Paused;
 use super::trace::Traced;
 use crate::broker::{Broker, OVER_CAP};
 use crate::connection_id::ConnectionId;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::jobs;
 use crate::jobs::{Ack, Job, Write};
 use crate::mailbox::Mail;
@@ -91,7 +91,7 @@ impl Core {
             || !routes.stored.webhooks.is_empty();
         let waits = self.connections[slot as usize].uncommitted > 0;
         if self.process.store.is_none() || !(retains || is_stored || waits) {
-            message.set_place(None);
+            message.set_position(None);
             self.usage(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.hand_on(routes, &message, from, retains);
             return Some((ReasonCode::SUCCESS, ""));
@@ -188,7 +188,7 @@ impl Core {
             self.now,
         );
         let message = message.published_by(self.publisher_of(slot)).traced(traced.map(|traced| traced.trace));
-        Arc::new(message.received(self.take_timed()))
+        Arc::new(message.received_at(self.take_timed()))
     }
 
     fn publisher_of(&self, slot: u32) -> u64 {
@@ -246,13 +246,13 @@ impl Core {
         }
         if let Some((what, is_long)) = self.over_topic_limits(topic) {
             if is_long { &counters.publish_topic_bytes } else { &counters.publish_topic }.add(1);
-            self.note_of(slot, Note::new(Kind::PublishRefused, topic, what));
+            self.note_of(slot, NewIncident::new(Kind::PublishRefused, topic, what));
             return Err((ReasonCode::TOPIC_NAME_INVALID, what));
         }
         if is_reserved(topic) || !self.may_send(slot, topic, publish.retain, publish.qos) {
             counters.publish_denied.add(1);
             let what = "not allowed to publish to this topic";
-            self.note_of(slot, Note::new(Kind::PublishRefused, topic, what));
+            self.note_of(slot, NewIncident::new(Kind::PublishRefused, topic, what));
             return Err((ReasonCode::NOT_AUTHORIZED, what));
         }
         Ok(())

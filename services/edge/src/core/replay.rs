@@ -13,7 +13,7 @@ use millrace_router::Step;
 use millrace_session::{Delivered, DropReason, Entry, Message, Seconds, Session};
 
 use super::connection::NONE;
-use super::deliver::count;
+use super::deliver::{Pumped, count};
 use super::fair::FairQueue;
 use super::limits;
 use super::{Core, parts, work};
@@ -277,22 +277,9 @@ impl Core {
         }
         let (protocol, mut out, _) = parts!(self, slot);
         let counters = &local.broker.counters[usize::from(self.index)];
-        let meter = &local.broker.meters[usize::from(self.index)];
-        let tapped = self.tracing.tapped.get(&slot);
-        let clock = &self.process.clock;
-        let mut sent = (0, 0);
-        let mut done = |outcome, message: &Message| match outcome {
-            Delivered::Dropped(reason) => {
-                count(counters, outcome);
-                if let Some(tapped) = tapped {
-                    tapped.dropped(message.topic(), reason, 1, clock.unix_now_ms());
-                }
-            }
-            _ => {
-                meter.delivered(message);
-                sent = (sent.0 + 1, sent.1 + message.size());
-            }
-        };
+        let tapped = self.tracing.tapped.get(&slot).map(|tapped| &**tapped);
+        let mut sent = Pumped::of(&local.broker, self.index, tapped, &self.process.clock);
+        let mut done = |outcome, message: &Message| sent.add(outcome, message);
         let (settings, now) = (&self.process.settings, self.now);
         let is_enough = millrace_session::Out::is_enough(&out);
         let mut pumped = 0;
@@ -309,8 +296,9 @@ impl Core {
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::output::FLUSH_BYTES) {
             self.output.overfull.push(slot);
         }
-        self.connections[slot as usize].count_out(sent.0, sent.1);
-        self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY) + (sent.1 / work::COPIED_BYTES) as u64);
+        let Pumped { messages, bytes, .. } = sent;
+        self.connections[slot as usize].count_out(messages, bytes);
+        self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY) + (bytes / work::COPIED_BYTES) as u64);
         if is_over {
             self.unfinished.replays.of.remove(&session);
             return self.pump(slot);

@@ -127,7 +127,7 @@ pub(super) fn is_due(stored: &StoredSubscription) -> bool {
 pub(super) fn topics_of(in_flight: &[(PacketId, InFlight)]) -> Topics {
     let topic = |in_flight: &InFlight| match in_flight {
         InFlight::Published(entry) | InFlight::Unsent(entry)
-            if entry.retain && entry.message.place().is_none() =>
+            if entry.retain && entry.message.position().is_none() =>
         {
             Some(entry.message.topic().clone())
         }

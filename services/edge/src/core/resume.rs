@@ -25,7 +25,7 @@ use super::timers::Due;
 use super::{Core, Ended, replays_due, work};
 use crate::broker::Broker;
 use crate::encoding::record;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::jobs::{Attached, Page, Read, Reader, SessionKey};
 use crate::mailbox::Mail;
 use crate::routes::Routes;
@@ -58,14 +58,14 @@ impl Core {
             maybe_sent,
             ..
         } = attached;
-        let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
+        let ids = in_flight.iter().map(|(id, in_flight)| (*id, position_of(in_flight))).collect();
         let read = self.subscriptions_read(slot, &request.client_id, &subscriptions);
         let publisher = record::publisher(&request.client_id);
         let unacknowledged = unacknowledged(&page, &read, &acknowledged, publisher);
         // A QoS 2 message was either not sent, or has a packet id in the store. Later messages must not overtake it.
         let unacknowledged = unacknowledged.take_while(|entry| entry.qos == QoS::AtLeastOnce);
         let (in_flight, placed) = between::interleave(in_flight, unacknowledged, maybe_sent);
-        placed.into_iter().for_each(|place| acknowledged.add(place));
+        placed.into_iter().for_each(|position| acknowledged.add(position));
         let is_due = !self.process.is_shared() && subscriptions.iter().any(replays_due::is_due);
         let had = is_due.then(|| replays_due::topics_of(&in_flight));
         let mut session = restored(&request.client_id, in_flight, received, &subscriptions);
@@ -228,7 +228,11 @@ impl Core {
         self.broker_counters(&broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
         let client_id = self.sessions[target.slot as usize].session.client_id();
         let what = "they were removed by a limit before the client had them";
-        self.note(&broker, &Note::new(Kind::MessagesDropped, "", what).of(client_id, None), page.missed);
+        self.note(
+            &broker,
+            &NewIncident::new(Kind::MessagesDropped, "", what).of(client_id, None),
+            page.missed,
+        );
         let entries = std::mem::take(&mut page.entries);
         let entries = self.deliver_entries(target.slot, entries, &had);
         if !entries.is_empty() {
@@ -378,15 +382,15 @@ fn unacknowledged<'p>(
     publisher: u64,
 ) -> impl Iterator<Item = Entry> + 'p {
     page.entries.iter().filter_map(move |(message, from, sources)| {
-        let is_had = message.place().is_none_or(|place| acknowledged.contains(Position(place)));
+        let is_had = message.position().is_none_or(|position| acknowledged.contains(Position(position)));
         let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
         between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
     })
 }
 
-pub(super) fn place_of(in_flight: &InFlight) -> Option<Position> {
+pub(super) fn position_of(in_flight: &InFlight) -> Option<Position> {
     match in_flight {
-        InFlight::Published(entry) | InFlight::Unsent(entry) => entry.message.place().map(Position),
-        InFlight::Released(place) => place.map(Position),
+        InFlight::Published(entry) | InFlight::Unsent(entry) => entry.message.position().map(Position),
+        InFlight::Released(position) => position.map(Position),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millrace_layers::Position;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Receiver, ShareGroup, Target};
-use millrace_session::{Message, Place};
+use millrace_session::{Message, StoredPosition};
 
 use super::connection::NONE;
 use super::deliver::{Publisher, local_session};
@@ -19,10 +19,10 @@ use crate::streams::StoredGroup;
 
 impl Core {
     /// Collects messages that their groups need no more.
-    pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {
-        for (number, place) in settled {
+    pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, StoredPosition)>) {
+        for (number, position) in settled {
             if let Some(stream) = StoredGroup::stream_of(number) {
-                self.store_jobs.shared.settled.push(((broker, stream), Position(place)));
+                self.store_jobs.shared.settled.push(((broker, stream), Position(position)));
             }
         }
     }
@@ -73,8 +73,8 @@ impl Core {
         });
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
-        } else if let Some(place) = message.place() {
-            self.store_jobs.shared.returned.push(((broker.id, stream), Position(place)));
+        } else if let Some(position) = message.position() {
+            self.store_jobs.shared.returned.push(((broker.id, stream), Position(position)));
         }
         true
     }
@@ -93,8 +93,8 @@ impl Core {
         let mut begun = Vec::with_capacity(taken.len());
         for (id, entry) in taken {
             let Some(stream) = StoredGroup::stream_of(entry.shared) else { continue };
-            if let Some(place) = entry.message.place() {
-                self.store_jobs.shared.returned.push(((broker, stream), Position(place)));
+            if let Some(position) = entry.message.position() {
+                self.store_jobs.shared.returned.push(((broker, stream), Position(position)));
             }
             begun.push((id.get(), stream, entry.message));
         }

@@ -33,7 +33,7 @@ use super::entry::rules_work;
 use super::replay;
 use super::work::Task;
 use crate::broker::Broker;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::jobs::PendingSubscribe;
 use crate::quota::Limit;
 
@@ -248,7 +248,7 @@ impl Core {
         let granted = self.may_receive(slot, filter.filter, qos).filter(|_| may_share);
         if granted.is_none() {
             counters.subscribe_denied.add(1);
-            self.note_of(slot, Note::new(Kind::SubscribeRefused, text, DENIED));
+            self.note_of(slot, NewIncident::new(Kind::SubscribeRefused, text, DENIED));
         }
         granted.ok_or((ReasonCode::NOT_AUTHORIZED, DENIED))
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_mqtt::QoS;
-use millrace_session::{Entry, InFlight, Place};
+use millrace_session::{Entry, InFlight, StoredPosition};
 use smallvec::SmallVec;
 
 use super::record;
@@ -32,12 +32,12 @@ const UNSENT: u8 = 8;
 pub(crate) enum Row {
     /// The stream has the message at this position.
     InStream {
-        place: Place,
+        position: StoredPosition,
         qos: QoS,
         retain: bool,
         identifiers: SmallVec<[u32; 1]>,
     },
-    Released(Option<Place>),
+    Released(Option<StoredPosition>),
     Whole(Entry),
     /// Whole, and never sent to the client.
     Unsent(Entry),
@@ -47,24 +47,24 @@ pub(crate) enum Row {
 pub(crate) fn encode(in_flight: &InFlight, skipped_ids: bool, clock: &Clock) -> Vec<u8> {
     let flag = if skipped_ids { SKIPPED_IDS } else { 0 };
     let entry = match in_flight {
-        InFlight::Released(place) => {
+        InFlight::Released(position) => {
             let mut out = vec![RELEASED | flag];
-            out.extend_from_slice(&place.unwrap_or_default());
+            out.extend_from_slice(&position.unwrap_or_default());
             return out;
         }
         InFlight::Published(entry) | InFlight::Unsent(entry) => entry,
     };
     let unsent = if matches!(in_flight, InFlight::Unsent(_)) { UNSENT } else { 0 };
     // Replayed messages are stored whole, because the streams of the session need not have them.
-    let place = entry.message.place().filter(|_| !entry.replay);
-    let mut out = vec![flag | if place.is_some() { IN_STREAM } else { WHOLE }];
-    out.extend_from_slice(&place.unwrap_or_default());
+    let position = entry.message.position().filter(|_| !entry.replay);
+    let mut out = vec![flag | if position.is_some() { IN_STREAM } else { WHOLE }];
+    out.extend_from_slice(&position.unwrap_or_default());
     out.push(entry.qos as u8 | unsent | if entry.retain { RETAIN } else { 0 });
     out.push(u8::try_from(entry.identifiers.len()).unwrap_or(u8::MAX));
     for identifier in entry.identifiers.iter().take(usize::from(u8::MAX)) {
         out.extend_from_slice(&identifier.to_le_bytes());
     }
-    if place.is_none() {
+    if position.is_none() {
         out.extend_from_slice(&record::encode_entry(&entry.message, 0, clock));
     }
     out
@@ -74,9 +74,9 @@ pub(crate) fn encode(in_flight: &InFlight, skipped_ids: bool, clock: &Clock) -> 
 pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
     let (kind, rest) = bytes.split_first()?;
     let kind = kind & !SKIPPED_IDS;
-    let (place, rest) = rest.split_first_chunk::<12>()?;
+    let (position, rest) = rest.split_first_chunk::<12>()?;
     if kind == RELEASED {
-        return Some(Row::Released((*place != Place::default()).then_some(*place)));
+        return Some(Row::Released((*position != StoredPosition::default()).then_some(*position)));
     }
     let (head, mut rest) = rest.split_first_chunk::<2>()?;
     let [flags, count] = *head;
@@ -88,7 +88,7 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
         rest = after;
     }
     match kind {
-        IN_STREAM => Some(Row::InStream { place: *place, qos, retain, identifiers }),
+        IN_STREAM => Some(Row::InStream { position: *position, qos, retain, identifiers }),
         WHOLE => {
             let (message, _) = record::decode_entry(rest, clock)?;
             if flags & UNSENT != 0 {
@@ -103,7 +103,7 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
                     identifiers,
                 }));
             }
-            message.set_place(None);
+            message.set_position(None);
             let message = Arc::new(message);
             let (replay, maybe_sent) = (false, false);
             Some(Row::Whole(Entry { message, qos, retain, replay, maybe_sent, shared: 0, identifiers }))
@@ -120,14 +120,14 @@ pub(crate) fn in_order_of_sending(rows: &mut Vec<(u16, Bytes)>) {
     if !rows.iter().any(|(_, row)| row.first().is_some_and(|kind| kind & SKIPPED_IDS != 0)) {
         return;
     }
-    let mut last = Place::default();
-    let mut placed: Vec<(Place, (u16, Bytes))> = Vec::with_capacity(rows.len());
+    let mut last = StoredPosition::default();
+    let mut placed: Vec<(StoredPosition, (u16, Bytes))> = Vec::with_capacity(rows.len());
     for (id, row) in rows.drain(..) {
-        let place = row.get(1..).and_then(<[u8]>::first_chunk::<12>).copied().unwrap_or_default();
-        last = if place == Place::default() { last } else { place };
+        let position = row.get(1..).and_then(<[u8]>::first_chunk::<12>).copied().unwrap_or_default();
+        last = if position == StoredPosition::default() { last } else { position };
         placed.push((last, (id, row)));
     }
-    placed.sort_by_key(|(place, _)| *place);
+    placed.sort_by_key(|(position, _)| *position);
     rows.extend(placed.into_iter().map(|(_, row)| row));
 }
 
@@ -154,9 +154,9 @@ mod tests {
 
     use super::*;
 
-    fn entry(place: Option<Place>) -> Entry {
+    fn entry(position: Option<StoredPosition>) -> Entry {
         let message = Message::new("t".into(), QoS::ExactlyOnce, false, Properties::EMPTY, b"payload", 0);
-        message.set_place(place);
+        message.set_position(position);
         let identifiers = SmallVec::from_slice(&[5, 70_000]);
         Entry {
             message: Arc::new(message),
@@ -179,8 +179,8 @@ mod tests {
             one
         };
         match read(&InFlight::Published(entry(Some([7; 12])))) {
-            Row::InStream { place, qos: QoS::ExactlyOnce, retain: true, identifiers } => {
-                assert_eq!((place, &identifiers[..]), ([7; 12], &[5, 70_000][..]));
+            Row::InStream { position, qos: QoS::ExactlyOnce, retain: true, identifiers } => {
+                assert_eq!((position, &identifiers[..]), ([7; 12], &[5, 70_000][..]));
             }
             other => panic!("{other:?}"),
         }
@@ -198,8 +198,8 @@ mod tests {
             Row::Unsent(read) => assert!(read.replay && read.message.payload() == b"payload"),
             other => panic!("{other:?}"),
         }
-        for place in [None, Some([9; 12])] {
-            assert!(matches!(read(&InFlight::Released(place)), Row::Released(read) if read == place));
+        for position in [None, Some([9; 12])] {
+            assert!(matches!(read(&InFlight::Released(position)), Row::Released(read) if read == position));
         }
         for garbage in [&b""[..], b"\x01", &[9; 40]] {
             assert!(decode(garbage, &clock).is_none());
@@ -225,9 +225,9 @@ mod tests {
         let clock = Clock::start();
         let row = |skipped| {
             let clock = &clock;
-            move |(id, place): (u16, u8)| {
-                let place = (place > 0).then_some([place; 12]);
-                (id, Bytes::from(encode(&InFlight::Published(entry(place)), skipped, clock)))
+            move |(id, position): (u16, u8)| {
+                let position = (position > 0).then_some([position; 12]);
+                (id, Bytes::from(encode(&InFlight::Published(entry(position)), skipped, clock)))
             }
         };
         let sorted = |skipped, first: (u16, u8), rest: &[(u16, u8)]| {

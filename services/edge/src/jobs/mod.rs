@@ -18,7 +18,7 @@ use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::Target;
-use millrace_session::{Entry, InFlight, Message, Place, Session};
+use millrace_session::{Entry, InFlight, Message, Session, StoredPosition};
 use smallvec::SmallVec;
 
 pub(crate) use self::page::{Page, PageEntry, Read, Reader};
@@ -204,7 +204,7 @@ pub(crate) struct Ids {
 pub(crate) enum IdWrite {
     Reserve(Reserve),
     /// The client has the message (PUBREC).
-    Release(PacketId, Option<Place>),
+    Release(PacketId, Option<StoredPosition>),
     Forget(PacketId),
 }
 
@@ -219,9 +219,9 @@ pub(crate) struct Reserve {
 }
 
 /// Positions of the messages among `open` that the session reads from its own streams.
-pub(crate) fn open_places<'e>(open: impl Iterator<Item = &'e Entry>) -> Vec<Position> {
+pub(crate) fn open_positions<'e>(open: impl Iterator<Item = &'e Entry>) -> Vec<Position> {
     let in_streams = open.filter(|entry| !entry.replay && entry.shared == 0);
-    in_streams.filter_map(|entry| entry.message.place()).map(Position).collect()
+    in_streams.filter_map(|entry| entry.message.position()).map(Position).collect()
 }
 
 /// A stream of the store: the broker's id, and the stream's id within the broker.
@@ -306,13 +306,15 @@ impl Detach {
     }
 
     /// Whether the positions of all messages are known; retained messages have none.
-    pub(crate) fn is_placed(&self) -> bool {
+    pub(crate) fn is_decided(&self) -> bool {
         let sent = self.in_flight.iter().all(|(_, in_flight)| match in_flight {
-            InFlight::Published(entry) | InFlight::Unsent(entry) => entry.message.is_placed() || entry.replay,
+            InFlight::Published(entry) | InFlight::Unsent(entry) => {
+                entry.message.is_decided() || entry.replay
+            }
             InFlight::Released(_) => true,
         });
-        sent && self.recent.iter().all(|message| message.is_placed())
-            && self.unsent.iter().all(|entry| entry.message.is_placed() || entry.replay)
+        sent && self.recent.iter().all(|message| message.is_decided())
+            && self.unsent.iter().all(|entry| entry.message.is_decided() || entry.replay)
     }
 }
 

@@ -75,11 +75,11 @@ impl RetainedPages {
     }
 
     /// Whether the page that covers the topic was read as of this position or later, and the work of finding out.
-    pub(crate) fn has(&self, topic: &str, place: Position) -> (bool, usize) {
+    pub(crate) fn has(&self, topic: &str, position: Position) -> (bool, usize) {
         let at = Bookmark::at(self.broker, topic.as_bytes());
         let (first, work) = self.index.first(topic);
         let Some(pages) = first.and_then(|first| self.of.get(first)) else { return (false, work) };
         let page = pages.partition_point(|(end, _)| end.as_ref().is_some_and(|end| *end <= at));
-        (pages.get(page).is_some_and(|(_, through)| place <= *through), work)
+        (pages.get(page).is_some_and(|(_, through)| position <= *through), work)
     }
 }

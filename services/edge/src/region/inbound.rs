@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
 use millrace_router::Snapshot;
-use millrace_session::{Message, Place, Trace};
+use millrace_session::{Message, StoredPosition, Trace};
 
 use super::coming::Traced;
 use super::core_mail::CoreMail;
@@ -176,7 +176,7 @@ impl Region {
         matching: &mut Matching,
         broker: &Arc<Broker>,
         entry: &[u8],
-        place: Option<Place>,
+        place: Option<StoredPosition>,
         traced: Option<Traced>,
     ) {
         let Some(message) = self.decoded(entry, place, traced) else { return };
@@ -259,11 +259,11 @@ impl Region {
         cores: &mut CoreMail<'_>,
         matching: &mut Matching,
         broker: &Arc<Broker>,
-        (place, sender): (Place, u64),
+        (place, sender): (StoredPosition, u64),
         (entry, traced): (&[u8], Option<Traced>),
     ) {
         let Some((message, publisher)) = record::decode_entry(entry, &self.clock) else { return };
-        message.set_place(Some(place));
+        message.set_position(Some(place));
         let message = message.traced(traced.map(|traced| traced.trace));
         self.trace_arrival(broker, &message, traced);
         let Some(routes) = self.matched(matching, broker, message.topic(), 0) else { return };
@@ -300,9 +300,14 @@ impl Region {
     }
 
     /// A retained message has a position among the others.
-    fn decoded(&self, entry: &[u8], place: Option<Place>, traced: Option<Traced>) -> Option<Arc<Message>> {
+    fn decoded(
+        &self,
+        entry: &[u8],
+        place: Option<StoredPosition>,
+        traced: Option<Traced>,
+    ) -> Option<Arc<Message>> {
         let (message, _) = record::decode_entry(entry, &self.clock)?;
-        message.set_place(place);
+        message.set_position(place);
         Some(Arc::new(message.traced(traced.map(|traced| traced.trace))))
     }
 

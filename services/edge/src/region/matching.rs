@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrace_router::Snapshot;
 
 use crate::broker::Broker;
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::routes::{RouteCache, Routes};
 
 const NO_SHARE_LEFT: &str =
@@ -68,7 +68,7 @@ pub(super) fn count_dropped(broker: &Broker, dropped: u64, now_ms: u64) {
     if let Some(counters) = broker.counters.last() {
         counters.dropped_matching.add(usize::try_from(dropped).unwrap_or(usize::MAX));
     }
-    broker.incidents.note(&Note::new(Kind::MessagesDropped, "", NO_SHARE_LEFT), dropped, now_ms);
+    broker.incidents.note(&NewIncident::new(Kind::MessagesDropped, "", NO_SHARE_LEFT), dropped, now_ms);
 }
 
 #[cfg(test)]

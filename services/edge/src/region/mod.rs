@@ -177,7 +177,7 @@ impl Region {
         let Some(pods) = pods.filter(|pods: &Arc<[PodId]>| !pods.is_empty()) else { return };
         // Most messages name no publisher: No Local cannot apply on another pod while the publisher is connected to this one.
         let entry = record::encode_entry(message, message.publisher(), &self.clock);
-        let note = match message.place().filter(|_| message.is_retained()) {
+        let note = match message.position().filter(|_| message.is_retained()) {
             Some(place) => PodNotice::Retained { place, entry: &entry },
             None => PodNotice::Message(&entry),
         };
@@ -190,7 +190,7 @@ impl Region {
 
     /// A retained message was removed, and no subscriber is to learn of it.
     pub(crate) fn cleared(&self, broker: &Broker, removal: &Message) {
-        if let (Some(fabric), Some(place)) = (self.fabric.get(), removal.place()) {
+        if let (Some(fabric), Some(place)) = (self.fabric.get(), removal.position()) {
             PodNotice::Cleared { place, topic: removal.topic() }.send_at(
                 fabric,
                 broker.id,
@@ -223,7 +223,7 @@ impl Region {
         let Broker { id, elsewhere, .. } = &*routes.broker;
         let Some(pods) = routes.nudges.get(&elsewhere.peers, &routes.topic, true) else { return };
         self.send_time(fabric, *id, &pods);
-        match message.place().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
+        match message.position().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
             Some(place) => {
                 let entry = record::encode_entry(message, *publisher, &self.clock);
                 if let Some(traced) = self.traced(message, &entry) {

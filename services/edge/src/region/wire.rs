@@ -29,7 +29,7 @@
 //! bytes, except the last text of a row.
 
 use millrace_fabric::{Fabric, PodId, Sent, To};
-use millrace_session::Place;
+use millrace_session::StoredPosition;
 
 const CHECKED_BYTES: usize = 1024;
 
@@ -38,13 +38,13 @@ pub(super) enum PodNotice<'b> {
     Message(&'b [u8]),
     Run { is_v5: bool, count: u32, topic: &'b str, bytes: &'b [u8] },
     Grown(&'b str),
-    Committed { place: Place, sender: u64, entry: &'b [u8] },
+    Committed { place: StoredPosition, sender: u64, entry: &'b [u8] },
     Members { broker: u64, count: u16, name: &'b str, filter: &'b str },
     AllMembers { broker: u64 },
     AskMembers { broker: u64 },
     Shared { broker: u64, hops: u8, name: &'b str, filter: &'b str, entry: &'b [u8] },
     Notices,
-    Retained { place: Place, entry: &'b [u8] },
+    Retained { place: StoredPosition, entry: &'b [u8] },
     Waiting { stream: u64 },
     Digest { version: u64, says: u8, digest: &'b [u8] },
     Added { version: u64, codes: &'b [u8] },
@@ -56,7 +56,7 @@ pub(super) enum PodNotice<'b> {
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
     Sent { sent_ns: u64 },
     ClientTrace { number: u64, report: &'b [u8] },
-    Cleared { place: Place, topic: &'b str },
+    Cleared { place: StoredPosition, topic: &'b str },
 }
 
 impl<'b> PodNotice<'b> {
@@ -275,7 +275,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn put_placed<'b>(head: &mut Vec<u8>, kind: u8, place: Place, rest: &'b [u8]) -> &'b [u8] {
+fn put_placed<'b>(head: &mut Vec<u8>, kind: u8, place: StoredPosition, rest: &'b [u8]) -> &'b [u8] {
     head.push(kind);
     head.extend_from_slice(&place);
     rest

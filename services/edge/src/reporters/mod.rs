@@ -67,7 +67,10 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that {} ended with a panic", self.work);
+            tracing::error!(
+                "the thread that {} ended with a panic: report it with the log before it",
+                self.work
+            );
         }
     }
 }

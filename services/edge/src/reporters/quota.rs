@@ -73,7 +73,7 @@ impl UsageExchange {
         match block_on(tidied) {
             Ok(next) => self.tidied = next,
             Err(error) => {
-                tracing::warn!(%error, "the usage of pods that are gone stays in the store for now");
+                tracing::warn!(%error, "the usage of pods that are gone could not be removed; the next round tries again");
             }
         }
     }
@@ -90,7 +90,7 @@ impl UsageExchange {
                 match answers {
                     Ok(others) => broker.quota.others.set(&broker.quota.limits().broker, &others),
                     Err(error) => {
-                        tracing::warn!(%error, broker = &*broker.name, "the usage of other pods cannot be read");
+                        tracing::warn!(%error, broker = &*broker.name, "the usage of other pods cannot be read: limits of the broker count with what was read last");
                     }
                 }
             }

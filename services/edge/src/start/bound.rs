@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use millrace_transport::listeners::{Listener, Speaks, listen};
+use millrace_transport::listeners::{Listener, Speaks, join, listen};
 
 use super::StartError;
 use crate::config::Config;
@@ -44,7 +44,8 @@ fn bind_all(
         let failed = |error: io::Error| bind_error(*address, &error);
         let mut at = *address;
         for (index, core) in listeners.iter_mut().enumerate() {
-            let socket = listen(at, index > 0).map_err(failed)?;
+            let open = if index == 0 { listen } else { join };
+            let socket = open(at).map_err(failed)?;
             if let Some(local) = socket.local_addr().map_err(failed)?.as_socket() {
                 at.set_port(local.port());
             }

@@ -53,8 +53,8 @@ pub(super) struct Applied {
     pub(super) watched: HashMap<u64, Arc<Broker>>,
     pub(super) added: streams::Added,
     /// Messages with their number in the transaction, in order.
-    pub(super) places: Vec<(Arc<Message>, u16)>,
-    pub(super) last_place: u16,
+    pub(super) numbers: Vec<(Arc<Message>, u16)>,
+    pub(super) last_number: u16,
     pub(super) changes: Vec<Change>,
     /// The first of the changes that no job has made.
     pub(super) changes_of_jobs: Option<usize>,
@@ -89,16 +89,16 @@ impl Applied {
         Self { outcomes: (0..count).map(|_| Outcome::Done).collect(), ..Self::default() }
     }
 
-    fn place(&mut self, message: &Arc<Message>) -> u16 {
-        let place = self.next_place();
-        self.places.push((message.clone(), place));
-        place
+    fn number(&mut self, message: &Arc<Message>) -> u16 {
+        let number = self.next_number();
+        self.numbers.push((message.clone(), number));
+        number
     }
 
     /// The first number is 1.
-    fn next_place(&mut self) -> u16 {
-        self.last_place = self.last_place.saturating_add(1);
-        self.last_place
+    fn next_number(&mut self) -> u16 {
+        self.last_number = self.last_number.saturating_add(1);
+        self.last_number
     }
 
     pub(super) fn count(&mut self, broker: &Arc<Broker>) -> &mut Counts {

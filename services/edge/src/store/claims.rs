@@ -100,9 +100,11 @@ impl Claims {
 
     /// Whether the writer still settles or gives back a message that the store has as claimed by this pod.
     #[cfg(test)]
-    pub(super) fn knows(&self, key: StreamKey, place: Position) -> bool {
+    pub(super) fn knows(&self, key: StreamKey, position: Position) -> bool {
         self.groups.get(&key).is_some_and(|group| {
-            group.gives_back || group.outstanding.contains(&place) || group.acknowledged.contains(&place)
+            group.gives_back
+                || group.outstanding.contains(&position)
+                || group.acknowledged.contains(&position)
         })
     }
 
@@ -142,11 +144,11 @@ impl Claims {
         }
     }
 
-    fn settle(&mut self, key: StreamKey, place: Position) {
+    fn settle(&mut self, key: StreamKey, position: Position) {
         if let Some(group) = self.change(key)
-            && group.outstanding.remove(&place)
+            && group.outstanding.remove(&position)
         {
-            group.acknowledged.push(place);
+            group.acknowledged.push(position);
             self.has_room(key);
         }
     }
@@ -161,12 +163,12 @@ impl Writer<'_> {
 
     /// Applies what members acknowledged or gave back, and notes new members.
     pub(super) fn shared_among_pods(&mut self, shared: SharedMessages) {
-        for (stream, place) in shared.settled {
-            self.claims.settle(stream, place);
+        for (stream, position) in shared.settled {
+            self.claims.settle(stream, position);
         }
-        for (stream, place) in shared.returned {
+        for (stream, position) in shared.returned {
             if let Some(group) = self.claims.change(stream)
-                && group.outstanding.remove(&place)
+                && group.outstanding.remove(&position)
             {
                 (group.gives_back, group.was_returned) = (true, true);
                 self.claims.has_room(stream);
@@ -177,7 +179,7 @@ impl Writer<'_> {
     }
 
     pub(super) fn taken_among_pods(&mut self, taken: &[(StreamKey, Position)]) {
-        taken.iter().for_each(|(stream, place)| self.claims.settle(*stream, *place));
+        taken.iter().for_each(|(stream, position)| self.claims.settle(*stream, *position));
     }
 
     /// Claims messages for groups that may have more, if they have members here that take them.
@@ -298,7 +300,7 @@ impl Writer<'_> {
         for entry in entries {
             let decoded = record::decode_entry(&entry.body, &self.shared.clock);
             let is_with_member = decoded.is_some_and(|(message, _)| {
-                message.set_place(Some(entry.position.0));
+                message.set_position(Some(entry.position.0));
                 self.hand_to_member(&to.broker, &to.stored, &Arc::new(message))
             });
             let Some(group) = self.claims.change(to.key) else { return };

@@ -135,7 +135,7 @@ impl Work for Job {
             // It must find the streams that earlier jobs created, which are known only after their commit.
             Write::Publish(_) => index_changed,
             // The messages that the session got need their position.
-            Write::Detach(detach) => !detach.is_placed(),
+            Write::Detach(detach) => !detach.is_decided(),
             _ => false,
         }
     }

@@ -49,7 +49,7 @@ impl Expiry {
         };
         let topics: Vec<&[u8]> = topics.iter().map(|topic| topic.as_bytes()).collect();
         if let Err(error) = block_on(clear(&shared.layers, &shared.clock, broker, &topics)) {
-            tracing::warn!(%error, "expired retained messages stay in the store for now");
+            tracing::warn!(%error, "expired retained messages could not be removed from the store, where they take space for now");
         }
     }
 }

@@ -69,23 +69,23 @@ impl Group {
     }
 
     /// The group needs the message no more: a member has acknowledged or stored it, or it was dropped.
-    fn settle(&mut self, place: Position) {
-        if self.outstanding.remove(&place) && place > self.through {
-            self.acknowledged.add(place);
+    fn settle(&mut self, position: Position) {
+        if self.outstanding.remove(&position) && position > self.through {
+            self.acknowledged.add(position);
         }
         self.unsaved = true;
     }
 
     /// The next page reads the message again.
-    fn give_back(&mut self, place: Position) {
-        if !self.outstanding.remove(&place) {
+    fn give_back(&mut self, position: Position) {
+        if !self.outstanding.remove(&position) {
             return;
         }
         self.behind = true;
-        if place <= self.through {
-            let open = self.outstanding.iter().copied().chain([place]).collect();
+        if position <= self.through {
+            let open = self.outstanding.iter().copied().chain([position]).collect();
             (_, self.acknowledged) = self.acknowledged.progress(self.through, open);
-            self.through = place.before();
+            self.through = position.before();
         }
     }
 
@@ -104,8 +104,8 @@ impl Group {
         self.outstanding.len() < OUTSTANDING_MAX
     }
 
-    fn wants(&self, place: Position) -> bool {
-        !self.outstanding.contains(&place) && !self.acknowledged.contains(place)
+    fn wants(&self, position: Position) -> bool {
+        !self.outstanding.contains(&position) && !self.acknowledged.contains(position)
     }
 }
 
@@ -113,7 +113,7 @@ impl Writer<'_> {
     /// Sends a committed message to a member of each group that stores it. A lagging group
     /// reads it from its stream.
     pub(super) fn hand_to_groups(&mut self, routes: &Arc<Routes>, message: &Arc<Message>) {
-        let Some(place) = message.place().map(Position) else { return };
+        let Some(position) = message.position().map(Position) else { return };
         if self.shared.is_shared {
             let streams = routes.stored.groups.iter().map(|stored| (routes.broker.id, stored.stream));
             return streams.for_each(|stream| self.claims.grew(stream));
@@ -132,20 +132,20 @@ impl Writer<'_> {
                 continue;
             }
             // A page that was read for an earlier message of the same transaction may have contained this one.
-            if !group.wants(place) {
+            if !group.wants(position) {
                 continue;
             }
             if !group.has_room() || !self.hand_to_member(&routes.broker, stored, message) {
                 if let Some(group) = self.groups.of.get_mut(&key) {
                     group.behind = true;
                     // A will of the same transaction may have an earlier position.
-                    group.through = group.through.min(place.before());
+                    group.through = group.through.min(position.before());
                 }
                 continue;
             }
             if let Some(group) = self.groups.of.get_mut(&key) {
-                group.outstanding.insert(place);
-                group.came_through(place);
+                group.outstanding.insert(position);
+                group.came_through(position);
             }
         }
     }
@@ -156,17 +156,17 @@ impl Writer<'_> {
         }
         let Groups { of, reading, .. } = &mut self.groups;
         shared.joined.into_iter().for_each(|stream| reading.add(stream));
-        for (stream, place) in shared.settled {
+        for (stream, position) in shared.settled {
             if let Some(group) = of.get_mut(&stream) {
-                group.settle(place);
+                group.settle(position);
                 if group.behind {
                     reading.add(stream);
                 }
             }
         }
-        for (stream, place) in shared.returned {
+        for (stream, position) in shared.returned {
             if let Some(group) = of.get_mut(&stream) {
-                group.give_back(place);
+                group.give_back(position);
                 if group.behind {
                     reading.add(stream);
                 }
@@ -180,9 +180,9 @@ impl Writer<'_> {
             return self.taken_among_pods(taken);
         }
         let Groups { of, reading, .. } = &mut self.groups;
-        for (stream, place) in taken {
+        for (stream, position) in taken {
             if let Some(group) = of.get_mut(stream) {
-                group.settle(*place);
+                group.settle(*position);
                 if group.behind {
                     reading.add(*stream);
                 }
@@ -281,7 +281,7 @@ impl Writer<'_> {
             if group.wants(entry.position) {
                 let decoded = record::decode_entry(&entry.body, &self.shared.clock);
                 let (message, _) = decoded.ok_or(LayerError::Corrupt("message"))?;
-                message.set_place(Some(entry.position.0));
+                message.set_position(Some(entry.position.0));
                 if !self.hand_to_member(broker, stored, &Arc::new(message)) {
                     return Ok(false);
                 }

@@ -133,7 +133,7 @@ pub(super) fn run(shared: &Shared) {
 /// Renews the lease of this pod, and judges those of the others.
 pub(super) fn step(shared: &Shared, watch: &mut Watch) {
     let dead = turn(shared, watch).unwrap_or_else(|error| {
-        tracing::warn!(%error, "this pod cannot renew its lease");
+        tracing::warn!(%error, "this pod cannot renew its lease and tries again: other pods take its sessions when the lease ends");
         Vec::new()
     });
     shared.leases.set_dead(dead);

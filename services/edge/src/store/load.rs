@@ -63,7 +63,7 @@ fn retained(
                 record::decode(topic.into(), &item.body, clock).ok_or(LayerError::Corrupt("message"))?;
             if is_shared {
                 // Unlike a message that waits for its commit, it gives way to any notice of another pod.
-                message.set_place(None);
+                message.set_position(None);
             }
             if message.is_expired(now) {
                 expired.push(item.topic);
@@ -76,7 +76,7 @@ fn retained(
         if !expired.is_empty() {
             let expired: Vec<&[u8]> = expired.iter().map(AsRef::as_ref).collect();
             if let Err(error) = block_on(expiry::clear(store, clock, id, &expired)) {
-                tracing::warn!(%error, "expired retained messages stay in the store for now");
+                tracing::warn!(%error, "expired retained messages could not be removed from the store, where they take space for now");
             }
         }
         if broker.retained_memory.is_incomplete.load(Ordering::Relaxed) {

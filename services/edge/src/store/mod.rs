@@ -326,7 +326,7 @@ impl Drop for Store {
         self.shared.retained.close();
         let join = |thread: JoinHandle<()>| {
             if thread.join().is_err() {
-                tracing::error!("a thread of the store ended with a panic");
+                tracing::error!("a thread of the store ended with a panic: report it with the log before it");
             }
         };
         self.threads.drain(..).for_each(join);

@@ -11,7 +11,7 @@ use millrace_layers::streams::{self, ReadLimit, StreamBatch, StreamId};
 use millrace_layers::usage::{self, Counter};
 use millrace_layers::{LayerError, Position};
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{Entry, InFlight, Message, Place};
+use millrace_session::{Entry, InFlight, Message, StoredPosition};
 use millrace_storage::Read::Snapshot;
 use millrace_storage::{Transaction, block_on};
 
@@ -81,13 +81,13 @@ pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Ve
 fn count_missed(shared: &Shared, broker: u64, missed: u64) {
     let run = shared.layers.run(async |tx| usage::add(&tx, broker, Counter::MissedEntries, missed));
     if let Err(error) = block_on(run) {
-        tracing::warn!(%error, missed, "messages that sessions missed could not be counted");
+        tracing::warn!(%error, missed, "messages that sessions missed are left out of the broker's losses, because the store does not count them");
     }
 }
 
 fn to_mail(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerError>) -> Mail {
     if let Err(error) = &found {
-        tracing::error!(%error, "a session's messages cannot be read");
+        tracing::error!(%error, "a session's messages cannot be read: its client is disconnected, and may connect again");
     }
     match read.reader {
         Reader::Session(target, version) => Mail::Page(target, version, found.ok().map(|(page, _)| page)),
@@ -97,7 +97,7 @@ fn to_mail(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerErr
             attached.rows.clear();
             if let Ok((page, (in_flight, settled))) = found {
                 attached.in_flight = in_flight;
-                settled.into_iter().for_each(|place| attached.acknowledged.add(place));
+                settled.into_iter().for_each(|position| attached.acknowledged.add(position));
                 return Mail::Attached(connection, session, Some((attached, Some(page))));
             }
             // The connection is not served: its session goes back to the store unchanged.
@@ -215,30 +215,31 @@ impl Streams<'_, '_> {
     fn message(&self, entry: &streams::StreamEntry) -> Result<(Arc<Message>, u64), LayerError> {
         let decoded = record::decode_entry(&entry.body, &self.shared.clock);
         let (message, publisher) = decoded.ok_or(LayerError::Corrupt("message"))?;
-        message.set_place(Some(entry.position.0));
+        message.set_position(Some(entry.position.0));
         Ok((Arc::new(message), publisher))
     }
 
     /// The messages that were in flight when the session was detached; trimmed messages are missing.
     async fn resolve(&self, attached: &Attached) -> Result<Resolved, LayerError> {
-        let place = |row: &Row| match row {
-            Row::InStream { place, .. } => Some(*place),
+        let position = |row: &Row| match row {
+            Row::InStream { position, .. } => Some(*position),
             _ => None,
         };
-        let mut places: Vec<Place> = attached.rows.iter().filter_map(|(_, row)| place(row)).collect();
-        places.sort_unstable();
+        let mut positions: Vec<StoredPosition> =
+            attached.rows.iter().filter_map(|(_, row)| position(row)).collect();
+        positions.sort_unstable();
         // In-flight messages mostly stand one behind the other.
-        let mut found: HashMap<Place, Arc<Message>> = HashMap::new();
+        let mut found: HashMap<StoredPosition, Arc<Message>> = HashMap::new();
         let mut through = Position::MIN;
-        for at in &places {
+        for at in &positions {
             if Position(*at) <= through {
                 continue;
             }
-            let limit = ReadLimit { entries: places.len() - found.len(), bytes: PAGE.bytes };
+            let limit = ReadLimit { entries: positions.len() - found.len(), bytes: PAGE.bytes };
             let batch = self.stored(&self.read.sources, Position(*at).before(), limit).await?;
             through = batch.through;
             for entry in batch.entries {
-                if places.binary_search(&entry.position.0).is_ok() {
+                if positions.binary_search(&entry.position.0).is_ok() {
                     found.insert(entry.position.0, self.message(&entry)?.0);
                 }
             }
@@ -246,15 +247,15 @@ impl Streams<'_, '_> {
         let mut settled = Vec::new();
         let in_flight = attached.rows.iter().cloned().filter_map(|(id, row)| {
             let in_flight = match row {
-                Row::Released(place) => InFlight::Released(place),
+                Row::Released(position) => InFlight::Released(position),
                 Row::Whole(entry) => InFlight::Published(entry),
                 Row::Unsent(entry) => InFlight::Unsent(entry),
-                Row::InStream { place, qos, retain, identifiers } => {
-                    settled.push(Position(place));
-                    let Some(message) = found.get(&place).cloned() else {
+                Row::InStream { position, qos, retain, identifiers } => {
+                    settled.push(Position(position));
+                    let Some(message) = found.get(&position).cloned() else {
                         // The message was trimmed, or its subscription ended. With QoS 2 the client may have the
                         // message, so it must release the packet id before the id is used for another one.
-                        let released = (id, InFlight::Released(Some(place)));
+                        let released = (id, InFlight::Released(Some(position)));
                         return (qos == QoS::ExactlyOnce).then_some(released);
                     };
                     let (replay, maybe_sent) = (false, false);
@@ -269,8 +270,8 @@ impl Streams<'_, '_> {
                     })
                 }
             };
-            if let InFlight::Released(Some(place)) = &in_flight {
-                settled.push(Position(*place));
+            if let InFlight::Released(Some(position)) = &in_flight {
+                settled.push(Position(*position));
             }
             Some((id, in_flight))
         });

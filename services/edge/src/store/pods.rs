@@ -50,7 +50,7 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
         Ok(notices) if notices.is_empty() => return,
         Ok(notices) => notices,
         Err(error) => {
-            return tracing::warn!(%error, "this pod cannot read which of its sessions other pods want");
+            return tracing::warn!(%error, "this pod cannot read which of its sessions other pods want; the next round tries again");
         }
     };
     for lost in &notices {
@@ -91,7 +91,7 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
         return None;
     }
     if recovery.after.is_none() && recovery.has_sessions {
-        tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod no longer renews its lease; its sessions are recovered");
+        tracing::warn!(pod = %name(pod), "a pod no longer renews its lease; its sessions are recovered");
     }
     if recovery.has_sessions && !is_planted(Plant::RemovesLeaseEarly) {
         match sweep::abandon_some(writer, &pod.name, Some(pod), recovery.after.as_ref()) {
@@ -109,6 +109,10 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
     None
 }
 
+fn name(pod: &Pod) -> &str {
+    std::str::from_utf8(&pod.name).unwrap_or("a name that is no text")
+}
+
 /// Removes a dead pod in the transaction that finds none of its sessions or claims. A failure in between is repaired by
 /// the next scan.
 fn remove(writer: &mut Writer<'_>, pod: &Pod) {
@@ -122,8 +126,15 @@ fn remove(writer: &mut Writer<'_>, pod: &Pod) {
     }));
     match removed {
         Ok(true) => shared.leases.recovered(pod),
-        Ok(false) => tracing::warn!("a dead pod stays listed because it still has sessions or messages"),
-        Err(error) => tracing::warn!(%error, "a dead pod stays listed for now"),
+        Ok(false) => {
+            tracing::warn!(
+                pod = %name(pod),
+                "a dead pod still has sessions or messages: the next scan recovers them"
+            );
+        }
+        Err(error) => {
+            tracing::warn!(pod = %name(pod), %error, "a dead pod could not be removed; the next scan tries again");
+        }
     }
 }
 
@@ -137,7 +148,9 @@ pub(super) fn tidy(writer: &mut Writer<'_>) {
     });
     match writer.wait(tidied) {
         Ok(next) => writer.tidied = next,
-        Err(error) => tracing::warn!(%error, "what is left of pods that are gone stays in the store for now"),
+        Err(error) => {
+            tracing::warn!(%error, "rows of pods that are gone could not be removed; the next round tries again");
+        }
     }
 }
 
@@ -166,7 +179,7 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
         Ok(())
     });
     if let Err(error) = writer.wait(asked) {
-        tracing::warn!(%error, "this pod stays listed until its lease is over");
+        tracing::warn!(%error, "this pod could not be removed from the list of pods: other pods remove it when its lease has ended");
     }
 }
 

@@ -11,7 +11,7 @@ use millrace_storage::block_on;
 use super::Shared;
 use super::turns::Turns;
 use crate::broker::Broker;
-use crate::incidents::Note;
+use crate::incidents::NewIncident;
 use crate::quota::Limit;
 
 /// Interval in which brokers with a limit on all queues together, or on the age of messages, are checked.
@@ -62,11 +62,11 @@ pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Kee
             // The last set belongs to the reader thread, which trims.
             let counters = &broker.counters[shared.mailboxes.len() + 1];
             counters.trimmed.add(usize::try_from(removed.entries).unwrap_or(0));
-            broker.incidents.note(&Note::limit(limit), removed.entries, shared.clock.unix_now_ms());
+            broker.incidents.note(&NewIncident::limit(limit), removed.entries, shared.clock.unix_now_ms());
             more
         }
         Err(error) => {
-            tracing::warn!(%error, "a stream could not be held to its limits");
+            tracing::warn!(%error, "a stream could not be trimmed to its limits; the next round tries again");
             false
         }
     }
@@ -136,7 +136,7 @@ impl Look {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, broker = &*broker.name, "its queues could not be looked at");
+                tracing::warn!(%error, broker = &*broker.name, "the queues of a broker could not be compared with its limits; the next round tries again");
                 self.end_broker();
             }
         }

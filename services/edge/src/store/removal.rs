@@ -71,7 +71,9 @@ impl Removal {
         let Some((broker, stage)) = self.brokers.pop_front() else { return };
         match self.remove_some(layers, broker, &stage) {
             Ok(next) => self.brokers.extend(next.map(|next| (broker, next))),
-            Err(error) => tracing::warn!(%error, "what nobody needs any more stays in the store for now"),
+            Err(error) => {
+                tracing::warn!(%error, "rows that nobody needs could not be removed from the store; a later round tries again");
+            }
         }
     }
 
@@ -183,7 +185,7 @@ mod tests {
         let streams = [1, 2].map(|stream| StreamRef { stream, partition: 0 });
         let body = Bytes::from(vec![7; 2_000]);
         for _ in 0..count {
-            layers.append(broker, &streams, NewEntry { place: 0, now_ms: 1, body: &body }).await?;
+            layers.append(broker, &streams, NewEntry { number: 0, now_ms: 1, body: &body }).await?;
         }
         Ok(())
     }

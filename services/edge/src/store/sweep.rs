@@ -90,7 +90,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
         Ok(due) if due.is_empty() => return None,
         Ok(due) => due,
         Err(error) => {
-            tracing::warn!(%error, "a will or an expired session waits");
+            tracing::warn!(%error, "a will or an expired session waits, because the store did not settle it; the next round tries again");
             return None;
         }
     };
@@ -118,7 +118,7 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
             Some(Duty::Due(shard, now_ms))
         }
         Err(error) => {
-            tracing::warn!(%error, "a will or an expired session waits");
+            tracing::warn!(%error, "a will or an expired session waits, because the store did not settle it; the next round tries again");
             None
         }
     }
@@ -302,7 +302,7 @@ pub(super) fn abandon_some(
     let mut page = match writer.wait(page) {
         Ok(page) => page,
         Err(error) => {
-            tracing::error!(%error, "sessions of an earlier run could not be read");
+            tracing::error!(%error, "sessions that an ended pod owned could not be read: they stay with it until the next try");
             return Abandoned::Failed(error);
         }
     };
@@ -318,12 +318,12 @@ pub(super) fn abandon_some(
         Err(error) => match writer.duties.halve(error, page.len()) {
             Ok(()) => return Abandoned::Again,
             Err(error) if page.len() > 1 => {
-                tracing::error!(%error, "sessions of an earlier run could not be ended");
+                tracing::error!(%error, "sessions that an ended pod owned could not be released: they stay with it until the next try");
                 return Abandoned::Failed(error);
             }
             Err(error) if may_pass(&error) => return Abandoned::Failed(error),
             Err(error) => {
-                tracing::error!(%error, "the connection of a session of an earlier run could not be ended");
+                tracing::error!(%error, "a session that an ended pod owned could not be released and is left out: report it if its client cannot connect");
             }
         },
     }

@@ -96,7 +96,7 @@ impl Shared {
         let streams = [StreamRef { stream, partition: 0 }];
         self.run(&async |tx| {
             (1..=count).try_for_each(|place| {
-                let entry = NewEntry { place: u16::try_from(place).unwrap(), now_ms, body: &body };
+                let entry = NewEntry { number: u16::try_from(place).unwrap(), now_ms, body: &body };
                 streams::append(tx, broker, &streams, entry)
             })
         });

@@ -77,7 +77,7 @@ impl Writer<'_> {
                 self.trim_these(other);
             }
             Err(error) => {
-                tracing::warn!(%error, "messages that were read stay in the store for now");
+                tracing::warn!(%error, "messages that were read could not be removed from the store, where they take space for now");
                 if may_pass(&error) {
                     some.iter().for_each(|(stream, through)| self.duties.trims.add(*stream, *through));
                     self.duties.go_on_later();

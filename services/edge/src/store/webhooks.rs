@@ -42,7 +42,12 @@ impl Applier<'_> {
             webhooks::enqueue(self.tx, WebhookId { broker: broker.id, name })?;
         }
         for (name, filter) in synced.refused {
-            tracing::warn!(broker = &*broker.name, name, filter, "there is no room for a webhook's filter");
+            tracing::warn!(
+                broker = &*broker.name,
+                name,
+                filter,
+                "a webhook gets no messages of a filter, because the filter is too long or too many groups and webhooks share it"
+            );
         }
         self.note_changes(broker, synced.changed.iter().map(|filter| &filter[..])).await
     }

@@ -150,7 +150,9 @@ impl Drop for Webhooks {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that delivers webhooks ended with a panic");
+            tracing::error!(
+                "the thread that delivers webhooks ended with a panic: report it with the log before it"
+            );
         }
     }
 }

@@ -133,7 +133,9 @@ impl Worker {
                 self.parts.store.run(|tx| async move { webhooks::queued(&tx, from, PAGE).await }).await;
             let page = match page {
                 Ok(page) => page,
-                Err(error) => return tracing::warn!(%error, "the queues of webhooks cannot be listed"),
+                Err(error) => {
+                    return tracing::warn!(%error, "the queues of webhooks cannot be listed; the next round tries again");
+                }
             };
             for (broker, name) in &page {
                 self.want((*broker, name.as_str().into()));
@@ -343,7 +345,7 @@ impl Worker {
         let (before_ms, keep) = (now_ms.saturating_sub(QUEUE_MS_MAX), self.keep);
         let limits = StreamLimits { now_ms, before_ms, keep, over_keep: LossReason::Size };
         if let Err(error) = hook.limit(&self.parts.store, limits).await {
-            tracing::warn!(%error, "a webhook's queue could not be held to its limits");
+            tracing::warn!(%error, "a webhook's queue could not be trimmed to its limits; the next round tries again");
         }
     }
 

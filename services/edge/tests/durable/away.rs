@@ -87,7 +87,7 @@ impl Far {
     }
 
     pub(crate) fn database(self: &Arc<Self>) -> Database {
-        let retry = RetryPolicy { away_max: Duration::from_secs(1), ..RetryPolicy::default() };
+        let retry = RetryPolicy { unavailable_max: Duration::from_secs(1), ..RetryPolicy::default() };
         Database::new(Arc::new(Handle(self.clone())), Arc::new(System::new()), retry)
     }
 

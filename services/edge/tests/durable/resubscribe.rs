@@ -174,24 +174,29 @@ fn a_late_answer_leaves_what_a_second_subscribe_of_the_filter_has_made() {
         let (packet_id, reason) = answer(&mut ann);
         assert!(packet_id == id(1) && reason.is_error() == is_refused, "{case}: {reason:?}");
         far.set(Way::Fine);
-        let said = |ann: &mut Client, pod: &Server, text: &str| {
-            say(pod, QoS::AtLeastOnce, "slow/a", &[text]);
-            let message = take(ann);
-            assert_eq!((String::from_utf8_lossy(message.payload), message.qos), (text.into(), qos), "{case}");
-            if qos > QoS::AtMostOnce {
-                acknowledge(ann, &message);
-            }
-        };
-        said(&mut ann, &pods[0], "one");
-        said(&mut ann, &pods[0], "two");
-        if lasts {
-            // The store has the subscription of the second SUBSCRIBE.
-            ann.disconnect();
-            let mut ann = Client::open(&pods[1], Connect { clean_start: false, ..connect(true) });
-            assert!(ann.connack.as_ref().is_some_and(|connack| connack.session_present), "{case}");
-            said(&mut ann, &pods[1], "three");
-            assert_eq!(ann.unsubscribe(&["slow/+"]).reasons, [0], "{case}");
+        expect_subscription(ann, &pods, qos, lasts, &case);
+    }
+}
+
+/// Expects that the client of pod 0 gets messages to `slow/+` with `qos`, and if its session `lasts`, that the store has this
+/// subscription, too: pod 1 resumes the session.
+fn expect_subscription(mut ann: Client, pods: &[Server; 2], qos: QoS, lasts: bool, case: &str) {
+    let said = |ann: &mut Client, pod: &Server, text: &str| {
+        say(pod, QoS::AtLeastOnce, "slow/a", &[text]);
+        let message = take(ann);
+        assert_eq!((String::from_utf8_lossy(message.payload), message.qos), (text.into(), qos), "{case}");
+        if qos > QoS::AtMostOnce {
+            acknowledge(ann, &message);
         }
+    };
+    said(&mut ann, &pods[0], "one");
+    said(&mut ann, &pods[0], "two");
+    if lasts {
+        ann.disconnect();
+        let mut ann = Client::open(&pods[1], Connect { clean_start: false, ..lasting(V5, "ann") });
+        assert!(ann.connack.as_ref().is_some_and(|connack| connack.session_present), "{case}");
+        said(&mut ann, &pods[1], "three");
+        assert_eq!(ann.unsubscribe(&["slow/+"]).reasons, [0], "{case}");
     }
 }
 
@@ -285,28 +290,7 @@ fn a_refused_subscribe_leaves_the_former_subscription() {
         let (packet_id, reason) = answer(&mut ann);
         assert!(packet_id == id(9) && reason.is_error(), "{case}: {reason:?}");
         far.set(Way::Fine);
-        let said = |ann: &mut Client, pod: &Server, text: &str| {
-            say(pod, QoS::AtLeastOnce, "slow/a", &[text]);
-            let message = take(ann);
-            assert_eq!(
-                (String::from_utf8_lossy(message.payload), message.qos),
-                (text.into(), former),
-                "{case}"
-            );
-            if former > QoS::AtMostOnce {
-                acknowledge(ann, &message);
-            }
-        };
-        said(&mut ann, &pods[0], "one");
-        said(&mut ann, &pods[0], "two");
-        if lasts {
-            // The store has the former options, too.
-            ann.disconnect();
-            let mut ann = Client::open(&pods[1], Connect { clean_start: false, ..connect(true) });
-            assert!(ann.connack.as_ref().is_some_and(|connack| connack.session_present), "{case}");
-            said(&mut ann, &pods[1], "three");
-            assert_eq!(ann.unsubscribe(&["slow/+"]).reasons, [0], "{case}");
-        }
+        expect_subscription(ann, &pods, former, lasts, &case);
     }
 }
 

@@ -623,14 +623,19 @@ fn a_slow_reader_costs_a_healthy_one_nothing() {
                 }
             });
             // Some 5 MB a second.
-            let mut packets = Packets::of(&slow);
-            while !reads.is_finished() && packets.next_number().is_some() {
-                if packets.bytes % (10 * 1024) < 1024 {
-                    a_moment();
-                }
-            }
+            read_slowly_until(&reads, &slow);
         });
         assert!(dropped(&server, "busy_socket") > 0, "{}", counted(&server));
+    }
+}
+
+/// Reads 10 KiB at a time, until the other thread has ended.
+fn read_slowly_until(reads: &std::thread::ScopedJoinHandle<'_, ()>, slow: &Client) {
+    let mut packets = Packets::of(slow);
+    while !reads.is_finished() && packets.next_number().is_some() {
+        if packets.bytes % (10 * 1024) < 1024 {
+            a_moment();
+        }
     }
 }
 
@@ -668,13 +673,8 @@ fn a_slow_reader_costs_a_healthy_one_of_another_topic_nothing() {
                     received.store(number + 1, Ordering::Relaxed);
                 }
             });
-            // Reads more than the soft limit a second, but less than is published.
-            let mut packets = Packets::of(&slow);
-            while !reads.is_finished() && packets.next_number().is_some() {
-                if packets.bytes % (10 * 1024) < 1024 {
-                    a_moment();
-                }
-            }
+            // More than the soft limit a second, but less than is published.
+            read_slowly_until(&reads, &slow);
         });
         assert!(dropped(&server, "busy_socket") > 0, "{}", counted(&server));
     }

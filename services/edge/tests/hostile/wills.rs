@@ -13,11 +13,11 @@ use crate::tools::{counted, eventually, half_close, metric};
 /// The ways in which a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
-    /// The client says no more.
+    /// The client closes its side (FIN) without a DISCONNECT.
     Cut,
-    /// As when its host has crashed and is asked again.
+    /// A TCP reset, as from a host that has crashed and restarted.
     Reset,
-    /// It falls silent.
+    /// The client sends nothing until its keep alive has passed.
     KeepAlive,
     ProtocolError,
     Malformed,
@@ -48,7 +48,7 @@ const TIMES: [(u32, u32); 6] = [(0, 0), (0, 60), (1, 60), (1, 0), (60, 1), (60, 
 fn is_published(end: End, delay_s: u32, expiry_s: u32) -> bool {
     match end {
         End::Disconnect => false,
-        // The session has ended, or goes on before the delay has passed.
+        // A clean start ends the session, so its will is due; a resumed session stops a will with a delay.
         End::CleanStart => true,
         End::Resumed => delay_s.min(expiry_s) == 0,
         _ => delay_s.min(expiry_s) <= 1,
@@ -70,7 +70,7 @@ fn bring_about(server: &Server, end: End, id: &str, client: Client) -> Vec<Clien
         End::Malformed => crate::tools::send_anyway(client.stream(), &[0, 0]),
         End::DisconnectWithWill => client.disconnect_with(disconnect(ReasonCode::DISCONNECT_WITH_WILL)),
         End::Disconnect => client.disconnect(),
-        // Which stays.
+        // The new connection stays open.
         End::Resumed => return vec![without(false), client],
         End::CleanStart => return vec![without(true), client],
     }
@@ -139,7 +139,7 @@ fn clients_that_are_all_cut_at_once_leave_each_its_will() {
         assert!(seen.insert(message.topic));
     }
     watcher.expect_nothing();
-    // They are retained.
+    // The wills are retained messages, too.
     let mut later = Client::connect(&server, V5, "later");
     later.subscribe("will/+", QoS::AtMostOnce);
     (0..CLIENTS).for_each(|_| assert!(later.recv_publish().retain));

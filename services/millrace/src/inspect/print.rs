@@ -134,7 +134,7 @@ impl<O: Write, A: Write> Printer<O, A> {
     }
 
     fn cells(&mut self, columns: &'static [Column], cells: Vec<String>) -> io::Result<()> {
-        self.table.get_or_insert_with(|| Table::new(columns)).push(&mut self.out, cells)
+        self.table.get_or_insert_with(|| Table::new(columns.to_vec())).push(&mut self.out, cells)
     }
 
     pub(super) fn purged(&mut self, one: &str, many: &str) -> Result<(), Ended> {

@@ -58,7 +58,7 @@ fn what_waits_is_counted_up_to_a_limit() {
             let (stream, body, numbers) = ([stream], &body, numbers.clone());
             async move {
                 for number in numbers {
-                    let publish = streams::NewEntry { place: number, now_ms: 5, body };
+                    let publish = streams::NewEntry { number, now_ms: 5, body };
                     streams::append(&tx, 1, &stream, publish)?;
                 }
                 Ok(())

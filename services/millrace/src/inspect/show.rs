@@ -67,7 +67,7 @@ pub(super) fn session(out: &mut impl Write, details: &SessionDetails, now_ms: u6
     };
     line(out, "cursor", &(details.cursor.clone() + &after))?;
     line(out, "epoch", &details.epoch.to_string())?;
-    let mut table = Table::new(SUBSCRIPTIONS);
+    let mut table = Table::new(SUBSCRIPTIONS.to_vec());
     if !details.filters.is_empty() {
         writeln!(out)?;
     }
@@ -88,7 +88,7 @@ pub(super) fn stream(out: &mut impl Write, details: &StreamDetails, now_ms: u64)
     line(out, "oldest", &oldest)?;
     line(out, "partitions", &stream.partitions.to_string())?;
     line(out, "floor", &details.floor)?;
-    let mut table = Table::new(ENTRIES);
+    let mut table = Table::new(ENTRIES.to_vec());
     if !details.first.is_empty() {
         writeln!(out)?;
     }

@@ -45,7 +45,8 @@ pub(super) fn subscribed(layers: &Store, client: &str, filter: &str) -> StreamRe
 }
 
 pub(super) fn append(layers: &Store, to: &[StreamRef], body: &Bytes) {
-    block_on(layers.append(BROKER, to, NewEntry { place: 0, now_ms: crate::clock::now_ms(), body })).unwrap();
+    block_on(layers.append(BROKER, to, NewEntry { number: 0, now_ms: crate::clock::now_ms(), body }))
+        .unwrap();
 }
 
 pub(super) fn call(request: &Request) -> Call {

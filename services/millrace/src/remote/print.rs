@@ -59,7 +59,7 @@ impl Printer {
     /// Rows in several parts, which the server does not show again.
     pub(super) fn secrets(self, fields: Fields) -> Secrets {
         let columns = fields.iter().map(|(head, _)| (*head, Align::Left)).collect();
-        Secrets { json: self.json, fields, table: Table::of(columns) }
+        Secrets { json: self.json, fields, table: Table::new(columns) }
     }
 
     pub(super) fn text(self, text: &str) -> Result<(), Failure> {
@@ -126,7 +126,7 @@ fn table(out: &mut impl Write, fields: Fields, rows: &[Value]) -> io::Result<()>
             (*head, if is_number { Align::Right } else { Align::Left })
         })
         .collect();
-    let mut table = Table::of(columns);
+    let mut table = Table::new(columns);
     for row in rows {
         table.push(out, cells(fields, row))?;
     }
@@ -134,7 +134,7 @@ fn table(out: &mut impl Write, fields: Fields, rows: &[Value]) -> io::Result<()>
 }
 
 fn details(out: &mut impl Write, of: &Value) -> io::Result<()> {
-    let mut table = Table::of(vec![("FIELD", Align::Left), ("VALUE", Align::Left)]);
+    let mut table = Table::new(vec![("FIELD", Align::Left), ("VALUE", Align::Left)]);
     let mut rows = Vec::new();
     for (name, value) in of.as_object().into_iter().flatten() {
         add_rows(&mut rows, name, value);

@@ -17,16 +17,12 @@ pub(crate) enum Align {
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
-    begun: bool,
+    has_head: bool,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &[Column]) -> Self {
-        Self::of(columns.to_vec())
-    }
-
-    pub(crate) fn of(columns: Vec<Column>) -> Self {
-        Self { columns, rows: Vec::new(), begun: false }
+    pub(crate) fn new(columns: Vec<Column>) -> Self {
+        Self { columns, rows: Vec::new(), has_head: false }
     }
 
     /// `row` has a cell for each column.
@@ -35,6 +31,7 @@ impl Table {
         if self.rows.len() < ROWS_MAX { Ok(()) } else { self.flush(out) }
     }
 
+    /// Prints the rows pushed since the last page; the head comes once, above the first page.
     pub(crate) fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
         if self.rows.is_empty() {
             return Ok(());
@@ -46,7 +43,7 @@ impl Table {
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        let head = (!std::mem::replace(&mut self.begun, true)).then_some(&head);
+        let head = (!std::mem::replace(&mut self.has_head, true)).then_some(&head);
         for row in head.into_iter().chain(&rows) {
             let mut line = String::new();
             for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
@@ -67,7 +64,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_the_head_comes_once() {
-        let mut table = Table::new(&[("NAME", Align::Left), ("N", Align::Right), ("LAST", Align::Left)]);
+        let mut table = Table::new(vec![("NAME", Align::Left), ("N", Align::Right), ("LAST", Align::Left)]);
         let mut out = Vec::new();
         table.flush(&mut out).unwrap();
         assert!(out.is_empty());

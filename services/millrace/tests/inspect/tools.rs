@@ -111,7 +111,7 @@ impl Data {
 
     pub(crate) fn append(&self, stream: u64, at_ms: u64, body: &'static [u8]) {
         let (to, body) = ([StreamRef { stream, partition: 0 }], Bytes::from_static(body));
-        let publish = NewEntry { place: 0, now_ms: at_ms, body: &body };
+        let publish = NewEntry { number: 0, now_ms: at_ms, body: &body };
         block_on(self.layers.append(self.broker, &to, publish)).unwrap();
     }
 

@@ -4,7 +4,7 @@
 use hashbrown::hash_map::IntoKeys;
 
 use super::{ClientSubscription, Subscriptions};
-use crate::Place;
+use crate::StoredPosition;
 use crate::outbox::{Left, Outbox};
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Remains {
     }
 
     /// The same as [`super::Session::take_settled`], for the messages taken so far.
-    pub fn take_settled(&mut self) -> Vec<(u64, Place)> {
+    pub fn take_settled(&mut self) -> Vec<(u64, StoredPosition)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_settled())
     }
 

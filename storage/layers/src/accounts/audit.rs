@@ -10,10 +10,15 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Conflicts with no other transaction; `place` orders the entries of one transaction.
-pub fn append(tx: &Transaction, organisation: &[u8], place: u16, entry: impl Into<Bytes>) -> LayerResult<()> {
+/// Conflicts with no other transaction; `number` orders the entries of one transaction.
+pub fn append(
+    tx: &Transaction,
+    organisation: &[u8],
+    number: u16,
+    entry: impl Into<Bytes>,
+) -> LayerResult<()> {
     let prefix = log(organisation).before_position();
-    Ok(tx.set_versionstamped_key(prefix, place.to_be_bytes(), [], entry)?)
+    Ok(tx.set_versionstamped_key(prefix, number.to_be_bytes(), [], entry)?)
 }
 
 /// Reads up to `limit` entries before a position in a snapshot, the latest first; the flag says whether there may be

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct NewEntry<'a> {
     /// Number among the messages of the transaction; each number must be used once.
-    pub place: u16,
+    pub number: u16,
     pub now_ms: u64,
     pub body: &'a Bytes,
 }
@@ -60,7 +60,7 @@ pub fn append_of_many(
     let value = value.encode(publish.now_ms);
     for stream in streams {
         let prefix = keys::partition(broker, stream.stream, stream.partition).before_position();
-        tx.set_versionstamped_key(prefix, publish.place.to_be_bytes(), [], value.clone())?;
+        tx.set_versionstamped_key(prefix, publish.number.to_be_bytes(), [], value.clone())?;
         added.0.entry((broker, stream.stream)).or_default().add(publish.body.len());
     }
     Ok(())
@@ -100,16 +100,16 @@ fn store_apart(
     streams: &[StreamRef],
     publish: NewEntry<'_>,
 ) -> LayerResult<()> {
-    let place = publish.place.to_be_bytes();
+    let message_number = publish.number.to_be_bytes();
     let mut holders = Vec::with_capacity(streams.len() * 9);
     for stream in streams {
         holders.put_u64(stream.stream);
         holders.put_u8(stream.partition);
     }
-    tx.set_versionstamped_key(keys::holders(broker).before_position(), place, [], holders)?;
+    tx.set_versionstamped_key(keys::holders(broker).before_position(), message_number, [], holders)?;
     let prefix = keys::bodies(broker).before_position();
     for (number, chunk) in rows::chunks(publish.body).enumerate() {
-        tx.set_versionstamped_key(&prefix, place, Key::element(number as u64), chunk)?;
+        tx.set_versionstamped_key(&prefix, message_number, Key::element(number as u64), chunk)?;
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ pub(super) fn with(streams: impl IntoIterator<Item = (StreamId, u8)>) -> Databas
 
 pub(super) fn publish(database: &Database, to: &[(StreamId, u8)], now_ms: u64, body: &Bytes) {
     let to: Vec<StreamRef> = to.iter().map(|(stream, partition)| at(*stream, *partition)).collect();
-    run(database, async |tx| append(tx, BROKER, &to, NewEntry { place: 0, now_ms, body }));
+    run(database, async |tx| append(tx, BROKER, &to, NewEntry { number: 0, now_ms, body }));
 }
 
 fn at(stream: StreamId, partition: u8) -> StreamRef {
@@ -67,12 +67,12 @@ fn streams_are_read_as_one_in_commit_order_and_each_message_once() {
 }
 
 #[test]
-fn messages_of_one_transaction_keep_their_places() {
+fn messages_of_one_transaction_keep_their_numbers() {
     let database = with([(1, 1)]);
     run(&database, async |tx| {
-        for place in [2u16, 0, 300, 1] {
-            let body = Bytes::from(place.to_string());
-            append(tx, BROKER, &[at(1, 0)], NewEntry { place, now_ms: 1, body: &body })?;
+        for number in [2u16, 0, 300, 1] {
+            let body = Bytes::from(number.to_string());
+            append(tx, BROKER, &[at(1, 0)], NewEntry { number, now_ms: 1, body: &body })?;
         }
         Ok(())
     });
@@ -141,7 +141,7 @@ fn a_body_longer_than_a_value_needs_no_second_stream() {
     assert_eq!(read_all(&database, &[1], Position::MIN).entries[0].body, body);
     let too_long = Bytes::from(vec![0; 8_000_001]);
     let refused = try_run(&database, async |tx| {
-        append(tx, BROKER, &[at(1, 0)], NewEntry { place: 0, now_ms: 1, body: &too_long })
+        append(tx, BROKER, &[at(1, 0)], NewEntry { number: 0, now_ms: 1, body: &too_long })
     });
     assert_eq!(refused, Err(LayerError::BodyTooLarge(8_000_001)));
 }
@@ -153,7 +153,7 @@ fn a_publish_that_matches_too_many_streams_is_refused() {
     for (body, count) in
         [(&text("x"), 1), (&Bytes::from(vec![1; 1_024]), 2), (&Bytes::from(vec![1; 2_000]), 3)]
     {
-        let publish = NewEntry { place: 0, now_ms: 1, body };
+        let publish = NewEntry { number: 0, now_ms: 1, body };
         let most = streams(STREAMS_PER_PUBLISH_MAX);
         run(&database, async |tx| append(tx, BROKER, &most, publish));
         let more = streams(STREAMS_PER_PUBLISH_MAX + count);
@@ -173,7 +173,7 @@ fn appends_and_reads_conflict_with_nobody() {
         trim(&trimmer, BROKER, 1, Position::end_of(1), None).await.unwrap();
         let appenders = [database.begin_unretried(), database.begin_unretried()];
         for tx in &appenders {
-            append(tx, BROKER, &[at(1, 0)], NewEntry { place: 0, now_ms: 1, body: &text("x") }).unwrap();
+            append(tx, BROKER, &[at(1, 0)], NewEntry { number: 0, now_ms: 1, body: &text("x") }).unwrap();
         }
         for tx in appenders {
             tx.commit().await.unwrap();
@@ -291,7 +291,7 @@ proptest! {
             run(&database, async |tx| {
                 for (place, message) in transaction.iter().enumerate() {
                     let body = Bytes::from(vec![place as u8; message.bytes]);
-                    let publish = NewEntry { place: place as u16, now_ms: number as u64, body: &body };
+                    let publish = NewEntry { number: place as u16, now_ms: number as u64, body: &body };
                     append(tx, BROKER, &message.to, publish)?;
                 }
                 Ok(())
@@ -311,7 +311,7 @@ proptest! {
                 prop_assert!(batch.entries.iter().all(|entry| entry.position > cursor && entry.position <= batch.through));
                 cursor = batch.through;
                 for entry in batch.entries {
-                    let place = entry.position.place() as u8;
+                    let place = entry.position.number() as u8;
                     prop_assert!(entry.body.iter().all(|byte| *byte == place));
                     found.push((entry.at_ms, place, entry.body.len(), entry.sources));
                 }

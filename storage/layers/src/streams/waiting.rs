@@ -90,7 +90,7 @@ mod tests {
             subscribed.iter().map(|one| Source { stream: one.stream, since: one.since }).collect();
         for (number, bytes) in [1usize, 10, CHUNK_BYTES + 1].into_iter().enumerate() {
             let publish =
-                NewEntry { place: 0, now_ms: 100 + number as u64, body: &Bytes::from(vec![7; bytes]) };
+                NewEntry { number: 0, now_ms: 100 + number as u64, body: &Bytes::from(vec![7; bytes]) };
             run(&database, async |tx| append(tx, BROKER, &both, publish));
         }
         let count = |cursor, acknowledged: &[Position], limit| {

@@ -293,7 +293,7 @@ fn rows_of_a_dropped_stream_are_swept_in_pieces() {
     let to = [streams::StreamRef { stream, partition: 0 }];
     for _ in 0..25 {
         let body = bytes::Bytes::from_static(b"x");
-        let publish = streams::NewEntry { place: 0, now_ms: 1, body: &body };
+        let publish = streams::NewEntry { number: 0, now_ms: 1, body: &body };
         run(&database, async |tx| streams::append(tx, BROKER, &to, publish));
     }
     unsubscribed(&database, session, "a");
@@ -321,7 +321,7 @@ fn a_step_of_a_sweep_removes_many_small_streams() {
         let stream = subscribed(&database, session, &filter).stream;
         let to = [streams::StreamRef { stream, partition: 0 }];
         let body = bytes::Bytes::from_static(b"x");
-        let publish = streams::NewEntry { place: 0, now_ms: 1, body: &body };
+        let publish = streams::NewEntry { number: 0, now_ms: 1, body: &body };
         run(&database, async |tx| streams::append(tx, BROKER, &to, publish));
         unsubscribed(&database, session, &filter);
     }

@@ -19,8 +19,10 @@ pub struct StoredDeadLetter {
     pub id: Position,
     pub at_ms: u64,
     pub attempts: u32,
+    /// The last failure; `None` for an event that was never tried.
     pub failure: Option<Failure>,
-    pub again: bool,
+    /// It waits to be sent once more.
+    pub is_retried: bool,
     pub event: Bytes,
 }
 
@@ -40,7 +42,7 @@ struct Head {
     failure: Option<Failure>,
 }
 
-/// Lists up to `limit` dead letters after the one at `from` in snapshots, oldest first; and whether there may be more.
+/// Up to `limit` dead letters after the one at `from`, oldest first, read in snapshots; and whether there may be more.
 pub async fn dead_letters(
     tx: &Transaction,
     webhook: WebhookId<'_>,
@@ -58,14 +60,16 @@ pub async fn dead_letters(
             break;
         }
         let id = Elements::after(&prefix, &row.key)?.position()?;
-        let again = tx.get(webhook.key(tags::WEBHOOK_AGAIN).position(id), Read::Snapshot).await?.is_some();
-        let letter = decode(id, again, blob(webhook, id).rest(tx, row.value).await?)?;
+        let is_retried =
+            tx.get(webhook.key(tags::WEBHOOK_AGAIN).position(id), Read::Snapshot).await?.is_some();
+        let letter = decode(id, is_retried, blob(webhook, id).rest(tx, row.value).await?)?;
         bytes += letter.event.len();
         letters.push(letter);
     }
     Ok((letters, more))
 }
 
+/// Marks one dead letter, or all, to be sent once more; returns how many.
 pub async fn send_again(
     tx: &Transaction,
     webhook: WebhookId<'_>,
@@ -106,11 +110,12 @@ pub async fn add_test(
 ) -> LayerResult<()> {
     let mut state = state::get(tx, webhook, Read::Serializable).await?;
     make_room(tx, webhook, &mut state, event.len()).await?;
+    // A [`Blob`] without further chunks; its position is known only at the commit, so `Blob::set` cannot write it.
     let mut row = vec![0, 0];
     row.extend_from_slice(&encode(&Head { at_ms: now_ms, ..Head::default() }, event)?);
-    let place = [0, 0];
-    tx.set_versionstamped_key(webhook.key(tags::DEAD_LETTER).before_position(), place, [], row)?;
-    tx.set_versionstamped_key(webhook.key(tags::WEBHOOK_AGAIN).before_position(), place, [], Bytes::new())?;
+    let number = [0, 0];
+    tx.set_versionstamped_key(webhook.key(tags::DEAD_LETTER).before_position(), number, [], row)?;
+    tx.set_versionstamped_key(webhook.key(tags::WEBHOOK_AGAIN).before_position(), number, [], Bytes::new())?;
     state::set(tx, webhook, &state)?;
     enqueue(tx, webhook)
 }
@@ -171,8 +176,8 @@ pub(super) async fn remove_one(
     Ok(true)
 }
 
-/// The receiver refused a dead letter again.
-pub(super) async fn failed(
+/// Stores that the receiver refused a dead letter once more.
+pub(super) async fn refused_again(
     tx: &Transaction,
     webhook: WebhookId<'_>,
     letter: &StoredDeadLetter,
@@ -187,7 +192,10 @@ pub(super) async fn failed(
     blob.set(tx, &encode(&head, &letter.event)?).await
 }
 
-pub(super) async fn next(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<Option<StoredDeadLetter>> {
+pub(super) async fn next_retried(
+    tx: &Transaction,
+    webhook: WebhookId<'_>,
+) -> LayerResult<Option<StoredDeadLetter>> {
     let prefix = webhook.key(tags::WEBHOOK_AGAIN);
     let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
     let page = tx.range(prefix.children(), options).await?;
@@ -236,11 +244,11 @@ fn encode(head: &Head, event: &Bytes) -> LayerResult<Bytes> {
     Ok(row.into())
 }
 
-fn decode(id: Position, again: bool, mut row: Bytes) -> LayerResult<StoredDeadLetter> {
+fn decode(id: Position, is_retried: bool, mut row: Bytes) -> LayerResult<StoredDeadLetter> {
     row.try_get_u32()?;
     let head: Head = serde_json::from_slice(&rows::take_sized(&mut row)?).map_err(|_| CORRUPT)?;
     let Head { at_ms, attempts, failure } = head;
-    Ok(StoredDeadLetter { id, at_ms, attempts, failure, again, event: row })
+    Ok(StoredDeadLetter { id, at_ms, attempts, failure, is_retried, event: row })
 }
 
 const CORRUPT: LayerError = LayerError::Corrupt("letter");

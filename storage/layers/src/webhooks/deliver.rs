@@ -67,7 +67,7 @@ pub async fn take(
     {
         return Ok(Taken::LeasedUntil(lease.until_ms));
     }
-    let letter = dead_letters::next(tx, webhook).await?;
+    let letter = dead_letters::next_retried(tx, webhook).await?;
     let mut missed = 0;
     let mut entries = Vec::new();
     if letter.is_none() {
@@ -205,7 +205,7 @@ async fn settle_letter(
         }
         Outcome::Failed { failure, .. } | Outcome::Split(failure) | Outcome::Dead { failure, .. } => {
             state.last_failure = Some(failure.clone());
-            dead_letters::failed(tx, webhook, letter, failure).await
+            dead_letters::refused_again(tx, webhook, letter, failure).await
         }
     }
 }

@@ -34,7 +34,7 @@ fn publish(database: &Database, filters: &[&str], body: &'static str) {
                 to.push(StreamRef { stream: indexed.stream, partition: 0 });
             }
         }
-        streams::append(tx, BROKER, &to, NewEntry { place: 1, now_ms: 5, body: &body.into() })?;
+        streams::append(tx, BROKER, &to, NewEntry { number: 1, now_ms: 5, body: &body.into() })?;
         enqueue(tx, WEBHOOK)
     });
 }
@@ -191,7 +191,7 @@ fn a_dead_letter_is_sent_again_alone_and_removed_when_delivered() {
     settled(&database, &again, &Outcome::Failed { failure: failure(500), next_attempt_ms: 99 }).unwrap();
     assert_eq!(taken(&database, "pod", 1), Taken::Empty, "once");
     let letter = all_letters(&database).remove(0);
-    assert_eq!((letter.attempts, letter.failure, letter.again), (2, Some(failure(500)), false));
+    assert_eq!((letter.attempts, letter.failure, letter.is_retried), (2, Some(failure(500)), false));
     assert_eq!(run(&database, async |tx| send_again(tx, WEBHOOK, None).await), 1);
     let again = work(&database, "pod", 1);
     let state = settled(&database, &again, &Outcome::Delivered).unwrap();

@@ -87,7 +87,7 @@ pub(crate) fn publish_all(database: &Database, messages: &[(&str, Bytes)]) {
     run(database, async |tx| {
         for (place, (topic, body)) in messages.iter().enumerate() {
             let streams = streams_of(tx, topic).await?;
-            let publish = NewEntry { place: place as u16, now_ms: 1, body };
+            let publish = NewEntry { number: place as u16, now_ms: 1, body };
             streams::append(tx, BROKER, &streams, publish)?;
         }
         Ok(())

@@ -82,7 +82,7 @@ impl Pod {
         dead: &str,
         page: &[OwnedSession],
     ) -> LayerResult<Vec<MessageId>> {
-        let (mut late, mut place) = (Vec::new(), 0);
+        let (mut late, mut number) = (Vec::new(), 0);
         for owned in page {
             if dead != self.name {
                 let record = sessions::get(tx, owned.id(), Read::Snapshot).await?;
@@ -90,7 +90,7 @@ impl Pod {
             }
             let left = sessions::abandon(tx, owned.id(), dead.as_bytes(), self.world.now_ms()).await?;
             if let Some(will) = left.will {
-                self.fire(tx, &will, &mut place, &mut late).await?;
+                self.fire(tx, &will, &mut number, &mut late).await?;
             }
         }
         Ok(late)
@@ -98,13 +98,19 @@ impl Pod {
 
     /// Publishes a will in the transaction that took it. The planted fault uses another
     /// transaction.
-    async fn fire(&self, tx: &Transaction, will: &Bytes, place: &mut u16, late: &mut Vec<MessageId>) -> Done {
-        *place += 1;
+    async fn fire(
+        &self,
+        tx: &Transaction,
+        will: &Bytes,
+        number: &mut u16,
+        late: &mut Vec<MessageId>,
+    ) -> Done {
+        *number += 1;
         if self.plant == Some(Plant::Wills) {
             late.push(will_id(will)?);
             return Ok(());
         }
-        self.write(tx, will_id(will)?, *place).await
+        self.write(tx, will_id(will)?, *number).await
     }
 
     async fn publish_late(&self, wills: Vec<MessageId>) -> Done {
@@ -146,10 +152,10 @@ impl Pod {
     }
 
     async fn settle_due(&self, tx: &Transaction, shard: u8, now_ms: u64) -> LayerResult<Vec<MessageId>> {
-        let (mut late, mut place) = (Vec::new(), 0);
+        let (mut late, mut number) = (Vec::new(), 0);
         for due in due::take_due(tx, due::DueRange::until(shard, now_ms), PAGE).await? {
             if let Some(will) = sessions::settle(tx, &due, now_ms).await?.will {
-                self.fire(tx, &will, &mut place, &mut late).await?;
+                self.fire(tx, &will, &mut number, &mut late).await?;
             }
         }
         Ok(late)

@@ -40,16 +40,16 @@ impl Pod {
         }
         let ((), stamp) = self
             .transact(async |tx| {
-                for (id, place) in batch.iter().zip(1..) {
-                    self.write(tx, *id, place).await?;
+                for (id, number) in batch.iter().zip(1..) {
+                    self.write(tx, *id, number).await?;
                 }
                 Ok(())
             })
             .await?;
         let mut history = self.history.borrow_mut();
-        for (id, place) in batch.into_iter().zip(1..) {
+        for (id, number) in batch.into_iter().zip(1..) {
             history.count("messages stored");
-            history.messages.acknowledge(id, stamp.map(|stamp| (stamp, place)));
+            history.messages.acknowledge(id, stamp.map(|stamp| (stamp, number)));
         }
         Ok(())
     }
@@ -71,7 +71,9 @@ impl Pod {
             Some(sending) if sending.life > mine.life => return Ok(()),
             _ => {
                 let topic = self.world.pick(&TOPICS);
-                let id = self.new_message(mine.broker, topic, u64::MAX - mine.epoch, Retain::No);
+                // A publisher of its own for each connection: order holds only among messages of one connection.
+                let publisher = u64::MAX - mine.epoch;
+                let id = self.new_message(mine.broker, topic, publisher, Retain::No);
                 self.history.borrow_mut().client(mine.broker, mine.client).send(id, mine.life)
             }
         };
@@ -118,8 +120,8 @@ impl Pod {
         Ok(())
     }
 
-    /// Writes a message in a transaction, as number `place` of its messages.
-    pub(super) async fn write(&self, tx: &Transaction, id: MessageId, place: u16) -> LayerResult<()> {
+    /// Writes a message in a transaction, as number `number` of its messages.
+    pub(super) async fn write(&self, tx: &Transaction, id: MessageId, number: u16) -> LayerResult<()> {
         let message =
             self.history.borrow().messages.get(id).cloned().ok_or(LayerError::Corrupt("message"))?;
         let (broker, topic) = (message.broker, message.topic.as_bytes());
@@ -135,7 +137,7 @@ impl Pod {
             |stream: &StreamRef| u8::from(message.publisher % 2 == 1 && self.is_wide(broker, stream.stream));
         let streams: Vec<_> =
             streams.iter().map(|stream| StreamRef { partition: partition(stream), ..*stream }).collect();
-        let publish = streams::NewEntry { place, now_ms: self.world.now_ms(), body: &body };
+        let publish = streams::NewEntry { number, now_ms: self.world.now_ms(), body: &body };
         streams::append(tx, broker, &streams, publish)
     }
 

@@ -113,7 +113,9 @@ impl<B: Backend> Drop for LocalEngine<B> {
             // A completion that runs on the engine's own thread may hold the last handle, and a
             // thread cannot join itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-                tracing::error!("the commit thread of the store ended in a panic");
+                tracing::error!(
+                    "the commit thread of the store ended with a panic: report it with the log before it"
+                );
             }
         }
     }

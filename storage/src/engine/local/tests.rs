@@ -124,7 +124,7 @@ fn while_one_group_is_written_the_next_gathers() {
         rest.into_iter().map(|commit| block_on(commit).unwrap().versionstamp.unwrap()).collect();
     assert_eq!(gate.lock().groups, [1, 50]);
     assert!(stamps.is_sorted() && stamps.iter().all(|stamp| stamp.version() == first.version() + 1));
-    assert_eq!(stamps.iter().map(|stamp| u64::from(stamp.place())).sum::<u64>(), (0..50).sum());
+    assert_eq!(stamps.iter().map(|stamp| u64::from(stamp.number())).sum::<u64>(), (0..50).sum());
 }
 
 #[test]

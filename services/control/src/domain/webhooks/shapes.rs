@@ -150,7 +150,7 @@ impl From<webhooks::StoredDeadLetter> for DeadLetter {
             at_ms: letter.at_ms,
             attempts: letter.attempts,
             failure: letter.failure.map(Into::into),
-            is_retried: letter.again,
+            is_retried: letter.is_retried,
             event: serde_json::from_slice(&letter.event).unwrap_or_default(),
         }
     }

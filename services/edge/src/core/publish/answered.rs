@@ -26,7 +26,7 @@ impl Core {
         if ends_3_x && protocol.version() != Version::V5 {
             // The server cannot send a reason, and the client keeps the message until it is acknowledged.
             //= [MQTT-3.3.5-2] v3.1.1
-            session.received(id, false);
+            session.forget_received(id);
             return self.end(slot, Ended::Error(reason), true);
         }
         // A 3.x client has no reason codes for any other refusal: it gets a positive acknowledgement.
@@ -85,8 +85,10 @@ impl Core {
         }
         let session = &mut self.sessions[ack.session.slot as usize].session;
         if slot == NONE {
-            if ack.qos == QoS::ExactlyOnce {
-                session.received(ack.packet_id, stored);
+            match (ack.qos, stored) {
+                (QoS::ExactlyOnce, true) => session.mark_received(ack.packet_id),
+                (QoS::ExactlyOnce, false) => session.forget_received(ack.packet_id),
+                _ => {}
             }
             return;
         }
@@ -104,7 +106,7 @@ impl Core {
             return out.note_answers(before);
         }
         // A 3.x client cannot get a reason code: without an acknowledgement it sends the message again.
-        session.received(ack.packet_id, false);
+        session.forget_received(ack.packet_id);
         self.end(slot, Ended::Error(reason), true);
     }
 }

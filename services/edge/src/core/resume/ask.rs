@@ -11,7 +11,7 @@ use crate::core::admit::Attaching;
 use crate::core::connection::Request;
 use crate::core::limits;
 use crate::core::{Core, work};
-use crate::incidents::{Kind, Note};
+use crate::incidents::{Kind, NewIncident};
 use crate::jobs::{Attach, Attached, Detach, Page, Write};
 use crate::quota::Limit;
 
@@ -143,7 +143,7 @@ impl Core {
     pub(in crate::core) fn refuse_other_user(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) {
         let what = "this client identifier belongs to another user's session";
         self.broker_counters(broker).refused_authorization.add(1);
-        self.note(broker, &Note::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
+        self.note(broker, &NewIncident::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
         self.refuse(slot, ReasonCode::NOT_AUTHORIZED, what);
     }
 }

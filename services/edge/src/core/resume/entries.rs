@@ -23,7 +23,7 @@ impl Core {
         while self.work.spent() < end
             && let Some((message, publisher, sources)) = entries.next()
         {
-            if !message.place().is_some_and(|place| had.contains(Position(place))) {
+            if !message.position().is_some_and(|position| had.contains(Position(position))) {
                 self.deliver_read(session, &message, publisher, &sources);
             }
         }

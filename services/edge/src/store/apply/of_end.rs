@@ -11,7 +11,7 @@ use millrace_storage::Read;
 
 use super::{Applier, Outcome, WHOLE_BYTES_MAX};
 use crate::clock::Clock;
-use crate::jobs::open_places;
+use crate::jobs::open_positions;
 use crate::store::{Detach, inflight, record};
 
 impl Applier<'_> {
@@ -75,8 +75,8 @@ impl Applier<'_> {
             }
             let clock = &self.shared.clock;
             let body = record::encode_entry(message, 0, clock).into();
-            let place = self.applied().next_place();
-            let entry = streams::NewEntry { place, now_ms: clock.unix_now_ms(), body: &body };
+            let number = self.applied().next_number();
+            let entry = streams::NewEntry { number, now_ms: clock.unix_now_ms(), body: &body };
             let to = [streams::StreamRef { stream: *stream, partition: 0 }];
             let mut applied = self.applied();
             streams::append_of_many(self.tx, broker, &to, entry, &mut applied.added)?;
@@ -95,9 +95,9 @@ fn progress(detach: &Detach) -> (Position, Positions) {
         InFlight::Released(_) => None,
     });
     let mut had = detach.had.clone();
-    let recent = detach.recent.iter().filter_map(|message| message.place()).map(Position);
-    recent.for_each(|place| had.add(place));
-    had.progress(detach.base, open_places(sent.chain(&detach.unsent)))
+    let recent = detach.recent.iter().filter_map(|message| message.position()).map(Position);
+    recent.for_each(|position| had.add(position));
+    had.progress(detach.base, open_positions(sent.chain(&detach.unsent)))
 }
 
 fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
@@ -107,7 +107,7 @@ fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
             return None;
         }
         let row = inflight::encode(in_flight, detach.skipped_ids, clock);
-        let is_whole = matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.place().is_none());
+        let is_whole = matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.position().is_none());
         if is_whole {
             whole += row.len();
         }
@@ -131,14 +131,14 @@ mod tests {
     use crate::store::{Attached, Job, SessionKey, Shared, Write};
 
     fn at(number: u8) -> [u8; 12] {
-        let mut place = [0; 12];
-        place[11] = number;
-        place
+        let mut position = [0; 12];
+        position[11] = number;
+        position
     }
 
-    fn message(place: Option<u8>) -> Arc<Message> {
+    fn message(position: Option<u8>) -> Arc<Message> {
         let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
-        message.set_place(place.map(at));
+        message.set_position(position.map(at));
         Arc::new(message)
     }
 
@@ -253,7 +253,7 @@ mod tests {
                 let owned = sessions::fence(tx, session, epoch).await?;
                 qos2::set(&owned, Direction::Outbound, 7, &Bytes::from_static(b"row"))
             });
-            let begun = |id, place| (id, group.1, message(Some(place)));
+            let begun = |id, position| (id, group.1, message(Some(position)));
             let attached = Attached { client: "member".into(), epoch, ..Attached::default() };
             let detach = Detach {
                 begun: vec![begun(7, 1), begun(8, 2)],

@@ -107,13 +107,13 @@ impl Applier<'_> {
         let hooked = matched.webhooks.iter().map(|(_, name)| (broker.id, name.clone()));
         self.applied().hooked.extend(hooked);
         // A QoS 0 message is stored for webhooks only, so it has no position for other receivers.
-        let place = match message.qos() {
-            QoS::AtMostOnce => self.applied().next_place(),
-            _ => self.applied().place(message),
+        let number = match message.qos() {
+            QoS::AtMostOnce => self.applied().next_number(),
+            _ => self.applied().number(message),
         };
         let clock = &self.shared.clock;
         let body = record::encode_entry(message, publisher, clock).into();
-        let publish = streams::NewEntry { place, now_ms: clock.unix_now_ms(), body: &body };
+        let publish = streams::NewEntry { number, now_ms: clock.unix_now_ms(), body: &body };
         streams::append_of_many(self.tx, broker.id, streams, publish, &mut self.applied().added)?;
         self.applied().count(broker).stored += 1;
         self.applied().touched.extend(streams.iter().map(|stream| (broker.id, stream.stream)));
@@ -122,9 +122,9 @@ impl Applier<'_> {
 
     /// With several pods, a retained message has a position even if no stream stores it.
     fn give_order(&self, message: &Arc<Message>) {
-        let is_placed = self.applied().places.last().is_some_and(|(last, _)| Arc::ptr_eq(last, message));
-        if self.shared.is_shared && !is_placed {
-            self.applied().place(message);
+        let is_numbered = self.applied().numbers.last().is_some_and(|(last, _)| Arc::ptr_eq(last, message));
+        if self.shared.is_shared && !is_numbered {
+            self.applied().number(message);
         }
     }
 

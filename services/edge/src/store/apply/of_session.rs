@@ -261,8 +261,9 @@ impl Applier<'_> {
                 }
                 sessions::checkpoint(&owned, reserve.cursor, &reserve.acknowledged)?;
             }
-            IdWrite::Release(id, place) => {
-                let row = inflight::encode(&InFlight::Released(*place), ids.skipped_ids, &self.shared.clock);
+            IdWrite::Release(id, position) => {
+                let row =
+                    inflight::encode(&InFlight::Released(*position), ids.skipped_ids, &self.shared.clock);
                 qos2::set(&owned, Direction::Outbound, id.get(), &row.into())?;
             }
             IdWrite::Forget(id) => {
@@ -279,15 +280,15 @@ impl Applier<'_> {
         taken: &[(StreamKey, Position)],
     ) -> Result<bool, LayerError> {
         let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();
-        for (stream, place) in taken {
-            of_stream.entry(*stream).or_default().push(*place);
+        for (stream, position) in taken {
+            of_stream.entry(*stream).or_default().push(*position);
         }
         if self.shared.is_shared {
             return streams::keep(self.tx, &self.shared.owner, &of_stream).await;
         }
-        for ((broker, stream), places) in of_stream {
+        for ((broker, stream), positions) in of_stream {
             let mut progress = streams::progress(self.tx, broker, stream).await?;
-            places.into_iter().for_each(|place| progress.acknowledged.add(place));
+            positions.into_iter().for_each(|position| progress.acknowledged.add(position));
             streams::set_progress(self.tx, broker, stream, &progress).await?;
         }
         Ok(true)

@@ -17,10 +17,10 @@ fn a_member_takes_messages_of_all_its_groups_or_of_none() {
     shared.run(&async |tx| streams::settle(tx, broker, second, b"pod", &[], &[], false).await);
     let is_taken = shared.run(&async |tx| Applier::new(tx, &shared, false).take_from_groups(&taken).await);
     assert!(!is_taken);
-    let [((_, first), place), _] = taken;
+    let [((_, first), position), _] = taken;
     let claims =
-        shared.run(&async |tx| streams::settle(tx, broker, first, b"pod", &[place], &[], false).await);
-    assert_eq!(claims.outstanding, [place], "the first message is no longer with this pod");
+        shared.run(&async |tx| streams::settle(tx, broker, first, b"pod", &[position], &[], false).await);
+    assert_eq!(claims.outstanding, [position], "the first message is no longer with this pod");
 }
 
 #[test]
@@ -29,16 +29,16 @@ fn a_broker_with_claims_is_closed_and_leaves_none_behind() {
     let group = shared.message_of_group(broker, "one");
     let mut writer = Writer::new(&shared);
     shared.open("default").unwrap().unwrap();
-    let place = shared.claim(group, "pod")[0];
+    let position = shared.claim(group, "pod")[0];
     writer.claims.grew(group);
-    writer.claims.groups.get_mut(&group).unwrap().outstanding.insert(place);
+    writer.claims.groups.get_mut(&group).unwrap().outstanding.insert(position);
     // Nobody looks the broker up from here on.
     shared.brokers.idle(1, 1);
     writer.tick(1_000);
     assert!(shared.brokers.close(broker).is_some(), "the writer has looked the broker up");
     writer.tick(2_000);
     assert!(writer.claims.groups.is_empty() && writer.claims.behind.is_empty());
-    assert_eq!(shared.claim(group, "other"), [place]);
+    assert_eq!(shared.claim(group, "other"), [position]);
 }
 
 /// Groups with a message each, whose members are connected. If `takes`, the message is for them.
@@ -132,8 +132,8 @@ fn a_group_with_a_corrupt_row_keeps_no_other_from_its_messages() {
     let (shared, broker) = Shared::with_broker(true);
     let mut writer = Writer::new(&shared);
     let groups = with_members(&shared, &mut writer, broker, 3, true);
-    let place = shared.claim(groups[1], "pod")[0];
-    shared.corrupt(&place.0);
+    let position = shared.claim(groups[1], "pod")[0];
+    shared.corrupt(&position.0);
     shared.append_many(groups[1], 1);
     writer.serve_groups();
     let claimed = |key: &StreamKey| writer.claims.groups[key].outstanding.len();
@@ -155,10 +155,10 @@ fn another_member_of_the_pod_gets_a_message_that_came_back() {
     let [group] = with_members(&shared, &mut writer, broker, 1, true)[..] else { panic!("one group") };
     writer.serve_groups();
     let outstanding = |writer: &Writer<'_>| writer.claims.groups[&group].outstanding.clone();
-    let [place] = outstanding(&writer).into_iter().collect::<Vec<_>>()[..] else { panic!("one message") };
-    writer.shared(SharedMessages { returned: vec![(group, place)], ..SharedMessages::default() });
+    let [position] = outstanding(&writer).into_iter().collect::<Vec<_>>()[..] else { panic!("one message") };
+    writer.shared(SharedMessages { returned: vec![(group, position)], ..SharedMessages::default() });
     assert!(outstanding(&writer).is_empty());
     duties::step(&mut writer);
     writer.serve_groups();
-    assert_eq!(outstanding(&writer), BTreeSet::from([place]));
+    assert_eq!(outstanding(&writer), BTreeSet::from([position]));
 }

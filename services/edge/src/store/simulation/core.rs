@@ -257,8 +257,8 @@ impl Core {
             }
             ToServer::PubRel(id) => turn.world.send_down(from, ToClient::PubComp(id)),
             ToServer::PubAck(id) | ToServer::PubComp(id) => local.acknowledge(turn.world, id),
-            ToServer::PubRec(id) => match local.place_of(id) {
-                Some(place) => self.write_ids(turn, from, IdWrite::Release(packet_id(id), place)),
+            ToServer::PubRec(id) => match local.position_of(id) {
+                Some(position) => self.write_ids(turn, from, IdWrite::Release(packet_id(id), position)),
                 None => turn.world.send_down(from, ToClient::PubRel(id)),
             },
             ToServer::Subscribe(filter) => {
@@ -312,8 +312,8 @@ impl Core {
             IdWrite::Reserve(reserve) => {
                 reserve.rows.iter().for_each(|(id, _)| local.outbox.confirm(id.get()));
             }
-            IdWrite::Release(id, place) => {
-                local.outbox.release(id.get(), *place);
+            IdWrite::Release(id, position) => {
+                local.outbox.release(id.get(), *position);
                 turn.world.send_down(number, ToClient::PubRel(id.get()));
             }
             IdWrite::Forget(id) => {
@@ -354,6 +354,6 @@ pub(super) fn session_key(turn: &Turn<'_>, client: &str, epoch: u64) -> SessionK
     SessionKey { broker: turn.broker.clone(), client: client.into(), epoch }
 }
 
-pub(super) fn place_of(message: &Message) -> Position {
-    Position(message.place().expect("a message of a page has its position"))
+pub(super) fn position_of(message: &Message) -> Position {
+    Position(message.position().expect("a message of a page has its position"))
 }

@@ -74,7 +74,7 @@ impl Core {
 
     /// Gives the claim back, because the group has no member on this pod: another pod may take the message.
     pub(super) fn return_to_group(&mut self, turn: &Turn<'_>, message: &Message, number: u64) {
-        if let (Some(stream), Some(position)) = (StoredGroup::stream_of(number), message.place()) {
+        if let (Some(stream), Some(position)) = (StoredGroup::stream_of(number), message.position()) {
             self.shared.returned.push(((turn.broker.id, stream), Position(position)));
         }
     }

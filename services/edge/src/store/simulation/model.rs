@@ -231,9 +231,9 @@ impl Model {
     }
 
     /// A session reads a will at this position.
-    pub(super) fn will_fires(&mut self, number: u32, place: [u8; 12]) {
+    pub(super) fn will_fires(&mut self, number: u32, position: [u8; 12]) {
         let seen = self.wills.get_mut(&number).unwrap();
-        seen.times.insert(place);
+        seen.times.insert(position);
         if seen.times.len() > 1 {
             self.violated(&format!("P7: the will {number} was published twice"));
         }
@@ -251,7 +251,7 @@ impl Model {
             match seen.end {
                 // Before that, another pod may have taken the client's pod for dead.
                 WillEnd::Clean(Some(version))
-                    if seen.times.iter().any(|place| place[..8] > version.to_be_bytes()[..]) =>
+                    if seen.times.iter().any(|position| position[..8] > version.to_be_bytes()[..]) =>
                 {
                     self.violated(&format!("P7: the will {number} was published after a DISCONNECT"));
                 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use millrace_layers::Position;
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{Entry, InFlight, Place};
+use millrace_session::{Entry, InFlight, StoredPosition};
 
 use super::core::{Turn, packet_id};
 use super::model::Key;
@@ -39,7 +39,7 @@ pub(super) struct Outbox {
     stored: BTreeSet<u16>,
     completed: Vec<PacketId>,
     /// Messages of shared subscriptions that no other member needs.
-    settled: Vec<(u64, Place)>,
+    settled: Vec<(u64, StoredPosition)>,
 }
 
 impl Outbox {
@@ -66,8 +66,8 @@ impl Outbox {
     }
 
     /// A message that the client has, whose PUBREL it may not have.
-    pub(super) fn release_again(&mut self, id: u16, place: Option<Place>) {
-        self.flights.push((id, InFlight::Released(place)));
+    pub(super) fn release_again(&mut self, id: u16, position: Option<StoredPosition>) {
+        self.flights.push((id, InFlight::Released(position)));
     }
 
     /// Gives packet ids to the next messages with QoS 2, to be stored before the messages are sent.
@@ -88,8 +88,8 @@ impl Outbox {
             self.stored.insert(id);
             let mut entry = self.waiting[at].entry.clone();
             if let Some(stream) = StoredGroup::stream_of(entry.shared) {
-                let place = entry.message.place().expect("a message of a stream has its position");
-                taken.push(((turn.broker.id, stream), Position(place)));
+                let position = entry.message.position().expect("a message of a stream has its position");
+                taken.push(((turn.broker.id, stream), Position(position)));
                 entry.replay = true;
             }
             let row = inflight::encode(&InFlight::Published(entry), false, &turn.pod.shared().clock);
@@ -144,30 +144,32 @@ impl Outbox {
     }
 
     /// PUBREC has come. Returns the position of the message; `None`: it is released already.
-    pub(super) fn received(&mut self, id: u16) -> Option<Option<Place>> {
+    pub(super) fn received(&mut self, id: u16) -> Option<Option<StoredPosition>> {
         let (_, flight) = self.flights.iter().find(|(known, _)| *known == id)?;
         let InFlight::Published(entry) = flight else { return None };
-        let (place, entry) = (entry.message.place(), entry.clone());
+        let (position, entry) = (entry.message.position(), entry.clone());
         self.settle(&entry);
-        Some(place)
+        Some(position)
     }
 
-    pub(super) fn release(&mut self, id: u16, place: Option<Place>) {
+    pub(super) fn release(&mut self, id: u16, position: Option<StoredPosition>) {
         if let Some((_, flight)) = self.flights.iter_mut().find(|(known, _)| *known == id) {
-            *flight = InFlight::Released(place);
+            *flight = InFlight::Released(position);
         }
     }
 
     fn settle(&mut self, entry: &Entry) {
-        if let Some(place) = entry.message.place().filter(|_| entry.shared != 0) {
-            self.settled.push((entry.shared, place));
+        if let Some(position) = entry.message.position().filter(|_| entry.shared != 0) {
+            self.settled.push((entry.shared, position));
         }
     }
 
     pub(super) fn take_settled(&mut self, broker: u64) -> Vec<(StreamKey, Position)> {
         let settled = std::mem::take(&mut self.settled).into_iter();
         settled
-            .filter_map(|(group, place)| Some(((broker, StoredGroup::stream_of(group)?), Position(place))))
+            .filter_map(|(group, position)| {
+                Some(((broker, StoredGroup::stream_of(group)?), Position(position)))
+            })
             .collect()
     }
 
@@ -216,7 +218,7 @@ impl Outbox {
                 }
                 InFlight::Published(entry) => {
                     let is_whole =
-                        entry.shared != 0 || entry.message.is_placed() && entry.message.place().is_none();
+                        entry.shared != 0 || entry.message.is_decided() && entry.message.position().is_none();
                     if entry.qos == QoS::ExactlyOnce && is_whole && self.stored.contains(&id) {
                         standing.insert(id);
                     }

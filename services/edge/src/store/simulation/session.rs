@@ -9,16 +9,16 @@ use millrace_layers::{Position, Positions};
 use millrace_mqtt::topic::{self, Filter};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::Subscription;
-use millrace_session::{Entry, InFlight, Message, Place};
+use millrace_session::{Entry, InFlight, Message, StoredPosition};
 use smallvec::SmallVec;
 
-use super::core::{Turn, place_of, session_key, target};
+use super::core::{Turn, position_of, session_key, target};
 use super::model::{Key, WILL_TOPIC};
 use super::network::ToClient;
 use super::outbox::{Ended, Outbox};
 use super::world::World;
 use crate::connection_id::ConnectionId;
-use crate::jobs::{Attached, Checkpoint, Detach, Page, Read, Reader, Reserve, SessionKey, open_places};
+use crate::jobs::{Attached, Checkpoint, Detach, Page, Read, Reader, Reserve, SessionKey, open_positions};
 
 /// A session with more messages reads no further page.
 const WAITING_MAX: usize = 100;
@@ -123,13 +123,13 @@ impl Local {
             let id = id.get();
             self.outbox.has_row(id);
             match in_flight {
-                InFlight::Released(place) => {
-                    self.outbox.release_again(id, place);
+                InFlight::Released(position) => {
+                    self.outbox.release_again(id, position);
                     turn.world.send_down(self.number, ToClient::PubRel(id));
                 }
-                InFlight::Published(entry) | InFlight::Unsent(entry) => match entry.message.place() {
-                    Some(place) if !entry.replay => {
-                        drop(self.reading.rows.insert(Position(place), (id, entry)));
+                InFlight::Published(entry) | InFlight::Unsent(entry) => match entry.message.position() {
+                    Some(position) if !entry.replay => {
+                        drop(self.reading.rows.insert(Position(position), (id, entry)));
                     }
                     _ => self.outbox.repeat(id, entry),
                 },
@@ -211,21 +211,21 @@ impl Local {
         }
         let mut found: BTreeMap<Position, (Option<u16>, Entry)> = BTreeMap::new();
         for (message, _, _) in page.entries {
-            let place = place_of(&message);
-            if !self.reading.had.contains(place) {
-                found.insert(place, (None, self.entry(turn.world, message, 0)));
+            let position = position_of(&message);
+            if !self.reading.had.contains(position) {
+                found.insert(position, (None, self.entry(turn.world, message, 0)));
             }
         }
         let rows = std::mem::take(&mut self.reading.rows);
-        let (read, later) = rows.into_iter().partition(|(place, _)| *place <= page.through);
+        let (read, later) = rows.into_iter().partition(|(position, _)| *position <= page.through);
         self.reading.rows = later;
         let read: BTreeMap<Position, (u16, Entry)> = read;
-        found.extend(read.into_iter().map(|(place, (id, entry))| (place, (Some(id), entry))));
-        for (place, (id, entry)) in found {
-            self.reading.had.add(place);
+        found.extend(read.into_iter().map(|(position, (id, entry))| (position, (Some(id), entry))));
+        for (position, (id, entry)) in found {
+            self.reading.had.add(position);
             let key = Key::of(entry.message.payload());
             if &**entry.message.topic() == WILL_TOPIC {
-                turn.world.model.borrow_mut().will_fires(key.number, place.0);
+                turn.world.model.borrow_mut().will_fires(key.number, position.0);
             }
             match id {
                 Some(id) => self.outbox.repeat(id, entry),
@@ -247,7 +247,7 @@ impl Local {
 
     fn progress(&self) -> (Position, Positions) {
         let rows = self.reading.rows.values().map(|(_, entry)| entry);
-        let open = open_places(self.outbox.entries().chain(rows));
+        let open = open_positions(self.outbox.entries().chain(rows));
         self.reading.had.progress(self.reading.through, open)
     }
 
@@ -262,7 +262,7 @@ impl Local {
         self.save_us = self.save_us.min(world.micros() + world.random(0..SAVE_AFTER_US));
     }
 
-    pub(super) fn place_of(&mut self, id: u16) -> Option<Option<Place>> {
+    pub(super) fn position_of(&mut self, id: u16) -> Option<Option<StoredPosition>> {
         self.outbox.received(id)
     }
 

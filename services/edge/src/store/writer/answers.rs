@@ -74,7 +74,7 @@ impl Writer<'_> {
 
     /// A publish is committed, or another connection has the session, which sends the message again if it was not stored.
     fn published(&mut self, publish: &Publish, is_fenced: bool) {
-        publish.message.set_place(None);
+        publish.message.set_position(None);
         if is_fenced {
             self.take_back(publish);
             return;
@@ -130,8 +130,8 @@ impl Writer<'_> {
     /// Sets the positions of messages, updates the filter index, and delivers wills.
     pub(super) fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
         if let Some(stamp) = stamp {
-            for (message, place) in applied.places.drain(..) {
-                message.set_place(Some(Position::new(stamp, place).0));
+            for (message, number) in applied.numbers.drain(..) {
+                message.set_position(Some(Position::new(stamp, number).0));
             }
         }
         for Change { broker, filter, streams, subscribers } in applied.changes.drain(..) {
@@ -158,7 +158,7 @@ impl Writer<'_> {
             self.post(0, Mail::LimitReached(broker, limit));
         }
         for (broker, will) in std::mem::take(&mut applied.wills) {
-            will.set_place(None);
+            will.set_position(None);
             broker.counters[self.mail.len()].wills.add(1);
             let routes = self.routes.get(&broker, will.topic());
             self.deliver(&routes, &will, None);

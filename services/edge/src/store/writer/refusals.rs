@@ -37,7 +37,7 @@ impl Writer<'_> {
         match job.write {
             Write::Publish(publish) => {
                 match publish.message.qos() {
-                    QoS::AtMostOnce => publish.message.set_place(None),
+                    QoS::AtMostOnce => publish.message.set_position(None),
                     _ => publish.message.refuse(),
                 }
                 self.take_back(&publish);

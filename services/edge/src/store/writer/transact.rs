@@ -50,7 +50,7 @@ impl Writer<'_> {
                 let applier = Applier::new(&tx, shared, is_retry);
                 body(&applier).await?;
                 applier.finish()?;
-                let has_order = applier.applied().last_place > 0;
+                let has_order = applier.applied().last_number > 0;
                 let number = attempts.push(applier.into_applied());
                 marks.set(is_marked || has_order);
                 if marks.get() {

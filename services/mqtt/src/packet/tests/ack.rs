@@ -1,8 +1,11 @@
+//! PUBACK, PUBREC, PUBREL and PUBCOMP: their lengths, reason codes and flags in each version.
+
 use super::*;
 use crate::{Properties, ReasonCode};
 
 type Wrap = fn(Ack<'static>) -> Packet<'static>;
 
+/// First byte, packet and a reason code other than success.
 const KINDS: [(u8, Wrap, u8); 4] = [
     (0x40, Packet::PubAck, 0x10),
     (0x50, Packet::PubRec, 0x97),

@@ -4,7 +4,7 @@ import type { Credential } from '../../../api/access'
 /** Limits of a credential, as they stand in the fields. */
 export interface TypedLimits {
   clientId: string
-  /** In the browser's time zone, as an input of a date and a time writes it. */
+  /** The value of a datetime-local input, in the browser's time zone. */
   expires: string
 }
 
@@ -19,7 +19,8 @@ export const limitsOf = (credential: Credential | undefined): TypedLimits => ({
 
 export const hasLimits = ({ clientId, expires }: TypedLimits) => clientId !== '' || expires !== ''
 
-/** `before`: an end that nobody has changed stays as it is, although the field has no milliseconds. */
+/** The limits as the API takes them. `before` is the stored credential: an end that nobody has changed keeps its milliseconds, which the
+ * field does not show. */
 export function limitsSent(typed: TypedLimits, before?: Credential) {
   const { clientId, expires } = typed
   const isSame = expires === limitsOf(before).expires
@@ -27,7 +28,7 @@ export function limitsSent(typed: TypedLimits, before?: Credential) {
   return { client_id: clientId || null, expires_at_ms: isSame ? before?.expires_at_ms : ended }
 }
 
-/** As an input of a date and a time takes it, in the browser's time zone. */
+/** The value of a datetime-local input, in the browser's time zone. */
 function localTime(atMs: number) {
   const at = new Date(atMs)
   return new Date(atMs - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19)
