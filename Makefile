@@ -291,6 +291,7 @@ lint-dashboards: $(DASHBOARDS)/lint observe-packages
 	$(DASHBOARDS)/bin/python dashboards/lint.py
 	python3 -m unittest discover --quiet --start-directory dashboards/collector
 	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --quiet --start-directory dashboards
+	PYTHONDONTWRITEBYTECODE=1 $(DASHBOARDS)/bin/python -m unittest discover --quiet --start-directory runbooks
 
 $(DASHBOARDS)/lint: dashboards/requirements.txt
 	python3 -m venv "$(DASHBOARDS)"

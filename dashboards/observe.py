@@ -41,6 +41,8 @@ PORTS = {
 }
 # Ports with metrics of `make run` and `make stack`.
 MILLRACE, ENVOY, NATS = [8090, 8091, 8092], 9902, [8222, 8223, 8224]
+# The port of the FoundationDB that `make stack` starts.
+FOUNDATIONDB = 4550
 # Longest time until a part answers, and until it ends after SIGTERM.
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 10
@@ -110,11 +112,15 @@ class Observe:
         self.alertmanager = HERE / "prometheus/alertmanager.yml"
         # FoundationDB's cluster file, and a folder whose fdbcli is asked instead of the machine's.
         self.cluster, self.fdbcli = os.environ.get("FDB_CLUSTER_FILE"), None
+        # The folder of `make stack`, whose FoundationDB is asked without a cluster file.
+        self.stack = None
         self.interval, self.region, self.host = interval, region, host
         # Further flags of the node exporter.
         self.collectors = ()
         self.targets = self.folder / "targets"
         self.processes, self.nats = {}, []
+        # NATS servers, cluster file and folder of the running status process.
+        self.asked = ([], None, None)
         self.found = {name: {} for name in ("millrace", "envoy", "status", "host")}
 
     # -- parts
@@ -253,9 +259,10 @@ class Observe:
 
     def add_status(self, monitors):
         """One process asks all NATS servers, and FoundationDB; it is started again when there is another server."""
-        if monitors == self.nats and ("status" in self.processes or not self.cluster):
-            return
         self.nats = monitors
+        if self.asked == (monitors, self.cluster, self.fdbcli):
+            return
+        self.asked = (monitors, self.cluster, self.fdbcli)
         if old := self.processes.pop("status", None):
             stop(old)
         at = f"{HOST}:{self.ports['status']}"
@@ -272,6 +279,9 @@ class Observe:
                 self.add("millrace", f"{HOST}:{port + up}", {"instance": f"pod-{number}"})
         if is_listening(ENVOY + up):
             self.add("envoy", f"{HOST}:{ENVOY + up}", {"instance": "gateway-1"})
+        cluster = self.stack and Path(self.stack) / "fdb/fdb.cluster"
+        if not self.cluster and cluster and cluster.exists() and is_listening(FOUNDATIONDB + up):
+            self.cluster = str(cluster)
         self.add_status([port + up for port in NATS if is_listening(port + up) or port + up in self.nats])
 
     # -- what Prometheus says
@@ -343,6 +353,7 @@ def main():
     tools = environ("OBSERVE_TOOLS") or target / "tools"
     folder, interval = environ("OBSERVE_DIR") or target / "observe", environ("OBSERVE_INTERVAL") or "5s"
     observe = Observe(folder, tools, up, interval, runbooks=environ("OBSERVE_RUNBOOKS"))
+    observe.stack = environ("STACK_DIR") or target / "stack"
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.set())

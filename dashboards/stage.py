@@ -22,7 +22,7 @@ ALONE = "STAGE_ALONE"
 
 
 def alone():
-    """Runs this program again in its own network and mount namespace; exits with SKIPPED where that is not possible."""
+    """Runs this program again in its own network and mount namespace."""
     # SIGTERM must run the `finally` blocks that stop all parts, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if ALONE in os.environ:
@@ -35,7 +35,7 @@ def alone():
             script = 'PATH=$PATH:/usr/sbin ip link set lo up && exec "$@"'
             command = [*how, "sh", "-c", script, "sh", sys.executable, *sys.argv]
             os.execvpe("unshare", command, os.environ | {ALONE: "1"})
-    sys.exit("SKIPPED: it needs unshare (util-linux) and ip (iproute2), and the right to make a network namespace")
+    raise Missing("it needs unshare (util-linux) and ip (iproute2), and the right to make a network namespace")
 
 
 def millrace():

@@ -5,8 +5,9 @@ import socket
 import tempfile
 import unittest
 from pathlib import Path
+from unittest.mock import patch
 
-from observe import HERE, HOST, PORTS, Observe, linked
+from observe import FOUNDATIONDB, HERE, HOST, PORTS, Observe, linked
 
 RULES = [path.read_text() for path in (HERE / "prometheus/rules").glob("*.yaml")]
 
@@ -51,6 +52,40 @@ class Runbooks(unittest.TestCase):
     def test_nothing_else_of_the_rules_changes(self):
         for rules in RULES:
             self.assertEqual(linked(rules, "https://a").replace("https://a/", "runbooks/"), rules)
+
+
+class Status(unittest.TestCase):
+    """Which NATS servers and which FoundationDB the status process asks."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.observe = Observe(Path(folder.name) / "observe", "/nonexistent")
+        self.observe.cluster = None
+        self.observe.targets.mkdir(parents=True)
+        self.observe.stack = Path(folder.name) / "stack"
+        self.cluster = self.observe.stack / "fdb/fdb.cluster"
+        self.cluster.parent.mkdir(parents=True)
+
+    def look(self, *ports):
+        """The command of the status process that `look` starts while these ports listen, if it starts one."""
+        commands = []
+        with patch("observe.is_listening", lambda port: port in ports), patch.object(
+            self.observe, "spawn", lambda _, *command, **__: commands.append([str(part) for part in command])
+        ):
+            self.observe.look()
+        return commands
+
+    def test_the_foundationdb_of_a_stack_is_asked_as_soon_as_it_is_there(self):
+        self.assertEqual(self.look(), [])
+        [command] = self.look(8222)
+        self.assertNotIn("--fdb", command)
+        self.assertEqual(self.look(8222), [], "nothing new")
+        self.cluster.touch()
+        self.assertEqual(self.look(8222), [], "a file of an earlier run")
+        [command] = self.look(8222, FOUNDATIONDB)
+        self.assertEqual(command[-2:], ["--fdb", str(self.cluster)])
+        self.assertEqual(self.look(8222, FOUNDATIONDB), [], "nothing new")
 
 
 if __name__ == "__main__":

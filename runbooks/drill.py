@@ -5,6 +5,7 @@ A drill starts servers, the collector and Prometheus with the project's rules, a
 what the runbook says, and waits until the alert ends. Everything runs in its own network namespace. Alerts would take minutes, so
 SPEED divides all durations of the rules: 12, or the value of a drill whose alert looks back for a day.
 `--write` saves the transcript in runbooks/transcripts.
+The exit status is 0 when all drills passed, 1 when one failed, and 77 when none failed but this machine lacks what one needs.
 """
 
 import importlib
@@ -18,9 +19,10 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "dashboards"), str(HERE / "drills")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "dashboards"), str(HERE / "drills")]
 from observe import HERE as DASHBOARDS  # noqa: E402
 from observe import HOST, Missing, Observe, get, program, until  # noqa: E402
+from statuses import FAILED, PASSED, SKIPPED, summary  # noqa: E402
 from stage import TOOLS, Machine, Part, Server, Stack, alone, folder, millrace  # noqa: E402
 
 SPEED = float(os.environ.get("SPEED") or 12)
@@ -218,13 +220,13 @@ def run(name, write):
         drill.say(f"FAILED: {error!r}")
         print(f"logs are in {drill.folder}")
         drill.folder = Path("/nonexistent")
-        return False
+        return FAILED
     finally:
         drill.end()
     if write:
         (HERE / "transcripts").mkdir(exist_ok=True)
         (HERE / "transcripts" / f"{name}.txt").write_text("\n".join([f"make drill NAME={name}", made(), *drill.lines]) + "\n")
-    return True
+    return PASSED
 
 
 def main():
@@ -237,16 +239,17 @@ def main():
         sys.exit(f"there is no drill {', '.join(unknown)}; there are: {' '.join(drills())}")
     alone()
     if len(names) == 1:
-        sys.exit(0 if run(names[0], "--write" in sys.argv) else 1)
+        sys.exit(run(names[0], "--write" in sys.argv))
     # One process each, so that a drill inherits no open files or threads of the one before.
     options = [word for word in sys.argv[1:] if word.startswith("--")]
-    passed = [subprocess.call([sys.executable, __file__, name, *options]) == 0 for name in names]
-    print(f"drills: {sum(passed)} passed, {len(passed) - sum(passed)} failed")
-    sys.exit(0 if all(passed) else 1)
+    lines, status = summary({name: subprocess.call([sys.executable, __file__, name, *options]) for name in names})
+    print("\n".join(lines))
+    sys.exit(status)
 
 
 if __name__ == "__main__":
     try:
         main()
     except Missing as missing:
-        sys.exit(f"SKIPPED: {missing}")
+        print(f"SKIPPED: {missing}", file=sys.stderr)
+        sys.exit(SKIPPED)

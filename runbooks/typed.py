@@ -262,12 +262,8 @@ if __name__ == "__main__":
     began = time.monotonic()
     try:
         code = main()
-    except (Missing, SystemExit) as end:
-        # alone() ends so without the right to make namespaces.
-        reason = str(end).removeprefix("SKIPPED: ")
-        if isinstance(end, SystemExit) and not str(end).startswith("SKIPPED"):
-            raise
-        print(f"SKIPPED: the commands of the runbooks: {reason}")
+    except Missing as missing:
+        print(f"SKIPPED: the commands of the runbooks: {missing}")
         sys.exit(0)
     print(f"{time.monotonic() - began:.0f} s")
     sys.exit(code)

@@ -476,6 +476,16 @@ def heap(stage):
     equal(gateway.stop(), 0, "exit code")
 
 
+def hung_pod(stage):
+    """A gateway that no client has used yet finds out that a pod hangs."""
+    pod = stage.keep(Pod(stage.folder, 4))
+    gateway = stage.keep(Gateway(stage.folder / "unused", stage.certificates, [*stage.pods, pod]))
+    pod.process.send_signal(signal.SIGSTOP)
+    until(lambda: gateway.stat("cluster.edge.membership_healthy") == 3, "the pod counts as healthy")
+    pod.kill()
+    equal(gateway.stop(), 0, "exit code")
+
+
 def wrong_settings(stage):
     for flags, settings, said in [
         (["pods", "edge-1:1884"], {}, '"edge-1:1884" is no pod: IP:PORT/HEALTH_PORT is allowed'),
@@ -525,6 +535,7 @@ with Stage() as stage:
             ("clients of one name are on one pod", lambda: same_name_same_pod(stage)),
             ("a large broker spreads", lambda: large_broker_spreads(stage)),
             ("clients of a pod that dies go to another", lambda: pod_dies(stage)),
+            ("a pod that hangs is found out before the first client", lambda: hung_pod(stage)),
             ("pods are taken away and added without a restart", lambda: pods_change(stage)),
             ("a new certificate is used without a restart", lambda: new_certificate(stage)),
             ("clients come back after Envoy was killed", lambda: envoy_restarts(stage)),

@@ -142,7 +142,7 @@ BOARD = board(
     (
         "NATS servers",
         [
-            graph("Servers", "short", "1 while it answers.", ("nats_up", "{{url}}"), most=1.2, needs=NATS),
+            graph("Servers", "short", "1 while it answers.", ('label_replace(nats_up, "host", "$1", "url", "https?://([^/]+).*")', "{{host}}"), most=1.2, needs=NATS),
             graph(
                 "Messages",
                 "cps",

@@ -17,8 +17,8 @@ stats! {
         busy: Counter "millrace_store_refused_total" ["reason=\"busy\""] "Transactions that were not committed, by reason.",
         unknown: Counter "millrace_store_refused_total" ["reason=\"unknown\""] "Transactions that were not committed, by reason.",
         read_failures: Counter "millrace_store_read_failures_total" [] "Reads that failed.",
-        commit_micros: Counter "millrace_store_commit_seconds_total" [] "Sum of the time that each commit took.",
-        waiting: Gauge "millrace_store_waiting_transactions" [] "Transactions whose commit is under way.",
+        commit_micros: Counter "millrace_store_commit_seconds_total" [] "Sum of the times of commits. The embedded engine commits transactions in groups.",
+        waiting: Gauge "millrace_store_waiting_transactions" [] "Transactions that wait for their commit.",
         busy_permille: Gauge "millrace_store_client_busy_ratio" [] "Share of time in which the network thread of the client library is busy.",
     }
 }

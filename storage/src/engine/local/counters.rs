@@ -22,12 +22,12 @@ stats! {
         failed: Counter "millrace_store_refused_total" ["reason=\"failed\""] "Transactions that were not committed, by reason.",
         busy: Counter "millrace_store_refused_total" ["reason=\"busy\""] "Transactions that were not committed, by reason.",
         unknown: Counter "millrace_store_refused_total" ["reason=\"unknown\""] "Transactions that were not committed, by reason.",
-        commit_micros: Counter "millrace_store_commit_seconds_total" [] "Time spent committing groups: check, write and sync.",
+        commit_micros: Counter "millrace_store_commit_seconds_total" [] "Sum of the times of commits. The embedded engine commits transactions in groups.",
         last_commit_micros: Gauge "millrace_store_last_commit_seconds" [] "Time that the last group took to commit.",
         stalls: Counter "millrace_store_stalls_total" [] "Groups that waited because flushes or compactions were behind the writes.",
         stall_micros: Counter "millrace_store_stall_seconds_total" [] "Time that groups waited for flushes or compactions.",
         failures: Counter "millrace_store_failures_total" [] "Times the store failed and had to recover.",
-        waiting: Gauge "millrace_store_waiting_transactions" [] "Transactions that wait for the next group.",
+        waiting: Gauge "millrace_store_waiting_transactions" [] "Transactions that wait for their commit.",
         waiting_bytes: Gauge "millrace_store_waiting_bytes" [] "Bytes of transactions that wait for the next group.",
     }
 }
