@@ -158,7 +158,13 @@ fn create_credentials(new: NewCredentials) -> Result<(), Failure> {
     };
     let (site, broker) = Site::at_broker(&new.of)?;
     if !devices.is_empty() {
-        return fleets::create_many(&site, &broker, &devices, new.group.as_deref(), new.idempotency_key);
+        return fleets::create_many(
+            &site,
+            &broker,
+            &devices,
+            (new.group.as_deref(), new.scram),
+            new.idempotency_key,
+        );
     }
     let password = new.password.then(|| input::secret("Password of the credential")).transpose()?;
     let body = json!({
