@@ -117,5 +117,19 @@ test('JWT issuers: one with a group, a clock difference and clients that outlive
       { group, leeway_s, disconnect_at_expiry, base64: key.base64 },
       { group: 'sensors', leeway_s: 5, disconnect_at_expiry: false, base64: true },
     )
+
+    await click(tab, 'login')
+    const encoding = drawer.getByLabel('The secret is Base64')
+    assert.deepEqual([await encoding.isChecked(), await encoding.isDisabled()], [true, true])
+    await drawer.getByRole('textbox', { name: 'Shared secret' }).fill('another secret of at least 32 bytes')
+    await encoding.press('Space')
+    await drawer.getByRole('textbox', { name: 'Shared secret' }).fill('')
+    assert.equal(await encoding.isChecked(), true)
+    await drawer.getByRole('textbox', { name: 'Shared secret' }).fill('another secret of at least 32 bytes')
+    await click(drawer, 'Save issuer')
+    await until('the other secret', async () => {
+      const { key } = await owner.get(`${at}/jwt-issuers/login`)
+      return key.base64 === false
+    })
   })
 })

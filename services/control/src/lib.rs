@@ -18,8 +18,8 @@ mod webauthn;
 
 pub use api::{
     ApiOptions, FabricState, GatewayPeer, HealthCheck, LocalDoor, OPERATOR_PATH, Operations, OwnPod, PATH,
-    RequestMetrics, is_loopback_host, openapi, operator_openapi, operator_router, outside, router,
-    unanswered,
+    RequestMetrics, is_expensive, is_loopback_host, openapi, operator_openapi, operator_router, outside,
+    router, unanswered,
 };
 pub use domain::*;
 pub use limits::CHANGES_MAX;

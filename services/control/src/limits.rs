@@ -173,6 +173,8 @@ pub(crate) const BROKERS_MAX: usize = 100;
 pub(crate) const CREDENTIALS_MAX: u64 = 100_000;
 /// Credentials that one request makes: one transaction of the store, which has 10 MB and 5 seconds.
 pub(crate) const BATCH_CREDENTIALS_MAX: usize = 1_000;
+/// The same with SCRAM: each verifier takes tens of milliseconds, and the request [`REQUEST_TIME_MAX`] at most.
+pub(crate) const BATCH_SCRAM_MAX: usize = 100;
 /// Devices of batches that an organisation may make in a second, over time.
 pub(crate) const BATCH_DEVICES_PER_SECOND: u32 = 100;
 /// The same at once: some full batches, so that a new line gets its credentials without a pause.

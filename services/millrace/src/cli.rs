@@ -44,6 +44,8 @@ enum Command {
     ClaimTokens(remote::ClaimTokensArgs),
     /// Exchange a claim token for the credential of a device.
     Claim(remote::ClaimArgs),
+    /// Short-lived passwords for a broker of a service, such as for a web page.
+    ConnectTokens(remote::ConnectTokensArgs),
     /// Rules for publishing and subscribing at a broker of a service.
     Rules(remote::RulesArgs),
     /// Authentication methods of a broker of a service, and a test of what a client may do.
@@ -56,6 +58,8 @@ enum Command {
     Webhooks(remote::WebhooksArgs),
     /// Changes in an organisation of a service, with their authors.
     Audit(remote::AuditArgs),
+    /// Changes by operators of a service that concern no single tenant.
+    RegionAudit(remote::RegionAuditArgs),
     /// Publish a message at a broker of a service.
     Pub(remote::PubArgs),
     /// Show messages of a broker of a service as they are published.
@@ -124,12 +128,14 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Credentials(args) => remote::credentials(args),
         Command::ClaimTokens(args) => remote::claim_tokens(args),
         Command::Claim(args) => remote::claim(&args),
+        Command::ConnectTokens(args) => remote::connect_tokens(&args),
         Command::Rules(args) => remote::rules(args),
         Command::Access(args) => remote::access(args),
         Command::Clients(args) => remote::clients(args),
         Command::Usage(args) => remote::usage(&args),
         Command::Webhooks(args) => remote::webhooks(args),
         Command::Audit(args) => remote::audit(&args),
+        Command::RegionAudit(args) => remote::region_audit(&args),
         Command::Pub(args) => remote::publish(args),
         Command::Sub(args) => remote::subscribe(&args),
         Command::Groups(args) => remote::groups(args),

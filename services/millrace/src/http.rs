@@ -28,7 +28,6 @@ use millrace_edge::Edge;
 use tracing::error;
 
 use crate::console;
-use crate::limits::API_THREADS;
 use crate::listeners::{Addresses, reachable};
 use crate::panics;
 use crate::running::Running;
@@ -92,24 +91,18 @@ pub(crate) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut app = router(Shared { health: Health::of(running), at: Arc::new(at.clone()) });
     if let Some(api) = api {
-        let threads = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(API_THREADS)
-            .thread_name(panics::API)
-            .enable_all()
-            .build()?;
+        let pools = threads::Pools::start()?;
+        // Not on the threads of requests, whose panics do not end the process.
+        let (handle, upkeep) = (pools.normal.clone(), api.upkeep);
+        std::thread::Builder::new().name(UPKEEP.into()).spawn(move || handle.block_on(upkeep))?;
         app = app
-            .nest(millrace_control::PATH, threads::on(threads.handle(), api.router))
+            .nest(millrace_control::PATH, threads::on(pools, api.router))
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)))
             .route("/confirm", get(async || shown("text/html", CONFIRM)))
             .route("/confirm.js", get(async || shown("text/javascript", CONFIRM_SCRIPT)));
         // The console is one more client of the API.
         app = console::around(app, console::Sockets { ws: at.ws.clone(), gateway: api.gateway_socket });
-        // Not on the threads of requests, whose panics do not end the process.
-        let (handle, upkeep) = (threads.handle().clone(), api.upkeep);
-        std::thread::Builder::new().name(UPKEEP.into()).spawn(move || handle.block_on(upkeep))?;
-        // The threads run until the process ends.
-        std::mem::forget(threads);
     }
     spawn(panics::HTTP, runtime, listener, connections, app)
 }
@@ -239,7 +232,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::limits::ConnectionLimits;
+    use crate::limits::{API_THREADS, ConnectionLimits};
 
     fn at(mqtt: &[&str], ws: &[&str]) -> Addresses {
         let parse = |list: &[&str]| list.iter().map(|at| at.parse().unwrap()).collect();

@@ -163,6 +163,10 @@ limits! {
 
 /// Threads of the API; requests of one tenant take at most half of them.
 pub(crate) const API_THREADS: usize = 4;
+/// Threads of requests that read much. The control plane lets two of them run at once.
+pub(crate) const LOW_PRIORITY_THREADS: usize = 2;
+/// Added to the nice value of these threads.
+pub(crate) const LOW_PRIORITY_NICE: i32 = 5;
 /// An endless answer ends when its client does not read for this time.
 pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);
 /// Time for the head of a request, also of the next request on an open connection.

@@ -14,6 +14,7 @@ const INTERNAL_ERROR: i32 = 70;
 pub(crate) const HTTP: &str = "http";
 pub(crate) const ADMIN: &str = "admin";
 pub(crate) const API: &str = "api";
+pub(crate) const API_LOW_PRIORITY: &str = "api-low";
 pub(crate) const OPERATOR: &str = "operator";
 
 /// Called once, after logging has started.
@@ -25,7 +26,7 @@ pub(crate) fn end_the_process() {
         let reason = reason(panic);
         let backtrace = std::backtrace::Backtrace::force_capture();
         // The loop that accepts connections runs on such a thread, too, but is no task.
-        if tokio::task::try_id().is_some() && [HTTP, ADMIN, API, OPERATOR].contains(&name) {
+        if tokio::task::try_id().is_some() && [HTTP, ADMIN, API, API_LOW_PRIORITY, OPERATOR].contains(&name) {
             return error!(place, %backtrace, "a request ended with a panic, which is a bug to report: {reason}");
         }
         // The code that starts these threads handles their panics.
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_a_request_ends_that_alone() {
-        for name in [HTTP, ADMIN, API, OPERATOR] {
+        for name in [HTTP, ADMIN, API, API_LOW_PRIORITY, OPERATOR] {
             let (code, log) = ended(name, true);
             assert_eq!(code, Some(0), "{name}: {log}");
             assert!(log.contains("a request ended") && log.contains("there is something"), "{log}");

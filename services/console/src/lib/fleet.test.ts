@@ -22,7 +22,14 @@ test.each([
     'These are 1,001 names. A batch has at most 1,000.',
   ],
 ])('the names %j: %s', (text, problem) => {
-  expect(batchProblem(pasted(text, true))).toBe(problem)
+  expect(batchProblem(pasted(text, true), false)).toBe(problem)
+})
+
+test('a batch with SCRAM has fewer devices', () => {
+  expect(batchProblem(numbered('pump-', 1, 100, true), true)).toBeNull()
+  expect(batchProblem(numbered('pump-', 1, 101, true), true)).toBe(
+    'These are 101 names. A batch with SCRAM has at most 100.',
+  )
 })
 
 test('what is wrong with a device is said with its name', () => {

@@ -2,6 +2,8 @@
 
 /** The API accepts at most this many devices in one request. */
 export const BATCH_MAX = 1_000
+/** The same with SCRAM. */
+const SCRAM_BATCH_MAX = 100
 
 export interface Device {
   user: string
@@ -29,9 +31,11 @@ export const pasted = (text: string, isBound: boolean): Device[] =>
     .map((user) => device(user, isBound))
 
 /** Why the API would refuse these devices as one batch; null: it would not. */
-export function batchProblem(devices: Device[]): string | null {
-  if (devices.length > BATCH_MAX) {
-    return `These are ${devices.length.toLocaleString('en-US')} names. A batch has at most 1,000.`
+export function batchProblem(devices: Device[], scram: boolean): string | null {
+  const names = devices.length.toLocaleString('en-US')
+  if (devices.length > BATCH_MAX) return `These are ${names} names. A batch has at most 1,000.`
+  if (scram && devices.length > SCRAM_BATCH_MAX) {
+    return `These are ${names} names. A batch with SCRAM has at most 100.`
   }
   const seen = new Set<string>()
   for (const { user } of devices) {

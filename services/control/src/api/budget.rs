@@ -3,11 +3,32 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::http::Method;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
 use crate::limits::{EXPENSIVE_AT_ONCE, EXPENSIVE_PER_ORGANISATION, EXPENSIVE_WAITING_MAX};
+
+/// Ends of the templates of routes whose answers to `GET` need a turn that counts for all organisations.
+const EXPENSIVE_READS: [&str; 10] = [
+    "/{organisation}/audit",
+    "/{organisation}/export",
+    "/me/audit",
+    "/{broker}/messages",
+    "/{broker}/retained",
+    "/{broker}/sessions",
+    "/sessions/{client_id}",
+    "/spend-cap",
+    "/{broker}/topics",
+    "/usage",
+];
+
+/// Whether a request reads so much that others should not wait for it. `route` is the template of its route.
+#[must_use]
+pub fn is_expensive(method: &Method, route: &str) -> bool {
+    method.is_safe() && EXPENSIVE_READS.iter().any(|end| route.ends_with(end))
+}
 
 #[derive(Clone)]
 pub(crate) struct Budget {
@@ -123,6 +144,21 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+    use crate::api::{self, PATH};
+
+    #[test]
+    fn each_expensive_read_is_one_of_the_api() {
+        let described = api::openapi();
+        let reads = described.paths.paths.iter().filter(|(_, item)| item.get.is_some());
+        let reads: Vec<_> = reads.map(|(path, _)| format!("{PATH}{path}")).collect();
+        for end in EXPENSIVE_READS {
+            assert!(reads.iter().any(|path| path.ends_with(end)), "{end}");
+        }
+        let expensive = reads.iter().filter(|path| is_expensive(&Method::GET, path));
+        assert_eq!(expensive.count(), 12);
+        assert!(!is_expensive(&Method::GET, "/api/v1/me"));
+        assert!(!is_expensive(&Method::DELETE, "/api/v1/x/sessions/{client_id}"));
+    }
 
     fn now<T>(future: impl Future<Output = T>) -> Option<T> {
         match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -81,7 +81,7 @@ pub(super) fn describe_answers(api: &mut OpenApi) {
     components.schemas.insert(WrongField::name().into(), WrongField::schema());
     headers::declare(components);
     for (status, name, title) in Problem::KINDS {
-        components.responses.insert(name.into(), RefOr::T(problem(status.as_u16(), title)));
+        components.responses.insert(name.into(), RefOr::T(problem(status.as_u16(), name, title)));
     }
     let versioned = headers::versioned(&api.paths);
     for (path, item) in &mut api.paths.paths {
@@ -119,10 +119,11 @@ fn open_parts(components: &mut Components) {
     }
 }
 
-fn problem(status: u16, title: &str) -> Response {
+fn problem(status: u16, name: &str, title: &str) -> Response {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
     let mut response =
         ResponseBuilder::new().description(title).content("application/problem+json", content).build();
+    examples::problems::show(name, &mut response);
     headers::add(&mut response, "X-Request-Id");
     if matches!(status, 429 | 503) {
         headers::add(&mut response, "Retry-After");

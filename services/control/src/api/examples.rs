@@ -1,6 +1,7 @@
 //! Examples in the description of the API: of requests by operation, of answers from their schemas.
 
 mod answers;
+pub(super) mod problems;
 mod samples;
 #[cfg(test)]
 mod tests;

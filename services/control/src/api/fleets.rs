@@ -99,6 +99,7 @@ async fn create_credential_batch(
     let at = at.at();
     // The permission comes first, so that strangers cannot use up what the organisation may make.
     let _turn = api.turn(&caller, at.organisation, Permission::AccessWrite).await?;
+    let _hashing = if value.scram { Some(api.hashing().turn(at.organisation).await?) } else { None };
     // A request that gets no permit must not use up the organisation's budget of devices.
     api.rates().devices(at.organisation, value.devices.len())?;
     let (batch, made) = api.control().create_credentials(&caller, &at, &value, &once).await?;

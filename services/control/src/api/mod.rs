@@ -71,6 +71,7 @@ use crate::limits::DEVICE_HASHES_AT_ONCE;
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use answers::Answers;
+pub use budget::is_expensive;
 use budget::{Budget, Turn};
 use changes::Changes;
 pub use local::{LocalDoor, is_loopback_host};

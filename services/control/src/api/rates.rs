@@ -24,7 +24,7 @@ use crate::limits::{
 };
 use crate::network::network;
 use crate::secret::Hash as SecretHash;
-use limiter::{KEYS_MAX, Limiter, count, every};
+use limiter::{Forgetting, Limiter, count, every};
 pub(crate) use publishes::Charge;
 use publishes::Publishes;
 pub(crate) use shown::with_rate_limits;
@@ -39,6 +39,7 @@ pub(crate) struct Rates {
     guesses: Limiter<Email>,
     /// Sign-ups that met an account, by address, and since when they are counted.
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
+    forgetting_met: Forgetting,
     requests: Limiter<Uuid>,
     /// Requests of a person with all their API tokens.
     of_accounts: Limiter<Uuid>,
@@ -74,6 +75,7 @@ impl Rates {
             sign_ins: Limiter::shown("sign-ins", Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
             guesses: Limiter::hidden(Quota::per_minute(count(GUESSES_PER_MINUTE))),
             met: Mutex::default(),
+            forgetting_met: Forgetting::new(),
             requests: Limiter::shown("requests", a_second),
             of_accounts: Limiter::hidden(
                 Quota::per_second(count(ACCOUNT_REQUESTS_PER_SECOND))
@@ -135,9 +137,10 @@ impl Rates {
         let now = MonotonicClock.now();
         let is_old = |since: &Instant| HOUR <= now.saturating_duration_since(*since);
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        if met.len() >= KEYS_MAX {
+        self.forgetting_met.of(met.len(), || {
             met.retain(|_, (_, since)| !is_old(since));
-        }
+            met.len()
+        });
         let (count, since) = met.entry(address.map(network)).or_insert((0, now));
         if is_old(since) {
             (*count, *since) = (0, now);

@@ -18,7 +18,7 @@ use super::credentials::{check_others, check_room, shown};
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::{BrokerRef, Caller, Control, CredentialInfo, Error, Once, Permission, Result, brokers, names};
-use crate::limits::{AUDIT_USERS_BYTES_MAX, BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX};
+use crate::limits::{AUDIT_USERS_BYTES_MAX, BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX, BATCH_SCRAM_MAX};
 use crate::secret::Secret;
 
 const NAMED_MAX: usize = 10;
@@ -39,6 +39,10 @@ pub struct NewCredentialBatch {
     pub rules: Vec<Rule>,
     /// Expiry of the credentials, in unix milliseconds: the broker then refuses these users.
     pub expires_at_ms: Option<u64>,
+    /// Whether clients may prove their passwords by SCRAM-SHA-256. A batch has 100 devices at most then, because each
+    /// verifier takes some time.
+    #[serde(default)]
+    pub scram: bool,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -70,7 +74,8 @@ impl Control {
     ) -> Result<(Uuid, Vec<(CredentialInfo, Secret)>)> {
         input.check()?;
         let id = self.new_id()?;
-        let records = &self.records(input, once, Made { id, created_at_ms: 0 })?;
+        let records = self.records(input, once, Made { id, created_at_ms: 0 })?;
+        let records = &if input.scram { self.with_verifiers(records).await? } else { records };
         let made = self
             .change(caller.into(), once, |change| async move {
                 let tx = &change.tx;
@@ -95,6 +100,7 @@ impl Control {
                     None,
                     Some(&json!({
                         "group": input.group, "rules": input.rules, "expires_at_ms": input.expires_at_ms,
+                        "scram": input.scram,
                     })),
                 )?;
                 let entries = in_entries(records.iter().map(|(one, _)| one.user.as_str()));
@@ -115,8 +121,18 @@ impl Control {
             })
             .await?;
         let records = self.records(input, once, made)?;
-        let records = records.into_iter().map(|(record, secret)| (shown(&record), secret));
-        Ok((made.id, records.collect()))
+        let shown = |record: &model::Credential| CredentialInfo { scram: input.scram, ..shown(record) };
+        Ok((made.id, records.into_iter().map(|(record, secret)| (shown(&record), secret)).collect()))
+    }
+
+    async fn with_verifiers(
+        &self,
+        mut records: Vec<(model::Credential, Secret)>,
+    ) -> Result<Vec<(model::Credential, Secret)>> {
+        for (record, password) in &mut records {
+            record.scram = Some(self.scram_verifier(password).await?);
+        }
+        Ok(records)
     }
 
     fn records(
@@ -150,6 +166,9 @@ impl NewCredentialBatch {
         if !(1..=BATCH_CREDENTIALS_MAX).contains(&self.devices.len()) {
             add("devices".into(), format!("must be 1 to {BATCH_CREDENTIALS_MAX}"));
             return Err(Error::Invalid(found));
+        }
+        if self.scram && self.devices.len() > BATCH_SCRAM_MAX {
+            add("devices".into(), format!("must be {BATCH_SCRAM_MAX} at most with scram"));
         }
         let shared = model::Credential {
             user: "-".into(),

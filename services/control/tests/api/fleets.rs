@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
 use futures_util::future::join_all;
+use millrace_access::scram;
 use millrace_layers::sessions::{self, Attach, Detach, SessionId};
 use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
@@ -102,6 +103,26 @@ async fn a_batch_gives_each_device_a_password_that_the_pods_accept() {
     assert_eq!(details["users"].as_array().unwrap().iter().collect::<Vec<_>>(), users);
     assert_eq!(entry["at_ms"], items[0]["created_at_ms"]);
     assert!(!log.body.to_string().contains(items[0]["secret"].as_str().unwrap()));
+}
+
+#[tokio::test]
+async fn a_batch_with_scram_has_a_verifier_of_each_password() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let path = format!("{broker}/credential-batches");
+    let body = json!({ "devices": [{ "user": "p1" }, { "user": "p2" }], "scram": true });
+    let named = ann.with("idempotency-key", "k");
+    let made = named.post(&path, body.clone()).await;
+    for item in made.is(StatusCode::CREATED).body["items"].as_array().unwrap() {
+        assert_eq!(item["scram"], true);
+        let verifier = stored(&region, &ann, &broker, item["user"].as_str().unwrap()).await.scram.unwrap();
+        assert_eq!(scram::verifier(item["secret"].as_str().unwrap(), verifier.salt.0), verifier);
+    }
+    assert_eq!(named.post(&path, body).await.body, made.body);
+    let devices: Vec<_> = (0..101).map(|number| json!({ "user": format!("q{number}") })).collect();
+    let many = ann.post(&path, json!({ "devices": devices, "scram": true })).await;
+    assert_eq!(many.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "devices");
 }
 
 #[tokio::test]

@@ -51,7 +51,10 @@ pub(crate) fn start(
             .thread_name(panics::OPERATOR)
             .enable_all()
             .build()?;
-        app = app.nest(millrace_control::OPERATOR_PATH, threads::on(threads.handle(), operator));
+        app = app.nest(
+            millrace_control::OPERATOR_PATH,
+            threads::on(threads::Pools::of_one(threads.handle()), operator),
+        );
         app = console::around_operators(app);
         // The threads run until the process ends.
         std::mem::forget(threads);

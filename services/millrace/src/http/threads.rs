@@ -1,25 +1,29 @@
 //! Runs the API on threads of its own, so that pages and `/healthz` never wait for it. The thread
 //! of the HTTP port still reads the requests and writes the answers.
+//!
+//! Requests that read much run on threads of low priority. They are synchronous for milliseconds, and on a machine without an
+//! idle core other requests would wait for them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use millrace_control::CHANGES_MAX;
-use tokio::runtime::Handle;
+use millrace_control::{CHANGES_MAX, is_expensive};
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::changes::{Arriving, Changes};
 use super::connections::Closer;
-use crate::limits::STREAM_STALL_MAX;
+use crate::limits::{API_THREADS, LOW_PRIORITY_NICE, LOW_PRIORITY_THREADS, STREAM_STALL_MAX};
+use crate::panics;
 
 /// Ends the task when its client has left.
 struct AbortOnDrop(AbortHandle);
@@ -30,25 +34,68 @@ impl Drop for AbortOnDrop {
     }
 }
 
+/// The threads of requests. They run until the process ends.
+#[derive(Clone)]
+pub(super) struct Pools {
+    pub(super) normal: Handle,
+    /// For requests that read much.
+    low_priority: Handle,
+}
+
+impl Pools {
+    pub(super) fn start() -> std::io::Result<Self> {
+        let start = |name: &str, threads: usize, start: fn()| -> std::io::Result<Handle> {
+            let runtime = Builder::new_multi_thread()
+                .worker_threads(threads)
+                .thread_name(name)
+                .on_thread_start(start)
+                .enable_all()
+                .build()?;
+            let handle = runtime.handle().clone();
+            std::mem::forget(runtime);
+            Ok(handle)
+        };
+        Ok(Self {
+            normal: start(panics::API, API_THREADS, || {})?,
+            low_priority: start(panics::API_LOW_PRIORITY, LOW_PRIORITY_THREADS, lower_priority)?,
+        })
+    }
+
+    pub(super) fn of_one(threads: &Handle) -> Self {
+        Self { normal: threads.clone(), low_priority: threads.clone() }
+    }
+
+    fn of(&self, request: &Request) -> &Handle {
+        let route = request.extensions().get::<MatchedPath>();
+        let is_expensive = |route: &MatchedPath| is_expensive(request.method(), route.as_str());
+        if route.is_some_and(is_expensive) { &self.low_priority } else { &self.normal }
+    }
+}
+
+/// On Linux a nice value belongs to the thread alone.
+fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(LOW_PRIORITY_NICE) {
+        tracing::debug!(%error, "the priority of expensive requests cannot be lowered: on a busy machine they slow down others");
+    }
+}
+
 #[derive(Clone)]
 struct Threads {
-    handle: Handle,
+    pools: Pools,
     changes: Arc<Changes>,
 }
 
-pub(super) fn on(threads: &Handle, router: Router) -> Router {
-    with(threads, router, Changes::new(CHANGES_MAX))
+pub(super) fn on(pools: Pools, router: Router) -> Router {
+    with(pools, router, Changes::new(CHANGES_MAX))
 }
 
-fn with(threads: &Handle, router: Router, changes: Arc<Changes>) -> Router {
-    router.layer(from_fn_with_state(Threads { handle: threads.clone(), changes }, run))
+fn with(pools: Pools, router: Router, changes: Arc<Changes>) -> Router {
+    router.layer(from_fn_with_state(Threads { pools, changes }, run))
 }
 
-async fn run(
-    State(Threads { handle: threads, changes }): State<Threads>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn run(State(Threads { pools, changes }): State<Threads>, request: Request, next: Next) -> Response {
+    let threads = pools.of(&request).clone();
     let closer = request.extensions().get::<Closer>().cloned();
     let asked = if request.method().is_safe() {
         let asked = threads.spawn(next.run(request));
@@ -127,11 +174,40 @@ mod tests {
     use super::*;
     use crate::limits::ConnectionLimits;
 
+    fn pools() -> Pools {
+        Pools::of_one(&Handle::current())
+    }
+
+    #[test]
+    fn an_expensive_request_runs_on_a_thread_of_low_priority() {
+        let here = async || {
+            let thread = std::thread::current();
+            let nice = rustix::process::nice(0).unwrap();
+            format!("{} {nice}", thread.name().unwrap_or_default())
+        };
+        let paths = ["/api/v1/me", "/api/v1/organisations/{organisation}/usage"];
+        let router = paths.iter().fold(Router::new(), |router, path| router.route(path, get(here)));
+        let router = on(Pools::start().unwrap(), router);
+        let own = rustix::process::nice(0).unwrap();
+        let ask = |path: &str| {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let asked = async {
+                let answer = router.clone().oneshot(request).await.unwrap();
+                to_bytes(answer.into_body(), 100).await.unwrap()
+            };
+            let runtime = Builder::new_current_thread().build().unwrap();
+            String::from_utf8(runtime.block_on(asked).to_vec()).unwrap()
+        };
+        assert_eq!(ask("/api/v1/me"), format!("{} {own}", panics::API));
+        let low = format!("{} {}", panics::API_LOW_PRIORITY, (own + LOW_PRIORITY_NICE).min(19));
+        assert_eq!(ask("/api/v1/organisations/1/usage"), low);
+    }
+
     #[tokio::test]
     async fn a_request_whose_handler_panics_has_an_answer_with_an_id() {
         let router = Router::new().route("/", get(async || -> &'static str { panic!("a bug") }));
         let request = Request::get("/").body(Body::empty()).unwrap();
-        let response = on(&Handle::current(), router).oneshot(request).await.unwrap();
+        let response = on(pools(), router).oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         let id = response.headers()["x-request-id"].clone();
         let body = to_bytes(response.into_body(), 10_000).await.unwrap();
@@ -180,7 +256,7 @@ mod tests {
                 ends.acquire().await.unwrap().forget();
             }
         };
-        let app = with(&Handle::current(), Router::new().route("/", post(handler)), Arc::clone(changes));
+        let app = with(pools(), Router::new().route("/", post(handler)), Arc::clone(changes));
         let limits =
             ConnectionLimits { all: 20, per_address: 20, proxies: Vec::new(), head: Duration::from_secs(60) };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -262,7 +338,7 @@ mod tests {
                 open.notified().await;
                 let _the_test_may_be_over = done.send(()).await;
             };
-            let mut router = on(&Handle::current(), Router::new().route("/", any(handler)));
+            let mut router = on(pools(), Router::new().route("/", any(handler)));
             let request = Request::builder().method(method).uri("/").body(Body::empty()).unwrap();
             let asked = tokio::spawn(router.call(request));
             begun.notified().await;

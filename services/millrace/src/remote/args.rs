@@ -189,12 +189,23 @@ pub(super) enum Action {
     All,
 }
 
+/// The rules that a command is about.
+#[derive(Debug, Args)]
+pub(super) struct OfRules {
+    /// Rules of the credential with this user name, which come before those of its group and of the broker.
+    #[arg(long, value_name = "USER")]
+    pub(super) credential: Option<String>,
+
+    #[command(flatten)]
+    pub(super) broker: OfBroker,
+}
+
 #[derive(Debug, Subcommand)]
 pub(super) enum RulesCommand {
-    /// List the rules of all clients of a broker; the first that applies decides.
+    /// List the rules of all clients of a broker, or of one credential; the first that applies decides.
     List {
         #[command(flatten)]
-        of: OfBroker,
+        of: OfRules,
     },
     /// Add a rule. Once there is a rule, everything that no rule allows is denied.
     Add {
@@ -212,7 +223,7 @@ pub(super) enum RulesCommand {
         #[arg(long)]
         no_retain: bool,
         #[command(flatten)]
-        of: OfBroker,
+        of: OfRules,
     },
     /// Delete a rule.
     Delete {
@@ -222,7 +233,7 @@ pub(super) enum RulesCommand {
         #[command(flatten)]
         sure: Sure,
         #[command(flatten)]
-        of: OfBroker,
+        of: OfRules,
     },
 }
 
@@ -255,8 +266,9 @@ pub(super) enum Step {
     Total,
 }
 
+/// The entries of an audit log to show.
 #[derive(Debug, Args)]
-pub(crate) struct AuditArgs {
+pub(super) struct AuditFilter {
     /// Only what this person or token did: the beginning of an e-mail address or name, or an id.
     #[arg(long, value_name = "TEXT")]
     pub(super) actor: Option<String>,
@@ -275,6 +287,12 @@ pub(crate) struct AuditArgs {
 
     #[command(flatten)]
     pub(super) limit: Limit,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    pub(super) filter: AuditFilter,
     #[command(flatten)]
     pub(super) api: ApiArgs,
 }

@@ -21,6 +21,8 @@ use crate::terminal::confirm::{confirm, may_ask};
 
 /// Credentials in one request: the API's maximum.
 const BATCH: usize = 1_000;
+/// The same with SCRAM.
+const BATCH_WITH_SCRAM: usize = 100;
 /// Characters of the key of a claim: the API's minimum.
 const CLAIM_KEY_MIN: usize = 32;
 const DAY_MS: u64 = 86_400_000;
@@ -171,7 +173,7 @@ pub(super) fn create_many(
     site: &Site,
     broker: &str,
     devices: &[Value],
-    group: Option<&str>,
+    (group, scram): (Option<&str>, bool),
     key: Option<String>,
 ) -> Result<(), Failure> {
     let path = format!("{broker}/credential-batches");
@@ -179,13 +181,17 @@ pub(super) fn create_many(
     let found = site.get(broker)?.body;
     let endpoints = Endpoints(&found["endpoints"]);
     let make = |number: usize, batch: &[Value]| {
-        let body = json!({ "devices": batch, "group": group });
+        let mut body = json!({ "devices": batch, "group": group });
+        if scram {
+            body["scram"] = json!(true);
+        }
         let mut answer = site.make_patiently(&path, body, &format!("{key}-{number}"))?;
         let made = answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
         Ok(made.into_iter().map(|one| endpoints.with_username(one)).collect())
     };
     let mut secrets = site.printer.secrets(MADE);
-    let (shown, ended) = in_batches(devices, make, |rows| secrets.show(&mut std::io::stdout().lock(), &rows));
+    let batches = devices.chunks(if scram { BATCH_WITH_SCRAM } else { BATCH });
+    let (shown, ended) = in_batches(batches, make, |rows| secrets.show(&mut std::io::stdout().lock(), &rows));
     if shown > 0 {
         site.printer.did("The secrets are shown only now: keep them.");
     }
@@ -218,12 +224,12 @@ fn said(Ended { failure, unseen }: Ended<'_>, shown: usize, all: usize, key: &st
 /// Makes and shows one batch after the other; `make` gets the batch's number, from 1. Returns how many
 /// credentials were shown, and the first failure.
 fn in_batches<'a>(
-    devices: &'a [Value],
+    batches: impl Iterator<Item = &'a [Value]>,
     mut make: impl FnMut(usize, &[Value]) -> Result<Vec<Value>, Refused>,
     mut show: impl FnMut(Vec<Value>) -> Result<(), Failure>,
 ) -> (usize, Option<Ended<'a>>) {
     let mut shown = 0;
-    for (number, batch) in devices.chunks(BATCH).enumerate() {
+    for (number, batch) in batches.enumerate() {
         let rows = match make(number + 1, batch) {
             Ok(rows) => rows,
             Err(refused) => {
@@ -297,7 +303,7 @@ mod tests {
             steps.borrow_mut().push(format!("show {}", rows.len()));
             Ok(())
         };
-        let (shown, ended) = in_batches(&devices, make, show);
+        let (shown, ended) = in_batches(devices.chunks(BATCH), make, show);
         assert!(shown == 2_000 && ended.is_some_and(|ended| ended.unseen.is_empty()));
         let expected = ["make 1 of 1000", "show 1000", "make 2 of 1000", "show 1000", "make 3 of 500"];
         assert_eq!(steps.into_inner(), expected);
@@ -307,8 +313,8 @@ mod tests {
     fn a_failure_names_the_credentials_that_nobody_has_seen() {
         let devices = numbered("p-", 0, 2_500, true);
         let no = |_| Err(Failure::Run("no".into()));
-        let lost = in_batches(&devices, |_, _| Err(refused(true)), |_| Ok(()));
-        let unwritten = in_batches(&devices, |_, batch| Ok(batch.to_vec()), no);
+        let lost = in_batches(devices.chunks(BATCH), |_, _| Err(refused(true)), |_| Ok(()));
+        let unwritten = in_batches(devices.chunks(BATCH), |_, batch| Ok(batch.to_vec()), no);
         for (shown, ended) in [lost, unwritten] {
             let Failure::Run(why) = said(ended.unwrap(), shown, devices.len(), "k") else { panic!() };
             for words in ["0 of 2500", "\"p-0\" to \"p-999\"", "--idempotency-key k"] {

@@ -32,7 +32,52 @@ pub(crate) struct PubArgs {
     retain: bool,
 
     #[command(flatten)]
+    properties: Properties,
+
+    #[command(flatten)]
     of: OfBroker,
+}
+
+/// Properties of MQTT 5.0.
+#[derive(Debug, Args)]
+struct Properties {
+    /// Media type of the payload, such as application/json.
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+
+    /// Topic for the answer.
+    #[arg(long, value_name = "TOPIC")]
+    response_topic: Option<String>,
+
+    /// Text that the answer repeats.
+    #[arg(long, value_name = "TEXT")]
+    correlation_data: Option<String>,
+
+    /// User property; it may be given several times.
+    #[arg(long = "user-property", value_name = "NAME=VALUE", value_parser = user_property)]
+    user_properties: Vec<(String, String)>,
+
+    /// Seconds after which the message is no longer delivered.
+    #[arg(long, value_name = "SECONDS", value_parser = whole_number::<u32>(0, u32::MAX))]
+    message_expiry_s: Option<u32>,
+}
+
+impl Properties {
+    fn body(&self) -> Value {
+        let user = self.user_properties.iter().map(|(name, value)| json!({ "name": name, "value": value }));
+        json!({
+            "content_type": self.content_type,
+            "response_topic": self.response_topic,
+            "correlation_data_base64": self.correlation_data.as_ref().map(|text| BASE64_STANDARD.encode(text)),
+            "message_expiry_s": self.message_expiry_s,
+            "user_properties": user.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn user_property(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a name, = and a value are allowed")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// `millrace sub`.
@@ -70,6 +115,7 @@ pub(crate) fn publish(args: PubArgs) -> Result<(), Failure> {
     let (site, broker) = Site::at_broker(&args.of)?;
     let body = json!({
         "topic": args.topic, "payload_base64": BASE64_STANDARD.encode(payload), "qos": args.qos, "retain": args.retain,
+        "properties": args.properties.body(),
     });
     let published = site.send(http::Method::POST, &format!("{broker}/publish"), body)?;
     if args.of.api.json {

@@ -10,14 +10,17 @@ mod access;
 mod accounts;
 mod admission;
 mod args;
+mod audit;
 mod client;
 mod connect;
+mod connect_tokens;
 mod control;
 mod fleets;
 mod input;
 mod login;
 mod messages;
 mod nouns;
+mod operators;
 mod patience;
 mod people;
 mod print;
@@ -36,13 +39,15 @@ pub(crate) use args::{
     AuditArgs, BrokersArgs, ClientsArgs, CredentialsArgs, LoginArgs, LogoutArgs, RulesArgs, UsageArgs,
     WebhooksArgs,
 };
+pub(crate) use audit::{RegionAuditArgs, audit, region_audit};
+pub(crate) use connect_tokens::{ConnectTokensArgs, connect_tokens};
 pub(crate) use control::{
     CapsArgs, IncidentsArgs, LimitsArgs, MetricsArgs, caps, incidents, limits, metrics,
 };
 pub(crate) use fleets::{ClaimArgs, ClaimTokensArgs, claim, claim_tokens};
 pub(crate) use login::{login, logout};
 pub(crate) use messages::{PubArgs, SubArgs, publish, subscribe};
-pub(crate) use nouns::{audit, brokers, clients, credentials, usage};
+pub(crate) use nouns::{brokers, clients, credentials, usage};
 pub(crate) use people::{
     InvitationsArgs, MembersArgs, OrganisationsArgs, TokensArgs, invitations, members, organisations, tokens,
 };

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::args::{
-    AuditArgs, BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs, CredentialsCommand,
+    BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs, CredentialsCommand,
     NewCredentials, OneBroker, UsageArgs,
 };
 use super::connect::Endpoints;
@@ -46,7 +46,6 @@ const BANS: Fields = &[
     ("UNTIL", "until_ms"),
     ("REASON", "reason"),
 ];
-const AUDIT: Fields = &[("AT", "at_ms"), ("ACTION", "action"), ("TARGET", "target"), ("BY", "actor")];
 
 pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
     match args.what {
@@ -158,7 +157,13 @@ fn create_credentials(new: NewCredentials) -> Result<(), Failure> {
     };
     let (site, broker) = Site::at_broker(&new.of)?;
     if !devices.is_empty() {
-        return fleets::create_many(&site, &broker, &devices, new.group.as_deref(), new.idempotency_key);
+        return fleets::create_many(
+            &site,
+            &broker,
+            &devices,
+            (new.group.as_deref(), new.scram),
+            new.idempotency_key,
+        );
     }
     let password = new.password.then(|| input::secret("Password of the credential")).transpose()?;
     let body = json!({
@@ -242,7 +247,7 @@ pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
     }
 }
 
-fn query_of(parameters: &[(&str, Option<String>)]) -> String {
+pub(super) fn query_of(parameters: &[(&str, Option<String>)]) -> String {
     let set = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", part(value.as_ref()?))));
     set.collect::<Vec<_>>().join("&")
 }
@@ -260,26 +265,4 @@ pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
     let time = |time: Option<u64>| time.map(|time| time.to_string());
     let query = query_of(&[("from", time(args.from)), ("to", time(args.to)), ("step", step)]);
     site.printer.details(&site.get(&format!("{of}/usage?{query}"))?.body)
-}
-
-pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
-    let site = Site::open(&args.api)?;
-    let time = |time: Option<u64>| time.map(|time| time.to_string());
-    let query = query_of(&[
-        ("actor", args.actor.clone()),
-        ("action", args.action.clone()),
-        ("from", time(args.from)),
-        ("to", time(args.to)),
-    ]);
-    let mut list = site.list("/audit", &query, args.limit.limit)?;
-    if !args.api.json {
-        for row in &mut list.rows {
-            row["actor"] = row["actor"]["name"].take();
-        }
-    }
-    let nothing = match query.is_empty() {
-        true => "Nothing has been done.",
-        false => "No entry fits: shorten --actor or --action, or widen --from and --to.",
-    };
-    site.printer.list(AUDIT, &list, nothing)
 }

@@ -1,12 +1,12 @@
-//! Rules of a broker, `millrace rules`, and `millrace brokers manage`, after which a broker uses its own credentials and rules
+//! Rules of a broker or of a credential, `millrace rules`, and `millrace brokers manage`, after which a broker uses its own credentials and rules
 //! instead of the settings of the server.
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::args::{Action, ApiArgs, Effect, RulesArgs, RulesCommand, Sure};
+use super::args::{Action, ApiArgs, Effect, OfRules, RulesArgs, RulesCommand, Sure};
 use super::print::Fields;
-use super::site::{List, Site};
+use super::site::{List, Site, part};
 use crate::failure::Failure;
 use crate::terminal::confirm::{confirm, may_ask};
 
@@ -16,39 +16,103 @@ const RULES: Fields =
 pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
     match args.what {
         RulesCommand::List { of } => {
-            let (site, broker) = Site::at_broker(&of)?;
-            print_rules(&site, &site.get(&access(&broker))?.body)
+            let (site, place) = Place::of(&of)?;
+            place.print(&site, &site.get(&place.path())?.body)
         }
         RulesCommand::Add { effect, action, filter, before, qos_max, no_retain, of } => {
             if matches!(effect, Effect::Deny) && (no_retain || qos_max.is_some()) {
                 let what = "--no-retain and --qos-max limit an allow rule: a deny rule denies everything that it matches";
                 return Err(Failure::Settings(what.into()));
             }
-            let (site, broker) = Site::at_broker(&of)?;
+            let (site, place) = Place::of(&of)?;
             let mut rule = rule(effect, action, &filter);
             (rule["qos_max"], rule["retain"]) = (json!(qos_max.unwrap_or(2)), json!(!no_retain));
-            let changed = change_rules(&site, &broker, |rules| {
-                let place = before.map_or(rules.len(), |number| number - 1);
-                if place > rules.len() {
-                    return Err(no_rule(place + 1));
+            let changed = place.change(&site, |rules| {
+                let index = before.map_or(rules.len(), |number| number - 1);
+                if index > rules.len() {
+                    return Err(no_rule(index + 1));
                 }
-                rules.insert(place, rule);
+                rules.insert(index, rule);
                 Ok(())
             })?;
-            print_rules(&site, &changed)
+            place.print(&site, &changed)
         }
         RulesCommand::Delete { number, sure, of } => {
             may_ask(sure.yes)?;
-            let (site, broker) = Site::at_broker(&of)?;
-            let changed = change_rules(&site, &broker, |rules| {
+            let (site, place) = Place::of(&of)?;
+            let changed = place.change(&site, |rules| {
                 let rule = rules.get(number - 1).ok_or_else(|| no_rule(number))?;
                 let said = ["effect", "action", "filter"].map(|name| rule[name].as_str().unwrap_or_default());
                 confirm(&format!("Delete the rule \"{}\"?", said.join(" ")), sure.yes)?;
                 rules.remove(number - 1);
                 Ok(())
             })?;
-            print_rules(&site, &changed)
+            place.print(&site, &changed)
         }
+    }
+}
+
+/// The object that has the rules.
+struct Place {
+    broker: String,
+    credential: Option<String>,
+}
+
+impl Place {
+    fn of(of: &OfRules) -> Result<(Site, Self), Failure> {
+        let (site, broker) = Site::at_broker(&of.broker)?;
+        Ok((site, Self { broker, credential: of.credential.clone() }))
+    }
+
+    fn path(&self) -> String {
+        match &self.credential {
+            Some(user) => format!("{}/credentials/{}", self.broker, part(user)),
+            None => access(&self.broker),
+        }
+    }
+
+    /// The settings to send back for an answer.
+    fn settings(&self, found: Value) -> Result<Value, Failure> {
+        if self.credential.is_some() {
+            let fields = ["enabled", "group", "rules", "client_id", "expires_at_ms"];
+            return Ok(fields.iter().map(|name| ((*name).to_owned(), found[*name].clone())).collect());
+        }
+        if is_by_settings(&found) {
+            let name = self.broker.rsplit('/').next().unwrap_or_default();
+            return Err(Failure::Run(manage_first(name)));
+        }
+        Ok(found)
+    }
+
+    fn change(
+        &self,
+        site: &Site,
+        change: impl FnOnce(&mut Vec<Value>) -> Result<(), Failure>,
+    ) -> Result<Value, Failure> {
+        site.edit(Method::PUT, &self.path(), |found| {
+            let mut settings = self.settings(found)?;
+            if let Some(rules) = settings["rules"].as_array_mut() {
+                change(rules)?;
+            }
+            Ok(settings)
+        })
+    }
+
+    fn print(&self, site: &Site, found: &Value) -> Result<(), Failure> {
+        let rules = found["rules"].as_array().into_iter().flatten().cloned().enumerate();
+        let numbered = |(index, mut rule): (usize, Value)| {
+            rule["number"] = json!(index + 1);
+            rule
+        };
+        let list = List { rows: rules.map(numbered).collect(), more: false, unanswered: Vec::new() };
+        let empty = if self.credential.is_some() {
+            "The credential has no rules of its own: those of its group and of the broker apply."
+        } else if is_by_settings(found) {
+            "The broker has no rules: the rules file of the server applies, if there is one."
+        } else {
+            "There are no rules: clients may do what their own rules allow, or everything."
+        };
+        site.printer.list(RULES, &list, empty)
     }
 }
 
@@ -71,37 +135,6 @@ fn rule(effect: Effect, action: Action, filter: &str) -> Value {
 
 fn no_rule(number: usize) -> Failure {
     Failure::Run(format!("there is no rule {number}; `millrace rules list` shows those that there are"))
-}
-
-fn change_rules(
-    site: &Site,
-    broker: &str,
-    change: impl FnOnce(&mut Vec<Value>) -> Result<(), Failure>,
-) -> Result<Value, Failure> {
-    site.edit(Method::PUT, &access(broker), |mut access| {
-        if is_by_settings(&access) {
-            let name = broker.rsplit('/').next().unwrap_or_default();
-            return Err(Failure::Run(manage_first(name)));
-        }
-        if let Some(rules) = access["rules"].as_array_mut() {
-            change(rules)?;
-        }
-        Ok(access)
-    })
-}
-
-fn print_rules(site: &Site, access: &Value) -> Result<(), Failure> {
-    let rules = access["rules"].as_array().into_iter().flatten().cloned().enumerate();
-    let numbered = |(index, mut rule): (usize, Value)| {
-        rule["number"] = json!(index + 1);
-        rule
-    };
-    let list = List { rows: rules.map(numbered).collect(), more: false, unanswered: Vec::new() };
-    let empty = match is_by_settings(access) {
-        true => "The broker has no rules: the rules file of the server applies, if there is one.",
-        false => "There are no rules: clients may do what their own rules allow, or everything.",
-    };
-    site.printer.list(RULES, &list, empty)
 }
 
 /// Whether the settings of the server decide about a broker with this access.

@@ -108,21 +108,7 @@ impl Site {
 
     /// `query` has parameters as `name=value`.
     pub(super) fn list(&self, path: &str, query: &str, limit: usize) -> Result<List, Failure> {
-        let mut list = List { rows: Vec::new(), more: true, unanswered: Vec::new() };
-        let mut cursor = String::new();
-        while list.more && list.rows.len() < limit {
-            let rows = (limit - list.rows.len()).min(PAGE);
-            let page = self.get(&format!("{path}?limit={rows}&{query}{cursor}"))?.body;
-            list.rows.extend(page["items"].as_array().into_iter().flatten().cloned());
-            let silent = page["unanswered"].as_array().into_iter().flatten();
-            list.unanswered.extend(silent.filter_map(Value::as_str).map(str::to_owned));
-            let next = page["next_cursor"].as_str();
-            list.more = next.is_some();
-            cursor = next.map(|next| format!("&cursor={}", part(next))).unwrap_or_default();
-        }
-        list.unanswered.sort();
-        list.unanswered.dedup();
-        Ok(list)
+        pages(&self.client, &self.own(path), query, limit)
     }
 
     /// `path` is below the organisation.
@@ -211,4 +197,23 @@ impl Site {
     fn own(&self, path: &str) -> String {
         format!("/organisations/{}{path}", self.organisation)
     }
+}
+
+/// The rows of all pages of a list.
+pub(super) fn pages(client: &Client, path: &str, query: &str, limit: usize) -> Result<List, Failure> {
+    let mut list = List { rows: Vec::new(), more: true, unanswered: Vec::new() };
+    let mut cursor = String::new();
+    while list.more && list.rows.len() < limit {
+        let rows = (limit - list.rows.len()).min(PAGE);
+        let page = client.ask(&Ask::get(format!("{path}?limit={rows}&{query}{cursor}")))?.body;
+        list.rows.extend(page["items"].as_array().into_iter().flatten().cloned());
+        let silent = page["unanswered"].as_array().into_iter().flatten();
+        list.unanswered.extend(silent.filter_map(Value::as_str).map(str::to_owned));
+        let next = page["next_cursor"].as_str();
+        list.more = next.is_some();
+        cursor = next.map(|next| format!("&cursor={}", part(next))).unwrap_or_default();
+    }
+    list.unanswered.sort();
+    list.unanswered.dedup();
+    Ok(list)
 }

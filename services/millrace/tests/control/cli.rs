@@ -545,6 +545,16 @@ const VERBS: &[(&str, &str, Fields)] = &[
     ("credentials rotate a --scram false", "", &[("scram", "false")]),
     ("credentials show a", "", &[("scram", "false"), ("enabled", "false")]),
     ("rules add allow publish up/# --qos-max 1 --no-retain", "", &[("qos_max", "1"), ("retain", "false")]),
+    (
+        "rules add allow publish own/# --qos-max 1 --credential a",
+        "",
+        &[("filter", "\"own/#\""), ("qos_max", "1"), ("number", "1")],
+    ),
+    ("rules list --credential a", "", &[("filter", "\"own/#\"")]),
+    ("credentials show a", "", &[("enabled", "false"), ("client_id", "null")]),
+    ("rules delete 1 --yes --credential a", "", &[]),
+    ("connect-tokens create --publish up/# --client-id page-1", "", &[("client_id", "\"page-1\"")]),
+    ("credentials create --count 1 --prefix s- --scram", "", &[("scram", "true"), ("user", "\"s-1\"")]),
     ("webhooks put orders", r#"{"url":"https://example.com/hook","events":["connect"],"enabled":true}"#, &[]),
     ("webhooks list", "", &[("name", "\"orders\""), ("enabled", "true")]),
     ("webhooks show orders", "", &[("url", "\"https://example.com/hook\"")]),
@@ -594,6 +604,40 @@ fn a_message_goes_from_pub_to_sub() {
     let shown = ann.run("sub a/c --retained --count 1 --json --broker default").json();
     assert_eq!((&shown[0]["topic"], &shown[0]["retain"]), (&json!("a/c"), &json!(true)));
     ann.run("pub a/# x --broker default").badly(1, "");
+    let properties = "--content-type text/plain --response-topic b --correlation-data 7 --message-expiry-s 600 \
+                      --user-property unit=C=1 --user-property unit=F";
+    ann.run(&format!("pub a/d 21 --retain {properties} --broker default")).well();
+    let shown = ann.run("sub a/d --retained --count 1 --json --broker default").json().remove(0);
+    let properties = &shown["properties"];
+    assert_eq!(properties["content_type"], "text/plain", "{shown}");
+    assert_eq!(properties["response_topic"], "b");
+    assert_eq!(properties["correlation_data_base64"], "Nw==");
+    let user = json!([{ "name": "unit", "value": "C=1" }, { "name": "unit", "value": "F" }]);
+    assert_eq!(properties["user_properties"], user);
+    assert!(properties["message_expiry_s"].as_u64().is_some_and(|left| (1..=600).contains(&left)), "{shown}");
+    ann.run("pub a b --user-property unit --broker default").badly(2, "--user-property");
+}
+
+#[test]
+fn operators_read_the_audit_log_of_the_region() {
+    let (_data, server, ann) = logged_in();
+    let log = format!("region-audit --admin http://{}", server.admin);
+    ann.run(&log).well();
+    let body = r#"{"ceiling":{"broker":{"connections":1000}}}"#;
+    let put = format!(
+        "PUT /v1/operator/plans/small HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        server.admin,
+        body.len()
+    );
+    let mut stream = TcpStream::connect(&server.admin).unwrap();
+    stream.write_all(put.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+    let entries = ann.run(&format!("{log} --action plan. --json")).json();
+    assert_eq!((entries.len(), &entries[0]["target"]), (1, &json!("small")), "{entries:?}");
+    ann.run(&format!("{log} --action nothing.")).well();
 }
 
 #[test]

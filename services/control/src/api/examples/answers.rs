@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{Components, Content, RefOr};
 
+use super::problems;
 use super::samples::sample;
 use crate::Metrics;
 use crate::domain::{Member, UsageWindow};
@@ -28,6 +29,7 @@ impl Answers {
         let id = operation.operation_id.clone().unwrap_or_default();
         for (status, response) in &mut operation.responses.responses {
             let RefOr::T(response) = response else { continue };
+            problems::show_default(status, response);
             for (kind, content) in &mut response.content {
                 let RefOr::T(content) = content else { continue };
                 if status.starts_with('2') && content.example.is_none() {

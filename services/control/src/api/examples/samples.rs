@@ -27,7 +27,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("version", "0.1.0"),
 ];
 
-const UUID: &str = "0197a3c0-5d1e-7c3a-9b52-0c6f2d4e8a71";
+pub(super) const UUID: &str = "0197a3c0-5d1e-7c3a-9b52-0c6f2d4e8a71";
 const SECRET: &str = "kq8Zc0t7mX3p2yL5uV9wA1bD4eF6gH8iJ0kL2mN4oP6";
 const SECRETS: &[&str] =
     &["challenge", "csrf_token", "secret", "signature", "signing_key", "token", "user_handle"];

@@ -91,6 +91,24 @@ impl Check<'_> {
         }
     }
 
+    fn body(&mut self, at: &str, body: &Value) {
+        for (kind, content) in body["content"].as_object().into_iter().flatten() {
+            let at = format!("{at} ({kind})");
+            self.hold(!content["example"].is_null(), &at, "has no example");
+            self.value(&at, &content["schema"], &content["example"]);
+            self.says_something(&at, &content["example"]);
+        }
+    }
+
+    /// The example of a problem has the status of its answer.
+    fn status(&mut self, at: &str, status: &str, answer: &Value) {
+        let named = answer["$ref"].as_str().map(|named| named.trim_start_matches('#'));
+        let answer = named.map_or(answer, |named| self.description.pointer(named).expect(named));
+        if let Some(shown) = answer["content"]["application/problem+json"]["example"].as_object() {
+            self.hold(shown["status"].to_string() == status, at, "has the example of another status");
+        }
+    }
+
     fn hold(&mut self, is_right: bool, at: &str, what: &str) {
         if !is_right {
             self.findings.push(format!("{at} {what}"));
@@ -119,16 +137,20 @@ fn each_request_and_each_answer_has_an_example_that_its_schema_allows() {
         let operations = items.flat_map(|item| item.as_object().unwrap().values());
         for operation in operations.filter(|operation| operation["operationId"].is_string()) {
             let id = operation["operationId"].as_str().unwrap();
-            let answers = operation["responses"].as_object().unwrap().iter();
-            let answers = answers.filter(|(status, _)| status.starts_with('2')).map(|(_, answer)| answer);
-            for body in answers.chain([&operation["requestBody"]]) {
-                for (kind, content) in body["content"].as_object().into_iter().flatten() {
-                    let at = format!("{id} ({kind})");
-                    check.hold(!content["example"].is_null(), &at, "has no example");
-                    check.value(&at, &content["schema"], &content["example"]);
-                    check.says_something(&at, &content["example"]);
-                }
+            check.body(id, &operation["requestBody"]);
+            for (status, answer) in operation["responses"].as_object().unwrap() {
+                check.body(&format!("{id} {status}"), answer);
+                check.status(&format!("{id} {status}"), status, answer);
             }
+        }
+        for (name, answer) in description["components"]["responses"].as_object().unwrap() {
+            check.body(name, answer);
+            let kind = &answer["content"]["application/problem+json"]["example"]["type"];
+            check.hold(
+                kind == &format!("urn:millrace:problem:{name}"),
+                name,
+                "has the example of another problem",
+            );
         }
         assert!(check.findings.is_empty(), "{:#?}", check.findings);
     }
@@ -146,4 +168,14 @@ fn each_parameter_has_a_description() {
             }
         }
     }
+}
+
+#[test]
+fn the_example_of_a_ban_names_one_of_client_user_and_address() {
+    let description = serde_json::to_value(openapi()).unwrap();
+    let path = "/organisations/{organisation}/brokers/{broker}/bans/{name}";
+    let content = &description["paths"][path]["get"]["responses"]["200"]["content"];
+    let shown = &content["application/json"]["example"];
+    let named = ["client_id", "user", "address"].iter().filter(|field| !shown[**field].is_null());
+    assert_eq!(named.count(), 1, "{shown}");
 }

@@ -197,6 +197,10 @@ impl From<WebhookSettings> for Webhook {
 
 /// A ban of clients, whatever credentials they have. Exactly one of `client_id`, `user` and `address` is set.
 #[derive(Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "client_id": "pump-7", "user": null, "address": null, "until_ms": 4_102_444_800_000_u64,
+    "reason": "reconnects all the time",
+}))]
 #[serde(deny_unknown_fields)]
 pub(super) struct BanSettings {
     #[serde(default)]

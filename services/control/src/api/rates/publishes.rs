@@ -12,7 +12,7 @@ use governor::clock::{Clock as _, MonotonicClock};
 use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
-use super::limiter::KEYS_MAX;
+use super::limiter::Forgetting;
 use crate::api::problem::{Answer, Problem};
 use crate::limits::PUBLISH_DEBT_S_MAX;
 
@@ -21,6 +21,7 @@ const DEBT_MAX: u64 = PUBLISH_DEBT_S_MAX * SECOND;
 
 pub(super) struct Publishes {
     made_at: Instant,
+    forgetting: Forgetting,
     by_broker_and_caller: Mutex<HashMap<(u64, Uuid), Counts>>,
 }
 
@@ -38,7 +39,11 @@ pub(crate) struct Charge {
 
 impl Publishes {
     pub(super) fn new() -> Self {
-        Self { made_at: MonotonicClock.now(), by_broker_and_caller: Mutex::default() }
+        Self {
+            made_at: MonotonicClock.now(),
+            forgetting: Forgetting::new(),
+            by_broker_and_caller: Mutex::default(),
+        }
     }
 
     pub(super) fn take(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64) -> Answer<Charge> {
@@ -58,11 +63,12 @@ impl Publishes {
             all.remove(&by);
             return Ok(charge);
         }
-        // Callers who have published within the last second, or wait for their debt, stay even above KEYS_MAX, because a
-        // forgotten debt would be free. Each of them may publish at its broker, so strangers add none.
-        if all.len() >= KEYS_MAX {
+        // Callers who have published within the last second, or wait for their debt, stay, because a forgotten debt would be
+        // free. Each of them may publish at its broker, so strangers add none.
+        self.forgetting.of(all.len(), || {
             all.retain(|_, counts| counts.messages.paid_until.max(counts.bytes.paid_until) > now - SECOND);
-        }
+            all.len()
+        });
         let counts = all.entry(by).or_default();
         counts.messages.follow(limits.publishes_per_s, now);
         counts.bytes.follow(limits.publish_bytes_per_s, now);

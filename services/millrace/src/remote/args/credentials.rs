@@ -95,7 +95,7 @@ pub(in crate::remote) struct NewCredentials {
     /// comma, its only client id.
     #[arg(long, value_name = "FILE")]
     pub(in crate::remote) file: Option<PathBuf>,
-    /// Name of this run. A run that is repeated with the same name, devices and group within a
+    /// Name of this run. A run that is repeated with the same name, devices and options within a
     /// day shows the same secrets. Without this option the command makes a name, and prints it
     /// if it fails.
     #[arg(long, value_name = "KEY", conflicts_with = "user", value_parser = is_key(1))]
@@ -113,7 +113,7 @@ pub(in crate::remote) struct NewCredentials {
     #[arg(long, value_name = "ID", conflicts_with_all = ["count", "file"])]
     pub(in crate::remote) client_id: Option<String>,
     /// Let clients prove it by SCRAM-SHA-256.
-    #[arg(long, conflicts_with_all = ["count", "file"])]
+    #[arg(long)]
     pub(in crate::remote) scram: bool,
     #[command(flatten)]
     pub(in crate::remote) of: OfBroker,

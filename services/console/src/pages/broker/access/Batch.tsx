@@ -21,6 +21,7 @@ import { Choice } from '../../../ui/Choice'
 import { Form } from '../../../ui/Form'
 import { type Column, Rows } from '../../../ui/Rows'
 import { GroupSelect } from './GroupSelect'
+import { ScramSwitch } from './ScramSwitch'
 
 interface BatchProps {
   isOpen: boolean
@@ -67,17 +68,18 @@ function Create({ onMade }: { onMade: (items: MadeCredential[]) => void }) {
   const [text, setText] = useState('')
   const [isBound, setBound] = useState(true)
   const [group, setGroup] = useState<string | null>(null)
+  const [scram, setScram] = useState(false)
   const create = useOnce(createBatch)
   const isNumbered = way === 'numbered'
   const devices = isNumbered ? numbered(prefix, Number(first), Number(count), isBound) : pasted(text, isBound)
-  const problem = batchProblem(devices)
+  const problem = batchProblem(devices, scram)
   const isReady = devices.length > 0 && problem === null && (!isNumbered || prefix !== '')
   const last = devices.at(-1)?.user
   return (
     <Form
       verb="Create batch"
       isDisabled={!isReady}
-      act={() => create({ path, batch: { devices, group, rules: [] } })}
+      act={() => create({ path, batch: { devices, group, rules: [], scram } })}
       onDone={onMade}
     >
       {(wrong) => {
@@ -126,6 +128,7 @@ function Create({ onMade }: { onMade: (items: MadeCredential[]) => void }) {
                     allowDecimal={false}
                     value={count}
                     onChange={setCount}
+                    error={problem}
                   />
                 </Group>
                 {prefix !== '' && last && (
@@ -155,6 +158,7 @@ function Create({ onMade }: { onMade: (items: MadeCredential[]) => void }) {
               onChange={(event) => setBound(event.currentTarget.checked)}
             />
             <GroupSelect value={group} onChange={setGroup} error={wrong.group} />
+            <ScramSwitch value={scram} onChange={setScram} />
           </>
         )
       }}

@@ -97,9 +97,14 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
   const [leeway, setLeeway] = useState<number | string>(row?.leeway_s ?? LEEWAY_S)
   const [endsAtExpiry, setEndsAtExpiry] = useState(row?.disconnect_at_expiry ?? true)
 
+  const stored = kind === 'secret' && row?.key.kind === 'secret' ? row.key : undefined
+  const isKept = stored !== undefined && key === ''
+  // The server keeps the encoding with the secret.
+  const isBase64 = isKept ? (stored.base64 ?? false) : base64
+
   const keySettings = (): Issuer['key'] => {
     if (kind === 'pem') return { kind, pem: key }
-    return kind === 'jwks' ? { kind, url: key } : { kind, secret: key || null, base64 }
+    return kind === 'jwks' ? { kind, url: key } : { kind, secret: key || null, base64: isBase64 }
   }
   const save = (overwrites: boolean) =>
     putNamed(
@@ -185,9 +190,7 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
           {kind === 'secret' && (
             <PasswordInput
               label="Shared secret"
-              description={
-                row?.key.kind === 'secret' ? 'Leave it empty to keep the stored secret.' : 'At least 32 bytes'
-              }
+              description={stored ? 'Leave it empty to keep the stored secret.' : 'At least 32 bytes'}
               value={key}
               onChange={(event) => setKey(event.currentTarget.value)}
               autoComplete="off"
@@ -197,8 +200,11 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
           {kind === 'secret' && (
             <Switch
               label="The secret is Base64"
-              description="The key is what the text decodes to."
-              checked={base64}
+              description={
+                isKept ? 'Enter the secret again to change this.' : 'The key is what the text decodes to.'
+              }
+              disabled={isKept}
+              checked={isBase64}
               onChange={(event) => setBase64(event.currentTarget.checked)}
             />
           )}

@@ -1,0 +1,54 @@
+//! The operator API of the admin port, as the arguments of a command select it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use http::{HeaderName, header};
+
+use super::client::Client;
+use super::login::checked;
+use crate::failure::Failure;
+use crate::user::own_name;
+
+/// The audit log has this name, unless the operator's token has a name of its own.
+const OPERATOR: HeaderName = HeaderName::from_static("millrace-operator");
+
+#[derive(Debug, Args)]
+pub(super) struct OperatorArgs {
+    /// URL of the server's admin port (admin_listen).
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
+    admin: String,
+    /// File with the operators' token, where the server has operator_token_file.
+    #[arg(long, value_name = "FILE")]
+    operator_token_file: Option<PathBuf>,
+    /// Allow HTTP without TLS to another machine; anybody on the way can then read the answer and
+    /// the token.
+    #[arg(long)]
+    insecure: bool,
+}
+
+impl OperatorArgs {
+    pub(super) fn client(&self) -> Result<Client, Failure> {
+        let mut client = Client::of_operators(&checked(&self.admin, self.insecure)?)?;
+        let name = own_name();
+        // A header carries ASCII.
+        if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            client.who.push((OPERATOR, name));
+        }
+        if let Some(file) = &self.operator_token_file {
+            client.who.push((header::AUTHORIZATION, format!("Bearer {}", token(file)?)));
+        }
+        Ok(client)
+    }
+}
+
+fn token(file: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(file);
+    let text =
+        text.map_err(|error| Failure::Settings(format!("{} cannot be read: {error}", file.display())))?;
+    // A line has the operator's name before the token, where a server knows several.
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let token = lines.next().and_then(|line| line.split_whitespace().next_back());
+    let missing = || Failure::Settings(format!("{} has no token", file.display()));
+    token.map(str::to_owned).ok_or_else(missing)
+}
