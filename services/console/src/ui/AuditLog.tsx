@@ -134,7 +134,7 @@ export function AuditLog(props: AuditLogProps) {
       <Drawer
         opened={chosen !== undefined}
         onClose={() => onChoose(undefined)}
-        title={open?.action ?? 'Entry'}
+        title={open ? actionSaid(open.action) : 'Entry'}
         size={560}
       >
         {open && <Entry entry={open} />}
@@ -156,12 +156,18 @@ const Missing = ({ isMore }: { isMore: boolean }) =>
 const keyOf = ({ id, at_ms, action, target }: AuditEntry) => id ?? `${at_ms} ${action} ${target}`
 
 function Entry({ entry }: { entry: AuditEntry }) {
-  const { actor, at_ms, target, details } = entry
+  const { action, actor, at_ms, target, details } = entry
   return (
     <Stack gap="md">
       <Facts
         rows={[
           ['When', absolute(at_ms)],
+          [
+            'Action',
+            <span key="action" className="mono">
+              {action}
+            </span>,
+          ],
           ['Who', `${actor.name} (${actor.kind})`],
           ['From', actor.address ?? 'not known'],
           ['Program', actor.agent ?? 'not known'],
