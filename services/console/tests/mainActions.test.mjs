@@ -21,6 +21,7 @@ test('client CAs: one is saved, and says whose certificates it accepts', async (
   const request = 'req -x509 -newkey rsa:2048 -nodes -subj /CN=Plant -keyout /dev/null'.split(' ')
   const { stdout: pem, status } = spawnSync('openssl', request, { encoding: 'utf8' })
   assert.equal(status, 0, 'openssl makes a certificate')
+  await owner.put(`${at}/groups/line-2`, { rules: [{ effect: 'allow', action: 'all', filter: 'line-2/#' }] })
   await on(`/b/${broker}/access?tab=certificates`, async (tab) => {
     const drawer = tab.getByRole('dialog')
     await click(tab, 'Add client CA')
@@ -29,9 +30,12 @@ test('client CAs: one is saved, and says whose certificates it accepts', async (
     await click(drawer, 'Save client CA')
     await drawer.locator('[aria-invalid=true]').waitFor()
     await drawer.getByLabel('Certificate', { exact: true }).fill(pem)
+    await drawer.getByRole('combobox', { name: 'Group' }).click()
+    await tab.getByRole('option', { name: 'line-2' }).click()
     await click(drawer, 'Save client CA')
     await tab.getByRole('row', { name: /plant/ }).waitFor()
-    assert.equal((await owner.get(`${at}/client-cas/plant`)).user, 'common_name')
+    const { user, group } = await owner.get(`${at}/client-cas/plant`)
+    assert.deepEqual([user, group], ['common_name', 'line-2'])
   })
 })
 
