@@ -30,7 +30,13 @@ export function Invitations() {
   const canWrite = can('organisation:write')
   const again = () => client.invalidateQueries({ queryKey: ['org', id, 'invitations'] })
   const columns: Column<Invitation>[] = [
-    { key: 'email', header: 'E-mail address', width: 'minmax(0, 2fr)', cell: ({ email }) => email },
+    {
+      key: 'email',
+      header: 'E-mail address',
+      width: 'minmax(0, 2fr)',
+      isWrapped: true,
+      cell: ({ email }) => email,
+    },
     { key: 'role', header: 'Role', width: '88px', cell: ({ role }) => roleSaid(role) },
     {
       key: 'expires',
