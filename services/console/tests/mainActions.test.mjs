@@ -199,7 +199,7 @@ test('webhooks: settings are changed, dead letters are all sent again, and all r
   }
 })
 
-test('live: two filters, the largest QoS, RETAIN, a pause, and an empty list', async () => {
+test('live: two filters, the largest QoS, RETAIN, a pause, bytes of a payload, a search, and an empty list', async () => {
   const publish = (topic, payload, more) => owner.post(`${at}/publish`, { topic, payload, qos: 1, ...more })
   await publish('hall/kept', 'kept', { retain: true })
   await on(`/b/${broker}/live?filters=none`, async (tab) => {
@@ -228,6 +228,21 @@ test('live: two filters, the largest QoS, RETAIN, a pause, and an empty list', a
     await click(tab, 'Go on')
     await publish('hall/later', 'later')
     await row('hall/later').waitFor()
+
+    await row('hall/later').getByRole('button').first().click()
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByText('later', { exact: true }).waitFor()
+    await drawer.getByText('Hex', { exact: true }).click()
+    await drawer.getByText('6c 61 74 65 72').waitFor()
+    await tab.keyboard.press('Escape')
+    await drawer.waitFor({ state: 'detached' })
+    await tab.getByLabel('Find in messages').fill('kept')
+    await tab.waitForURL(/find=kept/)
+    await row('hall/later').waitFor({ state: 'detached' })
+    await kept.first().waitFor()
+    await tab.getByLabel('Find in messages').fill('')
+    await row('hall/later').waitFor()
+
     await click(tab, 'Clear the list')
     await tab.getByText('No message yet.').waitFor()
   })
