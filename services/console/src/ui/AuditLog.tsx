@@ -177,7 +177,9 @@ function Missing({ isMore, close }: { isMore: boolean; close: () => void }) {
 const keyOf = ({ id, at_ms, action, target }: AuditEntry) => id ?? `${at_ms} ${action} ${target}`
 
 function Entry({ entry }: { entry: AuditEntry }) {
-  const { action, actor, at_ms, target, details } = entry
+  const { action, actor, at_ms, target } = entry
+  const { before, after, ...others } = entry.details ?? {}
+  const details = { ...others, before, after }
   return (
     <Stack gap="md">
       <Facts
@@ -200,7 +202,7 @@ function Entry({ entry }: { entry: AuditEntry }) {
           ],
         ]}
       />
-      {Object.keys(details ?? {}).length > 0 && (
+      {Object.keys(entry.details ?? {}).length > 0 && (
         <Code text={JSON.stringify(details, null, 2)} label="the details" />
       )}
     </Stack>
