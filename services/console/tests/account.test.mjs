@@ -203,7 +203,8 @@ test('a forgotten password is reset with the link of a mail, whose token leaves 
   const { tab, context, complaints } = await harness.visitor(undefined)
   await tab.goto(`${server.url}/sign-in`)
   await tab.getByRole('link', { name: 'Forgot password?' }).click()
-  await settled(tab)
+  // The page before has a heading, too.
+  await tab.getByRole('heading', { name: 'Forgot your password?' }).waitFor()
   await axe(tab)
   await tab.getByLabel('E-mail address').fill(api.email)
   await click(tab, 'Send link')

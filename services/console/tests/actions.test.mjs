@@ -355,7 +355,7 @@ test('the organisation: invited, tokens, roles, renamed', async () => {
       .first()
       .getByRole('button')
       .click()
-    const entry = tab.getByRole('dialog', { name: 'member.change' })
+    const entry = tab.getByRole('dialog', { name: 'Member changed' })
     await entry.getByText('operator').first().waitFor()
     // The address of an entry shows it to a colleague.
     await tab.reload()
@@ -384,7 +384,7 @@ test('the account: name and password, the audit log of both, and the theme', asy
         .getByRole('row', { name: /Password changed/ })
         .getByRole('button')
         .click()
-      const drawer = tab.getByRole('dialog', { name: 'person.change_password' })
+      const drawer = tab.getByRole('dialog', { name: 'Password changed' })
       await drawer.getByText('cleo@example.org (person)').waitFor()
       await drawer.getByRole('button', { name: 'Close' }).click()
       await drawer.waitFor({ state: 'detached' })

@@ -316,6 +316,9 @@ test('overview: the history has the time to PUBACK, the backlog, and drops by re
   await small.subscribeAsync('large/#')
   await busy.publishAsync('large/now', 'x'.repeat(100), { qos: 1 })
   const { tab, context, complaints } = await visitor(owner)
+  const young = await owner.post(`${await organisation()}/brokers`, { display_name: 'Young' })
+  await tab.goto(`${server.url}/b/${young.name}?range=1h`)
+  await tab.getByText('Nothing is measured yet: servers store each minute when it is over.').waitFor()
   await tab.goto(`${server.url}/b/default?range=1h`)
   const chart = (name) => tab.getByRole('figure').filter({ hasText: name })
   // Servers store a minute when it is over.

@@ -58,6 +58,13 @@ const looker = (reader, found) => async (tab, page, state) => {
   if (wide > 0) found.push(`${page}, ${state}: ${wide} px wider than the window`)
 }
 
+/** Whether a drawer over the page shows nothing but its title. */
+const hasBlankDrawer = (tab) =>
+  tab.locator('.mantine-Drawer-body').evaluateAll((all) => {
+    const isBlank = (one) => one.textContent.trim() === '' && !one.querySelector('[aria-busy=true], input')
+    return all.some(isBlank)
+  })
+
 /** Parts of pages of a new broker that have nothing to show. */
 const EMPTIES_MIN = 20
 /** Empty parts below a form or a choice of the same page, which is the next step. */
@@ -114,6 +121,7 @@ for (const reader of READERS) {
         stopped.pages += 1
         const busy = await tab.locator('[aria-busy=true]').count()
         if (busy === 0 && !WAITING.has(page)) note('does not say that it loads')()
+        if (await hasBlankDrawer(tab)) note('has a blank drawer while it loads')()
         await look(tab, page, 'loading')
         gate.cut(isData)
         await tab
@@ -121,6 +129,7 @@ for (const reader of READERS) {
           .first()
           .waitFor({ timeout: 10_000 })
           .catch(note('does not say that a part has no answer'))
+        if (await hasBlankDrawer(tab)) note('has a blank drawer when a part has no answer')()
         await look(tab, page, 'error')
       }
       gate.pass()

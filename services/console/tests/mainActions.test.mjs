@@ -21,6 +21,7 @@ test('client CAs: one is saved, and says whose certificates it accepts', async (
   const request = 'req -x509 -newkey rsa:2048 -nodes -subj /CN=Plant -keyout /dev/null'.split(' ')
   const { stdout: pem, status } = spawnSync('openssl', request, { encoding: 'utf8' })
   assert.equal(status, 0, 'openssl makes a certificate')
+  await owner.put(`${at}/groups/line-2`, { rules: [{ effect: 'allow', action: 'all', filter: 'line-2/#' }] })
   await on(`/b/${broker}/access?tab=certificates`, async (tab) => {
     const drawer = tab.getByRole('dialog')
     await click(tab, 'Add client CA')
@@ -29,9 +30,12 @@ test('client CAs: one is saved, and says whose certificates it accepts', async (
     await click(drawer, 'Save client CA')
     await drawer.locator('[aria-invalid=true]').waitFor()
     await drawer.getByLabel('Certificate', { exact: true }).fill(pem)
+    await drawer.getByRole('combobox', { name: 'Group' }).click()
+    await tab.getByRole('option', { name: 'line-2' }).click()
     await click(drawer, 'Save client CA')
     await tab.getByRole('row', { name: /plant/ }).waitFor()
-    assert.equal((await owner.get(`${at}/client-cas/plant`)).user, 'common_name')
+    const { user, group } = await owner.get(`${at}/client-cas/plant`)
+    assert.deepEqual([user, group], ['common_name', 'line-2'])
   })
 })
 
@@ -195,7 +199,7 @@ test('webhooks: settings are changed, dead letters are all sent again, and all r
   }
 })
 
-test('live: two filters, the largest QoS, RETAIN, a pause, and an empty list', async () => {
+test('live: two filters, the largest QoS, RETAIN, a pause, bytes of a payload, a search, and an empty list', async () => {
   const publish = (topic, payload, more) => owner.post(`${at}/publish`, { topic, payload, qos: 1, ...more })
   await publish('hall/kept', 'kept', { retain: true })
   await on(`/b/${broker}/live?filters=none`, async (tab) => {
@@ -224,6 +228,21 @@ test('live: two filters, the largest QoS, RETAIN, a pause, and an empty list', a
     await click(tab, 'Go on')
     await publish('hall/later', 'later')
     await row('hall/later').waitFor()
+
+    await row('hall/later').getByRole('button').first().click()
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByText('later', { exact: true }).waitFor()
+    await drawer.getByText('Hex', { exact: true }).click()
+    await drawer.getByText('6c 61 74 65 72').waitFor()
+    await tab.keyboard.press('Escape')
+    await drawer.waitFor({ state: 'detached' })
+    await tab.getByLabel('Find in messages').fill('kept')
+    await tab.waitForURL(/find=kept/)
+    await row('hall/later').waitFor({ state: 'detached' })
+    await kept.first().waitFor()
+    await tab.getByLabel('Find in messages').fill('')
+    await row('hall/later').waitFor()
+
     await click(tab, 'Clear the list')
     await tab.getByText('No message yet.').waitFor()
   })

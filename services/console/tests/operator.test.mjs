@@ -230,6 +230,40 @@ test('a pod is drained after a question that says what happens, and the page sho
   }
 })
 
+test('one of two pods is drained: the question names the other pod, which takes the clients', async () => {
+  const region = await Server.make({ pods: 2 })
+  const other = await Harness.on(region)
+  try {
+    const gone = once(await other.device({ clientId: 'pump-1' }), 'close')
+    await on(
+      '/',
+      async (tab) => {
+        const pods = tab.getByRole('table', { name: 'Pods' })
+        await pods.getByRole('row', { name: /^pod-2 alive/ }).waitFor()
+        assert.equal(await pods.getByRole('button', { name: 'Drain pod' }).count(), 1)
+        await tab.getByText('Each pod is drained on its own page').waitFor()
+        await tab.getByText('None: without NATS, pods exchange only stored messages.').waitFor()
+        await click(tab, 'Drain pod')
+        const question = tab.getByRole('dialog', { name: 'Drain pod-1?' })
+        await question.getByText(/^1 connection is closed/).waitFor()
+        await question.getByText(/^The clients connect to 1 other pod\./).waitFor()
+        await question.getByLabel('Type pod-1 to go on').fill('pod-1')
+        await click(question, 'Drain pod')
+        await pods.getByText('drained: no connection is left').waitFor()
+        assert.deepEqual(await serious(tab), [])
+      },
+      region,
+    )
+    await gone
+    await assert.rejects(other.device({ clientId: 'pump-1' }))
+    // The next pod has the ports of the one before it plus one.
+    await other.device({ clientId: 'pump-1', port: region.ports.mqtt + 1 })
+  } finally {
+    await other.close()
+    await region.stop()
+  }
+})
+
 test('with an operator token the pages ask for it, and one tab keeps it', async () => {
   const file = join(server.folder, 'operator-token')
   writeFileSync(file, TOKEN)

@@ -1,6 +1,6 @@
 // Draws the pictures of the README, light and dark, from a server with traffic.
 //
-//   MILLRACE=target/release/millrace node tests/pictures.mjs [FOLDER]      services/console/screenshots without a folder
+//   MILLRACE=target/release/millrace node tests/pictures.mjs [FOLDER [picture...]]      services/console/screenshots without a folder
 //
 // Look at each of them before it is committed.
 
@@ -12,14 +12,21 @@ import { demo } from './demo.mjs'
 import { settled } from './harness.mjs'
 import { until } from './server.mjs'
 
-const folder = resolve(process.argv[2] ?? join(dirname(fileURLToPath(import.meta.url)), '../screenshots'))
+const [wanted = join(dirname(fileURLToPath(import.meta.url)), '../screenshots'), ...only] =
+  process.argv.slice(2)
+const folder = resolve(wanted)
 /** The live charts of the overview show at least a minute. */
 const WARM_MS = Number(process.env.WARM_MS ?? 90_000)
 const WAIT_MS_MAX = 120_000
 const WIDTH = 1440
 
 const world = await demo()
-const { server, api, tenant, at } = world
+const { server, api, organisation, tenant, at } = world
+await api.ask('PATCH', organisation, { name: 'Millbrook works' }, { 'if-match': '*' })
+const raised = { monthly_micros: 40_000_000, action: 'stop' }
+await api.put(`${organisation}/brokers/${tenant}/spend-cap`, raised, { 'if-match': '*' })
+const [change] = (await api.get(`${organisation}/audit`)).items
+const organisationPage = organisation.replace('/organisations/', '/org/')
 const browser = await launch()
 
 const session = (clientId) =>
@@ -84,12 +91,14 @@ const PICTURES = {
   ],
   topics: [900, opens('/b/default/topics?topic=plant%2Fhall-1%2Fstate')],
   connect: [1230, opens('/b/default/connect')],
+  organisation: [820, opens(`${organisationPage}?tab=audit&entry=${change.id}`)],
   operator: [1000, opens(`${server.admin}/`, (tab) => tab.waitForTimeout(WARM_MS / 3))],
 }
 
 try {
   for (const scheme of ['light', 'dark']) {
     for (const [name, [height, show]] of Object.entries(PICTURES)) {
+      if (only.length > 0 && !only.includes(name)) continue
       const context = await browser.newContext({ viewport: { width: WIDTH, height }, colorScheme: scheme })
       context.setDefaultTimeout(WAIT_MS_MAX)
       await withSession(context, server.url, api)

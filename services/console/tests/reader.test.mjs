@@ -83,6 +83,65 @@ test('the palette is a combobox: the chosen action is its active descendant', as
   await context.close()
 })
 
+/** Names that are typed into the palette, and the addresses that Enter opens. */
+const ELSEWHERE = {
+  Credentials: /\/access\?tab=credentials$/,
+  Groups: /\/access\?tab=groups$/,
+  'Rules of all clients': /\/access\?tab=rules$/,
+  'Access tester': /\/access\?tab=test$/,
+  'Client CAs': /\/access\?tab=certificates$/,
+  'JWT issuers': /\/access\?tab=tokens$/,
+  Bans: /\/access\?tab=bans$/,
+  Authentication: /\/access\?tab=methods$/,
+  'Create credential': /\/access\?tab=credentials&edit=/,
+  Members: /\/org\/[^/]+\?tab=members$/,
+  Invitations: /\/org\/[^/]+\?tab=invitations$/,
+  'API tokens': /\/org\/[^/]+\?tab=tokens$/,
+  'Audit log': /\/org\/[^/]+\?tab=audit$/,
+  'Usage of the organisation': /\/org\/[^/]+\?tab=usage$/,
+  'Export the organisation': /\/org\/[^/]+\?tab=export$/,
+  'Settings of the organisation': /\/org\/[^/]+\?tab=settings$/,
+  'Create organisation': /\/org\/new$/,
+  'Create broker': /\/brokers\/new$/,
+  'All brokers': /\/\?all=true$/,
+  Account: /\/me$/,
+}
+
+test('the palette reaches each page: its name is typed, and Enter opens it', async () => {
+  const { tab, context, complaints } = await open('/b/default')
+  const links = await tab
+    .getByRole('navigation')
+    .getByRole('link')
+    .evaluateAll((all) => all.map((one) => [one.textContent, one.getAttribute('href')]))
+  const pages = links.filter(([, path]) => path.startsWith('/b/default'))
+  assert.ok(pages.length >= 12, JSON.stringify(links))
+  const own = Object.fromEntries(pages.map(([name, path]) => [name, new RegExp(`${path}/?$`)]))
+  for (const [name, address] of Object.entries({ ...own, ...ELSEWHERE })) {
+    // Some actions are those of a broker.
+    if (!tab.url().includes('/b/default')) {
+      await tab.goBack()
+      await tab.waitForURL(/\/b\/default/)
+    }
+    await tab.keyboard.press('Control+k')
+    const input = tab.getByRole('combobox', { name: 'Search' })
+    await input.fill(name)
+    await tab
+      .getByRole('option', { selected: true })
+      .filter({ hasText: name })
+      .waitFor()
+      .catch(() => assert.fail(`the palette does not choose "${name}"`))
+    await tab.keyboard.press('Enter')
+    await tab.waitForURL(address).catch(() => assert.fail(`"${name}" opens ${tab.url()}`))
+    await input.waitFor({ state: 'detached' })
+    await settled(tab)
+    // A drawer has the keyboard until it is closed.
+    await tab.keyboard.press('Escape')
+    await tab.getByRole('dialog').waitFor({ state: 'detached' })
+  }
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('no two controls of a page are called the same and do something else', async () => {
   const pages = pagesOf({ ...world, admin: world.server.admin })
   const found = []

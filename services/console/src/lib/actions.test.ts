@@ -9,7 +9,9 @@ test.each([
   ['person.connect', 'Identity connected'],
   ['sign_in.refuse', 'Sign-in refused'],
   ['claim_token.create', 'Claim token created'],
-  ['webhook.retry_dead_letters', 'webhook.retry_dead_letters'],
+  ['client.kick', 'Client disconnected'],
+  ['webhook.retry_dead_letters', 'Dead letters sent again'],
+  ['broker.fly', 'broker.fly'],
 ])('%s is "%s"', (action, said) => {
   expect(actionSaid(action)).toBe(said)
 })

@@ -104,7 +104,15 @@ interface PodRow {
 function Pods({ own }: { own: OwnPod }) {
   const query = useQuery(podsQuery)
   return (
-    <Panel isFlush title="Pods" lead="A pod renews its lease in the store while it is alive.">
+    <Panel
+      isFlush
+      title="Pods"
+      lead={
+        (query.data?.length ?? 0) > 1
+          ? 'A pod renews its lease in the store while it is alive. Each pod is drained on its own page, at its admin port.'
+          : 'A pod renews its lease in the store while it is alive.'
+      }
+    >
       <Loaded query={query} height={90}>
         {(leases) => {
           const others = leases.filter(({ name }) => name !== own.name)
@@ -269,7 +277,8 @@ function Store({ numbers: { store } }: { numbers: Numbers }) {
   return <Mark color={failures > 0 ? 'warn' : 'good'}>{said} since the start</Mark>
 }
 
-function FabricState({ pod: { fabric } }: { pod: OwnPod }) {
+function FabricState({ pod: { name, fabric } }: { pod: OwnPod }) {
+  if (!fabric && name !== 'self') return 'None: without NATS, pods exchange only stored messages.'
   if (!fabric) return 'None: this server works without other pods.'
   return <Mark color={fabric.is_connected ? 'good' : 'bad'}>{fabric.state}</Mark>
 }

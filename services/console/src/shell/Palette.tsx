@@ -244,6 +244,12 @@ function useActions(): Group {
   const actions: SpotlightActionData[] = [
     ...(mayCreateBroker(me) ? [createBroker] : []),
     {
+      id: 'create organisation',
+      label: 'Create organisation',
+      leftSection: <IconPlus size={18} stroke={1.6} />,
+      onClick: () => void navigate({ to: '/org/new' }),
+    },
+    {
       id: 'account',
       label: 'Account',
       description: 'Name and password',

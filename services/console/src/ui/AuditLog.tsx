@@ -10,7 +10,7 @@ import { Code } from './Code'
 import { Panel } from './Page'
 import { type Column, Rows } from './Rows'
 import { Facts } from './Stat'
-import { Empty, Loaded, RestFailed } from './State'
+import { Empty, Failure, Loaded, Loading, RestFailed } from './State'
 
 /** Entries that fill the screen. */
 const PAGE_ROWS = 100
@@ -134,34 +134,63 @@ export function AuditLog(props: AuditLogProps) {
       <Drawer
         opened={chosen !== undefined}
         onClose={() => onChoose(undefined)}
-        title={open?.action ?? 'Entry'}
+        title={open ? actionSaid(open.action) : 'Entry'}
         size={560}
       >
-        {open && <Entry entry={open} />}
-        {!open && query.data && !isSearching && !isFetchNextPageError && <Missing isMore={hasNextPage} />}
+        <Loaded query={query}>
+          {() =>
+            open ? (
+              <Entry entry={open} />
+            ) : isSearching ? (
+              <Loading />
+            ) : isFetchNextPageError ? (
+              <Failure error={query.error} again={() => void fetchNextPage()} />
+            ) : (
+              <Missing isMore={hasNextPage} close={() => onChoose(undefined)} />
+            )
+          }
+        </Loaded>
       </Drawer>
     </Panel>
   )
 }
 
-const Missing = ({ isMore }: { isMore: boolean }) =>
-  isMore ? (
-    <Empty title="The entry is further down">
-      Close this, and scroll down: the list loads older entries, and this one with them.
-    </Empty>
-  ) : (
-    <Empty title="The log has no such entry">It may be older than the log, or of another account.</Empty>
+function Missing({ isMore, close }: { isMore: boolean; close: () => void }) {
+  const action = (
+    <Button variant="default" onClick={close}>
+      See the log
+    </Button>
   )
+  if (isMore)
+    return (
+      <Empty title="The entry is further down" action={action}>
+        Scroll down there: the list loads older entries, and this one with them.
+      </Empty>
+    )
+  return (
+    <Empty title="The log has no such entry" action={action}>
+      It may be older than the log, or of another account.
+    </Empty>
+  )
+}
 
 const keyOf = ({ id, at_ms, action, target }: AuditEntry) => id ?? `${at_ms} ${action} ${target}`
 
 function Entry({ entry }: { entry: AuditEntry }) {
-  const { actor, at_ms, target, details } = entry
+  const { action, actor, at_ms, target } = entry
+  const { before, after, ...others } = entry.details ?? {}
+  const details = { ...others, before, after }
   return (
     <Stack gap="md">
       <Facts
         rows={[
           ['When', absolute(at_ms)],
+          [
+            'Action',
+            <span key="action" className="mono">
+              {action}
+            </span>,
+          ],
           ['Who', `${actor.name} (${actor.kind})`],
           ['From', actor.address ?? 'not known'],
           ['Program', actor.agent ?? 'not known'],
@@ -173,7 +202,7 @@ function Entry({ entry }: { entry: AuditEntry }) {
           ],
         ]}
       />
-      {Object.keys(details ?? {}).length > 0 && (
+      {Object.keys(entry.details ?? {}).length > 0 && (
         <Code text={JSON.stringify(details, null, 2)} label="the details" />
       )}
     </Stack>

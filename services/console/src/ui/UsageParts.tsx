@@ -156,7 +156,7 @@ export function UsedCharts({ windows, span, since }: { windows: Window[]; span: 
       />
       {since > span.from && (
         <Text size="xs" c="dimmed">
-          Created <Time at={since} />: the charts begin there.
+          The charts begin <Time at={since} />.
         </Text>
       )}
     </div>

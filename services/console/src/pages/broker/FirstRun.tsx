@@ -107,7 +107,11 @@ function Further() {
         <Anchor component={Link} to="/org" inherit>
           invite people
         </Anchor>
-        , so that they have accounts, and start it with TLS (<span className="mono">--tls-dir</span>)
+        , so that they have accounts, and start it with TLS (
+        <span className="mono" style={{ whiteSpace: 'nowrap' }}>
+          --tls-dir
+        </span>
+        )
       </List.Item>
     </>
   )

@@ -144,13 +144,25 @@ function Found({ topic, time, chosen }: FoundProps) {
         onClose={() => choose(undefined)}
         title={<Long text={topic} what="topic" />}
       >
-        {message && followed && <OneMessage message={message} acknowledged={followed.acknowledged} />}
-        {query.data && !message && (
-          <Empty title="The message is not stored any more">
-            It left before this page was opened: each session acknowledged it, it expired, or a limit removed
-            it.
-          </Empty>
-        )}
+        <Loaded query={query}>
+          {() =>
+            message && followed ? (
+              <OneMessage message={message} acknowledged={followed.acknowledged} />
+            ) : (
+              <Empty
+                title="The message is not stored any more"
+                action={
+                  <Button variant="default" onClick={() => choose(undefined)}>
+                    See the stored messages
+                  </Button>
+                }
+              >
+                It left before this page was opened: each session acknowledged it, it expired, or a limit
+                removed it.
+              </Empty>
+            )
+          }
+        </Loaded>
       </Drawer>
     </>
   )

@@ -35,7 +35,8 @@ export function Settings() {
                 {broker.name}
               </span>,
             ],
-            ['Created', absolute(broker.created_at_ms)],
+            // The broker of the server's settings has no creation time (0).
+            ['Created', broker.created_at_ms > 0 ? absolute(broker.created_at_ms) : 'with the server'],
           ]}
         />
         <div style={{ marginTop: 16, maxWidth: 420 }}>

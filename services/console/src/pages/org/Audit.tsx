@@ -6,6 +6,7 @@ import { type AuditEntry, auditPage } from '../../api/organisation'
 import { actionSaid } from '../../lib/actions'
 import { filterOf } from '../../lib/auditFilter'
 import { AuditLog } from '../../ui/AuditLog'
+import { Email } from '../../ui/Email'
 import type { Column } from '../../ui/Rows'
 import { Empty } from '../../ui/State'
 import { Time } from '../../ui/Time'
@@ -17,7 +18,8 @@ const columns: Column<AuditEntry>[] = [
     key: 'actor',
     header: 'Who',
     width: 'minmax(0, 1fr)',
-    cell: ({ actor }) => <span title={actor.name}>{actor.name}</span>,
+    isWrapped: true,
+    cell: ({ actor }) => <Email address={actor.name} />,
   },
   {
     key: 'action',

@@ -10,6 +10,7 @@ import type { Role } from '../../api/session'
 import { ROLES, roleSaid } from '../../lib/roles'
 import { Secret } from '../../ui/Code'
 import { Confirm } from '../../ui/Confirm'
+import { Email } from '../../ui/Email'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
@@ -30,7 +31,13 @@ export function Invitations() {
   const canWrite = can('organisation:write')
   const again = () => client.invalidateQueries({ queryKey: ['org', id, 'invitations'] })
   const columns: Column<Invitation>[] = [
-    { key: 'email', header: 'E-mail address', width: 'minmax(0, 2fr)', cell: ({ email }) => email },
+    {
+      key: 'email',
+      header: 'E-mail address',
+      width: 'minmax(0, 2fr)',
+      isWrapped: true,
+      cell: ({ email }) => <Email address={email} />,
+    },
     { key: 'role', header: 'Role', width: '88px', cell: ({ role }) => roleSaid(role) },
     {
       key: 'expires',

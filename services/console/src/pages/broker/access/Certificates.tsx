@@ -1,4 +1,4 @@
-import { Select, Switch, Textarea, TextInput } from '@mantine/core'
+import { Select, Switch, Textarea } from '@mantine/core'
 import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
@@ -6,6 +6,7 @@ import { Form } from '../../../ui/Form'
 import { ConnectedClients } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
 import { Time } from '../../../ui/Time'
+import { GroupSelect } from './GroupSelect'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
 import { SwitchedOff } from './SwitchedOff'
@@ -85,9 +86,9 @@ function CaForm({ row, onDone }: { row: Ca | undefined; onDone: () => void }) {
   const [pem, setPem] = useState(row?.pem ?? '')
   const [revoked, setRevoked] = useState(row?.revoked ?? '')
   const [user, setUser] = useState<Ca['user']>(row?.user ?? 'common_name')
-  const [group, setGroup] = useState(row?.group ?? '')
+  const [group, setGroup] = useState(row?.group ?? null)
   const [enabled, setEnabled] = useState(row?.enabled ?? true)
-  const settings = { pem, revoked: revoked || null, user, group: group || null, enabled }
+  const settings = { pem, revoked: revoked || null, user, group, enabled }
   return (
     <Form
       verb="Save client CA"
@@ -129,10 +130,10 @@ function CaForm({ row, onDone }: { row: Ca | undefined; onDone: () => void }) {
             onChange={(value) => setUser(value as Ca['user'])}
             allowDeselect={false}
           />
-          <TextInput
-            label="Group"
+          <GroupSelect
+            description="Its rules count for users of these certificates, unless a credential with their user name has another group."
             value={group}
-            onChange={(event) => setGroup(event.currentTarget.value)}
+            onChange={setGroup}
             error={wrong.group}
           />
           <Switch

@@ -68,7 +68,10 @@ export function OneMessage({ message, acknowledged: receipts }: OneMessageProps)
         {plural(acknowledged, 'receiver')} acknowledged it, {count(in_flight)} in flight, {count(waiting)}{' '}
         waiting.
       </Text>
-      <Receivers message={message} receipts={receipts} />
+      {/* Rows have a padding of their own, so that their text stands below the other text of the drawer. */}
+      <div style={{ marginInline: 'calc(-1 * var(--mb-padding))' }}>
+        <Receivers message={message} receipts={receipts} />
+      </div>
       {more > 0 && (
         <Text size="xs" c="dimmed" mt="xs">
           {count(more)} more receivers.

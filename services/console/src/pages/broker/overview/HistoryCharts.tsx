@@ -146,7 +146,9 @@ function Charts({ history, seconds, step, incidents, limits }: ChartsProps) {
         />
       </div>
       <Text size="xs" c="dimmed" mt="sm">
-        A gap: no client was connected and nothing was published, or no server measured.
+        {measured
+          ? 'A gap: no client was connected and nothing was published, or no server measured.'
+          : 'Nothing is measured yet: servers store each minute when it is over.'}
         {seconds * 1000 > INCIDENTS_KEPT_MS && ' Refusals are kept for seven days.'}
         {since > asked.from && ' The charts begin with the broker.'}
       </Text>

@@ -32,7 +32,17 @@ function Result({ row }: { row: Delivery }) {
 
 const columns: Column<Delivery>[] = [
   { key: 'at', header: 'Sent', width: '92px', cell: ({ at_ms }) => <Time at={at_ms} /> },
-  { key: 'result', header: 'Answer', width: 'minmax(0, 1fr)', cell: (row) => <Result row={row} /> },
+  {
+    key: 'result',
+    header: 'Answer',
+    width: 'minmax(0, 1fr)',
+    isWrapped: true,
+    cell: (row) => (
+      <span>
+        <Result row={row} />
+      </span>
+    ),
+  },
   {
     key: 'type',
     header: 'Event',

@@ -179,9 +179,10 @@ const columns: Column<DeadLetter>[] = [
     key: 'failure',
     header: 'Reason',
     width: 'minmax(0, 1fr)',
+    isWrapped: true,
     cell: ({ failure, is_retried }) => {
-      if (is_retried) return 'is sent again'
-      return failure ? reasonSaid(failure.reason) : '–'
+      if (is_retried) return <span>is sent again</span>
+      return <span>{failure ? reasonSaid(failure.reason) : '–'}</span>
     },
   },
   {
