@@ -52,6 +52,22 @@ impl Loops {
     }
 
     pub(super) fn turn(&mut self, core: usize) {
+        let events = self.begin_turn(core);
+        let core = &mut self.cores[core];
+        core.turn(&events);
+        core.submit_jobs();
+        core.drop_claims();
+        core.count_turn();
+    }
+
+    /// The first part of a turn: what has come is read and handed to its receivers. A whole turn must follow.
+    pub(super) fn serve(&mut self, core: usize) {
+        let events = self.begin_turn(core);
+        self.cores[core].serve(&events);
+        self.cores[core].count_turn();
+    }
+
+    fn begin_turn(&mut self, core: usize) -> Events {
         let core = &mut self.cores[core];
         let mut events = Events::with_capacity(EVENTS);
         core.mailbox().sleep();
@@ -61,10 +77,7 @@ impl Loops {
         core.now_ms = self.now_ms.unwrap_or(core.now_ms);
         core.now = seconds(core.now_ms);
         core.count_turn();
-        core.turn(&events);
-        core.submit_jobs();
-        core.drop_claims();
-        core.count_turn();
+        events
     }
 
     /// All loops take turns until `is_so`.

@@ -87,7 +87,11 @@ pub(super) struct Removal {
 
 impl Work {
     pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.unwritten.is_empty() || !self.removals.is_empty()
+        !self.waiting.is_empty() || !self.unwritten.is_empty() || self.has_removals()
+    }
+
+    pub(super) fn has_removals(&self) -> bool {
+        !self.removals.is_empty()
     }
 
     #[inline]
