@@ -20,6 +20,7 @@ use super::connection::{NONE, Paused};
 use super::fair::FairQueue;
 use super::fanout::Fanouts;
 use super::replay::Replays;
+use super::resume::Resumption;
 use super::revoke::Revocation;
 use super::slices::Slices;
 use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
@@ -76,6 +77,7 @@ pub(super) struct Work {
     pub(super) unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
+    pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
     removals: VecDeque<Removal>,
 }
 
@@ -249,6 +251,9 @@ impl Core {
             return;
         }
         self.work.begin_share();
+        if !self.resume_more(id.slot) {
+            return self.resume_in_turn(id.slot);
+        }
         let may_revoke = !self.work.tasks.contains_key(&id.slot);
         if may_revoke && !self.revoke_more(id.slot) {
             return self.resume_in_turn(id.slot);
@@ -286,6 +291,7 @@ impl Core {
 
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         self.work.revocations.remove(&slot);
+        self.work.resumptions.remove(&slot);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
             if let Task::Subscribe(subscribe) = task
