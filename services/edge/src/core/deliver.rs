@@ -23,6 +23,7 @@ use crate::mailbox::Mail;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
 use crate::routes::{Progress, Routes};
+pub(super) use runs::{RunCopies, SharedRun};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Publisher {
