@@ -86,7 +86,6 @@ impl Outbound {
         self.len + self.tail.len() - self.written
     }
 
-    /// The addresses of the pieces in front of the tail.
     #[cfg(test)]
     pub(crate) fn addresses(&self) -> impl Iterator<Item = *const u8> {
         self.chunks.iter().map(|chunk| chunk.bytes().as_ptr())

@@ -78,7 +78,7 @@ pub(super) struct Work {
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
     pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
-    removals: VecDeque<Removal>,
+    removals: FairQueue<Removal>,
 }
 
 pub(super) struct Removal {
@@ -291,7 +291,7 @@ impl Core {
 
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         self.work.revocations.remove(&slot);
-        self.work.resumptions.remove(&slot);
+        self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
             if let Task::Subscribe(subscribe) = task
@@ -345,12 +345,12 @@ impl Core {
         }
         self.note_settled(broker.id, remains.take_settled());
         if remains.has_filters() || remains.has_messages() {
-            self.work.removals.push_back(removal);
+            self.work.removals.push(removal.broker.id, removal);
         }
     }
 
     pub(super) fn remove_ended(&mut self) {
-        if let Some(removal) = self.work.removals.pop_front() {
+        if let Some((_, removal)) = self.work.removals.pop() {
             self.remove_part(removal);
         }
     }

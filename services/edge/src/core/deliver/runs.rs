@@ -24,7 +24,7 @@ use crate::routes::{Progress, Routes};
 /// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
 
-/// A run, and the buffers that its receivers of 3.x and of 5.0 share, in all slices of its delivery.
+/// A run, and the buffers that its receivers of 3.x and of 5.0 share in all slices.
 pub(in crate::core) struct RunCopies<'r> {
     pub(in crate::core) bytes: &'r [u8],
     pub(in crate::core) is_v5: bool,

@@ -143,7 +143,6 @@ fn a_large_run_is_copied_once_for_all_its_receivers() {
         receivers.iter().filter_map(outbound).flat_map(Outbound::addresses).collect()
     };
     let mut published = 0;
-    // The sockets take the first messages.
     while held(&loops).len() < receivers.len() / 2 {
         published += 1;
         assert!(published < 30);

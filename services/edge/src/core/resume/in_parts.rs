@@ -21,7 +21,6 @@ pub(in crate::core) struct Resumption {
     announced: u64,
     /// `None`: all are checked by the rules.
     to_check: Option<Revocation>,
-    /// Topics whose retained messages are sent again anyway, if others are due.
     had: Option<Topics>,
     page: Option<Page>,
 }
@@ -98,6 +97,17 @@ impl Core {
         resumption.announced = resumption.announced.max(announced);
         part.iter().for_each(|stored| self.join(&broker, filter_of(stored)));
         resumption.routed += count;
+    }
+
+    /// Filters that are not in the router yet need no removal.
+    pub(in crate::core) fn abandon_resumption(&mut self, slot: u32, session: u32) {
+        let Some(resumption) = self.work.resumptions.remove(&slot) else { return };
+        let Some(local) = self.sessions.get_mut(session as usize) else { return };
+        let left = &resumption.subscriptions[resumption.routed..];
+        for stored in left {
+            local.session.unsubscribe(filter_of(stored));
+        }
+        self.work.spend(work::LOOKUP * left.len() as u64);
     }
 
     fn read_resumed(&mut self, slot: u32, resumption: Resumption) {
