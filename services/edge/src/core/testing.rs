@@ -41,6 +41,10 @@ impl Loops {
         Self::start_with(cores, Some(Database::memory()), |_| {})
     }
 
+    pub(super) fn stored_with(change: impl FnOnce(&mut EdgeLimits)) -> Self {
+        Self::start_with(1, Some(Database::memory()), change)
+    }
+
     fn start_with(cores: usize, database: Option<Database>, change: impl FnOnce(&mut EdgeLimits)) -> Self {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config { mqtt_listen: vec![loopback], threads: cores, ..Config::default() };

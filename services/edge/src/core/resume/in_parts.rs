@@ -5,15 +5,16 @@
 //! that are in the router.
 
 use millrace_layers::subscriptions::StoredSubscription;
-use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
+use millrace_mqtt::{QoS, ReasonCode};
 
 use super::routed;
 use crate::core::connection::{NONE, Paused};
 use crate::core::replay::Topics;
 use crate::core::revoke::Revocation;
-use crate::core::{Core, work};
+use crate::core::{Core, Ended, work};
 use crate::jobs::Page;
+use crate::quota::Limit;
 
 pub(in crate::core) struct Resumption {
     subscriptions: Vec<StoredSubscription>,
@@ -59,6 +60,13 @@ impl Core {
         if session == NONE {
             return true;
         }
+        if let Some(limit) = self.filters_are_full(session, &resumption) {
+            self.work.resumptions.insert(slot, resumption);
+            self.reached(slot, limit);
+            let reason = ReasonCode::QUOTA_EXCEEDED;
+            self.say_and_close(slot, reason, limit.meaning(), Ended::Error(reason));
+            return true;
+        }
         self.route_more(session, &mut resumption);
         if resumption.routed == resumption.subscriptions.len()
             && let Some(revocation) = resumption.to_check.take()
@@ -71,6 +79,23 @@ impl Core {
         }
         self.read_resumed(slot, *resumption);
         true
+    }
+
+    /// The limit that leaves no room for more filters. That of all brokers lets the first part pass, so that sessions with few
+    /// filters do not depend on other brokers.
+    fn filters_are_full(&self, session: u32, resumption: &Resumption) -> Option<Limit> {
+        let (broker, limits) = (&self.sessions[session as usize].broker, &self.process.limits);
+        let Resumption { subscriptions, routed, .. } = resumption;
+        match () {
+            () if *routed == subscriptions.len() => None,
+            () if broker.router.bytes() as u64 >= limits.filter_memory_per_broker_max => {
+                Some(Limit::BrokerFilters)
+            }
+            () if *routed > 0 && self.process.brokers.filter_bytes() >= limits.filter_memory_max => {
+                Some(Limit::Filters)
+            }
+            () => None,
+        }
     }
 
     fn route_more(&mut self, session: u32, resumption: &mut Resumption) {

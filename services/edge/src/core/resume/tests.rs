@@ -121,3 +121,35 @@ fn filters_of_sessions_that_come_back_count_for_the_limit_of_a_match() {
     loops.until(|loops| !resumes(loops));
     assert_eq!(refused(&mut loops, &mut publisher), 1);
 }
+
+fn filters_of(client: &str) -> Vec<String> {
+    (0..1_000).map(|number| format!("{client}-{number}/{}", "a/".repeat(120))).collect()
+}
+
+#[test]
+fn a_session_whose_filters_have_no_room_stays_in_the_store() {
+    let mut loops = Loops::stored(1);
+    let mut client = loops.connect_as("one", false);
+    loops.send_to(0, &mut client, &packet(SUBSCRIBE, &filters_body(&filters_of("one"), QoS::AtLeastOnce)));
+    loops.answer(&mut client, SUBACK);
+    let most = loops.broker().router.bytes() as u64 / 2 * 3;
+
+    let mut loops = Loops::stored_with(|limits| limits.filter_memory_per_broker_max = most);
+    for id in ["one", "other"] {
+        leave_session(&mut loops, id, &filters_of(id), QoS::AtLeastOnce);
+    }
+    let one = loops.connect_as("one", false);
+    loops.until(|loops| !resumes(loops));
+    let other = loops.connect_as("other", false);
+    loops.until(|loops| loops.cores[0].process.open_connections() == 1 || !resumes(loops));
+    let broker = loops.broker();
+    let bytes = broker.router.bytes() as u64;
+    assert!(bytes < most + most / 10, "{bytes} bytes of {most}");
+    drop((one, other));
+    loops
+        .until(|loops| loops.cores[0].process.open_connections() == 0 && !loops.cores[0].work.has_removals());
+    assert_eq!(loops.cores[0].counters().limit_broker_filters.get(), 1);
+    let _other = loops.connect_as("other", false);
+    loops.until(|loops| !resumes(loops));
+    assert_eq!(broker.router.subscriptions(), 1_000);
+}
