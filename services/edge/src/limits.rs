@@ -110,7 +110,7 @@ pub struct EdgeLimits {
     pub queue_memory_per_broker_max: u64,
     /// Beyond it in-memory sessions get no messages that they would have to queue.
     pub queue_memory_max: u64,
-    /// Beyond it a SUBSCRIBE is refused with 0x97.
+    /// Beyond it a SUBSCRIBE is refused with 0x97, and a stored session that comes back is closed with it.
     pub filter_memory_per_broker_max: u64,
     pub filter_memory_max: u64,
     pub retained_messages_max: u32,

@@ -1,6 +1,6 @@
 //! The outbound buffer of one connection: encoded packets that its socket has not accepted yet.
 //!
-//! Small packets are copied into one growing tail, and long payloads are shared by reference. The buffer also decides
+//! Small packets are copied into one growing tail, and long messages are shared by reference. The buffer also decides
 //! whether a QoS 0 message still fits ([`Outbound::room`]).
 
 mod answers;
@@ -17,7 +17,7 @@ pub(crate) use self::pool::Pool;
 use crate::clock::Millis;
 use crate::ws::frames;
 
-/// A payload of at least this size is shared instead of copied.
+/// A payload of at least this size, with its properties, is shared instead of copied.
 const SHARE_BYTES_MIN: usize = 4096;
 const WRITEV_PIECES_MAX: usize = 64;
 
@@ -25,7 +25,7 @@ const WRITEV_PIECES_MAX: usize = 64;
 enum Chunk {
     Owned(Vec<u8>),
     Shared(Arc<Vec<u8>>),
-    Payload(Arc<Message>),
+    Body(Arc<Message>, bool),
     /// A whole WebSocket control frame, which must not stand inside another frame.
     Control(Vec<u8>),
 }
@@ -35,7 +35,7 @@ impl Chunk {
         match self {
             Self::Owned(bytes) | Self::Control(bytes) => bytes,
             Self::Shared(bytes) => bytes,
-            Self::Payload(message) => message.payload(),
+            Self::Body(message, with_properties) => message.body(*with_properties),
         }
     }
 }
@@ -84,6 +84,11 @@ impl Outbound {
     pub(crate) fn len(&self) -> usize {
         // Callers append to `tail` directly, so `len` lacks it.
         self.len + self.tail.len() - self.written
+    }
+
+    #[cfg(test)]
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = *const u8> {
+        self.chunks.iter().map(|chunk| chunk.bytes().as_ptr())
     }
 
     pub(crate) fn held(&self) -> usize {
@@ -354,12 +359,12 @@ impl Out for OutboundSlot<'_> {
         &mut self.outbound().tail
     }
 
-    fn payload(&mut self, message: &Arc<Message>) {
-        let outbound = self.outbound();
-        if message.payload().len() < SHARE_BYTES_MIN {
-            outbound.tail.extend_from_slice(message.payload());
+    fn body(&mut self, message: &Arc<Message>, with_properties: bool) {
+        let (outbound, body) = (self.outbound(), message.body(with_properties));
+        if body.len() < SHARE_BYTES_MIN {
+            outbound.tail.extend_from_slice(body);
         } else {
-            outbound.push(Chunk::Payload(message.clone()));
+            outbound.push(Chunk::Body(message.clone(), with_properties));
         }
     }
 

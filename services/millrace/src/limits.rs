@@ -122,7 +122,7 @@ limits! {
     queue_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the messages that the sessions in memory of all brokers hold; 0 is a quarter of memory_max.";
     filter_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory of the filters of one broker's sessions; 0 is half of filter_memory_max. Beyond it the server refuses a SUBSCRIBE.";
+        "Memory of the filters of one broker's sessions; 0 is half of filter_memory_max. Beyond it the server refuses a SUBSCRIBE, and a stored session that comes back.";
     filter_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the filters of all brokers' sessions; 0 is a quarter of memory_max, and 256 MiB at least.";
     retained_messages_max: u32 in 0..=u32::MAX, "MESSAGES",

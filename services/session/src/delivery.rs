@@ -320,8 +320,8 @@ fn encode(
             return false;
         }
     }
-    head.encode(version, out.buffer());
-    out.payload(message);
+    head.encode_up_to_properties(version, out.buffer());
+    out.body(message, version == Version::V5);
     true
 }
 

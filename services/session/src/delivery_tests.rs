@@ -398,3 +398,16 @@ fn a_restored_message_that_expired_before_it_was_sent_is_dropped() {
     assert_eq!(read.len(), 2, "{read:?}");
     assert!(read[0].contains("late") && read[1].contains("lasts"), "{read:?}");
 }
+
+#[test]
+fn properties_of_a_message_are_referred_to_like_its_payload() {
+    let mut client = Client::new(Version::V5);
+    let value = "v".repeat(50_000);
+    let large = properties(&[Property::UserProperty("k", &value), Property::MessageExpiryInterval(9)]);
+    let message = message("a", 0, &large, "x", client.now);
+    assert_eq!(client.deliver_as(&delivery(&message, 0)), Delivered::Sent);
+    let copied = client.wire.bytes.len() - client.wire.referred;
+    assert!(copied < 100, "{copied} bytes were copied");
+    let read = client.read();
+    assert!(read.len() == 1 && read[0].starts_with("PUBLISH q0 a=x"), "{} packets", read.len());
+}

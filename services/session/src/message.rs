@@ -257,6 +257,11 @@ impl Message {
         Properties::from_validated(&self.body[..self.properties_len as usize])
     }
 
+    /// The payload, behind the properties if they are wanted.
+    pub fn body(&self, with_properties: bool) -> &[u8] {
+        if with_properties { &self.body } else { self.payload() }
+    }
+
     pub fn payload(&self) -> &[u8] {
         &self.body[self.properties_len as usize..]
     }

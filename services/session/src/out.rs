@@ -7,8 +7,8 @@ use crate::Message;
 pub trait Out {
     fn buffer(&mut self) -> &mut Vec<u8>;
 
-    /// Appends the payload: a copy, or a reference when it is large.
-    fn payload(&mut self, message: &Arc<Message>);
+    /// Appends [`Message::body`]: a copy, or a reference when it is large.
+    fn body(&mut self, message: &Arc<Message>, with_properties: bool);
 
     /// The socket is so busy that no further message should be sent.
     fn is_full(&self) -> bool;
@@ -24,8 +24,8 @@ impl Out for Vec<u8> {
         self
     }
 
-    fn payload(&mut self, message: &Arc<Message>) {
-        self.extend_from_slice(message.payload());
+    fn body(&mut self, message: &Arc<Message>, with_properties: bool) {
+        self.extend_from_slice(message.body(with_properties));
     }
 
     fn is_full(&self) -> bool {

@@ -15,6 +15,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) bytes: Vec<u8>,
+    /// How many of them were appended by reference.
+    pub(crate) referred: usize,
     pub(crate) full: bool,
 }
 
@@ -23,8 +25,9 @@ impl Out for Wire {
         &mut self.bytes
     }
 
-    fn payload(&mut self, message: &Arc<Message>) {
-        self.bytes.extend_from_slice(message.payload());
+    fn body(&mut self, message: &Arc<Message>, with_properties: bool) {
+        self.bytes.extend_from_slice(message.body(with_properties));
+        self.referred += message.body(with_properties).len();
     }
 
     fn is_full(&self) -> bool {

@@ -26,6 +26,7 @@ use crate::metering::UsageCounter;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
 use crate::routes::{Progress, Routes};
+pub(super) use runs::{RunCopies, SharedRun};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Publisher {

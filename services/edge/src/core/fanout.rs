@@ -13,7 +13,7 @@ use millrace_router::Target;
 use millrace_session::Message;
 
 use super::connection::Paused;
-use super::deliver::Publisher;
+use super::deliver::{Publisher, RunCopies, SharedRun};
 use super::fair::FairQueue;
 use super::limits;
 use super::work::Unfinished;
@@ -33,6 +33,7 @@ pub(super) enum Copies {
         is_v5: bool,
         amount: Amount,
         received_us: u32,
+        shared: SharedRun,
     },
     One(Arc<Message>),
     Committed(Arc<Committed>),
@@ -252,7 +253,7 @@ impl Core {
             && let Some((key, mut fanout)) = queue(&mut self.unfinished).pop()
         {
             let began = self.begin_work(|_| key.0);
-            fanout.next = self.deliver_slice(&fanout);
+            fanout.next = self.deliver_slice(&mut fanout);
             self.flush_overfull();
             self.end_work(began);
             if fanout.next < fanout.routes.receivers(self.index).len() {
@@ -268,11 +269,12 @@ impl Core {
         }
     }
 
-    fn deliver_slice(&mut self, fanout: &Fanout) -> usize {
+    fn deliver_slice(&mut self, fanout: &mut Fanout) -> usize {
         let Fanout { routes, copies, publisher, next, .. } = fanout;
         match copies {
-            Copies::Run { bytes, is_v5, amount, received_us } => {
-                let next = self.deliver_run_from(routes, bytes, *is_v5, *amount, *publisher, *next);
+            Copies::Run { bytes, is_v5, amount, received_us, shared } => {
+                let run = RunCopies { bytes, is_v5: *is_v5, amount: *amount, shared };
+                let next = self.deliver_run_from(routes, run, *publisher, *next);
                 if next == routes.receivers(self.index).len() {
                     self.note_delivery(&routes.broker, *received_us);
                 }

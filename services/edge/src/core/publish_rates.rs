@@ -15,7 +15,7 @@ use millrace_mqtt::{Publish, ReasonCode};
 
 use super::connection::{NONE, Paused, Request};
 use super::limits;
-use super::{Core, Ended, READ_BYTES};
+use super::{Core, Ended, READ_BYTES, work};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
@@ -252,8 +252,11 @@ impl Core {
         }
     }
 
+    /// Resumes publishers whose rate has paid for what they sent, as many as the turn has work left for.
     pub(super) fn resume_rate_limited(&mut self) {
-        while let Some(Reverse((at, slot, generation))) = self.pauses.rates.waiting.peek().copied()
+        let end = self.work.spent().max(work::TURN / 2) + work::TURN / 2;
+        while self.work.spent() < end
+            && let Some(Reverse((at, slot, generation))) = self.pauses.rates.waiting.peek().copied()
             && at <= self.now_ms
         {
             self.pauses.rates.waiting.pop();
@@ -291,15 +294,16 @@ impl Core {
         }
     }
 
-    /// Applies new limits to a broker's clients at once: their debts are cancelled.
+    /// Applies new limits to a broker's clients: their debts are cancelled.
     pub(super) fn limits_changed(&mut self, broker: &Broker, slots: &[u32]) {
         let is_limited = broker.quota.is_limited();
         for slot in slots {
-            // A resumed client may end other connections.
             let Some(connection) = self.connections.get_mut(*slot as usize) else { continue };
             connection.is_limited = is_limited;
             self.pauses.rates.forget(*slot);
-            self.resume_rated(self.id_of(*slot));
+            if connection.paused == Paused::ForRate {
+                self.pauses.rates.look(self.id_of(*slot), self.now_ms, self.now_ms);
+            }
         }
     }
 

@@ -24,11 +24,11 @@ use late::Late;
 use lookup::unsent;
 pub(super) use lookup::{Lookup, Topics};
 
-const NODES_AT_ONCE: usize = 256;
+const NODES_AT_ONCE: usize = 64;
 
 /// The most work that a SUBSCRIBE's replay does at once, for a broker with `retained` retained messages.
 pub(super) fn work_at_once(retained: usize) -> u64 {
-    work::NODE * retained.min(NODES_AT_ONCE) as u64
+    (work::NODE + work::SINGLE_COPY) * retained.min(NODES_AT_ONCE) as u64
 }
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
@@ -254,7 +254,8 @@ impl Core {
 
     /// Sends retained messages to sessions that accept some, within this turn's budget.
     pub(super) fn send_retained(&mut self) {
-        let end = self.work.spent().max(work::TURN) + work::TURN / 2;
+        let spent = self.work.spent();
+        let end = spent + (spent / 2).clamp(work::REPLAY, work::TURN / 2);
         while self.work.spent() < end
             && let Some((_, session)) = self.unfinished.replays.ready.pop()
         {
@@ -338,3 +339,6 @@ impl Core {
         (entries, lookup.is_none())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,17 +2,18 @@
 
 mod ask;
 mod entries;
+mod in_parts;
 mod stored;
 
 use std::sync::Arc;
 
 use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
-use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
 use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Seconds, Session};
 
+pub(super) use self::in_parts::Resumption;
 use self::stored::is_read;
 pub(super) use self::stored::subscription_of;
 use super::between;
@@ -73,7 +74,6 @@ impl Core {
         session.is_stored = keeps;
         let sources: Vec<FilterSource> = read.into_iter().map(|(source, _)| source).collect();
         let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
-        let announced = self.add_routes(slot_of_session);
         if keeps {
             let mut persistent = self.resumed(sources, cursor, present);
             persistent.ids = ids;
@@ -81,21 +81,8 @@ impl Core {
             persistent.maybe_sent = maybe_sent;
             self.sessions[slot_of_session as usize].persistent = Some(Box::new(persistent));
         }
-        self.reread_when_confirmed(self.target_of(slot_of_session), broker, announced);
-        for stored in &subscriptions {
-            if let Ok(filter) = std::str::from_utf8(&stored.filter) {
-                self.join(broker, filter);
-            }
-        }
-        self.revoke_at_once(slot);
-        if let Some(had) = had {
-            self.replay_due(slot_of_session, &subscriptions, had);
-        }
-        self.pump(slot);
-        if keeps && present {
-            self.hold_until_barrier(slot_of_session);
-            self.page(self.target_of(slot_of_session), 0, Some(page));
-        }
+        let page = (keeps && present).then_some(page);
+        self.resume_session(slot, Resumption::new(subscriptions, had, page));
     }
 
     /// The subscriptions whose streams a session reads, with the QoS that the rules of its client grant now.
@@ -125,26 +112,6 @@ impl Core {
             persistent.feed = Feed::Reading(ReadState { asked: true, ..ReadState::new(cursor, Way::Far) });
         }
         persistent
-    }
-
-    /// Puts the subscriptions of a session into the router and announces them to other pods. Returns what
-    /// [`Core::announce_filters`] returns: the number to wait for.
-    fn add_routes(&mut self, session: u32) -> u64 {
-        let target = self.target_of(session);
-        let local = &self.sessions[session as usize];
-        if local.session.subscriptions_len() == 0 {
-            return 0;
-        }
-        local.broker.router.edit(|edit| {
-            for (filter, subscription) in local.session.subscriptions() {
-                if let Some(filter) = Filter::parse(filter) {
-                    let is_stored = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;
-                    edit.subscribe(filter, routed(target, subscription, is_stored));
-                }
-            }
-        });
-        self.announce_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
-        self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter))
     }
 
     /// Closes a session that another owner has taken (`is_lost`) or is about to take. A lost session is not written
@@ -394,3 +361,6 @@ pub(super) fn position_of(in_flight: &InFlight) -> Option<Position> {
         InFlight::Released(position) => position.map(Position),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,14 +32,6 @@ impl Core {
         }
     }
 
-    /// Before a stored session is read.
-    pub(super) fn revoke_at_once(&mut self, slot: u32) {
-        let mut rest = Some(Revocation::default());
-        while let Some(revocation) = rest {
-            rest = self.check_subscriptions(slot, revocation);
-        }
-    }
-
     /// Goes on with a revocation of this connection. Returns false when a later turn must.
     pub(super) fn revoke_more(&mut self, slot: u32) -> bool {
         let Some(revocation) = self.work.revocations.remove(&slot) else { return true };
@@ -59,7 +51,12 @@ impl Core {
         }
     }
 
-    fn check_subscriptions(&mut self, slot: u32, mut revocation: Revocation) -> Option<Revocation> {
+    /// Checks some subscriptions. Returns the rest of the check, if a later turn must go on.
+    pub(super) fn check_subscriptions(
+        &mut self,
+        slot: u32,
+        mut revocation: Revocation,
+    ) -> Option<Revocation> {
         let connection = &self.connections[slot as usize];
         let local = &self.sessions[connection.session as usize];
         let mut work = work::PACKET + (revocation.checked / work::PASSED_FILTERS) as u64;

@@ -41,6 +41,10 @@ impl Loops {
         Self::start_with(cores, Some(Database::memory()), |_| {})
     }
 
+    pub(super) fn stored_with(change: impl FnOnce(&mut EdgeLimits)) -> Self {
+        Self::start_with(1, Some(Database::memory()), change)
+    }
+
     fn start_with(cores: usize, database: Option<Database>, change: impl FnOnce(&mut EdgeLimits)) -> Self {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config { mqtt_listen: vec![loopback], threads: cores, ..Config::default() };
@@ -52,6 +56,22 @@ impl Loops {
     }
 
     pub(super) fn turn(&mut self, core: usize) {
+        let events = self.begin_turn(core);
+        let core = &mut self.cores[core];
+        core.turn(&events);
+        core.submit_jobs();
+        core.drop_claims();
+        core.count_turn();
+    }
+
+    /// The first part of a turn: what has come is read and handed to its receivers. A whole turn must follow.
+    pub(super) fn serve(&mut self, core: usize) {
+        let events = self.begin_turn(core);
+        self.cores[core].serve(&events);
+        self.cores[core].count_turn();
+    }
+
+    fn begin_turn(&mut self, core: usize) -> Events {
         let core = &mut self.cores[core];
         let mut events = Events::with_capacity(EVENTS);
         core.mailbox().sleep();
@@ -61,10 +81,7 @@ impl Loops {
         core.now_ms = self.now_ms.unwrap_or(core.now_ms);
         core.now = seconds(core.now_ms);
         core.count_turn();
-        core.turn(&events);
-        core.submit_jobs();
-        core.drop_claims();
-        core.count_turn();
+        events
     }
 
     /// All loops take turns until `is_so`.

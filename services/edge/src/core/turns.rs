@@ -116,6 +116,18 @@ impl Core {
     pub(super) fn turn(&mut self, events: &Events) {
         let began_us = self.process.clock.micros();
         self.work.begin_turn();
+        let written = self.serve(events);
+        self.go_on_with_unfinished();
+        self.write_out(self.work.spent().max(work::TURN) + work::TURN - written.min(work::TURN));
+        self.process.core(self.index).work_max.fetch_max(self.work.counted(), Ordering::Relaxed);
+        let took_us = self.process.clock.micros().saturating_sub(began_us);
+        self.process.core(self.index).turn_times.note(took_us);
+        self.homes.occupation.add_turn(took_us);
+    }
+
+    /// Takes what has come, and hands it to its receivers. Its output does not wait for unfinished work of other clients. Returns
+    /// the work of writing.
+    pub(super) fn serve(&mut self, events: &Events) -> u64 {
         for event in events {
             match event.token() {
                 WAKER => {}
@@ -127,6 +139,23 @@ impl Core {
         self.read_ready();
         self.take_mail(self.work.spent().max(work::TURN) + work::TURN);
         self.fan_out();
+        let before = self.work.spent();
+        if self.has_unfinished() {
+            self.write_out(before.max(work::TURN) + work::TURN);
+        }
+        self.work.spent() - before
+    }
+
+    fn has_unfinished(&self) -> bool {
+        self.unfinished.replays.is_ready()
+            || self.work.has_removals()
+            || !self.unfinished.due.is_empty()
+            || !self.unfinished.scans.is_idle()
+            || !self.unfinished.filter_changes.is_empty()
+            || self.pauses.rates.next().is_some_and(|at| at <= self.now_ms)
+    }
+
+    fn go_on_with_unfinished(&mut self) {
         self.send_retained();
         self.remove_ended();
         self.look_at_due();
@@ -139,7 +168,9 @@ impl Core {
         self.admit_waiting();
         self.drain();
         self.change_filters_of_turn();
-        let end = self.work.spent().max(work::TURN) + work::TURN;
+    }
+
+    fn write_out(&mut self, end: u64) {
         // Writing may end a connection, and the connection may publish a will, so there may be more to write.
         loop {
             self.send_mail();
@@ -148,9 +179,5 @@ impl Core {
                 break;
             }
         }
-        self.process.core(self.index).work_max.fetch_max(self.work.counted(), Ordering::Relaxed);
-        let took_us = self.process.clock.micros().saturating_sub(began_us);
-        self.process.core(self.index).turn_times.note(took_us);
-        self.homes.occupation.add_turn(took_us);
     }
 }

@@ -20,6 +20,7 @@ use super::connection::{NONE, Paused};
 use super::fair::FairQueue;
 use super::fanout::Fanouts;
 use super::replay::Replays;
+use super::resume::Resumption;
 use super::revoke::Revocation;
 use super::slices::Slices;
 use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
@@ -76,7 +77,8 @@ pub(super) struct Work {
     pub(super) unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
-    removals: VecDeque<Removal>,
+    pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
+    removals: FairQueue<Removal>,
 }
 
 pub(super) struct Removal {
@@ -87,7 +89,11 @@ pub(super) struct Removal {
 
 impl Work {
     pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.unwritten.is_empty() || !self.removals.is_empty()
+        !self.waiting.is_empty() || !self.unwritten.is_empty() || self.has_removals()
+    }
+
+    pub(super) fn has_removals(&self) -> bool {
+        !self.removals.is_empty()
     }
 
     #[inline]
@@ -245,6 +251,9 @@ impl Core {
             return;
         }
         self.work.begin_share();
+        if !self.resume_more(id.slot) {
+            return self.resume_in_turn(id.slot);
+        }
         let may_revoke = !self.work.tasks.contains_key(&id.slot);
         if may_revoke && !self.revoke_more(id.slot) {
             return self.resume_in_turn(id.slot);
@@ -282,6 +291,7 @@ impl Core {
 
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         self.work.revocations.remove(&slot);
+        self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
             if let Task::Subscribe(subscribe) = task
@@ -335,12 +345,12 @@ impl Core {
         }
         self.note_settled(broker.id, remains.take_settled());
         if remains.has_filters() || remains.has_messages() {
-            self.work.removals.push_back(removal);
+            self.work.removals.push(removal.broker.id, removal);
         }
     }
 
     pub(super) fn remove_ended(&mut self) {
-        if let Some(removal) = self.work.removals.pop_front() {
+        if let Some((_, removal)) = self.work.removals.pop() {
             self.remove_part(removal);
         }
     }

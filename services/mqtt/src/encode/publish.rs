@@ -16,8 +16,8 @@ pub struct PublishHead<'a> {
     pub topic: &'a str,
     /// Set exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
-    /// Written only for 5.0: `properties` (the message's, shared by all receivers), then `more`
-    /// (one receiver's). Two fields spare joining them for each receiver.
+    /// Written only for 5.0: `more` (one receiver's), then `properties` (the message's, shared by
+    /// all receivers). Two fields spare joining them for each receiver.
     pub properties: Properties<'a>,
     pub more: Properties<'a>,
     pub payload_len: usize,
@@ -35,6 +35,15 @@ impl PublishHead<'_> {
     /// Appends all but the payload; the caller then appends exactly `payload_len` bytes.
     #[inline]
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        self.encode_up_to_properties(version, out);
+        if version == Version::V5 {
+            out.extend_from_slice(self.properties.0);
+        }
+    }
+
+    /// Like [`PublishHead::encode`], but the caller of a 5.0 packet appends also `properties`.
+    #[inline]
+    pub fn encode_up_to_properties(&self, version: Version, out: &mut Vec<u8>) {
         debug_assert_eq!(
             self.packet_id.is_some(),
             self.qos > QoS::AtMostOnce,
@@ -52,7 +61,6 @@ impl PublishHead<'_> {
         }
         if version == Version::V5 {
             put_var_int(self.properties_len(), out);
-            out.extend_from_slice(self.properties.0);
             out.extend_from_slice(self.more.0);
         }
     }

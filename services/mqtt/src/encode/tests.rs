@@ -81,7 +81,7 @@ fn a_publish_head_joins_two_slices_of_properties_and_knows_its_size() {
         payload_len: 200,
     };
     for (version, expected) in [
-        (V5, &b"\x3B\xD4\x01\0\x03a/b\x01\x02\x04\x01\x01\x0B\x07"[..]),
+        (V5, &b"\x3B\xD4\x01\0\x03a/b\x01\x02\x04\x0B\x07\x01\x01"[..]),
         (V311, b"\x3B\xCF\x01\0\x03a/b\x01\x02"),
         (V31, b"\x3B\xCF\x01\0\x03a/b\x01\x02"),
     ] {

@@ -24,18 +24,26 @@ use crate::routes::{Progress, Routes};
 /// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
 
+/// A run, and the buffers that its receivers of 3.x and of 5.0 share in all slices.
+pub(in crate::core) struct RunCopies<'r> {
+    pub(in crate::core) bytes: &'r [u8],
+    pub(in crate::core) is_v5: bool,
+    pub(in crate::core) amount: Amount,
+    pub(in crate::core) shared: &'r mut SharedRun,
+}
+
+pub(in crate::core) type SharedRun = [Option<Arc<Vec<u8>>>; 2];
+
 impl Core {
     pub(in crate::core) fn deliver_mailed_run(&mut self, run: &Run) {
         let publisher = Publisher::of(&run.routes, run.from, run.publisher);
         let must_wait = self.unfinished.fanouts.delays(run.routes.broker.id, publisher);
-        let next = match must_wait {
-            true => 0,
-            false => self.deliver_run_from(&run.routes, &run.bytes, run.is_v5, run.amount, publisher, 0),
-        };
-        let received_us = run.received_us;
+        let (is_v5, amount, received_us) = (run.is_v5, run.amount, run.received_us);
+        let mut shared = SharedRun::default();
+        let copies = RunCopies { bytes: &run.bytes, is_v5, amount, shared: &mut shared };
+        let next = if must_wait { 0 } else { self.deliver_run_from(&run.routes, copies, publisher, 0) };
         if next < run.routes.receivers(self.index).len() {
-            let (bytes, is_v5, amount) = (run.bytes.clone(), run.is_v5, run.amount);
-            let copies = Copies::Run { bytes, is_v5, amount, received_us };
+            let copies = Copies::Run { bytes: run.bytes.clone(), is_v5, amount, received_us, shared };
             self.put_off(&run.routes, copies, publisher, next);
         } else {
             self.note_delivery(&run.routes.broker, received_us);
@@ -53,11 +61,13 @@ impl Core {
     ) {
         let publisher = Publisher::of(routes, Some(from), client);
         let must_wait = self.unfinished.fanouts.delays(routes.broker.id, publisher);
-        let next =
-            if must_wait { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
+        let mut shared = SharedRun::default();
+        let copies = RunCopies { bytes, is_v5, amount, shared: &mut shared };
+        let next = if must_wait { 0 } else { self.deliver_run_from(routes, copies, publisher, 0) };
         if next < routes.receivers(self.index).len() {
             let bytes = bytes.into();
-            self.put_off(routes, Copies::Run { bytes, is_v5, amount, received_us }, publisher, next);
+            let copies = Copies::Run { bytes, is_v5, amount, received_us, shared };
+            self.put_off(routes, copies, publisher, next);
         } else {
             self.note_delivery(&routes.broker, received_us);
         }
@@ -68,19 +78,19 @@ impl Core {
     pub(in crate::core) fn deliver_run_from(
         &mut self,
         routes: &Routes,
-        bytes: &[u8],
-        is_v5: bool,
-        amount: Amount,
+        run: RunCopies<'_>,
         publisher: Publisher,
         start: usize,
     ) -> usize {
+        let RunCopies { bytes, is_v5, amount, shared } = run;
         let from = publisher.id;
         let receivers = routes.receivers(self.index);
         let end = self.work.spent() + work::SLICE;
         let counters = &routes.broker.counters[usize::from(self.index)];
         let soft_bytes = self.output.soft_bytes;
         let hard_bytes = self.output.hard_bytes;
-        let mut encodings = RunEncodings::new(routes, bytes, is_v5, receivers.len() > 1);
+        let mut encodings =
+            RunEncodings { routes, bytes, is_v5, share: receivers.len() > 1, other: None, shared };
         let (mut single, mut lagging) = (Vec::new(), Vec::new());
         let (mut copies, mut accepting) = (0, 0);
         let mut next = start;
@@ -226,22 +236,21 @@ struct RunEncodings<'r> {
     /// Whether several receivers may share one buffer.
     share: bool,
     other: Option<Vec<u8>>,
-    shared: [Option<Arc<Vec<u8>>>; 2],
+    shared: &'r mut SharedRun,
 }
 
-impl<'r> RunEncodings<'r> {
-    fn new(routes: &'r Routes, bytes: &'r [u8], is_v5: bool, share: bool) -> Self {
-        Self { routes, bytes, is_v5, share, other: None, shared: [None, None] }
-    }
-
+impl RunEncodings<'_> {
     fn append(&mut self, v5: bool, out: &mut OutboundSlot<'_>) {
+        if let Some(shared) = &self.shared[usize::from(v5)] {
+            return out.outbound().push_shared(shared);
+        }
         let bytes = if v5 == self.is_v5 {
             self.bytes
         } else {
             self.other.get_or_insert_with(|| transcode(&self.routes.topic, self.bytes, self.is_v5))
         };
         if self.share && bytes.len() >= SHARE_RUN_BYTES_MIN {
-            let shared = self.shared[usize::from(v5)].get_or_insert_with(|| out.pool.share(bytes));
+            let shared = self.shared[usize::from(v5)].insert(out.pool.share(bytes));
             out.outbound().push_shared(shared);
         } else {
             out.buffer().extend_from_slice(bytes);

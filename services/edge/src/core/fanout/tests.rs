@@ -1,7 +1,10 @@
+use std::collections::HashSet;
+
 use millrace_mqtt::QoS;
 
 use super::Key;
 use crate::core::testing::{Client, Loops, publish};
+use crate::outbound::Outbound;
 
 const LARGE: usize = 900_000;
 
@@ -128,4 +131,24 @@ fn a_publisher_that_waits_for_its_own_loop_heeds_another_one() {
     finish(&mut loops, 1);
     loops.turn(0);
     assert!(loops.connection(0, &publisher).is_reading());
+}
+
+#[test]
+fn a_large_run_is_copied_once_for_all_its_receivers() {
+    let mut loops = Loops::start(1, |_| {});
+    let receivers = receivers(&mut loops, 0, 30);
+    let mut publisher = loops.connect(0, "publisher");
+    let held = |loops: &Loops| -> Vec<*const u8> {
+        let outbound = |client| loops.connection(0, client).outbound.as_deref();
+        receivers.iter().filter_map(outbound).flat_map(Outbound::addresses).collect()
+    };
+    let mut published = 0;
+    while held(&loops).len() < receivers.len() / 2 {
+        published += 1;
+        assert!(published < 30);
+        loops.send_to(0, &mut publisher, &publish(0, "t", &[b'.'; LARGE]));
+        loops.until(|loops| !is_fanning_out(loops, 0));
+    }
+    let addresses: HashSet<*const u8> = held(&loops).into_iter().collect();
+    assert!(addresses.len() <= 3, "{} copies for {} receivers", addresses.len(), receivers.len());
 }

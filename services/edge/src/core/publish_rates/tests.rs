@@ -256,3 +256,54 @@ fn a_disconnect_behind_filters_that_wait_is_seen_when_the_client_connects_again(
     assert!(client.next().is_none(), "no SUBACK");
     drop(again);
 }
+
+/// Publishers whose messages wait for their turn, and many receivers of each message.
+fn many_that_wait(publishers: usize) -> (Loops, Vec<Client>, Vec<Client>) {
+    let (mut loops, _) = in_debt();
+    let receivers = (0..60).map(|number| {
+        let mut receiver = loops.connect_as(&format!("receiver{number}"), true);
+        loops.subscribe(&mut receiver, "w", QoS::AtMostOnce);
+        receiver
+    });
+    let receivers: Vec<Client> = receivers.collect();
+    let waiting = (0..publishers).map(|number| {
+        let mut client = loops.connect_as(&format!("waits{number}"), true);
+        send_to_wait(&mut loops, &mut client, &publish(0, "w", b"x"));
+        client
+    });
+    let waiting = waiting.collect();
+    (loops, receivers, waiting)
+}
+
+fn still_waiting(loops: &Loops, clients: &[Client]) -> usize {
+    clients.iter().filter(|client| loops.connection(0, client).paused == Paused::ForRate).count()
+}
+
+#[test]
+fn publishers_whose_turn_has_come_go_on_over_several_turns() {
+    let (mut loops, receivers, clients) = many_that_wait(200);
+    loops.now_ms = Some(NOW_MS + 1_000_000);
+    loops.turn(0);
+    let waiting = still_waiting(&loops, &clients);
+    assert!((40..200).contains(&waiting), "{waiting} are left after one turn");
+    loops.until(|loops| still_waiting(loops, &clients) == 0);
+    drop(receivers);
+}
+
+#[test]
+fn publishers_whose_limit_is_lifted_go_on_over_several_turns() {
+    let (mut loops, mut receivers, clients) = many_that_wait(200);
+    let broker = loops.broker();
+    broker.quota.set(Limits::default());
+    let slots: Vec<u32> = clients.iter().map(|client| loops.session(0, client).connection).collect();
+    loops.cores[0].limits_changed(&broker, &slots);
+    loops.turn(0);
+    let waiting = still_waiting(&loops, &clients);
+    assert!((40..200).contains(&waiting), "{waiting} are left after one turn");
+    loops.until(|loops| still_waiting(loops, &clients) == 0);
+    let mut passed = 0;
+    loops.until(|_| {
+        passed += std::iter::from_fn(|| receivers[0].next()).count();
+        passed == clients.len()
+    });
+}

@@ -83,9 +83,7 @@ impl Core {
         let request = self.connection_of(id).and_then(|connection| connection.pending.take());
         match (request, found) {
             (Some(request), Some((attached, page))) => {
-                let filters =
-                    attached.subscriptions.iter().map(|subscription| work::filter_work(&subscription.filter));
-                self.spend(work::ATTACH + filters.sum::<u64>());
+                self.spend(work::ATTACH + work::LOOKUP * attached.subscriptions.len() as u64);
                 self.attach_stored(id.slot, &broker, *request, *attached, page.unwrap_or_default());
                 if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
                     self.digest_held(id.slot);

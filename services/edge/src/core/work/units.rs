@@ -9,6 +9,9 @@ pub(in crate::core) const TURN: u64 = 10_000;
 pub(in crate::core) const SHARE: u64 = 5_000;
 /// Work that delivering one message or run may cause before other work goes on.
 pub(in crate::core) const SLICE: u64 = 5_000;
+/// Work of replays of retained messages in a turn that has little else to do. In other turns they may take half of what the other
+/// work took, up to half of [`TURN`].
+pub(in crate::core) const REPLAY: u64 = 1_000;
 /// Adding or removing a subscription, with its check, besides the levels of its filter.
 pub(in crate::core) const FILTER: u64 = 20;
 /// Finding, copying or making one level of that filter in the trie.

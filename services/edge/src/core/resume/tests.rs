@@ -1,0 +1,155 @@
+use std::sync::atomic::Ordering;
+
+use millrace_mqtt::QoS;
+
+use crate::core::Ended;
+use crate::core::testing::{Client, Loops, packet, publish};
+
+const SUBSCRIBE: u8 = 0x82;
+const SUBACK: u8 = 0x90;
+const PUBLISH_QOS_1: u8 = 0x32;
+/// Units of work; all filters are 380,000.
+const TURN_MAX: u64 = 40_000;
+
+fn long_filters() -> Vec<String> {
+    (0..1_000).map(|number| format!("{}{number}", "a/".repeat(120))).collect()
+}
+
+fn filters_body(filters: &[String], qos: QoS) -> Vec<u8> {
+    let mut body = vec![0, 1];
+    for filter in filters {
+        body.extend_from_slice(&(filter.len() as u16).to_be_bytes());
+        body.extend_from_slice(filter.as_bytes());
+        body.push(qos as u8);
+    }
+    body
+}
+
+fn leave_session(loops: &mut Loops, id: &str, filters: &[String], qos: QoS) {
+    let before = loops.cores[0].process.open_connections();
+    let mut client = loops.connect_as(id, false);
+    loops.send_to(0, &mut client, &packet(SUBSCRIBE, &filters_body(filters, qos)));
+    loops.answer(&mut client, SUBACK);
+    drop(client);
+    loops.until(|loops| {
+        let core = &loops.cores[0];
+        core.process.open_connections() == before && !core.work.has_removals()
+    });
+}
+
+fn resumes(loops: &Loops) -> bool {
+    !loops.cores[0].work.resumptions.is_empty()
+}
+
+fn assert_gets_once(loops: &mut Loops, client: &mut Client) {
+    loops.answer(client, PUBLISH_QOS_1);
+    loops.until(|loops| !resumes(loops));
+    (0..10).for_each(|_| loops.turn(0));
+    assert!(client.next().is_none());
+}
+
+#[test]
+fn a_session_with_many_long_filters_comes_back_over_several_turns() {
+    let mut loops = Loops::stored(1);
+    leave_session(&mut loops, "session", &long_filters(), QoS::AtLeastOnce);
+    let process = loops.cores[0].process.clone();
+    process.core(0).work_max.store(0, Ordering::Relaxed);
+    let _client = loops.connect_as("session", false);
+    loops.until(|loops| !resumes(loops) && loops.broker().router.subscriptions() == 1_000);
+    let work = process.core(0).work_max.load(Ordering::Relaxed);
+    assert!(work < TURN_MAX, "a turn did {work} units of work");
+}
+
+#[test]
+fn a_message_that_is_published_while_a_session_comes_back_is_delivered_once() {
+    let mut loops = Loops::stored(1);
+    let filters = long_filters();
+    leave_session(&mut loops, "session", &filters, QoS::AtLeastOnce);
+    let mut publisher = loops.connect(0, "publisher");
+    for number in [0, 999] {
+        let mut client = loops.connect_as("session", false);
+        assert!(resumes(&loops));
+        loops.publish(&mut publisher, &filters[number], b"x");
+        assert_gets_once(&mut loops, &mut client);
+        loops.send_to(0, &mut client, &[0x40, 2, 0, 1]);
+        loops.send_to(0, &mut client, &[0xE0, 0]);
+        drop(client);
+        loops.until(|loops| loops.cores[0].process.open_connections() == 1);
+    }
+}
+
+#[test]
+fn a_session_that_leaves_before_it_is_back_has_its_messages_next_time() {
+    let mut loops = Loops::stored(1);
+    let filters = long_filters();
+    leave_session(&mut loops, "session", &filters, QoS::AtLeastOnce);
+    let mut publisher = loops.connect(0, "publisher");
+    let client = loops.connect_as("session", false);
+    assert!(resumes(&loops));
+    let slot = loops.session(0, &client).connection;
+    loops.cores[0].end(slot, Ended::Kicked, false);
+    let mut turns = 0;
+    loops.until(|loops| {
+        turns += 1;
+        !loops.cores[0].work.has_removals()
+    });
+    assert!(turns < 10, "only what was in the router is removed, in {turns} turns");
+    assert_eq!((resumes(&loops), loops.broker().router.subscriptions()), (false, 0));
+    loops.publish(&mut publisher, &filters[500], b"x");
+    let mut client = loops.connect_as("session", false);
+    assert_gets_once(&mut loops, &mut client);
+}
+
+#[test]
+fn filters_of_sessions_that_come_back_count_for_the_limit_of_a_match() {
+    let filters: Vec<String> = (0..1024)
+        .map(|number| (0..10).map(|bit| if number >> bit & 1 == 0 { "a/" } else { "+/" }).collect())
+        .collect();
+    let mut loops = Loops::stored(1);
+    leave_session(&mut loops, "one", &filters[..512], QoS::AtMostOnce);
+    leave_session(&mut loops, "other", &filters[512..], QoS::AtMostOnce);
+    let mut publisher = loops.connect(0, "publisher");
+    let refused = |loops: &mut Loops, publisher: &mut Client| {
+        loops.send_to(0, publisher, &publish(0, &"a/".repeat(10), b"x"));
+        loops.publish(publisher, "other", b"x");
+        loops.broker().counters[0].publish_matches.get()
+    };
+    let _one = loops.connect_as("one", false);
+    loops.until(|loops| !resumes(loops));
+    assert_eq!(refused(&mut loops, &mut publisher), 0);
+    let _other = loops.connect_as("other", false);
+    loops.until(|loops| !resumes(loops));
+    assert_eq!(refused(&mut loops, &mut publisher), 1);
+}
+
+fn filters_of(client: &str) -> Vec<String> {
+    (0..1_000).map(|number| format!("{client}-{number}/{}", "a/".repeat(120))).collect()
+}
+
+#[test]
+fn a_session_whose_filters_have_no_room_stays_in_the_store() {
+    let mut loops = Loops::stored(1);
+    let mut client = loops.connect_as("one", false);
+    loops.send_to(0, &mut client, &packet(SUBSCRIBE, &filters_body(&filters_of("one"), QoS::AtLeastOnce)));
+    loops.answer(&mut client, SUBACK);
+    let most = loops.broker().router.bytes() as u64 / 2 * 3;
+
+    let mut loops = Loops::stored_with(|limits| limits.filter_memory_per_broker_max = most);
+    for id in ["one", "other"] {
+        leave_session(&mut loops, id, &filters_of(id), QoS::AtLeastOnce);
+    }
+    let one = loops.connect_as("one", false);
+    loops.until(|loops| !resumes(loops));
+    let other = loops.connect_as("other", false);
+    loops.until(|loops| loops.cores[0].process.open_connections() == 1 || !resumes(loops));
+    let broker = loops.broker();
+    let bytes = broker.router.bytes() as u64;
+    assert!(bytes < most + most / 10, "{bytes} bytes of {most}");
+    drop((one, other));
+    loops
+        .until(|loops| loops.cores[0].process.open_connections() == 0 && !loops.cores[0].work.has_removals());
+    assert_eq!(loops.cores[0].counters().limit_broker_filters.get(), 1);
+    let _other = loops.connect_as("other", false);
+    loops.until(|loops| !resumes(loops));
+    assert_eq!(broker.router.subscriptions(), 1_000);
+}
