@@ -3,6 +3,8 @@
 //! Nothing here reaches from one broker to another. Event loops read it without locks in the usual case.
 
 mod closing;
+mod removals;
+mod reservation;
 mod retaining;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,8 +26,9 @@ use crate::metrics::{BrokerCounters, Latencies};
 use crate::quota::Quota;
 use crate::streams::Streams;
 use closing::{ClosedBrokers, Idleness};
+pub(crate) use reservation::Reserved;
 pub(crate) use retaining::retained_size;
-use retaining::{Expiring, RetainedMemory};
+use retaining::{RetainedGate, RetainedMemory};
 
 pub(crate) const OVER_CAP: &str = "the spend cap of this broker is reached: its owner can raise it";
 
@@ -168,7 +171,7 @@ pub(crate) struct Broker {
     /// Held while a retained message is set and a snapshot of the subscriptions is taken, and while subscriptions are published and
     /// a snapshot of the retained messages is taken: a new subscription gets a message one way or the other, never both, never
     /// neither (P6). Nothing is matched or edited meanwhile, so its holder never takes long.
-    retained_gate: Mutex<Expiring>,
+    retained_gate: Mutex<RetainedGate>,
     control: FromControl,
     pub(crate) quota: Quota,
     pub(crate) incidents: Incidents,

@@ -33,6 +33,10 @@ pub(crate) const UNAUTHENTICATED_REPLY_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of topic aliases per connection that do not count for its broker.
 pub(crate) const TOPIC_ALIAS_BYTES_FREE: usize = 4 * 1024;
 
+/// Memory of a broker for positions of removed retained messages, bytes. Beyond it an older copy of another pod that comes late
+/// returns to memory until the topic changes.
+pub(crate) const RETAINED_REMOVALS_BYTES_MAX: usize = 64 * 1024;
+
 /// Expired retained messages that are removed before a limit refuses a new one: a bounded part of a turn.
 pub(crate) const EXPIRED_AT_ONCE: usize = 64;
 

@@ -153,14 +153,17 @@ impl Edge {
         Some((matched.receivers.len() + matched.groups.len()) as u64)
     }
 
-    /// Removes the retained message of a topic without notifying subscribers. Clients no longer
-    /// get it when this returns; the store deletes it in the order of its jobs.
+    /// Removes the retained message of a topic without notifying subscribers. The store deletes it in the order of its jobs. If
+    /// there are no other pods, clients no longer get it when this returns.
     ///
     /// # Errors
     /// A sentence, when the broker does not exist or cannot be read.
     pub fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String> {
         let broker = &self.process.open(broker)?;
-        let was_there = broker.remove_retained(topic);
+        let was_there = match self.has_peers() {
+            true => broker.retained.get(topic).is_some(),
+            false => broker.remove_retained(topic),
+        };
         if let Some(store) = &self.process.store {
             let qos = QoS::AtMostOnce;
             let message = Message::new(topic.into(), qos, true, Properties::EMPTY, b"", 0);
@@ -170,6 +173,7 @@ impl Edge {
                 from: None,
                 publisher: 0,
                 retains: true,
+                reserved: None,
                 deliver: false,
                 fence: None,
                 wanted: None,

@@ -1,6 +1,6 @@
 //! Retained messages in memory: their limits, and the end of those whose expiry interval has passed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
@@ -8,6 +8,7 @@ use millrace_mqtt::topic::levels;
 use millrace_router::Snapshot;
 use millrace_session::{Message, Seconds, StoredPosition};
 
+use super::removals::Removals;
 use super::{Broker, Brokers};
 use crate::limits::{self, EdgeLimits};
 use crate::quota::Limit;
@@ -15,8 +16,14 @@ use crate::quota::Limit;
 /// Estimated memory of a node in the tree of retained messages; each topic level has one.
 const NODE_BYTES: usize = 100;
 
-/// Topics of the retained messages that expire, the earliest first.
-pub(super) type Expiring = BTreeSet<(Seconds, Arc<str>)>;
+#[derive(Default)]
+pub(super) struct RetainedGate {
+    /// Topics of the messages that expire, the earliest first.
+    expiring: BTreeSet<(Seconds, Arc<str>)>,
+    /// Topics without a message for which messages wait for their commit, and how many do.
+    pub(super) reserved: HashMap<Arc<str>, usize>,
+    removals: Removals,
+}
 
 pub(crate) struct RetainedMemory {
     bytes: AtomicU64,
@@ -96,7 +103,7 @@ impl Brokers {
         }
         let limit = broker.quota.retained_max(limits.retained_messages_max);
         let old = broker.retained.get(message.topic());
-        let has_room = old.is_some() || (broker.retained.len() as u64) < limit;
+        let has_room = old.is_some() || broker.has_room_for_topic(message.topic(), limit);
         let (before, after) = (old.map_or(0, |old| retained_size(&old)), retained_size(message));
         let grows = after > before;
         let bytes = (broker.retained_bytes() + after).saturating_sub(before);
@@ -113,63 +120,70 @@ impl Broker {
     /// Makes a message its topic's retained one, or removes that. Returns the subscriptions of that moment: they get the message now,
     /// and later subscriptions get it as a retained one (P6).
     pub(crate) fn retain(&self, message: &Arc<Message>) -> Arc<Snapshot> {
-        let mut expiring = self.retained_gate();
-        self.replace_retained(&mut expiring, message);
+        let mut gate = self.retained_gate();
+        self.replace_retained(&mut gate, message);
         self.router.snapshot()
     }
 
-    /// As [`Broker::retain`], for a message of another pod. Messages of different pods come in any order, so the topic keeps a
-    /// newer one.
+    /// As [`Broker::retain`], with several pods: the message was committed at `position`. Commits of different pods become known in
+    /// any order, so the topic keeps what was committed later.
     pub(crate) fn retain_at(&self, message: &Arc<Message>, position: StoredPosition) -> Arc<Snapshot> {
-        let mut expiring = self.retained_gate();
-        if !self.has_retained_after(message.topic(), position) {
-            self.replace_retained(&mut expiring, message);
+        if message.payload().is_empty() {
+            self.clear_at(message.topic(), position);
+            return self.router.snapshot();
+        }
+        let mut gate = self.retained_gate();
+        if !self.has_changed_after(&gate, message.topic(), position) {
+            self.replace_retained(&mut gate, message);
+            gate.removals.forget(message.topic());
         }
         self.router.snapshot()
     }
 
-    fn replace_retained(&self, expiring: &mut Expiring, message: &Arc<Message>) {
+    fn replace_retained(&self, gate: &mut RetainedGate, message: &Arc<Message>) {
         if message.payload().is_empty() {
             //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
             //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
-            self.remove_from_retained(expiring, message.topic());
+            self.remove_from_retained(gate, message.topic());
         } else {
-            self.put_retained(expiring, message);
+            self.put_retained(gate, message);
         }
-        self.note_expiry(expiring);
+        self.note_expiry(gate);
     }
 
-    fn has_retained_after(&self, topic: &str, position: StoredPosition) -> bool {
+    fn has_changed_after(&self, gate: &RetainedGate, topic: &str, position: StoredPosition) -> bool {
         self.retained.get(topic).is_some_and(|present| present.is_after(position))
+            || gate.removals.is_after(topic, position)
     }
 
     /// Undoes [`Broker::retain`] if the message is still its topic's retained one; `former` was it before.
     pub(crate) fn take_back(&self, message: &Arc<Message>, former: Option<Arc<Message>>) {
-        let mut expiring = self.retained_gate();
+        let mut gate = self.retained_gate();
         let topic = message.topic();
         if !self.retained.get(topic).is_some_and(|present| Arc::ptr_eq(&present, message)) {
             return;
         }
         match former {
-            Some(former) => self.put_retained(&mut expiring, &former),
-            None => drop(self.remove_from_retained(&mut expiring, topic)),
+            Some(former) => self.put_retained(&mut gate, &former),
+            None => drop(self.remove_from_retained(&mut gate, topic)),
         }
-        self.note_expiry(&expiring);
+        self.note_expiry(&gate);
     }
 
     pub(crate) fn remove_retained(&self, topic: &str) -> bool {
-        let mut expiring = self.retained_gate();
-        let was_there = self.remove_from_retained(&mut expiring, topic);
-        self.note_expiry(&expiring);
+        let mut gate = self.retained_gate();
+        let was_there = self.remove_from_retained(&mut gate, topic);
+        self.note_expiry(&gate);
         was_there
     }
 
-    /// As [`Broker::remove_retained`], for a removal on another pod that is stored at `position`. A message behind it stays.
+    /// As [`Broker::remove_retained`], with several pods: the removal was committed at `position`. A message behind it stays.
     pub(crate) fn clear_at(&self, topic: &str, position: StoredPosition) {
-        let mut expiring = self.retained_gate();
-        if !self.has_retained_after(topic, position) {
-            self.remove_from_retained(&mut expiring, topic);
-            self.note_expiry(&expiring);
+        let mut gate = self.retained_gate();
+        if !self.has_changed_after(&gate, topic, position) {
+            self.remove_from_retained(&mut gate, topic);
+            self.note_expiry(&gate);
+            gate.removals.note(topic, position);
         }
     }
 
@@ -184,51 +198,51 @@ impl Broker {
         if !self.has_expired(now) {
             return expired;
         }
-        let mut expiring = self.retained_gate();
+        let mut gate = self.retained_gate();
         while expired.len() < most
-            && let Some((at, topic)) = expiring.first().cloned()
+            && let Some((at, topic)) = gate.expiring.first().cloned()
             && now > at
         {
-            expiring.pop_first();
-            self.remove_from_retained(&mut expiring, &topic);
+            gate.expiring.pop_first();
+            self.remove_from_retained(&mut gate, &topic);
             expired.push(topic);
         }
-        self.note_expiry(&expiring);
+        self.note_expiry(&gate);
         expired
     }
 
-    fn put_retained(&self, expiring: &mut Expiring, message: &Arc<Message>) {
+    fn put_retained(&self, gate: &mut RetainedGate, message: &Arc<Message>) {
         self.count_retained(retained_size(message), 0);
         //= [MQTT-3.3.1-5] v5 v3.1.1
         if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
-            self.forget_retained(expiring, &old);
+            self.forget_retained(gate, &old);
         }
         if let Some(at) = message.expires_at() {
-            expiring.insert((at, message.topic().clone()));
+            gate.expiring.insert((at, message.topic().clone()));
         }
     }
 
-    fn remove_from_retained(&self, expiring: &mut Expiring, topic: &str) -> bool {
+    fn remove_from_retained(&self, gate: &mut RetainedGate, topic: &str) -> bool {
         let old = self.retained.remove(topic);
         if let Some(old) = &old {
-            self.forget_retained(expiring, old);
+            self.forget_retained(gate, old);
         }
         old.is_some()
     }
 
-    fn forget_retained(&self, expiring: &mut Expiring, old: &Message) {
+    fn forget_retained(&self, gate: &mut RetainedGate, old: &Message) {
         self.count_retained(0, retained_size(old));
         if let Some(at) = old.expires_at() {
-            expiring.remove(&(at, old.topic().clone()));
+            gate.expiring.remove(&(at, old.topic().clone()));
         }
     }
 
-    fn note_expiry(&self, expiring: &Expiring) {
-        let first = expiring.first().map_or(Seconds::MAX, |(at, _)| *at);
+    fn note_expiry(&self, gate: &RetainedGate) {
+        let first = gate.expiring.first().map_or(Seconds::MAX, |(at, _)| *at);
         self.retained_memory.expires_at.store(first, Ordering::Relaxed);
     }
 
-    fn count_retained(&self, added: u64, removed: u64) {
+    pub(super) fn count_retained(&self, added: u64, removed: u64) {
         let change = added.wrapping_sub(removed);
         self.retained_memory.bytes.fetch_add(change, Ordering::Relaxed);
         if let Some(all) = self.retained_memory.of_all.get() {
@@ -240,7 +254,7 @@ impl Broker {
         self.retained_memory.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn retained_gate(&self) -> MutexGuard<'_, Expiring> {
+    pub(super) fn retained_gate(&self) -> MutexGuard<'_, RetainedGate> {
         self.retained_gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -295,7 +309,7 @@ mod tests {
         assert_eq!(broker.expire_retained(3, 10), Vec::<Arc<str>>::new());
         assert_eq!(broker.expire_retained(4, 10), ["c".into()]);
         assert_eq!((broker.expire_retained(9, 10).len(), broker.retained.len()), (0, 1));
-        assert!(broker.retained_gate().is_empty());
+        assert!(broker.retained_gate().expiring.is_empty());
     }
 
     #[test]
@@ -317,12 +331,13 @@ mod tests {
         assert_eq!(payload(&broker), Some(vec![b'x'; 6]));
         broker.clear_at("t", [7; 12]);
         assert_eq!(payload(&broker), None);
-
-        let pending = message("t", None, 1);
-        drop(broker.retain(&pending));
-        broker.clear_at("t", [8; 12]);
-        assert_eq!(payload(&broker), Some(vec![b'x']), "it is committed after the removal");
-        pending.set_position(Some([9; 12]));
+        retain(6, 6);
+        assert_eq!(payload(&broker), None, "it was removed since");
+        retain(8, 0);
+        retain(7, 7);
+        assert_eq!(payload(&broker), None);
+        retain(9, 9);
+        assert_eq!(payload(&broker), Some(vec![b'x'; 9]));
         retain(10, 0);
         assert_eq!((payload(&broker), broker.retained_bytes()), (None, 0));
     }

@@ -6,6 +6,9 @@
 //! any client of the broker, because a message that arrives after a SUBSCRIBE belongs to its subscriber. So does a
 //! DISCONNECT of the server, because no SUBACK may follow it. The waiting packets of a lost connection are dropped,
 //! because its client has seen no SUBACK.
+//!
+//! A SUBSCRIBE that takes several turns gets the messages of other clients that arrive meanwhile only for the filters of
+//! its earlier turns. MQTT promises messages from the SUBACK on, and a publisher must not wait for another client's packet.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -126,13 +126,10 @@ impl Core {
         // Among several pods retained messages have one order, that of their commits (P6).
         let is_ordered = retains && self.process.is_shared();
         // The store may refuse this message because of an earlier one that some receivers have not had (P4).
-        let is_behind_refused = self.has_unconfirmed(slot);
-        let connection = &mut self.connections[slot as usize];
-        let is_behind = is_behind_refused || connection.uncommitted > 0;
+        let is_behind = self.has_unconfirmed(slot) || self.connections[slot as usize].uncommitted > 0;
         let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || is_behind;
-        connection.uncommitted += u32::from(deliver);
-        let publisher = self.publisher_of(slot);
-        let session = self.connections[slot as usize].session;
+        self.connections[slot as usize].uncommitted += u32::from(deliver);
+        let (publisher, session) = (self.publisher_of(slot), self.connections[slot as usize].session);
         let local = &self.sessions[session as usize];
         let keeps_id = publish.qos == QoS::ExactlyOnce && local.persistent.is_some();
         // A connection that another pod has replaced sends nothing into the gap that its fenced QoS 2 messages leave, and
@@ -152,20 +149,26 @@ impl Core {
             holds_back: false,
         };
         self.usage(&routes.broker).left_with_store(message.size());
-        let routes = if retains { self.retain(&routes.broker, &message) } else { routes };
+        let (routes, reserved) = self.retain_stored(routes, &message, retains);
         if !deliver {
             self.route(&routes, &message, from);
         }
-        let wanted = if deliver || retains || self.process.is_shared() {
-            None
-        } else {
-            routes.stored.wanted(&routes.matched.receivers)
-        };
+        let may_settle = !(deliver || retains || self.process.is_shared());
+        let wanted = may_settle.then(|| routes.stored.wanted(&routes.matched.receivers)).flatten();
         let is_full = self.is_store_full_for(&routes.broker);
-        let publish =
-            jobs::Publish { message, routes, from, publisher, retains, deliver, fence, wanted, queued_us };
-        let write = Write::Publish(publish);
         self.note_reuse(&ack);
+        let write = Write::Publish(jobs::Publish {
+            message,
+            routes,
+            from,
+            publisher,
+            retains,
+            reserved,
+            deliver,
+            fence,
+            wanted,
+            queued_us,
+        });
         self.store_jobs.queue.push(Job { write, ack: Some(ack) });
         if is_full && self.is_open(slot) {
             self.pause(self.id_of(slot), Paused::ForMailbox);

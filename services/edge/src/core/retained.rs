@@ -6,7 +6,7 @@ use millrace_mqtt::topic::levels;
 use millrace_session::Message;
 
 use super::{Core, work};
-use crate::broker::Broker;
+use crate::broker::{Broker, Reserved};
 use crate::memory::Pressure;
 use crate::routes::Routes;
 
@@ -26,6 +26,23 @@ impl Core {
         self.broker_counters(broker).publish_quota.add(1);
         self.reached_by(broker, reached, None, None);
         false
+    }
+
+    /// With several pods memory gets the message with its commit.
+    pub(super) fn retain_stored(
+        &mut self,
+        routes: Arc<Routes>,
+        message: &Arc<Message>,
+        retains: bool,
+    ) -> (Arc<Routes>, Reserved) {
+        match retains {
+            true if self.process.is_shared() => {
+                let reserved = routes.broker.reserve_retained(message);
+                (routes, reserved)
+            }
+            true => (self.retain(&routes.broker, message), None),
+            false => (routes, None),
+        }
     }
 
     /// Returns the receivers of the message, see [`Broker::retain`].

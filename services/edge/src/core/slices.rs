@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Range;
 
 use super::connection::NONE;
 use super::timers::Due;
@@ -20,8 +21,8 @@ const AROUND_MS: Millis = 1_000;
 
 #[derive(Default)]
 pub(super) struct Slices {
-    /// Slot of the next session that may have to read messages that nobody announced.
-    around: Option<usize>,
+    /// The look at all sessions, which may have to read messages that nobody announced.
+    around: Option<Around>,
     /// Sessions of single brokers that may have to, by broker.
     around_brokers: BTreeMap<u64, Vec<u32>>,
     last_broker: u64,
@@ -33,6 +34,38 @@ pub(super) struct Slices {
     pub(super) behind: bool,
     sys: Option<u64>,
     last_ms: Millis,
+}
+
+/// A pass over the slots of all sessions. One that begins meanwhile goes on from its slot, and visits the earlier slots last:
+/// however many begin, each session is visited.
+#[derive(Clone, Copy)]
+struct Around {
+    next: usize,
+    end: usize,
+    /// Slots below are visited once more after the end.
+    again: usize,
+}
+
+impl Around {
+    fn begin(present: Option<Self>) -> Self {
+        let next = present.map_or(0, |present| present.next);
+        Self { next, end: usize::MAX, again: next }
+    }
+
+    fn is_to_visit(&self, session: usize) -> bool {
+        (self.next..self.end).contains(&session) || session < self.again
+    }
+
+    fn take(self, capacity: usize) -> (Range<usize>, Option<Self>) {
+        let end = self.end.min(capacity);
+        let slice = self.next..(self.next + SESSIONS).min(end).max(self.next);
+        let rest = match self {
+            _ if slice.end < end => Some(Self { next: slice.end, ..self }),
+            Self { again: 0, .. } => None,
+            Self { again, .. } => Some(Self { next: 0, end: again, again: 0 }),
+        };
+        (slice, rest)
+    }
 }
 
 impl Slices {
@@ -75,7 +108,7 @@ impl Slices {
 
     /// Until a session is visited it takes no copy, because a notice of an earlier message may be lost (P4).
     pub(super) fn are_to_visit(&self, broker: u64, session: u32) -> bool {
-        self.around.is_some_and(|next| next <= session as usize)
+        self.around.is_some_and(|around| around.is_to_visit(session as usize))
             || self.around_brokers.contains_key(&broker)
             || self.listed.get(&broker) == Some(&true)
     }
@@ -98,8 +131,8 @@ impl Core {
     /// slice.
     pub(super) fn look_around(&mut self, broker: Option<u64>) {
         let Some(broker) = broker else {
-            // Restarts from the first slice, because sessions visited before now must read again.
-            self.unfinished.slices.around = Some(0);
+            let around = &mut self.unfinished.slices.around;
+            *around = Some(Around::begin(*around));
             return;
         };
         if self.unfinished.slices.begin_around(broker, self.now_ms) {
@@ -125,10 +158,10 @@ impl Core {
             return;
         }
         self.unfinished.slices.last_ms = self.now_ms;
-        if let Some(at) = self.unfinished.slices.around.take() {
-            let end = (at + SESSIONS).min(self.sessions.capacity());
-            self.unfinished.slices.around = (end < self.sessions.capacity()).then_some(end);
-            self.look_at((at..end).map(|session| u32::try_from(session).unwrap_or(NONE)));
+        if let Some(around) = self.unfinished.slices.around {
+            let (slice, rest) = around.take(self.sessions.capacity());
+            self.unfinished.slices.around = rest;
+            self.look_at(slice.map(|session| u32::try_from(session).unwrap_or(NONE)));
         }
         if let Some(broker) = self.unfinished.slices.next_again(self.now_ms) {
             let began = self.begin_work(|_| broker);
@@ -178,13 +211,44 @@ mod tests {
     fn a_session_takes_no_copy_until_it_was_visited() {
         let mut slices = Slices::default();
         assert!(!slices.are_to_visit(7, 0));
-        slices.around = Some(10);
+        slices.around = Some(Around { next: 10, ..Around::begin(None) });
         assert_eq!([9, 10, 11].map(|session| slices.are_to_visit(7, session)), [false, true, true]);
         slices.around = None;
         slices.around_brokers.insert(7, vec![5]);
         assert_eq!([7, 8].map(|broker| slices.are_to_visit(broker, 5)), [true, false]);
         assert_eq!(slices.next_of_brokers(), Some((7, vec![5])));
         assert!(!slices.are_to_visit(7, 5));
+    }
+
+    #[test]
+    fn however_often_a_look_at_all_sessions_begins_each_session_is_visited() {
+        const CAPACITY: usize = 3 * SESSIONS + 5;
+        let (mut around, mut visited) = (None, vec![0_u32; CAPACITY]);
+        let visit = |around: Option<Around>, visited: &mut [u32]| {
+            let (slice, rest) = around.unwrap().take(CAPACITY);
+            assert!(slice.len() <= SESSIONS);
+            slice.for_each(|session| visited[session] += 1);
+            rest
+        };
+        for _ in 0..8 {
+            around = visit(Some(Around::begin(around)), &mut visited);
+        }
+        assert!(visited.iter().all(|times| *times == 2), "two passes");
+        // The last one begins anew in the middle of a pass.
+        let (middle, _) = Around::begin(None).take(CAPACITY);
+        around = Some(Around::begin(Around::begin(None).take(CAPACITY).1));
+        let mut is_due: Vec<bool> = vec![true; CAPACITY];
+        assert!((0..CAPACITY).all(|session| around.unwrap().is_to_visit(session)));
+        visited.fill(0);
+        while around.is_some() {
+            let before = visited.clone();
+            around = visit(around, &mut visited);
+            for session in 0..CAPACITY {
+                is_due[session] &= visited[session] == before[session];
+                assert_eq!(around.is_some_and(|around| around.is_to_visit(session)), is_due[session]);
+            }
+        }
+        assert!(visited.iter().all(|times| *times == 1) && middle == (0..SESSIONS));
     }
 
     #[test]

@@ -59,6 +59,7 @@ impl Core {
             from: None,
             publisher: 0,
             retains: false,
+            reserved: None,
             deliver: false,
             fence: None,
             wanted: None,

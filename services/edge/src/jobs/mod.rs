@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::page::{Page, PageEntry, Read, Reader};
 pub(crate) use self::subscribe::{PendingSubscribe, Subscribe, Unsubscribe};
-use crate::broker::Broker;
+use crate::broker::{Broker, Reserved};
 use crate::connection_id::ConnectionId;
 use crate::encoding::inflight::Row;
 use crate::routes::Routes;
@@ -133,6 +133,8 @@ pub(crate) struct Publish {
     pub(crate) publisher: u64,
     /// Whether to store the broker's retained message of this topic, as it is in memory at the commit.
     pub(crate) retains: bool,
+    #[expect(dead_code, reason = "the room is free again when the job is dropped")]
+    pub(crate) reserved: Reserved,
     /// Whether receivers get the message only after its commit.
     pub(crate) deliver: bool,
     /// The publisher's session, if the message is only stored while the session has this epoch. With QoS 2, the

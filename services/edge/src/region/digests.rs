@@ -40,7 +40,7 @@ pub(super) struct Digests {
 }
 
 impl Digests {
-    fn is_gone(&self, pod: PodId) -> bool {
+    pub(super) fn is_gone(&self, pod: PodId) -> bool {
         lock(&self.gone).contains_key(&pod)
     }
 
@@ -259,10 +259,20 @@ impl Region {
         PodNotice::Digest { version, says: 0, digest: &[] }.send_at(fabric, *id, &elsewhere.peers.all());
     }
 
-    fn peer_came(&self, broker: &Arc<Broker>, pod: PodId) {
+    fn peer_came(&self, broker: &Broker, pod: PodId) {
         if broker.elsewhere.peers.came(pod) {
             lock(&self.digests.spread).insert(broker.id);
+            // Changes went to other pods only.
+            self.send_members(broker.id, pod);
         }
+    }
+
+    /// The pod has the broker, so it must get changes of members, too.
+    pub(super) fn members_asked(&self, from: PodId, id: u64) {
+        if let Some(broker) = self.brokers.peek(id).filter(|_| !self.digests.is_gone(from)) {
+            self.peer_came(&broker, from);
+        }
+        self.send_members(id, from);
     }
 
     /// Marks a pod's digest of a broker as outdated, and asks for a new one.

@@ -69,9 +69,6 @@ impl Sink for FabricSink {
         region.members().came(pod, name);
         region.joins.pod_came();
         region.digests_of_pod(pod, is_new);
-        for broker in region.brokers.all() {
-            region.send_members_to_new(broker.id, pod);
-        }
         // A new pod announces its members by itself.
         if !is_new {
             for broker in region.brokers.all() {
@@ -325,6 +322,8 @@ impl Region {
 
     fn receive_notice(&self, from: PodId, note: PodNotice<'_>) {
         match note {
+            // Later the pod would have members that nobody removes.
+            PodNotice::Members { .. } | PodNotice::AllMembers { .. } if self.digests.is_gone(from) => {}
             PodNotice::Members { broker, count, name, filter } => {
                 if let Some(broker) = self.brokers.peek(broker) {
                     let group = (name.into(), filter.into());
@@ -334,9 +333,7 @@ impl Region {
             PodNotice::AllMembers { broker } => {
                 self.members().all_theirs_follow(from, broker, self.clock.now());
             }
-            PodNotice::AskMembers { broker } => {
-                self.send_members(broker, To::BrokerOnPod { pod: from, broker });
-            }
+            PodNotice::AskMembers { broker } => self.members_asked(from, broker),
             PodNotice::Notices => self.look_for_notices(),
             PodNotice::AskDigest { broker, known } => self.digest_asked(from, broker, known),
             PodNotice::NoBroker { broker } => self.broker_absent(from, broker),
@@ -360,5 +357,39 @@ impl Region {
             | PodNotice::Traced { .. }
             | PodNotice::Shared { .. } => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_fabric::Settings;
+
+    use super::*;
+    use crate::broker::Brokers;
+    use crate::clock::Clock;
+    use crate::home::Loads;
+    use crate::limits::EdgeLimits;
+
+    #[test]
+    fn late_notices_of_a_lost_pod_bring_none_of_its_members_back() {
+        let brokers = Arc::new(Brokers::new(u64::MAX, u64::MAX, Loads::new(1, 0)));
+        let broker = Arc::new(Broker::new(5, "acme", 1));
+        brokers.insert(&broker);
+        let settings = Settings { pod_name: "here".into(), ..Settings::new("nats://127.0.0.1:1", "test") };
+        let (clock, limits) = (Clock::start(), EdgeLimits::default());
+        let region = Region::start(settings, clock, brokers, Arc::new([]), &limits, None).unwrap();
+        let (sink, pod) = (FabricSink(Arc::downgrade(&region)), PodId(7));
+        let said = || {
+            let members = PodNotice::Members { broker: 5, count: 2, name: "g", filter: "a" };
+            region.receive_notice(pod, members);
+            broker.router.subscriptions()
+        };
+        sink.pod_came(pod, "there", true);
+        region.receive_notice(pod, PodNotice::AskMembers { broker: 5 });
+        assert_eq!((broker.elsewhere.peers.all(), said()), (vec![pod], 2));
+        sink.pod_gone(pod);
+        assert_eq!((broker.router.subscriptions(), said()), (0, 0));
+        sink.pod_came(pod, "there", false);
+        assert_eq!(said(), 2);
     }
 }

@@ -2,12 +2,12 @@
 //! that picking a member works the same for all.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Bound::{Excluded, Unbounded};
 
-use millrace_fabric::{PodId, To};
+use millrace_fabric::{Fabric, PodId, To};
 use millrace_router::Target;
 
 use super::Region;
+use super::own_members::Sending;
 use super::their_members::TheirMembers;
 use super::wire::PodNotice;
 use crate::broker::Broker;
@@ -17,19 +17,6 @@ use crate::elsewhere::is_here;
 /// Most targets of one pod in a group; more members do not increase the pod's share of messages.
 const MEMBERS_MAX: u16 = 16;
 
-/// Groups that are sent before other threads may change members.
-pub(super) const PAGE: usize = 500;
-
-/// Names of groups of a broker that are sent to a receiver in a second, far below what the fabric queues for one receiver.
-const BYTES_PER_SECOND: usize = 1 << 20;
-
-enum Page {
-    /// Bytes of names; more follow.
-    Sent(usize),
-    Dropped,
-    Last,
-}
-
 /// A shared subscription of a broker: its share name and filter.
 pub(super) type Group = (Box<str>, Box<str>);
 
@@ -38,67 +25,33 @@ pub(super) struct Members {
     /// The index of a pod is the number in its targets.
     pods: Vec<PodId>,
     by_name: HashMap<Box<[u8]>, PodId>,
-    brokers: HashMap<u64, OfBroker>,
+    pub(super) brokers: HashMap<u64, OfBroker>,
     /// Brokers of which a pod's notices are missing. `None` as broker: of all that both have; as pod: of any pod.
     missed: HashSet<(Option<u64>, Option<PodId>)>,
     /// Brokers whose members are to be sent, and to whom.
-    asked: HashSet<(u64, To)>,
+    pub(super) asked: HashSet<(u64, PodId)>,
     /// Pods that send all their members of a broker again.
     confirming: HashSet<(u64, PodId)>,
-    sending: HashMap<(u64, To), Sending>,
-}
-
-/// Members of a broker that did not leave at once; the rest follows a second later.
-#[derive(Default)]
-struct Sending {
-    last: Option<Group>,
-    /// Somebody has asked meanwhile, so all are sent again after the last.
-    again: bool,
+    pub(super) sending: HashMap<(u64, PodId), Sending>,
 }
 
 /// Members of a broker's shared subscriptions.
 #[derive(Default)]
-struct OfBroker {
-    own: BTreeMap<Group, u16>,
+pub(super) struct OfBroker {
+    pub(super) own: BTreeMap<Group, u16>,
     theirs: HashMap<PodId, TheirMembers>,
 }
 
 impl Region {
-    /// A broker's own numbers take memory, so brokers without members have none.
-    pub(super) fn send_members_to_new(&self, broker: u64, pod: PodId) {
-        let has_own = self.members().brokers.get(&broker).is_some_and(|of| !of.own.is_empty());
-        self.send_members(broker, if has_own { To::BrokerOnPod { pod, broker } } else { To::Pod(pod) });
-    }
-
-    /// The digest thread sends them.
-    pub(super) fn send_members(&self, broker: u64, to: To) {
-        self.members().asked.insert((broker, to));
-    }
-
-    pub(super) fn send_asked_members(&self) {
-        let begun = self.members().begin_asked();
-        begun.into_iter().for_each(|key| self.go_on_sending(key, Sending::default()));
-    }
-
-    pub(super) fn resume_sending_members(&self) {
-        let sending = std::mem::take(&mut self.members().sending);
-        sending.into_iter().for_each(|(key, sending)| self.go_on_sending(key, sending));
-    }
-
-    fn go_on_sending(&self, key: (u64, To), mut sending: Sending) {
+    pub(crate) fn members_changed(&self, broker: &Broker, name: &str, filter: &str) {
         let Some(fabric) = self.fabric.get() else { return };
-        let mut bytes = 0;
-        while bytes < BYTES_PER_SECOND {
-            let is_sent = |notice: PodNotice<'_>| notice.try_send(fabric, key.1);
-            let page = self.members().send_page(key.0, &mut sending, is_sent);
-            match page {
-                Page::Sent(more) => bytes += more,
-                Page::Dropped => break,
-                Page::Last if sending.again => return self.send_members(key.0, key.1),
-                Page::Last => return,
-            }
+        // Sent under the lock, so that the last notice has the current count, and after the pages that were sent before.
+        let mut members = self.members();
+        let count = count_here(broker, name, filter);
+        if members.set_own(broker.id, name, filter, count) {
+            let notice = PodNotice::Members { broker: broker.id, name, filter, count };
+            receivers_of_change(broker).into_iter().for_each(|to| notice.send(fabric, to));
         }
-        self.members().sending.insert(key, sending);
     }
 
     pub(super) fn remove_unconfirmed_members(&self) {
@@ -119,28 +72,37 @@ impl Region {
     }
 
     /// After a gap: the lost notice may have been the pod's members, or its request for those of this pod.
-    pub(super) fn exchange_members(&self, broker: u64, with: To) {
-        self.ask(broker, with);
-        self.send_members(broker, with);
+    fn exchange_members(&self, fabric: &Fabric, broker: u64, pod: PodId) {
+        PodNotice::AskMembers { broker }.send(fabric, way(broker, pod));
+        self.send_members(broker, pod);
     }
 
     pub(super) fn exchange_missed_members(&self) {
+        let Some(fabric) = self.fabric.get() else { return };
         let missed = self.members().take_missed();
         for (broker, from) in missed {
-            let with = |broker| from.map_or(To::Broker(broker), |pod| To::BrokerOnPod { pod, broker });
-            match broker {
-                Some(broker) => self.exchange_members(broker, with(broker)),
-                None => {
-                    // A pod can have members only of brokers that it has.
-                    let has =
-                        |broker: &Broker| from.is_none_or(|pod| broker.elsewhere.peers.all().contains(&pod));
-                    let brokers = self.spread();
-                    let both = brokers.iter().filter(|broker| has(broker));
-                    both.for_each(|broker| self.exchange_members(broker.id, with(broker.id)));
-                }
+            let brokers = match broker {
+                Some(broker) => self.brokers.peek(broker).into_iter().collect(),
+                None => self.spread(),
+            };
+            for broker in brokers {
+                // A pod can have members only of brokers that it has.
+                let peers = broker.elsewhere.peers.all().into_iter();
+                let with = peers.filter(|peer| from.is_none_or(|from| from == *peer));
+                with.for_each(|pod| self.exchange_members(fabric, broker.id, pod));
             }
         }
     }
+}
+
+/// All notices about members go this way, in the order in which they were made. So do digests: a pod that has confirmed a filter
+/// knows its members.
+pub(super) fn way(broker: u64, pod: PodId) -> To {
+    To::BrokerOnPod { pod, broker }
+}
+
+fn receivers_of_change(broker: &Broker) -> Vec<To> {
+    broker.elsewhere.peers.all().into_iter().map(|pod| way(broker.id, pod)).collect()
 }
 
 pub(super) fn count_here(broker: &Broker, name: &str, filter: &str) -> u16 {
@@ -194,45 +156,6 @@ impl Members {
             0 => own.remove(&group).is_some(),
             count => own.insert(group, count) != Some(count),
         }
-    }
-
-    /// The next groups with members on this pod after `last`, and how many members.
-    fn own_page(&self, of: u64, last: Option<&Group>) -> Vec<(&Group, &u16)> {
-        let Some(of) = self.brokers.get(&of) else { return Vec::new() };
-        let after = last.map_or(Unbounded, Excluded);
-        of.own.range((after, Unbounded)).take(PAGE).collect()
-    }
-
-    fn begin_asked(&mut self) -> Vec<(u64, To)> {
-        let Self { asked, sending, .. } = self;
-        let is_new = |key: &(u64, To)| match sending.get_mut(key) {
-            Some(sending) => {
-                sending.again = true;
-                false
-            }
-            None => true,
-        };
-        asked.drain().filter(is_new).collect()
-    }
-
-    fn send_page(
-        &self,
-        broker: u64,
-        sending: &mut Sending,
-        mut is_sent: impl FnMut(PodNotice<'_>) -> bool,
-    ) -> Page {
-        if sending.last.is_none() && !is_sent(PodNotice::AllMembers { broker }) {
-            return Page::Dropped;
-        }
-        let (mut bytes, page) = (0, self.own_page(broker, sending.last.as_ref()));
-        for (group @ (name, filter), count) in &page {
-            if !is_sent(PodNotice::Members { broker, count: **count, name, filter }) {
-                return Page::Dropped;
-            }
-            bytes += name.len() + filter.len();
-            sending.last = Some((*group).clone());
-        }
-        if page.len() == PAGE { Page::Sent(bytes) } else { Page::Last }
     }
 
     pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, group: Group, count: u16, now: Millis) {
@@ -332,58 +255,14 @@ mod tests {
         let mut members = Members::default();
         assert!(members.set_own(5, "g", "a", 2) && !members.set_own(5, "g", "a", 2));
         assert!(members.set_own(6, "g", "a", 1) && members.set_own(5, "g", "a", 1));
-        assert_eq!(members.own_page(5, None), [(&("g".into(), "a".into()), &1)]);
+        assert_eq!(members.brokers[&5].own, BTreeMap::from([(("g".into(), "a".into()), 1)]));
         assert!(members.set_own(5, "g", "a", 0) && !members.set_own(5, "g", "a", 0));
     }
 
     #[test]
-    fn own_members_are_sent_in_pages() {
-        let mut members = Members::default();
-        let groups = 2 * PAGE + 1;
-        (0..groups).for_each(|number| assert!(members.set_own(5, "g", &number.to_string(), 1)));
-        let (mut sent, mut last) = (HashSet::new(), None);
-        let pages = [(); 3].map(|()| {
-            let page = members.own_page(5, last.as_ref());
-            sent.extend(page.iter().map(|(group, _)| (*group).clone()));
-            last = page.last().map(|(group, _)| (*group).clone());
-            page.len()
-        });
-        assert_eq!((pages, sent.len()), ([PAGE, PAGE, 1], groups));
-    }
-
-    #[test]
-    fn members_that_the_fabric_drops_are_sent_later_from_there_on() {
-        let mut members = Members::default();
-        let groups = 2 * PAGE + 1;
-        (0..groups).for_each(|number| assert!(members.set_own(5, "g", &number.to_string(), 1)));
-        let (mut sending, mut begun, mut sent) = (Sending::default(), 0, HashSet::new());
-        for _ in 0..30 {
-            let mut room = 100;
-            let page = members.send_page(5, &mut sending, |notice| {
-                let has_room = room > 0;
-                room -= i32::from(has_room);
-                match notice {
-                    PodNotice::Members { filter, .. } if has_room => assert!(sent.insert(filter.to_owned())),
-                    PodNotice::AllMembers { .. } => begun += 1,
-                    _ => {}
-                }
-                has_room
-            });
-            if matches!(page, Page::Last) {
-                break;
-            }
-        }
-        assert_eq!((begun, sent.len()), (1, groups));
-    }
-
-    #[test]
-    fn any_number_of_requests_for_members_causes_one_more_answer() {
-        let mut members = Members::default();
-        let key = (5, To::BrokerOnPod { pod: PodId(1), broker: 5 });
-        members.asked.insert(key);
-        assert_eq!(members.begin_asked(), [key]);
-        members.sending.insert(key, Sending::default());
-        members.asked.insert(key);
-        assert!(members.begin_asked().is_empty() && members.sending[&key].again);
+    fn a_change_of_members_goes_the_way_of_their_pages() {
+        let broker = Broker::new(5, "acme", 1);
+        broker.elsewhere.peers.came(PodId(1));
+        assert_eq!(receivers_of_change(&broker), [way(5, PodId(1))]);
     }
 }

@@ -18,6 +18,7 @@ mod matching;
 mod members;
 mod notices;
 mod opening;
+mod own_members;
 mod their_members;
 mod wire;
 
@@ -262,16 +263,6 @@ impl Region {
                 traced.send_at(fabric, broker.id, &[pod]);
             }
             note.send_at(fabric, broker.id, &[pod]);
-        }
-    }
-
-    pub(crate) fn members_changed(&self, broker: &Broker, name: &str, filter: &str) {
-        let Some(fabric) = self.fabric.get() else { return };
-        // Sent under the lock, so that the last notice has the current count.
-        let mut members = self.members();
-        let count = members::count_here(broker, name, filter);
-        if members.set_own(broker.id, name, filter, count) {
-            PodNotice::Members { broker: broker.id, name, filter, count }.send(fabric, To::Broker(broker.id));
         }
     }
 

@@ -6,7 +6,8 @@ use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Edit, Subscription, Target};
 
-use super::members::{Group, PAGE};
+use super::members::Group;
+use super::own_members::PAGE;
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::elsewhere::ELSEWHERE;

@@ -5,8 +5,8 @@
 //! | 1 | a message | at | as in a stream, see [`crate::encoding::record`] |
 //! | 2 | a run | at | 1: protocol 5.0 or not; 4: number of messages; topic; PUBLISH packets |
 //! | 3 | committed to the streams of a topic | at | the topic |
-//! | 4 | members of a shared subscription on this pod | broker, at | 8: broker; 2: number; share name; filter |
-//! | 5 | all members on this pod follow | broker, pod, at | 8: broker |
+//! | 4 | members of a shared subscription on this pod | at | 8: broker; 2: number; share name; filter |
+//! | 5 | all members on this pod follow | at | 8: broker |
 //! | 6 | request for the members | broker, pod, at | 8: broker |
 //! | 7 | a message for a member | at | 8: broker; 1: hops; share name; filter; the message as in 1 |
 //! | 8 | a session is wanted: read the notices in the store | pod | |

@@ -163,11 +163,11 @@ impl Routes {
     }
 
     /// Whether most of the receivers that accept messages lag, on all cores together.
-    pub(crate) fn are_most_behind(&self) -> bool {
-        let sum = |of: fn(&ReceiverProgress) -> &AtomicUsize| -> usize {
-            self.progress.iter().map(|progress| of(progress).load(Ordering::Relaxed)).sum()
-        };
-        sum(|progress| &progress.behind) * 2 > sum(|progress| &progress.moving)
+    pub(crate) fn are_most_behind(&self, now: Millis) -> bool {
+        let behind: usize = self.progress.iter().map(|progress| progress.behind(now)).sum();
+        let moving: usize =
+            self.progress.iter().map(|progress| progress.moving.load(Ordering::Relaxed)).sum();
+        behind * 2 > moving
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -232,5 +232,16 @@ mod tests {
         progress.note(2, 1, 1_000);
         let behind = [1_000, 999 + GRACE_MS, 1_000 + GRACE_MS].map(|now| progress.behind(now));
         assert_eq!(behind, [1, 1, 0]);
+    }
+
+    #[test]
+    fn receivers_of_all_cores_that_lagged_long_ago_do_not_count_either() {
+        let broker = Arc::new(Broker::new(1, "b", 2));
+        let mut routes = Routes::new(broker, "t".into());
+        routes.progress = [0, 1].map(|_| ReceiverProgress::new(2)).into();
+        routes.progress[0].note(2, 2, 1_000);
+        routes.progress[1].note(2, 1, 900 + GRACE_MS);
+        let most = [999 + GRACE_MS, 1_000 + GRACE_MS].map(|now| routes.are_most_behind(now));
+        assert_eq!(most, [true, false]);
     }
 }

@@ -25,7 +25,7 @@ use millrace_storage::Transaction;
 use super::load::{self, subscribers};
 use super::plant::{Plant, is_planted};
 use super::{Attached, Job, SessionKey, Shared, StreamKey, Write};
-use crate::broker::Broker;
+use crate::broker::{Broker, Reserved};
 use crate::metering::Amount;
 use crate::quota::Limit;
 
@@ -60,7 +60,7 @@ pub(super) struct Applied {
     pub(super) changes_of_jobs: Option<usize>,
     /// The last due time of its shard that this transaction or an earlier one has settled.
     pub(super) settled: Option<Due>,
-    pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
+    pub(super) wills: Vec<(Arc<Broker>, Arc<Message>, Reserved)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) wills_not_retained: Vec<(Arc<Broker>, Limit)>,
     pub(super) touched: Vec<StreamKey>,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use millrace_layers::index::{self, IndexPart, IndexRow, IndexedStream};
-use millrace_layers::{BrokerId, LayerError, Store, metering, retained, sessions, subscriptions};
+use millrace_layers::{BrokerId, LayerError, Position, Store, metering, retained, sessions, subscriptions};
 use millrace_storage::{Read, Transaction, block_on};
 
 use super::plant::{Plant, is_planted};
@@ -54,16 +54,19 @@ fn retained(
     let mut from = None;
     loop {
         let (id, at) = (broker.id, &from);
-        let page = store.run(async |tx| retained::all(&tx, id, at.as_ref(), PAGE, Read::Snapshot).await);
-        let page = block_on(page)?;
+        let page = store.run(async |tx| {
+            let page = retained::all(&tx, id, at.as_ref(), PAGE, Read::Snapshot).await?;
+            Ok((page, tx.read_version().await?))
+        });
+        let (page, version) = block_on(page)?;
         let mut expired = Vec::new();
         for item in page.items {
             let topic = std::str::from_utf8(&item.topic).map_err(|_| LayerError::Corrupt("topic"))?;
             let message =
                 record::decode(topic.into(), &item.body, clock).ok_or(LayerError::Corrupt("message"))?;
             if is_shared {
-                // Unlike a message that waits for its commit, it gives way to any notice of another pod.
-                message.set_position(None);
+                // It gives way to what pods commit later, and to no notice that comes late.
+                message.set_position(Some(Position::end_of(version).0));
             }
             if message.is_expired(now) {
                 expired.push(item.topic);

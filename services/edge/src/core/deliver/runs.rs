@@ -179,7 +179,7 @@ impl Core {
     ) -> Option<(ConnectionId, Progress)> {
         routes.note_progress(self.index, accepting + lagging, lagging, self.now_ms);
         let (publisher, progress) = (publisher?, routes.progress(self.index, self.now_ms)?);
-        if lagging == 0 || !routes.are_most_behind() {
+        if lagging == 0 || !routes.are_most_behind(self.now_ms) {
             self.pauses.watched.note(Some(publisher), progress, self.now_ms);
             return None;
         }

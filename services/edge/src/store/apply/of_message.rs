@@ -158,9 +158,14 @@ impl Applier<'_> {
             will.forbid_retaining();
             self.applied().wills_not_retained.push((broker.clone(), limit));
         }
+        let mut reserved = None;
         if retains {
-            // Before the commit, as with messages of clients: the broker's memory defines the order.
-            broker.retain(&will);
+            if self.shared.is_shared {
+                reserved = broker.reserve_retained(&will);
+            } else {
+                // Before the commit, as with messages of clients: the broker's memory defines the order.
+                broker.retain(&will);
+            }
             let retained = (!will.payload().is_empty()).then_some(&*will);
             self.retain(broker, will.topic(), retained).await?;
         }
@@ -171,7 +176,7 @@ impl Applier<'_> {
         if retains {
             self.give_order(&will);
         }
-        self.applied().wills.push((broker.clone(), will));
+        self.applied().wills.push((broker.clone(), will, reserved));
         Ok(())
     }
 }

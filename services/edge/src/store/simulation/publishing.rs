@@ -66,6 +66,7 @@ impl Core {
             from: Some(connection(from)),
             publisher: publisher.publisher,
             retains: false,
+            reserved: None,
             deliver,
             fence,
             wanted: None,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use millrace_layers::Position;
 use millrace_mqtt::QoS;
+use millrace_session::Message;
 use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
@@ -79,6 +80,7 @@ impl Writer<'_> {
             self.take_back(publish);
             return;
         }
+        self.retain_committed(&publish.routes.broker, &publish.message, publish.retains);
         if publish.deliver {
             let routes = if publish.retains && self.shared.is_shared {
                 // A subscriber that read the retained messages before this commit gets the message live.
@@ -96,6 +98,13 @@ impl Writer<'_> {
             self.announce(&publish.routes, &publish.message, publish.from, publish.publisher, is_live);
         }
         self.charge_matches(publish.routes.broker.id);
+    }
+
+    /// With several pods memory follows the order of the commits (P6).
+    fn retain_committed(&self, broker: &Broker, message: &Arc<Message>, retains: bool) {
+        if let Some(position) = message.position().filter(|_| retains && self.shared.is_shared) {
+            drop(broker.retain_at(message, position));
+        }
     }
 
     /// Hands out what members of shared subscriptions may have now.
@@ -157,8 +166,9 @@ impl Writer<'_> {
             broker.counters[self.mail.len()].publish_quota.add(1);
             self.post(0, Mail::LimitReached(broker, limit));
         }
-        for (broker, will) in std::mem::take(&mut applied.wills) {
+        for (broker, will, _reserved) in std::mem::take(&mut applied.wills) {
             will.set_position(None);
+            self.retain_committed(&broker, &will, will.is_retained());
             broker.counters[self.mail.len()].wills.add(1);
             let routes = self.routes.get(&broker, will.topic());
             self.deliver(&routes, &will, None);

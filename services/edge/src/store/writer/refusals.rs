@@ -51,18 +51,19 @@ impl Writer<'_> {
         }
     }
 
-    /// A retained message that is not stored leaves memory. A local store says what the topic had before; pods read
-    /// retained messages for their subscribers from the store anyway.
+    /// A retained message that is not stored leaves memory, for what the store had before. With several pods memory does not
+    /// have it yet.
     pub(super) fn take_back(&self, publish: &Publish) {
         let Publish { message, routes, retains, .. } = publish;
-        if !retains || message.payload().is_empty() {
+        if !retains || message.payload().is_empty() || self.shared.is_shared {
             return;
         }
         let (topic, shared) = (message.topic(), self.shared);
         let (id, name) = (routes.broker.id, topic.as_bytes());
         let former = || shared.layers.run(async |tx| retained::get(&tx, id, name, Read::Snapshot).await);
-        let body = if shared.is_shared { None } else { block_on(former()).unwrap_or_default() };
-        let former = body.and_then(|body| record::decode(topic.clone(), &body, &shared.clock));
+        let former = block_on(former())
+            .unwrap_or_default()
+            .and_then(|body| record::decode(topic.clone(), &body, &shared.clock));
         routes.broker.take_back(message, former.map(Arc::new));
     }
 
@@ -198,7 +199,68 @@ pub(in crate::store) fn may_pass(error: &LayerError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use millrace_mqtt::Properties;
+    use millrace_session::Message;
+
     use super::*;
+    use crate::broker::Broker;
+    use crate::routes::RouteCache;
+    use crate::store::Shared;
+
+    fn message(payload: &[u8]) -> Arc<Message> {
+        Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload, 0).into()
+    }
+
+    fn job(broker: &Arc<Broker>, payload: &[u8]) -> Job {
+        let (message, routes) = (message(payload), RouteCache::default().get(broker, "t"));
+        let reserved = broker.reserve_retained(&message);
+        let publish = Publish {
+            message,
+            routes,
+            from: None,
+            publisher: 1,
+            retains: true,
+            reserved,
+            deliver: true,
+            fence: None,
+            wanted: None,
+            queued_us: 0,
+        };
+        Job { write: Write::Publish(publish), ack: None }
+    }
+
+    fn retained(broker: &Broker) -> Option<String> {
+        broker.retained.get("t").map(|message| String::from_utf8(message.payload().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn memory_follows_the_commits_of_all_pods_whatever_the_store_refuses() {
+        let (shared, id) = Shared::with_broker(true);
+        let broker = Arc::new(Broker::new(id, "default", 1));
+        let mut writer = Writer::new(&shared);
+        let other_pod = |payload, position| {
+            let message = message(payload);
+            message.set_position(Some(position));
+            drop(broker.retain_at(&message, position));
+        };
+        other_pod(b"former", [0; 12]);
+        for payload in [&b"refused"[..], b""] {
+            writer.refuse_job(job(&broker, payload), Why::Content);
+            assert_eq!(retained(&broker).as_deref(), Some("former"), "it is still stored");
+        }
+        let refused = job(&broker, b"refused");
+        other_pod(b"newer", [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        writer.refuse_job(refused, Why::Content);
+        assert_eq!(retained(&broker).as_deref(), Some("newer"));
+
+        let (earlier, later) = (job(&broker, b"earlier"), job(&broker, b"later"));
+        writer.write(vec![later, earlier]);
+        assert_eq!(retained(&broker).as_deref(), Some("earlier"), "it was committed last");
+        let committed = job(&broker, b"committed");
+        other_pod(b"last", [u8::MAX; 12]);
+        writer.write(vec![committed]);
+        assert_eq!(retained(&broker).as_deref(), Some("last"));
+    }
 
     #[test]
     fn only_an_error_of_the_content_lets_later_messages_pass_a_refused_one() {
