@@ -18,12 +18,12 @@ pub(super) struct Removals {
 }
 
 impl Removals {
-    pub(super) fn note(&mut self, topic: &str, place: StoredPosition) {
+    pub(super) fn note(&mut self, topic: &str, position: StoredPosition) {
         self.forget(topic);
         let topic: Arc<str> = topic.into();
         self.bytes += ENTRY_BYTES + topic.len();
-        self.at.insert(topic.clone(), place);
-        self.oldest_first.insert((place, topic));
+        self.at.insert(topic.clone(), position);
+        self.oldest_first.insert((position, topic));
         while self.bytes > RETAINED_REMOVALS_BYTES_MAX
             && let Some((_, topic)) = self.oldest_first.first().cloned()
         {
@@ -32,14 +32,14 @@ impl Removals {
     }
 
     pub(super) fn forget(&mut self, topic: &str) {
-        if let Some((topic, place)) = self.at.remove_entry(topic) {
+        if let Some((topic, position)) = self.at.remove_entry(topic) {
             self.bytes -= ENTRY_BYTES + topic.len();
-            self.oldest_first.remove(&(place, topic));
+            self.oldest_first.remove(&(position, topic));
         }
     }
 
-    pub(super) fn is_after(&self, topic: &str, place: StoredPosition) -> bool {
-        self.at.get(topic).is_some_and(|removed_at| *removed_at > place)
+    pub(super) fn is_after(&self, topic: &str, position: StoredPosition) -> bool {
+        self.at.get(topic).is_some_and(|removed_at| *removed_at > position)
     }
 }
 
@@ -51,18 +51,18 @@ mod tests {
     fn the_last_removals_are_known_as_far_as_there_is_room() {
         let mut removals = Removals::default();
         let topic = |number: u32| format!("{number:040}");
-        let place = |number: u32| [[0; 8].as_slice(), &number.to_be_bytes()].concat().try_into().unwrap();
+        let position = |number: u32| [[0; 8].as_slice(), &number.to_be_bytes()].concat().try_into().unwrap();
         let room = u32::try_from(RETAINED_REMOVALS_BYTES_MAX / (ENTRY_BYTES + 40)).unwrap();
         for number in (0..3 * room).rev() {
-            removals.note(&topic(number), place(number));
+            removals.note(&topic(number), position(number));
             assert!(removals.bytes <= RETAINED_REMOVALS_BYTES_MAX);
         }
-        let known = (0..3 * room).filter(|number| removals.is_after(&topic(*number), place(0)));
+        let known = (0..3 * room).filter(|number| removals.is_after(&topic(*number), position(0)));
         assert!(known.eq(2 * room..3 * room));
         let last = 3 * room - 1;
-        assert!(!removals.is_after(&topic(last), place(last)));
-        removals.note(&topic(last), place(last + 1));
-        assert!(removals.is_after(&topic(last), place(last)));
+        assert!(!removals.is_after(&topic(last), position(last)));
+        removals.note(&topic(last), position(last + 1));
+        assert!(removals.is_after(&topic(last), position(last)));
         (0..3 * room).for_each(|number| removals.forget(&topic(number)));
         assert_eq!((removals.bytes, removals.at.len(), removals.oldest_first.len()), (0, 0, 0));
     }

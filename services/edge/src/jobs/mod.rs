@@ -137,8 +137,7 @@ pub(crate) struct Publish {
     pub(crate) reserved: Reserved,
     /// Whether receivers get the message only after its commit.
     pub(crate) deliver: bool,
-    /// The publisher's session, if the message is only stored while the session has this epoch. With QoS 2, the
-    /// session stores the packet id, too.
+    /// The publisher's session, if the message is only stored while it has this epoch. With QoS 2 it gets the packet id.
     pub(crate) fence: Option<SessionKey>,
     /// The condition under which the message need not be stored, because its receivers have it already.
     pub(crate) wanted: Option<Wanted>,
