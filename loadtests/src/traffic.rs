@@ -32,6 +32,7 @@ struct Traffic<'a> {
 }
 
 /// How the receivers connect.
+#[derive(Clone, Copy)]
 struct Receivers {
     clean_session: bool,
     subscribes: bool,
