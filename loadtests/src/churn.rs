@@ -2,7 +2,7 @@
 //! apart, because brokers differ in opening, and closing is mostly the kernel's work.
 
 use crate::broker::Broker;
-use crate::crowd::{Crowd, Limits, VisitPlan};
+use crate::crowd::{Crowd, CrowdLimits, VisitPlan};
 use crate::failure::{Failure, Outcome};
 use crate::link::Link;
 use crate::measurement::Measurement;
@@ -26,7 +26,7 @@ pub(crate) fn run(case: SizedScenario, settings: &Settings, broker: &Broker) -> 
         plan: VisitPlan { clean_session: true, stays: true, ..VisitPlan::default() },
         credentials: settings.credentials()?,
         at_once: settings.window.unwrap_or(CONCURRENT),
-        limits: Limits::new(settings.seconds, settings.timeout, settings.seconds + settings.timeout),
+        limits: CrowdLimits::new(settings.seconds, settings.timeout, settings.seconds + settings.timeout),
     };
     let wave = WAVE.min(procfs::connections_max()).max(1) as u32;
     let (mut connecting_seconds, mut leaving_seconds) = (0.0, 0.0);

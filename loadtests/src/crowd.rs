@@ -41,14 +41,14 @@ const EINPROGRESS: i32 = 115;
 
 /// When visits begin and end; the first two are on the clock of [`clock::now_ns`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct CrowdLimits {
     begin_until_ns: u64,
     /// Unfinished visits are given up at this time, or after `quiet_ns` without any event.
     end_ns: u64,
     quiet_ns: u64,
 }
 
-impl Limits {
+impl CrowdLimits {
     /// `grace_seconds` is the time for the last visits.
     pub(crate) fn new(seconds: f64, grace_seconds: f64, quiet_seconds: f64) -> Self {
         let now_ns = clock::now_ns();
@@ -67,7 +67,7 @@ pub(crate) struct Crowd {
     pub(crate) credentials: Credentials,
     /// Most visits open at a time.
     pub(crate) at_once: u32,
-    pub(crate) limits: Limits,
+    pub(crate) limits: CrowdLimits,
 }
 
 /// The results of the visits, and the links that stay.
@@ -103,7 +103,11 @@ impl Population {
             plan,
             credentials: Credentials::default(),
             at_once: settings.window.unwrap_or(AT_ONCE),
-            limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
+            limits: CrowdLimits::new(
+                settings.seconds_max,
+                settings.timeout,
+                settings.population_quiet_seconds(),
+            ),
         };
         crowd.run(0..self.sessions)
     }

@@ -3,7 +3,7 @@
 
 use crate::broker::Broker;
 use crate::churn::{CONCURRENT, leave};
-use crate::crowd::{Crowd, Limits, VisitPlan};
+use crate::crowd::{Crowd, CrowdLimits, VisitPlan};
 use crate::failure::{Failure, Outcome};
 use crate::measurement::Measurement;
 use crate::population::Population;
@@ -38,7 +38,7 @@ pub(crate) fn run(
         plan: VisitPlan { resumes: true, stays: true, ..VisitPlan::default() },
         credentials: Credentials::default(),
         at_once: settings.window.unwrap_or(CONCURRENT),
-        limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
+        limits: CrowdLimits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
     };
     let back = crowd.run(0..sessions)?;
     let cost = meter.stop_at_rest()?;

@@ -20,9 +20,9 @@ use crate::latency::{Histogram, Percentiles};
 use crate::machine;
 use crate::packet::{self, PublishTemplate};
 use crate::procfs;
-use neighbour::{Kind, Load, Neighbour};
-use verdict::Seen;
-use wire::Target;
+use neighbour::{Load, Neighbour, WorkKind};
+use verdict::PhaseSeen;
+use wire::TenantBroker;
 
 /// Waits until the burst that each limit allows has passed.
 const WARM_MS: u64 = 1_000;
@@ -41,7 +41,7 @@ const PHASES: [(&str, Option<u64>); 3] = [
 pub(crate) struct Fairness {
     /// The neighbour's kind of work.
     #[arg(long, value_enum, default_value = "publishes")]
-    kind: Kind,
+    kind: WorkKind,
     /// Port of the server's gateway listener on 127.0.0.1.
     #[arg(long)]
     gateway_port: u16,
@@ -85,7 +85,7 @@ impl Fairness {
     /// # Errors
     /// The run could not be made, or `--check` found that the neighbour disturbs the steady tenant.
     pub(crate) fn run(&self) -> Outcome<()> {
-        let mut seen = PHASES.map(|_| Seen::default());
+        let mut seen = PHASES.map(|_| PhaseSeen::default());
         for round in 1..=self.rounds {
             // The order alternates, so that a change of the machine's load favours no phase.
             let order = if round % 2 == 1 { [0, 1, 2] } else { [0, 2, 1] };
@@ -112,10 +112,14 @@ impl Fairness {
             over.p99_us / alone.p99_us,
             verdict::allowed_us(at_limit, over) / at_limit.p99_us
         );
-        if self.check { verdict::judge(self.limit, self.kind != Kind::Subscribes, &phases) } else { Ok(()) }
+        if self.check {
+            verdict::judge(self.limit, self.kind != WorkKind::Subscribes, &phases)
+        } else {
+            Ok(())
+        }
     }
 
-    fn phase(&self, times: Option<u64>, seen: &mut Seen) -> Outcome<()> {
+    fn phase(&self, times: Option<u64>, seen: &mut PhaseSeen) -> Outcome<()> {
         let neighbour = times.map(|times| Neighbour::start(&self.load(times))).transpose()?;
         clock::pause_ms(WARM_MS);
         self.measure(seen)?;
@@ -141,11 +145,11 @@ impl Fairness {
         }
     }
 
-    fn target(&self, server_name: &str) -> Target {
-        Target { gateway_port: self.gateway_port, server_name: server_name.to_owned() }
+    fn target(&self, server_name: &str) -> TenantBroker {
+        TenantBroker { gateway_port: self.gateway_port, server_name: server_name.to_owned() }
     }
 
-    fn measure(&self, seen: &mut Seen) -> Outcome<()> {
+    fn measure(&self, seen: &mut PhaseSeen) -> Outcome<()> {
         let target = self.target(&self.steady);
         let done = Arc::new(AtomicBool::new(false));
         let reader = target.open("steady-reader", &[TOPIC.to_owned()], self.qos)?;

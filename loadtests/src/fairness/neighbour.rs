@@ -12,7 +12,7 @@ use std::thread::{JoinHandle, spawn};
 
 use clap::ValueEnum;
 
-use super::wire::{self, Target, Work};
+use super::wire::{self, TenantBroker, Work};
 use crate::clock;
 use crate::failure::Outcome;
 use crate::machine::stand_back;
@@ -33,7 +33,7 @@ const MEMBERS: u64 = 3;
 const HELD: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Kind {
+pub(super) enum WorkKind {
     /// Publishes to one subscriber. The product limits them: publishes_per_s.
     Publishes,
     /// Pairs of SUBSCRIBE and UNSUBSCRIBE. The run does not limit their rate.
@@ -47,7 +47,7 @@ pub(super) enum Kind {
     ShareGroups,
 }
 
-impl Kind {
+impl WorkKind {
     /// Answers or deliveries of one unit of work.
     fn answers_per_unit(self) -> u64 {
         if self == Self::ShareGroups { GROUPS } else { 1 }
@@ -71,8 +71,8 @@ impl Kind {
 type Unit = Box<dyn FnMut(u64, &mut Vec<u8>) + Send>;
 
 pub(super) struct Load {
-    pub(super) kind: Kind,
-    pub(super) target: Target,
+    pub(super) kind: WorkKind,
+    pub(super) target: TenantBroker,
     /// Units of work a second of all workers.
     pub(super) rate: u64,
     /// The factor by which `rate` exceeds the limit.
@@ -83,7 +83,7 @@ pub(super) struct Load {
 }
 
 pub(super) struct Neighbour {
-    kind: Kind,
+    kind: WorkKind,
     done: Arc<AtomicBool>,
     started_ns: u64,
     readers: Vec<JoinHandle<u64>>,
@@ -114,7 +114,7 @@ impl Neighbour {
         let rate = load.rate.div_ceil(load.workers);
         let worker = |number| load.worker(number, rate, &done);
         let mut workers = (0..load.workers).map(worker).collect::<Outcome<Vec<_>>>()?;
-        if load.kind == Kind::Retained {
+        if load.kind == WorkKind::Retained {
             workers.push(load.replays(&done)?);
         }
         Ok(Self { kind: load.kind, done, started_ns: clock::now_ns(), readers, workers })
@@ -130,7 +130,7 @@ impl Neighbour {
         }
         let seconds = clock::ns_seconds(clock::now_ns() - self.started_ns);
         let delivered: u64 = self.readers.into_iter().map(|thread| thread.join().unwrap_or(0)).sum();
-        let is_answered = matches!(self.kind, Kind::Subscribes | Kind::Connects);
+        let is_answered = matches!(self.kind, WorkKind::Subscribes | WorkKind::Connects);
         let passed = if is_answered { all.answered } else { delivered };
         Done { sent: all.sent, passed: passed / self.kind.answers_per_unit(), seconds }
     }
@@ -139,7 +139,7 @@ impl Neighbour {
 impl Load {
     fn worker(&self, number: u64, rate: u64, done: &Arc<AtomicBool>) -> Outcome<JoinHandle<Work>> {
         let done = done.clone();
-        if self.kind == Kind::Connects {
+        if self.kind == WorkKind::Connects {
             let target = self.target.clone();
             return Ok(spawn(move || {
                 stand_back();
@@ -159,13 +159,13 @@ impl Load {
     fn unit(&self, worker: u64) -> (u8, Unit) {
         let template = |topic: &str| PublishTemplate::new(topic, self.qos, 0, self.payload_bytes);
         let templates: Vec<PublishTemplate> = match self.kind {
-            Kind::Subscribes | Kind::Connects => {
+            WorkKind::Subscribes | WorkKind::Connects => {
                 return (UNSUBACK, Box::new(move |number, batch| subscribes(worker, number, batch)));
             }
-            Kind::Retained => {
+            WorkKind::Retained => {
                 (0..RETAINED_TOPICS).map(|topic| template(&format!("kept/{topic}")).retained()).collect()
             }
-            Kind::Publishes | Kind::ShareGroups => vec![template(TOPIC)],
+            WorkKind::Publishes | WorkKind::ShareGroups => vec![template(TOPIC)],
         };
         // Workers begin at different topics.
         let first = worker as usize * 37;
@@ -200,7 +200,7 @@ fn subscribes(worker: u64, number: u64, batch: &mut Vec<u8>) {
 
 /// Connects by the clock without waiting for answers, because the server delays refusals. A
 /// connection counts as answered if its CONNACK accepts it before the worker closes it.
-fn connects(target: &Target, worker: u64, rate: u64, done: &AtomicBool) -> Work {
+fn connects(target: &TenantBroker, worker: u64, rate: u64, done: &AtomicBool) -> Work {
     // An address for each worker, so that ports of closed connections do not run out.
     let from = Ipv4Addr::new(127, 88, 0, (worker % 250 + 1) as u8);
     let (mut held, mut work) = (VecDeque::new(), Work::default());
@@ -233,12 +233,12 @@ mod tests {
     use super::*;
     use crate::packet::next_frame;
 
-    fn load(kind: Kind) -> Load {
-        let target = Target { gateway_port: 1, server_name: "a".to_owned() };
+    fn load(kind: WorkKind) -> Load {
+        let target = TenantBroker { gateway_port: 1, server_name: "a".to_owned() };
         Load { kind, target, rate: 1, times: 1, workers: 1, qos: 1, payload_bytes: 16 }
     }
 
-    fn first_bytes(kind: Kind, number: u64) -> Vec<u8> {
+    fn first_bytes(kind: WorkKind, number: u64) -> Vec<u8> {
         let mut batch = Vec::new();
         load(kind).unit(3).1(number, &mut batch);
         let (mut at, mut found) = (0, Vec::new());
@@ -251,16 +251,18 @@ mod tests {
 
     #[test]
     fn each_kind_sends_its_packets() {
-        assert_eq!(first_bytes(Kind::Publishes, 0), [0x32]);
-        assert_eq!(first_bytes(Kind::ShareGroups, 70_000), [0x32]);
-        assert_eq!(first_bytes(Kind::Retained, 1_234), [0x33]);
-        assert_eq!(first_bytes(Kind::Subscribes, 5), [0x82, 0xA2]);
+        assert_eq!(first_bytes(WorkKind::Publishes, 0), [0x32]);
+        assert_eq!(first_bytes(WorkKind::ShareGroups, 70_000), [0x32]);
+        assert_eq!(first_bytes(WorkKind::Retained, 1_234), [0x33]);
+        assert_eq!(first_bytes(WorkKind::Subscribes, 5), [0x82, 0xA2]);
     }
 
     #[test]
     fn a_unit_of_share_groups_is_one_publish_and_has_a_delivery_for_each_group() {
-        let readers = Kind::ShareGroups.filters_of_readers();
+        let readers = WorkKind::ShareGroups.filters_of_readers();
         assert_eq!(readers.len() as u64, MEMBERS);
-        assert!(readers.iter().all(|filters| filters.len() as u64 == Kind::ShareGroups.answers_per_unit()));
+        assert!(
+            readers.iter().all(|filters| filters.len() as u64 == WorkKind::ShareGroups.answers_per_unit())
+        );
     }
 }

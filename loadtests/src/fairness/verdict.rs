@@ -11,7 +11,7 @@ const REACHED_MIN: f64 = 0.7;
 /// The figures of one kind of phase; one entry per phase. The median counts, so that a single
 /// disturbed phase does not.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct PhaseSeen {
     pub(super) latency: Vec<Percentiles>,
     pub(super) sent: u64,
     pub(super) delivered: u64,
@@ -37,7 +37,7 @@ pub(super) struct Figures {
     pub(super) lost: u64,
 }
 
-impl Seen {
+impl PhaseSeen {
     pub(super) fn row(&self, name: &str) -> (String, Figures) {
         let us =
             |of: fn(&Percentiles) -> u64| median(self.latency.iter().map(|all| of(all) as f64 / 1_000.0));

@@ -25,7 +25,7 @@ const BATCH: u64 = 64;
 
 /// A broker behind the gateway listener of 127.0.0.1.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct TenantBroker {
     pub(super) gateway_port: u16,
     pub(super) server_name: String,
 }
@@ -38,7 +38,7 @@ pub(super) struct Work {
     pub(super) answered: u64,
 }
 
-impl Target {
+impl TenantBroker {
     /// Sends PROXY header and CONNECT; does not wait for the CONNACK.
     pub(super) fn dial(&self, from: Ipv4Addr, client_id: &str) -> Outcome<TcpStream> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).during("making a socket")?;

@@ -29,7 +29,7 @@ pub(super) struct Wait {
 }
 
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct FriendSeen {
     pub(super) waits: Vec<Wait>,
     /// Messages that never came back, or connects that were refused.
     pub(super) lost: u64,
@@ -37,7 +37,7 @@ pub(super) struct Seen {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FriendKind {
     Live,
     /// Publishes to its own persistent session with QoS 1, and waits for each PUBACK.
     Durable,
@@ -49,23 +49,28 @@ pub(super) enum Kind {
 
 pub(super) struct Friend {
     done: Arc<AtomicBool>,
-    thread: JoinHandle<Seen>,
+    thread: JoinHandle<FriendSeen>,
 }
 
 impl Friend {
-    pub(super) fn start(kind: Kind, server: SocketAddr, broker: &'static str, number: u8) -> Outcome<Self> {
+    pub(super) fn start(
+        kind: FriendKind,
+        server: SocketAddr,
+        broker: &'static str,
+        number: u8,
+    ) -> Outcome<Self> {
         let done = Arc::new(AtomicBool::new(false));
         let from = Ipv4Addr::new(127, 77, 0, number);
         let is_done = done.clone();
         let thread = match kind {
-            Kind::Dialer => spawn(move || dial_again(from, server, broker, &is_done)),
-            Kind::Machine => {
+            FriendKind::Dialer => spawn(move || dial_again(from, server, broker, &is_done)),
+            FriendKind::Machine => {
                 let stream =
                     machine::echo().map_err(|error| Failure::new(format!("the echo thread: {error}")))?;
                 spawn(move || ping(&stream, &is_done))
             }
-            Kind::Live | Kind::Durable => {
-                let qos = u8::from(kind == Kind::Durable);
+            FriendKind::Live | FriendKind::Durable => {
+                let qos = u8::from(kind == FriendKind::Durable);
                 let mut connect = Connect::new(broker, &format!("friend-{number}"));
                 if qos == 1 {
                     connect = connect.persistent(SESSION_EXPIRY_S);
@@ -81,13 +86,13 @@ impl Friend {
         Ok(Self { done, thread })
     }
 
-    pub(super) fn end(self) -> Seen {
+    pub(super) fn end(self) -> FriendSeen {
         self.done.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| Seen { cut: true, ..Seen::default() })
+        self.thread.join().unwrap_or_else(|_| FriendSeen { cut: true, ..FriendSeen::default() })
     }
 }
 
-fn round_trips(mut client: Client, topic: &str, qos: u8, done: &AtomicBool) -> Seen {
+fn round_trips(mut client: Client, topic: &str, qos: u8, done: &AtomicBool) -> FriendSeen {
     let mut trips = RoundTrips::new(topic, qos);
     let mut due_ns = clock::now_ns();
     let mut drained_ns = None;
@@ -123,7 +128,7 @@ fn round_trips(mut client: Client, topic: &str, qos: u8, done: &AtomicBool) -> S
 struct RoundTrips<'t> {
     topic: &'t str,
     qos: u8,
-    seen: Seen,
+    seen: FriendSeen,
     /// When each packet id or sequence number was sent; `None` once the message came back.
     sent: Vec<Option<u64>>,
     unanswered: usize,
@@ -132,7 +137,7 @@ struct RoundTrips<'t> {
 
 impl<'t> RoundTrips<'t> {
     fn new(topic: &'t str, qos: u8) -> Self {
-        Self { topic, qos, seen: Seen::default(), sent: Vec::new(), unanswered: 0, undelivered: 0 }
+        Self { topic, qos, seen: FriendSeen::default(), sent: Vec::new(), unanswered: 0, undelivered: 0 }
     }
 
     /// Returns false when the connection was closed.
@@ -182,8 +187,8 @@ impl<'t> RoundTrips<'t> {
     }
 }
 
-fn dial_again(from: Ipv4Addr, server: SocketAddr, broker: &'static str, done: &AtomicBool) -> Seen {
-    let mut seen = Seen::default();
+fn dial_again(from: Ipv4Addr, server: SocketAddr, broker: &'static str, done: &AtomicBool) -> FriendSeen {
+    let mut seen = FriendSeen::default();
     let mut number = 0u32;
     while !done.load(Ordering::Relaxed) {
         let begun_ns = clock::now_ns();
@@ -201,8 +206,8 @@ fn dial_again(from: Ipv4Addr, server: SocketAddr, broker: &'static str, done: &A
     seen
 }
 
-fn ping(stream: &TcpStream, done: &AtomicBool) -> Seen {
-    let mut seen = Seen::default();
+fn ping(stream: &TcpStream, done: &AtomicBool) -> FriendSeen {
+    let mut seen = FriendSeen::default();
     machine::ping(stream, EVERY_NS / 1_000_000, done, |begun_ns, wait_ns| {
         seen.waits.push(Wait { begun_ns, wait_ns });
     });

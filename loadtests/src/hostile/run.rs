@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::attacks::{Attack, By};
-use super::friends::{Friend, Kind};
+use super::friends::{Friend, FriendKind};
 use super::report::{Row, Usage};
 use super::ring::Ring;
 use super::server::{ATTACKED, FRIENDLY, Server};
@@ -49,11 +49,11 @@ pub(super) struct FriendWaits {
 impl Friends {
     pub(super) fn start(server: &Server) -> Outcome<Self> {
         Ok(Self {
-            other: Friend::start(Kind::Live, server.mqtt, FRIENDLY, 2)?,
-            same: Friend::start(Kind::Live, server.mqtt, ATTACKED, 3)?,
-            durable: Friend::start(Kind::Durable, server.mqtt, FRIENDLY, 4)?,
-            dialer: Friend::start(Kind::Dialer, server.mqtt, FRIENDLY, 5)?,
-            machine: Friend::start(Kind::Machine, server.mqtt, FRIENDLY, 6)?,
+            other: Friend::start(FriendKind::Live, server.mqtt, FRIENDLY, 2)?,
+            same: Friend::start(FriendKind::Live, server.mqtt, ATTACKED, 3)?,
+            durable: Friend::start(FriendKind::Durable, server.mqtt, FRIENDLY, 4)?,
+            dialer: Friend::start(FriendKind::Dialer, server.mqtt, FRIENDLY, 5)?,
+            machine: Friend::start(FriendKind::Machine, server.mqtt, FRIENDLY, 6)?,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Limits on the effects of an attack, and the comparison of measured figures with these limits.
 
-use super::friends::{Seen, Wait};
+use super::friends::{FriendSeen, Wait};
 
 /// The limits of an attack; 0 means no limit.
 #[derive(Clone, Copy)]
@@ -114,7 +114,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    pub(super) fn of(seen: &Seen, from_ns: u64, until_ns: u64) -> Self {
+    pub(super) fn of(seen: &FriendSeen, from_ns: u64, until_ns: u64) -> Self {
         let is_in = |wait: &&Wait| (from_ns..until_ns).contains(&wait.begun_ns);
         let mut waits: Vec<u64> = seen.waits.iter().filter(is_in).map(|wait| wait.wait_ns).collect();
         waits.sort_unstable();
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn only_waits_of_the_time_asked_for_count() {
         let waits = (1..=100).map(|at| Wait { begun_ns: at, wait_ns: at * 1_000_000 }).collect();
-        let seen = Seen { waits, ..Seen::default() };
+        let seen = FriendSeen { waits, ..FriendSeen::default() };
         let all = Waits::of(&seen, 0, 1_000);
         assert_eq!((all.count, all.p50_ms, all.p99_ms, all.worst_ms), (100, 50.0, 99.0, 100.0));
         assert_eq!(Waits::of(&seen, 10, 20).worst_ms, 19.0);

@@ -38,10 +38,11 @@ pub(crate) struct Granted {
     pub(crate) grant: Grant,
     pub(crate) changes: u64,
     /// The state of a re-authentication, while it lasts.
-    pub(crate) anew: Option<Turn>,
+    pub(crate) anew: Option<ExchangeTurn>,
 }
 
-pub(crate) enum Turn {
+/// The side that sends the next packet.
+pub(crate) enum ExchangeTurn {
     Client(Box<Enhanced>),
     Server,
 }

@@ -23,6 +23,7 @@ pub(crate) struct IncompletePackets {
     bytes: AtomicU64,
     /// The charged bytes of connections before their CONNECT.
     before_connect: AtomicU64,
+    /// Brokers with charged bytes.
     brokers: AtomicU64,
 }
 

@@ -20,7 +20,7 @@ use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metrics::{
-    self, BrokerCounters, ConnectSteps, CoreCounters, Count, Histogram, Loudest, Metric, Row,
+    self, BrokerCounters, ConnectSteps, CoreCounters, Count, Histogram, LoudRow, Loudest, Metric,
 };
 use crate::recent_peers::RecentPeers;
 use crate::region::Region;
@@ -253,7 +253,7 @@ impl Process {
         };
         let rows: Vec<_> = brokers
             .iter()
-            .map(|broker| Row { id: broker.id, name: &broker.name, values: row(broker) })
+            .map(|broker| LoudRow { id: broker.id, name: &broker.name, values: row(broker) })
             .collect();
         let max = usize::from(self.limits.metrics_brokers_max);
         metrics::write(out, &all, &self.loudest.rows(self.clock.now(), max, &all, &rows, &closed));

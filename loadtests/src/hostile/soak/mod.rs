@@ -18,7 +18,7 @@ use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::machine::stand_back;
 use crate::machine::stretch;
-use verdict::{Limits, Round, TURN_S_MAX, Turns};
+use verdict::{Round, SoakLimits, TURN_S_MAX, Turns};
 
 /// Most attacks of a round.
 const AT_ONCE: usize = 3;
@@ -68,13 +68,13 @@ pub(super) fn run(program: &Path, more: &[String], minutes: f64, seed: u64) -> O
 }
 
 /// The loosest limits of the attacks, and never stricter ones than usual.
-fn limits(attacks: &[&Attack]) -> Limits {
+fn limits(attacks: &[&Attack]) -> SoakLimits {
     // 0 is no limit.
     let ms = |of: fn(&super::verdict::Wanted) -> u64| {
         let all = attacks.iter().map(|attack| of(&attack.wanted)).chain([of(&WANTED)]);
         all.map(|ms| if ms == 0 { f64::INFINITY } else { ms as f64 }).fold(0.0, f64::max)
     };
-    Limits {
+    SoakLimits {
         other_ms: ms(|wanted| wanted.other_ms),
         durable_ms: ms(|wanted| wanted.durable_ms),
         dial_ms: ms(|wanted| wanted.dial_ms),

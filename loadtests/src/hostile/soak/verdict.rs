@@ -28,7 +28,7 @@ impl Turns {
 
 /// Longest waits of friendly clients without the machine's part, milliseconds.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct SoakLimits {
     pub(super) other_ms: f64,
     pub(super) durable_ms: f64,
     pub(super) dial_ms: f64,
@@ -36,7 +36,7 @@ pub(super) struct Limits {
 
 pub(super) struct Round {
     pub(super) waits: FriendWaits,
-    pub(super) limits: Limits,
+    pub(super) limits: SoakLimits,
     /// Beside strangers the server may refuse a CONNECT, because it does not know friends from
     /// strangers yet.
     pub(super) has_strangers: bool,
@@ -211,7 +211,7 @@ mod tests {
     fn round() -> Round {
         Round {
             waits: FriendWaits { stretch: 1.0, ..FriendWaits::default() },
-            limits: Limits { other_ms: 50.0, durable_ms: 250.0, dial_ms: 1_000.0 },
+            limits: SoakLimits { other_ms: 50.0, durable_ms: 250.0, dial_ms: 1_000.0 },
             has_strangers: false,
             turns: Some(Turns { all: 1_000, slow: 0 }),
             left_mib: 100.0,

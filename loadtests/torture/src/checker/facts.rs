@@ -8,7 +8,7 @@ use crate::history::{ClientId, ConnectionId, End, Event, History, MessageId, Pub
 
 /// A will has no such record, because no client sends a PUBLISH for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Publish {
+pub(crate) struct PublishFacts {
     pub(crate) first_sent: Option<usize>,
     pub(crate) last_sent: Option<usize>,
     pub(crate) sends: usize,
@@ -68,7 +68,7 @@ pub(crate) struct Connection {
 
 pub(crate) struct Facts<'a> {
     pub(crate) history: &'a History,
-    pub(crate) publishes: Vec<Publish>,
+    pub(crate) publishes: Vec<PublishFacts>,
     pub(crate) sessions: BTreeMap<ClientId, Session>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) kills: Vec<usize>,
@@ -87,7 +87,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn gather(history: &'a History) -> Self {
         let mut facts = Self {
             history,
-            publishes: vec![Publish::default(); history.messages.len()],
+            publishes: vec![PublishFacts::default(); history.messages.len()],
             sessions: BTreeMap::new(),
             connections: BTreeMap::new(),
             kills: Vec::new(),
@@ -103,7 +103,7 @@ impl<'a> Facts<'a> {
         facts
     }
 
-    pub(crate) fn publish(&self, id: MessageId) -> &Publish {
+    pub(crate) fn publish(&self, id: MessageId) -> &PublishFacts {
         &self.publishes[id.0 as usize]
     }
 

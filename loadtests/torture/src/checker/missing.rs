@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::facts::{Facts, Publish, Session, Span};
+use super::facts::{Facts, PublishFacts, Session, Span};
 use super::verdict::{CheckRule, Verdict};
 use crate::history::{ClientId, MessageId, MessageKind, SentMessage};
 
@@ -52,7 +52,7 @@ fn judge(
     span: &Span,
     message: &SentMessage,
 ) {
-    let Publish { first_sent, last_sent, acknowledged, .. } = *facts.publish(message.id);
+    let PublishFacts { first_sent, last_sent, acknowledged, .. } = *facts.publish(message.id);
     let name = &facts.history.who(client).name;
     let mut shown: Vec<usize> = [Some(span.sent), span.acknowledged, first_sent, last_sent, acknowledged]
         .into_iter()

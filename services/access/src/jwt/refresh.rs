@@ -23,8 +23,9 @@ impl Refresh {
         self.is_wanted = true;
     }
 
-    /// True once for each fetch: the caller then fetches, and calls [`Refresh::fetch_ended`]. Call this
-    /// for each token, or every few seconds while clients are connected.
+    /// True once for each fetch: the caller then fetches, and calls [`Refresh::fetched`] or
+    /// [`Refresh::fetch_failed`]. Call this for each token, or every few seconds while clients are
+    /// connected.
     pub fn must_fetch(&mut self, now_s: u64) -> bool {
         let since = |at: u64| now_s.saturating_sub(at);
         let is_old = self.had_s.is_none_or(|at| since(at) >= self.age_s.into());

@@ -18,7 +18,7 @@ pub struct Authority {
     anchors: Vec<Anchor>,
     intermediates: Vec<CertificateDer<'static>>,
     subjects: Vec<Box<[u8]>>,
-    left_out: usize,
+    certificates_beyond_limits: usize,
     revoked: Vec<CertRevocationList<'static>>,
 }
 
@@ -41,14 +41,14 @@ impl Authority {
             invalid("pem", "has a certificate that is not PEM: copy it again, with its BEGIN and END lines")
         })?;
         let (mut anchors, mut intermediates, mut subjects) = (Vec::new(), Vec::new(), Vec::new());
-        let mut left_out = 0;
+        let mut certificates_beyond_limits = 0;
         for der in certificates {
             let (anchor, is_root) = anchor(&der).map_err(|what| invalid("pem", what))?;
             anchors.push((anchor, is_root));
             let subject = subject(&der).unwrap_or_default();
             if subjects.len() == AUTHORITY_CERTIFICATES_MAX || count(&subjects, &subject) == SAME_SUBJECT_MAX
             {
-                left_out += 1;
+                certificates_beyond_limits += 1;
             } else {
                 intermediates.push(der);
                 subjects.push(subject);
@@ -64,7 +64,7 @@ impl Authority {
                 "has a revocation list that cannot be read: export it again as PEM (openssl crl)",
             )
         })?;
-        Ok(Self { record, anchors, intermediates, subjects, left_out, revoked })
+        Ok(Self { record, anchors, intermediates, subjects, certificates_beyond_limits, revoked })
     }
 
     #[must_use]
@@ -74,13 +74,13 @@ impl Authority {
 
     /// Refuses a new record with more certificates than chains are searched in; a stored one goes on with the first of them.
     pub fn check_size(&self) -> Result<(), Vec<Invalid>> {
-        if self.left_out == 0 {
+        if self.certificates_beyond_limits == 0 {
             return Ok(());
         }
         let what = format!(
             "has more than {AUTHORITY_CERTIFICATES_MAX} certificates, or more than {SAME_SUBJECT_MAX} of one subject: leave out \
              {} that sign no devices",
-            self.left_out
+            self.certificates_beyond_limits
         );
         Err(vec![Invalid { field: "pem".into(), what }])
     }

@@ -1,6 +1,6 @@
 //! Fetches key sets of token issuers. A client whose token needs keys that are not in the cache waits here until the fetch ends.
 //!
-//! The authentication thread calls [`Lookup`], which never waits and starts missing fetches. If keys were missing, it hands the client to
+//! The authentication thread calls [`KeySetLookup`], which never waits and starts missing fetches. If keys were missing, it hands the client to
 //! [`wait`]. The end of a fetch queues the waiting clients for authentication again.
 
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use millrace_access::limits::KEY_SET_BYTES_MAX;
 use millrace_outgoing::Call;
 
 use super::AuthenticationRequest;
-use super::job_queue::Job;
+use super::job_queue::AccessJob;
 use super::key_set_cache::{Fetched, KeySetCache, Waits};
 use super::limits::KEY_SET_TIMEOUT;
 use super::result_counters::{ResultCounters, Results, gauge, results};
@@ -31,7 +31,7 @@ pub(super) struct KeySets {
     fetches: ResultCounters,
 }
 
-pub(super) struct Lookup<'a> {
+pub(super) struct KeySetLookup<'a> {
     shared: &'a Arc<Shared>,
     tenant: Arc<str>,
     /// [`KeySetCache::fetches`] at its first lookup.
@@ -61,7 +61,7 @@ impl KeySets {
     }
 }
 
-impl entry::KeySets for Lookup<'_> {
+impl entry::KeySets for KeySetLookup<'_> {
     fn get(&self, url: &str) -> Option<Arc<KeySet>> {
         let mut cache = self.shared.key_sets.cache();
         self.fetches.set(self.fetches.get().or(Some(cache.fetches())));
@@ -74,7 +74,7 @@ impl entry::KeySets for Lookup<'_> {
     }
 }
 
-impl<'a> Lookup<'a> {
+impl<'a> KeySetLookup<'a> {
     pub(super) fn new(shared: &'a Arc<Shared>, tenant: Arc<str>) -> Self {
         Self { shared, tenant, fetches: Cell::new(None) }
     }
@@ -85,7 +85,7 @@ impl<'a> Lookup<'a> {
 }
 
 /// Keeps a client waiting until the key set of one of `urls` is fetched. If a fetch has ended since the client's lookup
-/// ([`Lookup::fetches`]), the client is authenticated again at once. If none is under way or too many clients wait, it is refused.
+/// ([`KeySetLookup::fetches`]), the client is authenticated again at once. If none is under way or too many clients wait, it is refused.
 pub(super) fn wait(
     shared: &Arc<Shared>,
     request: Box<AuthenticationRequest>,
@@ -99,7 +99,7 @@ pub(super) fn wait(
     }
     match waits {
         Waits::Yes => {}
-        Waits::Again(request) => shared.queue_again(Job::Connect(request)),
+        Waits::Again(request) => shared.queue_again(AccessJob::Connect(request)),
         Waits::No(request, refusal) => {
             shared.report(AccessDecision { connection: request.connection, outcome: Err(refusal.into()) });
         }
@@ -112,7 +112,7 @@ fn fetch(shared: &Arc<Shared>, url: Box<str>, tenant: Arc<str>) {
         let fetched = get(&to, &url, &tenant).await;
         let waited = to.key_sets.cache().fetched(&url, fetched, to.now_s());
         for request in waited {
-            to.queue_again(Job::Connect(request));
+            to.queue_again(AccessJob::Connect(request));
         }
     });
 }

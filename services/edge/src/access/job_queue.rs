@@ -14,7 +14,7 @@ const JOBS: QueueLimits = QueueLimits { all_max: 20_000, broker_max: 20_000 };
 /// clients in a millisecond or two.
 const TAKEN: usize = 64;
 
-pub(super) enum Job {
+pub(super) enum AccessJob {
     Connect(Box<AuthenticationRequest>),
     Attempt(Box<Attempt>),
     Answered(Box<(PendingConnect, WebhookAnswer)>),
@@ -22,7 +22,7 @@ pub(super) enum Job {
     Review(Vec<Review>),
 }
 
-impl Job {
+impl AccessJob {
     fn request(&self) -> Option<&AuthenticationRequest> {
         match self {
             Self::Connect(request) => Some(request),
@@ -41,14 +41,14 @@ impl Job {
     }
 }
 
-pub(super) struct JobQueue(FairQueue<Job>);
+pub(super) struct JobQueue(FairQueue<AccessJob>);
 
 impl JobQueue {
     pub(super) fn new() -> Self {
         Self(FairQueue::new(JOBS))
     }
 
-    pub(super) fn push(&self, job: Job) -> Pushed<Job> {
+    pub(super) fn push(&self, job: AccessJob) -> Pushed<AccessJob> {
         let (address, user) = job.request().map_or((None, ""), |request| {
             (request.address.map(|address| address.ip()), request.user.as_deref().unwrap_or_default())
         });
@@ -57,7 +57,7 @@ impl JobQueue {
     }
 
     /// Waits for jobs; `None` once the queue is closed.
-    pub(super) fn take(&self) -> Option<Vec<Job>> {
+    pub(super) fn take(&self) -> Option<Vec<AccessJob>> {
         self.0.pop_up_to(TAKEN)
     }
 
@@ -74,8 +74,8 @@ mod tests {
     use crate::broker::Broker;
     use crate::connection_id::ConnectionId;
 
-    fn connect(broker: &Arc<Broker>, user: &str) -> Job {
-        Job::Connect(Box::new(AuthenticationRequest {
+    fn connect(broker: &Arc<Broker>, user: &str) -> AccessJob {
+        AccessJob::Connect(Box::new(AuthenticationRequest {
             connection: ConnectionId { core: 0, slot: 0, generation: 0 },
             broker: broker.clone(),
             client_id: "c".into(),
@@ -94,7 +94,7 @@ mod tests {
         let [slow, other] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
         (0..1_000).for_each(|_| assert!(matches!(queue.push(connect(&slow, "eve")), Pushed::Waits)));
         assert!(matches!(queue.push(connect(&other, "ann")), Pushed::Waits));
-        let brokers: Vec<u64> = queue.take().unwrap().iter().take(3).map(Job::broker).collect();
+        let brokers: Vec<u64> = queue.take().unwrap().iter().take(3).map(AccessJob::broker).collect();
         assert_eq!(brokers, [2, 1, 1]);
     }
 }

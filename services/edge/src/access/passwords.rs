@@ -18,14 +18,14 @@ use crate::clock::seconds;
 use crate::metrics::Metric;
 use crate::{StartError, random};
 
-pub(super) struct Waiting {
+pub(super) struct CheckedLogin {
     pub(super) request: Box<AuthenticationRequest>,
     pub(super) loaded: Arc<Loaded>,
     pub(super) entry: ConnectAuthentication,
     pub(super) credential: Option<Credential>,
 }
 
-pub(super) type Passwords = Checker<Waiting>;
+pub(super) type Passwords = Checker<CheckedLogin>;
 
 pub(crate) fn checker_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX)
@@ -41,7 +41,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
     Checker::start(checker_threads(), &key, now, answered).map_err(|error| StartError(error.to_string()))
 }
 
-pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, hashes: Vec<Box<str>>) {
+pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: CheckedLogin, hashes: Vec<Box<str>>) {
     let request = &waiting.request;
     let check = Request {
         broker: request.broker.id,
@@ -57,8 +57,8 @@ pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, ha
     }
 }
 
-fn answered(shared: &Shared, answer: CheckedPassword<Waiting>) {
-    let Waiting { request, loaded, mut entry, credential } = answer.context;
+fn answered(shared: &Shared, answer: CheckedPassword<CheckedLogin>) {
+    let CheckedLogin { request, loaded, mut entry, credential } = answer.context;
     let is_right = match answer.outcome {
         CheckOutcome::Right => true,
         CheckOutcome::Wrong => false,

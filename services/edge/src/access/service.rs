@@ -19,10 +19,10 @@ use millrace_transport::throttle::Throttle;
 use tokio::sync::oneshot;
 
 use super::calls::Calls;
-use super::fetch::{self, KeySets, Lookup};
-use super::job_queue::{Job, JobQueue};
+use super::fetch::{self, KeySetLookup, KeySets};
+use super::job_queue::{AccessJob, JobQueue};
 use super::passwords::{self, Passwords};
-use super::webhooks::{self, Webhooks};
+use super::webhooks::{self, AccessWebhooks};
 use super::{Attempt, AuthenticationRequest, Review};
 use super::{connect_token, scram, watch};
 use crate::StartError;
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) mailboxes: Arc<[Mailbox]>,
     pub(super) calls: Calls,
     pub(super) key_sets: KeySets,
-    pub(super) webhooks: Webhooks,
+    pub(super) webhooks: AccessWebhooks,
     jobs: JobQueue,
     unread: Throttle,
 }
@@ -89,7 +89,7 @@ impl AuthenticationService {
             mailboxes,
             calls,
             key_sets: KeySets::new(),
-            webhooks: Webhooks::new()?,
+            webhooks: AccessWebhooks::new()?,
             jobs: JobQueue::new(),
             unread: Throttle::default(),
         });
@@ -113,12 +113,12 @@ impl AuthenticationService {
 
     /// Queues a CONNECT; a [`Mail::AccessDecided`] brings the result. False when the queue is full.
     pub(crate) fn authenticate(&self, request: AuthenticationRequest) -> bool {
-        self.shared.push(Job::Connect(Box::new(request))).is_ok()
+        self.shared.push(AccessJob::Connect(Box::new(request))).is_ok()
     }
 
     /// Queues a SCRAM message of a client; a [`Mail::Attempted`] brings the result. False when the queue is full.
     pub(crate) fn attempt(&self, attempt: Attempt) -> bool {
-        self.shared.push(Job::Attempt(Box::new(attempt))).is_ok()
+        self.shared.push(AccessJob::Attempt(Box::new(attempt))).is_ok()
     }
 
     pub(crate) fn metrics(&self) -> Vec<(Metric, u64)> {
@@ -131,7 +131,7 @@ impl AuthenticationService {
 
     /// Queues clients of a broker whose rules may have changed; each gets a [`Mail::Reviewed`]. False when the queue is full.
     pub(crate) fn review(&self, reviews: Vec<Review>) -> bool {
-        self.shared.push(Job::Review(reviews)).is_ok()
+        self.shared.push(AccessJob::Review(reviews)).is_ok()
     }
 }
 
@@ -156,14 +156,14 @@ impl Shared {
     }
 
     /// Queues a client that has got what it waited for. If the queue is full, the client is refused as "server busy".
-    pub(super) fn queue_again(&self, job: Job) {
+    pub(super) fn queue_again(&self, job: AccessJob) {
         if let Err(job) = self.push(job) {
             self.refuse(job);
         }
     }
 
     /// Returns the job if the queue has no room. An older job of the same address may have to make room for it.
-    fn push(&self, job: Job) -> Result<(), Job> {
+    fn push(&self, job: AccessJob) -> Result<(), AccessJob> {
         match self.jobs.push(job) {
             Pushed::Waits => Ok(()),
             Pushed::Refused(job) => Err(job),
@@ -174,15 +174,17 @@ impl Shared {
         }
     }
 
-    fn refuse(&self, job: Job) {
+    fn refuse(&self, job: AccessJob) {
         let connection = match job {
-            Job::Connect(request) => request.connection,
-            Job::Answered(answered) => answered.0.request.connection,
-            Job::Attempt(attempt) => {
+            AccessJob::Connect(request) => request.connection,
+            AccessJob::Answered(answered) => answered.0.request.connection,
+            AccessJob::Attempt(attempt) => {
                 return scram::send_outcome(self, attempt.request.connection, Err(Refused::Busy));
             }
             // The watch then reviews all clients of the broker.
-            Job::Review(reviews) => return reviews.iter().for_each(|review| review.broker.forget_changes()),
+            AccessJob::Review(reviews) => {
+                return reviews.iter().for_each(|review| review.broker.forget_changes());
+            }
         };
         self.report(AccessDecision { connection, outcome: Err(Refused::Busy) });
     }
@@ -227,11 +229,11 @@ fn serve(shared: &Arc<Shared>, passwords: &Passwords) {
         let (mut lookups, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
-                Job::Connect(request) if request.cancellation.is_cancelled() => {}
-                Job::Connect(request) => lookups.extend(begin(shared, request)),
-                Job::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),
-                Job::Answered(answered) => lookups.extend(answered_by_webhook(shared, *answered)),
-                Job::Review(reviews) => review(shared, &reviews),
+                AccessJob::Connect(request) if request.cancellation.is_cancelled() => {}
+                AccessJob::Connect(request) => lookups.extend(begin(shared, request)),
+                AccessJob::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),
+                AccessJob::Answered(answered) => lookups.extend(answered_by_webhook(shared, *answered)),
+                AccessJob::Review(reviews) => review(shared, &reviews),
             }
         }
         let users: Vec<_> = attempts.iter().map(scram::ScramLookup::read).collect();
@@ -266,7 +268,7 @@ fn begin(shared: &Arc<Shared>, request: Box<AuthenticationRequest>) -> Option<Cr
     };
     let mut entry = ConnectAuthentication::default();
     let now_ms = shared.clock.unix_now_ms();
-    let lookup = Lookup::new(shared, request.broker.tenant());
+    let lookup = KeySetLookup::new(shared, request.broker.tenant());
     let step = entry.begin(&loaded.access, request.credentials(), &lookup, now_ms);
     if let AuthenticationStep::Keys(issuers) = step {
         let urls: Vec<_> = issuers.iter().filter_map(|issuer| issuer.key_set_url()).map(Into::into).collect();
@@ -294,7 +296,7 @@ fn proceed(
             if let AuthenticationStep::Hash(hashes) = step {
                 let hashes = hashes.into_iter().map(Into::into).collect();
                 let PendingConnect { request, loaded, entry } = pending;
-                let waiting = passwords::Waiting { request, loaded, entry, credential };
+                let waiting = passwords::CheckedLogin { request, loaded, entry, credential };
                 passwords::check(shared, passwords, waiting, hashes);
                 return None;
             }

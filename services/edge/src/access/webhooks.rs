@@ -14,7 +14,7 @@ use millrace_access::webhook::{AnswerCache, SIGNATURE_HEADER, WebhookAnswer, Web
 use millrace_outgoing::Call;
 
 use super::AuthenticationRequest;
-use super::job_queue::Job;
+use super::job_queue::AccessJob;
 use super::limits::{
     ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PART, QUESTIONS_PER_TENANT_MAX, WAITING_PER_QUESTION_MAX,
 };
@@ -32,7 +32,7 @@ const WARN_EVERY_S: u64 = 60;
 
 type Tag = [u8; 16];
 
-pub(super) struct Webhooks {
+pub(super) struct AccessWebhooks {
     state: Mutex<State>,
     questions: ResultCounters,
 }
@@ -63,7 +63,7 @@ enum NextStep {
     Asks(PendingConnect, Tag),
 }
 
-impl Webhooks {
+impl AccessWebhooks {
     pub(super) fn new() -> Result<Self, StartError> {
         let key = random::bytes()
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
@@ -91,7 +91,7 @@ impl Webhooks {
     }
 }
 
-/// `None` while the webhook is called: its answer comes back to the service as [`Job::Answered`].
+/// `None` while the webhook is called: its answer comes back to the service as [`AccessJob::Answered`].
 pub(super) fn ask(
     shared: &Arc<Shared>,
     pending: PendingConnect,
@@ -145,7 +145,7 @@ async fn run(
         );
     }
     for pending in std::iter::once(first).chain(waited) {
-        shared.queue_again(Job::Answered(Box::new((pending, answer.clone()))));
+        shared.queue_again(AccessJob::Answered(Box::new((pending, answer.clone()))));
     }
 }
 

@@ -9,7 +9,7 @@ use millrace_session::{Accept, Connection, Message, Seconds};
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
-use crate::authorization::{Granted, Turn};
+use crate::authorization::{ExchangeTurn, Granted};
 use crate::broker::Broker;
 use crate::clock::Ticks;
 use crate::handover::Transport;
@@ -177,7 +177,7 @@ pub(crate) struct Request {
 }
 
 pub(crate) struct Exchange {
-    pub(crate) turn: Turn,
+    pub(crate) turn: ExchangeTurn,
     pub(crate) until: Seconds,
 }
 
@@ -199,7 +199,7 @@ impl Request {
     /// While the server waits for the client's AUTH: when it must have come.
     pub(crate) fn awaits_client(&self) -> Option<Seconds> {
         let exchange = self.exchange.as_ref()?;
-        matches!(exchange.turn, Turn::Client(_)).then_some(exchange.until)
+        matches!(exchange.turn, ExchangeTurn::Client(_)).then_some(exchange.until)
     }
 
     pub(crate) fn accept(&self, session_present: bool) -> Accept<'_> {

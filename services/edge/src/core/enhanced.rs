@@ -9,7 +9,7 @@ use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 use super::connection::{Exchange, NONE, Request, Who};
 use super::{Core, Ended, parts};
 use crate::access::{Attempt, AuthenticationRequest};
-use crate::authorization::{Attempted, ExchangeStep, Granted, Refused, Reviewed, Turn};
+use crate::authorization::{Attempted, ExchangeStep, ExchangeTurn, Granted, Refused, Reviewed};
 use crate::connection_id::ConnectionId;
 
 const TOO_LARGE: &str = "Maximum Packet Size is too small for the answer";
@@ -39,7 +39,7 @@ impl Core {
             self.explain_refusal(slot, &request, what);
             return self.refuse(slot, ReasonCode::BAD_AUTHENTICATION_METHOD, what);
         }
-        request.exchange = Some(Exchange { turn: Turn::Server, until: self.connect_deadline() });
+        request.exchange = Some(Exchange { turn: ExchangeTurn::Server, until: self.connect_deadline() });
         let enhanced = Box::default();
         match data(connect.properties) {
             Some(data) => self.attempt_entry(slot, Box::new(request), enhanced, data),
@@ -65,7 +65,7 @@ impl Core {
             return self.refuse(slot, ReasonCode::PACKET_TOO_LARGE, TOO_LARGE);
         }
         if let Some(exchange) = &mut request.exchange {
-            exchange.turn = Turn::Client(enhanced);
+            exchange.turn = ExchangeTurn::Client(enhanced);
         }
         self.connections[slot as usize].pending = Some(request);
     }
@@ -76,9 +76,11 @@ impl Core {
             return self.authenticate_anew(slot, auth.reason, data);
         }
         let Some(mut request) = self.connections[slot as usize].pending.take() else { return };
-        let turn =
-            request.exchange.as_mut().map(|exchange| std::mem::replace(&mut exchange.turn, Turn::Server));
-        if let Some(Turn::Client(enhanced)) = turn {
+        let turn = request
+            .exchange
+            .as_mut()
+            .map(|exchange| std::mem::replace(&mut exchange.turn, ExchangeTurn::Server));
+        if let Some(ExchangeTurn::Client(enhanced)) = turn {
             self.attempt_entry(slot, request, enhanced, data.unwrap_or_default());
         }
     }
@@ -89,11 +91,11 @@ impl Core {
         let user = granted.identity.user.as_deref().unwrap_or_default();
         let enhanced = match (reason, granted.anew.take()) {
             (ReasonCode::RE_AUTHENTICATE, None) => Box::new(Enhanced::reauthenticate(user)),
-            (ReasonCode::CONTINUE_AUTHENTICATION, Some(Turn::Client(enhanced))) => enhanced,
+            (ReasonCode::CONTINUE_AUTHENTICATION, Some(ExchangeTurn::Client(enhanced))) => enhanced,
             _ => return self.close_for(slot, ReasonCode::PROTOCOL_ERROR, "AUTH out of turn"),
         };
         let identity = granted.identity.clone();
-        granted.anew = Some(Turn::Server);
+        granted.anew = Some(ExchangeTurn::Server);
         let data = match data {
             Some(data) => data,
             None if !enhanced.is_challenged() && reason == ReasonCode::RE_AUTHENTICATE => {
@@ -126,7 +128,7 @@ impl Core {
             return self.close_for(slot, ReasonCode::PACKET_TOO_LARGE, TOO_LARGE);
         }
         if let Some(granted) = self.granted_mut(slot) {
-            granted.anew = Some(Turn::Client(enhanced));
+            granted.anew = Some(ExchangeTurn::Client(enhanced));
         }
     }
 

@@ -68,7 +68,7 @@ impl Core {
         self.tracing.timed_us = if is_timed { low(self.tracing.read_us) } else { 0 };
     }
 
-    /// The time for [`Message::received`] of the next message that the loop reads.
+    /// The time for [`Message::received_at`] of the next message that the loop reads.
     #[inline]
     pub(super) fn take_timed(&mut self) -> u32 {
         std::mem::take(&mut self.tracing.timed_us)

@@ -23,7 +23,7 @@ const LOUD: [&str; 6] = [
 ];
 
 /// A broker and its values, in the order of [`BrokerCounters::METRICS`] and the gauges after them.
-pub(crate) struct Row<'b> {
+pub(crate) struct LoudRow<'b> {
     pub(crate) id: u64,
     pub(crate) name: &'b str,
     pub(crate) values: Vec<u64>,
@@ -59,7 +59,7 @@ impl Loudest {
         now: Millis,
         max: usize,
         metrics: &[Metric],
-        brokers: &[Row<'_>],
+        brokers: &[LoudRow<'_>],
         closed: &[u64],
     ) -> Vec<(String, Vec<u64>)> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Loudest {
             state.choose(now, max, brokers);
         }
         let label = |name: &str| format!("broker=\"{name}\"");
-        let is_chosen = |row: &&Row<'_>| state.chosen.contains_key(&row.id);
+        let is_chosen = |row: &&LoudRow<'_>| state.chosen.contains_key(&row.id);
         let mut rows: Vec<_> =
             brokers.iter().filter(is_chosen).map(|row| (label(row.name), row.values.clone())).collect();
         if brokers.len() > rows.len() || state.has_others {
@@ -88,10 +88,10 @@ impl Loudest {
 
 impl State {
     /// Brokers that were closed since the last call, also those that were opened again and count from zero.
-    fn forget_closed(&mut self, metrics: &[Metric], brokers: &[Row<'_>]) {
-        let open: HashMap<u64, &Row<'_>> = brokers.iter().map(|row| (row.id, row)).collect();
+    fn forget_closed(&mut self, metrics: &[Metric], brokers: &[LoudRow<'_>]) {
+        let open: HashMap<u64, &LoudRow<'_>> = brokers.iter().map(|row| (row.id, row)).collect();
         self.activity.retain(|id, _| open.contains_key(id));
-        let is_counted_on = |row: &Row<'_>, last: &[u64]| {
+        let is_counted_on = |row: &LoudRow<'_>, last: &[u64]| {
             let counters = metrics.iter().zip(&row.values).zip(last);
             counters.into_iter().all(|((metric, now), last)| metric.kind == "gauge" || now >= last)
         };
@@ -102,7 +102,7 @@ impl State {
         }
     }
 
-    fn choose(&mut self, now: Millis, max: usize, brokers: &[Row<'_>]) {
+    fn choose(&mut self, now: Millis, max: usize, brokers: &[LoudRow<'_>]) {
         self.chosen_at = Some(now);
         let mut loudest: Vec<_> = brokers
             .iter()
@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    fn others(&self, metrics: &[Metric], brokers: &[Row<'_>], closed: &[u64]) -> Vec<u64> {
+    fn others(&self, metrics: &[Metric], brokers: &[LoudRow<'_>], closed: &[u64]) -> Vec<u64> {
         let mut all = closed.to_vec();
         all.resize(metrics.len(), 0);
         let mut shown = self.shown_before.clone();
@@ -175,7 +175,7 @@ mod tests {
             .iter()
             .zip(&names)
             .enumerate()
-            .map(|(id, (count, name))| Row { id: id as u64, name, values: vec![*count, 1] })
+            .map(|(id, (count, name))| LoudRow { id: id as u64, name, values: vec![*count, 1] })
             .collect();
         let shown = loudest.rows(now, max, &METRICS, &rows, &[]);
         let short = |label: String| label.replace("broker=", "").replace('"', "");
@@ -224,8 +224,10 @@ mod tests {
     fn a_closed_broker_has_no_series_and_no_sum_falls() {
         let loudest = Loudest::default();
         let rows = |now, open: &[(u64, u64)], closed: &[u64]| -> Vec<(String, u64)> {
-            let rows: Vec<_> =
-                open.iter().map(|(id, count)| Row { id: *id, name: "b", values: vec![*count, 1] }).collect();
+            let rows: Vec<_> = open
+                .iter()
+                .map(|(id, count)| LoudRow { id: *id, name: "b", values: vec![*count, 1] })
+                .collect();
             let shown = loudest.rows(now, 2, &METRICS, &rows, closed);
             shown.into_iter().map(|(label, values)| (label, values[0])).collect()
         };

@@ -18,7 +18,7 @@ use super::{
     gauges::Gauges,
     options::{DiskUse, Options},
     rewrite::rewrite_journals,
-    space::{Room, Space},
+    space::{DiskSpace, Room},
     store::Store,
     versions::OpenView,
     watermark::Watermark,
@@ -37,7 +37,7 @@ pub(super) struct Cell {
     watermark: Watermark,
     /// The store was opened again, and the contents of its journals are not in tables yet.
     settling: AtomicBool,
-    space: Space,
+    space: DiskSpace,
     counters: Arc<Counters>,
     gauges: Gauges,
     options: Options,

@@ -36,14 +36,14 @@ pub(super) enum Room {
 }
 
 #[derive(Default)]
-pub(super) struct Space {
+pub(super) struct DiskSpace {
     low: AtomicBool,
     /// Tables that are still to be made, to let fjall merge.
     to_make: AtomicU8,
     made_at: Mutex<Option<Instant>>,
 }
 
-impl Space {
+impl DiskSpace {
     /// Decides by the free bytes of the disk which writes are accepted.
     pub(super) fn room(&self, path: &Path, options: &Options) -> Result<Room, StoreError> {
         let free_bytes = (options.free_bytes)(path).map_err(|error| StoreError::Io(error.to_string()))?;
