@@ -287,3 +287,6 @@ impl Connected {
         self.state == State::Open && self.paused == Paused::No && is_its_turn
     }
 }
+
+#[cfg(test)]
+mod tests;

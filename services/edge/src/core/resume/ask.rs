@@ -83,7 +83,8 @@ impl Core {
         let request = self.connection_of(id).and_then(|connection| connection.pending.take());
         match (request, found) {
             (Some(request), Some((attached, page))) => {
-                self.spend(work::ATTACH + work::LOOKUP * attached.subscriptions.len() as u64);
+                let rows = attached.subscriptions.len() + attached.in_flight.len() + attached.received.len();
+                self.spend(work::ATTACH + work::SEEN * rows as u64);
                 self.attach_stored(id.slot, &broker, *request, *attached, page.unwrap_or_default());
                 if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
                     self.digest_held(id.slot);
