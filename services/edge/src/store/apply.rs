@@ -49,7 +49,7 @@ pub(super) struct Applied {
     /// Brokers whose filters in memory equal those in the store.
     pub(super) caught_up: HashSet<u64>,
     /// Brokers for which any change of a filter makes the transaction conflict: after its commit, their filters in memory
-    /// are those of its version.
+    /// are those of the version below its own.
     pub(super) watched: HashMap<u64, Arc<Broker>>,
     pub(super) added: streams::Added,
     /// Messages with their number in the transaction, in order.

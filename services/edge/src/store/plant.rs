@@ -21,6 +21,8 @@ pub(super) enum Plant {
     IgnoresOthersFilters,
     /// After any commit the filters in memory count as those of its version.
     TrustsUnwatched,
+    /// After a commit that watched the filters, those in memory count as those of its whole version.
+    TrustsWholeVersion,
     /// A claimed message that no member took is not given back.
     ForgetsClaims,
     /// A dead pod's lease is removed before its sessions are recovered.

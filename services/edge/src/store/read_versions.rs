@@ -2,8 +2,10 @@
 //!
 //! On a cluster a transaction asks for a read version, reads the changes of the filter index, and commits: three answers
 //! in sequence. The writer knows the version of its last commit, and the filters that this commit watched. A transaction
-//! that reads at that version waits for its commit alone; a filter changed since is a conflict (P2), and the next attempt
-//! asks. The commit marker makes each transaction one with writes, because a cluster checks no others for conflicts.
+//! that reads just below that version waits for its commit alone; a filter changed since is a conflict (P2), and the next
+//! attempt asks. Below, because other transactions of the same version may stand behind the writer's own, which has
+//! therefore changed nothing that the next one watches. The commit marker makes each transaction one with writes, because
+//! a cluster checks no others for conflicts.
 //!
 //! FoundationDB's Ratekeeper slows clients down by delaying read versions, so one transaction of a hundred asks.
 
@@ -25,14 +27,13 @@ pub(super) struct ReadVersions {
 impl ReadVersions {
     /// The version at which a transaction of these jobs may read without asking.
     pub(super) fn for_jobs(&mut self, batch: &[Job], now_us: u64, now_ms: u64) -> Option<StoreVersion> {
-        let is_expected = |job: &Job| match &job.write {
-            Write::Publish(publish) => {
-                !publish.retains && !publish.routes.broker.streams.expects_conflicts(now_ms)
-            }
-            Write::Mark { .. } | Write::Confirmed { .. } => true,
-            _ => false,
-        };
-        if now_us >= self.until_us || self.left == 0 || batch.is_empty() || !batch.iter().all(is_expected) {
+        let expects_conflicts =
+            |job: &Job| job.broker().is_some_and(|of| of.streams.expects_conflicts(now_ms));
+        if now_us >= self.until_us
+            || self.left == 0
+            || !only_publish(batch)
+            || batch.iter().any(expects_conflicts)
+        {
             return None;
         }
         self.left -= 1;
@@ -44,15 +45,27 @@ impl ReadVersions {
     }
 
     /// Notes the end of a transaction whose last attempt asked for a version, or did not.
-    pub(super) fn note(&mut self, committed: Option<Versionstamp>, has_asked: bool, now_us: u64) {
-        let Some(stamp) = committed else {
-            self.left = if has_asked { self.left } else { 0 };
-            return;
-        };
-        self.last = Some(stamp.version());
+    pub(super) fn note(
+        &mut self,
+        batch: &[Job],
+        committed: Option<Versionstamp>,
+        has_asked: bool,
+        now_us: u64,
+    ) {
+        let before = committed.and_then(|stamp| stamp.version().checked_sub(1));
+        self.last = before.filter(|_| only_publish(batch));
         if has_asked {
             self.left = UNASKED_MAX;
             self.until_us = now_us + UNASKED_US;
         }
     }
+}
+
+fn only_publish(batch: &[Job]) -> bool {
+    let only_publishes = |job: &Job| match &job.write {
+        Write::Publish(publish) => !publish.retains,
+        Write::Mark { .. } | Write::Confirmed { .. } => true,
+        _ => false,
+    };
+    !batch.is_empty() && batch.iter().all(only_publishes)
 }

@@ -2,13 +2,14 @@
 //! other parts act.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_storage::{
-    Completion, Database, Engine, EngineTransaction, Host, KeyRange, Pause, RangeOptions, RangePage, Read,
-    Reply, RetryPolicy, StoreError, StoreVersion, Transaction, TransactionOption, block_on,
+    Commit, Completion, Database, Engine, EngineTransaction, Host, KeyRange, Pause, RangeOptions, RangePage,
+    Read, Reply, RetryPolicy, StoreError, StoreVersion, Transaction, TransactionOption, block_on,
 };
 
 use super::world::{World, world};
@@ -48,8 +49,9 @@ pub(super) enum Fate {
         survives: bool,
     },
     Refused(Refusal),
+    /// Committed with all others that are due at this time, in microseconds.
     Late {
-        ms: u64,
+        at_us: u64,
     },
 }
 
@@ -202,7 +204,7 @@ impl EngineTransaction for SimulatedTransaction {
                 done.complete(Err(StoreError::CommitUnknown));
             }
             Fate::Refused(refusal) => done.complete(Err(refusal.error())),
-            Fate::Late { ms } => world.answer_late(Late { inner, done, at_us: world.micros() + 1_000 * ms }),
+            Fate::Late { at_us } => world.answer_late(Late { inner, done, at_us }),
         }
     }
 }
@@ -215,9 +217,31 @@ pub(super) struct Late {
 }
 
 impl Late {
-    pub(super) fn answer(self, world: &World) {
-        let result = block_on(self.inner.commit());
-        world.note_commit(result.is_ok());
-        self.done.complete(result);
+    /// Commits these in one group, as a cluster does: they have the same version.
+    pub(super) fn answer(due: Vec<Self>, world: &World) {
+        let held = hold_commits(world.store());
+        let commit = |late: Self| (late.inner.commit(), late.done);
+        let commits: Vec<(Commit, Completion)> = due.into_iter().map(commit).collect();
+        drop(held);
+        for (commit, done) in commits {
+            let result = block_on(commit);
+            world.note_commit(result.is_ok());
+            done.complete(result);
+        }
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a part of the simulated engine")]
+fn hold_commits(store: &Database) -> Sender<()> {
+    let (held, holds) = mpsc::channel::<()>();
+    let (begun, begins) = mpsc::channel::<()>();
+    let tx = store.begin_unretried();
+    // Only a transaction that writes goes to the thread that commits.
+    tx.add_write_conflict_range(KeyRange::key(b"held")).unwrap();
+    tx.commit_then(move |_| {
+        drop(begun);
+        let _ = holds.recv();
+    });
+    let _ = begins.recv();
+    held
 }

@@ -7,6 +7,9 @@ use millrace_storage::{StoreError, Transaction, block_on};
 use super::engine::{Fate, Refusal};
 use super::world::World;
 
+/// Transactions of the same interval have one version.
+const GROUP_EVERY_US: u64 = 20_000;
+
 #[derive(Default)]
 pub(super) struct Faults {
     /// From here on nothing goes wrong any more.
@@ -133,11 +136,15 @@ impl Faults {
             7 if !world.plan.is_shared => Fate::Breaks { survives: world.one_in(2) },
             8 if is_patient => {
                 counts.late += 1;
-                Fate::Late { ms: world.random(1..9_000) }
+                Fate::Late { at_us: now_us + world.random(1_000..9_000_000) }
             }
             9 => {
                 counts.refused += 1;
                 Fate::Refused(if world.plan.is_shared { Refusal::Away } else { Refusal::Broken })
+            }
+            // Together with other commits of this interval.
+            _ if is_patient && world.one_in(3) => {
+                Fate::Late { at_us: (now_us + 1).next_multiple_of(GROUP_EVERY_US) }
             }
             _ => Fate::Done,
         }

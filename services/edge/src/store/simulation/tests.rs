@@ -135,6 +135,12 @@ fn filters_that_nobody_watched_are_found() {
 }
 
 #[test]
+#[ignore = "runs with `make simulate-writer`: found with seed 36"]
+fn a_change_behind_the_watch_in_the_same_version_is_found() {
+    finds(Plant::TrustsWholeVersion, Plan::pods);
+}
+
+#[test]
 #[ignore = "runs with `make simulate-writer`: found with seed 2"]
 fn a_forgotten_claim_is_found() {
     finds(Plant::ForgetsClaims, Plan::members);

@@ -289,12 +289,12 @@ impl World {
     }
 
     fn answer_due(&self) {
-        loop {
-            let now_us = self.micros();
-            let at = self.late.borrow().iter().position(|late| late.at_us <= now_us);
-            let Some(at) = at else { return };
-            let late = self.late.borrow_mut().remove(at);
-            late.answer(self);
+        let now_us = self.micros();
+        let (due, later): (Vec<Late>, Vec<Late>) =
+            self.late.take().into_iter().partition(|late| late.at_us <= now_us);
+        self.late.replace(later);
+        if !due.is_empty() {
+            Late::answer(due, self);
         }
     }
 
@@ -354,10 +354,10 @@ impl World {
         }
     }
 
-    /// A transaction that reads at this version, unless the commit was long ago.
     pub(super) fn view(&self, version: StoreVersion) -> Option<Transaction> {
         let mut views = self.views.borrow_mut();
-        let at = views.iter().position(|view| block_on(view.read_version()) == Ok(version))?;
+        let is_early = |view: &Transaction| block_on(view.read_version()).is_ok_and(|of| of <= version);
+        let at = views.iter().rposition(is_early)?;
         self.unasked.set(self.unasked.get() + 1);
         views.remove(at)
     }

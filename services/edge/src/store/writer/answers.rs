@@ -16,6 +16,7 @@ use crate::mailbox::Mail;
 use crate::store::apply::{Applied, Change, Outcome};
 use crate::store::costs::cost;
 use crate::store::duties::Duty;
+use crate::store::plant::{Plant, is_planted};
 use crate::store::queue::Sized as _;
 use crate::store::{
     Ack, Attach, Attached, Checkpoint, IdWrite, Job, Publish, Purge, Read, SessionKey, Subscribe, Write,
@@ -147,7 +148,9 @@ impl Writer<'_> {
             broker.streams.set(&filter, &streams, &subscribers);
         }
         if let Some(stamp) = stamp {
-            applied.watched.values().for_each(|broker| broker.streams.set_through(stamp.version()));
+            // Transactions of other pods with the same version may stand behind this one.
+            let through = stamp.version().saturating_sub(u64::from(!is_planted(Plant::TrustsWholeVersion)));
+            applied.watched.values().for_each(|broker| broker.streams.set_through(through));
         }
         applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));
         self.shared.hooked.note(std::mem::take(&mut applied.hooked));

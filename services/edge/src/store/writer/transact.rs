@@ -64,7 +64,7 @@ impl Writer<'_> {
         let result = self.wait(run);
         let newest = result.as_ref().ok().and_then(|(_, committed)| committed.versionstamp);
         let has_asked = reads_at.is_none() || attempted.get().number > 1;
-        self.read_versions.note(newest, has_asked, shared.clock.micros());
+        self.read_versions.note(batch, newest, has_asked, shared.clock.micros());
         shared.transactions.note_end(&result);
         self.note_times(work_us.get(), (newest.is_some() && !batch.is_empty()).then_some(began_us));
         let stamp = match result {
