@@ -271,6 +271,34 @@ fn messages_of_before_a_long_outage_are_not_delivered_late() {
 }
 
 #[test]
+fn until_the_doubt_after_a_long_outage_ends_messages_come_behind_a_gap() {
+    let mut nats = Nats::default();
+    let mut pods = settled(2, &mut nats);
+    let (to, mut rng) = (To::Broker(1), Rng::with_seed(1));
+    pods[1].join(to, 1000);
+    calm(&mut pods, &mut nats, 1000..2000);
+    pods[0].send(to, 1);
+    calm(&mut pods, &mut nats, 2000..3000);
+    pods.iter_mut().for_each(|pod| pod.disconnect(&mut nats, 3000));
+    pods[1].connect(&mut nats, 0, 40_000);
+    turn(&mut pods[1], &mut nats, &mut rng, 40_000);
+    let before = pods[1].gaps().len();
+    // Lost, after the gap of the receiver's own outage.
+    pods[0].send(to, 1);
+    pods[0].connect(&mut nats, 0, 40_100);
+    pods[0].send(to, 1);
+    speak(&mut pods[0], &mut nats, &mut rng, 40_100);
+    receive_all(&mut pods[1], &mut nats, &mut rng, 40_100);
+    assert_eq!(pods[1].messages(), 2);
+    assert_eq!(pods[1].gaps()[before..], [crate::Gap { from: Some(PodId(1)), to, missing: None }]);
+    calm(&mut pods, &mut nats, 40_100..45_000);
+    let gaps = pods[1].gaps().len();
+    pods[0].send(to, 1);
+    calm(&mut pods, &mut nats, 45_000..46_000);
+    assert_eq!((pods[1].messages(), pods[1].gaps().len()), (3, gaps));
+}
+
+#[test]
 fn a_join_is_confirmed_although_each_answer_comes_after_the_next_try() {
     let mut nats = Nats::default();
     let mut pods = settled(2, &mut nats);

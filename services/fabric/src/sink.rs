@@ -44,7 +44,7 @@ pub trait Sink: Send + Sync + 'static {
 pub struct Gap {
     /// The sender. `None` stands for any pod: this pod was disconnected for long. That gap is
     /// reported on reconnect, and again when all pods have confirmed this pod's joins; from then on
-    /// messages arrive, or another gap is reported.
+    /// messages arrive, or another gap is reported. In between, each batch follows a gap.
     pub from: Option<PodId>,
     pub to: To,
     /// `None`: the number is unknown and can be 0.

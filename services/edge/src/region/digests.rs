@@ -120,6 +120,11 @@ impl Region {
 
 /// Notices of other pods, on the fabric's thread.
 impl Region {
+    /// Whether the fabric has reported the pod and not lost it since.
+    pub(super) fn is_there(&self, pod: PodId) -> bool {
+        lock(&self.digests.pods).contains(&pod)
+    }
+
     /// Handles a pod's request for the digest of a broker. The pod has this pod's announcements up to number `known`.
     pub(super) fn digest_asked(&self, from: PodId, id: u64, known: u64) {
         if self.digests.is_gone(from) {

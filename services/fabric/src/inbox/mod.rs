@@ -228,6 +228,7 @@ impl Inbox {
 
     fn batch(&mut self, (from, is_known): (PodId, bool), to: To, numbers: Numbers, body: Bytes, now: Millis) {
         let Some(interest) = self.interests.get_mut(&to) else { return };
+        let is_doubtful = interest.is_doubtful && numbers.count > 0;
         if to.is_numbered() {
             let arrival = interest.take(from, numbers, is_known, now);
             match arrival {
@@ -235,6 +236,8 @@ impl Inbox {
                     self.counts.late.add(usize::from(numbers.count > 0));
                     return;
                 }
+                // Without the answers its numbers do not show what was lost before it.
+                Arrival::Take { .. } if is_doubtful => self.vague_gap(Some(from), to),
                 Arrival::Take { missing } => self.gap(from, to, missing),
             }
         }

@@ -33,10 +33,10 @@ pub async fn claim(
     if row::stream(tx, broker, stream, Read::Snapshot).await?.is_none() {
         return Ok(Claimed::default());
     }
-    let mut claimed = Claimed { entries: free(tx, broker, stream, limit).await?, more: false };
+    let mut claimed = free(tx, broker, stream, limit).await?;
     let room = limit.entries.saturating_sub(claimed.entries.len());
-    claimed.more = room == 0;
-    if room > 0 {
+    claimed.more |= room == 0;
+    if !claimed.more {
         let progress = head(tx, broker, stream).await?;
         let sources = [Source { stream, since: 0 }];
         let limit = ReadLimit { entries: room, ..limit };
@@ -177,23 +177,24 @@ async fn free(
     broker: BrokerId,
     stream: StreamId,
     limit: ReadLimit,
-) -> LayerResult<Vec<StreamEntry>> {
+) -> LayerResult<Claimed> {
     let prefix = keys::free(broker, stream);
     let page = tx.range(prefix.children(), RangeOptions::first(limit.entries)).await?;
     let sources = [Source { stream, since: 0 }];
-    let (mut entries, mut bytes) = (Vec::new(), 0);
+    let (mut claimed, mut bytes) = (Claimed { entries: Vec::new(), more: page.more }, 0);
     for item in page.items {
         if bytes > limit.bytes {
+            claimed.more = true;
             break;
         }
         let position = Elements::after(&prefix, &item.key)?.position()?;
         let one = ReadLimit { entries: 1, ..limit };
         let batch = read(tx, broker, &sources, position.before(), one).await?;
         let found = batch.entries.into_iter().filter(|entry| entry.position == position);
-        entries.extend(found.inspect(|entry| bytes += entry.body.len()));
+        claimed.entries.extend(found.inspect(|entry| bytes += entry.body.len()));
         tx.clear(item.key)?;
     }
-    Ok(entries)
+    Ok(claimed)
 }
 
 /// The position up to which messages were claimed, and later ones that were acknowledged while one pod alone served the
@@ -314,6 +315,27 @@ mod tests {
         run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &two, false).await);
         let left = run(&database, async |tx| totals(tx, BROKER, 1).await);
         assert_eq!(left.entries, 0, "all of it is trimmed");
+    }
+
+    #[test]
+    fn free_messages_beyond_the_bytes_of_a_claim_are_claimed_next() {
+        let database = with([(1, 1)]);
+        for _ in 0..5 {
+            publish(&database, &[(1, 0)], 1, &text("x"));
+        }
+        let all = claim_of(&database, PODS[0], 10);
+        run(&database, async |tx| free_all(tx, PODS[0], 10).await);
+        let limit = ReadLimit { entries: 10, bytes: 1 };
+        let mut claimed = Vec::new();
+        loop {
+            let page = run(&database, async |tx| claim(tx, BROKER, 1, PODS[1], limit).await);
+            assert!(page.entries.len() <= 2, "{} entries", page.entries.len());
+            claimed.extend(page.entries.iter().map(|entry| entry.position));
+            if !page.more {
+                break;
+            }
+        }
+        assert_eq!(claimed, all);
     }
 
     #[test]
