@@ -9,6 +9,7 @@
 
 mod api;
 mod domain;
+mod forgetting;
 mod limits;
 mod live;
 mod network;

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
 use crate::domain::Result;
+use crate::forgetting::Forgetting;
 use crate::limits::{
     ACCOUNT_REQUESTS_PER_SECOND, ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, BATCH_DEVICES_AT_ONCE,
     BATCH_DEVICES_PER_SECOND, CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE,
@@ -24,7 +25,7 @@ use crate::limits::{
 };
 use crate::network::network;
 use crate::secret::Hash as SecretHash;
-use limiter::{Forgetting, Limiter, count, every};
+use limiter::{Limiter, count, every};
 pub(crate) use publishes::Charge;
 use publishes::Publishes;
 pub(crate) use shown::with_rate_limits;

@@ -38,6 +38,9 @@ pub struct Actor {
     pub made_by: Option<String>,
     #[serde(skip)]
     pub(super) scopes: Vec<Permission>,
+    /// The person behind the caller; `None` for callers without credentials, and for the server itself.
+    #[serde(skip)]
+    pub(super) account: Option<Uuid>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -89,7 +92,7 @@ impl Actor {
 
     pub(super) fn new(kind: ActorKind, name: &str, address: Option<IpAddr>) -> Self {
         let (name, address) = (name.into(), address.map(|address| address.to_string()));
-        Self { kind, id: None, name, address, agent: None, made_by: None, scopes: Vec::new() }
+        Self { kind, id: None, name, address, agent: None, made_by: None, scopes: Vec::new(), account: None }
     }
 }
 
@@ -103,8 +106,8 @@ impl From<&Caller> for Actor {
             Who::Person { .. } => (Vec::new(), None),
             Who::Token { scopes, maker, .. } => (scopes.clone(), maker.clone()),
         };
-        let agent = caller.agent.clone();
-        Self { id: Some(id), agent, made_by, scopes, ..Self::new(kind, name, caller.address) }
+        let (agent, account) = (caller.agent.clone(), Some(caller.account()));
+        Self { id: Some(id), agent, made_by, scopes, account, ..Self::new(kind, name, caller.address) }
     }
 }
 

@@ -5,7 +5,7 @@
 //! first attempt committed, and the receipt stops the second attempt.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
@@ -41,6 +41,7 @@ pub(super) struct Change {
     actor: Arc<Actor>,
     /// Audit entries of this transaction so far: part of their keys, so that they keep their order.
     entries: Arc<AtomicU16>,
+    entry_bytes: Arc<AtomicUsize>,
     /// Organisations with an entry, whose roles the receipt remembers.
     touched: Arc<Mutex<BTreeSet<Uuid>>>,
 }
@@ -94,13 +95,13 @@ impl Control {
             .store
             .database()
             .run(|tx, _| {
-                let entries = Arc::new(AtomicU16::new(0));
-                let touched = Arc::new(Mutex::default());
+                let (touched, entry_bytes) = (Arc::new(Mutex::default()), Arc::new(AtomicUsize::new(0)));
                 let change = Change {
                     tx: tx.clone(),
                     now_ms,
                     actor: Arc::clone(&actor),
-                    entries,
+                    entries: Arc::default(),
+                    entry_bytes: Arc::clone(&entry_bytes),
                     touched: Arc::clone(&touched),
                 };
                 let actor = Arc::clone(&actor);
@@ -112,7 +113,11 @@ impl Control {
                     let touched =
                         std::mem::take(&mut *touched.lock().unwrap_or_else(PoisonError::into_inner));
                     let roles = held(&tx, &actor, touched).await?;
-                    keep(&tx, id, once, now_ms, (roles, &actor.scopes), &answer).await?;
+                    let kept = keep(&tx, id, once, now_ms, (roles, &actor.scopes), &answer).await?;
+                    if let Some(account) = actor.account {
+                        let bytes = entry_bytes.load(Ordering::Relaxed) + kept;
+                        self.0.left_behind.take(account, bytes)?;
+                    }
                     Ok(answer)
                 }
             })
@@ -183,6 +188,7 @@ async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) ->
     Ok(all)
 }
 
+/// Returns the bytes of the answer, or 0 if the receipt is only for the store's own retries.
 async fn keep<T: Serialize>(
     tx: &Transaction,
     id: &Hash,
@@ -190,14 +196,16 @@ async fn keep<T: Serialize>(
     now_ms: u64,
     (roles, scopes): (Vec<Held>, &[Permission]),
     answer: &T,
-) -> Result<()> {
+) -> Result<usize> {
     let expires_at_ms = now_ms + once.keep_ms;
     let answer = serde_json::to_value(answer).map_err(|_| Error::Internal("an answer cannot be written"))?;
+    let bytes = if once.keep_ms == RECEIPT_MS { answer.to_string().len() } else { 0 };
     let fingerprint = BASE64_STANDARD.encode(once.fingerprint);
     let scopes = scopes.to_vec();
     accounts::receipts().put(tx, id, &Receipt { fingerprint, expires_at_ms, answer, roles, scopes }).await?;
     let id = id.to_vec().into();
-    Ok(Expiring { at_ms: expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?)
+    Expiring { at_ms: expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?;
+    Ok(bytes)
 }
 
 /// Removes an expired receipt, unless a later request has replaced it by one that is still valid.
@@ -212,7 +220,14 @@ pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<(
 impl Change {
     /// For entries about commands outside of this API. The store may write them twice.
     pub(super) fn without_receipt(tx: Transaction, now_ms: u64, actor: Actor) -> Self {
-        Self { tx, now_ms, actor: Arc::new(actor), entries: Arc::default(), touched: Arc::default() }
+        Self {
+            tx,
+            now_ms,
+            actor: Arc::new(actor),
+            entries: Arc::default(),
+            entry_bytes: Arc::default(),
+            touched: Arc::default(),
+        }
     }
 
     /// `action` is like `broker.create`, `target` a name or an id.
@@ -253,7 +268,8 @@ impl Change {
         let entry = json!({
             "at_ms": self.now_ms, "actor": &*self.actor, "action": action, "target": target, "details": details,
         });
-        let place = self.entries.fetch_add(1, Ordering::Relaxed);
-        Ok(accounts::audit::append(&self.tx, log.as_bytes(), place, entry.to_string())?)
+        let (entry, place) = (entry.to_string(), self.entries.fetch_add(1, Ordering::Relaxed));
+        self.entry_bytes.fetch_add(entry.len(), Ordering::Relaxed);
+        Ok(accounts::audit::append(&self.tx, log.as_bytes(), place, entry)?)
     }
 }

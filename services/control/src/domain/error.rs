@@ -27,6 +27,11 @@ pub enum Error {
     /// Seconds until codes of the device are accepted again.
     #[error("there were too many wrong codes: send a recovery code, or try again in {0} s")]
     TooManyCodes(u64),
+    /// Seconds until a change of this size is accepted.
+    #[error(
+        "your changes fill audit logs and receipts faster than the server stores them: try again in {0} s"
+    )]
+    TooMuchLeftBehind(u64),
     #[error("{0}")]
     Forbidden(String),
     /// The object does not exist, or belongs to another tenant: the answer does not distinguish the two.

@@ -28,6 +28,7 @@ mod history;
 mod incidents;
 mod invitations;
 mod ledger;
+mod left_behind;
 mod limit_changes;
 mod machine;
 mod members;
@@ -115,6 +116,7 @@ pub use webhooks::{
 pub(crate) use brokers::BrokerRef;
 pub(crate) use caller::Who;
 pub(crate) use claims::ShownClaimToken;
+use left_behind::LeftBehind;
 pub(crate) use operators::shown_name;
 pub(crate) use parts::Part;
 use post::Post;
@@ -151,6 +153,7 @@ struct Inner {
     hash_keys: HashKeys,
     sign_up_by: SignUpBy,
     passwords: Semaphore,
+    left_behind: LeftBehind,
     /// Audit entries that are written after their answer.
     asides: Arc<Semaphore>,
     prices: OnceLock<Prices>,
@@ -181,6 +184,7 @@ impl Control {
             hash_keys,
             sign_up_by,
             passwords,
+            left_behind: LeftBehind::new(),
             asides: Arc::new(Semaphore::new(WRITES_ASIDE_MAX)),
             prices: OnceLock::new(),
             currency: OnceLock::new(),

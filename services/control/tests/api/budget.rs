@@ -316,3 +316,35 @@ async fn a_publish_without_an_answer_of_the_broker_costs_as_much_as_a_publish() 
     publish(&ann, &broker, "unanswered", 90).await.is(StatusCode::SERVICE_UNAVAILABLE);
     publish(&ann, &broker, "a", 99).await.is(StatusCode::TOO_MANY_REQUESTS);
 }
+
+#[tokio::test]
+async fn a_person_whose_changes_leave_long_receipts_is_told_to_come_later() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let rule = |number| {
+        let filter = format!("{}{number}", "a-long-level-of-a-topic/".repeat(40));
+        json!({ "effect": "allow", "action": "publish", "filter": filter })
+    };
+    let rules: Vec<_> = (0..100).map(rule).collect();
+    let made = ann.post(&format!("{broker}/credentials"), json!({ "user": "a", "rules": rules })).await;
+    made.is(StatusCode::CREATED);
+    let rotate = async |number: usize| {
+        let named = ann.with("idempotency-key", &format!("k{number}"));
+        named.post(&format!("{broker}/credentials/a/rotate"), json!({ "scram": false })).await
+    };
+    let mut rotated = 0;
+    let refused = loop {
+        let answer = rotate(rotated).await;
+        if answer.status != StatusCode::OK {
+            break answer;
+        }
+        rotated += 1;
+        assert!(rotated < 400, "receipts of {rotated} rotations are stored");
+    };
+    refused.is(StatusCode::TOO_MANY_REQUESTS);
+    assert!(refused.headers.contains_key("retry-after") && rotated > 100, "{rotated}");
+    assert_eq!(rotate(0).await.status, StatusCode::OK, "a stored answer costs nothing");
+    let bob = region.person().await;
+    bob.broker().await;
+}

@@ -106,7 +106,7 @@ impl Check<'_> {
         let answer = named.map_or(answer, |named| self.description.pointer(named).expect(named));
         if let Some(shown) = answer["content"]["application/problem+json"]["example"].as_object() {
             self.hold(
-                shown["status"] == status.parse::<u16>().unwrap_or_default(),
+                shown["status"].as_u64() == status.parse::<u64>().ok(),
                 at,
                 "has the example of another status",
             );

@@ -2,7 +2,6 @@
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use governor::clock::{Clock as _, MonotonicClock};
@@ -13,28 +12,7 @@ use governor::{NotUntil, Quota, RateLimiter};
 use super::HOUR;
 use super::shown::{self, Counted};
 use crate::api::problem::{Answer, Problem};
-
-/// Above this number of keys a limiter forgets the keys that have been quiet.
-const KEYS_MAX: usize = 10_000;
-
-/// Says when to look for quiet keys. A search reads all keys. If it leaves many, the next one waits until as many have come
-/// anew, so that searches cost each request a bounded time, however many keys stay.
-pub(super) struct Forgetting {
-    above: AtomicUsize,
-}
-
-impl Forgetting {
-    pub(super) fn new() -> Self {
-        Self { above: AtomicUsize::new(KEYS_MAX) }
-    }
-
-    /// Calls `forget`, which returns how many keys are left, if there are too many keys.
-    pub(super) fn of(&self, keys: usize, forget: impl FnOnce() -> usize) {
-        if keys > self.above.load(Ordering::Relaxed) {
-            self.above.store(KEYS_MAX.max(2 * forget()), Ordering::Relaxed);
-        }
-    }
-}
+use crate::forgetting::Forgetting;
 
 pub(super) struct Limiter<K: Hash + Eq + Clone> {
     limiter: RateLimiter<K, HashMapStateStore<K>, MonotonicClock, StateInformationMiddleware>,
@@ -96,39 +74,5 @@ pub(super) const fn count(number: u32) -> NonZeroU32 {
     match NonZeroU32::new(number) {
         Some(number) => number,
         None => NonZeroU32::MIN,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_that_stay_are_not_searched_again_at_each_request() {
-        let (forgetting, mut read) = (Forgetting::new(), 0);
-        let requests = 20 * KEYS_MAX;
-        for keys in 0..requests {
-            forgetting.of(keys, || {
-                read += keys;
-                keys
-            });
-        }
-        assert!((KEYS_MAX..=3 * requests).contains(&read), "{read} keys are read for {requests} requests");
-    }
-
-    #[test]
-    fn quiet_keys_are_forgotten_although_many_keys_stayed_before() {
-        let forgetting = Forgetting::new();
-        let left = |keys: usize, busy: usize| {
-            let mut left = keys;
-            forgetting.of(keys, || {
-                left = busy;
-                left
-            });
-            left
-        };
-        assert_eq!(left(5 * KEYS_MAX, 4 * KEYS_MAX), 4 * KEYS_MAX);
-        assert_eq!(left(8 * KEYS_MAX + 1, 0), 0);
-        assert_eq!(left(KEYS_MAX + 1, 0), 0);
     }
 }

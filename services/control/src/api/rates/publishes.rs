@@ -12,8 +12,8 @@ use governor::clock::{Clock as _, MonotonicClock};
 use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
-use super::limiter::Forgetting;
 use crate::api::problem::{Answer, Problem};
+use crate::forgetting::Forgetting;
 use crate::limits::PUBLISH_DEBT_S_MAX;
 
 const SECOND: u64 = 1_000_000_000;
