@@ -87,15 +87,20 @@ export function Webhooks() {
   const shown = query.data?.items.find(({ name }) => name === webhook)
   const edited = query.data?.items.find(({ name }) => name === edit)
   const isEmpty = query.data?.items.length === 0
+  const isOneLoading = query.data === undefined && webhook !== undefined
   return (
     <>
       {shown ? (
         <WebhookPage webhook={shown} onEdit={() => change({ edit: shown.name })} />
       ) : (
         <Page
-          title={query.data === undefined && webhook ? webhook : 'Webhooks'}
-          lead="The server posts connects, disconnects and messages to your service as CloudEvents."
-          actions={!isEmpty && add}
+          title={isOneLoading ? webhook : 'Webhooks'}
+          lead={
+            isOneLoading
+              ? undefined
+              : 'The server posts connects, disconnects and messages to your service as CloudEvents.'
+          }
+          actions={!isOneLoading && !isEmpty && add}
         >
           <Panel isFlush>
             <Loaded query={query} height={400}>
