@@ -33,7 +33,7 @@ pub trait SpanSink: Send + Sync {
 pub enum TraceStep {
     /// The whole way, from the publisher's bytes to its acknowledgement: the parent of the other steps.
     Publish,
-    /// From the read of the socket to the decoded packet.
+    /// From the read of the socket to the decoded packet. For a message traced on request it may begin with the loop's turn.
     Decode,
     /// Rules and limits.
     Authorise,
