@@ -3,11 +3,14 @@
 telemetry, for each scenario of the native driver.
 
     dashboards/cost.py [--rounds 5] [--scenario NAME,NAME] [--way NAME,NAME] [--seconds 4] [--json OUT.json] [--check] [--busy]
+    dashboards/cost.py --instructions [--rounds 2] [--scenario NAME,NAME] [--way NAME,NAME] [--seconds 4]
 
 It needs an idle machine, target/release/millrace and mqttload (MILLRACE, MQTTLOAD name others) and the collector
 (dashboards/collector/build.sh). Each way runs beside a run without telemetry, first or second by turns, and the ratio is of these two.
 The way "off again" has no telemetry either: its ratios are the noise of the machine. `--check` fails when a median is above RATIO_MAX.
 The exporting thread's CPU time is the server's, so it counts.
+
+`--instructions` counts instructions with valgrind instead (instructions.py), which works on a busy machine, too.
 """
 
 import argparse
@@ -21,7 +24,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from observe import HERE, HOST, Missing, Observe
+import instructions
+from observe import HERE, HOST, Missing, Observe, program
 
 ROOT = HERE.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
@@ -105,6 +109,7 @@ def parsed():
     parser.add_argument("--way", type=lambda text: text.split(","), default=USUAL, help=f"of {', '.join(WAYS)}")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--instructions", action="store_true", help="count instructions with valgrind; needs no idle machine")
     parser.add_argument("--busy", action="store_true", help="measure although the machine is not idle")
     args = parser.parse_args()
     if unknown := set(args.way) - set(WAYS):
@@ -127,8 +132,27 @@ def rounds(args, endpoint):
     return figures, runs
 
 
+def counted(args):
+    """Instructions for each message of event loops and writer, as ratios to the run without telemetry, and those of the exporting thread."""
+    program("valgrind", how="apt-get install valgrind")
+    collector = instructions.Collector()
+    print("| scenario | off | " + " | ".join(args.way) + " |\n|---|" + "---|" * (len(args.way) + 1))
+    for scenario in args.scenario:
+        found = {way: [] for way in (OFF, *args.way)}
+        for _, way in ((number, way) for number in range(args.rounds) for way in found):
+            flags = [] if WAYS.get(way) is None else ["--otlp-endpoint", collector.endpoint, *WAYS[way]]
+            cost, _ = instructions.measure(MILLRACE, MQTTLOAD, scenario, flags, args.seconds)
+            found[way].append(cost)
+            print(f"{scenario}, {way}: {cost}", file=sys.stderr, flush=True)
+        off, *cells = [{kind: statistics.median(cost[kind] for cost in costs) for kind in costs[0]} for costs in found.values()]
+        texts = [f"{cell['messages'] / off['messages']:.3f}, exporter {cell['exporter'] / off['messages']:.3f}" for cell in cells]
+        print(f"| `{scenario}` | {off['messages']:.0f} | " + " | ".join(texts) + " |", flush=True)
+
+
 def main():
     args = parsed()
+    if args.instructions:
+        return counted(args)
     if not args.busy:
         check_idle()
     tools = Path(os.environ.get("OBSERVE_TOOLS") or TARGET / "tools")

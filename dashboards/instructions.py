@@ -19,10 +19,15 @@ from pathlib import Path
 HOST = "127.0.0.1"
 # Under valgrind a program runs about fifty times slower.
 START_SECONDS_MAX, DUMP_SECONDS_MAX, RUN_SECONDS_MAX = 120, 60, 300
+# Work that a server does once after its start must not count as that of an idle server.
+SETTLE_SECONDS = 10
 # Connections that all arrive at once must not wait too long for a server this slow.
 PAIRS = 20
-# The exporting thread is the one that runs this.
-EXPORTER = "millrace_telemetry::exporter"
+# A thread belongs to the kind of which it runs a function: event loops and the writer carry messages.
+KINDS = {
+    "messages": ("millrace_edge::core::packets::", "millrace_edge::store::writer::"),
+    "exporter": ("millrace_telemetry::exporter::",),
+}
 
 
 class Collector(http.server.ThreadingHTTPServer):
@@ -52,15 +57,14 @@ def total(text):
     return sum(int(number) for number in re.search(r"^totals: ([\d ]+)", text, re.M)[1].split())
 
 
-def split(dumps):
-    """Instructions of all threads but the exporting one, and of that one."""
-    others = exporter = 0
-    for text in dumps:
-        if EXPORTER in text:
-            exporter += total(text)
-        else:
-            others += total(text)
-    return others, exporter
+def by_kind(*dumps):
+    """Instructions by kind of thread, for each dump. A dump has the text of each thread by its number."""
+    kinds = {}
+    for kind, functions in KINDS.items():
+        for dump in dumps:
+            runs = (thread for thread, text in dump.items() if any(function in text for function in functions))
+            kinds |= {thread: kinds.get(thread, kind) for thread in runs}
+    return [{kind: sum(total(text) for thread, text in dump.items() if kinds.get(thread) == kind) for kind in KINDS} for dump in dumps]
 
 
 def until(condition, what, seconds_max):
@@ -80,7 +84,7 @@ class Counted:
             taken.bind((HOST, 0))
             self.port = taken.getsockname()[1]
         listen = [f"--mqtt-listen={HOST}:{self.port}", "--ws-listen=off", f"--http-listen={HOST}:0", f"--admin-listen={HOST}:0"]
-        valgrind = ["valgrind", "--tool=callgrind", "--quiet", "--separate-threads=yes", f"--callgrind-out-file={self.folder}/out"]
+        valgrind = ["valgrind", "--tool=callgrind", "--quiet", "--separate-threads=yes", "--compress-strings=no", f"--callgrind-out-file={self.folder}/out"]
         command = [*valgrind, millrace, "serve", "--threads=1", f"--data-dir={self.folder}/data", *listen, *flags]
         self.log = (self.folder / "log").open("w")
         self.process = subprocess.Popen([str(word) for word in command], stdout=self.log, stderr=subprocess.STDOUT)
@@ -98,10 +102,10 @@ class Counted:
             return False
 
     def dump(self):
-        """Instructions since the last dump: of all threads but the exporting one, and of that one."""
+        """Counts since the last dump, by thread."""
         self.dumps += 1
         subprocess.run(["callgrind_control", "--dump", str(self.process.pid)], check=True, capture_output=True, timeout=DUMP_SECONDS_MAX)
-        return split(path.read_text() for path in self.folder.glob(f"out.{self.dumps}-*"))
+        return {path.suffix: path.read_text() for path in self.folder.glob(f"out.{self.dumps}-*")}
 
     def load(self, mqttload, scenario, seconds):
         command = [mqttload, "run", scenario, "--json", "--pairs", PAIRS, "--seconds", seconds, "--pid", self.process.pid, "--port", self.port]
@@ -122,9 +126,10 @@ class Counted:
 
 
 def measure(millrace, mqttload, scenario, flags, seconds):
-    """Instructions for each message, of all threads but the exporting one and of that one. Work of an idle server does not count."""
+    """Instructions for each message by kind of thread, without those of an idle server, and what mqttload said."""
     server = Counted(millrace, flags)
     try:
+        time.sleep(SETTLE_SECONDS)
         server.load(mqttload, scenario, 1)
         server.dump()
         began = time.monotonic()
@@ -135,4 +140,5 @@ def measure(millrace, mqttload, scenario, flags, seconds):
         busy, busy_s = server.dump(), time.monotonic() - began
     finally:
         server.stop()
-    return [(work - rest * busy_s / idle_s) / said["count"] for work, rest in zip(busy, idle)], said
+    idle, busy = by_kind(idle, busy)
+    return {kind: (busy[kind] - idle[kind] * busy_s / idle_s) / said["count"] for kind in KINDS}, said

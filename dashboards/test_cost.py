@@ -3,6 +3,7 @@
 import unittest
 
 import cost
+import instructions
 
 
 class Ratios(unittest.TestCase):
@@ -27,6 +28,16 @@ class Ratios(unittest.TestCase):
     def test_each_way_is_first_and_second_by_turns(self):
         self.assertEqual(list(cost.pairs(["a"], ["metrics"], 0)), [("a", "metrics", ("off", "metrics"))])
         self.assertEqual(list(cost.pairs(["a"], ["metrics"], 1)), [("a", "metrics", ("metrics", "off"))])
+
+
+class Instructions(unittest.TestCase):
+    LOOP, EXPORTER = "fn=millrace_edge::core::packets::packet\n", "fn=millrace_telemetry::exporter::run\n"
+
+    def test_threads_count_by_what_they_run_in_any_dump(self):
+        idle = {"-01": "totals: 9\n", "-02": f"{self.LOOP}totals: 10\n", "-03": f"{self.EXPORTER}totals: 20\n"}
+        busy = {"-02": f"{self.LOOP}totals: 1000\n", "-03": "totals: 300\n", "-04": f"{self.LOOP}totals: 2 3\n"}
+        found = instructions.by_kind(idle, busy)
+        self.assertEqual(found, [{"exporter": 20, "messages": 10}, {"exporter": 300, "messages": 1005}])
 
 
 if __name__ == "__main__":

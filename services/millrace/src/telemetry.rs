@@ -133,6 +133,10 @@ struct Spans {
 }
 
 impl SpanSink for Spans {
+    fn has_room(&self) -> bool {
+        self.queue.has_room_for_spans()
+    }
+
     fn span(&self, span: MessageSpan) {
         let kind = match span.step {
             TraceStep::Publish => SpanKind::Server,
@@ -142,17 +146,18 @@ impl SpanSink for Spans {
         };
         let count = i64::try_from(span.count).unwrap_or(i64::MAX);
         // Names follow OpenTelemetry's conventions for messaging, where these have one.
-        let mut attributes = vec![
-            ("messaging.system", Value::Text("mqtt".into())),
-            ("messaging.destination.name", Value::Text(span.topic.into())),
-            ("millrace.broker", Value::Text(span.broker.into())),
-            ("millrace.qos", Value::Number(span.qos as i64)),
+        let counted = match span.step {
+            TraceStep::Deliver => Some(("millrace.receivers", Value::Number(count))),
+            TraceStep::Commit => Some(("millrace.transaction.jobs", Value::Number(count))),
+            _ => None,
+        };
+        let attributes = [
+            Some(("messaging.system", Value::Constant("mqtt"))),
+            Some(("messaging.destination.name", Value::Text(span.topic.into()))),
+            Some(("millrace.broker", Value::Text(span.broker.into()))),
+            Some(("millrace.qos", Value::Number(span.qos as i64))),
+            counted,
         ];
-        match span.step {
-            TraceStep::Deliver => attributes.push(("millrace.receivers", Value::Number(count))),
-            TraceStep::Commit => attributes.push(("millrace.transaction.jobs", Value::Number(count))),
-            _ => {}
-        }
         self.queue.span(TraceSpan {
             source: self.source,
             trace_id: span.trace_id,

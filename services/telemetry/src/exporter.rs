@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use prost::Message;
+use prost::Message as _;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::items::{Record, Signal, TraceSpan, Value, unix_ns};
 use crate::prometheus::{self, Period};
 use crate::queue::{Inbox, RECORDS_MAX, SPANS_MAX};
 use crate::sender::{Failed, Sender};
-use crate::{logs, request};
+use crate::{logs, request, spans};
 
 /// Interval of looking at the queues. Producers do not wake the thread, because that would cost a
 /// system call for each span.
@@ -199,18 +199,22 @@ impl Thread {
         }
         // A failed export is not repeated: metrics are cumulative, so the next export says the
         // same.
-        self.send(Signal::Metrics, &request::of_metrics(all), points, true).await;
+        self.send(Signal::Metrics, request::of_metrics(all).encode_to_vec(), points, true).await;
     }
 
     /// True when the queue may hold more spans.
     async fn send_spans(&mut self) -> bool {
-        let Some(pending) = take(&mut self.spans, || self.inbox.spans.try_iter().take(BATCH_MAX).collect())
-        else {
+        let taken = || {
+            let taken: Vec<_> = self.inbox.spans.try_iter().take(BATCH_MAX).collect();
+            self.inbox.spans_full.store(false, Ordering::Relaxed);
+            taken
+        };
+        let Some(pending) = take(&mut self.spans, taken) else {
             return false;
         };
-        let request = request::of_spans(pending.items.clone(), &self.resources);
+        let request = spans::request(&pending.items, &self.resources);
         let is_last_try = pending.since.elapsed() >= RETRY_FOR;
-        if !self.send(Signal::Traces, &request, pending.items.len(), is_last_try).await {
+        if !self.send(Signal::Traces, request, pending.items.len(), is_last_try).await {
             self.spans = Some(pending);
         }
         true
@@ -224,20 +228,14 @@ impl Thread {
         };
         let request = request::of_records(pending.items.clone(), &self.resources[0]);
         let is_last_try = pending.since.elapsed() >= RETRY_FOR;
-        if !self.send(Signal::Logs, &request, pending.items.len(), is_last_try).await {
+        if !self.send(Signal::Logs, request.encode_to_vec(), pending.items.len(), is_last_try).await {
             self.records = Some(pending);
         }
         true
     }
 
     /// False when the request must be sent again.
-    async fn send(
-        &mut self,
-        signal: Signal,
-        request: &impl Message,
-        items: usize,
-        is_last_try: bool,
-    ) -> bool {
+    async fn send(&mut self, signal: Signal, request: Vec<u8>, items: usize, is_last_try: bool) -> bool {
         let sent = self.sender.send(signal, request).await;
         let counts = self.inbox.counters.of(signal);
         let items = items as u64;

@@ -26,6 +26,7 @@ impl Signal {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Text(String),
+    Constant(&'static str),
     Number(i64),
     Float(f64),
     Bool(bool),
@@ -38,6 +39,9 @@ pub enum SpanKind {
     Producer,
     Consumer,
 }
+
+/// Most attributes of a span. They are part of it, because event loops make spans and an allocation is a large part of that cost.
+pub const SPAN_ATTRIBUTES_MAX: usize = 5;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSpan {
@@ -53,7 +57,7 @@ pub struct TraceSpan {
     /// Both times are nanoseconds since 1970.
     pub start_ns: u64,
     pub end_ns: u64,
-    pub attributes: Vec<(&'static str, Value)>,
+    pub attributes: [Option<(&'static str, Value)>; SPAN_ATTRIBUTES_MAX],
     pub is_error: bool,
 }
 
@@ -98,7 +102,7 @@ pub(crate) mod tests {
             kind: SpanKind::Server,
             start_ns: 5,
             end_ns: 4,
-            attributes: vec![("topic", Value::Text(topic.to_owned()))],
+            attributes: [Some(("topic", Value::Text(topic.to_owned()))), None, None, None, None],
             is_error: true,
         }
     }

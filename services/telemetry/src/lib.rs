@@ -15,9 +15,10 @@ mod prometheus;
 mod queue;
 mod request;
 mod sender;
+mod spans;
 
 pub use endpoint::CollectorEndpoint;
 pub use exporter::{Exporter, OtlpSettings, TelemetrySource};
-pub use items::{SpanKind, TraceSpan, Value};
+pub use items::{SPAN_ATTRIBUTES_MAX, SpanKind, TraceSpan, Value};
 pub use logs::{LogLayer, SECRET_TARGET};
 pub use queue::{Inbox, Queue, queue};

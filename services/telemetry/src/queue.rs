@@ -3,12 +3,12 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::items::{Record, Signal, TraceSpan};
 
-/// Queued spans: 40 s at the default rate of traces, 1 MiB.
+/// Queued spans: 40 s at the default rate of traces, 2 MiB.
 pub(crate) const SPANS_MAX: usize = 4096;
 pub(crate) const RECORDS_MAX: usize = 2048;
 
@@ -51,6 +51,7 @@ impl Counters {
 #[derive(Clone, Debug)]
 pub struct Queue {
     spans: SyncSender<TraceSpan>,
+    spans_full: Arc<AtomicBool>,
     records: SyncSender<Record>,
     counters: Arc<Counters>,
 }
@@ -58,6 +59,8 @@ pub struct Queue {
 #[derive(Debug)]
 pub struct Inbox {
     pub(crate) spans: Receiver<TraceSpan>,
+    /// A span was dropped since the last time that the exporting thread took spans.
+    pub(crate) spans_full: Arc<AtomicBool>,
     pub(crate) records: Receiver<Record>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -67,15 +70,31 @@ pub struct Inbox {
 pub fn queue() -> (Queue, Inbox) {
     let (spans, spans_out) = sync_channel(SPANS_MAX);
     let (records, records_out) = sync_channel(RECORDS_MAX);
-    let counters = Arc::new(Counters::default());
-    let inbox = Inbox { spans: spans_out, records: records_out, counters: Arc::clone(&counters) };
-    (Queue { spans, records, counters }, inbox)
+    let (counters, spans_full) = (Arc::new(Counters::default()), Arc::new(AtomicBool::new(false)));
+    let inbox = Inbox {
+        spans: spans_out,
+        spans_full: Arc::clone(&spans_full),
+        records: records_out,
+        counters: Arc::clone(&counters),
+    };
+    (Queue { spans, spans_full, records, counters }, inbox)
 }
 
 impl Queue {
     /// Never waits and makes no system call: the exporting thread polls.
     pub fn span(&self, span: TraceSpan) {
-        self.count(Signal::Traces, self.spans.try_send(span).is_ok());
+        let is_queued = self.spans.try_send(span).is_ok();
+        if !is_queued {
+            self.spans_full.store(true, Ordering::Relaxed);
+        }
+        self.count(Signal::Traces, is_queued);
+    }
+
+    /// False from the first dropped span until the exporting thread takes spans again. Do not begin traces meanwhile: their
+    /// spans would be dropped.
+    #[must_use]
+    pub fn has_room_for_spans(&self) -> bool {
+        !self.spans_full.load(Ordering::Relaxed)
     }
 
     pub(crate) fn record(&self, record: Record) {
@@ -104,6 +123,7 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_does_not_wait() {
         let (queue, inbox) = queue();
         for number in 0..SPANS_MAX + 3 {
+            assert_eq!(queue.has_room_for_spans(), number <= SPANS_MAX);
             queue.span(span(&format!("{number}")));
         }
         assert_eq!(inbox.spans.try_iter().count(), SPANS_MAX);

@@ -10,7 +10,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
-use prost::Message;
+use prost::Message as _;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::endpoint::CollectorEndpoint;
@@ -46,13 +46,13 @@ impl Sender {
     }
 
     /// Sends one request; returns how many of its items the collector refused.
-    pub(crate) async fn send(&self, signal: Signal, body: &impl Message) -> Result<u64, Failed> {
+    pub(crate) async fn send(&self, signal: Signal, body: Vec<u8>) -> Result<u64, Failed> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(self.endpoint.of(signal.name()))
             .header(header::CONTENT_TYPE, "application/x-protobuf")
             .header(header::USER_AGENT, concat!("millrace/", env!("CARGO_PKG_VERSION")))
-            .body(Full::new(Bytes::from(body.encode_to_vec())))
+            .body(Full::new(Bytes::from(body)))
             .map_err(|error| Failed::ForGood(error.to_string()))?;
         let answer = async {
             let answer = self.http.request(request).await.map_err(|error| Failed::ForNow(cause(&error)))?;

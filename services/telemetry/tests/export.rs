@@ -105,7 +105,7 @@ fn span() -> TraceSpan {
         kind: SpanKind::Internal,
         start_ns: 10,
         end_ns: 20,
-        attributes: vec![("messaging.destination.name", Value::Text("a/b".into()))],
+        attributes: [Some(("messaging.destination.name", Value::Text("a/b".into()))), None, None, None, None],
         is_error: false,
     }
 }

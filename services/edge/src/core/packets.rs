@@ -44,7 +44,7 @@ impl Core {
         mqtt: Range<usize>,
         raw: Range<usize>,
     ) -> Option<Rest> {
-        self.note_read();
+        self.note_read(mqtt.len());
         let mut at = mqtt.start;
         let mut run: Option<RunInProgress> = None;
         let (mut needed, mut run_end) = (0, mqtt.end);

@@ -115,6 +115,7 @@ impl Core {
 
     pub(super) fn turn(&mut self, events: &Events) {
         let began_us = self.process.clock.micros();
+        self.tracing.turn_us = began_us;
         self.work.begin_turn();
         let written = self.serve(events);
         self.go_on_with_unfinished();

@@ -22,13 +22,18 @@ const TOPIC_BYTES_MAX: usize = 256;
 /// Event loops call it, so it must not block.
 pub trait SpanSink: Send + Sync {
     fn span(&self, span: MessageSpan);
+
+    /// False while the sink drops spans. No trace is begun then, because it would lack some of its spans.
+    fn has_room(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceStep {
     /// The whole way, from the publisher's bytes to its acknowledgement: the parent of the other steps.
     Publish,
-    /// From the read of the socket to the decoded packet.
+    /// From the read of the socket to the decoded packet. For a message traced on request it may begin with the loop's turn.
     Decode,
     /// Rules and limits.
     Authorise,
@@ -118,6 +123,10 @@ impl Tracer {
         // exported.
         let seed = crate::random::bytes().map_or(1, u64::from_ne_bytes);
         Self { sink, ratio, per_second_max, last_id: AtomicU64::new(seed) }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.sink.has_room()
     }
 
     /// Unique as far as 64 bits allow, and never 0.

@@ -55,6 +55,11 @@ impl Sampler {
         self.left == 0
     }
 
+    #[inline]
+    pub(crate) fn is_near(&self, messages: usize) -> bool {
+        self.left <= messages as u64
+    }
+
     /// True when the second's limit allows a trace of the sampled message.
     pub(crate) fn chosen(&mut self, now: Seconds) -> bool {
         // The message itself is still to pass.
@@ -149,6 +154,22 @@ mod tests {
         let mut none = sampler(0.0, u32::MAX);
         assert_eq!(chosen(&mut none, 100_000), 0);
         assert!(none.requested(1, 1), "publishers can still ask");
+    }
+
+    #[test]
+    fn a_sample_is_near_before_it_is_due() {
+        let mut sampler = sampler(0.01, 8);
+        assert!(sampler.is_near(usize::MAX));
+        while !sampler.is_near(5) {
+            assert!(!sampler.is_due());
+            sampler.pass(1);
+        }
+        assert!(sampler.is_due() || !sampler.is_near(0));
+        sampler.pass(5);
+        assert!(sampler.is_due() && sampler.is_near(0));
+        let mut without = Sampler::new(None, 1);
+        without.pass(1_000_000);
+        assert!(!without.is_near(1_000_000), "an event loop without a tracer reads no clock for it");
     }
 
     #[test]

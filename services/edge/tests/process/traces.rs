@@ -1,6 +1,7 @@
 //! Messages that are followed through the server.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use millrace_edge::{MessageSpan, SpanSink, TraceStep, Tracer};
@@ -16,11 +17,15 @@ const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-
 const ONLY_REQUESTED: f64 = 0.0;
 
 #[derive(Default)]
-struct Spans(Mutex<Vec<MessageSpan>>);
+struct Spans(Mutex<Vec<MessageSpan>>, AtomicBool);
 
 impl SpanSink for Spans {
     fn span(&self, span: MessageSpan) {
         self.0.lock().unwrap().push(span);
+    }
+
+    fn has_room(&self) -> bool {
+        !self.1.load(Ordering::SeqCst)
     }
 }
 
@@ -150,6 +155,20 @@ fn a_flood_of_publishers_that_ask_is_followed_in_part() {
     // A quarter of eight for the broker in each second that has begun.
     let seconds = usize::try_from(began.elapsed().as_secs()).unwrap() + 2;
     assert!((1..=2 * seconds).contains(&spans.traces()), "{} traces in {seconds} seconds", spans.traces());
+}
+
+#[test]
+fn while_the_exporter_has_no_room_no_trace_begins() {
+    let _alone = crate::alone();
+    let (spans, server) = traced(1.0, 1000, 1);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    spans.1.store(true, Ordering::SeqCst);
+    publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "a/b", b"x"));
+    publisher.publish(asking(&publish_qos(QoS::AtLeastOnce, 2, "a/b", b"x"), TRACEPARENT));
+    assert!(spans.all().is_empty(), "{:?}", spans.all());
+    spans.1.store(false, Ordering::SeqCst);
+    publisher.publish(publish_qos(QoS::AtLeastOnce, 3, "a/b", b"x"));
+    eventually(|| spans.traces() == 1, || format!("{:?}", spans.all()));
 }
 
 #[test]
