@@ -3,9 +3,10 @@
 
     loadtests/migrate.py --millrace target/release/millrace                              seconds
     loadtests/migrate.py --millrace ... --retained 1000000 --sessions 100000             the size of a region
+    storage/tests/foundationdb.sh with loadtests/migrate.py --millrace ...               to FoundationDB and back
 
-Prints time, rows a second, memory and downtime. services/millrace/tests/foundationdb.sh, which needs a
-cluster, tests the migration to FoundationDB and back.
+With FDB_CLUSTER_FILE the store goes to that cluster and from there to a folder, and both ways are killed once.
+Prints time, rows a second, memory and downtime.
 """
 
 import argparse
@@ -29,6 +30,7 @@ KILLS = (0.02, 0.04, 0.08, 0.16)
 COPIED_MB = 0.5
 # A server must refuse an incomplete target. One that starts all the same is ended after this time.
 SERVE_S = 60
+CLUSTER, PREFIX = "foundationdb", "check-migrate"
 UNFINISHED = "run the same `millrace migrate` again"
 
 
@@ -37,11 +39,11 @@ def number(text):
 
 
 class Migration:
-    def __init__(self, program, source, target):
-        self.target, self.log = target, pathlib.Path(f"{target}.log")
+    def __init__(self, program, source, target, *flags):
+        self.target, self.log = target, pathlib.Path(f"{source if target == CLUSTER else target}.log")
         self.began = time.monotonic()
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([program, "migrate", source, target], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen([program, "migrate", source, target, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def ended(self):
         """Waits for the end; returns exit code, seconds, CPU seconds and peak memory in MB."""
@@ -50,11 +52,14 @@ class Migration:
         return self.process.returncode, time.monotonic() - self.began, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
 
     def killed_after(self, seconds):
-        """Kills it some seconds after it has begun to copy. Returns whether the copy was incomplete."""
+        """Kills it some seconds after it has begun to copy a folder. Like killed(), it returns whether the copy was incomplete."""
         # Not poll(), which would reap the process: ended() could not read its memory. A process that is not reaped has no exe.
         while pathlib.Path(f"/proc/{self.process.pid}/exe").exists() and stored_data.size_mb(self.target) < COPIED_MB:
             time.sleep(0.01)
         time.sleep(seconds)
+        return self.killed()
+
+    def killed(self):
         os.kill(self.process.pid, signal.SIGKILL)
         code, *_ = self.ended()
         output = self.log.read_text()
@@ -68,9 +73,9 @@ class Migration:
         return number(found[-1]) if found else None
 
 
-def uninterrupted(program, source, target):
+def uninterrupted(program, source, target, *flags):
     """Migrates to the end; returns seconds, CPU seconds, peak memory in MB, compared keys, and copied keys if it printed some."""
-    migration = Migration(program, source, target)
+    migration = Migration(program, source, target, *flags)
     code, seconds, cpu_s, memory_mb = migration.ended()
     output = migration.log.read_text()
     assert code == 0, f"millrace migrate ended with {code}: {output[-500:]}"
@@ -96,6 +101,27 @@ def interrupted(program, source, target, seconds):
     return kills
 
 
+def resumed_once(program, source, target, *flags):
+    """Kills a migration when it says that it has copied keys, and resumes it; returns what uninterrupted() does."""
+    migration = Migration(program, source, target, *flags)
+    while not migration.copied() and pathlib.Path(f"/proc/{migration.process.pid}/exe").exists():
+        time.sleep(0.01)
+    assert migration.killed(), "the migration had ended before it could be killed: fill the store with more"
+    return uninterrupted(program, source, target, *flags)
+
+
+def there_and_back(program, source, back, cluster, sizes):
+    """Migrates a folder to the cluster and from there to another folder, which must equal the first."""
+    flags = ("--fdb-cluster-file", cluster, "--fdb-prefix", PREFIX)
+    for way in ((source, CLUSTER), (CLUSTER, back)):
+        seconds, cpu_s, memory_mb, keys, copied = resumed_once(program, *way, *flags)
+        assert copied is None or copied < keys, f"the resumed migration began anew: it copied {copied} of {keys} keys"
+        name = "to the cluster" if CLUSTER == way[1] else "from the cluster"
+        print(f"{name}, killed once: the resumed run took {seconds:.1f} s, {cpu_s:.1f} s of the CPU, copied {copied} of {keys} keys, "
+              f"with at most {memory_mb:.0f} MB of memory", flush=True)
+    print(f"equal exports of both folders, {check_equal(program, source, back, *sizes)} lines each", flush=True)
+
+
 def check_equal(program, source, target, retained, sessions):
     """Returns how many lines the exports have."""
     wanted, found = stored_data.export(program, source), stored_data.export(program, target)
@@ -103,6 +129,16 @@ def check_equal(program, source, target, retained, sessions):
     different = [command for command in wanted if wanted[command] != found[command]]
     assert not different, f"the exports of {source} and {target} differ: {', '.join(different)}"
     return sum(lines for lines, _ in wanted.values())
+
+
+def check_clients(program, data, args):
+    began = time.monotonic()
+    with serving(program, data=data) as (port, _, _):
+        print(f"a server on the target accepted clients after {time.monotonic() - began:.1f} s", flush=True)
+        devices = stored_data.read_queues(port, args.sessions, args.sample)
+        read = stored_data.read_retained(port)
+    assert read == args.retained, f"a client got {read} of {args.retained} retained messages"
+    print(f"{devices} devices came back and each got its queue; a client got {read} retained messages", flush=True)
 
 
 def main():
@@ -116,6 +152,7 @@ def main():
     program = str(pathlib.Path(args.millrace).resolve())
     with contextlib.nullcontext(args.folder) if args.folder else tempfile.TemporaryDirectory() as folder:
         source, straight, resumed = (f"{folder}/{name}" for name in ("source", "straight", "resumed"))
+        cluster = os.environ.get("FDB_CLUSTER_FILE")
         for target in (straight, resumed):
             shutil.rmtree(target, ignore_errors=True)
         if not pathlib.Path(source).exists():
@@ -124,6 +161,11 @@ def main():
                 stored_data.fill(port, args.retained, args.sessions)
             print(f"filled in {time.monotonic() - began:.0f} s: {args.retained} retained messages, {args.sessions} sessions with queues, "
                   f"{stored_data.size_mb(source):.0f} MB on the disk", flush=True)
+        if cluster:
+            there_and_back(program, source, resumed, cluster, (args.retained, args.sessions))
+            check_clients(program, resumed, args)
+            print("check-migrate: passed, with FoundationDB")
+            return
         seconds, cpu_s, memory_mb, keys, _ = uninterrupted(program, source, straight)
         print(f"migrated in {seconds:.1f} s, {cpu_s:.1f} s of the CPU: {keys} keys, {keys / seconds:.0f} a second, at most {memory_mb:.0f} MB of memory, "
               f"{stored_data.size_mb(straight):.0f} MB on the disk", flush=True)
@@ -137,13 +179,7 @@ def main():
         for target in (straight, resumed):
             lines = check_equal(program, source, target, args.retained, args.sessions)
         print(f"equal exports of all three stores, {lines} lines each", flush=True)
-        began = time.monotonic()
-        with serving(program, data=resumed) as (port, _, _):
-            print(f"a server on the target accepted clients after {time.monotonic() - began:.1f} s", flush=True)
-            devices = stored_data.read_queues(port, args.sessions, args.sample)
-            read = stored_data.read_retained(port)
-        assert read == args.retained, f"a client got {read} of {args.retained} retained messages"
-        print(f"{devices} devices came back and each got its queue; a client got {read} retained messages", flush=True)
+        check_clients(program, resumed, args)
     print("check-migrate: passed")
 
 

@@ -78,7 +78,11 @@ check_telemetry() {
 check_lint() {
     "$here/tools.sh" tflint
     [ -x "$tools/tflint" ] || { echo "SKIPPED: tflint: it is not installed"; return 0; }
-    "$tools/tflint" --chdir="$root/terraform" --config="$root/terraform/.tflint.hcl" --recursive --no-color || fail "tflint"
+    local folder
+    # Not checks/, whose only configuration is one file.
+    for folder in modules examples; do
+        "$tools/tflint" --chdir="$root/terraform/$folder" --config="$root/terraform/.tflint.hcl" --recursive --no-color || fail "tflint of $folder"
+    done
     echo "tflint: ok"
 }
 
@@ -305,13 +309,13 @@ SH
     echo "millrace-foundationdb: ok"
 }
 
-policy() { LOG_LEVEL=ERROR nice "$tools/deploy-python/bin/checkov" --quiet --compact --skip-download "$@"; }
+policy() { LOG_LEVEL=ERROR nice "$tools/deploy-python/bin/python" -B "$here/policy.py" "$tools/deploy-python/bin/checkov" "$@"; }
 
 check_policy() {
     "$here/tools.sh" python
     policy --directory "$root/terraform" --framework terraform --config-file "$root/terraform/.checkov.yaml" >"$work/policy.log" 2>&1 \
         || { cat "$work/policy.log"; fail "checkov: mend it, or accept it with a reason in terraform/.checkov.yaml"; }
-    echo "checkov: ok, accepted findings and their reasons are in terraform/.checkov.yaml"
+    echo "checkov: $(tail -1 "$work/policy.log"); accepted findings and their reasons are in terraform/.checkov.yaml"
 }
 
 # The rendered chart, as checkov judges pods.
@@ -332,7 +336,7 @@ check_chartpolicy() {
         || { cat "$work/chartpolicy.log"; fail "checkov: mend the chart, or accept it with a reason in terraform/checks/checkov-chart.yaml"; }
     # A folder without a pod passes, too.
     grep -q '^kind: StatefulSet' "$folder/all.yaml" || fail "the rendered chart has no pods"
-    echo "checkov of the chart: ok, accepted findings and their reasons are in terraform/checks/checkov-chart.yaml"
+    echo "checkov of the chart: $(tail -1 "$work/chartpolicy.log"); accepted findings and their reasons are in terraform/checks/checkov-chart.yaml"
 }
 
 check_apply() {

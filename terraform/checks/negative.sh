@@ -74,6 +74,19 @@ sed -i 's/encrypted  *= true/encrypted = false/' "$copy/terraform/modules/founda
 caught "a disk without encryption" 'CKV_AWS_(3|8|189)' check policy
 
 fresh
+cat >>"$copy/terraform/modules/nats/main.tf" <<'HCL'
+locals {
+  unread = "a\n${jsonencode({
+    items = [for name in ["a"] : {
+      name = name
+    }]
+    end = "b"
+  })}"
+}
+HCL
+caught "a file that checkov does not parse" 'modules/nats/main.tf: checkov cannot parse this file' check policy
+
+fresh
 sed -i 's/{ from = "edge", to = "nats", port = 4222, to_port = 4222 },/&\n      { from = "edge", to = "nats", port = 8222, to_port = 8222 },/' "$copy/terraform/modules/access/main.tf"
 rm -rf "$target/deploy/check/init/modules-region"
 sed -i '/port = 9100, path = "\/metrics", job = "host"/d' "$copy/terraform/modules/region/main.tf"

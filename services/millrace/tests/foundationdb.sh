@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the server on the cluster of FDB_CLUSTER_FILE: several processes with real clients, then
+# Tests the server on the cluster of FDB_CLUSTER_FILE: several processes with real clients, a migration, a backup, then
 # `torture` with kills of the server and of the cluster, with one process and with three pods. NATS
 # connects the pods and is killed, too. KILLS says how many kills each gets. `make test-fdb` runs
 # this by `storage/tests/foundationdb.sh with`. `foundationdb.sh kill` kills the cluster, and every
@@ -75,6 +75,7 @@ cargo build --release --package millrace-torture
 release=${CARGO_TARGET_DIR:-target}/release
 SERVER_BIN=$release/millrace services/millrace/tests/pods.sh
 migrate
+MILLRACE=$release/millrace services/millrace/tests/cluster_backup.sh
 torture
 if [ ! -x "$NATS_SERVER" ]; then
     echo "SKIPPED: torture of three pods: there is no nats-server at $NATS_SERVER, which is installed with Go"

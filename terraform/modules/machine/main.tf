@@ -120,8 +120,7 @@ locals {
     }
   })
 
-  # JSON is YAML, and nothing in it needs care with spaces.
-  cloud_config = "#cloud-config\n${jsonencode({
+  cloud = {
     package_update  = false
     package_upgrade = false
     ssh_pwauth      = false
@@ -129,5 +128,8 @@ locals {
       path = path, permissions = file.mode, content = file.content
     }]
     runcmd = [["/usr/local/sbin/millrace-boot"]]
-  })}"
+  }
+
+  # JSON is YAML, and nothing in it needs care with spaces.
+  cloud_config = "#cloud-config\n${jsonencode(local.cloud)}"
 }
