@@ -20,7 +20,6 @@ pub(in crate::core) struct Resumption {
     subscriptions: Vec<StoredSubscription>,
     routed: usize,
     announced: u64,
-    /// `None`: all are checked by the rules.
     to_check: Option<Revocation>,
     had: Option<Topics>,
     page: Option<Page>,
