@@ -8,10 +8,10 @@ use super::Region;
 use super::members::{Group, Members, way};
 use super::wire::PodNotice;
 
-/// Groups that are sent before other threads may change members.
+/// Groups that are sent under one lock.
 pub(super) const PAGE: usize = 500;
 
-/// Names of groups of a broker that are sent to a receiver in a second, far below what the fabric queues for one receiver.
+/// Bytes of names after which a broker's members wait for the next second; the last page may exceed it.
 const BYTES_PER_SECOND: usize = 1 << 20;
 
 enum Page {
@@ -21,11 +21,11 @@ enum Page {
     Last,
 }
 
-/// Members of a broker that did not leave at once; the rest follows a second later.
+/// How far sending a broker's members to a pod has come; it goes on a second later.
 #[derive(Default)]
 pub(super) struct Sending {
     last: Option<Group>,
-    /// Somebody has asked meanwhile, so all are sent again after the last.
+    /// They were requested again meanwhile, so all are sent again after the last.
     again: bool,
 }
 

@@ -2,18 +2,18 @@
 //!
 //! On a cluster a transaction asks for a read version, reads the changes of the filter index, and commits: three answers
 //! in sequence. The writer knows the version of its last commit, and the filters that this commit watched. A transaction
-//! that reads just below that version waits for its commit alone; a filter changed since is a conflict (P2), and the next
-//! attempt asks. Below, because other transactions of the same version may stand behind the writer's own, which has
-//! therefore changed nothing that the next one watches. The commit marker makes each transaction one with writes, because
-//! a cluster checks no others for conflicts.
+//! for the same brokers that reads just below that version waits for its commit alone; a filter changed since is a
+//! conflict (P2), and the next attempt asks.
 //!
-//! FoundationDB's Ratekeeper slows clients down by delaying read versions, so one transaction of a hundred asks.
+//! Just below, because another pod's change may have the same version and come after the commit in it. The writer's own
+//! commit is then above the read version, so it must not have changed what the next one watches: only publishes qualify.
 
 use millrace_storage::{StoreVersion, Versionstamp};
 
 use super::{Job, Write};
 
-/// Transactions in sequence that need not ask, and for how long: a cluster checks conflicts for five seconds.
+/// FoundationDB's Ratekeeper slows clients down by delaying read versions, so a transaction asks after this many that did
+/// not, or this long after the last one that asked.
 const UNASKED_MAX: u32 = 100;
 const UNASKED_US: u64 = 1_000_000;
 
@@ -25,7 +25,7 @@ pub(super) struct ReadVersions {
 }
 
 impl ReadVersions {
-    /// The version at which a transaction of these jobs may read without asking.
+    /// The version at which a transaction of these jobs may read without asking; uses up one of `left`.
     pub(super) fn for_jobs(&mut self, batch: &[Job], now_us: u64, now_ms: u64) -> Option<StoreVersion> {
         let expects_conflicts =
             |job: &Job| job.broker().is_some_and(|of| of.streams.expects_conflicts(now_ms));
@@ -44,7 +44,7 @@ impl ReadVersions {
         self.left = 0;
     }
 
-    /// Notes the end of a transaction whose last attempt asked for a version, or did not.
+    /// Notes the end of a transaction. `has_asked`: its last attempt asked for a version.
     pub(super) fn note(
         &mut self,
         batch: &[Job],
