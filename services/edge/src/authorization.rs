@@ -41,7 +41,6 @@ pub(crate) struct Granted {
     pub(crate) anew: Option<ExchangeTurn>,
 }
 
-/// The side that sends the next packet.
 pub(crate) enum ExchangeTurn {
     Client(Box<Enhanced>),
     Server,

@@ -277,7 +277,6 @@ impl Core {
     }
 }
 
-/// Counts the messages that leave the queue of one session.
 pub(super) struct Pumped<'c> {
     counters: &'c BrokerCounters,
     usage: &'c UsageCounter,

@@ -39,7 +39,6 @@ fn low(micros: u64) -> u32 {
 pub(super) struct Tracing {
     pub(super) sampler: Sampler,
     pub(super) tapped: HashMap<u32, Box<Tapped>, foldhash::fast::FixedState>,
-    /// When the present turn of the loop began, microseconds.
     pub(super) turn_us: u64,
     /// When the bytes being processed were read, microseconds, if they may hold a sampled message; otherwise `turn_us`.
     read_us: u64,

@@ -86,7 +86,6 @@ impl Writer<'_> {
         Ok((attempts.into_committed().unwrap_or_default(), stamp))
     }
 
-    /// `began_us`: the start, if jobs were committed.
     fn note_times(&mut self, work_us: u64, began_us: Option<u64>) {
         self.work_us = work_us;
         self.commit_times.note(work_us / 1_000);
