@@ -8,7 +8,6 @@ use millrace_session::Message;
 
 use super::{Broker, retained_size};
 
-/// `None`: no room is needed.
 pub(crate) type Reserved = Option<Box<Reservation>>;
 
 pub(crate) struct Reservation {

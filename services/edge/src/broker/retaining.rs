@@ -187,7 +187,6 @@ impl Broker {
         }
     }
 
-    /// Whether a retained message has expired and is still in memory.
     pub(crate) fn has_expired(&self, now: Seconds) -> bool {
         now > self.retained_memory.expires_at.load(Ordering::Relaxed)
     }

@@ -36,6 +36,10 @@ impl Resumption {
         Self { subscriptions, routed: 0, announced: 0, to_check, had, page }
     }
 
+    pub(in crate::core) fn check_anew(&mut self) {
+        self.to_check = Some(Revocation::default());
+    }
+
     fn plan(&self) -> (usize, u64) {
         work::filters_at_once(self.subscriptions[self.routed..].iter().map(filter_of))
     }
@@ -110,7 +114,6 @@ impl Core {
         let part = &resumption.subscriptions[resumption.routed..resumption.routed + count];
         broker.router.edit(|edit| {
             for text in part.iter().map(filter_of) {
-                // The rules may have ended it meanwhile.
                 let Some(subscription) = local.session.subscription(text) else { continue };
                 let Some(filter) = Filter::parse(text) else { continue };
                 let is_stored = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;
