@@ -202,7 +202,6 @@ fn check(message: &Message, retains: bool, matched: &TopicStreams) -> Result<(),
 #[cfg(test)]
 mod tests {
     use millrace_mqtt::Properties;
-    use millrace_storage::block_on;
 
     use super::*;
     use crate::broker::Broker;
@@ -216,11 +215,12 @@ mod tests {
         let broker = Arc::new(Broker::new(id, "default", 1));
         let body = record::encode_will(&will, true);
         let attempt = |is_retry| {
-            let tx = shared.layers.database().begin_unretried();
-            let applier = Applier::new(&tx, &shared, is_retry);
-            block_on(applier.catch_up(&[&broker])).unwrap();
-            block_on(applier.will(&broker, &body)).unwrap();
-            applier.into_applied()
+            shared.run(&async |tx| {
+                let applier = Applier::new(tx, &shared, is_retry);
+                applier.catch_up(&[&broker]).await?;
+                applier.will(&broker, &body).await?;
+                Ok(applier.into_applied())
+            })
         };
         let attempts = [attempt(false), attempt(true)];
         assert_eq!(attempts.each_ref().map(|attempt| attempt.wills_not_retained.len()), [0, 0]);
