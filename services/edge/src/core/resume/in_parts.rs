@@ -66,6 +66,11 @@ impl Core {
         }
         if let Some(limit) = self.filters_are_full(session, &resumption) {
             self.work.resumptions.insert(slot, resumption);
+            if self.work.removes_of(self.broker_of(slot)) {
+                // They may be those of the session's former connection. Other brokers have the rest of the turn.
+                self.spend(work::SHARE);
+                return false;
+            }
             self.reached(slot, limit);
             let reason = ReasonCode::QUOTA_EXCEEDED;
             self.say_and_close(slot, reason, limit.meaning(), Ended::Error(reason));

@@ -218,3 +218,40 @@ fn a_filter_that_only_former_rules_forbade_stays_when_its_session_is_back() {
     assert_eq!(loops.session(0, &client).session.subscriptions_len(), 200);
     assert_eq!(loops.broker().router.subscriptions(), 200);
 }
+
+#[test]
+fn a_session_that_comes_back_waits_for_filters_that_are_being_removed() {
+    let filters_of = |client: &str| filters_of(client).split_off(500);
+    let leave = |loops: &mut Loops| {
+        for (id, filters) in [("stays", "a"), ("leaves", "a"), ("leaves, too", "b"), ("comes", "c")] {
+            leave_session(loops, id, &filters_of(filters), QoS::AtLeastOnce);
+        }
+    };
+    let come = |loops: &mut Loops| {
+        ["stays", "leaves", "leaves, too"].map(|id| {
+            let client = loops.connect_as(id, false);
+            loops.until(|loops| !resumes(loops));
+            client
+        })
+    };
+    let mut loops = Loops::stored(1);
+    leave(&mut loops);
+    let clients = come(&mut loops);
+    let most = loops.broker().router.bytes() as u64;
+    drop(clients);
+
+    let mut loops = Loops::stored_with(|limits| limits.filter_memory_per_broker_max = most);
+    leave(&mut loops);
+    let [_stays, leaves, leaves_too] = come(&mut loops);
+    // The parts of both are removed in turn, and the first ones leave the room to the session that stays.
+    for client in [&leaves, &leaves_too] {
+        let slot = loops.session(0, client).connection;
+        loops.cores[0].end(slot, Ended::Kicked, false);
+    }
+    let _comes = loops.connect_as("comes", false);
+    assert!(resumes(&loops) && loops.cores[0].work.has_removals());
+    loops.until(|loops| !resumes(loops));
+    assert_eq!(loops.cores[0].counters().limit_broker_filters.get(), 0);
+    loops.until(|loops| !loops.cores[0].work.has_removals());
+    assert_eq!(loops.broker().router.subscriptions(), 1_000);
+}
