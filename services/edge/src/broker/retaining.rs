@@ -1,6 +1,6 @@
 //! Retained messages in memory: their limits, and the end of those whose expiry interval has passed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
@@ -9,6 +9,7 @@ use millrace_router::Snapshot;
 use millrace_session::{Message, Seconds, StoredPosition};
 
 use super::removals::Removals;
+use super::reservation::ReservedTopics;
 use super::{Broker, Brokers};
 use crate::limits::{self, EdgeLimits};
 use crate::quota::Limit;
@@ -20,8 +21,7 @@ const NODE_BYTES: usize = 100;
 pub(super) struct RetainedGate {
     /// Topics of the messages that expire, the earliest first.
     expiring: BTreeSet<(Seconds, Arc<str>)>,
-    /// Topics without a message for which messages wait for their commit, and how many do.
-    pub(super) reserved: HashMap<Arc<str>, usize>,
+    pub(super) reserved: ReservedTopics,
     removals: Removals,
 }
 
@@ -102,9 +102,9 @@ impl Brokers {
             return None;
         }
         let limit = broker.quota.retained_max(limits.retained_messages_max);
-        let old = broker.retained.get(message.topic());
-        let has_room = old.is_some() || broker.has_room_for_topic(message.topic(), limit);
-        let (before, after) = (old.map_or(0, |old| retained_size(&old)), retained_size(message));
+        let room = broker.retained_room(message.topic());
+        let has_room = room.is_some() || broker.has_room_for_topic(limit);
+        let (before, after) = (room.unwrap_or(0), retained_size(message));
         let grows = after > before;
         let bytes = (broker.retained_bytes() + after).saturating_sub(before);
         match () {
@@ -187,7 +187,6 @@ impl Broker {
         }
     }
 
-    /// Whether a retained message has expired and is still in memory.
     pub(crate) fn has_expired(&self, now: Seconds) -> bool {
         now > self.retained_memory.expires_at.load(Ordering::Relaxed)
     }
@@ -217,6 +216,7 @@ impl Broker {
         if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
             self.forget_retained(gate, &old);
         }
+        self.recount_reserved(gate, message.topic());
         if let Some(at) = message.expires_at() {
             gate.expiring.insert((at, message.topic().clone()));
         }
@@ -226,6 +226,7 @@ impl Broker {
         let old = self.retained.remove(topic);
         if let Some(old) = &old {
             self.forget_retained(gate, old);
+            self.recount_reserved(gate, topic);
         }
         old.is_some()
     }

@@ -38,6 +38,10 @@ impl<T> FairQueue<T> {
         self.len == 0
     }
 
+    pub(super) fn has(&self, broker: u64) -> bool {
+        self.of.contains_key(&broker)
+    }
+
     pub(super) fn push(&mut self, broker: u64, work: T) {
         self.len += 1;
         if let Some(own) = self.queues.get_mut(self.last).filter(|own| own.broker == broker) {

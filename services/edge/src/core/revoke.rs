@@ -24,6 +24,10 @@ impl Core {
         if self.connections.get(slot as usize).is_none_or(|connection| connection.session == NONE) {
             return;
         }
+        // All filters of a session that comes back are checked once they are in the router.
+        if let Some(resumption) = self.work.resumptions.get_mut(&slot) {
+            return resumption.check_anew();
+        }
         if let Some(rest) = self.check_subscriptions(slot, Revocation::default()) {
             self.work.revocations.insert(slot, rest);
             if self.connections[slot as usize].paused != Paused::ForWork {
@@ -32,7 +36,6 @@ impl Core {
         }
     }
 
-    /// Goes on with a revocation of this connection. Returns false when a later turn must.
     pub(super) fn revoke_more(&mut self, slot: u32) -> bool {
         let Some(revocation) = self.work.revocations.remove(&slot) else { return true };
         if self.connections[slot as usize].session == NONE {

@@ -96,6 +96,10 @@ impl Work {
         !self.removals.is_empty()
     }
 
+    pub(super) fn removes_of(&self, broker: u64) -> bool {
+        self.removals.has(broker)
+    }
+
     #[inline]
     pub(super) fn spend(&mut self, units: u64) {
         self.spent += units;

@@ -35,6 +35,10 @@ impl Resumption {
         Self { subscriptions, routed: 0, announced: 0, to_check, had, page }
     }
 
+    pub(in crate::core) fn check_anew(&mut self) {
+        self.to_check = Some(Revocation::default());
+    }
+
     fn plan(&self) -> (usize, u64) {
         work::filters_at_once(self.subscriptions[self.routed..].iter().map(filter_of))
     }
@@ -61,6 +65,11 @@ impl Core {
         }
         if let Some(limit) = self.filters_are_full(session, &resumption) {
             self.work.resumptions.insert(slot, resumption);
+            if self.work.removes_of(self.broker_of(slot)) {
+                // They may be those of the session's former connection. Other brokers have the rest of the turn.
+                self.spend(work::SHARE);
+                return false;
+            }
             self.reached(slot, limit);
             let reason = ReasonCode::QUOTA_EXCEEDED;
             self.say_and_close(slot, reason, limit.meaning(), Ended::Error(reason));
@@ -109,7 +118,6 @@ impl Core {
         let part = &resumption.subscriptions[resumption.routed..resumption.routed + count];
         broker.router.edit(|edit| {
             for text in part.iter().map(filter_of) {
-                // The rules may have ended it meanwhile.
                 let Some(subscription) = local.session.subscription(text) else { continue };
                 let Some(filter) = Filter::parse(text) else { continue };
                 let is_stored = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;

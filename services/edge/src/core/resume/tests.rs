@@ -1,8 +1,14 @@
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use millrace_access::entry::{Grant, Method, ProvenIdentity};
+use millrace_access::model::{Action, Effect, Rule};
+use millrace_access::rules::{Permissions, RuleList};
 use millrace_mqtt::QoS;
 
+use crate::authorization::Granted;
 use crate::core::Ended;
+use crate::core::connection::{Paused, Who};
 use crate::core::testing::{Client, Loops, packet, publish};
 
 const SUBSCRIBE: u8 = 0x82;
@@ -152,4 +158,100 @@ fn a_session_whose_filters_have_no_room_stays_in_the_store() {
     let _other = loops.connect_as("other", false);
     loops.until(|loops| !resumes(loops));
     assert_eq!(broker.router.subscriptions(), 1_000);
+}
+
+fn rule(effect: Effect, filter: &str, qos_max: QoS) -> Rule {
+    Rule { qos_max: qos_max as u8, ..Rule::new(effect, Action::Subscribe, filter) }
+}
+
+/// Gives a client other rules, and returns its connection, whose subscriptions have not been checked by them.
+fn set_rules(loops: &mut Loops, client: &Client, rules: &[Rule]) -> u32 {
+    let permissions = Permissions::new([Arc::new(RuleList::compile(rules).unwrap())]);
+    let slot = loops.session(0, client).connection;
+    let identity =
+        ProvenIdentity { method: Method::Anonymous, user: None, rules: None, group: None, until_ms: None };
+    let grant = Grant { permissions, until_ms: None };
+    let granted = Granted { identity: identity.into(), grant, changes: 0, anew: None };
+    loops.cores[0].connections[slot as usize].who = Who::Granted(Some(Box::new(granted)));
+    slot
+}
+
+#[test]
+fn a_filter_that_rules_lower_while_its_session_comes_back_leaves_the_router_with_the_session() {
+    let mut loops = Loops::stored(1);
+    let filters = &long_filters()[..200];
+    leave_session(&mut loops, "session", filters, QoS::AtLeastOnce);
+    let lower: Vec<Rule> = [(&*filters[199], QoS::AtMostOnce), ("#", QoS::ExactlyOnce)]
+        .map(|(filter, qos)| rule(Effect::Allow, filter, qos))
+        .into();
+    let client = loops.connect_as("session", false);
+    let slot = set_rules(&mut loops, &client, &lower);
+    assert!(resumes(&loops) && loops.broker().router.subscriptions() < 200);
+    loops.cores[0].revoke(slot);
+    loops.cores[0].end(slot, Ended::Kicked, false);
+    drop(client);
+    loops.until(|loops| !loops.cores[0].work.has_removals());
+    assert_eq!(loops.broker().router.subscriptions(), 0);
+
+    let client = loops.connect_as("session", false);
+    let slot = set_rules(&mut loops, &client, &lower);
+    loops.cores[0].revoke(slot);
+    loops.until(|loops| !resumes(loops) && loops.connection(0, &client).paused == Paused::No);
+    let qos_of = |filter: &str| loops.session(0, &client).session.subscription(filter).unwrap().options.qos;
+    assert_eq!([198, 199].map(|number| qos_of(&filters[number])), [QoS::AtLeastOnce, QoS::AtMostOnce]);
+    assert_eq!(loops.broker().router.subscriptions(), 200);
+}
+
+#[test]
+fn a_filter_that_only_former_rules_forbade_stays_when_its_session_is_back() {
+    let mut loops = Loops::stored(1);
+    leave_session(&mut loops, "session", &long_filters()[..200], QoS::AtLeastOnce);
+    let client = loops.connect_as("session", false);
+    let many = (0..20).map(|number| format!("other/{number}")).chain(["#".to_owned()]);
+    let forbid: Vec<Rule> = many.map(|filter| rule(Effect::Deny, &filter, QoS::AtMostOnce)).collect();
+    set_rules(&mut loops, &client, &forbid);
+    loops.until(|loops| loops.broker().router.subscriptions() == 200);
+    assert!(resumes(&loops), "the check has begun and has not ended");
+    let slot = set_rules(&mut loops, &client, &[rule(Effect::Allow, "#", QoS::ExactlyOnce)]);
+    loops.cores[0].revoke(slot);
+    loops.until(|loops| !resumes(loops) && loops.connection(0, &client).paused == Paused::No);
+    assert_eq!(loops.session(0, &client).session.subscriptions_len(), 200);
+    assert_eq!(loops.broker().router.subscriptions(), 200);
+}
+
+#[test]
+fn a_session_that_comes_back_waits_for_filters_that_are_being_removed() {
+    let filters_of = |client: &str| filters_of(client).split_off(500);
+    let leave = |loops: &mut Loops| {
+        for (id, filters) in [("stays", "a"), ("leaves", "a"), ("leaves, too", "b"), ("comes", "c")] {
+            leave_session(loops, id, &filters_of(filters), QoS::AtLeastOnce);
+        }
+    };
+    let come = |loops: &mut Loops| {
+        ["stays", "leaves", "leaves, too"].map(|id| {
+            let client = loops.connect_as(id, false);
+            loops.until(|loops| !resumes(loops));
+            client
+        })
+    };
+    let mut loops = Loops::stored(1);
+    leave(&mut loops);
+    let clients = come(&mut loops);
+    let most = loops.broker().router.bytes() as u64;
+    drop(clients);
+
+    let mut loops = Loops::stored_with(|limits| limits.filter_memory_per_broker_max = most);
+    leave(&mut loops);
+    let [_stays, leaves, leaves_too] = come(&mut loops);
+    // The parts of both are removed in turn, and the first ones leave the room to the session that stays.
+    for client in [&leaves, &leaves_too] {
+        let slot = loops.session(0, client).connection;
+        loops.cores[0].end(slot, Ended::Kicked, false);
+    }
+    let _comes = loops.connect_as("comes", false);
+    assert!(resumes(&loops) && loops.cores[0].work.has_removals());
+    loops.until(|loops| !resumes(loops));
+    assert_eq!(loops.cores[0].counters().limit_broker_filters.get(), 0);
+    loops.until(|loops| !loops.cores[0].work.has_removals());
+    assert_eq!(loops.broker().router.subscriptions(), 1_000);
 }

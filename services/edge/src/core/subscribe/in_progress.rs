@@ -111,7 +111,6 @@ impl UnsubscribeInProgress {
 }
 
 impl Task {
-    /// Reads more filters of the packet. Returns the work of that.
     pub(in crate::core) fn read_more(&mut self) -> u64 {
         match self {
             Self::Subscribe(subscribe) => subscribe.read.read_more(),

@@ -198,3 +198,32 @@ fn check(message: &Message, retains: bool, matched: &TopicStreams) -> Result<(),
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::Properties;
+
+    use super::*;
+    use crate::broker::Broker;
+    use crate::store::Shared;
+
+    #[test]
+    fn a_will_whose_transaction_conflicts_finds_the_room_that_its_first_attempt_found() {
+        let (mut shared, id) = Shared::with_broker(true);
+        let will = Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, &[b'x'; 1_000], 0);
+        shared.limits.retained_bytes_max = 1_800;
+        let broker = Arc::new(Broker::new(id, "default", 1));
+        let body = record::encode_will(&will, true);
+        let attempt = |is_retry| {
+            shared.run(&async |tx| {
+                let applier = Applier::new(tx, &shared, is_retry);
+                applier.catch_up(&[&broker]).await?;
+                applier.will(&broker, &body).await?;
+                Ok(applier.into_applied())
+            })
+        };
+        let attempts = [attempt(false), attempt(true)];
+        assert_eq!(attempts.each_ref().map(|attempt| attempt.wills_not_retained.len()), [0, 0]);
+        assert_eq!(attempts.each_ref().map(|attempt| attempt.wills[0].1.is_retained()), [true, true]);
+    }
+}
