@@ -1,25 +1,45 @@
 //! Rate limits forget the keys that have been quiet.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use governor::clock::{Clock as _, MonotonicClock};
 
 /// Above this number of keys a rate limit forgets the keys that have been quiet.
 const KEYS_MAX: usize = 10_000;
 
+/// Time after a search until the next one, even if few keys have come: many that stayed may be quiet by then.
+const SEARCH_EVERY: Duration = Duration::from_secs(60);
+
 /// Says when to look for quiet keys. A search reads all keys. If it leaves many, the next one waits until as many have come
-/// anew, so that searches cost each request a bounded time, however many keys stay.
+/// anew or [`SEARCH_EVERY`] has passed, so that searches cost each request a bounded time, however many keys stay.
 pub(crate) struct Forgetting {
-    above: AtomicUsize,
+    last: Mutex<Option<Search>>,
+}
+
+struct Search {
+    at: Instant,
+    left: usize,
 }
 
 impl Forgetting {
     pub(crate) fn new() -> Self {
-        Self { above: AtomicUsize::new(KEYS_MAX) }
+        Self { last: Mutex::default() }
     }
 
     /// Calls `forget`, which returns how many keys are left, if there are too many keys.
     pub(crate) fn of(&self, keys: usize, forget: impl FnOnce() -> usize) {
-        if keys > self.above.load(Ordering::Relaxed) {
-            self.above.store(KEYS_MAX.max(2 * forget()), Ordering::Relaxed);
+        if keys > KEYS_MAX {
+            self.of_many(keys, MonotonicClock.now(), forget);
+        }
+    }
+
+    fn of_many(&self, keys: usize, now: Instant, forget: impl FnOnce() -> usize) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due =
+            |last: &Search| keys > 2 * last.left || now.saturating_duration_since(last.at) >= SEARCH_EVERY;
+        if last.as_ref().is_none_or(is_due) {
+            *last = Some(Search { at: now, left: forget() });
         }
     }
 }
@@ -55,5 +75,23 @@ mod tests {
         assert_eq!(left(5 * KEYS_MAX, 4 * KEYS_MAX), 4 * KEYS_MAX);
         assert_eq!(left(8 * KEYS_MAX + 1, 0), 0);
         assert_eq!(left(KEYS_MAX + 1, 0), 0);
+    }
+
+    #[test]
+    fn quiet_keys_are_forgotten_a_minute_later_although_no_others_come() {
+        let (forgetting, now) = (Forgetting::new(), MonotonicClock.now());
+        let keys = 100 * KEYS_MAX;
+        let is_searched = |after: Duration, left: usize| {
+            let mut is_searched = false;
+            forgetting.of_many(keys, now + after, || {
+                is_searched = true;
+                left
+            });
+            is_searched
+        };
+        assert!(is_searched(Duration::ZERO, keys), "they came in a burst, and stay");
+        let searched = (0..600).filter(|tenth| is_searched(SEARCH_EVERY * *tenth / 600, keys)).count();
+        assert_eq!(searched, 0, "within the minute");
+        assert!(is_searched(SEARCH_EVERY, 0));
     }
 }

@@ -46,7 +46,14 @@ struct Tenant {
 pub(crate) struct Turn {
     _all: Option<OwnedSemaphorePermit>,
     _own: OwnedSemaphorePermit,
-    _noted: Noted,
+    noted: Noted,
+}
+
+impl Turn {
+    /// A shared permit for the holder of an organisation's own turn.
+    pub(crate) async fn shared(&self) -> Answer<OwnedSemaphorePermit> {
+        Arc::clone(&self.noted.budget.all).acquire_owned().await.map_err(|_| Problem::later(1))
+    }
 }
 
 struct Noted {
@@ -84,24 +91,24 @@ impl Budget {
         self.wait(organisation, Kind::Export).await
     }
 
-    /// A turn for a request that only waits for pods, for seconds if one does not answer. It takes no permit of the shared
-    /// ones, so that others need not wait for it.
-    pub(crate) async fn turn_at_pods(&self, organisation: Uuid) -> Answer<Turn> {
-        self.own_turn(organisation, Kind::Request).await
+    /// A turn without a shared permit, so that others need not wait for it. For a request that waits for pods, for seconds if one
+    /// does not answer, or that takes shared permits later by [`Turn::shared`].
+    pub(crate) async fn own_turn(&self, organisation: Uuid) -> Answer<Turn> {
+        self.own(organisation, Kind::Request).await
     }
 
     async fn wait(&self, organisation: Uuid, kind: Kind) -> Answer<Turn> {
         // The organisation's own permit comes first: while a request waits for it, it holds no permit of the shared
         // ones.
-        let own = self.own_turn(organisation, kind).await?;
-        let all = Arc::clone(&self.all).acquire_owned().await.map_err(|_| Problem::later(1))?;
+        let own = self.own(organisation, kind).await?;
+        let all = own.shared().await?;
         Ok(Turn { _all: Some(all), ..own })
     }
 
-    async fn own_turn(&self, organisation: Uuid, kind: Kind) -> Answer<Turn> {
+    async fn own(&self, organisation: Uuid, kind: Kind) -> Answer<Turn> {
         let (noted, own) = self.note(organisation, kind)?;
         let own = own.acquire_owned().await.map_err(|_| Problem::later(1))?;
-        Ok(Turn { _all: None, _own: own, _noted: noted })
+        Ok(Turn { _all: None, _own: own, noted })
     }
 
     fn note(&self, organisation: Uuid, kind: Kind) -> Answer<(Noted, Arc<Semaphore>)> {

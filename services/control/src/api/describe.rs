@@ -38,7 +38,8 @@ const ABOUT: &str = "Everything that can be done with Millrace: organisations, b
     each change; or make an API token, and send it as `Authorization: Bearer mlr_...`.\n\nErrors are application/problem+json \
     (RFC 9457). Lists come in pages: send `next_cursor` as `cursor`. What can be changed has an ETag: send it with \
     If-Match. PUT sets a whole object: a field that is left out gets its default, except secrets and `is_public` of a plan, \
-    which stay. PATCH changes the fields that it has and keeps all others. Times are unix milliseconds. Every answer has an X-Request-Id: give it to the operator with a \
+    which stay. PATCH changes the fields that it has and keeps all others: a field that is null counts as left out, unless its \
+    description gives null a meaning. Times are unix milliseconds. Every answer has an X-Request-Id: give it to the operator with a \
     question about the request. An answer to a change of who may connect, of rules or of limits has the header \
     Millrace-In-Force-At-Ms: from then on it is in force on every server that reaches the store.\n\nRate limits count requests by \
     caller, address or organisation. RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers) of an answer say \

@@ -16,8 +16,8 @@ use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path, Sourc
 use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, List};
 use crate::domain::{
-    BrokerRef, Claim, ClaimAnswer, ClaimToken, Error, NewClaimToken, NewCredentialBatch, Once, Permission,
-    RequestSource, ShownClaimToken,
+    BrokerRef, Claim, ClaimAnswer, ClaimToken, Error, MadeBatch, NewClaimToken, NewCredentialBatch, Once,
+    Permission, RequestSource, ShownClaimToken,
 };
 use crate::limits::{CLAIM_BYTES_MAX, CLAIM_KEY_BYTES_MIN};
 use crate::secret::Secret;
@@ -98,14 +98,30 @@ async fn create_credential_batch(
 ) -> Answer<impl IntoResponse> {
     let at = at.at();
     // The permission comes first, so that strangers cannot use up what the organisation may make.
-    let _turn = api.turn(&caller, at.organisation, Permission::AccessWrite).await?;
-    let _hashing = if value.scram { Some(api.hashing().turn(at.organisation).await?) } else { None };
-    // A request that gets no permit must not use up the organisation's budget of devices.
+    api.control().may(&caller, at.organisation, Permission::AccessWrite).await?;
+    let turn = api.budget().own_turn(at.organisation).await?;
+    let hashing = if value.scram { Some(api.hashing().own_turn(at.organisation).await?) } else { None };
+    // A request that gets no turn must not use up the organisation's budget of devices.
     api.rates().devices(at.organisation, value.devices.len())?;
-    let (batch, made) = api.control().create_credentials(&caller, &at, &value, &once).await?;
+    let mut new = api.control().new_credentials(&value, &once)?;
+    if let Some(hashing) = hashing {
+        if let Some(made) = api.control().credentials_before(&caller, &value, &once).await? {
+            return Ok(answer(made));
+        }
+        for index in 0..value.devices.len() {
+            // A permit for each verifier, so that passwords of others are hashed in between.
+            let _permit = hashing.shared().await?;
+            api.control().add_verifier(&mut new, index).await?;
+        }
+    }
+    let _permit = turn.shared().await?;
+    Ok(answer(api.control().create_credentials(&caller, &at, (&value, new), &once).await?))
+}
+
+fn answer((batch, made): MadeBatch) -> (StatusCode, Json<MadeCredentials>) {
     let items =
         made.into_iter().map(|(credential, secret)| MadeCredential { credential, secret: Some(secret) });
-    Ok((StatusCode::CREATED, Json(MadeCredentials { batch, items: items.collect() })))
+    (StatusCode::CREATED, Json(MadeCredentials { batch, items: items.collect() }))
 }
 
 /// Claim tokens of a broker.

@@ -121,7 +121,7 @@ async fn list_clients(
 ) -> Answer<Json<ClientList>> {
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
-    let _turn = api.budget().turn_at_pods(organisation).await?;
+    let _turn = api.budget().own_turn(organisation).await?;
     Ok(Json(api.live().clients(&broker, search.as_deref(), &page).await?.into()))
 }
 
@@ -136,7 +136,7 @@ async fn get_client(
     let (at, client_id) = at.split();
     let organisation = at.organisation;
     let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
-    let _turn = api.budget().turn_at_pods(organisation).await?;
+    let _turn = api.budget().own_turn(organisation).await?;
     Ok(Json(api.live().client(&broker, &client_id).await?))
 }
 
@@ -150,7 +150,7 @@ async fn kick_client(
 ) -> Answer<StatusCode> {
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
-    let _turn = api.budget().turn_at_pods(at.organisation).await?;
+    let _turn = api.budget().own_turn(at.organisation).await?;
     api.live().kick(&broker, &client_id).await?;
     api.control().note(&caller, &at, "client.kick", &client_id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -172,7 +172,7 @@ async fn trace_client(
     // A trace shows topics, so its reader must also be allowed to read messages.
     let broker = open(&api, &caller, at.clone(), Permission::MessagesRead).await?;
     let share = api.streams().take(at.organisation, caller.person())?;
-    let turn = api.budget().turn_at_pods(at.organisation).await?;
+    let turn = api.budget().own_turn(at.organisation).await?;
     let events = api.live().trace(&broker, &client_id).await?.map(|event| traced(&event));
     drop(turn);
     let events = streams::while_allowed(&api, caller, at, Permission::MessagesRead, events, share);

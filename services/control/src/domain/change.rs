@@ -87,10 +87,8 @@ impl Control {
         Body: Future<Output = Result<T>>,
     {
         let (now_ms, actor) = (self.now_ms(), Arc::new(actor));
-        let id = self.hash(Purpose::Request, &[&once.key])?;
-        let once =
-            &Once { fingerprint: self.hash(Purpose::Fingerprint, &[&once.fingerprint])?, ..once.clone() };
-        let (id, body) = (&id, &body);
+        let (id, once) = &self.hashed(once)?;
+        let body = &body;
         self.0
             .store
             .database()
@@ -122,6 +120,25 @@ impl Control {
                 }
             })
             .await
+    }
+
+    /// The stored answer to an earlier request with the same key. A change looks for it too, but after work that a
+    /// repeated request need not do.
+    pub(super) async fn answer_before<T: DeserializeOwned>(
+        &self,
+        actor: Actor,
+        once: &Once,
+    ) -> Result<Option<T>> {
+        let (now_ms, actor) = (self.now_ms(), &actor);
+        let (id, once) = &self.hashed(once)?;
+        self.look(|tx| async move { answered(&tx, id, once, now_ms, actor).await }).await
+    }
+
+    /// The key of the receipt, and what the receipt stores of the request.
+    fn hashed(&self, once: &Once) -> Result<(Hash, Once)> {
+        let id = self.hash(Purpose::Request, &[&once.key])?;
+        let fingerprint = self.hash(Purpose::Fingerprint, &[&once.fingerprint])?;
+        Ok((id, Once { fingerprint, ..once.clone() }))
     }
 
     /// Derives a secret of full entropy from the request's key, so that a repeated request gets the same secret without

@@ -63,19 +63,52 @@ struct Made {
     created_at_ms: u64,
 }
 
+/// The id of a batch in the audit log, and its credentials; only this answer contains their secrets.
+pub(crate) type MadeBatch = (Uuid, Vec<(CredentialInfo, Secret)>);
+
+type Records = Vec<(model::Credential, Secret)>;
+
+/// Credentials that are not stored yet.
+pub(crate) struct NewCredentials {
+    id: Uuid,
+    records: Records,
+}
+
 impl Control {
-    /// Returns the id of the batch in the audit log, and the credentials; only this answer contains their secrets.
+    pub(crate) fn new_credentials(&self, input: &NewCredentialBatch, once: &Once) -> Result<NewCredentials> {
+        input.check()?;
+        let id = self.new_id()?;
+        Ok(NewCredentials { id, records: self.records(input, once, Made { id, created_at_ms: 0 })? })
+    }
+
+    /// Makes the SCRAM verifier of the device with this index in the request.
+    pub(crate) async fn add_verifier(&self, new: &mut NewCredentials, index: usize) -> Result<()> {
+        if let Some((record, password)) = new.records.get_mut(index) {
+            record.scram = Some(self.scram_verifier(password).await?);
+        }
+        Ok(())
+    }
+
+    /// The answer to an earlier request with the same key.
+    pub(crate) async fn credentials_before(
+        &self,
+        caller: &Caller,
+        input: &NewCredentialBatch,
+        once: &Once,
+    ) -> Result<Option<MadeBatch>> {
+        let made = self.answer_before(caller.into(), once).await?;
+        made.map(|made| self.made_batch(input, once, made)).transpose()
+    }
+
+    /// With `scram`, `new` has the verifiers.
     pub(crate) async fn create_credentials(
         &self,
         caller: &Caller,
         at: &BrokerRef,
-        input: &NewCredentialBatch,
+        (input, new): (&NewCredentialBatch, NewCredentials),
         once: &Once,
-    ) -> Result<(Uuid, Vec<(CredentialInfo, Secret)>)> {
-        input.check()?;
-        let id = self.new_id()?;
-        let records = self.records(input, once, Made { id, created_at_ms: 0 })?;
-        let records = &if input.scram { self.with_verifiers(records).await? } else { records };
+    ) -> Result<MadeBatch> {
+        let NewCredentials { id, records } = &new;
         let made = self
             .change(caller.into(), once, |change| async move {
                 let tx = &change.tx;
@@ -117,30 +150,19 @@ impl Control {
                     all.put(tx, record.user.as_bytes(), &record).await?;
                 }
                 touch(tx, broker.id)?;
-                Ok(Made { id, created_at_ms: change.now_ms })
+                Ok(Made { id: *id, created_at_ms: change.now_ms })
             })
             .await?;
+        self.made_batch(input, once, made)
+    }
+
+    fn made_batch(&self, input: &NewCredentialBatch, once: &Once, made: Made) -> Result<MadeBatch> {
         let records = self.records(input, once, made)?;
         let shown = |record: &model::Credential| CredentialInfo { scram: input.scram, ..shown(record) };
         Ok((made.id, records.into_iter().map(|(record, secret)| (shown(&record), secret)).collect()))
     }
 
-    async fn with_verifiers(
-        &self,
-        mut records: Vec<(model::Credential, Secret)>,
-    ) -> Result<Vec<(model::Credential, Secret)>> {
-        for (record, password) in &mut records {
-            record.scram = Some(self.scram_verifier(password).await?);
-        }
-        Ok(records)
-    }
-
-    fn records(
-        &self,
-        input: &NewCredentialBatch,
-        once: &Once,
-        made: Made,
-    ) -> Result<Vec<(model::Credential, Secret)>> {
+    fn records(&self, input: &NewCredentialBatch, once: &Once, made: Made) -> Result<Records> {
         let record = |device: &BatchDevice| {
             let password = self.generated_for(once, made.id, &device.user)?;
             let record = model::Credential {

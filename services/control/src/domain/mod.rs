@@ -78,6 +78,7 @@ pub use change::Once;
 pub use claim_tokens::{ClaimToken, NewClaimToken};
 pub use claims::{Claim, ClaimAnswer};
 pub use connect_tokens::{ConnectToken, NewConnectToken};
+pub(crate) use credential_batches::MadeBatch;
 pub use credential_batches::{BatchDevice, NewCredentialBatch};
 pub use credentials::{CredentialChange, CredentialInfo, NewCredential, Rotation};
 pub use delete_account::DeleteAccount;

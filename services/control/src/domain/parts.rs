@@ -3,7 +3,7 @@
 //! The operations are the same for all kinds; the trait [`Part`] holds what differs.
 
 use millrace_access::jwt::Issuer;
-use millrace_access::model::{Ban, Checked, ClientCa, Group, JwtIssuer, JwtKey};
+use millrace_access::model::{Ban, Checked, ClientCa, Group, Invalid, JwtIssuer, JwtKey};
 use millrace_access::x509::Authority;
 use millrace_layers::{
     BrokerId,
@@ -54,7 +54,7 @@ pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'sta
         None
     }
     /// Sets the fields that the server determines; `old` is the record that this one replaces.
-    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>);
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked;
     /// Removes secrets from an answer, for callers that may read parts and not change them.
     fn hide_secrets(&mut self) {}
     /// Removes records that belong to the part, when the part is deleted.
@@ -130,7 +130,7 @@ impl Control {
             let old = all.get::<P>(tx, name.as_bytes(), Read::Serializable).await?;
             seen.check(old.as_ref().map(|old| old.version))?;
             let mut part = input.clone();
-            part.settle(name, change.now_ms, old.as_ref().map(|old| &old.value));
+            part.settle(name, change.now_ms, old.as_ref().map(|old| &old.value))?;
             part.check()?;
             if let Some((field, url)) = part.called() {
                 let stored = old.as_ref().and_then(|old| old.value.called());
@@ -245,9 +245,10 @@ impl Part for Group {
         self.validate()
     }
 
-    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked {
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
+        Ok(())
     }
 }
 
@@ -276,7 +277,7 @@ impl Part for JwtIssuer {
         self.group.as_deref()
     }
 
-    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked {
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
         // Answers omit the secret, so a caller that sends an answer back does not have it: the stored secret stays.
@@ -284,8 +285,13 @@ impl Part for JwtIssuer {
             (&mut self.key, old.map(|old| &old.key))
             && secret.expose().is_empty()
         {
-            (*secret, *base64) = (had.clone(), *was);
+            if base64 != was {
+                let what = format!("is {was} of the stored secret: send the secret too to change it");
+                return Err(vec![Invalid { field: "key.base64".into(), what }]);
+            }
+            *secret = had.clone();
         }
+        Ok(())
     }
 }
 
@@ -305,9 +311,10 @@ impl Part for ClientCa {
         self.group.as_deref()
     }
 
-    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked {
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
+        Ok(())
     }
 }
 
@@ -323,8 +330,9 @@ impl Part for Ban {
         self.validate()
     }
 
-    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked {
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
+        Ok(())
     }
 }

@@ -53,7 +53,7 @@ impl Part for Webhook {
         Some(("url", &self.url))
     }
 
-    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked {
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
         // Answers omit the key, so a caller that sends an answer back does not have it: the stored key stays. An empty
@@ -72,6 +72,7 @@ impl Part for Webhook {
             }
             _ => (self.key_number, self.previous_key) = (number + 1, None),
         }
+        Ok(())
     }
 
     fn hide_secrets(&mut self) {

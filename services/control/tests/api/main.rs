@@ -12,6 +12,7 @@ mod credentials;
 mod described;
 mod export;
 mod fleets;
+mod hashing;
 mod held_bodies;
 mod incidents;
 mod local;

@@ -109,6 +109,8 @@ async fn a_secret_that_is_set_is_not_shown_and_stays_when_it_is_left_out() {
     let shown = ann.get(&path).await;
     assert!(!shown.body.to_string().contains(secret), "{shown:?}");
     ann.put(&path, &set.etag(), with(json!({ "kind": "secret" }))).await.is(StatusCode::NO_CONTENT);
+    let encoded = ann.put(&path, "*", with(json!({ "kind": "secret", "base64": true }))).await;
+    assert_eq!(encoded.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "key.base64");
 
     let name = ann.get(&broker).await.text("/name").to_owned();
     let name = name.as_bytes();

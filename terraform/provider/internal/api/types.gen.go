@@ -567,7 +567,7 @@ type IssuerKey struct {
 
 // IssuerKey0 For HS256.
 type IssuerKey0 struct {
-	// Base64 Whether `secret` is base64 of the key.
+	// Base64 Whether `secret` is base64 of the key. It changes only together with `secret`.
 	Base64 *bool          `json:"base64,omitempty"`
 	Kind   IssuerKey0Kind `json:"kind"`
 

@@ -69,7 +69,7 @@ pub(super) enum IssuerKey {
         #[serde(default, skip_serializing_if = "is_not_shown")]
         #[schema(value_type = Option<String>, format = Password, write_only, max_length = 1024)]
         secret: Option<HiddenText>,
-        /// Whether `secret` is base64 of the key.
+        /// Whether `secret` is base64 of the key. It changes only together with `secret`.
         #[serde(default)]
         base64: bool,
     },
