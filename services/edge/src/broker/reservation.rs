@@ -1,5 +1,5 @@
-//! Room for retained messages until memory gets them, which with several pods is at their commit: only the order of the commits
-//! says which message of a topic is the last one (P6).
+//! Room for retained messages that wait for their commit. With several pods memory gets a message at its commit, because only the
+//! order of the commits says which message of a topic is the last one (P6). Until then a reservation counts for the limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;

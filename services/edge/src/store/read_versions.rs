@@ -40,10 +40,6 @@ impl ReadVersions {
         self.last
     }
 
-    pub(super) fn ask(&mut self) {
-        self.left = 0;
-    }
-
     /// Notes the end of a transaction. `has_asked`: its last attempt asked for a version.
     pub(super) fn note(
         &mut self,

@@ -154,7 +154,6 @@ impl Writer<'_> {
             return None;
         }
         let are_open = shared.are_open(due.iter().map(|due| due.broker)).unwrap_or(false);
-        self.read_versions.ask();
         are_open.then_some(Beside { sessions: due.len(), ..beside })
     }
 }

@@ -120,7 +120,7 @@ pub(super) struct Writer<'s> {
     marks: MarkerNumbers,
     /// Key of the last commit marker; `None`: unknown.
     marked: Option<Versionstamp>,
-    pub(super) read_versions: ReadVersions,
+    read_versions: ReadVersions,
     pub(super) commit_times: CommitTimes,
     gather: Gather,
     /// The last batch had no room for all small messages, so the next one is full without waiting.

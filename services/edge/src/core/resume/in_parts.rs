@@ -1,8 +1,8 @@
 //! Resumes a stored session, over several turns if it has many filters: first they are put into the router, then checked by the
 //! rules of the client, and then the session reads its messages.
 //!
-//! Meanwhile the connection is not read. Messages of QoS 1 and 2 wait in the session's streams; those of QoS 0 come for the filters
-//! that are in the router.
+//! Meanwhile the connection is not read. Messages of QoS 1 and 2 wait in the session's streams; those of QoS 0 are delivered for the
+//! filters that are in the router already.
 
 use millrace_layers::subscriptions::StoredSubscription;
 use millrace_mqtt::topic::Filter;
@@ -20,6 +20,7 @@ pub(in crate::core) struct Resumption {
     subscriptions: Vec<StoredSubscription>,
     routed: usize,
     announced: u64,
+    /// `None`: the rules have checked all of them.
     to_check: Option<Revocation>,
     had: Option<Topics>,
     page: Option<Page>,
@@ -56,7 +57,7 @@ impl Core {
         }
     }
 
-    /// Goes on with the session of this connection. Returns false when a later turn must.
+    /// Goes on with the session of this connection. Returns false if a later turn must go on.
     pub(in crate::core) fn resume_more(&mut self, slot: u32) -> bool {
         let Some(mut resumption) = self.work.resumptions.remove(&slot) else { return true };
         let session = self.connections[slot as usize].session;
@@ -89,8 +90,8 @@ impl Core {
         true
     }
 
-    /// The limit that leaves no room for more filters. That of all brokers lets the first part pass, so that sessions with few
-    /// filters do not depend on other brokers.
+    /// The limit that leaves no room for more filters. The limit of all brokers together lets the first part pass, so a session whose
+    /// filters fit into one part does not depend on other brokers.
     fn filters_are_full(&self, session: u32, resumption: &Resumption) -> Option<Limit> {
         let (broker, limits) = (&self.sessions[session as usize].broker, &self.process.limits);
         let Resumption { subscriptions, routed, .. } = resumption;
@@ -131,7 +132,7 @@ impl Core {
         resumption.routed += count;
     }
 
-    /// Filters that are not in the router yet need no removal.
+    /// Forgets the subscriptions that the router does not have yet; those in it are removed with the session.
     pub(in crate::core) fn abandon_resumption(&mut self, slot: u32, session: u32) {
         let Some(resumption) = self.work.resumptions.remove(&slot) else { return };
         let Some(local) = self.sessions.get_mut(session as usize) else { return };
