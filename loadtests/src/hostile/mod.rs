@@ -77,7 +77,7 @@ impl Hostile {
         if let Some(minutes) = self.soak_minutes {
             let by_chance = || u64::from(std::process::id()) << 20 | crate::clock::now_ns() & 0xF_FFFF;
             let seed = self.seed.unwrap_or_else(by_chance);
-            return soak::run(&self.millrace_bin, &self.millrace_arg, minutes, seed);
+            return soak::run(&self.millrace_bin, &self.millrace_arg, &self.chosen()?, minutes, seed);
         }
         let chosen = self.chosen()?;
         let (mut rows, mut not_made) = (Vec::new(), Vec::new());
@@ -125,7 +125,11 @@ impl Hostile {
 
     fn chosen(&self) -> Outcome<Vec<&'static Attack>> {
         if self.attack.is_empty() {
-            return Ok(attacks::all().filter(|attack| attack.is_short || !self.short).collect());
+            let is_chosen = |attack: &&Attack| match self.soak_minutes {
+                Some(_) => attack.is_for_soak,
+                None => attack.is_short || !self.short,
+            };
+            return Ok(attacks::all().filter(is_chosen).collect());
         }
         let find = |name: &String| {
             let found = attacks::all().find(|attack| attack.name == name);

@@ -8,7 +8,7 @@ mod verdict;
 
 use std::path::Path;
 
-use super::attacks::{self, Attack, By};
+use super::attacks::{Attack, By};
 use super::http;
 use super::ring::Ring;
 use super::run::{FriendWaits, Friends};
@@ -25,11 +25,19 @@ const AT_ONCE: usize = 3;
 /// Pause between the end of a round and the look at the memory that it left.
 const REST_MS: u64 = 2_000;
 const TURN_METRIC: &str = "millrace_edge_turn_seconds";
+/// Memory that the store fills with whatever is written and read, up to limits of its own.
+const STORE_METRICS: [&str; 2] = ["millrace_store_memory_bytes", "millrace_store_cache_bytes"];
 
 /// # Errors
 /// The friendly clients lost or waited too much, memory grew, a turn took too long, the machine was
 /// too busy to judge the turns, or the server ended.
-pub(super) fn run(program: &Path, more: &[String], minutes: f64, seed: u64) -> Outcome<()> {
+pub(super) fn run(
+    program: &Path,
+    more: &[String],
+    among: &[&'static Attack],
+    minutes: f64,
+    seed: u64,
+) -> Outcome<()> {
     println!("seed {seed}");
     let mut server = Server::start(program, &Setup::default(), more)?;
     let until_ns = clock::now_ns() + clock::seconds_ns(minutes * 60.0);
@@ -37,7 +45,7 @@ pub(super) fn run(program: &Path, more: &[String], minutes: f64, seed: u64) -> O
     let mut random = Random(seed | 1);
     let mut rounds: Vec<Round> = Vec::new();
     while clock::now_ns() < until_ns {
-        let chosen = choose(&mut random);
+        let chosen = choose(among, &mut random);
         let names: Vec<&str> = chosen.iter().map(|attack| attack.name).collect();
         let friends = Friends::start(&server)?;
         let (from_ns, threads, turns_before) = (clock::now_ns(), server.threads(), turns(&server));
@@ -51,6 +59,7 @@ pub(super) fn run(program: &Path, more: &[String], minutes: f64, seed: u64) -> O
             has_strangers: chosen.iter().any(|attack| attack.by == By::Stranger),
             turns: turns(&server).zip(turns_before).map(|(after, before)| after.since(before)),
             left_mib: server.memory().rss_kb as f64 / 1024.0,
+            store_mib: store_mib(&server),
         };
         println!("round {}: {} | {} {failed}", rounds.len() + 1, names.join(" + "), round.line());
         rounds.push(round);
@@ -100,16 +109,24 @@ fn strike(server: &Server, attacks: &[&'static Attack], round: usize) -> String 
     failed.join(" ")
 }
 
-fn choose(random: &mut Random) -> Vec<&'static Attack> {
-    let mut all: Vec<&'static Attack> = attacks::all().filter(|attack| attack.is_for_soak).collect();
-    (0..1 + random.next() as usize % AT_ONCE)
-        .map(|_| all.swap_remove(random.next() as usize % all.len()))
-        .collect()
+fn choose(among: &[&'static Attack], random: &mut Random) -> Vec<&'static Attack> {
+    let mut left = among.to_vec();
+    let count = (1 + random.next() as usize % AT_ONCE).min(left.len());
+    (0..count).map(|_| left.swap_remove(random.next() as usize % left.len())).collect()
 }
 
 /// Counts the turns of the event loops since the server's start.
 fn turns(server: &Server) -> Option<Turns> {
     parse_turns(&http::get(server.admin, "/metrics")?.text)
+}
+
+fn store_mib(server: &Server) -> f64 {
+    let metrics = http::get(server.admin, "/metrics").map(|answer| answer.text).unwrap_or_default();
+    let values = metrics.lines().filter_map(|line| {
+        let (name, value) = line.rsplit_once(' ')?;
+        STORE_METRICS.contains(&name).then(|| value.parse::<f64>().ok())?
+    });
+    values.sum::<f64>() / f64::from(1 << 20)
 }
 
 fn parse_turns(metrics: &str) -> Option<Turns> {

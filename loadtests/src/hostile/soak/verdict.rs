@@ -43,6 +43,8 @@ pub(super) struct Round {
     /// `None` if the server's metrics have no turns.
     pub(super) turns: Option<Turns>,
     pub(super) left_mib: f64,
+    /// The part of `left_mib` that the store may keep.
+    pub(super) store_mib: f64,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -75,7 +77,7 @@ impl Round {
             self.turns.map_or_else(|| "no turns".to_owned(), |turns| format!("{} long turns", turns.slow));
         format!(
             "waits {:.0} / {:.0} / {:.0} ms (other, PUBACK, CONNACK), machine {:.0} ms x{:.1} | {turns}{} | lost {} | \
-             refused {} | {:.0} MiB",
+             refused {} | {:.0} MiB, {:.0} of them the store's",
             waits.other.worst_ms,
             waits.durable.worst_ms,
             waits.dial.worst_ms,
@@ -85,6 +87,7 @@ impl Round {
             waits.lost,
             waits.refused,
             self.left_mib,
+            self.store_mib,
         )
     }
 }
@@ -170,7 +173,7 @@ impl Judged {
     }
 
     fn memory(&mut self, rounds: &[Round]) {
-        let left_mib: Vec<f64> = rounds.iter().map(|round| round.left_mib).collect();
+        let left_mib: Vec<f64> = rounds.iter().map(|round| round.left_mib - round.store_mib).collect();
         match growth(&left_mib) {
             Some(growth) => {
                 self.lines.push(format!("memory grew by {growth:.0} MiB"));
@@ -214,7 +217,8 @@ mod tests {
             limits: SoakLimits { other_ms: 50.0, durable_ms: 250.0, dial_ms: 1_000.0 },
             has_strangers: false,
             turns: Some(Turns { all: 1_000, slow: 0 }),
-            left_mib: 100.0,
+            left_mib: 150.0,
+            store_mib: 50.0,
         }
     }
 
