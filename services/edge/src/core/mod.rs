@@ -4,6 +4,7 @@
 //! cores; run what is due; queue mail for other cores; write the gathered output, one system call a socket.
 
 mod accept;
+mod access_changes;
 mod admit;
 mod answers;
 mod attach;
