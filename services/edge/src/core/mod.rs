@@ -29,6 +29,7 @@ mod fanout;
 mod feed;
 mod files;
 mod filter_set;
+mod freed_pages;
 mod homes;
 mod ids;
 mod input;
