@@ -48,13 +48,11 @@ impl Core {
         mut subscribe: Box<Subscribe>,
         subscribed: Vec<Option<Subscribed>>,
     ) {
-        let announced = std::mem::take(&mut subscribe.pending.announced);
-        let (broker, target): (Arc<Broker>, _) = (subscribe.session.broker.clone(), subscribe.target);
         if subscribe.is_stored() {
-            // These sessions find later messages in the store themselves, and those come right after the answer.
-            self.subscribed(*subscribe, &subscribed);
-            return self.reread_when_confirmed(target, &broker, announced);
+            return self.subscribed(*subscribe, &subscribed);
         }
+        let announced = std::mem::take(&mut subscribe.pending.announced);
+        let broker: Arc<Broker> = subscribe.session.broker.clone();
         let mail = Mail::Subscribed(subscribe, subscribed);
         if let Some(Mail::Subscribed(subscribe, subscribed)) = self.when_confirmed(&broker, announced, mail) {
             self.subscribed(*subscribe, &subscribed);

@@ -2,6 +2,7 @@
 //! The event loop passes the client's data to the authentication service, and the answer to the client.
 
 use millrace_access::entry::Grant;
+use millrace_access::limits::SCRAM_MESSAGE_BYTES_MAX;
 use millrace_access::scram::Enhanced;
 use millrace_authentication::Cancellation;
 use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
@@ -28,6 +29,11 @@ fn data<'a>(properties: Properties<'a>) -> Option<&'a [u8]> {
     })
 }
 
+/// A longer message is refused, so that the rest of it need not wait in the queue of the authentication service.
+fn queued(data: &[u8]) -> Box<[u8]> {
+    data[..data.len().min(SCRAM_MESSAGE_BYTES_MAX + 1)].into()
+}
+
 impl Core {
     /// Without data in the CONNECT, asks the client for its first message.
     pub(super) fn begin_exchange(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
@@ -49,7 +55,7 @@ impl Core {
 
     fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
         let authentication = self.authentication_request(slot, &request);
-        let attempt = Attempt { request: authentication, enhanced, data: data.into(), identity: None };
+        let attempt = Attempt { request: authentication, enhanced, data: queued(data), identity: None };
         if self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.connections[slot as usize].pending = Some(request);
         } else {
@@ -116,7 +122,7 @@ impl Core {
             certificate: None,
         };
         let attempt =
-            Attempt { request: authentication, enhanced, data: data.into(), identity: Some(identity) };
+            Attempt { request: authentication, enhanced, data: queued(data), identity: Some(identity) };
         if !self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.close_for(slot, ReasonCode::SERVER_BUSY, "too many clients are authenticating");
         }
@@ -204,5 +210,16 @@ impl Core {
 
     fn close_for(&mut self, slot: u32, reason: ReasonCode, what: &'static str) {
         self.say_and_close(slot, reason, what, Ended::Error(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_too_long_takes_no_more_memory_than_the_longest_one() {
+        assert_eq!(queued(&[b'n'; SCRAM_MESSAGE_BYTES_MAX]).len(), SCRAM_MESSAGE_BYTES_MAX);
+        assert_eq!(queued(&[b'n'; 1024 * 1024]).len(), SCRAM_MESSAGE_BYTES_MAX + 1);
     }
 }

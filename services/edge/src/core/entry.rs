@@ -1,7 +1,6 @@
 //! Authentication of clients of managed brokers: the request, the answer, and reviews when the rules change.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use millrace_access::entry::AccessRefusal;
 use millrace_access::rules::ClientIdentity;
@@ -13,15 +12,10 @@ use millrace_session::Seconds;
 use super::authenticate::ANONYMOUS;
 use super::connection::{Request, Who};
 use super::timers::Due;
-use super::{Core, Ended, work};
-use crate::access::{AuthenticationRequest, Review};
+use super::{Core, work};
+use crate::access::AuthenticationRequest;
 use crate::authorization::{AccessDecision, Refused, Reviewed};
-use crate::broker::Broker;
 use crate::incidents::{Kind, NewIncident};
-
-const REVIEWS_PER_JOB: usize = 500;
-
-const NO_MORE: &str = "not authorized any more";
 
 impl Core {
     pub(super) fn ask_service(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
@@ -122,46 +116,6 @@ impl Core {
         self.refuse(slot, reason, what);
     }
 
-    /// Reviews the clients of a broker after its access rules changed. Clients that connected before the broker was
-    /// managed never authenticated, so they are closed.
-    pub(super) fn access_changed(&mut self, broker: &Arc<Broker>) {
-        self.look_for_banned(broker);
-        let slots: Vec<u32> = self.by_broker.slots(broker.id).collect();
-        self.limits_changed(broker, &slots);
-        let is_open = |slot: &u32| self.connections.contains(*slot as usize);
-        let slots: Vec<u32> = slots.into_iter().filter(is_open).collect();
-        if broker.access().is_none() {
-            return;
-        }
-        let is_known = |slot: &u32| self.connections[*slot as usize].who.granted().is_some();
-        let (known, unknown): (Vec<u32>, Vec<u32>) = slots.into_iter().partition(is_known);
-        self.review(broker, known);
-        for slot in unknown {
-            self.close_unknown(slot);
-        }
-    }
-
-    pub(super) fn close_unknown(&mut self, slot: u32) {
-        let reason = ReasonCode::NOT_AUTHORIZED;
-        self.say_and_close(slot, reason, NO_MORE, Ended::Error(reason));
-    }
-
-    pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
-        let review = |slot: u32| {
-            let identity = self.connections[slot as usize].who.granted()?.identity.clone();
-            Some(Review { connection: self.id_of(slot), broker: broker.clone(), identity })
-        };
-        let mut reviews: Vec<_> = slots.into_iter().filter_map(review).collect();
-        let Some(service) = &self.process.authentication else { return };
-        while !reviews.is_empty() {
-            let some = reviews.split_off(reviews.len().saturating_sub(REVIEWS_PER_JOB));
-            if !service.review(some) {
-                // The next change of the access rules reviews all clients.
-                return broker.forget_changes();
-            }
-        }
-    }
-
     /// Applies a review: the client's permissions now, or that it must go.
     pub(super) fn reviewed(&mut self, reviewed: Reviewed) {
         let id = reviewed.connection;
@@ -181,8 +135,7 @@ impl Core {
             Err(refusal) => {
                 tracing::debug!(%refusal, "a connected client may not stay");
                 self.note_of(id.slot, NewIncident::new(Kind::ConnectRefused, "", &refusal.to_string()));
-                let reason = ReasonCode::NOT_AUTHORIZED;
-                self.say_and_close(id.slot, reason, NO_MORE, Ended::Error(reason));
+                self.close_unknown(id.slot);
             }
         }
     }

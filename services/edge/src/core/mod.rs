@@ -4,6 +4,7 @@
 //! cores; run what is due; queue mail for other cores; write the gathered output, one system call a socket.
 
 mod accept;
+mod access_changes;
 mod admit;
 mod answers;
 mod attach;
@@ -28,6 +29,7 @@ mod fanout;
 mod feed;
 mod files;
 mod filter_set;
+mod freed_pages;
 mod homes;
 mod ids;
 mod input;

@@ -294,16 +294,13 @@ impl Core {
         }
     }
 
-    /// Applies new limits to a broker's clients: their debts are cancelled.
-    pub(super) fn limits_changed(&mut self, broker: &Broker, slots: &[u32]) {
-        let is_limited = broker.quota.is_limited();
-        for slot in slots {
-            let Some(connection) = self.connections.get_mut(*slot as usize) else { continue };
-            connection.is_limited = is_limited;
-            self.pauses.rates.forget(*slot);
-            if connection.paused == Paused::ForRate {
-                self.pauses.rates.look(self.id_of(*slot), self.now_ms, self.now_ms);
-            }
+    /// Applies new limits of its broker to a client: its debts are cancelled.
+    pub(super) fn limits_changed(&mut self, broker: &Broker, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        connection.is_limited = broker.quota.is_limited();
+        self.pauses.rates.forget(slot);
+        if connection.paused == Paused::ForRate {
+            self.pauses.rates.look(self.id_of(slot), self.now_ms, self.now_ms);
         }
     }
 

@@ -28,6 +28,11 @@ impl Core {
         if let Some(resumption) = self.work.resumptions.get_mut(&slot) {
             return resumption.check_anew();
         }
+        if self.work.stored_answers.contains_key(&slot) {
+            // Checked once the store's answer is carried out.
+            self.work.revocations.insert(slot, Revocation::default());
+            return;
+        }
         if let Some(rest) = self.check_subscriptions(slot, Revocation::default()) {
             self.work.revocations.insert(slot, rest);
             if self.connections[slot as usize].paused != Paused::ForWork {

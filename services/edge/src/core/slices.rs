@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::ops::Range;
 
+use super::access_changes::AccessChanges;
 use super::connection::NONE;
 use super::timers::Due;
 use super::{Core, work};
@@ -33,6 +34,7 @@ pub(super) struct Slices {
     /// Whether sessions are due that read what they took as copies.
     pub(super) behind: bool,
     sys: Option<u64>,
+    pub(super) access: AccessChanges,
     last_ms: Millis,
 }
 
@@ -70,7 +72,11 @@ impl Around {
 
 impl Slices {
     fn is_idle(&self) -> bool {
-        self.around.is_none() && self.around_brokers.is_empty() && !self.behind && self.sys.is_none()
+        self.around.is_none()
+            && self.around_brokers.is_empty()
+            && !self.behind
+            && self.sys.is_none()
+            && self.access.is_empty()
     }
 
     /// When [`Core::next_slices`] has something to do.
@@ -171,6 +177,11 @@ impl Core {
         if let Some((broker, sessions)) = self.unfinished.slices.next_of_brokers() {
             let began = self.begin_work(|_| broker);
             self.look_at(sessions);
+            self.end_work(began);
+        }
+        if let Some(broker) = self.unfinished.slices.access.next() {
+            let began = self.begin_work(|_| broker);
+            self.visit_changed();
             self.end_work(began);
         }
         if self.unfinished.slices.behind {

@@ -2,14 +2,18 @@
 //!
 //! This file checks the filters of a packet and edits the router together with other packets of the turn. A packet with many
 //! filters takes several turns. Then [`answer`] and [`unsubscribe`] submit the change to the store, and [`stored`] takes the
-//! store's answer: SUBACK and UNSUBACK leave when the change is durable.
+//! store's answer: SUBACK and UNSUBACK leave when the change is durable. An answer for many
+//! filters takes several turns, too ([`answer_in_parts`]).
 
 mod answer;
+mod answer_in_parts;
 mod in_progress;
 mod lowered;
 mod read_filters;
 mod room;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod unsubscribe;
 
 use std::ops::Range;
@@ -23,6 +27,7 @@ use millrace_router::{Target, TreeSnapshot};
 use millrace_session::{ClientSubscription, Message};
 use smallvec::SmallVec;
 
+pub(super) use self::answer_in_parts::StoredAnswer;
 use self::lowered::Identifiers;
 use self::read_filters::{FiltersToAdd, FiltersToEnd};
 use self::room::Room;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mio::{Events, Token};
 
-use super::{Core, FIRST_LISTENER, WAKER, work};
+use super::{Core, FIRST_LISTENER, WAKER, freed_pages, work};
 use crate::clock::{Millis, seconds, tick_ms};
 
 pub(super) const EVENTS: usize = 1024;
@@ -59,6 +59,7 @@ impl Core {
             self.check_load();
             self.maintain_outbound();
             self.routes.forget_idle();
+            freed_pages::age();
         }
         self.process.core(self.index).turned_at.store(self.now_ms, Ordering::Relaxed);
         self.counters().turns.add(1);

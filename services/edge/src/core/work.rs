@@ -23,7 +23,7 @@ use super::replay::Replays;
 use super::resume::Resumption;
 use super::revoke::Revocation;
 use super::slices::Slices;
-use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
+use super::subscribe::{StoredAnswer, SubscribeInProgress, UnsubscribeInProgress};
 use super::timers::Due;
 use super::{Core, State};
 use crate::broker::Broker;
@@ -78,6 +78,8 @@ pub(super) struct Work {
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
     pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
+    /// The store's answers to SUBSCRIBE packets, in their order.
+    pub(super) stored_answers: HashMap<u32, VecDeque<StoredAnswer>, foldhash::fast::FixedState>,
     removals: FairQueue<Removal>,
 }
 
@@ -258,6 +260,12 @@ impl Core {
         if !self.resume_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
+        if !self.answer_more(id.slot) {
+            return self.resume_in_turn(id.slot);
+        }
+        if self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
+            return;
+        }
         let may_revoke = !self.work.tasks.contains_key(&id.slot);
         if may_revoke && !self.revoke_more(id.slot) {
             return self.resume_in_turn(id.slot);
@@ -295,6 +303,7 @@ impl Core {
 
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         self.work.revocations.remove(&slot);
+        self.work.stored_answers.remove(&slot);
         self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);

@@ -23,6 +23,8 @@ pub(crate) struct Pool {
     least: usize,
     /// The newest run is last: copying into memory that is still in the cache is faster.
     pub(super) runs: Vec<Arc<Vec<u8>>>,
+    /// The first so many runs were not used since the last [`Pool::shrink`].
+    unused_runs: usize,
 }
 
 impl Pool {
@@ -41,10 +43,18 @@ impl Pool {
         }
     }
 
-    /// Frees half of the buffers that were not needed since the last call.
+    /// Frees half of the buffers that were not needed since the last call, and all such runs: one run can keep 4 MiB of the
+    /// allocator's memory, which it shares with freed buffers of its size.
     pub(crate) fn shrink(&mut self) {
         self.buffers.drain(..self.least.div_ceil(2));
         self.least = self.buffers.len();
+        self.runs.drain(..self.unused_runs);
+        self.unused_runs = self.runs.len();
+    }
+
+    fn take_run(&mut self, index: usize) -> Arc<Vec<u8>> {
+        self.unused_runs -= usize::from(index < self.unused_runs);
+        self.runs.remove(index)
     }
 
     /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written and that
@@ -52,13 +62,13 @@ impl Pool {
     pub(crate) fn share(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
         let fits = |capacity| (bytes.len()..=2 * bytes.len()).contains(&capacity);
         let written = self.runs.iter().rposition(|run| Arc::strong_count(run) == 1 && fits(run.capacity()));
-        let mut run = written.map(|index| self.runs.remove(index)).unwrap_or_default();
+        let mut run = written.map(|index| self.take_run(index)).unwrap_or_default();
         let copy = Arc::make_mut(&mut run);
         copy.clear();
         copy.extend_from_slice(bytes);
         if run.capacity() <= KEEP_CAPACITY_MAX {
             if self.runs.len() == RUNS_MAX {
-                self.runs.remove(0);
+                self.take_run(0);
             }
             self.runs.push(run.clone());
         }
@@ -81,5 +91,18 @@ mod tests {
             })
             .collect();
         assert_eq!(left, [7, 3, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn runs_that_nobody_needs_are_freed() {
+        let mut pool = Pool::default();
+        [1_000, 10_000, 100_000].into_iter().for_each(|bytes| drop(pool.share(&vec![0; bytes])));
+        pool.shrink();
+        assert_eq!(pool.runs.len(), 3);
+        drop(pool.share(&[0; 10_000]));
+        pool.shrink();
+        assert_eq!(pool.runs.iter().map(|run| run.len()).collect::<Vec<_>>(), [10_000]);
+        pool.shrink();
+        assert!(pool.runs.is_empty());
     }
 }

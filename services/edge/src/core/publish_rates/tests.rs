@@ -295,8 +295,7 @@ fn publishers_whose_limit_is_lifted_go_on_over_several_turns() {
     let (mut loops, mut receivers, clients) = many_that_wait(200);
     let broker = loops.broker();
     broker.quota.set(Limits::default());
-    let slots: Vec<u32> = clients.iter().map(|client| loops.session(0, client).connection).collect();
-    loops.cores[0].limits_changed(&broker, &slots);
+    loops.cores[0].access_changed(&broker);
     loops.turn(0);
     let waiting = still_waiting(&loops, &clients);
     assert!((40..200).contains(&waiting), "{waiting} are left after one turn");

@@ -2,33 +2,32 @@
 
 use std::collections::HashSet;
 
-use millrace_layers::Position;
-use millrace_layers::streams::Source;
-use millrace_layers::subscriptions::{NO_STREAM, REPLAY_DUE, StoredOptions, Subscribed};
+use millrace_layers::subscriptions::{REPLAY_DUE, StoredOptions, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{ReasonCode, Version};
 use millrace_router::Target;
 use millrace_session::ClientSubscription;
 use smallvec::SmallVec;
 
-use crate::core::persistent::{FilterSource, PersistentSession};
+use super::answer_in_parts::StoredAnswer;
+use crate::core::persistent::PersistentSession;
 use crate::core::resume::{routed, subscription_of};
-use crate::core::{Core, LocalSession, work};
+use crate::core::{Core, work};
 use crate::jobs::{self, Job, PendingSubscribe, SessionKey, Write};
 
 /// A filter whose change the store refused, with the subscription that it had before.
-type GoesBack = (Box<str>, Option<ClientSubscription>);
+pub(super) type GoesBack = (Box<str>, Option<ClientSubscription>);
 type EndedFilters = HashSet<Box<str>, foldhash::fast::RandomState>;
 
 impl PersistentSession {
-    /// Takes the store's answer for the filters of a SUBSCRIBE, which from here on waits to be answered itself. Returns the durable
-    /// subscriptions, and those that go back to their former options.
+    /// Takes the store's answer for the filters of a SUBSCRIBE.
     fn take_answer(
         &mut self,
         filters: Vec<(Box<str>, StoredOptions, usize)>,
         subscribed: &[Option<Subscribed>],
         mut pending: PendingSubscribe,
-    ) -> (Vec<(Box<str>, Subscribed)>, Vec<GoesBack>) {
+        shared: Vec<Box<str>>,
+    ) -> StoredAnswer {
         let (mut durable, mut go_back) = (Vec::new(), Vec::new());
         let mut ended = EndedFilters::default();
         for ((filter, options, place), subscribed) in filters.into_iter().zip(subscribed) {
@@ -54,32 +53,7 @@ impl PersistentSession {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
         self.has_ended_filters |= !(ended.is_empty() && go_back.is_empty());
-        self.unanswered.push(pending);
-        (durable, go_back)
-    }
-}
-
-impl LocalSession {
-    /// Makes a persistent session read the streams of durable subscriptions. Returns whether any stream is new to it.
-    fn add_sources(
-        &mut self,
-        target: Target,
-        durable: Vec<(Box<str>, Subscribed)>,
-        handed_over: Position,
-    ) -> bool {
-        let Some(persistent) = &mut self.persistent else { return false };
-        let session = &self.session;
-        let sources = self.broker.router.edit(|edit| {
-            let source = |(filter, Subscribed { stream, since, .. }): (Box<str>, Subscribed)| {
-                let is_read = stream != NO_STREAM && !filter.starts_with("$share/");
-                // The subscription may have ended meanwhile.
-                let subscription = session.subscription(&filter).filter(|_| is_read)?;
-                edit.subscribe(Filter::parse(&filter)?, routed(target, subscription, true));
-                Some(FilterSource { source: Source { stream, since }, filter })
-            };
-            durable.into_iter().filter_map(source).collect()
-        });
-        persistent.add_sources(sources, handed_over)
+        StoredAnswer { durable, routed: 0, go_back, shared, pending }
     }
 }
 
@@ -97,38 +71,29 @@ impl Core {
         if subscribe.pending.goes_back {
             return self.went_back(subscribe, subscribed);
         }
+        let slot = local.connection;
+        let texts = subscribe.filters.iter().map(|(filter, ..)| &**filter);
+        if work::filters_at_once(texts).0 < subscribe.filters.len() {
+            // Until the answer is carried out, the subscriptions stay as they are.
+            self.change_filters_now(slot);
+        }
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
+            return;
+        }
         let Some(persistent) = &mut local.persistent else { return self.subscribed_in_memory(subscribe) };
         let jobs::Subscribe { filters, pending, .. } = subscribe;
-        let broker = local.broker.clone();
-        let shared: Vec<Box<str>> =
+        let shared =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
-        let was_live = persistent.is_live();
-        let (durable, go_back) = persistent.take_answer(filters, subscribed, pending);
-        self.work.spend(durable.iter().map(|(filter, _)| work::filter_work(filter.as_bytes())).sum());
-        let is_more = local.add_sources(target, durable, self.following.handed_over);
-        let session = local.key();
-        self.go_back(target, &go_back);
-        self.write_back(session, target, go_back);
-        if is_more && was_live {
-            // Answered when the session is live again: then its client has nothing to wait for.
-            self.hold_until_barrier(target.slot);
-        } else {
-            self.answer_subscribes(target.slot);
-            if is_more {
-                self.hold_until_barrier(target.slot);
-            } else {
-                self.deliver_held(target.slot);
-                self.read_passed_over(target.slot);
-            }
-        }
-        for filter in shared {
-            self.join(&broker, &filter);
-        }
+        self.work.spend(work::LOOKUP * filters.len() as u64);
+        let answer = persistent.take_answer(filters, subscribed, pending, shared);
+        self.carry_out_answer(slot, answer);
     }
 
     /// The same for a session in memory: the store was asked for retained messages and for members on other pods.
     fn subscribed_in_memory(&mut self, subscribe: jobs::Subscribe) {
         let jobs::Subscribe { target, shared, mut pending, .. } = subscribe;
+        let announced = std::mem::take(&mut pending.announced);
         let local = &mut self.sessions[target.slot as usize];
         let (broker, slot) = (local.broker.clone(), local.connection);
         let mut go_back: Vec<GoesBack> = Vec::new();
@@ -154,10 +119,11 @@ impl Core {
             shared.iter().for_each(|filter| self.join(&broker, filter));
         }
         self.answer_subscribe(slot, &pending);
+        self.reread_when_confirmed(target, &broker, announced);
     }
 
     /// Undoes refused changes of subscriptions: the store cannot read their retained messages (P6) or other members.
-    fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
+    pub(super) fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
         if go_back.is_empty() {
             return;
         }
@@ -181,7 +147,7 @@ impl Core {
     }
 
     /// Writes the same to the store, which may have made the changes: reading retained messages can fail after the commit.
-    fn write_back(&mut self, session: SessionKey, target: Target, go_back: Vec<GoesBack>) {
+    pub(super) fn write_back(&mut self, session: SessionKey, target: Target, go_back: Vec<GoesBack>) {
         let (mut ended, mut changed) = (Vec::new(), Vec::new());
         for (filter, former) in go_back {
             match former {
@@ -207,10 +173,13 @@ impl Core {
     fn went_back(&mut self, subscribe: jobs::Subscribe, subscribed: &[Option<Subscribed>]) {
         let target = subscribe.target;
         let filters = subscribe.filters.into_iter().map(|(filter, ..)| filter);
-        let durable =
+        let durable: Vec<_> =
             filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
-        let local = &mut self.sessions[target.slot as usize];
-        if local.persistent.is_some() && local.add_sources(target, durable, self.following.handed_over) {
+        if self.sessions[target.slot as usize].persistent.is_none() {
+            return;
+        }
+        self.route_durable(target, &durable);
+        if self.sessions[target.slot as usize].add_sources(durable, self.following.handed_over) {
             self.hold_until_barrier(target.slot);
         }
     }

@@ -32,6 +32,8 @@ pub(in crate::core) const COPIED_BYTES: usize = 512;
 pub(in crate::core) const CHECKED_BYTES: usize = 16;
 /// Levels of filters that are compared for one unit, to find the one that matches a topic.
 pub(in crate::core) const COMPARED_LEVELS: usize = 4;
+/// Applying new limits and rules of its broker to a client, besides closing it.
+pub(in crate::core) const VISIT: u64 = 10;
 /// Beginning a look-up of retained messages, or ending one.
 pub(in crate::core) const LOOKUP: u64 = 4;
 /// Levels of rules that are compared with a topic for one unit.

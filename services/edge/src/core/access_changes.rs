@@ -1,0 +1,153 @@
+//! Changes of a broker's access rules and limits, applied to its clients a slice at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use millrace_mqtt::ReasonCode;
+
+use super::{Core, Ended, work};
+use crate::access::Review;
+use crate::broker::Broker;
+
+const REVIEWS_PER_JOB: usize = 500;
+
+const NO_MORE: &str = "not authorized any more";
+
+#[derive(Default)]
+pub(super) struct AccessChanges {
+    brokers: VecDeque<AccessChange>,
+}
+
+struct AccessChange {
+    broker: Arc<Broker>,
+    /// The last ones are visited first.
+    left: Vec<u32>,
+}
+
+impl AccessChanges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.brokers.is_empty()
+    }
+
+    pub(super) fn next(&self) -> Option<u64> {
+        self.brokers.front().map(|change| change.broker.id)
+    }
+
+    /// Clients that wait for an earlier change stay the next ones, so that changes in quick succession do not delay them for ever.
+    fn add(&mut self, broker: &Arc<Broker>, slots: impl Iterator<Item = u32>) {
+        let at = self.brokers.iter().position(|change| change.broker.id == broker.id);
+        let mut former =
+            at.and_then(|at| self.brokers.remove(at)).map(|change| change.left).unwrap_or_default();
+        let waits: HashSet<u32, foldhash::fast::FixedState> = former.iter().copied().collect();
+        let mut left: Vec<u32> = slots.filter(|slot| !waits.contains(slot)).collect();
+        left.append(&mut former);
+        self.brokers.push_back(AccessChange { broker: broker.clone(), left });
+    }
+}
+
+impl Core {
+    /// Reviews the clients of a broker after its access rules changed. Clients that connected before the broker was
+    /// managed never authenticated, so they are closed.
+    pub(super) fn access_changed(&mut self, broker: &Arc<Broker>) {
+        self.look_for_banned(broker);
+        let slots = self.by_broker.slots(broker.id);
+        self.unfinished.slices.access.add(broker, slots);
+        self.visit_changed();
+    }
+
+    /// Visits some clients of the broker whose turn it is.
+    pub(super) fn visit_changed(&mut self) {
+        let Some(mut change) = self.unfinished.slices.access.brokers.pop_front() else { return };
+        let end = self.work.spent() + work::SLICE;
+        let mut known = Vec::new();
+        while self.work.spent() < end
+            && let Some(slot) = change.left.pop()
+        {
+            self.spend(work::VISIT);
+            // The slot may be another connection's by now.
+            let connection = self.connections.get(slot as usize);
+            let local = connection.and_then(|connection| self.sessions.get(connection.session as usize));
+            if local.is_none_or(|local| local.broker.id != change.broker.id) {
+                continue;
+            }
+            self.limits_changed(&change.broker, slot);
+            let Some(connection) = self.connections.get(slot as usize) else { continue };
+            if change.broker.access().is_none() {
+                continue;
+            }
+            if connection.who.granted().is_some() {
+                known.push(slot);
+            } else {
+                self.close_unknown(slot);
+            }
+        }
+        self.review(&change.broker, known);
+        if !change.left.is_empty() {
+            self.unfinished.slices.access.brokers.push_back(change);
+        }
+    }
+
+    pub(super) fn close_unknown(&mut self, slot: u32) {
+        let reason = ReasonCode::NOT_AUTHORIZED;
+        self.say_and_close(slot, reason, NO_MORE, Ended::Error(reason));
+    }
+
+    pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
+        let review = |slot: u32| {
+            let identity = self.connections[slot as usize].who.granted()?.identity.clone();
+            Some(Review { connection: self.id_of(slot), broker: broker.clone(), identity })
+        };
+        let mut reviews: Vec<_> = slots.into_iter().filter_map(review).collect();
+        let Some(service) = &self.process.authentication else { return };
+        while !reviews.is_empty() {
+            let some = reviews.split_off(reviews.len().saturating_sub(REVIEWS_PER_JOB));
+            if !service.review(some) {
+                // The next change of the access rules reviews all clients.
+                return broker.forget_changes();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_access::model::Limits;
+
+    use super::*;
+    use crate::core::testing::{Client, Loops};
+
+    fn limited(loops: &Loops) -> usize {
+        loops.cores[0].connections.iter().filter(|(_, connection)| connection.is_limited).count()
+    }
+
+    #[test]
+    fn new_limits_reach_many_clients_over_several_turns() {
+        const CLIENTS: usize = 700;
+        let mut loops = Loops::start(1, |_| {});
+        let clients: Vec<Client> =
+            (0..CLIENTS).map(|number| loops.connect_as(&format!("client{number}"), true)).collect();
+        let broker = loops.broker();
+        let mut limits = Limits::default();
+        limits.broker.publishes_per_s = Some(1_000);
+        broker.quota.set(limits);
+        loops.cores[0].access_changed(&broker);
+        let first = limited(&loops);
+        assert!((1..CLIENTS).contains(&first), "{first} clients were visited at once");
+        loops.until(|loops| limited(loops) == CLIENTS);
+        assert!(loops.cores[0].unfinished.slices.access.is_empty());
+        drop(clients);
+    }
+
+    #[test]
+    fn a_change_that_comes_meanwhile_visits_all_clients_and_delays_none() {
+        let loops = Loops::start(1, |_| {});
+        let broker = loops.broker();
+        let mut changes = AccessChanges::default();
+        changes.add(&broker, 0..10);
+        changes.brokers[0].left.truncate(4);
+        changes.add(&broker, 0..10);
+        let left: Vec<u32> = changes.brokers[0].left.iter().rev().copied().collect();
+        assert_eq!((changes.brokers.len(), left.len(), &left[..4]), (1, 10, &[3, 2, 1, 0][..]));
+    }
+}
