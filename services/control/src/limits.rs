@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Fits a revocation list of 1 MiB in JSON, where a line end takes two bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 
+/// Values in a body, twice as many as the largest batch has. A parsed value takes up to 600 bytes of memory for two of the body.
+pub(crate) const BODY_VALUES_MAX: usize = 10_000;
+
 /// A request waits up to 10 s for a store that does not answer.
 pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 

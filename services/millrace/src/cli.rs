@@ -92,6 +92,12 @@ enum Command {
     Invitations(remote::InvitationsArgs),
     /// API tokens of the organisation at a service.
     Tokens(remote::TokensArgs),
+    /// Tenants of a service, for its operators: suspend and resume them, assign plans.
+    Tenants(remote::TenantsArgs),
+    /// Plans of a service, for its operators: create, change and delete them.
+    RegionPlans(remote::RegionPlansArgs),
+    /// Pods of a service, for its operators: list, show and drain them.
+    Pods(remote::PodsArgs),
     /// Accounts of people, for operators of a service.
     Accounts(remote::AccountsArgs),
     /// Copy all stored data into a new folder, also while the server runs.
@@ -152,6 +158,9 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Members(args) => remote::members(args),
         Command::Invitations(args) => remote::invitations(args),
         Command::Tokens(args) => remote::tokens(args),
+        Command::Tenants(args) => remote::tenants(args),
+        Command::RegionPlans(args) => remote::region_plans(args),
+        Command::Pods(args) => remote::pods(args),
         Command::Accounts(args) => remote::accounts(&args),
         Command::Backup(args) => inspect::backup(&args),
         Command::Restore(args) => inspect::restore(&args),

@@ -8,6 +8,8 @@ mod cli;
 mod doors;
 #[path = "control/messages.rs"]
 mod messages;
+#[path = "control/operators.rs"]
+mod operators;
 #[path = "control/trace.rs"]
 mod trace;
 #[path = "control/webhooks.rs"]
@@ -46,6 +48,10 @@ struct Answer {
 
 impl Server {
     fn start(data_dir: &Path) -> Self {
+        Self::start_with(data_dir, &[])
+    }
+
+    fn start_with(data_dir: &Path, flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MILLRACE_"))
@@ -60,6 +66,7 @@ impl Server {
             .arg(here)
             .arg("--data-dir")
             .arg(data_dir)
+            .args(flags)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -316,6 +323,37 @@ fn what_was_stored_or_told_is_in_the_usage_of_a_server_that_was_killed() {
     let used = &server.get(&ann, &format!("{broker}/usage"))["total"]["used"];
     assert_eq!(used["messages_delivered"], 2 * told["messages_out"].as_u64().unwrap());
     assert!(used["connected_session_minutes"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_retained_message_costs_until_it_is_removed_and_a_killed_server_forgets_nothing() {
+    let (data, flags) = (tempfile::tempdir().unwrap(), ["--price=retained_byte_hours=1000000000000"]);
+    let mut server = Server::start_with(data.path(), &flags);
+    let (ann, organisation) = server.first_person();
+    let broker = format!("{organisation}/brokers/default");
+    let retain = |client: &Client| client.publish("kept", QoS::AtLeastOnce, true, [b'x'; 8_000]).unwrap();
+    client(&server, "keeper", retain, |packet| matches!(packet, Packet::PubAck(_)));
+    let read = |server: &Server| {
+        let total = server.get(&ann, &format!("{broker}/usage"))["total"].take();
+        (total["used"]["retained_byte_hours"].as_f64().unwrap(), total["cost_micros"].as_u64().unwrap())
+    };
+    let mut before = read(&server);
+    while before.0 == 0.0 {
+        before = read(&server);
+    }
+    assert!(before.1 > 0, "{before:?}");
+    drop(server);
+
+    let server = Server::start_with(data.path(), &flags);
+    let mut after = read(&server);
+    while after <= before {
+        after = read(&server);
+    }
+    let path = format!("{broker}/retained/message?topic=kept");
+    assert_eq!(server.ask(&ann, "DELETE", &path, &Value::Null).status, 204);
+    let ended = read(&server);
+    assert!(ended >= after);
+    assert_eq!(read(&server), ended);
 }
 
 #[test]

@@ -156,6 +156,23 @@ impl Collection {
         Ok(DocumentPage { items, more })
     }
 
+    /// The ids of the first `limit` documents, with the lengths of their JSON, which is not parsed.
+    pub async fn lengths(
+        &self,
+        tx: &Transaction,
+        limit: usize,
+        read: Read,
+    ) -> LayerResult<Vec<(Bytes, usize)>> {
+        let page = tx.range(self.range(), RangeOptions { limit, reverse: false, read }).await?;
+        let mut lengths = Vec::with_capacity(page.items.len());
+        for row in page.items {
+            let id = Elements::after(&self.rows, &row.key)?.bytes()?;
+            let body = self.blob(&id).rest(tx, row.value).await?;
+            lengths.push((id.into(), body.len().saturating_sub(size_of::<u64>())));
+        }
+        Ok(lengths)
+    }
+
     pub(crate) fn range(&self) -> KeyRange {
         self.rows.children()
     }
@@ -187,6 +204,24 @@ mod tests {
             assert_eq!(run(&database, async |tx| all.get::<String>(tx, b"a", Read::Snapshot).await), None);
         }
         assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
+    }
+
+    #[test]
+    fn a_length_is_that_of_the_json_also_in_several_values() {
+        let (database, all) = (database(), collection());
+        let texts = ["", "\"x\"", &"y".repeat(300_000)].map(str::to_owned);
+        run(&database, async |tx| {
+            for (id, text) in (b'a'..).zip(&texts) {
+                all.put(tx, &[id], text).await?;
+            }
+            Ok(())
+        });
+        let lengths = |limit| run(&database, async |tx| all.lengths(tx, limit, Read::Snapshot).await);
+        let length = |text: &String| serde_json::to_vec(text).unwrap().len();
+        let expected: Vec<_> =
+            (b'a'..).zip(&texts).map(|(id, text)| (Bytes::from(vec![id]), length(text))).collect();
+        assert_eq!(lengths(9), expected);
+        assert_eq!(lengths(2), expected[..2]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor, UnixTime};
 use webpki::{
-    ALL_VERIFICATION_ALGS, CertRevocationList, EndEntityCert, Error, KeyUsage, OwnedCertRevocationList,
+    ALL_VERIFICATION_ALGS, BorrowedCertRevocationList, CertRevocationList, EndEntityCert, Error, KeyUsage,
     RevocationOptionsBuilder, UnknownStatusPolicy, anchor_from_trusted_cert,
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -19,7 +19,8 @@ pub struct Authority {
     intermediates: Vec<CertificateDer<'static>>,
     subjects: Vec<Box<[u8]>>,
     certificates_beyond_limits: usize,
-    revoked: Vec<CertRevocationList<'static>>,
+    /// As they were signed: parsed lists take seven times as much memory, and any tenant may have long ones.
+    revoked: Vec<CertificateRevocationListDer<'static>>,
 }
 
 /// A trust anchor with its dates, because webpki does not check the dates of anchors.
@@ -33,7 +34,7 @@ struct Anchor {
 impl Authority {
     /// The trust anchors are the self-issued certificates of the record, or all of them if none is
     /// self-issued.
-    pub fn new(record: ClientCa) -> Result<Self, Vec<Invalid>> {
+    pub fn new(mut record: ClientCa) -> Result<Self, Vec<Invalid>> {
         record.validate()?;
         let invalid =
             |field: &str, what: &str| vec![Invalid { field: field.to_owned(), what: what.to_owned() }];
@@ -58,7 +59,7 @@ impl Authority {
         let anchors =
             anchors.into_iter().filter(|(_, is_root)| *is_root || !has_root).map(|(anchor, _)| anchor);
         let anchors = anchors.collect();
-        let revoked = revocation_lists(record.revoked.as_deref().unwrap_or_default()).ok_or_else(|| {
+        let revoked = revocation_lists(&record.revoked.take().unwrap_or_default()).ok_or_else(|| {
             invalid(
                 "revoked",
                 "has a revocation list that cannot be read: export it again as PEM (openssl crl)",
@@ -98,7 +99,8 @@ impl Authority {
             return Err(CertificateRefusal::Expired);
         }
         let intermediates = self.with_those_of_client(more)?;
-        let lists: Vec<&CertRevocationList<'_>> = self.revoked.iter().collect();
+        let lists = self.lists().map_err(|error| refusal(&error))?;
+        let lists: Vec<&CertRevocationList<'_>> = lists.iter().collect();
         let revocation = RevocationOptionsBuilder::new(&lists).ok();
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
         certificate
@@ -113,6 +115,10 @@ impl Authority {
             )
             .map_err(|error| refusal(&error))?;
         names::user(der, self.record.user)
+    }
+
+    fn lists(&self) -> Result<Vec<CertRevocationList<'_>>, Error> {
+        self.revoked.iter().map(|der| BorrowedCertRevocationList::from_der(der).map(Into::into)).collect()
     }
 
     fn with_those_of_client<'c>(
@@ -152,10 +158,14 @@ pub fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
 }
 
-fn revocation_lists(pem: &str) -> Option<Vec<CertRevocationList<'static>>> {
-    CertificateRevocationListDer::pem_slice_iter(pem.as_bytes())
-        .map(|list| OwnedCertRevocationList::from_der(&list.ok()?).ok().map(Into::into))
-        .collect()
+fn revocation_lists(pem: &str) -> Option<Vec<CertificateRevocationListDer<'static>>> {
+    let lists = CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()).map(|list| {
+        let list = list.ok()?;
+        let is_readable =
+            BorrowedCertRevocationList::from_der(&list).ok()?.into_iter().all(|entry| entry.is_ok());
+        is_readable.then_some(list)
+    });
+    lists.collect()
 }
 
 fn anchor(der: &CertificateDer<'_>) -> Result<(Anchor, bool), &'static str> {

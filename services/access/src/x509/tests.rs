@@ -66,18 +66,22 @@ impl Ca {
     }
 
     fn revokes(&self, serial: u64) -> String {
-        let revoked = RevokedCertParams {
+        self.revokes_all(serial..=serial)
+    }
+
+    fn revokes_all(&self, serials: std::ops::RangeInclusive<u64>) -> String {
+        let revoked = serials.map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(serial),
             revocation_time: date_time_ymd(2026, 2, 1),
             reason_code: None,
             invalidity_date: None,
-        };
+        });
         let list = CertificateRevocationListParams {
             this_update: date_time_ymd(2026, 2, 1),
             next_update: date_time_ymd(2026, 3, 1),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
-            revoked_certs: vec![revoked],
+            revoked_certs: revoked.collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
         list.signed_by(&self.issuer()).unwrap().pem().unwrap()
@@ -177,6 +181,16 @@ fn a_revoked_certificate_is_refused_also_when_the_list_is_old() {
     // A list of a namesake with another key.
     let record = ClientCa { revoked: Some(Ca::root("root").revokes(7)), ..ca.record() };
     assert_eq!(verify(record, &ca.issue(&serial(8))), Err(CertificateRefusal::RevocationList));
+}
+
+#[test]
+fn a_long_revocation_list_takes_no_more_memory_than_its_text() {
+    let ca = Ca::root("root");
+    let record = ClientCa { revoked: Some(ca.revokes_all(1..=5_000)), ..ca.record() };
+    let mut authority = None;
+    let used = allocation_counter::measure(|| authority = Some(Authority::new(record).unwrap()));
+    // The text was allocated before, and is freed.
+    assert!(used.bytes_current < 0, "{} bytes more than the text", used.bytes_current);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Parses JSON bodies; an error names its field. An unknown field is an error too, because it may be a misspelt one
 //! whose default would silently apply.
 
+mod by_name;
 mod repeated;
 
 use axum::http::StatusCode;
@@ -9,7 +10,9 @@ use serde_ignored::Path;
 use serde_json::Value;
 use serde_json::error::Category;
 
+use self::by_name::ByName;
 use super::problem::{Answer, Problem};
+use crate::limits::BODY_VALUES_MAX;
 
 /// Unknown fields of a request that one answer names.
 const UNKNOWN_MAX: usize = 8;
@@ -17,17 +20,29 @@ const UNKNOWN_MAX: usize = 8;
 const TWICE: &str = "is there more than once";
 
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
-    // serde also reads a struct from a list of its fields.
-    if let Some(b'[') = body.iter().find(|byte| !byte.is_ascii_whitespace())
-        && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
-    {
-        let detail = "the body is a list, and must be an object";
+    if values(body) > BODY_VALUES_MAX {
+        let detail = format!("the body has more than {BODY_VALUES_MAX} values: send less at once");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
     }
     read(body).map_err(|refused| match *refused {
         Refused { problem, unknown: Some(name) } => with_others::<T>(problem, name, body),
         Refused { problem, unknown: None } => problem,
     })
+}
+
+/// An upper bound of the number of values, without a copy of any.
+fn values(body: &[u8]) -> usize {
+    let (mut count, mut is_text, mut is_escaped) = (1, false, false);
+    for byte in body {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_text,
+            b'"' => is_text = !is_text,
+            b',' | b'[' | b'{' if !is_text => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 /// Adds what is wrong without an unknown field: a misspelt name often is why another one is missing.
@@ -69,8 +84,8 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Refused>> {
     let mut track = serde_path_to_error::Track::new();
     let mut unknown = None;
     let tracked = serde_path_to_error::Deserializer::new(&mut text, &mut track);
-    let read =
-        serde_ignored::deserialize(tracked, |path| unknown = unknown.take().or_else(|| Some(field(&path))));
+    let mut note = |path: Path<'_>| unknown = unknown.take().or_else(|| Some(field(&path)));
+    let read = T::deserialize(ByName(serde_ignored::Deserializer::new(tracked, &mut note)));
     let value = match read.and_then(|value| text.end().map(|()| value)) {
         Ok(value) => value,
         Err(wrong) if wrong.classify() == Category::Data => {
@@ -183,6 +198,17 @@ mod tests {
     struct Outer {
         #[serde(default)]
         rules: Vec<Inner>,
+        #[allow(dead_code, reason = "only read")]
+        key: Option<Key>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(tag = "kind", rename_all = "snake_case")]
+    enum Key {
+        Pem {
+            #[allow(dead_code, reason = "only read")]
+            pem: String,
+        },
     }
 
     #[derive(Debug, Deserialize)]
@@ -220,6 +246,8 @@ mod tests {
             (rule("effect", json!("maybe")), "rules[1].effect", "`maybe`, and must be `allow`"),
             (json!({ "rules": [{}] }), "rules[0].effect", "is missing"),
             (json!({ "rules": {} }), "rules", "an object, and must be a list"),
+            (json!({ "rules": [[0, "allow"]] }), "rules[0]", "a list, and must be an object"),
+            (json!({ "key": ["pem", "x"] }), "key", "a list, and must be an object"),
             (json!({ "rule": [] }), "rule", "not known"),
         ] {
             let (found, detail) = wrong(&body);
@@ -248,6 +276,15 @@ mod tests {
                 problem["fields"].as_array().unwrap().iter().map(|one| one["field"].as_str().unwrap());
             assert_eq!(named.collect::<Vec<_>>(), fields, "{body}");
         }
+    }
+
+    #[test]
+    fn a_body_of_many_small_values_is_refused_before_it_takes_memory() {
+        let many = format!(r#"{{"display_name":"x","more":[{}0]}}"#, "0,".repeat(BODY_VALUES_MAX));
+        let problem = serde_json::to_value(parse::<Strict>(many.as_bytes()).unwrap_err()).unwrap();
+        assert_eq!(problem["detail"], "the body has more than 10000 values: send less at once");
+        let text = format!(r#"{{"display_name":"\"{}"}}"#, ",[{".repeat(BODY_VALUES_MAX));
+        assert!(parse::<Strict>(text.as_bytes()).is_ok());
     }
 
     #[test]

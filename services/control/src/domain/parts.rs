@@ -137,20 +137,18 @@ impl Control {
                 self.check_called(field, url, stored.map(|(_, url)| url))?;
             }
             check_group(tx, broker.id, "group", part.group()).await?;
-            let others = all.page::<P>(tx, None, P::MAX, Read::Serializable).await?.items;
+            // Parsing all of them would make the smallest change expensive.
+            let others = all.lengths(tx, P::MAX, Read::Serializable).await?;
             if old.is_none() {
                 names::plain(name).map_err(|what| Error::field("name", what))?;
                 room(others.len(), P::MAX, &format!("of this kind ({})", P::KIND))?;
             }
-            let others =
-                others.iter().filter(|(other, _)| other != name.as_bytes()).map(|(_, other)| &other.value);
-            let mut bytes = 0;
-            for part in others.chain([&part]) {
-                bytes += bytes_of(part)?;
-            }
+            let of_part = bytes_of(&part)?;
+            let others = others.iter().filter(|(other, _)| *other != name.as_bytes()).map(|(_, bytes)| bytes);
+            let bytes = of_part + others.sum::<usize>();
             let before = old.as_ref().map(|old| bytes_of(&old.value)).transpose()?.unwrap_or(0);
             // A broker above the limit may still shrink its parts.
-            if bytes > P::BYTES_MAX && bytes_of(&part)? > before {
+            if bytes > P::BYTES_MAX && of_part > before {
                 let what = format!(
                     "all parts of this kind ({}) of a broker have at most {} bytes together, as JSON",
                     P::KIND,

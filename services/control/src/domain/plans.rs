@@ -75,6 +75,9 @@ pub struct NewPlan {
 #[serde(deny_unknown_fields)]
 pub struct PlanChoice {
     /// Name of the plan; null: no plan.
+    // With a function of its own, serde does not take a field that is left out for null.
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required)]
     pub plan: Option<String>,
 }
 

@@ -160,6 +160,27 @@ async fn an_unknown_field_is_refused_at_each_place_of_each_request() {
 }
 
 #[tokio::test]
+async fn a_list_is_refused_in_place_of_each_object_of_each_request() {
+    let region = Region::new().await.unlimited();
+    let owned = tenant(&region).await;
+    let mut tried = 0;
+    for operation in operations() {
+        let mut places = Vec::new();
+        objects(&operation.example, Default::default(), &mut places);
+        for (pointer, name) in places.into_iter().filter(|(pointer, _)| !pointer.is_empty()) {
+            let mut body = operation.example.clone();
+            *body.pointer_mut(&pointer).unwrap() = json!([]);
+            let answer = send(&owned, &operation, body).await;
+            assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{}: {answer:#?}", operation.id);
+            assert_eq!(fields_of(&answer), [name], "{}: {answer:#?}", operation.id);
+            assert!(answer.body.to_string().contains("must be an object"), "{}: {answer:#?}", operation.id);
+            tried += 1;
+        }
+    }
+    assert!(tried > 10, "{tried}");
+}
+
+#[tokio::test]
 async fn a_value_of_the_wrong_kind_is_refused_with_its_field() {
     let region = Region::new().await.unlimited();
     let owned = tenant(&region).await;

@@ -284,6 +284,9 @@ async fn a_plan_is_the_ceiling_of_the_limits_of_a_tenant() {
     assert_eq!(choose(json!("none of these")).await.0, StatusCode::NOT_FOUND);
     let (status, tenant) = choose(json!("small")).await;
     assert_eq!((status, &tenant["plan"]), (StatusCode::OK, &json!("small")));
+    let path = format!("PUT /tenants/{}/plan", ann.organisation);
+    let (status, wrong) = here(&operator, &path, Some(json!({}))).await;
+    assert_eq!((status, &wrong["fields"][0]["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("plan")));
 
     let new = ann.broker().await;
     let limit = |connections: u64| json!({ "limits": { "broker": { "connections": connections } } });

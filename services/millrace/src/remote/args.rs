@@ -237,35 +237,6 @@ pub(super) enum RulesCommand {
     },
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct UsageArgs {
-    /// The usage of all brokers together.
-    #[arg(long, conflicts_with = "broker")]
-    pub(super) all: bool,
-
-    /// From this time on, in milliseconds since 1970 [default: the month's beginning].
-    #[arg(long, value_name = "MS")]
-    pub(super) from: Option<u64>,
-
-    /// Before this time, in milliseconds since 1970 [default: now].
-    #[arg(long, value_name = "MS")]
-    pub(super) to: Option<u64>,
-
-    /// Also by hour or by day.
-    #[arg(long, value_name = "STEP")]
-    pub(super) step: Option<Step>,
-
-    #[command(flatten)]
-    pub(super) of: OfBroker,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Step {
-    Hour,
-    Day,
-    Total,
-}
-
 /// The entries of an audit log to show.
 #[derive(Debug, Args)]
 pub(super) struct AuditFilter {

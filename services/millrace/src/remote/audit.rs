@@ -1,10 +1,11 @@
 //! Audit logs: of the organisation, and for operators of the region.
 
 use clap::Args;
+use serde_json::Value;
 
 use super::args::{AuditArgs, AuditFilter};
 use super::nouns::query_of;
-use super::operators::OperatorArgs;
+use super::operators::{OfRegion, Region};
 use super::print::{Fields, Printer};
 use super::site::{List, Site, pages};
 use crate::failure::Failure;
@@ -19,10 +20,7 @@ pub(crate) struct RegionAuditArgs {
     #[command(flatten)]
     filter: AuditFilter,
     #[command(flatten)]
-    operator: OperatorArgs,
-    /// Write one JSON object a line; times are milliseconds since 1970.
-    #[arg(long)]
-    json: bool,
+    region: OfRegion,
 }
 
 pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
@@ -33,10 +31,15 @@ pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn region_audit(args: &RegionAuditArgs) -> Result<(), Failure> {
-    let client = args.operator.client()?;
-    let query = query(&args.filter);
-    let list = pages(&client, "/audit", &query, args.filter.limit.limit)?;
-    show(Printer { json: args.json }, list, query.is_empty())
+    let region = args.region.open()?;
+    of_operators(&region, "/audit", &args.filter)
+}
+
+/// A log of the operator API.
+pub(super) fn of_operators(region: &Region, path: &str, filter: &AuditFilter) -> Result<(), Failure> {
+    let query = query(filter);
+    let list = pages(&region.client, path, &query, filter.limit.limit)?;
+    show(region.printer, list, query.is_empty())
 }
 
 fn query(AuditFilter { actor, action, from, to, .. }: &AuditFilter) -> String {
@@ -46,13 +49,41 @@ fn query(AuditFilter { actor, action, from, to, .. }: &AuditFilter) -> String {
 
 fn show(printer: Printer, mut list: List, is_all: bool) -> Result<(), Failure> {
     if !printer.json {
-        for row in &mut list.rows {
-            row["actor"] = row["actor"]["name"].take();
-        }
+        list.rows.iter_mut().for_each(name_both);
     }
     let nothing = match is_all {
         true => "Nothing has been done.",
         false => "No entry fits: shorten --actor or --action, or widen --from and --to.",
     };
     printer.list(AUDIT, &list, nothing)
+}
+
+/// Names the actor, and the object if the entry has its name beside its id.
+fn name_both(entry: &mut Value) {
+    entry["actor"] = entry["actor"]["name"].take();
+    if let (Some(name), Some(id)) = (entry["details"]["name"].as_str(), entry["target"].as_str())
+        && name != id
+    {
+        entry["target"] = format!("{name} ({id})").into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_with_a_name_is_not_shown_by_its_id_alone() {
+        for (target, details, shown) in [
+            ("1-2", json!({ "name": "Terraform", "scopes": [] }), "Terraform (1-2)"),
+            ("pump-7", json!({}), "pump-7"),
+            ("pumps", json!({ "name": "pumps" }), "pumps"),
+        ] {
+            let mut entry = json!({ "actor": { "name": "ann" }, "target": target, "details": details });
+            name_both(&mut entry);
+            assert_eq!((&entry["target"], &entry["actor"]), (&json!(shown), &json!("ann")));
+        }
+    }
 }

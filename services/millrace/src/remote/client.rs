@@ -26,6 +26,8 @@ pub(super) struct Client {
     base: String,
     /// Sent with every request.
     pub(super) who: Vec<(header::HeaderName, String)>,
+    /// The end of the failure of a request without valid authentication.
+    hint: &'static str,
 }
 
 #[derive(Clone, Debug)]
@@ -115,6 +117,7 @@ impl From<Failure> for Refused {
 const USER_AGENT: &str = concat!("millrace/", env!("CARGO_PKG_VERSION"), " (command line)");
 /// The end of the failure of a request without a valid login.
 pub(super) const LOG_IN_HINT: &str = "; log in with `millrace login --url URL`";
+const OPERATOR_HINT: &str = "; name a file that has it with --operator-token-file";
 /// Bytes of a key: the API allows 255, and a batch adds its number.
 const KEY_BYTES_MAX: usize = 240;
 const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("idempotency-key");
@@ -123,15 +126,15 @@ pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_stati
 impl Client {
     /// `url` is a scheme and a host.
     pub(super) fn new(url: &str) -> Result<Self, Failure> {
-        Self::of(url, millrace_control::PATH)
+        Self::of(url, millrace_control::PATH, LOG_IN_HINT)
     }
 
     /// Like [`Self::new`], for the API of operators.
     pub(super) fn of_operators(url: &str) -> Result<Self, Failure> {
-        Self::of(url, millrace_control::OPERATOR_PATH)
+        Self::of(url, millrace_control::OPERATOR_PATH, OPERATOR_HINT)
     }
 
-    fn of(url: &str, path: &str) -> Result<Self, Failure> {
+    fn of(url: &str, path: &str, hint: &'static str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::Run(format!("HTTP cannot be used: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let tls = ClientConfig::builder();
@@ -145,7 +148,7 @@ impl Client {
         let http = legacy::Client::builder(TokioExecutor::new()).build(connector.enable_http1().build());
         // The audit log shows which program sent a request.
         let who = vec![(header::USER_AGENT, USER_AGENT.to_owned())];
-        Ok(Self { runtime, http, base: format!("{url}{path}"), who })
+        Ok(Self { runtime, http, base: format!("{url}{path}"), who, hint })
     }
 
     /// Repeats a request whose answer is lost, unless a repeat could do harm.
@@ -209,7 +212,7 @@ impl Client {
         ask: &Ask,
         each: &mut dyn FnMut(&[u8]) -> Result<bool, Failure>,
     ) -> Result<bool, Failure> {
-        let lost = |why: String| Failure::Run(format!("{} cannot be reached: {why}", self.base));
+        let lost = |why: String| self.unreachable(&Lost(why)).failure;
         let request = self.request(ask)?;
         self.runtime.block_on(async {
             let answer = self.http.request(request).await.map_err(|error| lost(chain(&error)))?;
@@ -217,7 +220,7 @@ impl Client {
             if !head.status.is_success() {
                 let body = Limited::new(body, API_ANSWER_BYTES_MAX).collect().await;
                 let body = body.map_err(|error| lost(error.to_string()))?.to_bytes();
-                let refused = read(&Response::from_parts(head, body));
+                let refused = read(&Response::from_parts(head, body), self.hint);
                 return refused.map(|_| true).map_err(|refused| refused.failure);
             }
             while let Some(frame) = body.frame().await {
@@ -241,7 +244,11 @@ impl Client {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(Body::from(body.unwrap_or_default()));
-        request.map_err(|error| Failure::Settings(format!("this cannot be asked: {error}")))
+        request.map_err(|error| {
+            Failure::Settings(format!(
+                "the request cannot be written: {error}. Its URL, organisation and token come from the options, the variables MILLRACE_* or the login: correct them, or log in again"
+            ))
+        })
     }
 
     fn try_once(&self, ask: &Ask) -> Result<Result<Answer, Refused>, Lost> {
@@ -255,7 +262,7 @@ impl Client {
                 let (head, body) = answer.into_parts();
                 let body = Limited::new(body, API_ANSWER_BYTES_MAX).collect().await;
                 let body = body.map_err(|error| Lost(error.to_string()))?.to_bytes();
-                Ok(read(&Response::from_parts(head, body)))
+                Ok(read(&Response::from_parts(head, body), self.hint))
             };
             let patience = Duration::from_secs(API_PATIENCE_S);
             let late = || Lost(format!("no answer within {API_PATIENCE_S} s"));
@@ -310,7 +317,7 @@ fn chain(error: &legacy::Error) -> String {
     text
 }
 
-fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Refused> {
+fn read(answer: &Response<bytes::Bytes>, hint: &str) -> Result<Answer, Refused> {
     let (status, head) = (answer.status(), answer.headers());
     let value = |name| head.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let body = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
@@ -326,12 +333,12 @@ fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Refused> {
             | StatusCode::GATEWAY_TIMEOUT
     );
     let retry_after_s = value(header::RETRY_AFTER).and_then(|text| text.parse().ok()).filter(|_| is_for_now);
-    let failure = Failure::Run(problem(status.as_u16(), &body));
+    let failure = Failure::Run(problem(status.as_u16(), &body, hint));
     Err(Refused { kind, status: Some(status), is_for_now, retry_after_s, failure })
 }
 
 /// One sentence from a problem (RFC 9457).
-fn problem(status: u16, body: &Value) -> String {
+fn problem(status: u16, body: &Value, hint: &str) -> String {
     let Some(detail) = body["detail"].as_str().or(body["title"].as_str()) else {
         return format!(
             "the service answered with status {status} and no explanation: check that the URL is that of a Millrace server"
@@ -339,14 +346,17 @@ fn problem(status: u16, body: &Value) -> String {
     };
     let fields = body["fields"].as_array().into_iter().flatten();
     let fields: Vec<String> = fields
-        .filter_map(|one| Some(format!("{}: {}", one["field"].as_str()?, one["detail"].as_str()?)))
+        .filter_map(|one| Some((one["field"].as_str()?, one["detail"].as_str()?)))
+        // The detail of a wrong query parameter has this already.
+        .filter(|(_, wrong)| !detail.ends_with(wrong))
+        .map(|(field, wrong)| format!("{field}: {wrong}"))
         .collect();
     let mut said = detail.to_owned();
     if !fields.is_empty() {
         said += &format!(" ({})", fields.join("; "));
     }
     if status == 401 {
-        said += LOG_IN_HINT;
+        said += hint;
     }
     said
 }
@@ -368,14 +378,19 @@ mod tests {
             ),
             (404, json!({ "title": "Not found" }), "Not found"),
             (
+                400,
+                json!({ "detail": "the query parameter \"from\" is late", "fields": [{ "field": "from", "detail": "is late" }] }),
+                "the query parameter \"from\" is late",
+            ),
+            (
                 401,
                 json!({ "detail": "who are you?" }),
                 "who are you?; log in with `millrace login --url URL`",
             ),
         ] {
-            assert_eq!(problem(status, &body), said);
+            assert_eq!(problem(status, &body, LOG_IN_HINT), said);
         }
-        assert!(problem(502, &Value::Null).contains("502"));
+        assert!(problem(502, &Value::Null, LOG_IN_HINT).contains("502"));
     }
 
     #[test]
@@ -384,7 +399,7 @@ mod tests {
             [(429, true), (502, true), (503, true), (504, true), (500, false), (409, false), (401, false)]
         {
             let answer = Response::builder().status(status).header(header::RETRY_AFTER, "7");
-            let refused = read(&answer.body(bytes::Bytes::new()).unwrap()).err().unwrap();
+            let refused = read(&answer.body(bytes::Bytes::new()).unwrap(), LOG_IN_HINT).err().unwrap();
             assert_eq!((refused.is_for_now, refused.retry_after_s), (is_for_now, is_for_now.then_some(7)));
         }
     }

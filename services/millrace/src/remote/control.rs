@@ -178,7 +178,7 @@ pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
     site.printer.details(&shown)
 }
 
-fn changes(said: &[String]) -> Result<Value, Failure> {
+pub(super) fn changes(said: &[String]) -> Result<Value, Failure> {
     let wrong =
         |text: &str| Failure::Settings(format!("\"{text}\" is no limit: write broker.connections=500"));
     let mut all: Map<String, Value> = Map::new();
@@ -194,7 +194,7 @@ fn changes(said: &[String]) -> Result<Value, Failure> {
     Ok(all.into())
 }
 
-fn flat(limits: &Value) -> Value {
+pub(super) fn flat(limits: &Value) -> Value {
     let groups = limits.as_object().into_iter().flatten();
     let named = groups.flat_map(|(of, limits)| {
         let limits = limits.as_object().into_iter().flatten();

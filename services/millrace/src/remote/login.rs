@@ -71,7 +71,9 @@ pub(crate) fn logout(args: &LogoutArgs) -> Result<(), Failure> {
     let file = File::find()?;
     let profiles = file.read()?;
     let name = profiles.chosen(args.profile.as_deref());
-    let name = name.ok_or_else(|| Failure::Run("you are not logged in".into()))?;
+    let name = name.ok_or_else(|| {
+        Failure::Run("you are not logged in, so there is no token to revoke; `millrace profiles list` shows the logins".into())
+    })?;
     remove(&file, profiles, &name)
 }
 
@@ -248,8 +250,13 @@ impl Login {
         let own = self.client()?.ask(&Ask::get("/token"))?.body;
         match own["organisation"].as_str() {
             Some(id) if id.eq_ignore_ascii_case(&self.organisation) => Ok(()),
-            Some(id) => Err(Failure::Run(format!("the token is of the organisation {id}"))),
-            None => Err(Failure::Run("the service does not say of which organisation the token is".into())),
+            Some(id) => Err(Failure::Run(format!(
+                "the token is of another organisation than {}: log in with --organisation {id}, or with a token of that organisation",
+                self.organisation
+            ))),
+            None => Err(Failure::Run(
+                "the answer of the service does not name the token's organisation: check that the URL is that of a Millrace server, and not older than this `millrace`".into(),
+            )),
         }
     }
 

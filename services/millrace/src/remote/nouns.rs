@@ -1,12 +1,11 @@
 //! Runs the commands: turns arguments into requests and prints the answers.
 
-use clap::ValueEnum as _;
 use http::Method;
 use serde_json::{Value, json};
 
 use super::args::{
     BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs, CredentialsCommand,
-    NewCredentials, OneBroker, UsageArgs,
+    NewCredentials, OneBroker,
 };
 use super::connect::Endpoints;
 use super::fleets;
@@ -254,15 +253,4 @@ pub(super) fn query_of(parameters: &[(&str, Option<String>)]) -> String {
 
 fn ban(broker: &str, name: &str) -> String {
     format!("{broker}/bans/{}", part(name))
-}
-
-pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
-    let (site, of) = match args.all {
-        true => (Site::open(&args.of.api)?, String::new()),
-        false => Site::at_broker(&args.of)?,
-    };
-    let step = args.step.and_then(|step| Some(step.to_possible_value()?.get_name().to_owned()));
-    let time = |time: Option<u64>| time.map(|time| time.to_string());
-    let query = query_of(&[("from", time(args.from)), ("to", time(args.to)), ("step", step)]);
-    site.printer.details(&site.get(&format!("{of}/usage?{query}"))?.body)
 }

@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use http::{HeaderName, header};
+use http::{HeaderName, Method, header};
+use serde_json::Value;
 
-use super::client::Client;
+use super::client::{Ask, Client};
 use super::login::checked;
+use super::print::Printer;
 use crate::failure::Failure;
 use crate::user::own_name;
 
@@ -25,6 +27,38 @@ pub(super) struct OperatorArgs {
     /// the token.
     #[arg(long)]
     insecure: bool,
+}
+
+/// The admin port, and how its answers are printed.
+#[derive(Debug, Args)]
+pub(super) struct OfRegion {
+    #[command(flatten)]
+    operator: OperatorArgs,
+    /// Write one JSON object a line; times are milliseconds since 1970.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The operator API of a region.
+pub(super) struct Region {
+    pub(super) client: Client,
+    pub(super) printer: Printer,
+}
+
+impl OfRegion {
+    pub(super) fn open(&self) -> Result<Region, Failure> {
+        Ok(Region { client: self.operator.client()?, printer: Printer { json: self.json } })
+    }
+}
+
+impl Region {
+    pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
+        Ok(self.client.ask(&Ask::get(path))?.body)
+    }
+
+    pub(super) fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
+        Ok(self.client.ask(&Ask::new(method, path, body))?.body)
+    }
 }
 
 impl OperatorArgs {

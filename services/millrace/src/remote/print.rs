@@ -166,6 +166,7 @@ fn add_rows(rows: &mut Vec<Vec<String>>, path: &str, value: &Value) {
                 rows.push(vec![path.into(), NOTHING.into()]);
             }
         }
+        Value::Array(items) if items.is_empty() => rows.push(vec![path.into(), NOTHING.into()]),
         Value::Array(items) if items.iter().any(Value::is_object) => {
             for (number, item) in items.iter().enumerate() {
                 rows.push(vec![format!("{path} {}", number + 1), cell("", item, true)]);
@@ -209,7 +210,8 @@ fn cell(name: &str, value: &Value, whole: bool) -> String {
             format!("{:.1} min", number.as_f64().unwrap_or_default())
         }
         (Value::Number(number), _) if name.ends_with("_byte_hours") => {
-            format!("{} for an hour", text::bytes(number.as_f64().unwrap_or_default() as u64))
+            let bytes = text::bytes(number.as_f64().unwrap_or_default() as u64);
+            if whole { format!("{bytes} for an hour") } else { format!("{bytes} h") }
         }
         (_, Some(number)) => text::count(number),
         (Value::Bool(is_so), _) => if *is_so { "yes" } else { "no" }.into(),

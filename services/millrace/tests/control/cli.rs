@@ -5,46 +5,46 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::*;
 
 /// A person at a terminal, with a folder for their settings.
-struct Terminal {
+pub(super) struct Terminal {
     settings: tempfile::TempDir,
 }
 
 /// The output of a command.
 #[derive(Debug)]
-struct Said {
+pub(super) struct Said {
     code: Option<i32>,
-    out: String,
-    err: String,
+    pub(super) out: String,
+    pub(super) err: String,
 }
 
 impl Said {
     #[track_caller]
-    fn well(self) -> Self {
+    pub(super) fn well(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }
 
     /// Expects one sentence that contains `words`.
     #[track_caller]
-    fn badly(self, code: i32, words: &str) {
+    pub(super) fn badly(self, code: i32, words: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert!(self.err.contains(words) && self.out.is_empty(), "{self:?}");
     }
 
     /// The objects of a `--json` answer.
     #[track_caller]
-    fn json(self) -> Vec<Value> {
+    pub(super) fn json(self) -> Vec<Value> {
         self.well().out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
 impl Terminal {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { settings: tempfile::tempdir().unwrap() }
     }
 
     /// Runs a command; spaces separate its arguments.
-    fn run(&self, command: &str) -> Said {
+    pub(super) fn run(&self, command: &str) -> Said {
         self.run_with(command, "", &[])
     }
 
@@ -72,7 +72,7 @@ impl Terminal {
 }
 
 /// A server whose first person is logged in.
-fn logged_in() -> (tempfile::TempDir, Server, Terminal) {
+pub(super) fn logged_in() -> (tempfile::TempDir, Server, Terminal) {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
     server.first_person();
@@ -414,6 +414,8 @@ fn a_login_is_for_its_user_alone_and_ends_with_a_logout() {
     eve.run_with(&with_token, &of("token"), &[]).well();
     eve.run("brokers list").well();
     eve.run_with(&with_token, "mlr_wrong", &[]).badly(1, "log in");
+    eve.run_with("brokers list", "", &[variables[0], variables[1], ("MILLRACE_TOKEN", "a\nb")])
+        .badly(2, "log in again");
     let wrong = format!("login --url http://{} --email ann@example.org", server.http);
     eve.run_with(&wrong, "another sentence\n", &[]).badly(1, "password");
     eve.run("login --url http://a.example --email a@b.example").badly(2, "without TLS");
@@ -623,21 +625,14 @@ fn operators_read_the_audit_log_of_the_region() {
     let (_data, server, ann) = logged_in();
     let log = format!("region-audit --admin http://{}", server.admin);
     ann.run(&log).well();
-    let body = r#"{"ceiling":{"broker":{"connections":1000}}}"#;
-    let put = format!(
-        "PUT /v1/operator/plans/small HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        server.admin,
-        body.len()
-    );
-    let mut stream = TcpStream::connect(&server.admin).unwrap();
-    stream.write_all(put.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+    let admin = format!("--admin http://{}", server.admin);
+    ann.run(&format!("region-plans put small broker.connections=1000 {admin}")).well();
     let entries = ann.run(&format!("{log} --action plan. --json")).json();
     assert_eq!((entries.len(), &entries[0]["target"]), (1, &json!("small")), "{entries:?}");
     ann.run(&format!("{log} --action nothing.")).well();
+    let made = ann.run("tokens create Terraform --scopes brokers:read --json").json().remove(0);
+    let shown = ann.run("audit --action token.create --limit 1").well().out;
+    assert!(shown.contains(&format!("Terraform ({})", made["id"].as_str().unwrap())), "{shown}");
 }
 
 #[test]

@@ -1,0 +1,191 @@
+//! Reads objects from objects alone. serde also reads a struct from a list of its fields, whose order nothing promises.
+
+use std::fmt;
+
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error as _, Expected, MapAccess, SeqAccess, Unexpected,
+    VariantAccess, Visitor,
+};
+
+/// Wraps a part of serde's protocol, and hands on what it gets wrapped in the same way.
+pub(super) struct ByName<T>(pub(super) T);
+
+macro_rules! read {
+    ($($method:ident($($name:ident: $type:ty),*);)*) => {
+        $(fn $method<V: Visitor<'de>>(self, $($name: $type,)* visitor: V) -> Result<V::Value, D::Error> {
+            self.0.$method($($name,)* ByName(visitor))
+        })*
+    };
+}
+
+macro_rules! visit {
+    ($($method:ident($type:ty);)*) => {
+        $(fn $method<E: serde::de::Error>(self, value: $type) -> Result<V::Value, E> {
+            self.0.$method(value)
+        })*
+    };
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ByName<D> {
+    type Error = D::Error;
+
+    read! {
+        deserialize_any();
+        deserialize_bool();
+        deserialize_i8();
+        deserialize_i16();
+        deserialize_i32();
+        deserialize_i64();
+        deserialize_i128();
+        deserialize_u8();
+        deserialize_u16();
+        deserialize_u32();
+        deserialize_u64();
+        deserialize_u128();
+        deserialize_f32();
+        deserialize_f64();
+        deserialize_char();
+        deserialize_str();
+        deserialize_string();
+        deserialize_bytes();
+        deserialize_byte_buf();
+        deserialize_option();
+        deserialize_unit();
+        deserialize_unit_struct(name: &'static str);
+        deserialize_newtype_struct(name: &'static str);
+        deserialize_seq();
+        deserialize_tuple(length: usize);
+        deserialize_tuple_struct(name: &'static str, length: usize);
+        deserialize_map();
+        deserialize_struct(name: &'static str, fields: &'static [&'static str]);
+        deserialize_enum(name: &'static str, variants: &'static [&'static str]);
+        deserialize_identifier();
+        deserialize_ignored_any();
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.0.is_human_readable()
+    }
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for ByName<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(text)
+    }
+
+    visit! {
+        visit_bool(bool);
+        visit_i64(i64);
+        visit_i128(i128);
+        visit_u64(u64);
+        visit_u128(u128);
+        visit_f64(f64);
+        visit_str(&str);
+        visit_borrowed_str(&'de str);
+        visit_string(String);
+        visit_bytes(&[u8]);
+        visit_borrowed_bytes(&'de [u8]);
+        visit_byte_buf(Vec<u8>);
+    }
+
+    fn visit_none<E: serde::de::Error>(self) -> Result<V::Value, E> {
+        self.0.visit_none()
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<V::Value, E> {
+        self.0.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
+        self.0.visit_some(ByName(value))
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
+        self.0.visit_newtype_struct(ByName(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<V::Value, A::Error> {
+        match is_object(&self.0) {
+            true => Err(A::Error::invalid_type(Unexpected::Seq, &self.0)),
+            false => self.0.visit_seq(ByName(items)),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<V::Value, A::Error> {
+        self.0.visit_map(ByName(fields))
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
+        self.0.visit_enum(ByName(variant))
+    }
+}
+
+/// serde's derive describes by these texts what it reads.
+fn is_object(visitor: &dyn Expected) -> bool {
+    let wanted = visitor.to_string();
+    wanted.starts_with("struct ") || wanted.starts_with("internally tagged ")
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for ByName<S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<S::Value, D::Error> {
+        self.0.deserialize(ByName(value))
+    }
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for ByName<A> {
+    type Error = A::Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        self.0.next_element_seed(ByName(seed))
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for ByName<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        self.0.next_key_seed(seed)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        self.0.next_value_seed(ByName(seed))
+    }
+}
+
+impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for ByName<A> {
+    type Error = A::Error;
+    type Variant = ByName<A::Variant>;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
+        let (value, variant) = self.0.variant_seed(seed)?;
+        Ok((value, ByName(variant)))
+    }
+}
+
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for ByName<A> {
+    type Error = A::Error;
+
+    fn unit_variant(self) -> Result<(), A::Error> {
+        self.0.unit_variant()
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
+        self.0.newtype_variant_seed(ByName(seed))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, A::Error> {
+        self.0.tuple_variant(length, ByName(visitor))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, A::Error> {
+        self.0.struct_variant(fields, ByName(visitor))
+    }
+}
