@@ -22,6 +22,7 @@ export const BOTH_PAGES = [
   'src/shell/Frame.tsx',
   'src/shell/SearchButton.tsx',
   'src/shell/shortcuts.ts',
+  'src/ui/Flag.tsx',
   'src/ui/Page.tsx',
   'src/ui/Rows.tsx',
   'src/ui/Stat.tsx',

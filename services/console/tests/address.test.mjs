@@ -8,7 +8,7 @@ import { settled } from './harness.mjs'
 import { until } from './server.mjs'
 import { stage } from './stage.mjs'
 
-const { server, harness, owner, broker, at } = await stage()
+const { server, harness, owner, organisation, broker, at } = await stage()
 
 /** Opens a page, changes what it shows, and looks at its address in a browser of a colleague. */
 async function shared(path, choose, look) {
@@ -68,4 +68,28 @@ test('a request to a webhook', async () => {
   )
   service.closeAllConnections()
   service.close()
+})
+
+test('the address of a broker that is not there leads to the brokers that are', async () => {
+  const { tab, context } = await harness.visitor(owner)
+  await tab.goto(`${server.url}/b/nowhere/clients`)
+  await tab.getByRole('heading', { level: 1, name: 'Not found' }).waitFor()
+  const other = tab.getByRole('link', { name: 'Plant 7', exact: true })
+  await other.waitFor()
+  await tab.getByRole('button', { name: 'Broker: Choose a broker' }).waitFor()
+  assert.equal(await tab.locator('a[href*="/b/nowhere"]').count(), 0)
+  await other.click()
+  await tab.waitForURL(`${server.url}/b/${broker}`)
+  await context.close()
+})
+
+test('the audit log says the name of an API token, and not its id alone', async () => {
+  const { id } = await owner.post(`${organisation}/tokens`, { name: 'deployment', scopes: ['brokers:read'] })
+  const { tab, context } = await harness.visitor(owner)
+  await tab.goto(`${server.url}${organisation.replace('/organisations/', '/org/')}?tab=audit&action=token.`)
+  const row = tab.getByRole('row', { name: /Token created/ })
+  await row.getByText('deployment', { exact: true }).waitFor()
+  await row.getByRole('button').click()
+  await tab.getByRole('dialog', { name: 'Token created' }).getByText(id).waitFor()
+  await context.close()
 })

@@ -62,8 +62,8 @@ test('the overview shows the health of the pod, its numbers, and the loudest ten
   const device = await harness.device(pump())
   await device.publishAsync('up/pump-1', 'on', { qos: 1 })
   await on('/', async (tab) => {
-    await tab.getByText('takes clients').waitFor()
-    await tab.getByText('None: this server works without other pods.').waitFor()
+    await tab.getByText('accepts clients').waitFor()
+    await tab.getByText('Not needed: this server has no other pods.').waitFor()
     await tab.getByText('0 failures, 0 transactions refused, 0 stalls since the start').waitFor()
     // The server writes the usage of a tenant once a second.
     await until('the tenant among the loudest', async () => {
@@ -86,7 +86,7 @@ test('the overview has the time to deliver, once messages reach a connected clie
   const device = await harness.device(pump())
   await device.subscribeAsync('up/#', { qos: 0 })
   await on('/', async (tab) => {
-    await tab.getByText('to no connected client since this page was opened').waitFor()
+    await tab.getByText('no message was delivered since this page was opened').waitFor()
     // The server measures one read in seventeen.
     const timer = setInterval(() => device.publish('up/pump-1', 'on'), 5)
     try {
@@ -96,6 +96,38 @@ test('the overview has the time to deliver, once messages reach a connected clie
     }
   })
   await device.endAsync()
+})
+
+test('the audit log of the region has what operators did, and a tenant has a log of its own', async () => {
+  const made = await fetch(`${server.admin}/v1/operator/plans/small`, {
+    method: 'PUT',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ ceiling: { broker: { connections: 1000 } } }),
+  })
+  assert.ok(made.ok, await made.text())
+  await on('/', async (tab) => {
+    await tab.getByRole('link', { name: 'Audit log' }).click()
+    const row = tab.getByRole('row', { name: /Plan set/ })
+    await row.getByText('small', { exact: true }).waitFor()
+    assert.deepEqual(await serious(tab), [])
+    await row.getByRole('button').click()
+    await tab.getByRole('dialog', { name: 'Plan set' }).getByText('plan.set').waitFor()
+    await tab.waitForURL(/entry=/)
+    await tab.keyboard.press('Escape')
+    await tab.getByLabel('Action').fill('pod.')
+    await tab.getByText('No entry fits').waitFor()
+    await click(tab, 'Show all entries')
+    await row.waitFor()
+
+    await tab.getByRole('link', { name: 'Tenants' }).click()
+    await click(tab, 'Mill works')
+    await tab.getByRole('link', { name: 'Audit log of this tenant' }).click()
+    await tab.getByRole('heading', { name: 'Tenant Mill works' }).waitFor()
+    // The log has the id of the organisation, and the page says its name.
+    await tab.getByRole('row', { name: /Organisation changed.*Mill works/ }).waitFor()
+    await tab.getByRole('link', { name: 'Show the log of the region' }).click()
+    await row.waitFor()
+  })
 })
 
 test('the keyboard: the palette finds a tenant, g and a letter go to a page, / to the search', async () => {
@@ -208,7 +240,7 @@ test('a pod is drained after a question that says what happens, and the page sho
         await click(tab, 'Drain pod')
         const question = tab.getByRole('dialog', { name: 'Drain this server?' })
         await question.getByText(/^3 connections are closed/).waitFor()
-        await question.getByText(/No other pod is alive/).waitFor()
+        await question.getByText(/No other pod is running/).waitFor()
         assert.deepEqual(await serious(tab), [])
         await question.getByLabel('Type drain to go on').fill('drain')
         await click(question, 'Drain pod')
@@ -218,8 +250,8 @@ test('a pod is drained after a question that says what happens, and the page sho
         assert.ok(await pods.getByRole('button', { name: 'Drain pod' }).isDisabled())
         assert.deepEqual(await serious(tab), [])
         await Promise.all(left)
-        await pods.getByText('drained: no connection is left').waitFor()
-        await tab.getByText('are sent away: this pod is drained').waitFor()
+        await pods.getByText('drained: no connections left').waitFor()
+        await tab.getByText('disconnected and refused, because an operator drains this pod').waitFor()
       },
       drained,
     )
@@ -239,17 +271,17 @@ test('one of two pods is drained: the question names the other pod, which takes 
       '/',
       async (tab) => {
         const pods = tab.getByRole('table', { name: 'Pods' })
-        await pods.getByRole('row', { name: /^pod-2 alive/ }).waitFor()
+        await pods.getByRole('row', { name: /^pod-2 running/ }).waitFor()
         assert.equal(await pods.getByRole('button', { name: 'Drain pod' }).count(), 1)
-        await tab.getByText('Each pod is drained on its own page').waitFor()
-        await tab.getByText('None: without NATS, pods exchange only stored messages.').waitFor()
+        await tab.getByText('To drain another pod, open this page at the admin port of that pod.').waitFor()
+        await tab.getByText('None. Without NATS, pods exchange only stored messages.').waitFor()
         await click(tab, 'Drain pod')
         const question = tab.getByRole('dialog', { name: 'Drain pod-1?' })
         await question.getByText(/^1 connection is closed/).waitFor()
         await question.getByText(/^The clients connect to 1 other pod\./).waitFor()
         await question.getByLabel('Type pod-1 to go on').fill('pod-1')
         await click(question, 'Drain pod')
-        await pods.getByText('drained: no connection is left').waitFor()
+        await pods.getByText('drained: no connections left').waitFor()
         assert.deepEqual(await serious(tab), [])
       },
       region,
@@ -302,13 +334,13 @@ test('while the server is away the page keeps its data, and it catches up', asyn
     await on(
       '/',
       async (tab) => {
-        await tab.getByText('takes clients').waitFor()
+        await tab.getByText('accepts clients').waitFor()
         await restarted.kill()
         await tab.getByText('The server stopped answering').waitFor()
-        await tab.getByText('takes clients').waitFor()
+        await tab.getByText('accepts clients').waitFor()
         await restarted.start()
         await tab.getByText('The server stopped answering').waitFor({ state: 'detached' })
-        await tab.getByText('takes clients').waitFor()
+        await tab.getByText('accepts clients').waitFor()
       },
       restarted,
     )

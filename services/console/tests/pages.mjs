@@ -75,6 +75,8 @@ export function pagesOf({ organisation, tenant, admin, shown = {} }) {
     'operator-tenants': `${admin}/tenants`,
     'operator-tenant': `${admin}/tenants?tenant=${organisation.replace('/organisations/', '')}`,
     'operator-empty': `${admin}/tenants?search=nobody`,
+    'operator-audit': `${admin}/audit`,
+    'operator-tenant-audit': `${admin}/audit?tenant=${organisation.replace('/organisations/', '')}`,
     'operator-accounts': `${admin}/accounts`,
     'operator-not-found': `${admin}/nowhere`,
     'not-found': '/b/nowhere',

@@ -14,12 +14,12 @@ export const READERS = [
   { name: 'dark, 1440 px', colorScheme: 'dark', viewport: WIDE },
   { name: 'light, 390 px', colorScheme: 'light', viewport: NARROW },
 ]
-/** The part of the pages that `make test` looks at in the dark theme: one of each kind. */
-const DARK_IN_SHORT = [
+/** The part of the pages that `make test` looks at in the dark theme or in a narrow window: one of each kind. */
+const IN_SHORT = [
   'overview',
   'clients',
   'live',
-  'access',
+  'access-methods',
   'webhook',
   'usage',
   'account',
@@ -63,8 +63,8 @@ export function looksRight(made, { name, ...reader }) {
     const behind = Object.entries(dialogs).map(([name, { path }]) => [name, path])
     const all = { ...made.pages(), ...Object.fromEntries(behind) }
     const looked =
-      isShort && reader.colorScheme === 'dark'
-        ? Object.fromEntries(DARK_IN_SHORT.map((page) => [page, all[page]]))
+      isShort && name !== READERS[0].name
+        ? Object.fromEntries(IN_SHORT.map((page) => [page, all[page]]))
         : all
     const complaints = await eachPage(looked, visitors, async ({ page, path, visitor: { tab } }) => {
       await tab.goto(new URL(path, made.world.server.url).href)
@@ -75,6 +75,7 @@ export function looksRight(made, { name, ...reader }) {
       if (wide > 0) found.push(`${page} is ${wide} px wider than the window`)
       const cut = reader.viewport.width < 600 ? await tab.evaluate(cutCode) : []
       found.push(...cut.map((text) => `${page} cuts ${text}`))
+      found.push(...(await tab.evaluate(brokenFlags)).map((flag) => `${page} breaks ${flag}`))
       const { sum, moved } = await tab.evaluate(() => window.shifts)
       if (sum > SHIFT_MAX) found.push(`${page} shifts by ${sum.toFixed(3)}: ${moved.join('; ')}`)
     })
@@ -104,4 +105,21 @@ function countShifts() {
 export function cutCode() {
   const isCut = (one) => one.scrollWidth > one.clientWidth
   return [...document.querySelectorAll('pre')].filter(isCut).map((one) => one.textContent.slice(0, 40))
+}
+
+/** Runs in the page: settings such as --mqtt-listen that go over two lines. */
+function brokenFlags() {
+  const found = []
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+  for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+    if (node.parentElement.closest('script, style')) continue
+    for (const { 0: flag, index } of node.data.matchAll(/--[a-z]+(-[a-z]+)+/g)) {
+      const range = document.createRange()
+      range.setStart(node, index)
+      range.setEnd(node, index + flag.length)
+      const lines = new Set(Array.from(range.getClientRects(), ({ top }) => Math.round(top)))
+      if (lines.size > 1) found.push(flag)
+    }
+  }
+  return found
 }

@@ -48,8 +48,8 @@ test('at night: the overview of a broker that is no longer new begins with its n
 
 test('at night: where no client is connected, the page leads to refusals and to sessions that are offline', () =>
   on(`/b/${broker}/clients`, async (tab) => {
-    await tab.getByRole('link', { name: 'whose session is offline, and since when' }).waitFor()
-    await tab.getByRole('link', { name: 'who was refused' }).click()
+    await tab.getByRole('link', { name: 'offline sessions' }).waitFor()
+    await tab.getByRole('link', { name: 'refused clients' }).click()
     await tab.getByRole('heading', { level: 1, name: 'Incidents' }).waitFor()
     await tab.waitForURL(/kind=connect_refused/)
   }))

@@ -4,7 +4,7 @@ import { queryOptions, useQuery } from '@tanstack/react-query'
 import { useParams } from '@tanstack/react-router'
 import { api, body, everything, type Schemas } from './client'
 import { endpointOf } from './endpoints'
-import { Problem } from './problem'
+import { isMissing, Problem } from './problem'
 import { may, meQuery, type Permission, type Role, useMe } from './session'
 
 export type Broker = Schemas['Broker']
@@ -53,7 +53,9 @@ export const brokersQuery = queryOptions({
 export const brokerQuery = (name: string) =>
   queryOptions({
     queryKey: ['broker', name],
-    refetchInterval: 30_000,
+    // Each attempt would empty the error, and the navigation would show the pages of the missing broker meanwhile.
+    refetchInterval: ({ state: { error } }: { state: { error: Error | null } }) =>
+      isMissing(error) ? (false as const) : 30_000,
     queryFn: async ({ client, signal }): Promise<PlacedBroker> => {
       const me = await client.fetchQuery(meQuery)
       for (const { id, role } of me?.organisations ?? []) {
@@ -69,6 +71,13 @@ export const brokerQuery = (name: string) =>
       throw new Problem({ status: 404, detail: `There is no broker ${name}, or you may not see it` })
     },
   })
+
+/** The broker that the address names; undefined once the server has answered that there is none. */
+export function useNamedBroker(): string | undefined {
+  const { broker } = useParams({ strict: false })
+  const { error } = useQuery({ ...brokerQuery(broker ?? ''), enabled: broker !== undefined })
+  return isMissing(error) ? undefined : broker
+}
 
 export const deleteBroker = (path: BrokerPath) =>
   body(

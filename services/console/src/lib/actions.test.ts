@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { actionSaid } from './actions'
+import { actionSaid, targetSaid } from './actions'
 
 test.each([
   ['broker.create', 'Broker created'],
@@ -14,4 +14,21 @@ test.each([
   ['broker.fly', 'broker.fly'],
 ])('%s is "%s"', (action, said) => {
   expect(actionSaid(action)).toBe(said)
+})
+
+const ID = '0192d3c4-6f1e-7a10-9b3a-5d2f8e4c7b10'
+const entry = { target: ID, actor: { id: null, name: 'ann@example.org' }, details: {} }
+
+test.each([
+  [{ ...entry, target: 'pump-7', details: { name: 'other' } }, 'pump-7'],
+  [{ ...entry, details: { name: 'deployment' } }, 'deployment'],
+  [{ ...entry, details: { before: null, after: { name: 'line 3' } } }, 'line 3'],
+  [{ ...entry, actor: { id: ID, name: 'bob@example.org' } }, 'bob@example.org'],
+  [entry, ID],
+])('a target is said by its name where the entry has one: %j', (one, said) => {
+  expect(targetSaid(one)).toBe(said)
+})
+
+test('an organisation is said by the name that the page knows', () => {
+  expect(targetSaid(entry, { [ID]: 'Mill works' })).toBe('Mill works')
 })

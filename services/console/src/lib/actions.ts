@@ -49,6 +49,8 @@ const SAID: Record<string, string> = {
   'credential.repeat_claim': 'Claim of a credential repeated by a device',
   'credential.refuse_claim': 'Claim of a credential refused',
   'organisation.plan': 'Plan changed',
+  'plan.set': 'Plan set',
+  'pod.drain': 'Drain of a pod begun',
   'retained.clear': 'Retained message cleared',
   'session.purge': 'Session cleared',
   'session.purge_expired': 'Expired sessions cleared',
@@ -56,6 +58,22 @@ const SAID: Record<string, string> = {
   'webhook.remove_dead_letters': 'Dead letters removed',
   'webhook.retry_dead_letters': 'Dead letters sent again',
   'webhook.rotate_key': 'Webhook signing key rotated',
+}
+
+interface Targeted {
+  target: string
+  actor: { id?: string | null; name: string }
+  details: Record<string, unknown>
+}
+
+const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/
+
+/** The name of an entry's target. The log names some targets, such as API tokens, by their id alone. */
+export function targetSaid({ target, actor, details }: Targeted, names: Record<string, string> = {}): string {
+  if (!UUID.test(target)) return target
+  const after = details.after as { name?: unknown } | null | undefined
+  const found = [details.name, after?.name, names[target], target === actor.id && actor.name]
+  return found.find((name): name is string => typeof name === 'string' && name !== '') ?? target
 }
 
 /** An action of the audit log as people read it: "credential.rotate" is "Credential rotated". Others stay as they are. */

@@ -1,15 +1,16 @@
 import type { AuditFilter } from '../api/organisation'
 
-interface Asked {
-  actor: string
-  action: string
+/** The filter in the address of a page. */
+export interface AuditSearch {
+  actor?: string | undefined
+  action?: string | undefined
   /** Days such as 2026-11-23, or empty. */
-  from: string
-  to: string
+  from?: string | undefined
+  to?: string | undefined
 }
 
 /** The filter of the API. Both days are whole days of the browser's time zone. */
-export function filterOf({ actor, action, from, to }: Asked): AuditFilter {
+export function filterOf({ actor = '', action = '', from = '', to = '' }: AuditSearch): AuditFilter {
   const filter: AuditFilter = {}
   if (actor.trim()) filter.actor = actor.trim()
   if (action.trim()) filter.action = action.trim()

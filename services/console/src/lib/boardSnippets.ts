@@ -13,26 +13,16 @@ const embedded = ({ caPem }: Target) => [
   '',
 ]
 
-/** PubSubClient's boards come without root certificates. A program that checks none would show its password to anybody on the way. */
-const PUBLIC_ROOT = [
-  "// The root certificate of the server's certificate, as PEM. Without it the board connects to nothing,",
-  '// because a connection that checks no certificate shows the password to anybody on the way.',
-  'static const char authority[] = R"(',
-  'PASTE THE ROOT CERTIFICATE HERE',
-  ')";',
-  '',
-]
-
 export const arduino = (target: Target) => {
   const { host, port, tls, user, secret, clientId } = target
   const login = user === '' ? '' : `, ${quoted(user)}, ${quoted(secret)}`
   return joined([
     '#include <WiFi.h>',
-    tls ? '#include <WiFiClientSecure.h>' : '#include <WiFiClient.h>',
+    tls ? '#include <NetworkClientSecure.h>' : '#include <WiFiClient.h>',
     '#include <PubSubClient.h>',
     '',
-    ...(hasOwnCa(target) ? embedded(target) : tls ? PUBLIC_ROOT : []),
-    tls ? 'WiFiClientSecure network;' : 'WiFiClient network;',
+    ...(hasOwnCa(target) ? embedded(target) : []),
+    tls ? 'NetworkClientSecure network;' : 'WiFiClient network;',
     'PubSubClient client(network);',
     '',
     'void onMessage(char* topic, uint8_t* payload, unsigned int length) {',
@@ -46,7 +36,7 @@ export const arduino = (target: Target) => {
     tls && '  // A certificate is only valid at the right time.',
     tls && '  configTime(0, 0, "pool.ntp.org");',
     tls && '  while (time(nullptr) < 1700000000) delay(200);',
-    tls && '  network.setCACert(authority);',
+    tls && (hasOwnCa(target) ? '  network.setCACert(authority);' : '  network.useBuiltinCACertBundle();'),
     `  client.setServer(${quoted(host)}, ${port});`,
     '  client.setCallback(onMessage);',
     '}',

@@ -12,7 +12,7 @@ interface Login {
 }
 
 export function snippetLead(
-  { isBoard, ownsCa, needsRoot }: Pick<Snippet, 'isBoard' | 'ownsCa' | 'needsRoot'>,
+  { isBoard, ownsCa }: Pick<Snippet, 'isBoard' | 'ownsCa'>,
   target: Target,
   { isMade, isBySettings }: Login,
 ): string {
@@ -23,8 +23,6 @@ export function snippetLead(
       : 'Create a credential first. Until then, USER and PASSWORD stand for it.'
   if (isBoard && isLoopback(target.host))
     return `A board does not reach ${target.host}, which is this machine alone. Open the server to your network as it says under Endpoint. Enter this machine’s address there, and put the name and password of your Wi-Fi into the snippet.`
-  if (needsRoot && target.tls && !hasOwnCa(target))
-    return `The snippet works once you put in the name and password of your Wi-Fi and the root certificate of ${target.host}.`
   return isBoard
     ? 'The snippet works once you put in the name and password of your Wi-Fi.'
     : `The snippet works as pasted${hasOwnCa(target) && !ownsCa ? `, in a folder with ${CA_FILE}` : ''}.`

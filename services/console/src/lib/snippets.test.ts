@@ -60,8 +60,13 @@ test('no snippet sends a password without a check of the certificate', () => {
     for (const { code } of SNIPPETS)
       expect(code(target)).not.toMatch(/setInsecure|insecure|CERT_NONE|rejectUnauthorized/)
   }
-  const arduino = SNIPPETS.find(({ id }) => id === 'arduino')?.code(guarded)
-  expect(arduino).toContain('network.setCACert(authority)')
+  const arduino = SNIPPETS.find(({ id }) => id === 'arduino')
+  expect(arduino?.code(guarded)).toContain('network.useBuiltinCACertBundle()')
+  expect(arduino?.code({ ...guarded, caPem })).toContain('network.setCACert(authority)')
+})
+
+test('a board needs nothing but its Wi-Fi, and no class that its library has given up', () => {
+  for (const { code } of SNIPPETS) expect(code(guarded)).not.toMatch(/PASTE|WiFiClientSecure/)
 })
 
 test('Node-RED imports a flow whose wires and settings all exist', () => {

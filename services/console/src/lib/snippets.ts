@@ -34,8 +34,6 @@ export interface Snippet {
   ownsCa?: boolean
   /** The program joins a Wi-Fi. */
   isBoard?: boolean
-  /** The program names a public root certificate, which the reader puts in. */
-  needsRoot?: boolean
   code: (target: Target) => string
 }
 
@@ -281,11 +279,10 @@ export const SNIPPETS: readonly Snippet[] = [
   {
     id: 'arduino',
     label: 'Arduino',
-    install: 'esp32 by Espressif (Boards Manager), PubSubClient (Library Manager)',
+    install: 'esp32 by Espressif 3.3.12 or newer (Boards Manager), PubSubClient (Library Manager)',
     file: 'hello.ino',
     ownsCa: true,
     isBoard: true,
-    needsRoot: true,
     code: arduino,
   },
   {

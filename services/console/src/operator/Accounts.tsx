@@ -13,7 +13,7 @@ export function Accounts() {
   return (
     <Page
       title="Accounts"
-      lead="For a person who cannot sign in. Make sure first that this person asks you, and nobody in their name."
+      lead="Help for a person who cannot sign in. First make sure that the request comes from this person."
     >
       <NewPassword />
       <LostSecondFactor />
@@ -27,7 +27,7 @@ function NewPassword() {
   return (
     <Panel
       title="Forgotten password"
-      lead="The link sets a new password, once and within an hour. It signs all browsers of the account out. A second factor stays on."
+      lead="The link sets a new password. It works once, within an hour, and signs out all browsers of the account. A second factor stays on."
     >
       <Form
         verb="Create reset link"

@@ -31,8 +31,8 @@ export function Drain({ pod, others, children }: DrainProps) {
           <Text size="sm" mt="xs">
             {others > 0
               ? `The clients connect to ${plural(others, 'other pod')}.`
-              : 'No other pod is alive: clients find no server until this one is started again.'}{' '}
-            The pod takes no client until it is started again. A drain cannot be stopped.
+              : 'No other pod is running, so clients cannot connect until this server is restarted.'}{' '}
+            A drained pod accepts no clients until it is restarted. A drain cannot be stopped.
           </Text>
         </>
       }

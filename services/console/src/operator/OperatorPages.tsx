@@ -11,6 +11,7 @@ import { Frame } from '../shell/Frame'
 import { SearchButton } from '../shell/SearchButton'
 import classes from '../shell/shell.module.css'
 import { useShortcuts } from '../shell/shortcuts'
+import { Flag } from '../ui/Flag'
 import { hasToken } from './client'
 import { PAGES } from './pages'
 import { forgetToken, podQuery } from './queries'
@@ -35,7 +36,7 @@ function NotFromHere() {
       <p>
         This server has no operator token, so it answers operators on its own machine only. Open{' '}
         <code>http://127.0.0.1:{location.port}/</code> there, or start the server with{' '}
-        <code>--operator-token-file</code>.
+        <Flag>--operator-token-file</Flag>.
       </p>
     </Card>
   )

@@ -31,7 +31,11 @@ export function Overview() {
   return (
     <Page
       title="Overview"
-      lead="The numbers are those of the pod that serves this page; tenants and pods are those of the region."
+      lead={
+        pod.data?.name === 'self'
+          ? 'The health of this server, and the tenants that use it most.'
+          : 'Numbers, health and headroom describe the pod that serves this page. The lists of pods and tenants cover the whole region.'
+      }
     >
       <div className={ui.statsPlace}>
         <Loaded query={numbers} height={110}>
@@ -109,8 +113,8 @@ function Pods({ own }: { own: OwnPod }) {
       title="Pods"
       lead={
         (query.data?.length ?? 0) > 1
-          ? 'A pod renews its lease in the store while it is alive. Each pod is drained on its own page, at its admin port.'
-          : 'A pod renews its lease in the store while it is alive.'
+          ? 'A pod is one server of the region. It renews a lease in the store while it runs. To drain another pod, open this page at the admin port of that pod.'
+          : 'A pod is one server of the region. It renews a lease in the store while it runs.'
       }
     >
       <Loaded query={query} height={90}>
@@ -199,15 +203,15 @@ const Mark = ({ color, children }: { color: 'good' | 'warn' | 'bad'; children: R
 function State({ own, lease }: PodRow) {
   if (own?.is_draining) return <Draining left={own.connections} />
   if (own?.problem) return <Mark color="bad">{own.problem}</Mark>
-  if (own) return <Mark color="good">takes clients</Mark>
-  if (lease?.is_alive) return <Mark color="good">alive</Mark>
-  return <Mark color="bad">its lease is over</Mark>
+  if (own) return <Mark color="good">accepts clients</Mark>
+  if (lease?.is_alive) return <Mark color="good">running</Mark>
+  return <Mark color="bad">not running: its lease has expired</Mark>
 }
 
 /** How far a drain has come. A page opened in the middle of a drain does not know how many connections there were. */
 function Draining({ left }: { left: number }) {
   const { data: of = null } = useQuery(drainedFromQuery)
-  if (left === 0) return <Mark color="warn">drained: no connection is left</Mark>
+  if (left === 0) return <Mark color="warn">drained: no connections left</Mark>
   if (of === null || of < left) return <Mark color="warn">draining: {plural(left, 'connection')} left</Mark>
   return (
     <div>
@@ -227,9 +231,9 @@ function Draining({ left }: { left: number }) {
 
 const PRESSURES = [
   'none',
-  'QoS 0 is dropped',
-  'new connections are refused, too',
-  'publishers are slowed down, too',
+  'high: QoS 0 messages are dropped',
+  'high: QoS 0 messages are dropped, new connections are refused',
+  'critical: QoS 0 messages are dropped, new connections are refused, publishers are slowed down',
 ]
 
 function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined }) {
@@ -238,7 +242,7 @@ function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined })
       'Clients',
       pod.problem ? (
         <Mark key="bad" color={pod.is_draining ? 'warn' : 'bad'}>
-          {pod.is_draining ? 'are sent away: this pod is drained' : pod.problem}
+          {pod.is_draining ? 'disconnected and refused, because an operator drains this pod' : pod.problem}
         </Mark>
       ) : (
         <Mark key="good" color="good">
@@ -249,11 +253,11 @@ function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined })
     [
       'Delivery',
       numbers?.deliveryS == null
-        ? 'to no connected client since this page was opened'
+        ? 'no message was delivered since this page was opened'
         : `99 % of messages within ${milliseconds(numbers.deliveryS)} ms, in the last minute`,
     ],
     ['Store', numbers ? <Store key="store" numbers={numbers} /> : '–'],
-    ['Fabric', <FabricState key="fabric" pod={pod} />],
+    ['Link to other pods', <FabricState key="fabric" pod={pod} />],
     ['Gateway', <Gateway key="gateway" pod={pod} refused={numbers?.headersRefused ?? 0} />],
     ['Memory pressure', PRESSURES[numbers?.pressure ?? 0] ?? '–'],
     [
@@ -267,7 +271,8 @@ function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined })
 }
 
 function Store({ numbers: { store } }: { numbers: Numbers }) {
-  if (store.failures === null && store.refused === null) return 'None: nothing outlives a restart.'
+  if (store.failures === null && store.refused === null)
+    return 'No store: a restart loses all sessions and messages.'
   const failures = store.failures ?? 0
   const said = [
     plural(failures, 'failure'),
@@ -278,8 +283,8 @@ function Store({ numbers: { store } }: { numbers: Numbers }) {
 }
 
 function FabricState({ pod: { name, fabric } }: { pod: OwnPod }) {
-  if (!fabric && name !== 'self') return 'None: without NATS, pods exchange only stored messages.'
-  if (!fabric) return 'None: this server works without other pods.'
+  if (!fabric && name !== 'self') return 'None. Without NATS, pods exchange only stored messages.'
+  if (!fabric) return 'Not needed: this server has no other pods.'
   return <Mark color={fabric.is_connected ? 'good' : 'bad'}>{fabric.state}</Mark>
 }
 
@@ -289,14 +294,14 @@ const GATEWAY_SILENT_MS = 60_000
 function GatewayState({ pod: { gateway_peers, health_checks } }: { pod: OwnPod }) {
   const now = useNow()
   const last = Math.max(0, ...[...gateway_peers, ...health_checks].map(({ last_at_ms }) => last_at_ms))
-  if (last === 0) return <Mark color="warn">no gateway has come yet</Mark>
+  if (last === 0) return <Mark color="warn">no gateway has connected yet</Mark>
   if (now - last > GATEWAY_SILENT_MS)
     return (
       <Mark color="warn">
-        no gateway has come since <Time at={last} />
+        no gateway has connected since <Time at={last} />
       </Mark>
     )
-  return <Mark color="good">a gateway is there</Mark>
+  return <Mark color="good">connected</Mark>
 }
 
 function Gateway({ pod, refused }: { pod: OwnPod; refused: number }) {
@@ -314,13 +319,15 @@ function Gateway({ pod, refused }: { pod: OwnPod; refused: number }) {
         <div key={address}>
           <span className="mono">{address}</span>: {plural(accepted, 'connection')}, the last{' '}
           <Time at={last_at_ms} />
-          {closed > 0 && <Mark color="warn"> {count(closed)} refused: not in gateway_from</Mark>}
+          {closed > 0 && (
+            <Mark color="warn"> {count(closed)} refused, because gateway_from does not list the address</Mark>
+          )}
         </div>
       ))}
       {health_checks.map(({ address, unhealthy, last_at_ms }) => (
         <div key={address}>
           <span className="mono">{address}</span> checks the health, last <Time at={last_at_ms} />
-          {unhealthy > 0 && `; ${count(unhealthy)} times the answer was: send no clients`}
+          {unhealthy > 0 && `; answered “unhealthy” ${plural(unhealthy, 'time')}`}
         </div>
       ))}
       <div>
@@ -380,7 +387,7 @@ function LoudestTenants() {
     <Panel
       isFlush
       title="Loudest tenants"
-      lead="By messages that their clients published in this month (UTC)."
+      lead="The tenants whose clients published the most messages this month (UTC)."
       actions={
         <Anchor component={Link} to={'/tenants' as string} size="sm">
           All tenants
@@ -397,13 +404,13 @@ function LoudestTenants() {
               idOf={({ id }) => id}
               empty={
                 <Empty title="There is no tenant yet">
-                  The first account creates one: open the link in the log of the server.
+                  The first account creates a tenant. Open the sign-up link in the log of the server.
                 </Empty>
               }
             />
             {incomplete && (
               <p className={ui.note}>
-                There are more tenants than the server looks through, so a louder one may be missing.
+                The server compares a limited number of tenants, so a louder tenant may be missing.
               </p>
             )}
           </>

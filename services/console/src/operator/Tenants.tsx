@@ -1,7 +1,7 @@
-import { Badge, Button, Drawer, Group, Text, TextInput } from '@mantine/core'
+import { Anchor, Badge, Button, Drawer, Group, Text, TextInput } from '@mantine/core'
 import { IconSearch, IconUsers } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { useNavigate, useSearch } from '@tanstack/react-router'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type ReactNode, useState } from 'react'
 import { count, plural } from '../lib/format'
 import { Choice } from '../ui/Choice'
@@ -105,7 +105,8 @@ export function Tenants() {
               />
               {isCut && (
                 <p className={ui.note}>
-                  The first {count(items.length)} tenants. Find others by their id with the API.
+                  This list has the first {count(items.length)} tenants. The API and the command line find the
+                  others by id.
                 </p>
               )}
             </>
@@ -127,7 +128,7 @@ function NoTenant({ isFiltered }: { isFiltered: boolean }) {
   if (isFiltered) return <Empty title="No tenant fits">Search for another name or state.</Empty>
   return (
     <Empty icon={<IconUsers size={28} stroke={1.4} />} title="There is no tenant yet">
-      The first account creates one: open the link in the log of the server.
+      The first account creates a tenant. Open the sign-up link in the log of the server.
     </Empty>
   )
 }
@@ -153,6 +154,10 @@ function OneTenant({ id }: { id: string }) {
               ...suspensionOf(tenant),
             ]}
           />
+          <Anchor component={Link} {...({ to: '/audit', search: { tenant: tenant.id } } as object)} size="sm">
+            Audit log of this tenant
+          </Anchor>
+          <br />
           {tenant.suspension ? <Resume tenant={tenant} /> : <Suspend tenant={tenant} />}
         </>
       )}
@@ -166,7 +171,7 @@ function suspensionOf({ suspension }: Tenant): [string, ReactNode][] {
   return [
     ['Suspended', <Time key="since" at={since_ms} />],
     ['Reason', reason],
-    ['Stopped', brokers.length > 0 ? brokers.join(', ') : 'no broker was running'],
+    ['Stopped brokers', brokers.length > 0 ? brokers.join(', ') : 'none: no broker was running'],
   ]
 }
 

@@ -1,6 +1,7 @@
 import { QueryClient, queryOptions } from '@tanstack/react-query'
 import { body, everything } from '../api/client'
 import { whenBack } from '../api/link'
+import type { AuditFilter } from '../api/organisation'
 import { Problem } from '../api/problem'
 import { samplesOf } from '../lib/prometheus'
 import { queryDefaults } from '../shell/queryDefaults'
@@ -82,6 +83,19 @@ export const tenantQuery = (tenant: string) =>
     queryKey: ['tenants', tenant],
     queryFn: ({ signal }) => body(api.GET('/tenants/{tenant}', { params: { path: { tenant } }, signal })),
   })
+
+interface AuditOf {
+  /** Undefined: the log of the region. */
+  tenant: string | undefined
+  filter: AuditFilter
+}
+
+export const auditPage = ({ tenant, filter }: AuditOf, cursor: string | undefined, signal: AbortSignal) => {
+  const query = { ...filter, cursor, limit: 100 }
+  return tenant === undefined
+    ? body(api.GET('/audit', { params: { query }, signal }))
+    : body(api.GET('/tenants/{tenant}/audit', { params: { path: { tenant }, query }, signal }))
+}
 
 export const suspend = (tenant: string, reason: string) =>
   body(api.POST('/tenants/{tenant}/suspend', { params: { path: { tenant } }, body: { reason } }))

@@ -18,7 +18,8 @@ const rootRoute = createRootRoute({
           </Button>
         }
       >
-        The pages of operators are Overview, Tenants and Accounts. The console of tenants is on the HTTP port.
+        The pages of operators are Overview, Tenants, Audit log and Accounts. The console of tenants is on the
+        HTTP port.
       </Empty>
     </Page>
   ),
@@ -41,6 +42,20 @@ const tenantsRoute = createRoute({
   component: lazyRouteComponent(() => import('./Tenants'), 'Tenants'),
 })
 
+const auditRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/audit',
+  validateSearch: (search) => ({
+    tenant: text(search.tenant),
+    actor: text(search.actor),
+    action: text(search.action),
+    from: text(search.from),
+    to: text(search.to),
+    entry: text(search.entry),
+  }),
+  component: lazyRouteComponent(() => import('./Audit'), 'Audit'),
+})
+
 const accountsRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: '/accounts',
@@ -48,7 +63,7 @@ const accountsRoute = createRoute({
 })
 
 export const router = createRouter({
-  routeTree: rootRoute.addChildren([overviewRoute, tenantsRoute, accountsRoute]),
+  routeTree: rootRoute.addChildren([overviewRoute, tenantsRoute, auditRoute, accountsRoute]),
   defaultPreload: 'intent',
   defaultPendingComponent: Loading,
   defaultPendingMs: 300,

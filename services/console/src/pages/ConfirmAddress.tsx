@@ -13,10 +13,10 @@ export function ConfirmAddress() {
   const me = useQuery(meQuery)
   if (token === null) {
     return (
-      <Card title="Open the link again" lead="This page works with the link of a mail.">
+      <Card title="Open the link again" lead="This page needs the link from your mail.">
         <Stack gap="md" mt="lg">
           <Text size="sm">
-            The link works once, for a day, and not after a reload of this page: open it again in your mail.
+            A reload removes the link from this page. Open it again in your mail: it works once, within a day.
           </Text>
           <Button component={Link} to="/me" variant="default">
             Go to your account
@@ -43,9 +43,7 @@ export function ConfirmAddress() {
     return (
       <Card title="Sign in first" lead="The link works for the account that asked for it.">
         <Stack gap="md" mt="lg">
-          <Text size="sm">
-            Sign in with your old e-mail address. Then you are back here to confirm the new one.
-          </Text>
+          <Text size="sm">Sign in with your old e-mail address. This page then confirms the new one.</Text>
           <Button component={Link} {...({ to: '/sign-in', search: { next: '/confirm-address' } } as object)}>
             Sign in
           </Button>
@@ -75,7 +73,7 @@ function Confirm({ token, name, email }: { token: string; name: string; email: s
     <Card title="Confirm your address" lead={`You are signed in as ${name} (${email}).`}>
       <Stack gap="md" mt="lg">
         <Text size="sm">
-          The address to which the link was sent becomes that of your account. You then sign in with it.
+          Your account gets the address to which the link was sent. You then sign in with that address.
         </Text>
         {confirming.isError && <Failure error={confirming.error} isOwnAccount />}
         <Button onClick={() => confirming.mutate()} loading={confirming.isPending}>

@@ -6,6 +6,7 @@ import { askPasswordReset } from '../api/account'
 import { Problem } from '../api/problem'
 import { waysQuery } from '../api/session'
 import { Card } from '../shell/Card'
+import { Code } from '../ui/Code'
 import { Failure } from '../ui/State'
 
 const Back = () => (
@@ -28,9 +29,9 @@ export function ForgotPassword() {
       <Card title="Ask your operator" lead="This server sends no mail.">
         <Stack gap="md" mt="lg">
           <Text size="sm">
-            The operator creates a link for a new password with{' '}
-            <code>millrace accounts reset-link you@example.org</code> and passes it on to you.
+            The operator creates a link for a new password with this command, and passes it on to you.
           </Text>
+          <Code text="millrace accounts reset-link you@example.org" label="the command" />
           <Back />
         </Stack>
       </Card>

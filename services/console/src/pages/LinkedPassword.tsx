@@ -13,11 +13,11 @@ type Again = { to: '/sign-up' | '/forgot-password'; label: string }
 /** Without the link's token: it is in memory only, so a reload loses it. */
 export function NeedsLink({ lasts, again }: { lasts: string; again: Again }) {
   return (
-    <Card title="Open the link again" lead="This page works with the link of a mail or of your operator.">
+    <Card title="Open the link again" lead="This page needs the link from your mail or your operator.">
       <Stack gap="md" mt="lg">
         <Text size="sm">
-          The link works once, for {lasts}, and not after a reload of this page: open it again from where it
-          was sent to you.
+          A reload removes the link from this page. Open it again from where it was sent to you: it works
+          once, within {lasts}.
         </Text>
         <Button component={Link} to={again.to} variant="default">
           {again.label}

@@ -23,7 +23,7 @@ export function SignIn() {
   const navigate = useNavigate()
   return (
     <SignInSteps
-      lead={next ? 'Then you are back where you were.' : undefined}
+      lead={next ? 'After the sign-in the page opens that you asked for.' : undefined}
       onSignedIn={(session) => {
         signedIn(client, session)
         void navigate({ href: safeNext(next), replace: true })

@@ -1,14 +1,15 @@
 import { Badge } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useLocation, useParams } from '@tanstack/react-router'
-import { brokerQuery } from '../api/brokers'
+import { brokerQuery, useNamedBroker } from '../api/brokers'
 import { meQuery } from '../api/session'
 import { isLoopback } from '../lib/host'
 import { PAGES } from './pages'
 import classes from './shell.module.css'
 
 export function Breadcrumb() {
-  const { broker, organisation } = useParams({ strict: false })
+  const { organisation } = useParams({ strict: false })
+  const broker = useNamedBroker()
   const { pathname } = useLocation()
   return (
     <nav aria-label="Breadcrumb" className={classes.breadcrumb}>

@@ -1,8 +1,8 @@
 import { Menu, UnstyledButton } from '@mantine/core'
 import { IconBuilding, IconLayoutGrid, IconPlus, IconSelector } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
-import { Link, useParams } from '@tanstack/react-router'
-import { brokersQuery } from '../api/brokers'
+import { Link } from '@tanstack/react-router'
+import { brokersQuery, useNamedBroker } from '../api/brokers'
 import mark from '../favicon.svg'
 import { GROUPS, PAGES } from './pages'
 import classes from './shell.module.css'
@@ -10,7 +10,7 @@ import classes from './shell.module.css'
 const SWITCHER_ROWS = 12
 
 export function Nav() {
-  const { broker } = useParams({ strict: false })
+  const broker = useNamedBroker()
   return (
     <>
       <Switcher current={broker} />

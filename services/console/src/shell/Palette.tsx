@@ -14,9 +14,9 @@ import {
   IconUser,
 } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { useNavigate, useParams } from '@tanstack/react-router'
+import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
-import { brokerQuery, brokersQuery } from '../api/brokers'
+import { brokerQuery, brokersQuery, useNamedBroker } from '../api/brokers'
 import { clientsPage, topicLevelsQuery } from '../api/live'
 import { meQuery, signOut } from '../api/session'
 import { plural } from '../lib/format'
@@ -30,7 +30,7 @@ const CLIENTS_SHOWN = 6
 /** Finds brokers, clients, topics, pages and actions. */
 export function Palette({ close }: { close: () => void }) {
   const [query, setQuery] = useState('')
-  const { broker } = useParams({ strict: false })
+  const broker = useNamedBroker()
   const clients = useClients(broker, query)
   const groups = [
     clients,

@@ -34,7 +34,7 @@ export function SessionOver({ me }: { me: Session }) {
     >
       <CardInDialog value={true}>
         <SignInSteps
-          lead="Your session has ended. Then you are back where you were, with all that you have typed."
+          lead="Your session has ended. After the sign-in this page goes on, with everything that you have typed."
           email={me.user.email ?? ''}
           onSignedIn={(session) => signedInAgain(client, session)}
         />

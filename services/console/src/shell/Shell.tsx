@@ -2,8 +2,9 @@ import { ActionIcon, Menu } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { IconUser } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link, useLocation, useNavigate, useParams, useRouter } from '@tanstack/react-router'
+import { Link, useLocation, useNavigate, useRouter } from '@tanstack/react-router'
 import { lazy, Suspense, useEffect } from 'react'
+import { useNamedBroker } from '../api/brokers'
 import { meQuery, signOut } from '../api/session'
 import { useSessionOver } from '../api/sessionOver'
 import { failed } from '../ui/notify'
@@ -61,7 +62,7 @@ export function Shell() {
 /** The keys of the pages of the broker that is shown. */
 function useBrokerPages() {
   const navigate = useNavigate()
-  const { broker } = useParams({ strict: false })
+  const broker = useNamedBroker()
   if (!broker) return []
   return PAGES.map(({ key, path }) => ({
     key,

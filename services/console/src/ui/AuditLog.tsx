@@ -1,9 +1,9 @@
-import { Button, Drawer, Stack } from '@mantine/core'
+import { Button, Drawer, Stack, Text } from '@mantine/core'
 import { IconDownload } from '@tabler/icons-react'
 import { type QueryKey, useInfiniteQuery } from '@tanstack/react-query'
 import { type ReactNode, useEffect, useMemo } from 'react'
 import type { AuditEntry, AuditPage } from '../api/organisation'
-import { actionSaid } from '../lib/actions'
+import { actionSaid, targetSaid } from '../lib/actions'
 import { absolute, count } from '../lib/format'
 import { save } from '../lib/save'
 import { Code } from './Code'
@@ -20,6 +20,7 @@ const SHORT_PAGES_MAX = 5
 const SCANNED = 2_000
 
 interface AuditLogProps {
+  title?: string
   lead: string
   empty: string
   /** Filters above the rows. */
@@ -27,6 +28,8 @@ interface AuditLogProps {
   /** Shown instead of the rows while a filter lets no entry through. */
   nothingFits?: ReactNode
   columns: Column<AuditEntry>[]
+  /** Names of ids that the page knows. */
+  names?: Record<string, string>
   queryKey: QueryKey
   page: (cursor: string | undefined, signal: AbortSignal) => Promise<AuditPage>
   /** Name of the downloaded file. */
@@ -40,11 +43,13 @@ interface AuditLogProps {
 /** Entries of an audit log, the latest first. Older pages are loaded when the end of the rows comes into sight. */
 export function AuditLog(props: AuditLogProps) {
   const {
+    title = 'Audit log',
     lead,
     empty,
     filters,
     nothingFits,
     columns,
+    names,
     queryKey,
     page,
     fileName,
@@ -78,7 +83,7 @@ export function AuditLog(props: AuditLogProps) {
   return (
     <Panel
       isFlush
-      title="Audit log"
+      title={title}
       lead={lead}
       actions={
         <Button
@@ -124,7 +129,7 @@ export function AuditLog(props: AuditLogProps) {
               columns={columns}
               idOf={keyOf}
               onOpen={(entry) => onChoose(keyOf(entry))}
-              detailOf={({ action, actor, target }) => `${actionSaid(action)}, ${actor.name}, ${target}`}
+              detailOf={(one) => `${actionSaid(one.action)}, ${one.actor.name}, ${targetSaid(one, names)}`}
               onEnd={more}
             />
           )
@@ -140,7 +145,7 @@ export function AuditLog(props: AuditLogProps) {
         <Loaded query={query}>
           {() =>
             open ? (
-              <Entry entry={open} />
+              <Entry entry={open} names={names} />
             ) : isSearching ? (
               <Loading />
             ) : isFetchNextPageError ? (
@@ -176,8 +181,9 @@ function Missing({ isMore, close }: { isMore: boolean; close: () => void }) {
 
 const keyOf = ({ id, at_ms, action, target }: AuditEntry) => id ?? `${at_ms} ${action} ${target}`
 
-function Entry({ entry }: { entry: AuditEntry }) {
+function Entry({ entry, names }: { entry: AuditEntry; names: Record<string, string> | undefined }) {
   const { action, actor, at_ms, target } = entry
+  const name = targetSaid(entry, names)
   const { before, after, ...others } = entry.details ?? {}
   const details = { ...others, before, after }
   return (
@@ -197,7 +203,12 @@ function Entry({ entry }: { entry: AuditEntry }) {
           [
             'Target',
             <span key="target" className="mono">
-              {target}
+              {name}
+              {name !== target && (
+                <Text component="div" size="xs" c="dimmed">
+                  {target}
+                </Text>
+              )}
             </span>,
           ],
         ]}

@@ -1,6 +1,7 @@
 import { ActionIcon, Button, Group, Text, Tooltip } from '@mantine/core'
 import { IconCheck, IconCopy, IconDownload } from '@tabler/icons-react'
 import { useEffect, useState } from 'react'
+import { optionParts } from '../lib/options'
 import { announce } from './announce'
 import classes from './ui.module.css'
 
@@ -46,11 +47,24 @@ export function Code({ text, label, isWrapped = true }: CodeProps) {
   return (
     <div className={classes.code} data-wrap={isWrapped || undefined}>
       {/* A region that scrolls must be reached by keyboard. */}
-      <pre tabIndex={isWrapped ? undefined : 0}>{text}</pre>
+      <pre tabIndex={isWrapped ? undefined : 0}>{isWrapped ? <Wrapped text={text} /> : text}</pre>
       <CopyButton text={text} label={label ? `Copy ${label}` : 'Copy'} />
     </div>
   )
 }
+
+/** Text that breaks between the options of a command, and not at a hyphen of one. */
+const Wrapped = ({ text }: { text: string }) =>
+  optionParts(text).map((part, at) =>
+    at % 2 === 1 ? (
+      // biome-ignore lint/suspicious/noArrayIndexKey: parts of one text have no other name
+      <span key={at} className={classes.option}>
+        {part}
+      </span>
+    ) : (
+      part
+    ),
+  )
 
 interface SecretProps {
   /** For example "Password of esp32-7". */

@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import type { Schemas } from '../api/client'
 import { costOf, pricesQuery, type UnitPrice } from '../api/prices'
 import { money } from '../lib/format'
+import { Flag } from './Flag'
 import { Panel } from './Page'
 import { Facts } from './Stat'
 import { Loaded } from './State'
@@ -33,7 +34,7 @@ export function Cost({ total, currency }: Props) {
           if (charged.length === 0) {
             return (
               <Text size="sm" c="dimmed">
-                This server charges nothing. The operator sets prices with --price.
+                This server charges nothing. The operator sets prices with <Flag>--price</Flag>.
               </Text>
             )
           }

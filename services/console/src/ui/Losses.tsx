@@ -11,6 +11,8 @@ import { webhooksQuery } from '../api/webhooks'
 import { plural } from '../lib/format'
 
 const CLIENTS_COUNTED = 2_000
+/** Four lines, the longest text while things are counted: the dialog does not move when the numbers come. */
+const LOSSES_HEIGHT = '5.8em'
 
 /** "3 connected clients are disconnected": those that `isOne` holds for. `search` is what their client id or user begins with. */
 export function ConnectedClients({
@@ -100,11 +102,11 @@ export function BrokerLosses() {
   const of = (list: { items: unknown[]; isCut?: boolean } | undefined, noun: string) =>
     list ? `${plural(list.items.length, noun)}${list.isCut ? ' or more' : ''}` : `all ${noun}s`
   return (
-    <>
+    <div style={{ minHeight: LOSSES_HEIGHT }}>
       {of(sessions.data, 'session')} with{' '}
       {waiting === undefined ? 'all waiting messages' : plural(waiting, 'waiting message')}
       {isMore && ' or more'}, {of(retained.data, 'retained message')}, {of(credentials.data, 'credential')}{' '}
       and {of(webhooks.data, 'webhook')} are lost. <ConnectedClients />.
-    </>
+    </div>
   )
 }

@@ -330,7 +330,7 @@ run_console() {
         limited node --test --test-concurrency=1 --test-reporter="$here/reporter.mjs" "$console"/tests/*.test.mjs
 }
 # The name of each test begins with one of these.
-short_tests=("the first run:" "roles:" "an expired session asks" "a server that is killed" "light, 1440 px: axe" "dark, 390 px: axe")
+short_tests=("the first run:" "roles:" "an expired session asks" "a server that is killed" "light, 1440 px: axe" "dark, 390 px: axe" "dark, 1440 px: axe" "light, 390 px: axe")
 run_console-short() {
     local name patterns=() lines=$work/console-short.lines code
     for name in "${short_tests[@]}"; do patterns+=("--test-name-pattern=^$name"); done

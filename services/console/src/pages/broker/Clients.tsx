@@ -165,18 +165,18 @@ function NoClients({ search, broker }: { search: string; broker: string }) {
         </Button>
       }
     >
-      Clients show up here within a second of their CONNECT. If there were some, see{' '}
+      A client appears here within a second of its CONNECT. If you miss one, look at{' '}
       <Anchor
         component={Link}
         to={`/b/${broker}/incidents`}
         search={{ kind: 'connect_refused' } as never}
         inherit
       >
-        who was refused
+        refused clients
       </Anchor>{' '}
       and{' '}
       <Anchor component={Link} to={`/b/${broker}/sessions`} inherit>
-        whose session is offline, and since when
+        offline sessions
       </Anchor>
       .
     </Empty>

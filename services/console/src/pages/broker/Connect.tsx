@@ -1,7 +1,7 @@
 import { Anchor, Button, Group, Stack, Tabs, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
-import { type ReactNode, useState } from 'react'
+import { Fragment, type ReactNode, useState } from 'react'
 import { createCredential, type MadeCredential } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Endpoint } from '../../api/endpoints'
@@ -11,6 +11,7 @@ import { isHostName, isLoopback, urlHost } from '../../lib/host'
 import { snippetLead } from '../../lib/snippetLead'
 import { CA_FILE, EXAMPLE_CLIENT, SNIPPETS, targetOf } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
+import { Flag } from '../../ui/Flag'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
 import { Empty, Failure } from '../../ui/State'
@@ -32,7 +33,9 @@ export function Connect() {
   return (
     <Page title="Connect" lead="Copy what your device needs. This page shows when the device is connected.">
       {endpoint === null && (
-        <Empty title="This server has no listener for MQTT">Start it with --mqtt-listen.</Empty>
+        <Empty title="This server has no listener for MQTT">
+          Start it with <Flag>--mqtt-listen</Flag>.
+        </Empty>
       )}
       {endpoint && (
         <>
@@ -78,7 +81,15 @@ function Where({ endpoint, isHere }: { endpoint: Endpoint; isHere: boolean }) {
   const { host, port, tls, wsUrl, caPem } = endpoint
   const copied = (text: string) => (
     <Group gap={4} wrap="nowrap">
-      <span className="mono">{text}</span>
+      <span className="mono">
+        {/* The path of a URL goes to the next line as a whole. */}
+        {text.split(/(?<=[^/])(?=\/[^/])/).map((part, at) => (
+          <Fragment key={part}>
+            {at > 0 && <wbr />}
+            {part}
+          </Fragment>
+        ))}
+      </span>
       <CopyButton text={text} label={`Copy ${text}`} />
     </Group>
   )

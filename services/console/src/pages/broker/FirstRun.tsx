@@ -14,6 +14,7 @@ import { Messages } from '../../live/Messages'
 import { tailDot, tailSaid, useTail } from '../../live/useTail'
 import { useReceivedSaid } from '../../ui/announce'
 import { Code } from '../../ui/Code'
+import { Flag } from '../../ui/Flag'
 import { Panel } from '../../ui/Page'
 import ui from '../../ui/ui.module.css'
 
@@ -56,7 +57,9 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
       }
     >
       {endpoint === null && (
-        <Text size="sm">This server has no listener for MQTT. Start it with --mqtt-listen.</Text>
+        <Text size="sm">
+          This server has no listener for MQTT. Start it with <Flag>--mqtt-listen</Flag>.
+        </Text>
       )}
       {endpoint && (
         <Group gap="xs">
@@ -100,18 +103,14 @@ function Further() {
         <Anchor component={Link} to={`/b/${broker.name}/sessions`} inherit>
           See it survive a kill
         </Anchor>
-        : store a session, publish with -q 1, kill the server, and start it again
+        : store a session, publish with <Flag>-q 1</Flag>, kill the server, and start it again
       </List.Item>
       <List.Item>
         Open it to the network:{' '}
         <Anchor component={Link} to="/org" inherit>
           invite people
         </Anchor>
-        , so that they have accounts, and start it with TLS (
-        <span className="mono" style={{ whiteSpace: 'nowrap' }}>
-          --tls-dir
-        </span>
-        )
+        , so that they have accounts, and start it with TLS (<Flag>--tls-dir</Flag>)
       </List.Item>
     </>
   )

@@ -13,6 +13,7 @@ import { Publish } from '../../live/Publish'
 import { StatusLine } from '../../live/StatusLine'
 import { type Live as Connection, useLive, useReceived } from '../../live/useLive'
 import { Choice } from '../../ui/Choice'
+import { Flag } from '../../ui/Flag'
 import { Page, Panel } from '../../ui/Page'
 import { Empty } from '../../ui/State'
 import { Term } from '../../ui/Term'
@@ -44,7 +45,7 @@ export function Live() {
     return (
       <Page title="Live">
         <Empty title="This server has no WebSocket listener">
-          The page connects over WebSocket. Start the server with --ws-listen.
+          The page connects over WebSocket. Start the server with <Flag>--ws-listen</Flag>.
         </Empty>
       </Page>
     )

@@ -117,7 +117,9 @@ function Remove({ member, isMe }: { member: Member; isMe: boolean }) {
       verb={verb}
       title={isMe ? `Leave ${name}?` : `Remove ${member.name}?`}
       loses={
-        isMe ? 'You see its brokers no more, until somebody invites you.' : 'They see its brokers no more.'
+        isMe
+          ? 'You lose access to its brokers until somebody invites you again.'
+          : 'They lose access to its brokers.'
       }
       act={() => removeMember(id, member.id)}
       onDone={async () => {

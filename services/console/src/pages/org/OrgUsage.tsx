@@ -12,6 +12,7 @@ import { Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Loaded } from '../../ui/State'
 import { Cap, UsageRange, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
+import ui from '../../ui/ui.module.css'
 import { usedColumns } from '../../ui/usedColumns'
 
 type Row = Schemas['BrokerUsage']
@@ -40,7 +41,7 @@ export function OrgUsage() {
   const query = useQuery({ ...organisationUsageQuery(id, span), placeholderData: keepPreviousData })
   return (
     <>
-      <Group justify="flex-end" mb="md" gap="xs">
+      <Group className={ui.toEnd} mb="md" gap="xs">
         <UsageRange
           of={`organisations/${id}`}
           span={span}

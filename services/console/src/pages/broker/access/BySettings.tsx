@@ -6,6 +6,7 @@ import { useBroker } from '../../../api/brokers'
 import type { Client } from '../../../api/live'
 import { ownAccessLosses } from '../../../lib/ownAccess'
 import { Confirm } from '../../../ui/Confirm'
+import { Flag } from '../../../ui/Flag'
 import { ConnectedClients } from '../../../ui/Losses'
 import { saved } from '../../../ui/notify'
 
@@ -63,9 +64,8 @@ export function BySettings() {
       title={`${broker.display_name} does not use credentials yet`}
     >
       <Text size="sm">
-        The settings of the server (<span className="mono">--allow-anonymous</span>,{' '}
-        <span className="mono">--password-file</span>) decide who connects. Until you turn credentials on, the
-        server refuses every password that you create here.
+        The settings of the server (<Flag>--allow-anonymous</Flag>, <Flag>--password-file</Flag>) decide who
+        connects. Until you turn credentials on, the server refuses every password that you create here.
       </Text>
       {can('access:write') ? (
         <Confirm verb="Use credentials" title={asks.title} loses={asks.loses} act={act} onDone={again}>

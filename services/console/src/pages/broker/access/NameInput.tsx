@@ -12,7 +12,7 @@ export function NameInput({ value, onChange, error, placeholder }: NameInputProp
   return (
     <TextInput
       label="Name"
-      description="Letters, digits, - and _. It stays."
+      description="Letters, digits, - and _. It cannot be changed later."
       placeholder={placeholder}
       value={value}
       onChange={(event) => onChange(event.currentTarget.value)}

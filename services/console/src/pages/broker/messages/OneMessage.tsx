@@ -8,6 +8,7 @@ import { type Column, Rows } from '../../../ui/Rows'
 import { Facts } from '../../../ui/Stat'
 import { Empty } from '../../../ui/State'
 import { Time } from '../../../ui/Time'
+import ui from '../../../ui/ui.module.css'
 import { GONE, timeSaid } from './gone'
 import { StoredFor } from './StoredFor'
 
@@ -69,7 +70,7 @@ export function OneMessage({ message, acknowledged: receipts }: OneMessageProps)
         waiting.
       </Text>
       {/* Rows have a padding of their own, so that their text stands below the other text of the drawer. */}
-      <div style={{ marginInline: 'calc(-1 * var(--mb-padding))' }}>
+      <div className={ui.drawerRows}>
         <Receivers message={message} receipts={receipts} />
       </div>
       {more > 0 && (

@@ -5,7 +5,7 @@ import { useBroker } from '../../../api/brokers'
 import { type Incident, incidentsQuery } from '../../../api/live'
 import { isPageIncident } from '../../../api/messages'
 import { type AuditEntry, latestAuditQuery } from '../../../api/organisation'
-import { actionSaid } from '../../../lib/actions'
+import { actionSaid, targetSaid } from '../../../lib/actions'
 import { count } from '../../../lib/format'
 import { KINDS, reasonSaid } from '../../../lib/incidents'
 import { ClientLink } from '../../../ui/ClientLink'
@@ -104,7 +104,8 @@ function OfIncident({ incident: { kind, reason, client_id, count: times } }: { i
   )
 }
 
-function OfChange({ change: { action, target, actor } }: { change: AuditEntry }) {
+function OfChange({ change }: { change: AuditEntry }) {
+  const { action, target, actor } = change
   const { broker } = useBroker()
   return (
     <>
@@ -116,7 +117,7 @@ function OfChange({ change: { action, target, actor } }: { change: AuditEntry })
         {target !== broker.name && (
           <>
             {' '}
-            <span className="mono">{target}</span>
+            <span className="mono">{targetSaid(change)}</span>
           </>
         )}
         <Text span c="dimmed">
