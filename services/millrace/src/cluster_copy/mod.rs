@@ -7,7 +7,7 @@
 
 mod tools;
 
-use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use millrace_storage::{Host as _, System, block_on};
@@ -57,8 +57,8 @@ pub(crate) struct Copier {
 }
 
 impl Copier {
-    pub(crate) fn new(cluster: &Cluster, credentials: Option<OsString>) -> Self {
-        let with = |program, file_flag: &str| Tool::new(program, file_flag, cluster, credentials.clone());
+    pub(crate) fn new(cluster: &Cluster, credentials: Option<&Path>) -> Self {
+        let with = |program, file_flag: &str| Tool::new(program, file_flag, cluster, credentials);
         Self { backup: with("fdbbackup", "-C"), restore: with("fdbrestore", "--dest-cluster-file") }
     }
 

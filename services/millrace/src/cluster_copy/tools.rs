@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
@@ -21,15 +22,15 @@ impl Tool {
         program: &'static str,
         file_flag: &str,
         cluster: &Cluster,
-        credentials: Option<OsString>,
+        credentials: Option<&Path>,
     ) -> Self {
-        let path = |path: &Option<std::path::PathBuf>| path.clone().map(OsString::from);
+        let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);
         let common = [
             ("--tls-certificate-file", path(&cluster.tls_cert)),
             ("--tls-key-file", path(&cluster.tls_key)),
             ("--tls-ca-file", path(&cluster.tls_ca)),
             ("--tls-verify-peers", cluster.tls_verify.clone().map(OsString::from)),
-            ("--blob-credentials", credentials),
+            ("--blob-credentials", credentials.map(OsString::from)),
         ];
         let given = common.into_iter().filter_map(|(flag, value)| Some([OsString::from(flag), value?]));
         Self {

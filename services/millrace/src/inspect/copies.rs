@@ -85,7 +85,7 @@ fn cluster(
             "there is no cluster file at {cluster_file}: name the one of your cluster with --fdb-cluster-file"
         )));
     }
-    let copier = Copier::new(&cluster, args.blob_credentials.map(PathBuf::into_os_string));
+    let copier = Copier::new(&cluster, args.blob_credentials.as_deref());
     let mut printer = printer(style(args.json));
     // The copy goes on when nobody reads its progress.
     let copied = copy(&copier, &mut |bytes| drop(printer.row(&Row::BackupProgress { bytes })))?;
