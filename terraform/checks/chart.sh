@@ -206,6 +206,39 @@ PY
     echo "migration: ok"
 }
 
+# Kubernetes reads a rule without destinations as a rule for all, the node's metadata service included.
+destinations() {
+    local server=(--set nats.enabled=false --set 'nats.urls={tls://a.example.org}' --set control.settings.smtp_host=smtp.example.org) list
+    render anywhere "${cluster[@]}" "${server[@]}" --set telemetry.otlpEndpoint=http://collector:4318
+    render narrow "${cluster[@]}" "${server[@]}" --set-json 'nats.to=[{"ipBlock": {"cidr": "10.50.0.0/16"}}]' \
+        --set-json 'control.mailTo=[{"ipBlock": {"cidr": "192.0.2.25/32"}}]'
+    "$tools/deploy-python/bin/python" - "$work/anywhere.yaml" "$work/narrow.yaml" <<'PY' || fail "destinations of network policies"
+import sys, yaml
+
+def rules(path):
+    for document in yaml.safe_load_all(open(path)):
+        if document and document["kind"] == "NetworkPolicy":
+            for rule in document["spec"]["egress"]:
+                yield document["metadata"]["name"], [port["port"] for port in rule["ports"]], rule.get("to")
+
+for path in sys.argv[1:]:
+    for name, ports, to in rules(path):
+        assert ports == [53, 53] or to, f"{name}: the ports {ports} are open to every address"
+        for peer in to or []:
+            block = peer.get("ipBlock", {})
+            needed = {"0.0.0.0/0": "169.254.0.0/16", "::/0": "fd00:ec2::254/128"}.get(block.get("cidr"))
+            assert needed is None or needed in block["except"], f"{name}: the ports {ports} are open to the metadata service"
+for name, ports, to in rules(sys.argv[2]):
+    cidrs = [peer["ipBlock"]["cidr"] for peer in to or [] if "ipBlock" in peer]
+    assert ports != [4222] or cidrs == ["10.50.0.0/16"], f"{name} does not follow nats.to"
+    assert ports != [587] or cidrs == ["192.0.2.25/32"], f"{name} does not follow control.mailTo"
+PY
+    for list in foundationdb.external.cidrs nats.to control.mailTo networkPolicies.gatewayFrom networkPolicies.controlFrom \
+        telemetry.collector.apiServerCidrs; do
+        refused "an empty $list" "$list is empty" "${cluster[@]}" "${server[@]}" --set telemetry.collector.enabled=true --set-json "$list=[]"
+    done
+}
+
 # Network policies must follow the settings about connections.
 network() {
     render network "${cluster[@]}" --set nats.enabled=false --set 'nats.urls={tls://a.example.org:4333,tls://b.example.org,10.0.0.1:4555}' \
@@ -221,6 +254,7 @@ assert re.search(r"port: 80\b", egress["control"]) and not re.search(r"port: 80\
 assert re.findall(r'cidr: "(10[^"]*)"', egress["edge"])[-2:] == ["10.20.0.0/16", "10.30.0.0/16"], "the edge does not reach outgoing_allow"
 assert "10.20.0.0/16" not in egress["control"], "the control plane reaches the edge's outgoing_allow"
 PY
+    destinations
     echo "network policies follow the settings: ok"
 }
 

@@ -36,6 +36,8 @@ BESIDE = {
     "telemetry.collector.enabled": {"telemetry": {"otlpEndpoint": ""}},
     "telemetry.collector.": {"telemetry": {"otlpEndpoint": "", "collector": {"enabled": True}}},
     "nats.urls": {"nats": {"enabled": False}},
+    "nats.to": {"nats": {"enabled": False, "urls": ["tls://nats.example.org"]}},
+    "control.mailTo": {"control": {"settings": {"smtp_host": "smtp.example.org"}}},
     "migration.": {"stopped": True, "migration": {"claim": "move"}},
 }
 

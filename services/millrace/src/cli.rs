@@ -100,11 +100,11 @@ enum Command {
     Pods(remote::PodsArgs),
     /// Accounts of people, for operators of a service.
     Accounts(remote::AccountsArgs),
-    /// Copy all stored data into a new folder, also while the server runs.
-    #[command(after_help = inspect::COPY_HELP)]
+    /// Copy all stored data into a new folder, also while the server runs; or a cluster to a URL.
+    #[command(after_help = inspect::BACKUP_HELP)]
     Backup(inspect::BackupArgs),
-    /// Make a data folder from a backup.
-    #[command(after_help = inspect::COPY_HELP)]
+    /// Make a data folder, or fill a cluster, from a backup.
+    #[command(after_help = inspect::RESTORE_HELP)]
     Restore(inspect::RestoreArgs),
     /// Copy all stored data from a data folder into a FoundationDB cluster, or back, while no
     /// server runs on either.
@@ -162,8 +162,8 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::RegionPlans(args) => remote::region_plans(args),
         Command::Pods(args) => remote::pods(args),
         Command::Accounts(args) => remote::accounts(&args),
-        Command::Backup(args) => inspect::backup(&args),
-        Command::Restore(args) => inspect::restore(&args),
+        Command::Backup(args) => inspect::backup(args),
+        Command::Restore(args) => inspect::restore(args),
         Command::Migrate(args) => migrate::run(args),
         Command::Config(args) => install::config(args),
         Command::Completions(args) => install::completions(&args, Cli::command()),

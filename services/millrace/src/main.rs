@@ -4,6 +4,7 @@
 mod args;
 mod cli;
 mod clock;
+mod cluster_copy;
 mod console;
 mod control;
 mod dev_certs;

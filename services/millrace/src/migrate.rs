@@ -60,7 +60,7 @@ pub(crate) fn run(args: MigrateArgs) -> Result<(), Failure> {
     match (is_cluster(&args.source), is_cluster(&args.target)) {
         (true, true) => {
             return Err(Failure::Settings(
-                "source and target are both a cluster: fdbbackup and fdbrestore copy between clusters".into(),
+                "source and target are both a cluster: `millrace backup` and `millrace restore` with a URL copy between clusters".into(),
             ));
         }
         (false, false) => {

@@ -23,7 +23,7 @@ use crate::control::{ControlArgs, SmtpSettings};
 use crate::failure::Failure;
 use crate::limits::{ADMIN_PORT_ABOVE, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::logs::LogFormat;
-use crate::store::Place;
+use crate::store::{Cluster, ClusterArgs, Place};
 use crate::telemetry::TelemetryArgs;
 use crate::values::{Listen, addresses};
 
@@ -147,8 +147,8 @@ pub(crate) fn data_dir(
     }
     if set.is_none() && store.is_some_and(|store| store == "foundationdb") {
         return Err(Failure::Settings(
-            "store is foundationdb, and this works on data folders only: name one with --data-dir; fdbbackup and fdbrestore \
-             copy a cluster, see runbooks/backup-restore.md"
+            "store is foundationdb, and this works on data folders only: name one with --data-dir; a cluster is copied by \
+             `millrace backup file:///FOLDER`, see runbooks/backup-restore.md"
                 .into(),
         ));
     }
@@ -163,6 +163,21 @@ pub(crate) fn data_dir(
         ));
     }
     Ok(path)
+}
+
+/// For commands on the cluster of a server with these settings, which `flags` beat.
+pub(crate) fn cluster(
+    flags: ClusterArgs,
+    config: Option<PathBuf>,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<Cluster, Failure> {
+    let mut environment = variables(environment);
+    let file = match config.or_else(|| environment.remove("config").map(PathBuf::from)) {
+        Some(path) => read(&path, &names())?,
+        None => BTreeMap::new(),
+    };
+    let setting = |name: &str| environment.get(name).or_else(|| file.get(name)).cloned();
+    flags.or_settings(setting).cluster().map_err(Failure::Settings)
 }
 
 pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {

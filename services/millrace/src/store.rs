@@ -154,6 +154,19 @@ impl ClusterArgs {
         .into_iter()
     }
 
+    /// Takes the values of settings where there is no flag.
+    pub(crate) fn or_settings(self, setting: impl Fn(&str) -> Option<String>) -> Self {
+        let path = |flag: Option<PathBuf>, name| flag.or_else(|| setting(name).map(PathBuf::from));
+        Self {
+            fdb_cluster_file: path(self.fdb_cluster_file, "fdb_cluster_file"),
+            fdb_prefix: self.fdb_prefix.or_else(|| setting("fdb_prefix")),
+            fdb_tls_cert: path(self.fdb_tls_cert, "fdb_tls_cert"),
+            fdb_tls_key: path(self.fdb_tls_key, "fdb_tls_key"),
+            fdb_tls_ca: path(self.fdb_tls_ca, "fdb_tls_ca"),
+            fdb_tls_verify: self.fdb_tls_verify.or_else(|| setting("fdb_tls_verify")),
+        }
+    }
+
     pub(crate) fn cluster(self) -> Result<Cluster, String> {
         if self.fdb_tls_cert.is_some() != self.fdb_tls_key.is_some() {
             return Err("fdb_tls_cert and fdb_tls_key belong together: set both, or none".into());

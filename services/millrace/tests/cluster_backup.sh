@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Backs up the cluster of FDB_CLUSTER_FILE with the commands of runbooks/backup-restore.md while messages
-# are written, clears the cluster, and restores it. `storage/tests/foundationdb.sh with` gives it a cluster
+# Backs up the cluster of FDB_CLUSTER_FILE with `millrace backup` while messages are written, clears the
+# cluster, and restores it with `millrace restore`. `storage/tests/foundationdb.sh with` gives it a cluster
 # of its own. BACKUP_URL names another place than a folder, FDB_BLOB_CREDENTIALS its keys.
 set -euo pipefail
 
@@ -37,7 +37,13 @@ serve() {
     fail "no server: $(tail -3 "$folder/$1.log")"
 }
 
+# restored URL: whether a restore of it succeeds; its error is in the file refused.
+restored() { "$program" restore "$1" --fdb-cluster-file "$FDB_CLUSTER_FILE" "${credentials[@]}" 2>"$folder/refused"; }
+
 mkdir -p "$folder/backups"
+! "$program" backup "$url" --fdb-cluster-file "$FDB_CLUSTER_FILE" "${credentials[@]}" 2>"$folder/refused" \
+    || fail "a backup without an agent succeeded"
+grep 'no backup_agent runs on the cluster' "$folder/refused" >/dev/null || fail "a backup without an agent says: $(cat "$folder/refused")"
 # Without a flag it prints its usage and ends.
 backup_agent -C "$FDB_CLUSTER_FILE" "${credentials[@]}" >"$folder/agent.log" 2>&1 &
 started+=($!)
@@ -48,20 +54,23 @@ seq 500 | mosquitto_pub -p "$port" -q 1 -t jobs/one -l
 numbers() { for block in {5..2000}; do seq $((block * 100 + 1)) $((block * 100 + 100)); sleep 1; done; }
 mosquitto_pub -p "$port" -q 1 -t jobs/one -l < <(numbers) &
 writer=$!
-fdbbackup start -t once -w -d "$url" "${credentials[@]}" || fail "fdbbackup start"
+made=$("$program" backup "$url" --fdb-cluster-file "$FDB_CLUSTER_FILE" "${credentials[@]}" --json) || fail "millrace backup"
 kill -KILL "$writer" || fail "the writer has ended"
 wait "$writer" 2>/dev/null || true
-container=$url
-# A folder gets one backup in it, object storage the backup itself.
-case $url in file://*) container=$(fdbbackup list -b "$url" | tail -1) ;; esac
-fdbbackup describe -d "$container" "${credentials[@]}" | tee "$folder/described"
-grep '^Restorable: true' "$folder/described" >/dev/null || fail "the backup cannot be restored"
+said() { tail -1 <<<"$made" | python3 -c "import json, sys; print(json.load(sys.stdin)['$1'])"; }
+container=$(said target)
+! restored "$container" || fail "a cluster that has keys was overwritten"
+grep 'the cluster is not empty' "$folder/refused" >/dev/null || fail "a restore into a cluster with keys says: $(cat "$folder/refused")"
 kill "$server"
 wait "$server" || true
 
 fdbcli --exec 'writemode on; clearrange "" \xff' >/dev/null
-fdbrestore start -t restore -w -r "$container" "${credentials[@]}" --dest-cluster-file "$FDB_CLUSTER_FILE" || fail "fdbrestore start"
-fdbrestore status -t restore --dest-cluster-file "$FDB_CLUSTER_FILE" | grep -m 1 -o 'State: [a-z]*' || true
+if [ "$container" != "$url" ]; then
+    ! restored "$url" || fail "a folder of backups was restored"
+    grep -F "$container" "$folder/refused" >/dev/null || fail "a restore of a folder of backups says: $(cat "$folder/refused")"
+fi
+"$program" restore "$container" --fdb-cluster-file "$FDB_CLUSTER_FILE" "${credentials[@]}" | tee "$folder/restored" || fail "millrace restore"
+grep "to version $(said version)\.\$" "$folder/restored" >/dev/null || fail "the restore has another version than the backup: $made"
 serve after
 # All that was acknowledged before the backup, and then all up to its one version: no gap.
 mosquitto_sub -p "$port" -i keeper -c -q 1 -t 'jobs/#' -W 15 >"$folder/got" || true

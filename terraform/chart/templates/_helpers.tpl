@@ -83,6 +83,22 @@ revision count: a Deployment's new pods come beside the old ones, and would stan
 {{- uniq $ports | join "," -}}
 {{- end }}
 
+{{/* Peers of a rule of a network policy, (list VALUE LIST): Kubernetes reads a rule without peers as a rule for every address. */}}
+{{- define "millrace.destinations" -}}
+{{- if not (index . 1) }}{{ fail (printf "%s is empty, and a network policy without peers is open to every address: list them" (index . 0)) }}{{ end -}}
+{{ toJson (index . 1) }}
+{{- end }}
+
+{{/* Networks as peers, (list VALUE CIDRS EXCEPT); EXCEPT has what is left out of a network. */}}
+{{- define "millrace.networks" -}}
+{{- $except := dict -}}
+{{- if gt (len .) 2 }}{{ $except = index . 2 }}{{ end -}}
+{{- if include "millrace.destinations" . }}{{ end -}}
+{{- range index . 1 }}
+- ipBlock: { cidr: {{ . | quote }}{{ with get $except . }}, except: {{ toJson . }}{{ end }} }
+{{- end }}
+{{- end }}
+
 {{/* The config map with fdb.cluster. */}}
 {{- define "millrace.clusterFileMap" -}}
 {{- if eq .Values.foundationdb.mode "operator" -}}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::limits::whole_number;
+use crate::store::ClusterArgs;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Folder {
@@ -186,33 +187,55 @@ pub(super) enum RetainedCommand {
     },
 }
 
-pub(crate) const COPY_HELP: &str = "\
-A FoundationDB cluster is copied by fdbbackup and fdbrestore: see runbooks/backup-restore.md.";
+pub(crate) const BACKUP_HELP: &str = "\
+Examples:
+  millrace backup /var/lib/millrace-backups/monday
+  millrace backup file:///mnt/backups --fdb-cluster-file /etc/foundationdb/fdb.cluster
+
+A URL copies a FoundationDB cluster, with the keys of all prefixes, at one version: file:///FOLDER on a
+disk that all backup agents have, or blobstore://HOST/NAME?bucket=BUCKET. It takes fdbbackup, and a
+backup_agent that runs on the cluster. The fdb settings also come from MILLRACE_CONFIG and the other
+variables of `millrace serve`. When this command is interrupted, the agents go on with the copy:
+`fdbbackup abort -t millrace-once` ends it.";
+
+pub(crate) const RESTORE_HELP: &str = "\
+Examples:
+  millrace restore /var/lib/millrace-backups/monday --data-dir ./restored
+  millrace restore file:///mnt/backups/backup-2026-11-29-15-42-15.074928 --fdb-cluster-file fdb.cluster
+
+A URL, as `millrace backup` printed it, fills a FoundationDB cluster that has no keys. It takes
+fdbbackup, fdbrestore, and a backup_agent that runs on the cluster. When this command is interrupted,
+the agents go on: `fdbrestore abort -t millrace-once` ends it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// The folder to make; it must not exist yet. A running server makes it, as its own user.
+    /// The folder to make; it must not exist yet. A running server makes it, as its own user. Or the
+    /// URL for the copy of a cluster.
     pub(super) target: PathBuf,
     #[command(flatten)]
-    pub(super) folder: Folder,
-    /// Write one JSON object a line.
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Refused: fdbbackup copies a cluster.
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub(super) fdb_cluster_file: Option<PathBuf>,
+    pub(super) copy: CopyArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The folder that `millrace backup` made.
+    /// The folder that `millrace backup` made, or the URL that it printed.
     pub(super) source: PathBuf,
+    #[command(flatten)]
+    pub(super) copy: CopyArgs,
+}
+
+/// Flags of a backup and of a restore.
+#[derive(Debug, Args)]
+pub(super) struct CopyArgs {
     #[command(flatten)]
     pub(super) folder: Folder,
     /// Write one JSON object a line.
     #[arg(long)]
     pub(super) json: bool,
-    /// Refused: fdbrestore fills a cluster.
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub(super) fdb_cluster_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+    /// FoundationDB: file with the keys of the object storage, as JSON; also FDB_BLOB_CREDENTIALS. The
+    /// backup agents need the same file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) blob_credentials: Option<PathBuf>,
 }

@@ -95,7 +95,7 @@ fn copy(
         };
         result.and(nobody_reads)
     })?;
-    out(Row::BackupDone { target: target.display().to_string(), bytes: size(target) })
+    out(Row::BackupDone { target: target.display().to_string(), bytes: size(target), version: None })
 }
 
 fn check_target(place: &Place, target: &Path) -> Result<(), Ended> {

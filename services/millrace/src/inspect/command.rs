@@ -1,18 +1,17 @@
-//! The commands: turns a command line into a request, and rows into output.
+//! The commands that look into a store: turns a command line into a request, and rows into output.
 
 use std::io::{BufWriter, Stderr, Stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::args::{
-    BackupArgs, Folder, Look, RestoreArgs, RetainedArgs, RetainedCommand, SessionsArgs, SessionsCommand,
-    StreamsArgs, StreamsCommand,
+    Folder, Look, RetainedArgs, RetainedCommand, SessionsArgs, SessionsCommand, StreamsArgs, StreamsCommand,
 };
 use super::place::Ended;
 use super::print::{Printer, Style};
 use super::request::Request;
 use super::rows::Row;
+use super::show;
 use super::source::Source;
-use super::{backup as copies, show};
 use crate::clock::now_ms;
 use crate::failure::Failure;
 use crate::remote::{Stored, stored};
@@ -122,48 +121,6 @@ pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
     }
 }
 
-pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
-    refuse_cluster(args.fdb_cluster_file.as_deref())?;
-    let target = absolute(&args.target)?;
-    let request = Request::Backup { target: target.clone() };
-    let source = open(&args.folder)?;
-    let mut printer = printer(style(args.json));
-    let copied = source.answer(&request, &mut |row| printer.row(&row));
-    ended(copied.and_then(|_| printer.end("", None)))?;
-    is_seen(&target)
-}
-
-/// Warns about a target in /tmp: a service with `PrivateTmp=yes` has a /tmp of its own.
-fn is_seen(target: &Path) -> Result<(), Failure> {
-    match target.try_exists() {
-        Ok(false) => Err(Failure::Run(format!(
-            "the server made {} in a folder that only its service sees, and that is deleted when the service stops: name a folder \
-             outside of /tmp and /var/tmp",
-            target.display()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-fn refuse_cluster(file: Option<&Path>) -> Result<(), Failure> {
-    match file {
-        Some(_) => Err(Failure::Settings(
-            "this copies data folders only: fdbbackup and fdbrestore copy a FoundationDB cluster, see \
-             runbooks/backup-restore.md"
-                .into(),
-        )),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
-    refuse_cluster(args.fdb_cluster_file.as_deref())?;
-    let (source, target) = (absolute(&args.source)?, absolute(&data_dir(&args.folder)?)?);
-    let mut printer = printer(style(args.json));
-    let copied = copies::restore(&source, &target, &mut |row| printer.row(&row));
-    ended(copied.and_then(|()| printer.end("", None)))
-}
-
 fn print(look: &Look, request: &Request, nothing: &str) -> Result<(), Failure> {
     ended(print_from(&open(&look.folder)?, look, request, nothing))
 }
@@ -247,29 +204,24 @@ fn look_up(source: &Source, request: &Request, each: &mut dyn FnMut(Row)) -> Res
     answered.map_err(failure)
 }
 
-fn open(folder: &Folder) -> Result<Source, Failure> {
+pub(super) fn open(folder: &Folder) -> Result<Source, Failure> {
     Source::of(&data_dir(folder)?).map_err(failure)
 }
 
-fn data_dir(folder: &Folder) -> Result<PathBuf, Failure> {
+pub(super) fn data_dir(folder: &Folder) -> Result<PathBuf, Failure> {
     settings::data_dir(folder.data_dir.clone(), folder.config.clone(), settings::environment())
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path)
-        .map_err(|error| Failure::Settings(format!("\"{}\" is no path: {error}", path.display())))
-}
-
-fn style(json: bool) -> Style {
+pub(super) fn style(json: bool) -> Style {
     if json { Style::Json } else { Style::Text }
 }
 
-fn printer(style: Style) -> Printer<BufWriter<Stdout>, Stderr> {
+pub(super) fn printer(style: Style) -> Printer<BufWriter<Stdout>, Stderr> {
     Printer::new(BufWriter::new(std::io::stdout()), std::io::stderr(), style, now_ms())
 }
 
 /// A reader that stops early, such as `head`, is no failure.
-fn ended(result: Result<(), Ended>) -> Result<(), Failure> {
+pub(super) fn ended(result: Result<(), Ended>) -> Result<(), Failure> {
     match result {
         Ok(()) | Err(Ended::NobodyReads) => Ok(()),
         Err(failed) => Err(failure(failed)),
@@ -280,17 +232,5 @@ fn failure(ended: Ended) -> Failure {
     match ended {
         Ended::Failed(sentence) => Failure::Run(sentence),
         Ended::NobodyReads => Failure::Run("the output ended early, because its reader was closed".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_backup_that_nobody_else_sees_is_a_failure() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(is_seen(folder.path()).is_ok());
-        assert!(matches!(is_seen(&folder.path().join("monday")), Err(Failure::Run(_))));
     }
 }

@@ -10,6 +10,7 @@ mod args;
 mod audit;
 mod backup;
 mod command;
+mod copies;
 mod place;
 mod print;
 mod request;
@@ -23,6 +24,9 @@ mod streams;
 #[cfg(test)]
 mod testing;
 
-pub(crate) use args::{BackupArgs, COPY_HELP, RestoreArgs, RetainedArgs, SessionsArgs, StreamsArgs};
-pub(crate) use command::{backup, restore, retained, sessions, streams};
+pub(crate) use args::{
+    BACKUP_HELP, BackupArgs, RESTORE_HELP, RestoreArgs, RetainedArgs, SessionsArgs, StreamsArgs,
+};
+pub(crate) use command::{retained, sessions, streams};
+pub(crate) use copies::{backup, restore};
 pub(crate) use source::is_missing;

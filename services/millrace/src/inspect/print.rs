@@ -127,8 +127,12 @@ impl<O: Write, A: Write> Printer<O, A> {
                 text::escape(filter.as_bytes())
             ),
             Row::BackupProgress { bytes } => writeln!(self.aside, "Copied {} ...", text::bytes(*bytes)),
-            Row::BackupDone { target, bytes } => {
-                writeln!(self.out, "Made {target} ({}).", text::bytes(*bytes))
+            Row::BackupDone { target, bytes, version } => {
+                let version = version.map_or_else(String::new, |version| format!(", version {version}"));
+                writeln!(self.out, "Made {target} ({}{version}).", text::bytes(*bytes))
+            }
+            Row::ClusterRestored { cluster_file, version } => {
+                writeln!(self.out, "Restored the cluster of {cluster_file} to version {version}.")
             }
         }
     }

@@ -13,12 +13,30 @@ pub(crate) enum Row {
     SessionPurged(SessionPurged),
     Stream(Stream),
     StreamDetails(Box<StreamDetails>),
-    StreamPurged { filter: String, messages: u64, bytes: u64 },
+    StreamPurged {
+        filter: String,
+        messages: u64,
+        bytes: u64,
+    },
     Retained(Retained),
     RetainedDetails(Box<RetainedDetails>),
-    RetainedPurged { topic: String },
-    BackupProgress { bytes: u64 },
-    BackupDone { target: String, bytes: u64 },
+    RetainedPurged {
+        topic: String,
+    },
+    BackupProgress {
+        bytes: u64,
+    },
+    BackupDone {
+        target: String,
+        bytes: u64,
+        /// The one version of all keys of a cluster.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
+    ClusterRestored {
+        cluster_file: String,
+        version: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,5 @@
-//! Backup, restore and migration.
+//! Backup, restore and migration of data folders.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millrace_storage::{Embedded, Options, block_on, copy};
@@ -24,27 +23,6 @@ fn a_backup_of_a_stopped_folder_is_restored() {
     millrace(&path("data"), "restore copy").failed_with("is not empty");
     millrace(&path("new"), "restore nowhere").failed_with("there is no backup at");
     assert!(!path("new").exists() && !path("nowhere").exists());
-}
-
-#[test]
-fn a_cluster_is_left_to_fdbbackup() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("millrace.toml");
-    std::fs::write(&config, "store = \"foundationdb\"\n").unwrap();
-    let config = format!("--config {}", config.display());
-    for (command, flags) in [
-        ("backup copy", "--fdb-cluster-file fdb.cluster"),
-        ("restore copy", "--fdb-cluster-file fdb.cluster"),
-        ("backup copy", &config),
-        ("restore copy", &config),
-    ] {
-        // An empty variable counts as unset.
-        let said = millrace(Path::new(""), &format!("{command} {flags}"));
-        assert_eq!(said.code, Some(2), "{command} {flags}: {}", said.err);
-        for word in ["foundationdb", "fdbbackup", "runbooks/backup-restore.md"] {
-            assert!(said.err.to_lowercase().contains(word), "{command} {flags}: {}", said.err);
-        }
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! running server.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
+mod clusters;
 mod copies;
 mod running;
 mod stopped;
