@@ -79,6 +79,7 @@ impl Fields {
         match value {
             Value::Text(text) => self.delimited(1, text.as_bytes()),
             Value::Constant(text) => self.delimited(1, text.as_bytes()),
+            Value::Shared(text) => self.delimited(1, text.as_bytes()),
             Value::Bool(yes) => {
                 self.key(2, VARINT);
                 self.varint(u64::from(*yes));
