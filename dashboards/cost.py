@@ -2,8 +2,8 @@
 """Measures what telemetry costs where packets are handled: the server's CPU time for each message, as a ratio to the same without
 telemetry, for each scenario of the native driver.
 
-    dashboards/cost.py [--rounds 5] [--scenario NAME,NAME] [--way NAME,NAME] [--seconds 4] [--json OUT.json] [--check] [--busy]
-    dashboards/cost.py --instructions [--rounds 2] [--scenario NAME,NAME] [--way NAME,NAME] [--seconds 4]
+    dashboards/cost.py [--rounds 5] [--scenario NAME,NAME] [--way NAME] [--seconds 4] [--json OUT.json] [--check] [--busy]
+    dashboards/cost.py --instructions [--rounds 2] [--scenario NAME,NAME] [--way NAME] [--seconds 4]
 
 It needs an idle machine, target/release/millrace and mqttload (MILLRACE, MQTTLOAD name others) and the collector
 (dashboards/collector/build.sh). Each way runs beside a run without telemetry, first or second by turns, and the ratio is of these two.
@@ -38,15 +38,16 @@ SCENARIOS = ["qos0-window", "qos1-closed", "fanout", "fanin-qos0", "fanin-qos1",
 # More load than this for each core is somebody else's work.
 LOAD_MAX = 0.25
 # Beside --otlp-endpoint, which those with None lack. A run lasts seconds, so it exports ten times as often as a server does.
-OFF = "off"
+OFF, UNBOUNDED = "off", "traces 1 %, unbounded"
 WAYS = {
     "off again": None,
     "metrics": ["--otlp-interval-s", "1"],
-    # The fast scenarios reach the usual cap on traces a second, so that far fewer than 1 % would be traced.
-    "traces 1 %": ["--otlp-interval-s", "1", "--trace-ratio", "0.01", "--traces-per-second-max", "100000"],
-    "capped traces": ["--otlp-interval-s", "1", "--trace-ratio", "0.01"],
+    # With the limit of traces per second that a server has by default; all but the slow scenarios reach it.
+    "traces 1 %": ["--otlp-interval-s", "1", "--trace-ratio", "0.01"],
+    UNBOUNDED: ["--otlp-interval-s", "1", "--trace-ratio", "0.01", "--traces-per-second-max", "100000"],
 }
 USUAL = ["off again", "metrics", "traces 1 %"]
+COUNTED = ["metrics", "traces 1 %", UNBOUNDED]
 CHECKED = ("metrics", "traces 1 %")
 
 
@@ -106,12 +107,13 @@ def parsed():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", default="4")
     parser.add_argument("--scenario", type=lambda text: text.split(","), default=SCENARIOS)
-    parser.add_argument("--way", type=lambda text: text.split(","), default=USUAL, help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--way", action="append", help=f"one of {', '.join(WAYS)}; may be repeated")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--instructions", action="store_true", help="count instructions with valgrind; needs no idle machine")
     parser.add_argument("--busy", action="store_true", help="measure although the machine is not idle")
     args = parser.parse_args()
+    args.way = args.way or (COUNTED if args.instructions else USUAL)
     if unknown := set(args.way) - set(WAYS):
         parser.error(f"there is no way {', '.join(unknown)}; there are: {', '.join(WAYS)}")
     return args
@@ -140,13 +142,20 @@ def counted(args):
     for scenario in args.scenario:
         found = {way: [] for way in (OFF, *args.way)}
         for _, way in ((number, way) for number in range(args.rounds) for way in found):
-            flags = [] if WAYS.get(way) is None else ["--otlp-endpoint", collector.endpoint, *WAYS[way]]
-            cost, _ = instructions.measure(MILLRACE, MQTTLOAD, scenario, flags, args.seconds)
+            flags = [] if WAYS.get(way) is None else ["--otlp-endpoint", collector.endpoint, *instructions.INTERVAL, *WAYS[way][2:]]
+            cost = instructions.measure(MILLRACE, MQTTLOAD, scenario, flags, args.seconds)
             found[way].append(cost)
             print(f"{scenario}, {way}: {cost}", file=sys.stderr, flush=True)
         off, *cells = [{kind: statistics.median(cost[kind] for cost in costs) for kind in costs[0]} for costs in found.values()]
-        texts = [f"{cell['messages'] / off['messages']:.3f}, exporter {cell['exporter'] / off['messages']:.3f}" for cell in cells]
-        print(f"| `{scenario}` | {off['messages']:.0f} | " + " | ".join(texts) + " |", flush=True)
+        print(f"| `{scenario}` | {off['messages']:.0f} | " + " | ".join(counted_cell(off, cell) for cell in cells) + " |", flush=True)
+
+
+def counted_cell(off, cell):
+    text = f"{cell['messages'] / off['messages']:.3f}, exporter {cell['exporter'] / off['messages']:.3f}"
+    if not cell["traced"]:
+        return text
+    each = [(cell[kind] - off[kind]) / cell["traced"] for kind in instructions.KINDS]
+    return f"{text}; {cell['traced']:.2%} traced, each {each[0]:,.0f} and {each[1]:,.0f} instructions"
 
 
 def main():

@@ -3,6 +3,10 @@
 Telemetry costs in two places. The event loops and the store's writer make spans, so their instructions for each message are compared
 with a run without telemetry. The exporting thread works by itself, so its instructions are shown beside. Work in the kernel is not
 counted. It is the same with and without telemetry, so the ratio of CPU time is smaller.
+
+Metrics are exported once, before the counting: an export costs the same however many messages a server has, and a server under
+valgrind has a fiftieth of them. For the same reason a limit of traces per second says little here, so a traced message is counted
+without the limit.
 """
 
 import http.server
@@ -14,6 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -22,7 +27,9 @@ START_SECONDS_MAX, DUMP_SECONDS_MAX, RUN_SECONDS_MAX = 120, 60, 300
 # Work that a server does once after its start must not count as that of an idle server.
 SETTLE_SECONDS = 10
 # Connections that all arrive at once must not wait too long for a server this slow.
-PAIRS = 20
+PAIRS = 5
+INTERVAL = ["--otlp-interval-s", "3600"]
+TRACED = 'millrace_traces_total{result="followed"}'
 # A thread belongs to the kind of which it runs a function: event loops and the writer carry messages.
 KINDS = {
     "messages": ("millrace_edge::core::packets::", "millrace_edge::store::writer::"),
@@ -75,15 +82,23 @@ def until(condition, what, seconds_max):
     raise RuntimeError(what)
 
 
+def free_ports(count):
+    taken = [socket.socket() for _ in range(count)]
+    for one in taken:
+        one.bind((HOST, 0))
+    ports = [one.getsockname()[1] for one in taken]
+    for one in taken:
+        one.close()
+    return ports
+
+
 class Counted:
     """A server under callgrind, with one event loop."""
 
     def __init__(self, millrace, flags):
         self.folder, self.dumps = Path(tempfile.mkdtemp(prefix="millrace-count-")), 0
-        with socket.socket() as taken:
-            taken.bind((HOST, 0))
-            self.port = taken.getsockname()[1]
-        listen = [f"--mqtt-listen={HOST}:{self.port}", "--ws-listen=off", f"--http-listen={HOST}:0", f"--admin-listen={HOST}:0"]
+        self.port, self.admin = free_ports(2)
+        listen = [f"--mqtt-listen={HOST}:{self.port}", "--ws-listen=off", f"--http-listen={HOST}:0", f"--admin-listen={HOST}:{self.admin}"]
         valgrind = ["valgrind", "--tool=callgrind", "--quiet", "--separate-threads=yes", "--compress-strings=no", f"--callgrind-out-file={self.folder}/out"]
         command = [*valgrind, millrace, "serve", "--threads=1", f"--data-dir={self.folder}/data", *listen, *flags]
         self.log = (self.folder / "log").open("w")
@@ -107,6 +122,11 @@ class Counted:
         subprocess.run(["callgrind_control", "--dump", str(self.process.pid)], check=True, capture_output=True, timeout=DUMP_SECONDS_MAX)
         return {path.suffix: path.read_text() for path in self.folder.glob(f"out.{self.dumps}-*")}
 
+    def traced(self):
+        with urllib.request.urlopen(f"http://{HOST}:{self.admin}/metrics", timeout=DUMP_SECONDS_MAX) as page:
+            found = re.search(rf"^{re.escape(TRACED)} (\d+)", page.read().decode(), re.M)
+        return int(found[1]) if found else 0
+
     def load(self, mqttload, scenario, seconds):
         command = [mqttload, "run", scenario, "--json", "--pairs", PAIRS, "--seconds", seconds, "--pid", self.process.pid, "--port", self.port]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
@@ -126,11 +146,12 @@ class Counted:
 
 
 def measure(millrace, mqttload, scenario, flags, seconds):
-    """Instructions for each message by kind of thread, without those of an idle server, and what mqttload said."""
+    """Instructions for each message by kind of thread, without those of an idle server, and the traced share of the messages."""
     server = Counted(millrace, flags)
     try:
         time.sleep(SETTLE_SECONDS)
         server.load(mqttload, scenario, 1)
+        traced = server.traced()
         server.dump()
         began = time.monotonic()
         time.sleep(float(seconds))
@@ -138,7 +159,9 @@ def measure(millrace, mqttload, scenario, flags, seconds):
         began = time.monotonic()
         said = server.load(mqttload, scenario, seconds)
         busy, busy_s = server.dump(), time.monotonic() - began
+        traced = server.traced() - traced
     finally:
         server.stop()
     idle, busy = by_kind(idle, busy)
-    return {kind: (busy[kind] - idle[kind] * busy_s / idle_s) / said["count"] for kind in KINDS}, said
+    costs = {kind: (busy[kind] - idle[kind] * busy_s / idle_s) / said["count"] for kind in KINDS}
+    return costs | {"traced": traced / said["count"]}

@@ -18,12 +18,18 @@ class Ratios(unittest.TestCase):
         noisy = {"qos0": {"off again": [(10, 12)], "metrics": [(10, 10.1), (10, 15), (10, 9)]}}
         self.assertEqual(list(cost.above(noisy)), [])
 
-    def test_one_percent_is_not_capped(self):
-        flags = cost.WAYS["traces 1 %"]
-        cap = int(flags[flags.index("--traces-per-second-max") + 1])
-        # More messages a second than any scenario has on this hardware.
-        self.assertGreaterEqual(cap, 0.01 * 10_000_000)
+    def test_checked_traces_have_the_limit_of_a_server_and_others_none(self):
+        self.assertNotIn("--traces-per-second-max", cost.WAYS["traces 1 %"])
         self.assertIn("traces 1 %", set(cost.USUAL) & set(cost.CHECKED))
+        flags = cost.WAYS[cost.UNBOUNDED]
+        # More messages a second than any scenario has on this hardware.
+        self.assertGreaterEqual(int(flags[flags.index("--traces-per-second-max") + 1]), 0.01 * 10_000_000)
+
+    def test_a_cell_has_the_cost_of_a_traced_message(self):
+        off = {"messages": 1000, "exporter": 0, "traced": 0}
+        cell = {"messages": 1050, "exporter": 20, "traced": 0.01}
+        self.assertEqual(cost.counted_cell(off, off), "1.000, exporter 0.000")
+        self.assertEqual(cost.counted_cell(off, cell), "1.050, exporter 0.020; 1.00% traced, each 5,000 and 2,000 instructions")
 
     def test_each_way_is_first_and_second_by_turns(self):
         self.assertEqual(list(cost.pairs(["a"], ["metrics"], 0)), [("a", "metrics", ("off", "metrics"))])

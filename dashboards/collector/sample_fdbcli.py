@@ -49,6 +49,7 @@ def status(now):
             },
             "database_available": True,
             "degraded_processes": 0,
+            "fault_tolerance": {"max_zone_failures_without_losing_availability": 1, "max_zone_failures_without_losing_data": 1},
             "full_replication": True,
             "layers": {
                 "_valid": True,

@@ -38,6 +38,8 @@ FDB = {
     "foundationdb_healthy": ("gauge", "1 while all copies of all data are there."),
     "foundationdb_processes": ("gauge", "Processes with a role."),
     "foundationdb_processes_failed": ("gauge", "Processes that are excluded, degraded or say that something is wrong."),
+    "foundationdb_coordinators_unreachable": ("gauge", "Coordinators that do not answer."),
+    "foundationdb_fault_tolerance": ("gauge", "Zones that may fail at once without a loss of data or of availability."),
     "foundationdb_storage_free_bytes": ("gauge", "Free bytes on the disk of the fullest storage server."),
     "foundationdb_storage_free_ratio": ("gauge", "Free share of the disk of the fullest storage server."),
     "foundationdb_log_free_ratio": ("gauge", "Free share of the disk of the fullest transaction log, which may be another disk."),
@@ -101,6 +103,7 @@ def fdb_samples(cluster_file, read=read_fdb):
         ("foundationdb_available", {}, int(status.get("client", {}).get("database_status", {}).get("available", False))),
         ("foundationdb_healthy", {}, int(cluster.get("data", {}).get("state", {}).get("healthy", False))),
         ("foundationdb_processes_failed", {}, failed),
+        *loss_samples(status.get("client", {}), cluster),
         *(("foundationdb_processes", {"role": role}, count) for role, count in sorted(roles.items())),
     ]
     if disk := fullest_disk(processes, "storage"):
@@ -121,6 +124,15 @@ def fdb_samples(cluster_file, read=read_fdb):
             if isinstance(rates, dict) and "counter" in rates:
                 samples.append(("foundationdb_operations_total", {"operation": f"{kind}: {operation}"}, rates["counter"]))
     return samples
+
+
+def loss_samples(client, cluster):
+    """A process that is gone is not in the status, and the cluster is healthy again once it has copied the data of that process."""
+    coordinators = client.get("coordinators", {}).get("coordinators")
+    if coordinators is not None:
+        yield "foundationdb_coordinators_unreachable", {}, sum(not one.get("reachable") for one in coordinators)
+    if tolerance := cluster.get("fault_tolerance"):
+        yield "foundationdb_fault_tolerance", {}, min(tolerance.values())
 
 
 def fullest_disk(processes, role):

@@ -80,6 +80,18 @@ class Status(unittest.TestCase):
         ]:
             self.assertIn(line, lines)
 
+    def test_a_machine_that_is_gone_shows_although_all_copies_are_there_again(self):
+        """As a cluster of three machines with two copies answers some seconds after one of them was killed."""
+        coordinators = [{"address": f"10.0.0.{number}:4500", "reachable": number > 1} for number in (1, 2, 3)]
+        tolerance = {"max_zone_failures_without_losing_availability": 0, "max_zone_failures_without_losing_data": 1}
+        status = {
+            "client": {"coordinators": {"coordinators": coordinators, "quorum_reachable": True}},
+            "cluster": {"data": {"state": {"healthy": True}}, "fault_tolerance": tolerance},
+        }
+        lines = text(fdb_samples("fdb.cluster", lambda _: status)).splitlines()
+        for line in ["foundationdb_healthy 1", "foundationdb_coordinators_unreachable 1", "foundationdb_fault_tolerance 0"]:
+            self.assertIn(line, lines)
+
     def test_every_metric_of_foundationdb_comes_from_what_fdbcli_prints(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "fdbcli").symlink_to(Path(__file__).resolve().with_name("sample_fdbcli.py"))

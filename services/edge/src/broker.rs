@@ -60,7 +60,7 @@ pub(crate) struct Brokers {
 
 #[derive(Default)]
 struct Known {
-    by_name: HashMap<Box<str>, Arc<Broker>, foldhash::fast::RandomState>,
+    by_name: HashMap<Arc<str>, Arc<Broker>, foldhash::fast::RandomState>,
     by_id: BTreeMap<u64, Arc<Broker>>,
     /// The sums of the counters of closed brokers, in the order of [`BrokerCounters::METRICS`].
     closed_counts: Vec<u64>,
@@ -151,7 +151,7 @@ pub(crate) fn chunks(
 
 pub(crate) struct Broker {
     pub(crate) id: u64,
-    pub(crate) name: Box<str>,
+    pub(crate) name: Arc<str>,
     idleness: Idleness,
     /// Where its clients are; set by [`Brokers::insert`].
     pub(crate) home: Arc<Home>,

@@ -36,8 +36,9 @@ pub(crate) struct TelemetryArgs {
     #[arg(long, value_name = "RATIO", default_value_t = 0.0, value_parser = ratio)]
     pub(crate) trace_ratio: f64,
 
-    /// Most traced messages a second. Messages whose publishers ask for it take at most half, those
-    /// of one broker a quarter. 0 traces none.
+    /// Most traced messages a second; each event loop has an equal part, rounded up. Messages whose
+    /// publishers ask for it take at most half, those of one broker a quarter. Further samples count
+    /// as over_rate, and cost nothing. 0 traces none.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     #[arg(value_parser = whole_number::<u32>(0, 100_000))]
     pub(crate) traces_per_second_max: u32,
@@ -153,8 +154,8 @@ impl SpanSink for Spans {
         };
         let attributes = [
             Some(("messaging.system", Value::Constant("mqtt"))),
-            Some(("messaging.destination.name", Value::Text(span.topic.into()))),
-            Some(("millrace.broker", Value::Text(span.broker.into()))),
+            Some(("messaging.destination.name", Value::Shared(span.topic))),
+            Some(("millrace.broker", Value::Shared(span.broker))),
             Some(("millrace.qos", Value::Number(span.qos as i64))),
             counted,
         ];

@@ -1,5 +1,6 @@
 //! The items that producers queue and the exporting thread sends: spans and log records.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use tracing::Level;
@@ -27,6 +28,8 @@ impl Signal {
 pub enum Value {
     Text(String),
     Constant(&'static str),
+    /// A text that the producer has already, so that it need not copy it.
+    Shared(Arc<str>),
     Number(i64),
     Float(f64),
     Bool(bool),

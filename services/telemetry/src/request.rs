@@ -22,6 +22,7 @@ fn any(value: Value) -> AnyValue {
     let value = match value {
         Value::Text(text) => any_value::Value::StringValue(text),
         Value::Constant(text) => any_value::Value::StringValue(text.to_owned()),
+        Value::Shared(text) => any_value::Value::StringValue(text.as_ref().to_owned()),
         Value::Number(number) => any_value::Value::IntValue(number),
         Value::Float(number) => any_value::Value::DoubleValue(number),
         Value::Bool(yes) => any_value::Value::BoolValue(yes),

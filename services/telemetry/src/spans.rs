@@ -13,6 +13,9 @@ const SAMPLED: u32 = 1;
 /// `STATUS_CODE_ERROR`.
 const ERROR: u64 = 2;
 
+/// Enough for most encoded spans.
+const SPAN_BYTES: usize = 320;
+
 /// Wire types of protobuf.
 const VARINT: u32 = 0;
 const FIXED_64: u32 = 1;
@@ -21,7 +24,7 @@ const FIXED_32: u32 = 5;
 
 /// [`TraceSpan::source`] is an index of `resources`. A span with another source is left out.
 pub(crate) fn request(spans: &[TraceSpan], resources: &[Resource]) -> Vec<u8> {
-    let mut request = Fields(Vec::new());
+    let mut request = Fields(Vec::with_capacity(spans.len() * SPAN_BYTES));
     for (source, resource) in resources.iter().enumerate() {
         let mut of_source = spans.iter().filter(|span| span.source == source).peekable();
         if of_source.peek().is_none() {
@@ -79,6 +82,7 @@ impl Fields {
         match value {
             Value::Text(text) => self.delimited(1, text.as_bytes()),
             Value::Constant(text) => self.delimited(1, text.as_bytes()),
+            Value::Shared(text) => self.delimited(1, text.as_bytes()),
             Value::Bool(yes) => {
                 self.key(2, VARINT);
                 self.varint(u64::from(*yes));
@@ -142,9 +146,12 @@ impl Fields {
         if length < 0x80 {
             self.0[start] = length.to_le_bytes()[0];
         } else {
-            let mut longer = Self(Vec::new());
-            longer.varint(length);
-            self.0.splice(start..=start, longer.0);
+            let end = self.0.len();
+            self.varint(length);
+            // From the end to its field in front of the message.
+            let bytes = self.0.len() - end;
+            self.0.remove(start);
+            self.0[start..].rotate_right(bytes);
         }
     }
 }
@@ -194,7 +201,7 @@ mod tests {
             Value::Number(-1),
             Value::Float(0.5),
             Value::Bool(false),
-            Value::Constant(""),
+            Value::Shared("".into()),
             Value::Text(long.clone()),
         ];
         let mut spans = vec![

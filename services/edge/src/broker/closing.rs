@@ -55,7 +55,7 @@ impl Known {
 
 impl Brokers {
     /// The brokers that had no client and no look-up in the last `looks` calls, which are `every_ms` apart.
-    pub(crate) fn idle(&self, looks: u32, every_ms: Millis) -> Vec<(u64, Box<str>)> {
+    pub(crate) fn idle(&self, looks: u32, every_ms: Millis) -> Vec<(u64, Arc<str>)> {
         let idle = self.each().filter(|broker| broker.is_idle(looks, every_ms));
         idle.map(|broker| (broker.id, broker.name.clone())).collect()
     }

@@ -278,7 +278,7 @@ impl Core {
 
     /// Counts received messages, `bytes` in all, and pauses their publisher when it is over its rate.
     fn count_received(&mut self, slot: u32, qos: QoS, count: usize, bytes: usize) {
-        self.tracing.sampler.pass(count);
+        self.pass_samples(count);
         self.connections[slot as usize].count_in(count, bytes);
         let connection = &self.connections[slot as usize];
         self.counters().protocol(connection.protocol.version()).received.add(count);

@@ -16,6 +16,7 @@ use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::config::Config;
 use crate::limits::EdgeLimits;
+use crate::traces::Tracer;
 
 const TURNS: usize = 5_000_000;
 
@@ -34,7 +35,11 @@ pub(super) struct Client {
 
 impl Loops {
     pub(super) fn start(cores: usize, change: impl FnOnce(&mut EdgeLimits)) -> Self {
-        Self::start_with(cores, None, change)
+        Self::start_with(cores, None, |config| change(&mut config.limits))
+    }
+
+    pub(super) fn traced(cores: usize, tracer: Tracer) -> Self {
+        Self::start_with(cores, None, |config| config.tracer = Some(Arc::new(tracer)))
     }
 
     pub(super) fn stored(cores: usize) -> Self {
@@ -42,15 +47,15 @@ impl Loops {
     }
 
     pub(super) fn stored_with(change: impl FnOnce(&mut EdgeLimits)) -> Self {
-        Self::start_with(1, Some(Database::memory()), change)
+        Self::start_with(1, Some(Database::memory()), |config| change(&mut config.limits))
     }
 
-    fn start_with(cores: usize, database: Option<Database>, change: impl FnOnce(&mut EdgeLimits)) -> Self {
+    fn start_with(cores: usize, database: Option<Database>, change: impl FnOnce(&mut Config)) -> Self {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config { mqtt_listen: vec![loopback], threads: cores, ..Config::default() };
         // The loop of a client follows from its client identifier.
         config.limits.home_clients_max = 0;
-        change(&mut config.limits);
+        change(&mut config);
         let (cores, address) = crate::start::start_for_turns(config, database).unwrap();
         Self { cores, address, now_ms: None }
     }

@@ -21,7 +21,7 @@ pub(super) struct Traced {
     /// When the last step ended, microseconds.
     pub(super) step_us: u64,
     broker: Arc<Broker>,
-    topic: Box<str>,
+    topic: Arc<str>,
     qos: QoS,
 }
 
@@ -66,11 +66,12 @@ impl Core {
     pub(super) fn note_read(&mut self, bytes: usize) {
         self.tracing.reads = self.tracing.reads.wrapping_add(1);
         let is_timed = self.tracing.reads.is_multiple_of(TIMED_READS);
-        self.tracing.read_us = if is_timed || self.tracing.sampler.is_near(bytes / PUBLISH_BYTES_MIN) {
-            self.process.clock.micros()
-        } else {
-            self.tracing.turn_us
-        };
+        self.tracing.read_us =
+            if is_timed || self.tracing.sampler.is_near(bytes / PUBLISH_BYTES_MIN, self.now) {
+                self.process.clock.micros()
+            } else {
+                self.tracing.turn_us
+            };
         self.tracing.timed_us = if is_timed { low(self.tracing.read_us) } else { 0 };
     }
 
@@ -90,6 +91,20 @@ impl Core {
         }
     }
 
+    #[inline]
+    pub(super) fn is_sample_due(&mut self) -> bool {
+        self.tracing.sampler.is_due(self.now)
+    }
+
+    /// So many messages were received.
+    #[inline]
+    pub(super) fn pass_samples(&mut self, messages: usize) {
+        let left_out = self.tracing.sampler.pass(messages);
+        if left_out > 0 {
+            self.counters().traces_over_rate.add(left_out);
+        }
+    }
+
     /// Begins to trace a PUBLISH: if its publisher says that it records the trace, or if the publisher says nothing
     /// and the sampler chooses it.
     #[inline]
@@ -100,7 +115,7 @@ impl Core {
         publish: &Publish<'_>,
     ) -> Option<Box<Traced>> {
         self.process.config.tracer.as_ref()?;
-        if publish.properties.is_empty() && !self.tracing.sampler.is_due() {
+        if publish.properties.is_empty() && !self.is_sample_due() {
             return None;
         }
         self.sample(slot, topic, publish)
@@ -110,24 +125,27 @@ impl Core {
         let tracer = self.process.config.tracer.as_ref()?;
         let broker = &self.sessions[self.connections[slot as usize].session as usize].broker;
         let parent = traces::requested(publish.properties);
-        let fits = match parent {
-            Some(parent) if parent.is_sampled => self.tracing.sampler.requested(broker.id, self.now),
-            None if self.tracing.sampler.is_due() => self.tracing.sampler.chosen(self.now),
+        let broker = broker.clone();
+        let sampler = &mut self.tracing.sampler;
+        match parent {
+            Some(parent) if parent.is_sampled => {
+                if !sampler.requested(broker.id, self.now) {
+                    self.counters().traces_over_rate.add(1);
+                    return None;
+                }
+            }
+            None if sampler.is_due(self.now) => sampler.choose(),
             _ => return None,
-        };
-        let counters = self.counters();
-        if !fits {
-            counters.traces_over_rate.add(1);
-            return None;
         }
+        let counters = self.counters();
         if !tracer.has_room() {
             counters.traces_queue_full.add(1);
             return None;
         }
         counters.traces_followed.add(1);
         let trace = tracer.begin(parent, self.tracing.read_us);
-        let (broker, topic, qos) = (broker.clone(), topic.into(), publish.qos);
-        let mut traced = Some(Box::new(Traced { trace, step_us: self.tracing.read_us, broker, topic, qos }));
+        let (step_us, topic, qos) = (self.tracing.read_us, topic.into(), publish.qos);
+        let mut traced = Some(Box::new(Traced { trace, step_us, broker, topic, qos }));
         self.trace_step(&mut traced, TraceStep::Decode, false);
         traced
     }
@@ -197,3 +215,6 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,8 +77,8 @@ pub struct MessageSpan {
     /// Nanoseconds since 1970.
     pub start_ns: u64,
     pub end_ns: u64,
-    pub broker: Box<str>,
-    pub topic: Box<str>,
+    pub broker: Arc<str>,
+    pub topic: Arc<str>,
     pub qos: QoS,
     /// Receivers of a delivery, messages of a commit, else 1.
     pub count: u64,
@@ -87,15 +87,15 @@ pub struct MessageSpan {
 
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
-    pub(crate) broker: &'a str,
-    pub(crate) topic: &'a str,
+    pub(crate) broker: &'a Arc<str>,
+    pub(crate) topic: &'a Arc<str>,
     pub(crate) qos: QoS,
     pub(crate) count: u64,
     pub(crate) is_error: bool,
 }
 
 impl<'a> About<'a> {
-    pub(crate) fn message(broker: &'a str, message: &'a Message) -> Self {
+    pub(crate) fn message(broker: &'a Arc<str>, message: &'a Message) -> Self {
         Self { broker, topic: message.topic(), qos: message.qos(), count: 1, is_error: false }
     }
 }
@@ -175,7 +175,11 @@ impl Tracer {
             _ => (self.id().to_be_bytes(), Some(trace.span_id)),
         };
         let About { broker, topic, qos, count, is_error } = about;
-        let topic = &topic[..topic.floor_char_boundary(TOPIC_BYTES_MAX)];
+        let topic = match topic.len() {
+            // A copy for each span would be a large part of its cost.
+            ..=TOPIC_BYTES_MAX => topic.clone(),
+            _ => topic[..topic.floor_char_boundary(TOPIC_BYTES_MAX)].into(),
+        };
         self.sink.span(MessageSpan {
             trace_id: trace.trace_id,
             span_id,
@@ -183,8 +187,8 @@ impl Tracer {
             step,
             start_ns,
             end_ns,
-            broker: broker.into(),
-            topic: topic.into(),
+            broker: broker.clone(),
+            topic,
             qos,
             count,
             is_error,

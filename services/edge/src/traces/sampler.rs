@@ -1,5 +1,5 @@
-//! Samples the messages of one event loop. The loop counts every message by [`Sampler::pass`]; while [`Sampler::is_due`], the next
-//! message is the sample, and [`Sampler::chosen`] says whether it is traced.
+//! Samples the messages of one event loop. The loop counts every message by [`Sampler::pass`]. While [`Sampler::is_due`], the next
+//! message is the sample, and [`Sampler::choose`] begins its trace.
 
 use std::collections::HashMap;
 
@@ -45,26 +45,35 @@ impl Sampler {
         sampler
     }
 
+    /// Returns the number of samples among these messages that the second's limit has left out.
     #[inline]
-    pub(crate) fn pass(&mut self, messages: usize) {
-        self.left = self.left.saturating_sub(messages as u64);
+    pub(crate) fn pass(&mut self, messages: usize) -> usize {
+        let messages = messages as u64;
+        if messages > self.left && self.is_used_up() {
+            return self.leave_out(messages);
+        }
+        self.left = self.left.saturating_sub(messages);
+        0
     }
 
+    /// Whether the next message is a sample that the second's limit allows. Otherwise a sample needs no attention of its own:
+    /// [`Self::pass`] counts it.
     #[inline]
-    pub(crate) fn is_due(&self) -> bool {
-        self.left == 0
+    pub(crate) fn is_due(&mut self, now: Seconds) -> bool {
+        self.is_near(0, now)
     }
 
+    /// Whether such a sample may be among the next messages.
     #[inline]
-    pub(crate) fn is_near(&self, messages: usize) -> bool {
-        self.left <= messages as u64
+    pub(crate) fn is_near(&mut self, messages: usize, now: Seconds) -> bool {
+        self.left <= messages as u64 && self.has_room(now)
     }
 
-    /// True when the second's limit allows a trace of the sampled message.
-    pub(crate) fn chosen(&mut self, now: Seconds) -> bool {
+    /// Begins the trace of the sample that is due.
+    pub(crate) fn choose(&mut self) {
         // The message itself is still to pass.
         self.left = self.gap().saturating_add(1);
-        self.has_room(now)
+        self.followed += 1;
     }
 
     /// True when the limits allow a trace that a publisher of this broker asks for.
@@ -73,9 +82,10 @@ impl Sampler {
         let of_broker = self.by_broker.get(&broker).copied().unwrap_or(0);
         let fits =
             self.requested < self.max.div_ceil(REQUESTED_PART) && of_broker < self.max.div_ceil(BROKER_PART);
-        if !fits || !self.has_room(now) {
+        if !fits || self.is_used_up() {
             return false;
         }
+        self.followed += 1;
         self.requested += 1;
         self.by_broker.insert(broker, of_broker + 1);
         true
@@ -83,9 +93,23 @@ impl Sampler {
 
     fn has_room(&mut self, now: Seconds) -> bool {
         self.turn_to(now);
-        let fits = self.followed < self.max;
-        self.followed += u32::from(fits);
-        fits
+        !self.is_used_up()
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.followed >= self.max
+    }
+
+    #[cold]
+    fn leave_out(&mut self, mut messages: u64) -> usize {
+        let mut samples = 0;
+        while messages > self.left {
+            messages -= self.left + 1;
+            self.left = self.gap();
+            samples += 1;
+        }
+        self.left -= messages;
+        samples
     }
 
     fn turn_to(&mut self, now: Seconds) {
@@ -136,8 +160,9 @@ mod tests {
     fn chosen(sampler: &mut Sampler, messages: u32) -> u32 {
         let mut chosen = 0;
         for _ in 0..messages {
-            if sampler.is_due() {
-                chosen += u32::from(sampler.chosen(1));
+            if sampler.is_due(1) {
+                sampler.choose();
+                chosen += 1;
             }
             sampler.pass(1);
         }
@@ -159,24 +184,36 @@ mod tests {
     #[test]
     fn a_sample_is_near_before_it_is_due() {
         let mut sampler = sampler(0.01, 8);
-        assert!(sampler.is_near(usize::MAX));
-        while !sampler.is_near(5) {
-            assert!(!sampler.is_due());
+        assert!(sampler.is_near(usize::MAX, 1));
+        while !sampler.is_near(5, 1) {
+            assert!(!sampler.is_due(1));
             sampler.pass(1);
         }
-        assert!(sampler.is_due() || !sampler.is_near(0));
         sampler.pass(5);
-        assert!(sampler.is_due() && sampler.is_near(0));
+        assert!(sampler.is_due(1));
         let mut without = Sampler::new(None, 1);
         without.pass(1_000_000);
-        assert!(!without.is_near(1_000_000), "an event loop without a tracer reads no clock for it");
+        assert!(!without.is_near(1_000_000, 1), "an event loop without a tracer reads no clock for it");
     }
 
     #[test]
     fn a_second_has_a_bounded_number_of_traces() {
         let mut sampler = sampler(1.0, 8);
         assert_eq!(chosen(&mut sampler, 100), 8);
-        assert!(sampler.chosen(2), "the next second");
+        assert!(sampler.is_due(2), "the next second");
+    }
+
+    #[test]
+    fn samples_beyond_the_limit_are_never_due_or_near_and_all_count() {
+        let mut sampler = sampler(0.1, 8);
+        chosen(&mut sampler, 10_000);
+        assert!(!sampler.is_near(usize::MAX, 1), "so the event loop reads no clock for them");
+        let one_by_one: usize = (0..100_000).map(|_| sampler.pass(1)).sum();
+        let in_runs: usize = (0..100).map(|_| sampler.pass(1000)).sum();
+        // Twenty standard deviations.
+        for left_out in [one_by_one, in_runs] {
+            assert!((8_000..12_000).contains(&left_out), "{left_out}");
+        }
     }
 
     #[test]

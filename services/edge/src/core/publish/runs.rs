@@ -63,7 +63,7 @@ impl Core {
             && publish.properties.is_empty()
             && self.connections[slot as usize].session != NONE
             && self.connections[slot as usize].uncommitted == 0
-            && !self.tracing.sampler.is_due()
+            && !self.is_sample_due()
             && (!self.connections[slot as usize].is_traced() || self.is_trace_full(slot))
     }
 
