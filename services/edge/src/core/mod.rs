@@ -23,7 +23,6 @@ mod directory;
 mod drain;
 mod enhanced;
 mod entry;
-mod fair;
 mod fanout;
 mod feed;
 mod files;

@@ -14,7 +14,7 @@ use millrace_session::Message;
 use millrace_storage::block_on;
 
 use super::duties::Duty;
-use super::turns::StreamTurns;
+use super::stream_turns::StreamTurns;
 use super::writer::{Writer, is_hopeless};
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
@@ -204,7 +204,7 @@ impl Writer<'_> {
     }
 
     #[cfg(test)]
-    pub(super) fn has_all(&mut self, key: StreamKey) {
+    pub(super) fn check_session(&mut self, key: StreamKey) {
         self.group(key).unwrap().behind = false;
     }
 

@@ -7,8 +7,8 @@ use super::args::{
     BackupArgs, Folder, Look, RestoreArgs, RetainedArgs, RetainedCommand, SessionsArgs, SessionsCommand,
     StreamsArgs, StreamsCommand,
 };
-use super::place::Ended;
-use super::print::{Printer, Style};
+use super::open_folder::Ended;
+use super::print::{RowPrinter, Style};
 use super::request::Request;
 use super::rows::Row;
 use super::source::Source;
@@ -264,8 +264,8 @@ fn style(json: bool) -> Style {
     if json { Style::Json } else { Style::Text }
 }
 
-fn printer(style: Style) -> Printer<BufWriter<Stdout>, Stderr> {
-    Printer::new(BufWriter::new(std::io::stdout()), std::io::stderr(), style, now_ms())
+fn printer(style: Style) -> RowPrinter<BufWriter<Stdout>, Stderr> {
+    RowPrinter::new(BufWriter::new(std::io::stdout()), std::io::stderr(), style, now_ms())
 }
 
 /// A reader that stops early, such as `head`, is no failure.
