@@ -204,7 +204,7 @@ impl Writer<'_> {
     }
 
     #[cfg(test)]
-    pub(super) fn check_session(&mut self, key: StreamKey) {
+    pub(super) fn has_all(&mut self, key: StreamKey) {
         self.group(key).unwrap().behind = false;
     }
 
