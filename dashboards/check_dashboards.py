@@ -35,6 +35,7 @@ def substituted(expr):
 
 
 def needs(panel):
+    """The part that a panel needs besides pods and Prometheus, such as "k6"."""
     found = re.search(r"Needs: (.*)\.$", panel.get("description", ""))
     return found[1] if found else None
 

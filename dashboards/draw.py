@@ -1,4 +1,8 @@
-"""Draws dashboards from the results of their queries, so that a person can judge layout, units and colours without a Grafana."""
+"""Draws dashboards from the results of their queries, so that a person can judge layout, units and colours without a Grafana.
+
+check_dashboards.py --draw calls all_boards(), which writes grafana/pictures. `substituted` fills in the variables of a query, and
+`is_here` says whether this machine has what a panel needs.
+"""
 
 import hashlib
 import json

@@ -161,9 +161,9 @@ class Drill:
         def sent():
             return [one for one in json.loads(get(url)) if one["labels"]["alertname"] == alert]
 
-        told = until(sent, f"Alertmanager has no {alert}", 60)[0]
-        self.say(f"ALERT {alert} ({told['labels']['severity']}): {told['annotations']['summary']}")
-        url = told["annotations"]["runbook_url"]
+        sent_alert = until(sent, f"Alertmanager has no {alert}", 60)[0]
+        self.say(f"ALERT {alert} ({sent_alert['labels']['severity']}): {sent_alert['annotations']['summary']}")
+        url = sent_alert["annotations"]["runbook_url"]
         if alert not in self.observe.runbook(url):
             raise AssertionError(f"{url} does not name {alert}")
         self.say(f"      {url} opens")

@@ -7,7 +7,7 @@ A finding is a sentence that begins without naming its subject or has a private 
 the name of an item or a file of Rust outside tests.
 
 baseline.json counts the findings that each file still has, and without tests the comment sentences per 1,000 lines of each crate (or
-language of a folder) and the public types that share a name. All may only shrink: --write lowers the baseline to what is there,
+language of a folder) and the types that share a name: public ones of all crates, and within a crate those that other files can use. All may only shrink: --write lowers the baseline to what is there,
 --accept-rise also raises it, after a merge.
 """
 
@@ -61,15 +61,18 @@ def crate_of(path):
 
 def read(root):
     """Returns findings by file, [(line, what, sentence)], comment sentences per 1,000 lines by crate and of all Rust, and the
-    files of each name that several public types have."""
+    files of each name that several types have."""
     found, code, comments, types = {}, defaultdict(int), defaultdict(int), defaultdict(list)
     for path in files(root):
         text = SETTINGS.sub(lambda table: "\n" * table.group(0).count("\n"), (root / path).read_text())
         if reader := sources.LANGUAGES.get(Path(path).suffix):
             sentences, lines = reader(text)
             if not sources.is_test(path):
-                for name in sources.public_types(text) if path.endswith(".rs") else ():
-                    types[name].append(path)
+                if path.endswith(".rs"):
+                    for name in sources.public_types(text):
+                        types[name].append(path)
+                    for name in sources.shared_types(path, text):
+                        types[f"{name} in {crate_of(path)}"].append(path)
                 code[crate_of(path)] += lines
                 comments[crate_of(path)] += sum(kind == "comment" for _, kind, _ in sentences)
             if path.endswith(".rs"):
@@ -106,7 +109,7 @@ def compare(found, density, shared, baseline):
             yield f"{crate}: {now} comment sentences per 1,000 lines, {before} at most: delete comments that say what the code says"
     for name, paths in shared.items():
         if len(paths) > baseline["names"].get(name, 1):
-            yield f"{name}: {len(paths)} public types have this name: one name, one thing: {', '.join(paths)}"
+            yield f"{name}: {len(paths)} types have this name: one name, one thing: {', '.join(paths)}"
 
 
 def lowered(found, density, shared, baseline, accept):
@@ -146,7 +149,7 @@ def main(arguments=None, root=ROOT):
         for crate, now in sorted(density.items()):
             print(f"{crate}: {now} comment sentences per 1,000 lines")
         for name, paths in shared.items():
-            print(f"{name}: {len(paths)} public types: {', '.join(paths)}")
+            print(f"{name}: {len(paths)} types: {', '.join(paths)}")
         return 0
     if options.write or options.accept_rise:
         baseline = lowered(found, density, shared, baseline, options.accept_rise)

@@ -1,5 +1,5 @@
-"""Sentences of the project: comments, help texts, errors and log lines of Rust, comments of TypeScript, Go, Python and shell,
-Markdown, configuration files, and the help texts of metrics.toml.
+"""Reads the sentences that check.py checks: comments, help texts, errors and log lines of Rust, comments of TypeScript, Go, Python
+and shell, Markdown, configuration files, and the help texts of metrics.toml.
 
 A sentence is (line number, kind, text). The kind is "comment", "help", "message" or "page".
 """
@@ -10,6 +10,7 @@ import io
 import re
 import tokenize
 
+# Strings and characters match too, because slashes in them begin no comment.
 TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*)
       | (?P<block>/\*.*?\*/)
@@ -32,12 +33,14 @@ TEST_PATH = re.compile(r"(^|/)(tests?|benches|examples|fuzz|test_\w+)(/|\.(?:rs|
 # JSX text and regular expressions hold quotes and slashes, so a comment of TypeScript is found by the space before it.
 TYPESCRIPT = re.compile(r"(?:^|(?<=[\s{;]))(?://(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/)", re.M | re.S)
 GO = re.compile(r"//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
-DESCRIPTION = re.compile(r'\bDescription:\s*"((?:\\.|[^"\\\n])*)"')
+DESCRIPTION = re.compile(r'\b(?:Description:\s*|(?:\w*(?:Attribute|Text|List|[nN]umber)|choice|flag|key|group|limit|computed|invited)\()"((?:\\.|[^"\\\n])*)"')
 SHELL = re.compile(r"(?:^|(?<=\s))#(?P<line>(?!!)[^\n]*)(?P<block>)", re.M)
 # Instructions for tools, and code that is switched off.
 DIRECTIVE = re.compile(r"^(?:go:|nolint|\s*(?:eslint-|prettier-|biome-|@ts-|@vite|noqa|type: ignore|shellcheck |pylint|fmt:|/ <))")
 ITEM_NAME = re.compile(r"^ *(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |static )*(?:fn|struct|enum|trait|type|mod|union) (\w+)|^ *(?:pub(?:\([^)]*\))? )?(?:const|static) (\w+):", re.M)
 PUBLIC_TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.M)
+SHARED_TYPE = re.compile(r"^ *pub(?:\([^)]*\))? (?:struct|enum|trait|type|union) (\w+)", re.M)
+TEST_ONLY = re.compile(r"/src/(?:.*/)?(?:simulation|testing)(?:/|\.rs$)")
 SENTENCE_END = re.compile(r"(?<![.\s][a-z])(?<!e\.g)(?<!i\.e)(?<!etc)[.!?][\"')*`_]*\s+(?=[\"'(\[*`_]*[A-Z`])")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 
@@ -171,12 +174,16 @@ def python(text):
 
 
 def public_types(text):
-    """The names of the public types of a Rust file, outside its test modules."""
     return PUBLIC_TYPE.findall(TEST_MODULE.sub("", text))
 
 
+def shared_types(path, text):
+    """The types that other files of the crate can use; modules for tests may take the names of the code that they imitate."""
+    return set() if TEST_ONLY.search(path) else set(SHARED_TYPE.findall(TEST_MODULE.sub("", text)))
+
+
 def items(text):
-    """The lines and names of the items of a Rust file, outside its test modules: functions, types, modules, constants."""
+    """(line number, name) of each function, type, module and constant of a Rust file, outside its test modules."""
     text = TEST_MODULE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
     return [(text.count("\n", 0, match.end()) + 1, match.group(1) or match.group(2)) for match in ITEM_NAME.finditer(text)]
 

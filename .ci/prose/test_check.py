@@ -81,7 +81,18 @@ class Baseline(Tree):
         self.write("services/b/src/b.rs", "pub enum Refusal {}\n\n#[cfg(test)]\nmod tests {\npub struct Refusal;\n}\n")
         code, out = self.run_check()
         self.assertEqual(code, 1)
-        self.assertIn("Refusal: 2 public types have this name", out)
+        self.assertIn("Refusal: 2 types have this name", out)
+
+    def test_a_second_type_of_a_name_in_a_crate_fails(self):
+        types = "pub(crate) struct Refusal;\nstruct State;\n" + "\n" * 40
+        for path in ["a/src/a.rs", "a/src/simulation/a.rs", "a/src/testing.rs", "b/src/a.rs"]:
+            self.write(f"services/{path}", types)
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("services/a/src/b.rs", "mod b {\n    pub(super) trait Refusal {}\n    struct State;\n}\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("Refusal in services/a: 2 types have this name", out)
+        self.assertNotIn("State", out)
 
     def test_sentences_of_tests_are_read_and_their_comments_not_counted(self):
         many = "    // Waits.\n" * 40
@@ -142,10 +153,11 @@ class Languages(Tree):
             self.assertIn(f"{path}:1: ", out)
 
     def test_descriptions_of_attributes_are_read(self):
-        self.write("terraform/a.go", 'package a\n\nvar a = b{\n\tDescription: "Who waits.",\n}\n')
+        self.write("terraform/a.go", 'package a\n\nvar a = b{\n\tDescription: "Who waits.",\n\turl: urlAttribute("Who waits.", 1),\n}\n')
         code, out = self.run_check()
         self.assertEqual(code, 1)
         self.assertIn("terraform/a.go:4: ", out)
+        self.assertIn("terraform/a.go:5: ", out)
 
     def test_instructions_for_tools_are_not_read(self):
         self.write("gateway/a.sh", "# shellcheck disable=SC2034 # is told by the caller\n" + "\n" * 40)

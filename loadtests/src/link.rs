@@ -1,4 +1,4 @@
-//! One MQTT connection of the driver. Opening it blocks; nothing after that does.
+//! One MQTT connection of the load generator. [`Hello`] opens it and blocks; a [`Link`] then reads and writes without blocking.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -100,6 +100,7 @@ pub(crate) enum Filled {
 
 pub(crate) struct Link {
     pub(crate) stream: mio::net::TcpStream,
+    /// The incomplete packet at the end of the last read.
     carry: Vec<u8>,
     /// Bytes that the socket did not take yet, from `pending_at` on.
     pending: Vec<u8>,
@@ -123,7 +124,8 @@ impl Link {
         self.pending.len() - self.pending_at
     }
 
-    /// Reads once into `buffer`, after the rest of the last read; returns the bytes to parse.
+    /// Reads once into `buffer`, behind the rest of the last read, and returns the bytes to parse. The buffer must be longer
+    /// than the longest packet.
     pub(crate) fn fill<'b>(&mut self, buffer: &'b mut [u8]) -> (&'b [u8], Filled) {
         let kept = self.carry.len();
         buffer[..kept].copy_from_slice(&self.carry);

@@ -107,21 +107,12 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Parser, ValueEnum};
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        settings: Settings,
-    }
-
-    fn settings(arguments: &[&str]) -> Settings {
-        Line::parse_from([&["x"], arguments].concat()).settings
-    }
+    use crate::settings::parsed;
+    use clap::ValueEnum;
 
     #[test]
     fn a_window_of_zero_lifts_only_the_limits_of_qos_0() {
-        let settings = settings(&["--window", "0"]);
+        let settings = parsed(&["--window", "0"]);
         let plan = |scenario| Plan::of(scenario, &settings).unwrap();
         assert_eq!(plan(Scenario::Qos0Window).send_window, SendWindow::Free);
         assert_eq!(plan(Scenario::Fanout).send_window, SendWindow::Free);
@@ -132,7 +123,7 @@ mod tests {
     #[test]
     fn every_qos_1_plan_has_a_window_and_no_qos_0_plan_has_one() {
         for scenario in Scenario::value_variants() {
-            let Some(plan) = Plan::of(*scenario, &settings(&[])) else { continue };
+            let Some(plan) = Plan::of(*scenario, &parsed(&[])) else { continue };
             assert_eq!(plan.ack_window.is_some(), plan.qos == 1, "{scenario:?}");
         }
     }
@@ -140,7 +131,7 @@ mod tests {
     #[test]
     fn the_closed_loops_of_durable_messages_have_one_in_flight() {
         for scenario in [Scenario::DurableOnlineClosed, Scenario::DurablePublishClosed] {
-            let plan = Plan::of(scenario, &settings(&[])).unwrap();
+            let plan = Plan::of(scenario, &parsed(&[])).unwrap();
             assert_eq!((plan.ack_window, plan.qos, plan.measure_latency), (Some(1), 1, true), "{scenario:?}");
             assert_ne!(plan.sessions, Sessions::Clean);
         }

@@ -158,17 +158,7 @@ impl SizedScenario {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        settings: Settings,
-    }
-
-    fn settings(arguments: &[&str]) -> Settings {
-        Line::parse_from([&["x"], arguments].concat()).settings
-    }
+    use crate::settings::parsed;
 
     #[test]
     fn scenario_names_are_those_of_the_documents() {
@@ -188,7 +178,7 @@ mod tests {
     #[test]
     fn sizes_apply_to_the_scenarios_about_sessions_only() {
         let names = |scenario: Scenario, arguments: &[&str], compared| {
-            let cases = scenario.cases(&settings(arguments), compared);
+            let cases = scenario.cases(&parsed(arguments), compared);
             cases.into_iter().map(SizedScenario::name).collect::<Vec<_>>().join(", ")
         };
         let sizes = ["--sessions", "1,1000"];

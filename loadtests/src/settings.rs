@@ -114,3 +114,14 @@ impl Settings {
         self.quiet_seconds.unwrap_or(POPULATION_QUIET_SECONDS)
     }
 }
+
+/// The settings of a command line, for tests.
+#[cfg(test)]
+pub(crate) fn parsed(arguments: &[&str]) -> Settings {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+    <Line as clap::Parser>::parse_from([&["x"], arguments].concat()).settings
+}

@@ -1,4 +1,5 @@
-//! The parts of the FoundationDB engine alone: its settings, and an unreachable cluster.
+//! Behaviour that only the FoundationDB engine has: prefixes, network settings, and an unreachable cluster. `make test-fdb`
+//! starts a cluster for it. `engines/` has the tests of all engines.
 #![cfg(feature = "foundationdb")]
 #![allow(clippy::unwrap_used)]
 
@@ -89,7 +90,7 @@ fn waits_for_an_unreachable_cluster_end_in_time() {
 }
 
 #[test]
-fn a_place_in_a_cluster_is_a_store_from_its_first_start_on() {
+fn a_prefix_of_a_cluster_is_a_store_from_its_first_start_on() {
     let options = cluster(format!("t/f{}/", std::process::id()).as_bytes());
     let store = FoundationDb::open(&options).unwrap();
     let patience = Duration::from_secs(10);

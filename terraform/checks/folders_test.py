@@ -31,9 +31,9 @@ class Folder(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.folder.chmod(0o755)
         self.theirs = self.folder / "theirs"
-        self.fresh()
+        self.remake()
 
-    def fresh(self):
+    def remake(self):
         shutil.rmtree(self.theirs, ignore_errors=True)
         self.theirs.mkdir()
         os.chown(self.theirs, NOBODY.pw_uid, NOBODY.pw_gid)
@@ -46,7 +46,7 @@ class Folder(unittest.TestCase):
                 (self.theirs / name).symlink_to(others)
                 run()
                 self.assertEqual((others.read_text(), others.stat().st_uid), ("root's", 0))
-                self.fresh()
+                self.remake()
 
 
 @unittest.skipUnless(os.getuid() == 0 and shutil.which("setpriv"), "root and setpriv are needed")

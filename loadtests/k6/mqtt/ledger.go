@@ -269,7 +269,7 @@ func (l *ledger) sum() verdict {
 		v.Repeated += a.repeated
 		v.OutOfOrder += a.outOfOrder
 		v.Stray += a.stray
-		for _, p := range l.heard(a) {
+		for _, p := range l.publishersOf(a) {
 			seen, ok := a.seen[p.id]
 			if !ok {
 				seen = &bitset{}
@@ -282,15 +282,15 @@ func (l *ledger) sum() verdict {
 	return v
 }
 
-func (l *ledger) heard(a *audience) []*publisher {
+func (l *ledger) publishersOf(a *audience) []*publisher {
 	if len(a.from) == 0 {
 		return l.publishers
 	}
-	var heard []*publisher
+	var found []*publisher
 	for name := range a.from {
 		if p, ok := l.byName[name]; ok {
-			heard = append(heard, p)
+			found = append(found, p)
 		}
 	}
-	return heard
+	return found
 }

@@ -30,6 +30,7 @@ pub enum Method {
     Token(Box<str>),
     Certificate(Box<str>),
     Webhook,
+    /// A short-lived password that the control plane signs, for example for a page of the console.
     ConnectToken {
         /// Whether the client may have shared subscriptions.
         may_share: bool,
@@ -49,7 +50,6 @@ pub struct ProvenIdentity {
     pub until_ms: Option<u64>,
 }
 
-/// The rules of a client from now on.
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub permissions: Permissions,

@@ -1,15 +1,53 @@
-//! Rate limits forget the keys that have been quiet.
+//! Rate limits with a bucket of permits for each key, which forget the keys that have been quiet.
 
+use std::hash::Hash;
+use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use governor::clock::{Clock as _, MonotonicClock};
+use governor::middleware::{StateInformationMiddleware, StateSnapshot};
+use governor::state::keyed::HashMapStateStore;
+use governor::{InsufficientCapacity, NotUntil, Quota, RateLimiter};
 
 /// Above this number of keys a rate limit forgets the keys that have been quiet.
 const KEYS_MAX: usize = 10_000;
 
 /// Time after a search until the next one, even if few keys have come: many that stayed may be quiet by then.
 const SEARCH_EVERY: Duration = Duration::from_secs(60);
+
+pub(crate) struct KeyedRateLimiter<K: Hash + Eq + Clone> {
+    buckets: RateLimiter<K, HashMapStateStore<K>, MonotonicClock, StateInformationMiddleware>,
+    forgetting: Forgetting,
+}
+
+impl<K: Hash + Eq + Clone> KeyedRateLimiter<K> {
+    pub(crate) fn new(quota: Quota) -> Self {
+        let buckets = RateLimiter::new(quota, HashMapStateStore::default(), MonotonicClock);
+        Self { buckets, forgetting: Forgetting::new() }
+    }
+
+    /// Takes all of these permits, or none.
+    ///
+    /// # Errors
+    /// The outer one: no bucket ever has so many permits. The inner one: this bucket has too few now.
+    pub(crate) fn take(
+        &self,
+        key: &K,
+        number: NonZeroU32,
+    ) -> Result<Result<StateSnapshot, NotUntil<Instant>>, InsufficientCapacity> {
+        self.forgetting.of(self.buckets.len(), || {
+            self.buckets.retain_recent();
+            self.buckets.len()
+        });
+        self.buckets.check_key_n(key, number)
+    }
+
+    /// Seconds after which the refused permits are there.
+    pub(crate) fn wait_s(&self, until: &NotUntil<Instant>) -> u64 {
+        until.wait_time_from(self.buckets.clock().now()).as_secs() + 1
+    }
+}
 
 /// Says when to look for quiet keys. A search reads all keys. If it leaves many, the next one waits until as many have come
 /// anew or [`SEARCH_EVERY`] has passed, so that searches cost each request a bounded time, however many keys stay.

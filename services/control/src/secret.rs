@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::prelude::BASE64_STANDARD;
-use millrace_layers::accounts::keys::Key;
+use millrace_layers::accounts::keys::HashKey;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +87,7 @@ pub fn outside_secret(text: &str) -> [u8; 32] {
 }
 
 /// Hashes several parts under a key. The lengths of the parts are hashed too, so that parts cannot run into each other.
-pub(crate) fn hash(key: &Key, purpose: Purpose, parts: &[&[u8]]) -> Hash {
+pub(crate) fn hash(key: &HashKey, purpose: Purpose, parts: &[&[u8]]) -> Hash {
     let mut hasher = blake3::Hasher::new_keyed(&key.key);
     for part in [purpose.name().as_bytes()].iter().chain(parts) {
         hasher.update(&(part.len() as u64).to_be_bytes());
@@ -106,7 +106,7 @@ pub(crate) struct Sealed {
 
 impl Sealed {
     /// `owner` is what the secret belongs to: for another owner it does not open.
-    pub(crate) fn new(key: &Key, owner: &[u8], secret: &[u8]) -> Result<Self, NoEntropy> {
+    pub(crate) fn new(key: &HashKey, owner: &[u8], secret: &[u8]) -> Result<Self, NoEntropy> {
         let nonce = random::<NONCE_LEN>()?;
         let mut text = secret.to_vec();
         let (at, about) = (Nonce::assume_unique_for_key(nonce), Aad::from(owner));
@@ -118,7 +118,7 @@ impl Sealed {
     }
 
     /// `None`: it was sealed under another key or for another owner, or is damaged.
-    pub(crate) fn open(&self, key: &Key, owner: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn open(&self, key: &HashKey, owner: &[u8]) -> Option<Vec<u8>> {
         let bytes = BASE64_STANDARD.decode(&self.text).ok()?;
         let (nonce, text) = bytes.split_first_chunk::<NONCE_LEN>()?;
         let mut text = text.to_vec();
@@ -129,7 +129,7 @@ impl Sealed {
     }
 }
 
-fn sealing(key: &Key) -> Option<LessSafeKey> {
+fn sealing(key: &HashKey) -> Option<LessSafeKey> {
     let key = blake3::derive_key("millrace 2026-11 sealed secrets of the control plane", &key.key);
     UnboundKey::new(&CHACHA20_POLY1305, &key).ok().map(LessSafeKey::new)
 }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_sealed_secret_opens_with_its_key_and_for_its_owner_alone() {
         let (key, other) =
-            (Key { id: 1, key: [1; 32], check: None }, Key { id: 2, key: [2; 32], check: None });
+            (HashKey { id: 1, key: [1; 32], check: None }, HashKey { id: 2, key: [2; 32], check: None });
         let sealed = Sealed::new(&key, b"ann", b"secret").unwrap();
         let stored = serde_json::to_string(&sealed).unwrap();
         assert!(!stored.contains("secret") && !stored.contains(&BASE64_STANDARD.encode(b"secret")));
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_hash_is_of_its_key_its_purpose_and_its_parts() {
         let (key, other) =
-            (Key { id: 1, key: [1; 32], check: None }, Key { id: 2, key: [2; 32], check: None });
+            (HashKey { id: 1, key: [1; 32], check: None }, HashKey { id: 2, key: [2; 32], check: None });
         let hashes = [
             hash(&key, Purpose::Token, &[b"ab", b"c"]),
             hash(&other, Purpose::Token, &[b"ab", b"c"]),

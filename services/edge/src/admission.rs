@@ -118,6 +118,7 @@ impl<T> Admission<T> {
         AdmissionAnswer::Waits
     }
 
+    /// Takes the next client whose wait is over, with the result; `None`: all others still wait.
     pub(crate) fn next(
         &mut self,
         keeps_up: bool,

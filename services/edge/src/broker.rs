@@ -187,7 +187,6 @@ pub(crate) struct Broker {
 #[derive(Default)]
 pub(crate) struct ClientMemory {
     alias_bytes: AtomicU64,
-    /// Bytes of incomplete packets, see [`crate::incomplete_packets`].
     pub(crate) incomplete_packets: AtomicU64,
     /// Budget of the messages in its sessions; set by [`Brokers::insert`].
     queues: OnceLock<Arc<Budget>>,

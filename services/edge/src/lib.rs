@@ -32,6 +32,7 @@ mod deliveries;
 mod drain;
 mod elsewhere;
 mod encoding;
+mod fair_queue;
 mod files;
 mod handover;
 mod home;

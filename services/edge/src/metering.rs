@@ -119,7 +119,6 @@ pub(crate) struct Reading {
     pub(crate) drops: [u64; DROP_REASONS],
     /// Acknowledged messages.
     pub(crate) latencies: LatencyClasses,
-    /// Timed deliveries.
     pub(crate) deliveries: LatencyClasses,
 }
 

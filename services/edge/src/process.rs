@@ -34,7 +34,7 @@ const STUCK_MS: Millis = 5_000;
 
 /// Limits log lines that unknown clients can cause to one a minute.
 #[derive(Debug, Default)]
-pub(crate) struct Notices {
+pub(crate) struct LogThrottles {
     pub(crate) accept_failed: Throttle,
     pub(crate) not_the_gateway: Throttle,
     pub(crate) proxy_header: Throttle,
@@ -65,7 +65,7 @@ pub(crate) struct Process {
     pub(crate) brokers: Arc<Brokers>,
     pub(crate) addresses: Addresses,
     pub(crate) tls: Option<Tls>,
-    pub(crate) notices: Notices,
+    pub(crate) notices: LogThrottles,
     pub(crate) gateways: RecentPeers,
     pub(crate) health_checks: RecentPeers,
     pub(crate) authenticator: Authenticator,

@@ -31,7 +31,7 @@ use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metrics::Loudest;
-use crate::process::{Notices, PerCore, Process};
+use crate::process::{LogThrottles, PerCore, Process};
 use crate::recent_peers::{RecentPeer, RecentPeers};
 use crate::region::Region;
 use crate::reload::Reloader;
@@ -144,7 +144,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Res
         _reporters: reporters,
         addresses: Addresses::new(files::address_limits(&config.limits), config.unlimited_from.clone()),
         tls,
-        notices: Notices::default(),
+        notices: LogThrottles::default(),
         gateways: RecentPeers::default(),
         health_checks: RecentPeers::default(),
         authenticator: Authenticator::start(&config.authentication, clock, &mailboxes)?,

@@ -1,4 +1,5 @@
-//! The TLS configurations of this process: loaded at the start, and again when their files change.
+//! The TLS configurations of this process: loaded at the start, and again when `crate::reload` finds that their files have
+//! changed. Session tickets stay valid over a reload.
 
 use std::sync::Arc;
 

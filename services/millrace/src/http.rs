@@ -92,7 +92,7 @@ pub(crate) fn start(
     let mut app = router(Shared { health: Health::of(running), at: Arc::new(at.clone()) });
     if let Some(api) = api {
         let pools = threads::Pools::start()?;
-        // Not on the threads of requests, whose panics do not end the process.
+        // A thread of its own, because a panic of the background work must end the process, and one of a request must not.
         let (handle, upkeep) = (pools.normal.clone(), api.upkeep);
         std::thread::Builder::new().name(UPKEEP.into()).spawn(move || handle.block_on(upkeep))?;
         app = app

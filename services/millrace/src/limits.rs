@@ -120,11 +120,11 @@ limits! {
     queue_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the messages that the sessions in memory of one broker hold, a message of several sessions counted once. 0 is half of queue_memory_max, and 64 MiB at least. Beyond it the server drops further messages for sessions that hold more than a few small ones.";
     queue_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory of the messages that the sessions in memory of all brokers hold; 0 is a quarter of memory_max.";
+        "Memory of the messages that the sessions in memory of all brokers hold; 0 is a quarter of memory_max. Beyond it the server drops further messages for sessions that hold more than a few small ones.";
     filter_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the filters of one broker's sessions; 0 is half of filter_memory_max. Beyond it the server refuses a SUBSCRIBE, and a stored session that comes back.";
     filter_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory of the filters of all brokers' sessions; 0 is a quarter of memory_max, and 256 MiB at least.";
+        "Memory of the filters of all brokers' sessions; 0 is a quarter of memory_max, and 256 MiB at least. Beyond it the server refuses a SUBSCRIBE, and a stored session that comes back.";
     retained_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
         "Retained messages of one broker. Beyond it the server refuses another one.";
     retained_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",

@@ -19,7 +19,7 @@ use millrace_storage::{CopyError, CopyProgress, Embedded, Host as _, RestoreErro
 
 use crate::failure::Failure;
 use crate::permissions;
-use crate::store::{ClusterArgs, Opened, Place};
+use crate::store::{ClusterArgs, Opened, StoreLocation};
 use crate::text;
 
 pub(crate) const HELP: &str = "\
@@ -75,24 +75,24 @@ pub(crate) fn run(args: MigrateArgs) -> Result<(), Failure> {
     }
     let cluster = args.cluster.cluster().map_err(Failure::Settings)?;
     let place = |name: OsString| match is_cluster(&name) {
-        true => Place::Cluster(cluster.clone()),
-        false => Place::Folder(PathBuf::from(name)),
+        true => StoreLocation::Cluster(cluster.clone()),
+        false => StoreLocation::Folder(PathBuf::from(name)),
     };
     migrate(&place(args.source), &place(args.target))
 }
 
-fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
-    if let Place::Folder(folder) = source
+fn migrate(source: &StoreLocation, target: &StoreLocation) -> Result<(), Failure> {
+    if let StoreLocation::Folder(folder) = source
         && crate::inspect::is_missing(folder)
     {
         let folder = folder.display();
         return Err(Failure::Run(format!("there is no data folder at {folder}: name the one of the server")));
     }
     let from = open(source)?;
-    if let Place::Cluster(_) = source {
+    if let StoreLocation::Cluster(_) = source {
         refuse_running(&Store::new(from.database()), LEASE_WATCHED)?;
     }
-    if let Place::Folder(folder) = target {
+    if let StoreLocation::Folder(folder) = target {
         permissions::keep_private();
         let version = block_on(from.database().run(async |tx, _| tx.read_version().await));
         let version = version.map_err(|error| Failure::Run(format!("the source cannot be read: {error}")))?;
@@ -110,7 +110,7 @@ fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
     let mut progress = Progress::new();
     let copied = block_on(copy(&from.database(), &to.database(), &mut |seen| progress.show(seen)));
     let seen = copied.map_err(|error| failure(&error))?;
-    if let Place::Cluster(_) = source {
+    if let StoreLocation::Cluster(_) = source {
         // Checked again, because a pod that was started during the copy may write after the
         // comparison.
         refuse_running(&Store::new(from.database()), LEASE_WATCHED)?;
@@ -120,7 +120,7 @@ fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-fn open(place: &Place) -> Result<Opened, Failure> {
+fn open(place: &StoreLocation) -> Result<Opened, Failure> {
     place.open_even_unfinished()?.ok_or_else(|| {
         Failure::Run("a store in memory cannot be copied: name a data folder or a cluster".into())
     })

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::store::{Cluster, Place};
+use crate::store::{Cluster, StoreLocation};
 
 pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     millrace_edge::check_files(&settings.edge).map_err(|error| Failure::Settings(error.to_string()))?;
-    let Place::Cluster(Cluster { file, tls_cert, tls_key, tls_ca, .. }) = &settings.store else {
+    let StoreLocation::Cluster(Cluster { file, tls_cert, tls_key, tls_ca, .. }) = &settings.store else {
         return Ok(());
     };
     readable("fdb_cluster_file", Some(file))?;

@@ -21,7 +21,7 @@ use crate::listeners::{Addresses, bare, reachable};
 use crate::running::Running;
 use crate::service_manager::ServiceManager;
 use crate::settings::{AdminListen, Settings};
-use crate::store::{Opened, Place};
+use crate::store::{Opened, StoreLocation};
 use crate::telemetry::{self, Telemetry};
 use crate::{freed_memory, http, inspect, logs, panics, pods};
 
@@ -67,7 +67,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     let exporter = freed_memory::start().and_then(|()| telemetry.start(sources)).map_err(Failure::Run)?;
     // Opened before the server reports that it is ready.
     let admin = match (&settings.store, &store, started.first()) {
-        (Place::Folder(path), Some(Opened::Folder(store)), Some(first)) => {
+        (StoreLocation::Folder(path), Some(Opened::Folder(store)), Some(first)) => {
             admin(path, store.clone(), &first.running)
         }
         _ => None,

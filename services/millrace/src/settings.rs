@@ -23,7 +23,7 @@ use crate::control::{ControlArgs, SmtpSettings};
 use crate::failure::Failure;
 use crate::limits::{ADMIN_PORT_ABOVE, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::logs::LogFormat;
-use crate::store::{Cluster, ClusterArgs, Place};
+use crate::store::{Cluster, ClusterArgs, StoreLocation};
 use crate::telemetry::TelemetryArgs;
 use crate::values::{Listen, addresses};
 
@@ -32,7 +32,7 @@ const PREFIX: &str = "MILLRACE_";
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) edge: millrace_edge::Config,
-    pub(crate) store: Place,
+    pub(crate) store: StoreLocation,
     pub(crate) pods: u16,
     pub(crate) http_listen: Option<SocketAddr>,
     pub(crate) admin_listen: Option<AdminListen>,
@@ -87,7 +87,7 @@ impl Settings {
             && edge.mqtt_listen.iter().chain(&edge.ws_listen).chain(&self.http_listen).all(is_loopback)
             && self.control.http_proxies.is_empty()
             && self.control.public_url.is_none()
-            && matches!(self.store, Place::Folder(_))
+            && matches!(self.store, StoreLocation::Folder(_))
     }
 }
 
@@ -313,7 +313,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         head: HTTP_HEAD_TIME,
     };
     // The API makes brokers that have access settings of their own.
-    let has_api = http_listen.is_some() && !matches!(store, Place::Memory);
+    let has_api = http_listen.is_some() && !matches!(store, StoreLocation::Memory);
     let allow_anonymous =
         accepts_anonymous(args.allow_anonymous, args.password_file.is_some(), has_api, exposed)?;
     let limits = EdgeLimits::from(args.limits);

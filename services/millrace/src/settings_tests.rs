@@ -260,7 +260,7 @@ fn a_cluster_is_named_with_all_that_belongs_to_it_and_with_nothing_else() {
         let sentence = load_with(&[&[fdb], flags].concat(), &[]).map(drop).unwrap_err();
         assert!(sentence.contains(refused), "{flags:?}: {sentence}");
     }
-    let Place::Cluster(cluster) = settings(&[fdb], &[]).store else { panic!("another store") };
+    let StoreLocation::Cluster(cluster) = settings(&[fdb], &[]).store else { panic!("another store") };
     assert_eq!(
         (cluster.file.to_str(), &*cluster.prefix),
         (Some("/etc/foundationdb/fdb.cluster"), "millrace")
@@ -268,7 +268,7 @@ fn a_cluster_is_named_with_all_that_belongs_to_it_and_with_nothing_else() {
     let said = ["--fdb-cluster-file=f", "--fdb-prefix=p", "--fdb-tls-cert=c", "--fdb-tls-key=k", "--pod=one"];
     let named = settings(&said, &[("MILLRACE_STORE", "foundationdb")]);
     assert_eq!(named.edge.pod.as_deref(), Some("one"));
-    let Place::Cluster(cluster) = named.store else { panic!("another store") };
+    let StoreLocation::Cluster(cluster) = named.store else { panic!("another store") };
     assert_eq!((cluster.file.to_str(), &*cluster.prefix), (Some("f"), "p"));
     assert_eq!((cluster.tls_cert, cluster.tls_key), (Some("c".into()), Some("k".into())));
 }

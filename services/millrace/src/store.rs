@@ -84,7 +84,7 @@ pub(crate) enum StoreKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum StoreLocation {
     Memory,
     Folder(PathBuf),
     Cluster(Cluster),
@@ -107,7 +107,7 @@ const WITHOUT_FOUNDATIONDB: &str = "store is foundationdb, and this millrace was
 impl StoreArgs {
     /// Also returns the name of this process, or of its first pod, among the processes that share
     /// the store; `says_data_dir`: a setting names the folder.
-    pub(crate) fn place(self, says_data_dir: bool) -> Result<(Place, Option<String>), String> {
+    pub(crate) fn place(self, says_data_dir: bool) -> Result<(StoreLocation, Option<String>), String> {
         let mut fdb_settings = self.cluster.given().chain([("pod", self.pod.is_some())]);
         if self.store == StoreKind::Embedded {
             if let Some((name, _)) = fdb_settings.find(|(_, is_set)| *is_set) {
@@ -121,8 +121,8 @@ impl StoreArgs {
                 (true, Some(_)) => {
                     Err("pods share a store, and data_dir is off: name a folder, or leave pods out".into())
                 }
-                (true, None) => Ok((Place::Memory, None)),
-                (false, pod) => Ok((Place::Folder(self.data_dir), pod)),
+                (true, None) => Ok((StoreLocation::Memory, None)),
+                (false, pod) => Ok((StoreLocation::Folder(self.data_dir), pod)),
             };
         }
         if !cfg!(feature = "foundationdb") {
@@ -137,7 +137,7 @@ impl StoreArgs {
                 .into());
         }
         let pod = self.pod.unwrap_or_else(new_pod);
-        Ok((Place::Cluster(self.cluster.cluster()?), Some(pod)))
+        Ok((StoreLocation::Cluster(self.cluster.cluster()?), Some(pod)))
     }
 }
 
@@ -185,7 +185,7 @@ impl ClusterArgs {
 pub(crate) enum Opened {
     Folder(Embedded),
     #[cfg(feature = "foundationdb")]
-    Cluster(cluster::Opened),
+    Cluster(cluster::OpenCluster),
 }
 
 impl Opened {
@@ -198,7 +198,7 @@ impl Opened {
     }
 }
 
-impl Place {
+impl StoreLocation {
     /// `None` for memory; refuses a store that a migration has filled only in part.
     pub(crate) fn open(&self) -> Result<Option<Opened>, Failure> {
         let opened = self.open_even_unfinished()?;

@@ -124,7 +124,7 @@ impl std::fmt::Debug for HttpClient {
 fn tls(more: Vec<CertificateDer<'static>>) -> ClientConfig {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::warn!(%error, "some of the system's certificate authorities cannot be read");
+        tracing::warn!(%error, "some of the system's certificate authorities cannot be read: calls to services that need them fail until the system's CA files are repaired and the server is restarted");
     }
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs.into_iter().chain(more));

@@ -1,4 +1,7 @@
-"""`make stack`: one region of real parts, what its clients see, and what they see when a part is killed."""
+"""Tests `make stack`: starts one region of real parts, and checks what clients of two brokers see, also while a part is killed.
+
+The cases share one stack and run in order. A Client with `pod` connects to that pod, and others connect through the gateway.
+"""
 
 import os
 import re
@@ -13,7 +16,7 @@ from region import PODS, SCRIPT, START_SECONDS_MAX, Client, Stack, is_listening,
 
 SUITE = "stack"
 OWN_SETTINGS = {"GATEWAY_THREADS": "none", "MILLRACE_KEEP_ALIVE_MAX_S": "none"}
-# The stack would name those of the shell that runs the suite, too.
+# The stack would also name settings of the shell that runs this suite.
 for name in [name for name in os.environ if name.startswith(("GATEWAY_", "MILLRACE_"))]:
     del os.environ[name]
 
@@ -39,7 +42,7 @@ def second_stack(stack):
 
 
 def own_broker_only(stack):
-    """From every pod and through Envoy to clients of the broker wherever they are, and to nobody of another one."""
+    """A message reaches the clients of its broker on all pods and behind the gateway, and no client of another broker."""
     there = [Client(stack, "tls"), Client(stack, "wss", wss=True)]
     there += [Client(stack, f"on-{pod}", pod=pod) for pod in PODS]
     others = [Client(stack, "tls", broker="globex"), Client(stack, "on-3", broker="globex", pod=3)]
@@ -87,7 +90,7 @@ def session_moves(stack):
 
 
 def nats_dies(stack):
-    """The server that a pod is connected to is killed: durable messages arrive, and live ones again."""
+    """Kills the NATS server of pod 2: durable messages still arrive, and live ones arrive once the pod has another server."""
     durable = Client(stack, "durable", pod=3, lasts=True).wants("durable")
     live = Client(stack, "live", pod=1).wants("live")
     sender = Client(stack, "sender", pod=2)
@@ -126,7 +129,7 @@ def envoy_dies(stack):
 
 
 def pod_dies(stack):
-    """A pod that has clients is killed: they are back through Envoy, with what was said meanwhile; wills of others fire."""
+    """Kills a pod: its clients reconnect through the gateway and get what they missed, and the will of a client that stays away fires."""
     back = Client(stack, "back", lasts=True).wants("back")
     pod = until(lambda: [pod for pod, count in zip(PODS, stack.clients("acme")) if count], "on no pod")[0]
     others = [number for number in PODS if number != pod]
@@ -158,7 +161,7 @@ def ends_in_order(stack, with_signal, code):
 
 
 def kept_and_broken(stack):
-    """With STACK_KEEP its data is there again. A part that ends by itself ends all, and the stack prints its last lines."""
+    """With STACK_KEEP the stack has its data again. A part that ends by itself ends the stack, which prints the part's last lines."""
     client = Client(stack, "looks", pod=2).wants("kept")
     client.gets_only("from before")
     client.leaves()
@@ -170,14 +173,14 @@ def kept_and_broken(stack):
 
 
 def taken_port(stack):
-    """Named, before anything is started."""
+    """The stack names a port that another program uses before it starts any part."""
     taken = stack.settings | {"STACK_DIR": str(stack.folder / "another")}
     ended = subprocess.run([SCRIPT, "run"], env={**os.environ, **taken}, capture_output=True, text=True)
     equal((ended.returncode, "another program listens on 127.0.0.1:" in ended.stderr), (1, True), ended.stderr)
 
 
 def again(stack):
-    """Another one, in the same folder."""
+    """Starts a second stack in the folder of the first, with its data."""
     kept = Stack(stack.folder, "again.log", STACK_KEEP="1")
     try:
         kept_and_broken(kept.is_up())
@@ -204,7 +207,7 @@ def piped(stack):
             os.killpg(shell.pid, signal.SIGTERM)
 
 
-# A suite that takes too long is asked to end: so is what it started.
+# The runner sends SIGTERM to a suite that takes too long: exiting here ends the stack too.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 with tempfile.TemporaryDirectory() as temporary:
     stack = Stack(Path(temporary), **OWN_SETTINGS)
@@ -229,7 +232,7 @@ with tempfile.TemporaryDirectory() as temporary:
                 *of_a_pod,
                 ("Ctrl-C ends it in order, and leaves no process", lambda: ends_in_order(stack, signal.SIGINT, 0)),
                 ("it goes on with its data, and ends when a part breaks", lambda: again(stack)),
-                # It begins with empty data.
+                # The last case, because it starts a stack without STACK_KEEP, which deletes the data.
                 ("Ctrl-C ends it also when its output goes to tee", lambda: piped(stack)),
             ],
         )

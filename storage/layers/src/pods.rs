@@ -1,4 +1,5 @@
-//! The pods of a region: their leases, their commit markers, and notices of sessions that they have lost.
+//! The pods of a region: their leases, their commit markers, and notices of sessions that they have lost. A commit marker
+//! shows a pod that got no answer to a commit whether the transaction was committed.
 //!
 //! When a pod has not renewed its lease for too long, another pod takes it for dead and ends its connections. The pod
 //! may still run and only be slow: then the epochs of its sessions keep it from writing, and notices say which sessions
@@ -95,7 +96,7 @@ pub async fn remove_stale_rows(
         }
         last = Some(pod);
     }
-    // Further pods may have markers that were not read.
+    // Both kinds of rows go on from one pod, so notices are read only up to the last pod whose markers were read.
     let through = last.clone().filter(|_| !ends);
     let mut from = from.map(<[u8]>::to_vec);
     for _ in 0..limit {
@@ -281,10 +282,11 @@ mod tests {
                 }
             }
             assert_eq!(from, None, "it ends");
-            let told = |pod: &'static [u8]| run(&database, async |tx| lost_sessions(tx, pod, 9).await).len();
+            let notices =
+                |pod: &'static [u8]| run(&database, async |tx| lost_sessions(tx, pod, 9).await).len();
             let marked = |pod: &'static [u8]| run(&database, async |tx| last_marker(tx, pod).await).is_some();
             assert_eq!(
-                [&b"gone"[..], b"idle", b"late", b"lives", b"never"].map(told),
+                [&b"gone"[..], b"idle", b"late", b"lives", b"never"].map(notices),
                 [0, 1, 1, 1, 0],
                 "{limit}"
             );
@@ -302,20 +304,21 @@ mod tests {
             notify_lost(tx, b"a", id("y"), 7)?;
             notify_lost(tx, b"ab", id("z"), 8)
         });
-        let told = |pod: &'static [u8], limit| run(&database, async |tx| lost_sessions(tx, pod, limit).await);
-        let heard = |pod: &'static [u8], told: &[LostSession]| {
-            run(&database, async |tx| acknowledge_lost(tx, pod, told).await);
+        let listed =
+            |pod: &'static [u8], limit| run(&database, async |tx| lost_sessions(tx, pod, limit).await);
+        let acknowledge = |pod: &'static [u8], handled: &[LostSession]| {
+            run(&database, async |tx| acknowledge_lost(tx, pod, handled).await);
         };
         let lost = |client: &'static str, epoch| LostSession {
             session: OwnedSession { broker: 3, client: client.into() },
             epoch,
         };
-        assert_eq!(told(b"a", 1), [lost("x", 6)]);
-        assert_eq!(told(b"a", 10), [lost("x", 6), lost("y", 7)], "the answer may be lost");
+        assert_eq!(listed(b"a", 1), [lost("x", 6)]);
+        assert_eq!(listed(b"a", 10), [lost("x", 6), lost("y", 7)], "the answer may be lost");
         run(&database, async |tx| notify_lost(tx, b"a", id("y"), 9));
-        heard(b"a", &[lost("x", 6), lost("y", 7)]);
-        assert_eq!((told(b"a", 10), told(b"ab", 10)), (vec![lost("y", 9)], vec![lost("z", 8)]));
-        heard(b"a", &[lost("x", 6), lost("y", 9)]);
-        assert_eq!(told(b"a", 10), []);
+        acknowledge(b"a", &[lost("x", 6), lost("y", 7)]);
+        assert_eq!((listed(b"a", 10), listed(b"ab", 10)), (vec![lost("y", 9)], vec![lost("z", 8)]));
+        acknowledge(b"a", &[lost("x", 6), lost("y", 9)]);
+        assert_eq!(listed(b"a", 10), []);
     }
 }

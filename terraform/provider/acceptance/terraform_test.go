@@ -1,3 +1,6 @@
+// The tests' side of terraform: `terraform`, which TestMain installs once, and a workspace for each test. A test writes a
+// configuration, runs terraform on it against the server `millrace`, and looks at plans and state.
+
 package acceptance
 
 import (
@@ -13,6 +16,7 @@ import (
 	"testing"
 )
 
+// version is the one under which the mirror has the provider.
 const version = "0.1.0"
 
 const preamble = `
@@ -26,7 +30,8 @@ terraform {
 }
 `
 
-// installation is a mirror with the provider, and a folder in which terraform has been initialised from it.
+// installation is the real terraform and a mirror with the provider, from which `terraform init` ran once: workspaces share
+// its data folder and copy its lock file.
 type installation struct {
 	program string
 	folder  string

@@ -159,6 +159,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hostile::attacks;
 
     #[test]
     fn long_turns_are_those_above_the_bucket_of_the_limit() {
@@ -183,9 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_repeats_its_choices() {
-        let names =
-            |seed| -> Vec<&str> { choose(&mut Random(seed)).iter().map(|attack| attack.name).collect() };
-        assert_eq!(names(42), names(42));
+    fn a_seed_repeats_its_choices_which_are_among_the_given_attacks() {
+        let all: Vec<_> = attacks::all().collect();
+        let names = |among, seed| -> Vec<&str> {
+            choose(among, &mut Random(seed)).iter().map(|attack| attack.name).collect()
+        };
+        assert_eq!(names(&all, 42), names(&all, 42));
+        assert!((1..100).all(|seed| names(&all[..1], seed) == [all[0].name]));
     }
 }

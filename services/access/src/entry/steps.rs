@@ -23,7 +23,6 @@ pub struct PresentedCredentials<'a> {
     pub certificate: Option<&'a [u8]>,
 }
 
-/// The key sets that the caller has fetched.
 pub trait KeySets {
     fn get(&self, url: &str) -> Option<Arc<KeySet>>;
 }

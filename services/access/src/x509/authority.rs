@@ -15,7 +15,9 @@ use crate::model::{ClientCa, Invalid};
 #[derive(Debug)]
 pub struct Authority {
     record: ClientCa,
+    /// The roots of the record, or all its certificates if none is a root.
     anchors: Vec<Anchor>,
+    /// Certificates of the record that a chain may go through, with the subject of each at the same index.
     intermediates: Vec<CertificateDer<'static>>,
     subjects: Vec<Box<[u8]>>,
     certificates_beyond_limits: usize,
@@ -32,8 +34,6 @@ struct Anchor {
 }
 
 impl Authority {
-    /// The trust anchors are the self-issued certificates of the record, or all of them if none is
-    /// self-issued.
     pub fn new(mut record: ClientCa) -> Result<Self, Vec<Invalid>> {
         record.validate()?;
         let invalid =
@@ -73,7 +73,8 @@ impl Authority {
         &self.record
     }
 
-    /// Refuses a new record with more certificates than chains are searched in; a stored one goes on with the first of them.
+    /// Call it before a record is stored, because with too many certificates the check of a client could try very many chains; a
+    /// record that is stored already goes on with its first certificates.
     pub fn check_size(&self) -> Result<(), Vec<Invalid>> {
         if self.certificates_beyond_limits == 0 {
             return Ok(());

@@ -1,5 +1,5 @@
 import createClient, { type Middleware } from 'openapi-fetch'
-import { hearClock } from '../lib/clock'
+import { learnClock } from '../lib/clock'
 import { firstAnswer } from './firstAnswers'
 import { answered, silent } from './link'
 import { changedMeanwhile, offline, Problem, problemOf } from './problem'
@@ -59,7 +59,7 @@ const session: Middleware = {
     if (csrfToken) request.headers.set('x-csrf-token', csrfToken)
   },
   async onResponse({ request, response }) {
-    hearClock(response.headers.get('date'), performance.now() - (began.get(request) ?? 0))
+    learnClock(response.headers.get('date'), performance.now() - (began.get(request) ?? 0))
     if (response.ok) return answered()
     throw await refusalOf(response, request.url)
   },

@@ -13,13 +13,13 @@ export const now = () => Date.now() + aheadMs
 
 /** Learns the clock's difference from the `Date` of an answer that took `tookMs`. Answers come at different parts of a second, so
  * a few of them leave a range of about the time that an answer takes. */
-export function hearClock(date: string | null, tookMs: number, own = Date.now()) {
+export function learnClock(date: string | null, tookMs: number, own = Date.now()) {
   const said = Date.parse(date ?? '')
   if (Number.isNaN(said)) return
   // The server wrote the date at some moment of the request.
-  const heard = { from: said - own, to: said + DATE_MS - own + tookMs }
-  const both = { from: Math.max(range.from, heard.from), to: Math.min(range.to, heard.to) }
+  const answered = { from: said - own, to: said + DATE_MS - own + tookMs }
+  const both = { from: Math.max(range.from, answered.from), to: Math.min(range.to, answered.to) }
   // One of the clocks was set, or drifts: what was known no longer holds.
-  range = both.from <= both.to ? both : heard
+  range = both.from <= both.to ? both : answered
   aheadMs = range.from <= 0 && range.to >= 0 ? 0 : Math.round((range.from + range.to) / 2)
 }

@@ -112,7 +112,7 @@ export function Messages({ messages, find, height, onOpen, hint = HINT, isNewSho
       onOpen={onOpen}
       // Screen readers get it with the row's button.
       detailOf={isNarrow ? timeSaid : topicSaid}
-      isFresh={isNewShown ? isNew : undefined}
+      isNew={isNewShown ? isNew : undefined}
       empty={
         <Text size="sm" c="dimmed" p="lg" style={{ height }}>
           {messages.length > 0 ? 'No message has this in its topic or payload.' : `No message yet. ${hint}`}

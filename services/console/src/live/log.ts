@@ -51,7 +51,7 @@ const NOTHING: View = { messages: [], received: 0, skipped: 0, perSecond: 0, isP
 
 export class MessageLog {
   #view = NOTHING
-  #fresh: Message[] = []
+  #arrived: Message[] = []
   #ids = 0
   #skipped = 0
   #received = 0
@@ -79,8 +79,8 @@ export class MessageLog {
       this.#missed += 1
     } else {
       this.#ids += 1
-      this.#fresh.push({ ...message, id: this.#ids, at: this.#now() })
-      if (this.#fresh.length > ROWS_PER_FLUSH * 2) this.#skip()
+      this.#arrived.push({ ...message, id: this.#ids, at: this.#now() })
+      if (this.#arrived.length > ROWS_PER_FLUSH * 2) this.#skip()
     }
     this.#flushSoon()
   }
@@ -104,7 +104,7 @@ export class MessageLog {
   }
 
   clear() {
-    this.#fresh = []
+    this.#arrived = []
     this.#skipped = 0
     this.#received = 0
     this.#missed = 0
@@ -118,13 +118,13 @@ export class MessageLog {
     clearTimeout(this.#idle)
     this.#timer = undefined
     this.#skip()
-    const fresh = this.#fresh.reverse()
-    this.#fresh = []
+    const arrived = this.#arrived.reverse()
+    this.#arrived = []
     const perSecond = this.#rate()
     // A timer of its own: with #timer, rows that come meanwhile would wait for it.
     if (perSecond > 0) this.#idle = setTimeout(this.flush, IDLE_MS)
     this.#set({
-      messages: fresh.length > 0 ? keep([...fresh, ...this.#view.messages]) : this.#view.messages,
+      messages: arrived.length > 0 ? keep([...arrived, ...this.#view.messages]) : this.#view.messages,
       received: this.#received,
       skipped: this.#skipped,
       missed: this.#missed,
@@ -143,9 +143,9 @@ export class MessageLog {
   }
 
   #skip() {
-    const over = this.#fresh.length - ROWS_PER_FLUSH
+    const over = this.#arrived.length - ROWS_PER_FLUSH
     if (over <= 0) return
-    this.#fresh.splice(0, over)
+    this.#arrived.splice(0, over)
     this.#skipped += over
   }
 

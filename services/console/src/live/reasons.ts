@@ -16,7 +16,7 @@ const REASONS: Record<number, string> = {
   137: 'the server is busy',
   138: 'banned',
   139: 'the server is shutting down',
-  141: 'it heard nothing from this page for too long',
+  141: 'it received nothing from this page for too long',
   142: 'another client took its client id',
   143: 'the topic filter is not valid',
   144: 'the topic is not valid',

@@ -58,7 +58,7 @@ const NOTHING: TraceView = { rows: [], leftOut: 0, forgotten: 0, isPaused: false
 
 export class TraceLog {
   #view = NOTHING
-  #fresh: TracedRow[] = []
+  #arrived: TracedRow[] = []
   #ids = 0
   #leftOut = 0
   #missed = 0
@@ -77,7 +77,7 @@ export class TraceLog {
       this.#missed += 1
     } else {
       this.#ids += 1
-      this.#fresh.push({ ...event, id: this.#ids })
+      this.#arrived.push({ ...event, id: this.#ids })
     }
     this.#timer ??= setTimeout(this.flush, FLUSH_MS)
   }
@@ -94,7 +94,7 @@ export class TraceLog {
   }
 
   clear() {
-    this.#fresh = []
+    this.#arrived = []
     this.#leftOut = 0
     this.#missed = 0
     this.#set({ ...NOTHING, isPaused: this.#view.isPaused })
@@ -104,8 +104,8 @@ export class TraceLog {
   flush = () => {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    const all = this.#fresh.length > 0 ? [...this.#fresh.reverse(), ...this.#view.rows] : this.#view.rows
-    this.#fresh = []
+    const all = this.#arrived.length > 0 ? [...this.#arrived.reverse(), ...this.#view.rows] : this.#view.rows
+    this.#arrived = []
     const forgotten = this.#view.forgotten + Math.max(0, all.length - TRACED_MAX)
     this.#set({ rows: all.slice(0, TRACED_MAX), leftOut: this.#leftOut, missed: this.#missed, forgotten })
   }

@@ -31,14 +31,14 @@ export class SeenTopics {
   /** Takes what is new of a list whose newest message is the first. */
   take(messages: readonly Message[]) {
     const known = messages.findIndex(({ id }) => id <= this.#lastId)
-    const fresh = known < 0 ? messages : messages.slice(0, known)
-    for (const { topic, payload, qos, at } of fresh.toReversed()) {
+    const arrived = known < 0 ? messages : messages.slice(0, known)
+    for (const { topic, payload, qos, at } of arrived.toReversed()) {
       if (!this.#topics.has(topic) && this.#topics.size >= TOPICS_MAX) continue
       const kept = payload.length > PAYLOAD_BYTES_MAX ? null : payload
       this.#topics.set(topic, { at, qos, bytes: payload.length, payload: kept })
     }
-    this.#lastId = Math.max(this.#lastId, fresh[0]?.id ?? 0)
-    if (fresh.length > 0) this.#timer ??= setTimeout(this.flush, FLUSH_MS)
+    this.#lastId = Math.max(this.#lastId, arrived[0]?.id ?? 0)
+    if (arrived.length > 0) this.#timer ??= setTimeout(this.flush, FLUSH_MS)
   }
 
   flush = () => {

@@ -3,7 +3,7 @@
 import createClient, { type Middleware } from 'openapi-fetch'
 import { answered, silent } from '../api/link'
 import { offline, type Problem, problemOf } from '../api/problem'
-import { hearClock } from '../lib/clock'
+import { learnClock } from '../lib/clock'
 import type { components, paths } from './schema'
 
 export type Schemas = components['schemas']
@@ -38,7 +38,7 @@ const began = new WeakMap<Request, number>()
 
 /** Fails with a [Problem], and reports whether the server answers. `from`: when it was asked. */
 async function checked(response: Response, from = performance.now()) {
-  hearClock(response.headers.get('date'), performance.now() - from)
+  learnClock(response.headers.get('date'), performance.now() - from)
   if (response.ok) return answered()
   const problem: Problem = await problemOf(response)
   if (problem.isOffline) silent()

@@ -43,7 +43,7 @@ interface RowsProps<T> {
   onEnd?: () => void
   empty?: ReactNode
   /** Rows that are highlighted for a moment. */
-  isFresh?: (row: T) => boolean
+  isNew?: (row: T) => boolean
   /** Elements of rows that left may draw other rows. Only for cells without state: an open menu would stay open. */
   reusesElements?: boolean
 }
@@ -63,7 +63,7 @@ export function Rows<T>(props: RowsProps<T>) {
     onEnd,
     empty,
     hasOwnControl,
-    isFresh,
+    isNew,
     reusesElements = false,
   } = props
   const density = useDensity()
@@ -169,7 +169,7 @@ export function Rows<T>(props: RowsProps<T>) {
                     onOpen={onOpen as ((row: unknown) => void) | undefined}
                     detailOf={detailOf as ((row: unknown) => string) | undefined}
                     hasOwnControl={hasOwnControl}
-                    isFresh={isFresh?.(row)}
+                    isNew={isNew?.(row)}
                     isLast={index === rows.length - 1}
                   />
                 )
@@ -193,20 +193,20 @@ interface DrawnRowProps {
   onOpen: ((row: unknown) => void) | undefined
   detailOf: ((row: unknown) => string) | undefined
   hasOwnControl: boolean | undefined
-  isFresh: boolean | undefined
+  isNew: boolean | undefined
   isLast: boolean
 }
 
 /** Rows that stay in sight are not drawn again while the list scrolls. */
 const DrawnRow = memo(function DrawnRow(props: DrawnRowProps) {
-  const { row, index, start, rowPx, columns, onOpen, detailOf, hasOwnControl, isFresh, isLast } = props
+  const { row, index, start, rowPx, columns, onOpen, detailOf, hasOwnControl, isNew, isLast } = props
   return (
     <div
       role="row"
       aria-rowindex={index + 2}
       className={classes.row}
       data-opens={onOpen ? true : undefined}
-      data-fresh={isFresh || undefined}
+      data-new={isNew || undefined}
       data-last={isLast || undefined}
       style={{ height: rowPx, transform: `translateY(${start}px)` }}
       onClick={

@@ -240,7 +240,7 @@ impl Export {
 pub(super) fn values(page: Page<impl Serialize>) -> Answer<Page<Value>> {
     let items = page.items.into_iter().map(serde_json::to_value).collect::<Result<_, _>>();
     let items = items.map_err(|error| {
-        tracing::error!(%error, "a row cannot be written as JSON");
+        tracing::error!(%error, "a row cannot be written as JSON, so its request fails: report it with this line");
         Error::Internal("a row cannot be written as JSON")
     })?;
     Ok(Page { items, next: page.next })

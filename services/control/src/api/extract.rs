@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::Api;
 use super::body;
 use super::cookie::{self, Cookie};
-use super::guard::Known;
+use super::guard::RequestNotes;
 use super::json;
 use super::problem::{Answer, Problem};
 use super::query;
@@ -168,7 +168,7 @@ impl FromRequestParts<Api> for Auth {
             check_csrf(&parts.method, &parts.headers, &api.control().csrf(sign_in)?)?;
         }
         api.rates().request(caller.id(), caller.account())?;
-        if let Some(known) = parts.extensions.get::<Known>() {
+        if let Some(known) = parts.extensions.get::<RequestNotes>() {
             if !parts.method.is_safe() {
                 let _ = known.0.change.set(api.changes().take(&caller)?);
             }
@@ -181,7 +181,7 @@ impl FromRequestParts<Api> for Auth {
 
 /// Counts a change whose handler asks for no credentials, before its body is read; [`Auth`] runs first and counts those of callers.
 async fn take_share_of_stranger(parts: &mut Parts, api: &Api) -> Answer<()> {
-    let Some(Known(known)) = parts.extensions.get().cloned() else { return Ok(()) };
+    let Some(RequestNotes(known)) = parts.extensions.get().cloned() else { return Ok(()) };
     if known.change.get().is_none() && !parts.method.is_safe() {
         let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
         let _ = known.change.set(api.changes().take_as_stranger(address)?);

@@ -32,7 +32,7 @@ pub(super) const IN_FORCE_AT: header::HeaderName = header::HeaderName::from_stat
 
 /// Notes of the caller's extractor about a request, which live until its answer.
 #[derive(Clone, Default)]
-pub(crate) struct Known(pub(crate) Arc<Noted>);
+pub(crate) struct RequestNotes(pub(crate) Arc<Noted>);
 
 #[derive(Default)]
 pub(crate) struct Noted {
@@ -53,7 +53,7 @@ pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
 
 /// Writes an entry about a denied request, and counts a long answer, once the caller is known.
 async fn with_caller(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let known = Known::default();
+    let known = RequestNotes::default();
     request.extensions_mut().insert(known.clone());
     let what = format!("{} {}", request.method(), request.uri().path());
     let is_safe = request.method().is_safe();
@@ -66,7 +66,7 @@ async fn with_caller(State(api): State<Api>, mut request: Request, next: Next) -
     if is_safe { api.answers().hold(known.0.caller.get(), response).await } else { response }
 }
 
-async fn note_denial(api: &Api, known: &Known, (what, reason): (&str, &str)) {
+async fn note_denial(api: &Api, known: &RequestNotes, (what, reason): (&str, &str)) {
     let organisation = what.split_once("/organisations/").map_or("", |(_, rest)| rest);
     // Decoded as the router decodes it, so that an encoded id is recorded too.
     let organisation =

@@ -196,7 +196,7 @@ pub fn router(control: Control, live: Arc<dyn Live>, options: ApiOptions) -> Rou
         described: OnceLock::new(),
     }));
     let (router, described) = routes().split_for_parts();
-    let known = Arc::new(query::Known::of(&described, PATH));
+    let known = Arc::new(query::KnownParameters::of(&described, PATH));
     let check = move |request: Request, next: Next| {
         let known = Arc::clone(&known);
         async move { query::refuse_unknown(&known, request, next).await }

@@ -53,7 +53,7 @@ pub fn operator_router(
 ) -> Router {
     let operators = Operators(Arc::new(Inner { control, operations, tokens }));
     let (router, described) = routes().split_for_parts();
-    let known = Arc::new(query::Known::of(&described, OPERATOR_PATH));
+    let known = Arc::new(query::KnownParameters::of(&described, OPERATOR_PATH));
     let check = move |request: Request, next: Next| {
         let known = Arc::clone(&known);
         async move { query::refuse_unknown(&known, request, next).await }

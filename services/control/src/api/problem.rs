@@ -144,7 +144,7 @@ impl Problem {
 
     fn internal(what: &Error) -> Self {
         let request_id = request_id::current().map(tracing::field::display);
-        error!(error = %what, request_id, "a request could not be answered");
+        error!(error = %what, request_id, "a request could not be answered: report it with this line");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the server's log says more: try again, or give request_id to the operator",

@@ -19,12 +19,12 @@ use super::problem::{Answer, Problem};
 const OPEN: &str = "/sign-in/oidc";
 
 /// The query parameters of all operations, by method and path.
-pub(crate) struct Known {
+pub(crate) struct KnownParameters {
     prefix: &'static str,
     names: HashMap<(Method, String), Vec<String>>,
 }
 
-impl Known {
+impl KnownParameters {
     /// `prefix` is the path at which the described routes are nested.
     pub(crate) fn of(api: &OpenApi, prefix: &'static str) -> Self {
         let mut names = HashMap::new();
@@ -76,7 +76,7 @@ fn names_of(operation: &Operation) -> Vec<String> {
     parameters.collect()
 }
 
-pub(crate) async fn refuse_unknown(known: &Known, request: Request, next: Next) -> Response {
+pub(crate) async fn refuse_unknown(known: &KnownParameters, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
     let checked = path.map_or(Ok(()), |path| known.check(request.method(), path.as_str(), request.uri()));
     match checked {

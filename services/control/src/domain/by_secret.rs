@@ -9,21 +9,21 @@ use uuid::Uuid;
 use super::Result;
 use crate::secret::Hash;
 
-/// A kind of records that are found by a secret. `all` holds the records of an organisation, `places` the index.
+/// A kind of records that are found by a secret. `all` holds the records of an organisation, `index` finds one by the hash of its secret.
 pub(super) struct BySecret {
     pub(super) all: fn(&[u8]) -> Collection,
-    pub(super) places: fn() -> Collection,
+    pub(super) index: fn() -> Collection,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Record<T> {
+pub(super) struct SecretRecord<T> {
     /// The part that the API shows.
     pub(super) shown: T,
     pub(super) hash: Hash,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct IndexEntry {
     pub(super) organisation: Uuid,
     pub(super) id: Uuid,
 }
@@ -36,17 +36,22 @@ impl BySecret {
     pub(super) async fn put<T: Serialize>(
         &self,
         tx: &Transaction,
-        place: &Place,
-        record: &Record<T>,
+        entry: &IndexEntry,
+        record: &SecretRecord<T>,
     ) -> Result<()> {
-        self.of(place.organisation).put(tx, place.id.as_bytes(), record).await?;
-        (self.places)().put(tx, &record.hash, place).await?;
+        self.of(entry.organisation).put(tx, entry.id.as_bytes(), record).await?;
+        (self.index)().put(tx, &record.hash, entry).await?;
         Ok(())
     }
 
-    pub(super) async fn place(&self, tx: &Transaction, hash: &[u8], read: Read) -> Result<Option<Place>> {
-        let place = (self.places)().get::<Place>(tx, hash, read).await?;
-        Ok(place.map(|place| place.value))
+    pub(super) async fn look_up(
+        &self,
+        tx: &Transaction,
+        hash: &[u8],
+        read: Read,
+    ) -> Result<Option<IndexEntry>> {
+        let entry = (self.index)().get::<IndexEntry>(tx, hash, read).await?;
+        Ok(entry.map(|entry| entry.value))
     }
 
     pub(super) async fn find<T: DeserializeOwned>(
@@ -54,14 +59,16 @@ impl BySecret {
         tx: &Transaction,
         hash: &Hash,
         read: Read,
-    ) -> Result<Option<(Uuid, Record<T>)>> {
-        let Some(Place { organisation, id }) = self.place(tx, hash, read).await? else { return Ok(None) };
+    ) -> Result<Option<(Uuid, SecretRecord<T>)>> {
+        let Some(IndexEntry { organisation, id }) = self.look_up(tx, hash, read).await? else {
+            return Ok(None);
+        };
         let record = self.of(organisation).get(tx, id.as_bytes(), read).await?;
         Ok(record.map(|record| (organisation, record.value)))
     }
 
-    pub(super) async fn clear(&self, tx: &Transaction, place: &Place, hash: &[u8]) -> Result<()> {
-        (self.places)().clear(tx, hash).await?;
-        Ok(self.of(place.organisation).clear(tx, place.id.as_bytes()).await?)
+    pub(super) async fn clear(&self, tx: &Transaction, entry: &IndexEntry, hash: &[u8]) -> Result<()> {
+        (self.index)().clear(tx, hash).await?;
+        Ok(self.of(entry.organisation).clear(tx, entry.id.as_bytes()).await?)
     }
 }

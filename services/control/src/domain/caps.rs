@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::audit::Actor;
 use super::change::Change;
-use super::spend::{CapAction, CapOf, Record};
+use super::spend::{CapAction, CapOf, SpendCapRecord};
 use super::usage::all_of;
 use super::{Control, Once, Result, month};
 use crate::limits::{BROKERS_MAX, CAPS_AT_ONCE};
@@ -20,7 +20,7 @@ struct Standing {
     month_ms: u64,
     brokers: BTreeMap<String, BrokerStanding>,
     by_deleted: u64,
-    caps: Vec<(CapOf, Record)>,
+    caps: Vec<(CapOf, SpendCapRecord)>,
 }
 
 struct BrokerStanding {
@@ -38,7 +38,7 @@ impl Control {
             let page = self
                 .look(|tx| async move {
                     Ok(accounts::spend_caps()
-                        .page::<Record>(&tx, after, CAPS_AT_ONCE, Read::Snapshot)
+                        .page::<SpendCapRecord>(&tx, after, CAPS_AT_ONCE, Read::Snapshot)
                         .await?)
                 })
                 .await?;
@@ -110,7 +110,7 @@ impl Standing {
             && self.brokers.iter().all(|(name, broker)| broker.is_over_cap == self.is_stopped(name))
     }
 
-    fn is_noted(&self, of: &CapOf, record: &Record) -> bool {
+    fn is_noted(&self, of: &CapOf, record: &SpendCapRecord) -> bool {
         record.cap.is_some() && !self.is_gone(of) && record.reached_in == self.reached_in(of, record)
     }
 
@@ -118,7 +118,7 @@ impl Standing {
         of.broker.as_ref().is_some_and(|name| !self.brokers.contains_key(name))
     }
 
-    fn reached_in(&self, of: &CapOf, record: &Record) -> Option<u64> {
+    fn reached_in(&self, of: &CapOf, record: &SpendCapRecord) -> Option<u64> {
         self.is_reached(of, record).then_some(self.month_ms)
     }
 
@@ -130,12 +130,12 @@ impl Standing {
         })
     }
 
-    fn is_reached(&self, of: &CapOf, record: &Record) -> bool {
+    fn is_reached(&self, of: &CapOf, record: &SpendCapRecord) -> bool {
         record.cap.is_some_and(|cap| self.spent_of(of) >= cap.monthly_micros)
     }
 
     /// Records that a cap is reached or no longer reached.
-    async fn note(&self, change: &Change, of: &CapOf, record: &Record) -> Result<()> {
+    async fn note(&self, change: &Change, of: &CapOf, record: &SpendCapRecord) -> Result<()> {
         let all = accounts::spend_caps();
         if self.is_noted(of, record) {
             return Ok(());
@@ -144,7 +144,7 @@ impl Standing {
             return Ok(all.clear(&change.tx, &of.id()).await?);
         };
         let reached_in = self.reached_in(of, record);
-        all.put(&change.tx, &of.id(), &Record { reached_in, ..*record }).await?;
+        all.put(&change.tx, &of.id(), &SpendCapRecord { reached_in, ..*record }).await?;
         let action = if reached_in.is_some() { "spend_cap.reach" } else { "spend_cap.reset" };
         let spent = self.spent_of(of);
         let said =
@@ -170,12 +170,12 @@ impl Standing {
     }
 }
 
-async fn caps_of(tx: &Transaction, organisation: Uuid, read: Read) -> Result<Vec<(CapOf, Record)>> {
+async fn caps_of(tx: &Transaction, organisation: Uuid, read: Read) -> Result<Vec<(CapOf, SpendCapRecord)>> {
     let all = accounts::spend_caps();
     let whole = CapOf { organisation, broker: None };
     let mut caps = Vec::new();
     caps.extend(whole.get(tx, read).await?.map(|found| (whole.clone(), found.value)));
-    let page = all.page::<Record>(tx, Some(&whole.id()), BROKERS_MAX + 1, read).await?;
+    let page = all.page::<SpendCapRecord>(tx, Some(&whole.id()), BROKERS_MAX + 1, read).await?;
     for (id, found) in page.items {
         let Some(name) = id.strip_prefix(organisation.as_bytes().as_slice()) else { break };
         let broker = Some(String::from_utf8_lossy(name).into_owned());

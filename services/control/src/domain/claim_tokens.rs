@@ -91,14 +91,14 @@ fn yes() -> bool {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct ClaimTokenRecord {
     pub(super) shown: ClaimToken,
     hash: Hash,
 }
 
 /// Where the record of a claim token is; found by the hash of its secret.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct ClaimTokenRef {
     pub(super) organisation: Uuid,
     pub(super) broker: String,
     pub(super) broker_id: BrokerId,
@@ -115,7 +115,7 @@ impl Control {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let all = accounts::claim_tokens(broker.id);
-            let rows = page.read::<Record>(&tx, &all, b"").await?;
+            let rows = page.read::<ClaimTokenRecord>(&tx, &all, b"").await?;
             Ok(Page::of(rows, |_, record| record.value.shown))
         })
         .await
@@ -150,7 +150,8 @@ impl Control {
                 check_group(tx, broker.id, "group", input.group.as_deref()).await?;
                 check_end(tx, caller, at.organisation, input.expires_at_ms).await?;
                 let all = accounts::claim_tokens(broker.id);
-                let count = all.page::<Record>(tx, None, CLAIM_TOKENS_MAX, Read::Serializable).await?;
+                let count =
+                    all.page::<ClaimTokenRecord>(tx, None, CLAIM_TOKENS_MAX, Read::Serializable).await?;
                 room(count.items.len(), CLAIM_TOKENS_MAX, "claim tokens of this broker")?;
                 let shown = ClaimToken {
                     id,
@@ -167,14 +168,14 @@ impl Control {
                     created_at_ms: change.now_ms,
                 };
                 let hash = self.claim_hash(&self.claim_secret(once, id)?)?;
-                let place = Place {
+                let claim_ref = ClaimTokenRef {
                     organisation: at.organisation,
                     broker: at.name.clone(),
                     broker_id: broker.id,
                     id,
                 };
-                all.put(tx, id.as_bytes(), &Record { shown: shown.clone(), hash }).await?;
-                accounts::claim_token_hashes().put(tx, &hash, &place).await?;
+                all.put(tx, id.as_bytes(), &ClaimTokenRecord { shown: shown.clone(), hash }).await?;
+                accounts::claim_token_hashes().put(tx, &hash, &claim_ref).await?;
                 expiring(&hash, shown.expires_at_ms).schedule(tx)?;
                 let details = with(json!({ "broker": at.name }), difference(None, Some(&shown))?);
                 change.audit(at.organisation, "claim_token.create", &id.to_string(), details)?;
@@ -195,7 +196,7 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
-            let Record { shown, hash } = get(tx, broker.id, id, Read::Serializable).await?;
+            let ClaimTokenRecord { shown, hash } = get(tx, broker.id, id, Read::Serializable).await?;
             expiring(&hash, shown.expires_at_ms).cancel(tx)?;
             remove(tx, broker.id, id, &hash).await?;
             let details = json!({ "broker": at.name, "name": shown.name, "uses": shown.uses });
@@ -233,35 +234,35 @@ pub(super) async fn by_hash(
     tx: &Transaction,
     hash: &Hash,
     read: Read,
-) -> Result<Option<(Place, ClaimToken)>> {
-    let Some(place) = accounts::claim_token_hashes().get::<Place>(tx, hash, read).await? else {
+) -> Result<Option<(ClaimTokenRef, ClaimToken)>> {
+    let Some(claim_ref) = accounts::claim_token_hashes().get::<ClaimTokenRef>(tx, hash, read).await? else {
         return Ok(None);
     };
-    let place = place.value;
-    let of_organisation = accounts::brokers_of(place.organisation.as_bytes());
-    let broker = of_organisation.get::<BrokerId>(tx, place.broker.as_bytes(), read).await?;
-    if broker.is_none_or(|broker| broker.value != place.broker_id) {
+    let claim_ref = claim_ref.value;
+    let of_organisation = accounts::brokers_of(claim_ref.organisation.as_bytes());
+    let broker = of_organisation.get::<BrokerId>(tx, claim_ref.broker.as_bytes(), read).await?;
+    if broker.is_none_or(|broker| broker.value != claim_ref.broker_id) {
         return Ok(None);
     }
-    match get(tx, place.broker_id, place.id, read).await {
-        Ok(record) => Ok(Some((place, record.shown))),
+    match get(tx, claim_ref.broker_id, claim_ref.id, read).await {
+        Ok(record) => Ok(Some((claim_ref, record.shown))),
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-pub(super) async fn count_use(tx: &Transaction, place: &Place) -> Result<()> {
-    let mut record = get(tx, place.broker_id, place.id, Read::Serializable).await?;
+pub(super) async fn count_use(tx: &Transaction, claim_ref: &ClaimTokenRef) -> Result<()> {
+    let mut record = get(tx, claim_ref.broker_id, claim_ref.id, Read::Serializable).await?;
     record.shown.uses += 1;
-    all(place.broker_id).put(tx, place.id.as_bytes(), &record).await?;
+    all(claim_ref.broker_id).put(tx, claim_ref.id.as_bytes(), &record).await?;
     Ok(())
 }
 
 /// Removes an expired claim token; one that was deleted meanwhile is no error.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
-    let place = accounts::claim_token_hashes().get::<Place>(tx, hash, Read::Serializable).await?;
-    match place {
-        Some(place) => remove(tx, place.value.broker_id, place.value.id, hash).await,
+    let claim_ref = accounts::claim_token_hashes().get::<ClaimTokenRef>(tx, hash, Read::Serializable).await?;
+    match claim_ref {
+        Some(claim_ref) => remove(tx, claim_ref.value.broker_id, claim_ref.value.id, hash).await,
         None => Ok(()),
     }
 }
@@ -271,8 +272,8 @@ async fn remove(tx: &Transaction, broker: BrokerId, id: Uuid, hash: &[u8]) -> Re
     Ok(all(broker).clear(tx, id.as_bytes()).await?)
 }
 
-async fn get(tx: &Transaction, broker: BrokerId, id: Uuid, read: Read) -> Result<Record> {
-    let record = all(broker).get::<Record>(tx, id.as_bytes(), read).await?;
+async fn get(tx: &Transaction, broker: BrokerId, id: Uuid, read: Read) -> Result<ClaimTokenRecord> {
+    let record = all(broker).get::<ClaimTokenRecord>(tx, id.as_bytes(), read).await?;
     Ok(record.ok_or(Error::NotFound("claim token"))?.value)
 }
 

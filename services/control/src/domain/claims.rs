@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
-use super::claim_tokens::{self, ClaimToken, Place, is_plain};
+use super::claim_tokens::{self, ClaimToken, ClaimTokenRef, is_plain};
 use super::credentials::check_room;
 use super::difference::{difference, with};
 use super::parts::check_group;
@@ -53,13 +53,13 @@ pub struct ClaimAnswer {
 /// It may have expired.
 pub(crate) struct ShownClaimToken {
     hash: Hash,
-    place: Place,
+    claim_ref: ClaimTokenRef,
     token: ClaimToken,
 }
 
 impl ShownClaimToken {
     pub(crate) fn id(&self) -> Uuid {
-        self.place.id
+        self.claim_ref.id
     }
 
     fn actor(&self, source: &RequestSource) -> Actor {
@@ -79,7 +79,7 @@ impl Control {
     pub(crate) async fn shown_claim_token(&self, hash: Hash) -> Result<ShownClaimToken> {
         let found =
             self.look(|tx| async move { claim_tokens::by_hash(&tx, &hash, Read::Snapshot).await }).await?;
-        found.map(|(place, token)| ShownClaimToken { hash, place, token }).ok_or_else(void)
+        found.map(|(claim_ref, token)| ShownClaimToken { hash, claim_ref, token }).ok_or_else(void)
     }
 
     pub(crate) async fn claim(
@@ -92,46 +92,46 @@ impl Control {
         // A repeated claim passes the checks of a first claim, because the token may have ended since. A used up token
         // is the one exception.
         let now_ms = self.now_ms();
-        self.look(|tx| async move { check_open(&tx, &shown.place, &shown.token, now_ms).await }).await?;
+        self.look(|tx| async move { check_open(&tx, &shown.claim_ref, &shown.token, now_ms).await }).await?;
         let id = self.new_id()?;
         let password = self.generated_for(once, id, &input.user)?;
         let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
         let made = self
             .change(shown.actor(source), once, |change| async move {
                 let tx = &change.tx;
-                let (place, token) = open(tx, &shown.hash, change.now_ms).await?;
+                let (claim_ref, token) = open(tx, &shown.hash, change.now_ms).await?;
                 check_user(&token, &input.user)?;
-                check_group(tx, place.broker_id, "token", token.group.as_deref()).await.map_err(no_group)?;
-                let record = record_of(&input.user, secret, &token, place.id, change.now_ms);
+                check_group(tx, claim_ref.broker_id, "token", token.group.as_deref()).await.map_err(no_group)?;
+                let record = record_of(&input.user, secret, &token, claim_ref.id, change.now_ms);
                 record.validate()?;
-                let all = accounts::credentials(place.broker_id);
+                let all = accounts::credentials(claim_ref.broker_id);
                 let user = input.user.as_bytes();
                 if all.get::<model::Credential>(tx, user, Read::Serializable).await?.is_some() {
                     let what = "another device has this user name: delete its credential first, if it is the same device";
                     return Err(Error::Conflict(what.into()));
                 }
-                check_session(tx, (place.broker_id, user), change.now_ms).await?;
-                check_room(accounts::credential_count(tx, place.broker_id, Read::Snapshot).await?, 1)?;
-                accounts::count_credentials(tx, place.broker_id, 1)?;
+                check_session(tx, (claim_ref.broker_id, user), change.now_ms).await?;
+                check_room(accounts::credential_count(tx, claim_ref.broker_id, Read::Snapshot).await?, 1)?;
+                accounts::count_credentials(tx, claim_ref.broker_id, 1)?;
                 // No `touch`: pods read the credential at each CONNECT, and nobody is connected with it yet.
                 all.put(tx, user, &record).await?;
-                claim_tokens::count_use(tx, &place).await?;
-                let said = json!({ "broker": place.broker, "claim_token": place.id });
+                claim_tokens::count_use(tx, &claim_ref).await?;
+                let said = json!({ "broker": claim_ref.broker, "claim_token": claim_ref.id });
                 let said = with(said, difference(None, Some(&record))?);
-                change.audit(place.organisation, "credential.claim", &input.user, said)?;
+                change.audit(claim_ref.organisation, "credential.claim", &input.user, said)?;
                 Ok(Made { id })
             })
             .await?;
         let password = self.generated_for(once, made.id, &input.user)?;
         let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
-        self.look(|tx| async move { still_there(&tx, &shown.place, &input.user, secret).await }).await?;
+        self.look(|tx| async move { still_there(&tx, &shown.claim_ref, &input.user, secret).await }).await?;
         if made.id != id {
             self.note_repeated_claim(shown, input, source).await?;
         }
-        let endpoints = self.reach().endpoints(&shown.place.broker);
+        let endpoints = self.reach().endpoints(&shown.claim_ref.broker);
         let username = format!("{}{}", endpoints.user_prefix.as_deref().unwrap_or_default(), input.user);
         let client_id = shown.token.bind_client_id.then(|| input.user.clone());
-        let claimed = ClaimAnswer { broker: shown.place.broker.clone(), username, client_id, endpoints };
+        let claimed = ClaimAnswer { broker: shown.claim_ref.broker.clone(), username, client_id, endpoints };
         Ok((claimed, password))
     }
 
@@ -142,8 +142,8 @@ impl Control {
         source: &RequestSource,
     ) -> Result<()> {
         self.change(shown.actor(source), &Once::unnamed()?, |change| async move {
-            let said = json!({ "broker": shown.place.broker, "claim_token": shown.place.id });
-            change.audit(shown.place.organisation, "credential.repeat_claim", &input.user, said)
+            let said = json!({ "broker": shown.claim_ref.broker, "claim_token": shown.claim_ref.id });
+            change.audit(shown.claim_ref.organisation, "credential.repeat_claim", &input.user, said)
         })
         .await
     }
@@ -157,8 +157,9 @@ impl Control {
     ) -> Result<()> {
         let user: &String = &input.user.chars().take(USER_BYTES_MAX).collect();
         self.change(shown.actor(source), &Once::unnamed()?, |change| async move {
-            let said = json!({ "broker": shown.place.broker, "claim_token": shown.place.id, "why": why });
-            change.audit(shown.place.organisation, "credential.refuse_claim", user, said)
+            let said =
+                json!({ "broker": shown.claim_ref.broker, "claim_token": shown.claim_ref.id, "why": why });
+            change.audit(shown.claim_ref.organisation, "credential.refuse_claim", user, said)
         })
         .await
     }
@@ -184,42 +185,52 @@ fn record_of(
 }
 
 /// Refuses a token without uses left, and a token that [`check_open`] refuses.
-async fn open(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<(Place, ClaimToken)> {
+async fn open(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<(ClaimTokenRef, ClaimToken)> {
     let found = claim_tokens::by_hash(tx, hash, Read::Serializable).await?;
-    let (place, token) = found.filter(|(_, token)| token.uses < token.uses_max).ok_or_else(void)?;
-    check_open(tx, &place, &token, now_ms).await?;
-    Ok((place, token))
+    let (claim_ref, token) = found.filter(|(_, token)| token.uses < token.uses_max).ok_or_else(void)?;
+    check_open(tx, &claim_ref, &token, now_ms).await?;
+    Ok((claim_ref, token))
 }
 
 /// Refuses a token that has expired, whose member or API token may not make credentials any more, or whose broker or
 /// organisation is suspended.
-async fn check_open(tx: &Transaction, place: &Place, token: &ClaimToken, now_ms: u64) -> Result<()> {
+async fn check_open(
+    tx: &Transaction,
+    claim_ref: &ClaimTokenRef,
+    token: &ClaimToken,
+    now_ms: u64,
+) -> Result<()> {
     if token.expires_at_ms <= now_ms {
         return Err(void());
     }
-    match members::role(tx, place.organisation, token.made_by, Read::Serializable).await {
+    match members::role(tx, claim_ref.organisation, token.made_by, Read::Serializable).await {
         Ok(role) if role.may(Permission::AccessWrite) => {}
         Ok(_) | Err(Error::NotFound(_)) => return Err(void()),
         Err(error) => return Err(error),
     }
     if let Some(maker) = token.api_token
-        && !tokens::may(tx, place.organisation, maker, Permission::AccessWrite, now_ms).await?
+        && !tokens::may(tx, claim_ref.organisation, maker, Permission::AccessWrite, now_ms).await?
     {
         return Err(void());
     }
-    let broker = catalog::get(tx, place.broker.as_bytes(), Read::Serializable).await?.ok_or_else(void)?;
+    let broker = catalog::get(tx, claim_ref.broker.as_bytes(), Read::Serializable).await?.ok_or_else(void)?;
     if broker.details()?.value.suspended {
         return Err(no_devices());
     }
-    match operator::is_open(tx, place.organisation, Read::Serializable).await {
+    match operator::is_open(tx, claim_ref.organisation, Read::Serializable).await {
         Err(Error::Forbidden(_)) => Err(no_devices()),
         other => other,
     }
 }
 
 /// Refuses a repeated claim whose credential was deleted or got another password since.
-async fn still_there(tx: &Transaction, place: &Place, user: &str, secret: &model::Secret) -> Result<()> {
-    let all = accounts::credentials(place.broker_id);
+async fn still_there(
+    tx: &Transaction,
+    claim_ref: &ClaimTokenRef,
+    user: &str,
+    secret: &model::Secret,
+) -> Result<()> {
+    let all = accounts::credentials(claim_ref.broker_id);
     let found = all.get::<model::Credential>(tx, user.as_bytes(), Read::Snapshot).await?;
     if found.is_some_and(|found| found.value.secret.as_ref() == Some(secret)) {
         return Ok(());

@@ -27,7 +27,7 @@ pub struct FormerTenant {
     pub erased_at_ms: u64,
 }
 
-pub(super) async fn add(change: &Change, id: Uuid, record: &organisations::Record) -> Result<()> {
+pub(super) async fn add(change: &Change, id: Uuid, record: &organisations::OrganisationRecord) -> Result<()> {
     let (tx, deleted_at_ms) = (&change.tx, change.now_ms);
     let erased_at_ms = deleted_at_ms + FORMER_ORGANISATION_MS;
     let (name, created_at_ms) = (record.name.clone(), record.created_at_ms);

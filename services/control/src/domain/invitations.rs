@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::accounts::{person_of, shown as shown_person};
-use super::by_secret::{self, BySecret, Place};
+use super::by_secret::{self, BySecret, IndexEntry};
 use super::change::Change;
 use super::check::{Fields, room};
 use super::{
@@ -52,9 +52,9 @@ pub struct NewInvitation {
     pub role: Role,
 }
 
-const INVITATIONS: BySecret = BySecret { all: accounts::invitations, places: accounts::invitation_hashes };
+const INVITATIONS: BySecret = BySecret { all: accounts::invitations, index: accounts::invitation_hashes };
 
-pub(super) type Record = by_secret::Record<Invitation>;
+pub(super) type InvitationRecord = by_secret::SecretRecord<Invitation>;
 
 impl Control {
     pub async fn invitations(
@@ -67,7 +67,8 @@ impl Control {
         self.look(|tx| async move {
             authorise(&tx, caller, organisation, Permission::OrganisationRead, Read::Snapshot).await?;
             let all = INVITATIONS.of(organisation);
-            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows =
+                all.page::<InvitationRecord>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
             let mut page = Page::of(rows, |_, record| record.value.shown);
             page.items.retain(|it| now_ms < it.expires_at_ms);
             Ok(page)
@@ -93,16 +94,19 @@ impl Control {
                     .await?;
                 members::may_give(tx, caller, organisation, input.role).await?;
                 let all = INVITATIONS.of(organisation);
-                let count =
-                    all.page::<Record>(tx, None, INVITATIONS_MAX, Read::Serializable).await?.items.len();
+                let count = all
+                    .page::<InvitationRecord>(tx, None, INVITATIONS_MAX, Read::Serializable)
+                    .await?
+                    .items
+                    .len();
                 room(count, INVITATIONS_MAX, "open invitations")?;
                 let (created_at_ms, expires_at_ms) = (change.now_ms, change.now_ms + INVITATION_MS);
                 let (made_by, api_token) = (caller.person(), caller.api_token());
                 let (email, role) = (email.clone(), input.role);
                 let shown = Invitation { id, email, role, created_at_ms, expires_at_ms, made_by, api_token };
                 let hash = self.invitation_hash(&self.secret_of(once, id.as_bytes())?)?;
-                let record = Record { shown: shown.clone(), hash };
-                INVITATIONS.put(tx, &Place { organisation, id }, &record).await?;
+                let record = InvitationRecord { shown: shown.clone(), hash };
+                INVITATIONS.put(tx, &IndexEntry { organisation, id }, &record).await?;
                 expiring(&hash, expires_at_ms).schedule(tx)?;
                 change.audit(
                     organisation,
@@ -131,7 +135,7 @@ impl Control {
             let tx = &change.tx;
             authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
             let all = INVITATIONS.of(organisation);
-            let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+            let record = all.get::<InvitationRecord>(tx, id.as_bytes(), Read::Serializable).await?;
             let record = record.ok_or(Error::NotFound("invitation"))?.value;
             change.audit(organisation, "invitation.delete", &record.shown.email, json!({}))?;
             remove(tx, organisation, &record).await
@@ -164,7 +168,7 @@ pub(super) async fn find(
     hash: &Hash,
     email: Option<&str>,
     now_ms: u64,
-) -> Result<(Uuid, Record)> {
+) -> Result<(Uuid, InvitationRecord)> {
     let found = INVITATIONS.find::<Invitation>(tx, hash, Read::Serializable).await?;
     let (organisation, record) = found.filter(|(_, it)| now_ms < it.shown.expires_at_ms).ok_or_else(gone)?;
     if !is_in_force(tx, organisation, &record.shown).await? {
@@ -203,8 +207,8 @@ pub(super) async fn take(change: &Change, hash: &Hash, user: Uuid) -> Result<Uui
 }
 
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
-    match INVITATIONS.place(tx, hash, Read::Serializable).await? {
-        Some(place) => INVITATIONS.clear(tx, &place, hash).await,
+    match INVITATIONS.look_up(tx, hash, Read::Serializable).await? {
+        Some(entry) => INVITATIONS.clear(tx, &entry, hash).await,
         None => Ok(()),
     }
 }
@@ -218,9 +222,9 @@ pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<(
     Ok(())
 }
 
-async fn remove(tx: &Transaction, organisation: Uuid, record: &Record) -> Result<()> {
+async fn remove(tx: &Transaction, organisation: Uuid, record: &InvitationRecord) -> Result<()> {
     expiring(&record.hash, record.shown.expires_at_ms).cancel(tx)?;
-    INVITATIONS.clear(tx, &Place { organisation, id: record.shown.id }, &record.hash).await
+    INVITATIONS.clear(tx, &IndexEntry { organisation, id: record.shown.id }, &record.hash).await
 }
 
 fn expiring(hash: &Hash, at_ms: u64) -> Expiring {

@@ -150,7 +150,7 @@ pub struct Control(Arc<Inner>);
 struct Inner {
     store: Store,
     clock: Arc<dyn Clock>,
-    keys: Vec<keys::Key>,
+    keys: Vec<keys::HashKey>,
     hash_keys: HashKeys,
     sign_up_by: SignUpBy,
     passwords: Semaphore,
@@ -300,7 +300,7 @@ impl Control {
         self.0.clock.now_ms()
     }
 
-    fn key(&self) -> Result<&keys::Key> {
+    fn key(&self) -> Result<&keys::HashKey> {
         self.0.keys.last().ok_or(Error::Internal("the region has no key"))
     }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::organisations::{self, Record};
+use super::organisations::{self, OrganisationRecord};
 use super::usage::{all_of, read_all_of};
 use super::{Control, Error, Once, Operator, Page, PageRequest, Result, Used, month, names};
 use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PAGE_ROWS};
@@ -89,7 +89,9 @@ impl Control {
     pub async fn tenants(&self, page: &PageRequest) -> Result<Page<Tenant>> {
         self.look(|tx| async move {
             let all = accounts::organisations();
-            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows = all
+                .page::<OrganisationRecord>(&tx, page.after.as_deref(), page.limit, Read::Snapshot)
+                .await?;
             let rows = Page::of(rows, |id, record| (id.to_vec(), record.value));
             let mut items = Vec::with_capacity(rows.items.len());
             for (id, record) in rows.items {
@@ -140,7 +142,7 @@ impl Control {
             stopped.retain(|name| !before.contains(name));
             let brokers = [before, stopped].concat();
             let suspended = Suspension { since_ms, reason: reason.into(), brokers };
-            let record = Record { suspended: Some(suspended), ..record };
+            let record = OrganisationRecord { suspended: Some(suspended), ..record };
             accounts::organisations().put(tx, id.as_bytes(), &record).await?;
             change.audit(id, "organisation.suspend", &id.to_string(), said)?;
             tenant(tx, id, record).await
@@ -177,7 +179,8 @@ impl Control {
             let from = &after;
             let rows = self.look(|tx| async move {
                 let all = accounts::organisations();
-                let rows = all.page::<Record>(&tx, from.as_deref(), PAGE_ROWS, Read::Snapshot).await?;
+                let rows =
+                    all.page::<OrganisationRecord>(&tx, from.as_deref(), PAGE_ROWS, Read::Snapshot).await?;
                 Ok(Page::of(rows, |id, record| (id.to_vec(), record.value.name)))
             });
             let rows: Page<(Vec<u8>, String)> = rows.await?;
@@ -242,16 +245,16 @@ pub(super) async fn is_open(tx: &Transaction, organisation: Uuid, read: Read) ->
     }
 }
 
-pub(super) async fn found(tx: &Transaction, id: Uuid) -> Result<Record> {
+pub(super) async fn found(tx: &Transaction, id: Uuid) -> Result<OrganisationRecord> {
     let found = organisations::find(tx, id, Read::Serializable).await?;
     Ok(found.ok_or(Error::NotFound("organisation"))?.value)
 }
 
-pub(super) async fn tenant(tx: &Transaction, id: Uuid, record: Record) -> Result<Tenant> {
+pub(super) async fn tenant(tx: &Transaction, id: Uuid, record: OrganisationRecord) -> Result<Tenant> {
     let members = accounts::members(id.as_bytes());
     let members = members.page::<serde_json::Value>(tx, None, MEMBERS_MAX, Read::Snapshot).await?;
     let brokers = all_of(tx, id).await?.len();
-    let Record { name, created_at_ms, suspended, plan } = record;
+    let OrganisationRecord { name, created_at_ms, suspended, plan } = record;
     let members = members.items.len();
     Ok(Tenant { id, name, created_at_ms, members, brokers, suspension: suspended, plan })
 }

@@ -32,7 +32,7 @@ pub struct NewOrganisation {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct OrganisationRecord {
     pub(super) name: String,
     pub(super) created_at_ms: u64,
     /// Set while an operator has suspended the organisation.
@@ -90,7 +90,7 @@ impl Control {
                 find(tx, id, Read::Serializable).await?.ok_or(Error::NotFound("organisation"))?;
             seen.check(Some(version))?;
             let before = value.name.clone();
-            let record = Record { name: input.name.clone(), ..value };
+            let record = OrganisationRecord { name: input.name.clone(), ..value };
             let version = accounts::organisations().put(tx, id.as_bytes(), &record).await?;
             change.audit(
                 id,
@@ -145,7 +145,7 @@ impl NewOrganisation {
     }
 }
 
-impl Record {
+impl OrganisationRecord {
     fn shown(self, id: Uuid) -> Organisation {
         Organisation { id, name: self.name, created_at_ms: self.created_at_ms }
     }
@@ -153,13 +153,18 @@ impl Record {
 
 pub(super) async fn create(change: &Change, id: Uuid, name: &str, owner: Uuid) -> Result<()> {
     let plan = plans::of_new(&change.tx, owner).await?;
-    let record = Record { name: name.into(), created_at_ms: change.now_ms, suspended: None, plan };
+    let record =
+        OrganisationRecord { name: name.into(), created_at_ms: change.now_ms, suspended: None, plan };
     accounts::organisations().put(&change.tx, id.as_bytes(), &record).await?;
     members::add(change, id, owner, Role::Owner).await?;
     change.audit(id, "organisation.create", &id.to_string(), json!({ "name": name }))
 }
 
-pub(super) async fn find(tx: &Transaction, id: Uuid, read: Read) -> Result<Option<Document<Record>>> {
+pub(super) async fn find(
+    tx: &Transaction,
+    id: Uuid,
+    read: Read,
+) -> Result<Option<Document<OrganisationRecord>>> {
     Ok(accounts::organisations().get(tx, id.as_bytes(), read).await?)
 }
 

@@ -16,7 +16,7 @@ use super::check::{Fields, room};
 use super::usage::read_all_of;
 use super::{
     Caller, Control, Error, Once, Operator, Result, Role, Tenant, Who, access, members, operator,
-    organisations, organisations::Record,
+    organisations, organisations::OrganisationRecord,
 };
 use crate::limits::{PAGE_ROWS, PLANS_MAX};
 
@@ -216,7 +216,7 @@ impl Control {
                 find(tx, name).await?;
             }
             let said = json!({ "before": { "plan": record.plan }, "after": { "plan": input.plan } });
-            let record = Record { plan: input.plan.clone(), ..record };
+            let record = OrganisationRecord { plan: input.plan.clone(), ..record };
             accounts::organisations().put(tx, id.as_bytes(), &record).await?;
             apply(&change, id, &record).await?;
             change.audit(id, "organisation.plan", &id.to_string(), said)?;
@@ -245,7 +245,9 @@ async fn copy_of(tx: &Transaction, plan: &str, read: Read) -> Result<Option<Plan
 async fn next_tenant(tx: &Transaction, plan: &str, after: Option<Uuid>, read: Read) -> Result<Option<Uuid>> {
     let mut after = after.map(|id| id.as_bytes().to_vec());
     loop {
-        let page = accounts::organisations().page::<Record>(tx, after.as_deref(), PAGE_ROWS, read).await?;
+        let page = accounts::organisations()
+            .page::<OrganisationRecord>(tx, after.as_deref(), PAGE_ROWS, read)
+            .await?;
         if let Some((id, _)) = page.items.iter().find(|(_, of)| of.value.plan.as_deref() == Some(plan)) {
             return members::uuid(id).map(Some);
         }
@@ -284,7 +286,7 @@ pub(super) async fn of(tx: &Transaction, organisation: Uuid) -> Result<Option<Li
     ceiling(tx, &operator::found(tx, organisation).await?).await
 }
 
-async fn ceiling(tx: &Transaction, record: &Record) -> Result<Option<Limits>> {
+async fn ceiling(tx: &Transaction, record: &OrganisationRecord) -> Result<Option<Limits>> {
     let Some(name) = &record.plan else { return Ok(None) };
     Ok(Some(find(tx, name).await?.ceiling))
 }
@@ -294,7 +296,7 @@ async fn find(tx: &Transaction, name: &str) -> Result<Plan> {
     plan.map(|plan| plan.value).ok_or(Error::NotFound("plan"))
 }
 
-async fn apply(change: &Change, tenant: Uuid, record: &Record) -> Result<()> {
+async fn apply(change: &Change, tenant: Uuid, record: &OrganisationRecord) -> Result<()> {
     let (tx, ceiling) = (&change.tx, ceiling(&change.tx, record).await?);
     for broker in read_all_of(tx, tenant, Read::Serializable).await? {
         let mut access = access::get(tx, &broker, Read::Serializable).await?;

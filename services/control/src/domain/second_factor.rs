@@ -11,7 +11,7 @@ mod shapes;
 mod totp;
 
 use millrace_layers::accounts;
-use millrace_layers::accounts::keys::Key;
+use millrace_layers::accounts::keys::HashKey;
 use millrace_storage::Read;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -345,7 +345,7 @@ impl Control {
         Ok(checked)
     }
 
-    fn key_with(&self, id: u32) -> Result<&Key> {
+    fn key_with(&self, id: u32) -> Result<&HashKey> {
         let found = self.0.keys.iter().find(|key| key.id == id);
         found.ok_or(Error::Internal("the key of a second factor is not there"))
     }

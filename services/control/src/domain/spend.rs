@@ -56,7 +56,7 @@ pub(crate) struct CapOf {
 
 /// `cap` is `None` after its deletion; the record stays until no broker is stopped by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct SpendCapRecord {
     pub(super) cap: Option<NewSpendCap>,
     /// Start of the month in which the cap was reached, in unix milliseconds.
     pub(super) reached_in: Option<u64>,
@@ -73,7 +73,7 @@ impl CapOf {
         self.broker.clone().unwrap_or_else(|| self.organisation.to_string())
     }
 
-    pub(super) async fn get(&self, tx: &Transaction, read: Read) -> Result<Option<Document<Record>>> {
+    pub(super) async fn get(&self, tx: &Transaction, read: Read) -> Result<Option<Document<SpendCapRecord>>> {
         Ok(accounts::spend_caps().get(tx, &self.id(), read).await?)
     }
 
@@ -96,7 +96,7 @@ impl CapOf {
 pub(super) async fn has_room(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
     let whole = CapOf { organisation, broker: None };
     let found = whole.get(tx, Read::Serializable).await?.map(|found| found.value);
-    let is_stop = |record: &Record| record.cap.is_some_and(|cap| cap.action == CapAction::Stop);
+    let is_stop = |record: &SpendCapRecord| record.cap.is_some_and(|cap| cap.action == CapAction::Stop);
     match found.filter(is_stop).and_then(|record| record.reached_in) {
         Some(month_ms) if month_ms == month::of(now_ms).from_ms => Err(Error::Conflict(
             "the spend cap of this organisation is reached: raise it, or wait for the next month".into(),
@@ -114,7 +114,7 @@ impl Control {
             })
             .await?;
         let missing = Error::NotFound("spend cap");
-        let Some(Document { value: Record { cap: Some(cap), reached_in }, version }) = found else {
+        let Some(Document { value: SpendCapRecord { cap: Some(cap), reached_in }, version }) = found else {
             return Err(missing);
         };
         let now = month::of(self.now_ms());
@@ -146,7 +146,7 @@ impl Control {
             seen.check(old.as_ref().filter(|old| old.value.cap.is_some()).map(|old| old.version))?;
             let before = old.as_ref().and_then(|old| old.value.cap);
             let reached_in = old.and_then(|old| old.value.reached_in);
-            let record = Record { cap: Some(*input), reached_in };
+            let record = SpendCapRecord { cap: Some(*input), reached_in };
             accounts::spend_caps().put(tx, &of.id(), &record).await?;
             let said = difference(before.as_ref(), Some(input))?;
             change.audit(of.organisation, "spend_cap.set", &of.target(), said)
@@ -169,7 +169,7 @@ impl Control {
             let found = of.get(tx, Read::Serializable).await?.filter(|found| found.value.cap.is_some());
             let Document { value, version } = found.ok_or(Error::NotFound("spend cap"))?;
             seen.check(Some(version))?;
-            accounts::spend_caps().put(tx, &of.id(), &Record { cap: None, ..value }).await?;
+            accounts::spend_caps().put(tx, &of.id(), &SpendCapRecord { cap: None, ..value }).await?;
             let said = difference(value.cap.as_ref(), None)?;
             change.audit(of.organisation, "spend_cap.delete", &of.target(), said)
         })

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::accounts as people;
-use super::by_secret::{self, BySecret, Place};
+use super::by_secret::{self, BySecret, IndexEntry};
 use super::check::{Fields, room};
 use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, members};
 use crate::limits::TOKENS_MAX;
@@ -66,9 +66,9 @@ impl Token {
     }
 }
 
-const TOKENS: BySecret = BySecret { all: accounts::tokens, places: accounts::token_hashes };
+const TOKENS: BySecret = BySecret { all: accounts::tokens, index: accounts::token_hashes };
 
-type Record = by_secret::Record<Token>;
+type TokenRecord = by_secret::SecretRecord<Token>;
 
 impl Control {
     pub async fn tokens(
@@ -80,7 +80,8 @@ impl Control {
         self.look(|tx| async move {
             authorise(&tx, caller, organisation, Permission::OrganisationRead, Read::Snapshot).await?;
             let all = TOKENS.of(organisation);
-            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows =
+                all.page::<TokenRecord>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
             Ok(Page::of(rows, |_, record| record.value.shown))
         })
         .await
@@ -93,7 +94,7 @@ impl Control {
             return Err(Error::Forbidden(what.into()));
         };
         let record = self.look(|tx| async move {
-            Ok(TOKENS.of(*organisation).get::<Record>(&tx, id.as_bytes(), Read::Snapshot).await?)
+            Ok(TOKENS.of(*organisation).get::<TokenRecord>(&tx, id.as_bytes(), Read::Snapshot).await?)
         });
         // The token may have been deleted since the request was authenticated.
         let gone = Error::Unauthenticated("this API token is unknown, deleted or expired");
@@ -135,8 +136,8 @@ impl Control {
                     api_token: caller.api_token(),
                 };
                 let hash = self.token_hash(&self.token_of(once, id)?)?;
-                let record = Record { shown: shown.clone(), hash };
-                TOKENS.put(tx, &Place { organisation, id }, &record).await?;
+                let record = TokenRecord { shown: shown.clone(), hash };
+                TOKENS.put(tx, &IndexEntry { organisation, id }, &record).await?;
                 let details = json!({ "name": input.name, "scopes": scopes, "expires_at_ms": expires_at_ms });
                 change.audit(organisation, "token.create", &id.to_string(), details)?;
                 Ok(shown)
@@ -160,7 +161,7 @@ impl Control {
                 authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
             }
             let all = TOKENS.of(organisation);
-            let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+            let record = all.get::<TokenRecord>(tx, id.as_bytes(), Read::Serializable).await?;
             let record = record.ok_or(Error::NotFound("token"))?.value;
             let details = json!({ "name": record.shown.name });
             change.audit(organisation, "token.delete", &id.to_string(), details)?;
@@ -227,7 +228,7 @@ impl NewToken {
 /// Removes expired tokens if there is no room for another one.
 async fn make_room(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
     let all = TOKENS.of(organisation);
-    let page = all.page::<Record>(tx, None, TOKENS_MAX, Read::Serializable).await?;
+    let page = all.page::<TokenRecord>(tx, None, TOKENS_MAX, Read::Serializable).await?;
     if page.items.len() < TOKENS_MAX {
         return Ok(());
     }
@@ -250,7 +251,7 @@ pub(super) async fn scopes(
     now_ms: u64,
     read: Read,
 ) -> Result<Vec<Permission>> {
-    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), read).await?;
+    let record = TOKENS.of(organisation).get::<TokenRecord>(tx, id.as_bytes(), read).await?;
     let gone = Error::Unauthenticated("this API token is unknown, deleted or expired");
     let Some(record) = record.filter(|record| !record.value.shown.is_over(now_ms)) else { return Err(gone) };
     in_force(tx, organisation, &record.value.shown, read).await?.ok_or(gone)
@@ -278,7 +279,7 @@ async fn end_of(
 
 /// When the token expires; `None`: never.
 pub(super) async fn end(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<Option<u64>> {
-    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+    let record = TOKENS.of(organisation).get::<TokenRecord>(tx, id.as_bytes(), Read::Serializable).await?;
     Ok(record.ok_or(Error::NotFound("token"))?.value.shown.expires_at_ms)
 }
 
@@ -321,8 +322,8 @@ pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<(
     Ok(())
 }
 
-async fn remove(tx: &Transaction, organisation: Uuid, record: &Record) -> Result<()> {
-    TOKENS.clear(tx, &Place { organisation, id: record.shown.id }, &record.hash).await
+async fn remove(tx: &Transaction, organisation: Uuid, record: &TokenRecord) -> Result<()> {
+    TOKENS.clear(tx, &IndexEntry { organisation, id: record.shown.id }, &record.hash).await
 }
 
 #[cfg(test)]
@@ -342,10 +343,10 @@ mod tests {
             made_by: None,
             api_token: None,
         };
-        let record = &Record { shown, hash: [7; 32] };
+        let record = &TokenRecord { shown, hash: [7; 32] };
         let database = Database::memory();
-        let put =
-            database.run(|tx, _| async move { TOKENS.put(&tx, &Place { organisation, id }, record).await });
+        let put = database
+            .run(|tx, _| async move { TOKENS.put(&tx, &IndexEntry { organisation, id }, record).await });
         put.await.unwrap();
         let at = async |now_ms| {
             let look = |tx| async move { scopes(&tx, organisation, id, now_ms, Read::Snapshot).await };

@@ -131,7 +131,7 @@ async fn get(shared: &Shared, url: &str, tenant: &str) -> Fetched {
         shared.key_sets.fetches.add(result);
         // The tenant's problem, not this server's, so it is a warning, once in 30 s at most. The query may hold a secret.
         let url = url.split('?').next();
-        tracing::warn!(url, reason = result, error = %what, "the key set of an issuer cannot be fetched");
+        tracing::warn!(url, reason = result, error = %what, "the key set of an issuer cannot be fetched: clients whose tokens need its keys are refused and may try again, so its tenant must check the URL");
         None
     };
     match shared.calls.call(call).await {

@@ -31,6 +31,7 @@ impl Core {
             && outbound.answers() > limits.answers_bytes_max as usize
         {
             connection.paused = Paused::ForAnswers;
+            // The deadline counts from here: nothing is read meanwhile, so nothing else sets it.
             connection.last_input = ticks(self.now_ms);
             let due = Due::Answers { slot, generation: connection.generation };
             self.calendar.add(self.answers_deadline(self.now), due);
@@ -55,7 +56,7 @@ impl Core {
         }
     }
 
-    /// One second is added, because the second `since` has partly passed.
+    /// Adds one second, because the second `since` has partly passed.
     fn answers_deadline(&self, since: Seconds) -> Seconds {
         since + Seconds::from(self.process.limits.answers_timeout_s) + 1
     }

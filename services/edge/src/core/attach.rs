@@ -13,7 +13,7 @@ use millrace_session::{Entry, Message, Seconds, Session, SessionWill};
 use self::due::keep_alive_deadline;
 use super::connection::{NONE, Request, State, Who};
 use super::timers::Due;
-use super::work::Removal;
+use super::work::FilterRemoval;
 use super::{Core, Ended, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::clock::ticks_of;
@@ -327,7 +327,11 @@ impl Core {
         if local.is_claimed {
             self.end_claim(HomeClaim::of_session(local.broker.home.clone(), local.hash));
         }
-        self.remove_part(Removal { broker: local.broker, target, remains: local.session.into_remains() });
+        self.remove_part(FilterRemoval {
+            broker: local.broker,
+            target,
+            remains: local.session.into_remains(),
+        });
     }
 
     fn pass_on_waiting(&mut self, session: u32) {

@@ -11,7 +11,7 @@ use millrace_router::Target;
 
 use super::Core;
 use super::feed::{Feed, Way};
-use super::jobs::Turns;
+use super::jobs::OpenTurns;
 use crate::jobs::Write;
 
 /// Barriers that are not passed yet, in the order of their numbers.
@@ -24,7 +24,7 @@ pub(super) struct Barriers {
 pub(super) struct Barrier {
     number: u64,
     broker: u64,
-    turns: Turns,
+    turns: OpenTurns,
     sessions: Vec<Target>,
     marked: bool,
 }
@@ -36,7 +36,7 @@ impl Barriers {
             |barrier: &Barrier| barrier.turns.is_empty() && !barrier.marked && barrier.broker == broker;
         let at = self.open.iter().rposition(is_open).unwrap_or_else(|| {
             self.last += 1;
-            let (turns, sessions) = (Turns::new(), Vec::new());
+            let (turns, sessions) = (OpenTurns::new(), Vec::new());
             self.open.push_back(Barrier { number: self.last, broker, turns, sessions, marked: false });
             self.open.len() - 1
         });

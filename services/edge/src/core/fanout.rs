@@ -14,12 +14,12 @@ use millrace_session::Message;
 
 use super::connection::Paused;
 use super::deliver::{Publisher, RunCopies, SharedRun};
-use super::fair::FairQueue;
 use super::limits;
 use super::work::Unfinished;
 use super::{Core, work};
 use crate::connection_id::ConnectionId;
 use crate::deliveries::Committed;
+use crate::fair_queue::FairQueue;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
 use crate::routes::Routes;

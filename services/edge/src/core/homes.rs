@@ -1,4 +1,5 @@
-//! Client ids of this loop that are claimed for it, and how busy this loop is: see [`crate::home`].
+//! A loop's part in deciding which loop owns a client id; [`crate::home`] has the rules. The loop hands a CONNECT to the
+//! owner, holds claims that no session in memory holds, and measures its load, so that a broker that fills it spreads.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
 use crate::jobs::Job;
 
-/// Claims of client ids that are not held by a session in memory.
+/// Claims that no session in memory holds. A claim keeps its client id with the home loop of the broker while it exists.
 #[derive(Debug, Default)]
 pub(super) struct HomeClaims {
     /// Claims of CONNECTs that have reached the loop that owns their client id and wait there, by connection.
@@ -32,7 +33,7 @@ pub(super) struct Occupation {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Began {
+pub(super) struct BegunWork {
     broker: u64,
     /// Work units of the turn when this work began.
     spent: u64,
@@ -50,11 +51,11 @@ impl Occupation {
     }
 
     /// Begins work for a broker: `spent` are the units of the turn so far. [`Occupation::end`] must follow.
-    fn begin(&self, broker: impl FnOnce() -> u64, spent: u64) -> Option<Began> {
-        self.work.as_ref().map(|_| Began { broker: broker(), spent })
+    fn begin(&self, broker: impl FnOnce() -> u64, spent: u64) -> Option<BegunWork> {
+        self.work.as_ref().map(|_| BegunWork { broker: broker(), spent })
     }
 
-    fn end(&mut self, began: Option<Began>, spent: u64) {
+    fn end(&mut self, began: Option<BegunWork>, spent: u64) {
         if let (Some(work), Some(began)) = (&mut self.work, began) {
             *work.entry(began.broker).or_default() += spent - began.spent;
         }
@@ -65,14 +66,14 @@ fn brokers_of(jobs: &[Job]) -> HashSet<u64, foldhash::fast::FixedState> {
     jobs.iter().flat_map(Job::broker_ids).collect()
 }
 
-/// The broker with more than half of the work.
+/// The broker with more than half of the work units.
 fn largest(work: &HashMap<u64, u64, foldhash::fast::FixedState>) -> Option<u64> {
     let all: u64 = work.values().sum();
     work.iter().find(|(_, units)| **units * 2 > all).map(|(broker, _)| *broker)
 }
 
 impl Core {
-    /// Where a CONNECT goes that names its client id; `None`: this loop owns the client id.
+    /// Where to send the CONNECT of the connection at `slot`; `None`: this loop owns the client id, and goes on with it.
     pub(super) fn find_owner(
         &mut self,
         slot: u32,
@@ -95,7 +96,7 @@ impl Core {
         }
         if may_have_moved {
             // The home loop may have put messages of this client into the mailbox of this loop, and they must come first (P4). So
-            // the CONNECT waits for a mail to itself, which is queued behind them.
+            // this loop mails itself, and the CONNECT goes on when that mail arrives behind them.
             self.homes.claims.arrivals.insert(id, arrival);
             self.connections[slot as usize].paused = Paused::ForMail;
             self.post(core, crate::mailbox::Mail::Relieved(id));
@@ -144,11 +145,11 @@ impl Core {
         }
     }
 
-    pub(super) fn begin_work(&self, broker: impl FnOnce(&Self) -> u64) -> Option<Began> {
+    pub(super) fn begin_work(&self, broker: impl FnOnce(&Self) -> u64) -> Option<BegunWork> {
         self.homes.occupation.begin(|| broker(self), self.work.spent())
     }
 
-    pub(super) fn end_work(&mut self, began: Option<Began>) {
+    pub(super) fn end_work(&mut self, began: Option<BegunWork>) {
         self.homes.occupation.end(began, self.work.spent());
     }
 
@@ -197,7 +198,7 @@ mod tests {
         }
         assert_eq!(occupation.work.take(), Some([(1, 30), (2, 30)].into_iter().collect()));
         // Work that began in the second before is not counted.
-        occupation.end(Some(Began { broker: 1, spent: 0 }), 100);
+        occupation.end(Some(BegunWork { broker: 1, spent: 0 }), 100);
         assert!(occupation.work.is_none());
     }
 

@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::Core;
-use super::unconfirmed::Unconfirmed;
+use super::unconfirmed::RefusalsByConnection;
 use crate::jobs::{Job, SharedMessages, Write};
 
 /// Cores that were in a turn, with the number of that turn.
-pub(super) type Turns = SmallVec<[(u16, u64); 4]>;
+pub(super) type OpenTurns = SmallVec<[(u16, u64); 4]>;
 
 /// The first `len` jobs wait until other cores have ended their turns.
 pub(super) struct HeldJobs {
-    turns: Turns,
+    turns: OpenTurns,
     len: usize,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct StoreJobs {
     /// Outcomes of shared subscriptions' messages in this turn, submitted with the jobs.
     pub(super) shared: SharedMessages,
     pub(super) held: Option<HeldJobs>,
-    pub(super) unconfirmed: Unconfirmed,
+    pub(super) unconfirmed: RefusalsByConnection,
 }
 
 impl Core {
@@ -78,14 +78,14 @@ impl Core {
         }
     }
 
-    pub(super) fn others_in_turn(&self) -> Turns {
+    pub(super) fn others_in_turn(&self) -> OpenTurns {
         let cores = self.process.cores.iter().zip(0..);
         let now = cores.map(|(core, index)| (index, core.turns.load(Ordering::SeqCst)));
         // Odd inside a turn.
         now.filter(|(core, turn)| *core != self.index && turn % 2 == 1).collect()
     }
 
-    pub(super) fn still_in(&self, turns: &mut Turns) {
+    pub(super) fn still_in(&self, turns: &mut OpenTurns) {
         let now = |core: u16| self.process.core(core).turns.load(Ordering::SeqCst);
         turns.retain(|(core, turn)| now(*core) == *turn);
     }

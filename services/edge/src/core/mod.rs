@@ -24,7 +24,6 @@ mod directory;
 mod drain;
 mod enhanced;
 mod entry;
-mod fair;
 mod fanout;
 mod feed;
 mod files;

@@ -29,7 +29,6 @@ enum FirstConnect {
 enum PacketTurn {
     Now,
     Later,
-    /// Dropped.
     Missed,
     /// The connection is gone.
     Never,

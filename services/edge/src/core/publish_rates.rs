@@ -38,8 +38,7 @@ const LEFT_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct PublishRates {
-    /// By slot.
-    of: HashMap<u32, PublishRate>,
+    by_slot: HashMap<u32, PublishRate>,
     /// Waiting publishers: when to look at them, slot and generation.
     waiting: BinaryHeap<Reverse<(Millis, u32, u32)>>,
     /// When the CONNECTs of client ids are paid for, by broker and hash of the client id.
@@ -68,11 +67,11 @@ impl PublishRates {
     }
 
     pub(super) fn forget(&mut self, slot: u32) {
-        self.of.remove(&slot);
+        self.by_slot.remove(&slot);
     }
 
     fn of(&mut self, id: ConnectionId) -> &mut PublishRate {
-        let limited = self.of.entry(id.slot).or_default();
+        let limited = self.by_slot.entry(id.slot).or_default();
         if limited.generation != id.generation {
             *limited = PublishRate { generation: id.generation, ..PublishRate::default() };
         }
@@ -87,16 +86,16 @@ impl PublishRates {
     fn look(&mut self, id: ConnectionId, until: Millis, now: Millis) {
         let look_at = until.min(now + LOOK_MS);
         self.of(id).look_at = look_at;
-        if self.waiting.len() > 2 * self.of.len() + LEFT_MAX {
-            let Self { of, waiting, .. } = self;
-            waiting.retain(|Reverse((at, slot, generation))| is_waiting(of, *slot, *generation, *at));
+        if self.waiting.len() > 2 * self.by_slot.len() + LEFT_MAX {
+            let Self { by_slot, waiting, .. } = self;
+            waiting.retain(|Reverse((at, slot, generation))| is_waiting(by_slot, *slot, *generation, *at));
         }
         self.waiting.push(Reverse((look_at, id.slot, id.generation)));
     }
 }
 
-fn is_waiting(of: &HashMap<u32, PublishRate>, slot: u32, generation: u32, at: Millis) -> bool {
-    of.get(&slot).is_some_and(|limited| limited.generation == generation && limited.look_at == at)
+fn is_waiting(by_slot: &HashMap<u32, PublishRate>, slot: u32, generation: u32, at: Millis) -> bool {
+    by_slot.get(&slot).is_some_and(|limited| limited.generation == generation && limited.look_at == at)
 }
 
 impl Core {
@@ -261,7 +260,7 @@ impl Core {
         {
             self.pauses.rates.waiting.pop();
             let id = ConnectionId { core: self.index, slot, generation };
-            if is_waiting(&self.pauses.rates.of, slot, generation, at) && !self.waits_on(id) {
+            if is_waiting(&self.pauses.rates.by_slot, slot, generation, at) && !self.waits_on(id) {
                 self.resume_rated(id);
             }
         }

@@ -14,10 +14,10 @@ use millrace_session::{Delivered, DropReason, Entry, Message, Seconds, Session};
 
 use super::connection::NONE;
 use super::deliver::{Pumped, count};
-use super::fair::FairQueue;
 use super::limits;
 use super::{Core, parts, work};
 use crate::broker::Broker;
+use crate::fair_queue::FairQueue;
 use crate::jobs::replay::Replay;
 use crate::metrics::BrokerCounters;
 use late::Late;

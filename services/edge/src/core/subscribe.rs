@@ -10,8 +10,8 @@ mod answer_in_parts;
 mod in_progress;
 mod lowered;
 mod read_filters;
-mod room;
 mod stored;
+mod subscribe_limits;
 #[cfg(test)]
 mod tests;
 mod unsubscribe;
@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 pub(super) use self::answer_in_parts::StoredAnswer;
 use self::lowered::Identifiers;
 use self::read_filters::{FiltersToAdd, FiltersToEnd};
-use self::room::Room;
+use self::subscribe_limits::SubscribeLimits;
 use super::Core;
 use super::changes::Changes;
 use super::connection::NONE;
@@ -155,35 +155,35 @@ impl Core {
             }
         }
         self.counters().filter_edits.add(1);
-        let limits = &self.process.limits;
-        let per_session = broker.quota.subscriptions_per_session_max(limits.subscriptions_per_session_max);
-        let mut room = Room {
+        let settings = &self.process.limits;
+        let per_session = broker.quota.subscriptions_per_session_max(settings.subscriptions_per_session_max);
+        let mut limits = SubscribeLimits {
             counters: &broker.counters[usize::from(self.index)],
             is_shared: self.process.store.is_some() && self.process.is_shared(),
             of_broker: broker.quota.subscriptions_max().saturating_sub(broker.router.subscriptions() as u64),
             per_session: per_session as usize,
             lacks_retained: broker.retained_memory.is_incomplete.load(Ordering::Relaxed)
                 && !self.process.is_shared(),
-            bytes_of_broker: limits.filter_memory_per_broker_max,
+            bytes_of_broker: settings.filter_memory_per_broker_max,
             all_bytes: self.process.brokers.filter_bytes(),
-            all_bytes_max: limits.filter_memory_max,
+            all_bytes_max: settings.filter_memory_max,
             bytes_before: 0,
         };
         let (connections, sessions, core) = (&self.connections, &mut self.sessions, self.index);
         let ((), retained) = broker.edit_subscriptions(|edit| {
-            room.bytes_before = edit.bytes();
+            limits.bytes_before = edit.bytes();
             for (id, task) in &mut changes {
                 let session = connections[id.slot as usize].session;
                 let local = &mut sessions[session as usize];
                 let target = Target { core, slot: session, generation: local.generation };
                 match task {
-                    Task::Subscribe(subscribe) => subscribe.carry_out(edit, local, target, &mut room),
-                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, local, target, &mut room),
+                    Task::Subscribe(subscribe) => subscribe.carry_out(edit, local, target, &mut limits),
+                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, local, target, &mut limits),
                 }
             }
         });
         // Among several pods the store has what is retained.
-        let retained = (!room.is_shared).then_some(retained);
+        let retained = (!limits.is_shared).then_some(retained);
         let mut unfinished = None;
         for (id, task) in changes {
             // An answer to another one may have ended it.

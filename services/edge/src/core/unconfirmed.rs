@@ -11,7 +11,7 @@ use crate::connection_id::ConnectionId;
 use crate::jobs::{Ack, PublisherKey, Write};
 
 /// By the connection that got the refusal.
-pub(super) type Unconfirmed = HashMap<ConnectionId, Refusals>;
+pub(super) type RefusalsByConnection = HashMap<ConnectionId, Refusals>;
 
 pub(super) struct Refusals {
     publisher: PublisherKey,

@@ -17,7 +17,6 @@ pub(super) use self::units::*;
 use super::changes::FilterChanges;
 use super::clients::Scans;
 use super::connection::{NONE, Paused};
-use super::fair::FairQueue;
 use super::fanout::Fanouts;
 use super::replay::Replays;
 use super::resume::Resumption;
@@ -28,6 +27,7 @@ use super::timers::Due;
 use super::{Core, State};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
+use crate::fair_queue::FairQueue;
 
 /// How many of the first of these filters are added or removed in one turn, and the work of that.
 pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (usize, u64) {
@@ -80,10 +80,10 @@ pub(super) struct Work {
     pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
     /// The store's answers to SUBSCRIBE packets, in their order.
     pub(super) stored_answers: HashMap<u32, VecDeque<StoredAnswer>, foldhash::fast::FixedState>,
-    removals: FairQueue<Removal>,
+    removals: FairQueue<FilterRemoval>,
 }
 
-pub(super) struct Removal {
+pub(super) struct FilterRemoval {
     pub(super) broker: Arc<Broker>,
     pub(super) target: Target,
     pub(super) remains: Remains,
@@ -328,8 +328,8 @@ impl Core {
 
     /// Removes as much as a turn has budget for, and leaves the rest to later turns. The subscriptions do no harm until
     /// then: messages to a session that is gone are dropped, and shared subscriptions pick other members.
-    pub(super) fn remove_part(&mut self, mut removal: Removal) {
-        let Removal { broker, target, remains } = &mut removal;
+    pub(super) fn remove_part(&mut self, mut removal: FilterRemoval) {
+        let FilterRemoval { broker, target, remains } = &mut removal;
         let (mut filters, mut work) = (Vec::new(), 0);
         while work < FILTERS
             && let Some(next) = remains.next_filter()

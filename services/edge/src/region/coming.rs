@@ -10,7 +10,7 @@ use super::wire;
 const COMING_MAX: usize = 64;
 
 #[derive(Clone, Copy)]
-pub(super) struct Traced {
+pub(super) struct AnnouncedTrace {
     pub(super) trace: Trace,
     pub(super) sent_ns: u64,
 }
@@ -18,17 +18,17 @@ pub(super) struct Traced {
 /// Traces whose message has not arrived yet, by [`wire::check`]. Other messages may arrive between a trace and its
 /// message.
 #[derive(Default)]
-pub(super) struct Coming(VecDeque<(u64, Traced)>);
+pub(super) struct Coming(VecDeque<(u64, AnnouncedTrace)>);
 
 impl Coming {
-    pub(super) fn push(&mut self, check: u64, traced: Traced) {
+    pub(super) fn push(&mut self, check: u64, traced: AnnouncedTrace) {
         if self.0.len() == COMING_MAX {
             self.0.pop_front();
         }
         self.0.push_back((check, traced));
     }
 
-    pub(super) fn take(&mut self, entry: &[u8]) -> Option<Traced> {
+    pub(super) fn take(&mut self, entry: &[u8]) -> Option<AnnouncedTrace> {
         if self.0.is_empty() {
             return None;
         }
@@ -42,9 +42,9 @@ impl Coming {
 mod tests {
     use super::*;
 
-    fn traced(sent_ns: u64) -> Traced {
+    fn traced(sent_ns: u64) -> AnnouncedTrace {
         let trace = Trace { trace_id: [1; 16], span_id: [2; 8], parent: None, started_us: 0 };
-        Traced { trace, sent_ns }
+        AnnouncedTrace { trace, sent_ns }
     }
 
     #[test]

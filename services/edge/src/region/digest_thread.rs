@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Time between two checks of the digests.
 const LOOK_MS: Millis = 1_000;
 
-pub(super) enum Task {
+pub(super) enum DigestTask {
     Make(u64),
     /// Send a pod the digest of a broker; the pod has the one with the number `known`.
     Announce {
@@ -27,19 +27,19 @@ pub(super) enum Task {
 
 /// The queue is short: at most one task per broker, and one per second for each pod that has the broker.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct DigestQueue {
     state: Mutex<State>,
     filled: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<DigestTask>,
     is_stopped: bool,
 }
 
-impl Queue {
-    pub(super) fn push(&self, task: Task) {
+impl DigestQueue {
+    pub(super) fn push(&self, task: DigestTask) {
         self.lock().tasks.push_back(task);
         self.filled.notify_one();
     }
@@ -50,7 +50,7 @@ impl Queue {
     }
 
     /// `None` after a tick without a task; an error once the region has ended.
-    fn next(&self) -> Result<Option<Task>, Stopped> {
+    fn next(&self) -> Result<Option<DigestTask>, Stopped> {
         let is_idle = |state: &mut State| state.tasks.is_empty() && !state.is_stopped;
         let waited = self.filled.wait_timeout_while(self.lock(), TICK, is_idle);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -65,18 +65,18 @@ impl Queue {
 struct Stopped;
 
 /// The thread holds the region weakly, and ends with it.
-pub(super) fn start(region: &Arc<Region>, queue: &Arc<Queue>) -> std::io::Result<()> {
+pub(super) fn start(region: &Arc<Region>, queue: &Arc<DigestQueue>) -> std::io::Result<()> {
     let (region, queue) = (Arc::downgrade(region), queue.clone());
     std::thread::Builder::new().name("digests".into()).spawn(move || run(&region, &queue)).map(drop)
 }
 
-fn run(region: &Weak<Region>, queue: &Queue) {
+fn run(region: &Weak<Region>, queue: &DigestQueue) {
     let (mut looked_at, mut measured_at) = (0, 0);
     while let Ok(task) = queue.next() {
         let Some(region) = region.upgrade() else { return };
         match task {
-            Some(Task::Make(broker)) => region.make_digest(broker),
-            Some(Task::Announce { broker, pod, known }) => region.announce_digest(broker, pod, known),
+            Some(DigestTask::Make(broker)) => region.make_digest(broker),
+            Some(DigestTask::Announce { broker, pod, known }) => region.announce_digest(broker, pod, known),
             None => {}
         }
         region.release_overdue();

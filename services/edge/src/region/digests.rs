@@ -14,7 +14,7 @@ use millrace_mqtt::topic::Filter;
 use millrace_router::Code;
 
 use super::Region;
-use super::digest_thread::{Queue, Task};
+use super::digest_thread::{DigestQueue, DigestTask};
 use super::opening::{OPENING, Opening};
 use super::wire::PodNotice;
 use crate::broker::Broker;
@@ -31,7 +31,7 @@ pub(super) struct Digests {
     pub(super) opening: Mutex<HashMap<u64, Opening>>,
     /// Brokers that other pods have or may have.
     spread: Mutex<HashSet<u64>>,
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<DigestQueue>,
     /// Whether a pod has not confirmed this pod's filters for a second.
     are_others_behind: AtomicBool,
     announced: AtomicU64,
@@ -112,7 +112,7 @@ impl Region {
             Announcement::Everything => self.announce(fabric, broker.id, &announced, &pods),
         }
         if announced.is_full() {
-            self.digests.queue.push(Task::Make(broker.id));
+            self.digests.queue.push(DigestTask::Make(broker.id));
         }
         announced.version
     }
@@ -145,7 +145,7 @@ impl Region {
             // must read.
             self.look_around(Some(id));
         }
-        self.digests.queue.push(Task::Announce { broker: id, pod: from, known });
+        self.digests.queue.push(DigestTask::Announce { broker: id, pod: from, known });
         if let Some(version) = broker.elsewhere.peers.version(from) {
             self.confirm(from, id, version);
         }

@@ -8,7 +8,7 @@ use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
 use millrace_router::Snapshot;
 use millrace_session::{Message, StoredPosition, Trace};
 
-use super::coming::Traced;
+use super::coming::AnnouncedTrace;
 use super::core_mail::CoreMail;
 use super::matching::{Matching, count_dropped};
 use super::wire::PodNotice;
@@ -139,7 +139,7 @@ impl Region {
                 {
                     let started_us = self.clock.micros();
                     let trace = Trace { trace_id, span_id, parent: None, started_us };
-                    coming.push(check, Traced { trace, sent_ns });
+                    coming.push(check, AnnouncedTrace { trace, sent_ns });
                 }
                 (Some(PodNotice::Cleared { place, topic }), Some(broker)) => broker.clear_at(topic, place),
                 (Some(PodNotice::Waiting { stream }), Some(broker)) => {
@@ -174,7 +174,7 @@ impl Region {
         broker: &Arc<Broker>,
         entry: &[u8],
         place: Option<StoredPosition>,
-        traced: Option<Traced>,
+        traced: Option<AnnouncedTrace>,
     ) {
         let Some(message) = self.decoded(entry, place, traced) else { return };
         self.trace_arrival(broker, &message, traced);
@@ -258,7 +258,7 @@ impl Region {
         matching: &mut Matching,
         broker: &Arc<Broker>,
         (place, (pod, sender)): (StoredPosition, (PodId, u64)),
-        (entry, traced): (&[u8], Option<Traced>),
+        (entry, traced): (&[u8], Option<AnnouncedTrace>),
     ) {
         let Some((message, publisher)) = record::decode_entry(entry, &self.clock) else { return };
         message.set_position(Some(place));
@@ -281,7 +281,7 @@ impl Region {
         matching: &mut Matching,
         broker: &Arc<Broker>,
         (name, filter): (&str, &str),
-        (entry, traced): (&[u8], Option<Traced>),
+        (entry, traced): (&[u8], Option<AnnouncedTrace>),
         hops: u8,
     ) {
         let Some(message) = self.decoded(entry, None, traced) else { return };
@@ -305,15 +305,15 @@ impl Region {
         &self,
         entry: &[u8],
         place: Option<StoredPosition>,
-        traced: Option<Traced>,
+        traced: Option<AnnouncedTrace>,
     ) -> Option<Arc<Message>> {
         let (message, _) = record::decode_entry(entry, &self.clock)?;
         message.set_position(place);
         Some(Arc::new(message.traced(traced.map(|traced| traced.trace))))
     }
 
-    fn trace_arrival(&self, broker: &Broker, message: &Message, traced: Option<Traced>) {
-        if let (Some(Traced { trace, sent_ns }), Some(tracer)) = (traced, &self.tracer) {
+    fn trace_arrival(&self, broker: &Broker, message: &Message, traced: Option<AnnouncedTrace>) {
+        if let (Some(AnnouncedTrace { trace, sent_ns }), Some(tracer)) = (traced, &self.tracer) {
             let came_ns = self.clock.unix_ns(self.clock.micros()).max(sent_ns);
             tracer.step_ns(
                 &trace,

@@ -69,7 +69,6 @@ impl Region {
         openings.into_iter().filter_map(|broker| self.brokers.peek(broker)).collect()
     }
 
-    /// The pod has answered, or was lost.
     pub(super) fn answered(&self, broker: u64, pod: PodId) {
         let mut openings = self.digests.opening();
         let Some(opening) = openings.get_mut(&broker) else { return };

@@ -95,7 +95,6 @@ impl Applied {
         number
     }
 
-    /// The first number is 1.
     fn next_number(&mut self) -> u16 {
         self.last_number = self.last_number.saturating_add(1);
         self.last_number

@@ -24,7 +24,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use self::work::Batch;
-pub(super) use self::work::{Budget, Lane, Work};
+pub(super) use self::work::{BacklogJob, Budget, Lane};
 
 /// Cost that a broker may use in a row before the next broker's turn.
 pub(super) const QUANTUM: usize = 25;
@@ -98,7 +98,7 @@ impl<J> Default for Backlog<J> {
     }
 }
 
-impl<J: Work> Backlog<J> {
+impl<J: BacklogJob> Backlog<J> {
     pub(super) fn push(&mut self, jobs: impl IntoIterator<Item = J>) {
         for job in jobs {
             self.next += 1;
@@ -346,7 +346,7 @@ fn is_absent(parts: &HashMap<u64, Part>) -> impl Fn(&Recent) -> bool {
 }
 
 /// Moves a broker's next job, or a part of it, into the transaction. Returns false if it must wait for the next one.
-fn take_one<J: Work>(
+fn take_one<J: BacklogJob>(
     lane: &mut Numbered<J>,
     part: &mut Part,
     batch: &mut Batch<J>,

@@ -15,7 +15,7 @@ use millrace_storage::TransactionOption;
 
 use super::duties::Duty;
 use super::plant::{Plant, is_planted};
-use super::turns::StreamTurns;
+use super::stream_turns::StreamTurns;
 use super::writer::{CONFLICTS, Writer, is_hopeless, is_of_jobs};
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
@@ -320,7 +320,7 @@ impl Writer<'_> {
             streams::free_all(&tx, pod, FREED).await
         });
         let freed = self.wait(freed).inspect_err(|error| {
-            tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone");
+            tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone; the next scan tries again");
         });
         let streams = freed?;
         for (broker, stream) in &streams {

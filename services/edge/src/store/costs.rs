@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 
-use super::backlog::{COSTLY, Lane, Work};
+use super::backlog::{BacklogJob, COSTLY, Lane};
 use super::queue::{self, Sized as _};
 use crate::broker::Broker;
 use crate::jobs::{FILTER_BYTES, IdWrite, Job, Read, SharedMessages, Write};
@@ -29,7 +29,7 @@ pub(super) mod cost {
     pub(super) const WEBHOOKS: usize = 50;
 }
 
-impl Work for Job {
+impl BacklogJob for Job {
     fn lane(&self) -> Lane {
         Lane::Broker(match &self.write {
             Write::Publish(publish) => publish.routes.broker.id,

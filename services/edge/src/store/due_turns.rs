@@ -17,7 +17,7 @@ const PATIENCE_MS: u64 = 10_000;
 const PASSED_OVER_MS: u64 = 60_000;
 
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct DueTurns {
     shards: [Shard; SHARDS as usize],
     /// Pods that did not settle a row, and until when they have no turns.
     passed_over: Vec<(Bytes, u64)>,
@@ -38,7 +38,7 @@ struct Pods<'p> {
     can_commit_since: Option<u64>,
 }
 
-impl Turns {
+impl DueTurns {
     /// The other pod that opens a broker when something of it is due; `None`: this pod. All pods compute it alike.
     fn other<'p>(&self, broker: BrokerId, pods: &Pods<'p>) -> Option<&'p Bytes> {
         let weight = |name: &[u8]| {

@@ -20,9 +20,9 @@ use std::time::Duration;
 use millrace_layers::due::Due;
 use millrace_layers::{LayerError, halved};
 
-use super::due_turns::Turns;
+use super::due_turns::DueTurns;
 use super::pods::{self, Recovery};
-use super::sweep::{self, Passed};
+use super::sweep::{self, LastSettled};
 use super::trims::Trims;
 use super::writer::Writer;
 
@@ -91,8 +91,8 @@ pub(super) struct Beside {
 
 pub(super) struct Duties {
     is_beside: bool,
-    pub(super) passed: Passed,
-    pub(super) turns: Turns,
+    pub(super) passed: LastSettled,
+    pub(super) turns: DueTurns,
     pub(super) trims: Trims,
     session_ns: u64,
     /// Time that transactions of jobs may still spend on due sessions, nanoseconds.
@@ -113,8 +113,8 @@ impl Duties {
     pub(super) fn new(is_beside: bool) -> Self {
         Self {
             is_beside,
-            passed: Passed::new(is_beside),
-            turns: Turns::default(),
+            passed: LastSettled::new(is_beside),
+            turns: DueTurns::default(),
             trims: Trims::default(),
             session_ns: SESSION_NS,
             credit_ns: 0,

@@ -14,7 +14,7 @@ use millrace_session::Message;
 use millrace_storage::block_on;
 
 use super::duties::Duty;
-use super::turns::StreamTurns;
+use super::stream_turns::StreamTurns;
 use super::writer::{Writer, is_hopeless};
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;

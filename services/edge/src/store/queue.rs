@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::turns::Turns;
 use crate::broker::Broker;
 use crate::clock::Clock;
+use crate::fair_queue::FairQueue;
 
 pub(super) trait Sized {
     /// Bytes by which it counts for limits.
@@ -34,7 +34,7 @@ pub(super) struct Queue<T> {
 struct State<T> {
     work: Vec<T>,
     /// Work that [`Queue::take_some`] has left.
-    left: Turns<T>,
+    left: FairQueue<T>,
     /// How much of `work` is small messages.
     small_publishes: usize,
     /// Submission time of the oldest work, microseconds of the clock.
@@ -52,7 +52,7 @@ pub(super) enum Taken<T> {
 
 impl<T: Sized> Queue<T> {
     pub(super) fn new(clock: Clock) -> Self {
-        let (work, left) = (Vec::new(), Turns::default());
+        let (work, left) = (Vec::new(), FairQueue::default());
         let state = State { work, left, small_publishes: 0, since_us: 0, taken_since_us: 0, closed: false };
         let (bytes, owners) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes, owners }

@@ -9,8 +9,8 @@ use millrace_layers::streams::{self, LossReason, StreamId, StreamLimits, Totals,
 use millrace_storage::block_on;
 
 use super::Shared;
-use super::turns::Turns;
 use crate::broker::Broker;
+use crate::fair_queue::FairQueue;
 use crate::incidents::NewIncident;
 use crate::quota::Limit;
 
@@ -80,7 +80,7 @@ pub(super) struct Look {
     /// The totals that were read of the first broker.
     totals: Vec<(StreamId, Totals)>,
     from: Option<StreamId>,
-    trims: Turns<Trim>,
+    trims: FairQueue<Trim>,
 }
 
 struct Trim {

@@ -24,13 +24,13 @@ const PUT_OFF_MS: u64 = 3_600_000;
 /// The last due times that this process has settled, one per shard. Reads begin there, because the embedded engine keeps
 /// removed rows until a compaction: a read from the start of a shard passes those of each session that has ended. A
 /// store of several pods begins at the start, because a pod with a slower clock adds earlier due times.
-pub(super) struct Passed {
+pub(super) struct LastSettled {
     is_kept: bool,
     last: [Option<Due>; SHARDS as usize],
     sweeps: usize,
 }
 
-impl Passed {
+impl LastSettled {
     pub(super) fn new(is_kept: bool) -> Self {
         Self { is_kept, last: Default::default(), sweeps: 0 }
     }
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn a_due_time_that_was_added_late_is_found_within_a_round_of_the_shards() {
         let due = |at_ms| Due { at_ms, broker: 1, client: Bytes::from_static(b"ann"), kind: DueKind::Will };
-        let mut passed = Passed::new(true);
+        let mut passed = LastSettled::new(true);
         let shard = usize::from(due(7).shard());
         let settled = (1..).map(due).filter(|one| usize::from(one.shard()) == shard).nth(5).unwrap();
         passed.note(settled.clone());

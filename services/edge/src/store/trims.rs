@@ -12,7 +12,7 @@ use millrace_layers::{Position, subscriptions};
 use millrace_storage::TransactionOption;
 
 use super::StreamKey;
-use super::turns::StreamTurns;
+use super::stream_turns::StreamTurns;
 use super::writer::{Writer, is_of_jobs, may_pass};
 
 /// Messages that one transaction removes: a few milliseconds. Large messages use more of it, see [`room_for`].

@@ -34,7 +34,6 @@ impl Unconfirmed {
         }
     }
 
-    /// See [`super::Write::Confirmed`].
     pub(super) fn confirm(
         &mut self,
         publisher: PublisherKey,

@@ -27,7 +27,7 @@ use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::metrics::{Count, Metric};
-use worker::{Parts, Worker};
+use worker::{Worker, WorkerContext};
 
 /// How often the thread searches for queues that no local event announced.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -88,7 +88,7 @@ impl Webhooks {
         let counters = Arc::new(Counters::default());
         let owner = config.pod_name().to_owned();
         let (counted, outgoing, limits) = (counters.clone(), config.outgoing.clone(), config.limits.clone());
-        let parts = Parts { store, clock, hooked, owner, brokers, outgoing, counters: counted };
+        let parts = WorkerContext { store, clock, hooked, owner, brokers, outgoing, counters: counted };
         let (stop, stopped) = oneshot::channel();
         let failed = |error| StartError(format!("cannot start a thread: {error}"));
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;

@@ -57,7 +57,7 @@ enum Found {
     Gone,
 }
 
-pub(super) struct Parts {
+pub(super) struct WorkerContext {
     pub(super) store: Store,
     pub(super) clock: Clock,
     pub(super) hooked: Arc<Hooked>,
@@ -68,7 +68,7 @@ pub(super) struct Parts {
 }
 
 pub(super) struct Worker {
-    parts: Parts,
+    parts: WorkerContext,
     /// Created at the first call, because that reads the system's authorities.
     client: OnceCell<HttpClient>,
     keep: Totals,
@@ -82,7 +82,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(parts: Parts, limits: &EdgeLimits) -> Self {
+    pub(super) fn new(parts: WorkerContext, limits: &EdgeLimits) -> Self {
         Self {
             parts,
             client: OnceCell::new(),
@@ -357,7 +357,10 @@ impl Worker {
         let read: Vec<Bytes> =
             work.entries.iter().filter_map(|entry| event(broker, entry, &self.parts.clock)).collect();
         if read.len() < work.entries.len() {
-            tracing::error!(broker, "an event for a webhook cannot be read and is left out");
+            tracing::error!(
+                broker,
+                "an event for a webhook cannot be read and is left out: report it, because the service of the tenant lacks it"
+            );
         }
         (read, id)
     }

@@ -205,7 +205,10 @@ impl Link {
                 let mut inner = self.lock();
                 self.problem(&mut inner, Some(problem));
             }
-            None => tracing::warn!(error, "NATS reports an error"),
+            None => tracing::warn!(
+                error,
+                "NATS reports an error: live messages to other pods may be lost, and durable ones arrive later; check the log of the NATS server"
+            ),
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) struct Remote {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Limit {
+pub(crate) struct RowLimit {
     /// Most rows.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = whole_number::<usize>(1, 100_000_000))]
     pub(super) limit: usize,
@@ -62,7 +62,7 @@ pub(super) enum SessionsCommand {
         #[command(flatten)]
         remote: Remote,
         #[command(flatten)]
-        limit: Limit,
+        limit: RowLimit,
         /// Begin after this client id.
         #[arg(long, value_name = "CLIENT", conflicts_with = "api")]
         after: Option<String>,
@@ -110,7 +110,7 @@ pub(super) enum StreamsCommand {
         #[command(flatten)]
         look: Look,
         #[command(flatten)]
-        limit: Limit,
+        limit: RowLimit,
         /// Begin after this id: streams are in order of ids.
         #[arg(long, value_name = "ID")]
         after: Option<u64>,
@@ -154,7 +154,7 @@ pub(super) enum RetainedCommand {
         #[command(flatten)]
         remote: Remote,
         #[command(flatten)]
-        limit: Limit,
+        limit: RowLimit,
         /// Begin after this topic.
         #[arg(long, value_name = "TOPIC", conflicts_with = "api")]
         after: Option<String>,

@@ -3,7 +3,7 @@
 use millrace_control::{OnFolder, Operator, note_on_folder};
 use millrace_storage::block_on;
 
-use super::place::{Ended, Place};
+use super::open_folder::{Ended, OpenFolder};
 use super::request::{Call, Request};
 use super::rows::Row;
 use crate::clock::now_ms;
@@ -18,11 +18,11 @@ pub(super) fn count(row: &Row) -> u64 {
 }
 
 /// Writes an entry if the request is one that audit logs have.
-pub(super) fn note(place: &Place, call: &Call, count: u64) -> Result<(), Ended> {
+pub(super) fn note(opened: &OpenFolder, call: &Call, count: u64) -> Result<(), Ended> {
     let Some((broker, action, target)) = audited(&call.request) else { return Ok(()) };
     let by = Operator::on_folder(&call.by);
     let done = OnFolder { broker, action, target, count };
-    block_on(note_on_folder(&place.layers, now_ms(), &by, done)).map_err(|error| {
+    block_on(note_on_folder(&opened.layers, now_ms(), &by, done)).map_err(|error| {
         Ended::Failed(format!("it is done, but the audit log of \"{broker}\" has no entry of it: {error}"))
     })
 }
@@ -46,45 +46,45 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::inspect::testing::{place, subscribed};
+    use crate::inspect::testing::{opened, subscribed};
 
     const ORGANISATION: &str = "00000000-0000-0000-0000-000000000007";
     const ORGANISATION_BYTES: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
 
-    fn owned(folder: &std::path::Path) -> Place {
-        let place = place(folder, None);
+    fn owned(folder: &std::path::Path) -> OpenFolder {
+        let opened = opened(folder, None);
         let own = |details| catalog::Details { organisation: Some(ORGANISATION.into()), ..details };
-        let described = place.run(|tx| async move {
+        let described = opened.run(|tx| async move {
             let found = catalog::get(&tx, b"default", Read::Serializable).await?.unwrap();
             let details = own(found.details()?.value);
             catalog::describe(&tx, &found, &details).await
         });
         described.unwrap();
-        place
+        opened
     }
 
-    fn log(place: &Place) -> Vec<Value> {
+    fn log(opened: &OpenFolder) -> Vec<Value> {
         let page =
-            place.run(|tx| async move { accounts::audit::page(&tx, &ORGANISATION_BYTES, None, 10).await });
+            opened.run(|tx| async move { accounts::audit::page(&tx, &ORGANISATION_BYTES, None, 10).await });
         page.unwrap().0.iter().map(|(_, entry)| serde_json::from_slice(entry).unwrap()).collect()
     }
 
-    fn ask(place: &Place, request: Request) -> Result<Option<String>, Ended> {
-        place.answer(&Call { by: "ann".into(), request }, &mut |_| Ok(()))
+    fn ask(opened: &OpenFolder, request: Request) -> Result<Option<String>, Ended> {
+        opened.answer(&Call { by: "ann".into(), request }, &mut |_| Ok(()))
     }
 
     #[test]
     fn a_command_on_a_data_folder_is_in_the_audit_log_with_its_user() {
         let folder = tempfile::tempdir().unwrap();
-        let place = owned(folder.path());
-        subscribed(&place.layers, "pump-7", "up/#");
+        let opened = owned(folder.path());
+        subscribed(&opened.layers, "pump-7", "up/#");
         let (broker, client_id) = ("default".to_owned(), "pump-7".to_owned());
         let show = Request::ShowSession { broker: broker.clone(), client_id: client_id.clone() };
-        ask(&place, show).unwrap();
-        assert_eq!(log(&place), Vec::<Value>::new());
+        ask(&opened, show).unwrap();
+        assert_eq!(log(&opened), Vec::<Value>::new());
         let purge = Request::PurgeSession { broker, client_id };
-        ask(&place, purge.clone()).unwrap();
-        let entries = log(&place);
+        ask(&opened, purge.clone()).unwrap();
+        let entries = log(&opened);
         assert_eq!(entries.len(), 1, "{entries:?}");
         let entry = &entries[0];
         for (at, expected) in [
@@ -98,17 +98,17 @@ mod tests {
             assert_eq!(entry.pointer(at).unwrap(), expected, "{entry}");
         }
         // Nothing is done, so there is no entry.
-        assert!(ask(&place, purge).is_err());
-        assert_eq!(log(&place).len(), 1);
+        assert!(ask(&opened, purge).is_err());
+        assert_eq!(log(&opened).len(), 1);
     }
 
     #[test]
     fn a_broker_of_no_organisation_has_no_audit_log() {
         let folder = tempfile::tempdir().unwrap();
-        let place = place(folder.path(), None);
-        subscribed(&place.layers, "pump-7", "up/#");
+        let opened = opened(folder.path(), None);
+        subscribed(&opened.layers, "pump-7", "up/#");
         let purge = Request::PurgeSession { broker: "default".into(), client_id: "pump-7".into() };
-        ask(&place, purge).unwrap();
-        assert!(log(&place).is_empty());
+        ask(&opened, purge).unwrap();
+        assert!(log(&opened).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use millrace_storage::{OpenError, Options, RestoreError, StoreError};
 
-use super::place::{Ended, Out, Place};
+use super::open_folder::{Ended, OpenFolder, Out};
 use super::rows::Row;
 use super::source;
 use crate::permissions::keep_private;
@@ -22,16 +22,16 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Copies one version into the new folder `target`, while writes go on; only one backup runs at a
 /// time.
-pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), Ended> {
-    let _one = match place.one_backup.try_lock() {
+pub(super) fn backup(opened: &OpenFolder, target: &Path, out: Out<'_>) -> Result<(), Ended> {
+    let _one = match opened.one_backup.try_lock() {
         Err(TryLockError::WouldBlock) => {
             return Err(Ended::Failed("another backup is being made: wait until it is done".into()));
         }
         one => one,
     };
-    check_target(place, target)?;
+    check_target(opened, target)?;
     keep_private();
-    copy(target, out, || place.embedded.backup(target))
+    copy(target, out, || opened.embedded.backup(target))
 }
 
 /// `target` may be an empty folder.
@@ -98,7 +98,7 @@ fn copy(
     out(Row::BackupDone { target: target.display().to_string(), bytes: size(target), version: None })
 }
 
-fn check_target(place: &Place, target: &Path) -> Result<(), Ended> {
+fn check_target(opened: &OpenFolder, target: &Path) -> Result<(), Ended> {
     let refused = |sentence: String| Err(Ended::Failed(sentence));
     if target.exists() {
         let target = target.display();
@@ -107,14 +107,14 @@ fn check_target(place: &Place, target: &Path) -> Result<(), Ended> {
         ));
     }
     let existing = existing_part(target);
-    if is_inside(target, &place.folder) {
+    if is_inside(target, &opened.folder) {
         return refused(format!("{} is in the data folder itself: name another", target.display()));
     }
     let disk = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     // Keeps the server's reserve free, because a full disk would stop the server.
-    let reserve_bytes = Options::of_disk(&place.folder).disk_reserve_bytes;
-    if let Ok(space) = place.embedded.disk_use()
-        && disk(existing) == disk(&place.folder)
+    let reserve_bytes = Options::of_disk(&opened.folder).disk_reserve_bytes;
+    if let Ok(space) = opened.embedded.disk_use()
+        && disk(existing) == disk(&opened.folder)
         && space.free_bytes < space.used_bytes.saturating_add(reserve_bytes)
     {
         return refused(format!(

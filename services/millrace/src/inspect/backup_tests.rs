@@ -6,17 +6,17 @@ use millrace_layers::Position;
 use millrace_layers::streams::{self, ReadLimit, Source, StreamRef};
 
 use super::*;
-use crate::inspect::testing::{BROKER, append, place, subscribed};
+use crate::inspect::testing::{BROKER, append, opened, subscribed};
 
 fn nowhere(_: Row) -> Result<(), Ended> {
     Ok(())
 }
 
 /// The bodies of a stream, as numbers.
-fn numbers(place: &Place, of: StreamRef) -> Vec<u64> {
+fn numbers(opened: &OpenFolder, of: StreamRef) -> Vec<u64> {
     let limit = ReadLimit { entries: 1_000_000, bytes: 1 << 30 };
     let source = [Source { stream: of.stream, since: 0 }];
-    let batch = place
+    let batch = opened
         .run(|tx| async move { streams::read(&tx, BROKER, &source, Position::MIN, limit).await })
         .unwrap();
     batch.entries.iter().map(|entry| u64::from_be_bytes(entry.body[..8].try_into().unwrap())).collect()
@@ -25,8 +25,8 @@ fn numbers(place: &Place, of: StreamRef) -> Vec<u64> {
 #[test]
 fn a_copy_that_is_made_while_others_write_has_all_of_one_moment() {
     let folder = tempfile::tempdir().unwrap();
-    let place = place(&folder.path().join("data"), None);
-    let both = [subscribed(&place.layers, "c", "a/+"), subscribed(&place.layers, "d", "a/b")];
+    let opened = opened(&folder.path().join("data"), None);
+    let both = [subscribed(&opened.layers, "c", "a/+"), subscribed(&opened.layers, "d", "a/b")];
     let (written, done) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _end = End(&done);
@@ -35,7 +35,7 @@ fn a_copy_that_is_made_while_others_write_has_all_of_one_moment() {
                 // Each is in both streams, by one transaction; some in bodies that stand apart.
                 let mut body = vec![7; if number % 10 == 0 { 2_000 } else { 8 }];
                 body[..8].copy_from_slice(&u64::to_be_bytes(number));
-                append(&place.layers, &both, &Bytes::from(body));
+                append(&opened.layers, &both, &Bytes::from(body));
                 written.store(number + 1, Ordering::SeqCst);
                 if done.load(Ordering::SeqCst) {
                     break;
@@ -49,10 +49,10 @@ fn a_copy_that_is_made_while_others_write_has_all_of_one_moment() {
             let before = written.load(Ordering::SeqCst);
             let copy = folder.path().join(format!("copy{round}"));
             let restored = folder.path().join(format!("restored{round}"));
-            backup(&place, &copy, &mut nowhere).unwrap();
+            backup(&opened, &copy, &mut nowhere).unwrap();
             restore(&copy, &restored, &mut nowhere).unwrap();
 
-            let restored = crate::inspect::testing::place(&restored, None);
+            let restored = crate::inspect::testing::opened(&restored, None);
             let found = numbers(&restored, both[0]);
             assert!(found.len() as u64 >= before, "{} of {before}", found.len());
             assert!(found.iter().copied().eq(0..found.len() as u64));
@@ -78,7 +78,7 @@ impl Drop for End<'_> {
 #[test]
 fn a_backup_is_not_made_where_it_would_do_harm() {
     let folder = tempfile::tempdir().unwrap();
-    let place = place(&folder.path().join("data"), None);
+    let opened = opened(&folder.path().join("data"), None);
     let there = folder.path().join("there");
     fs::create_dir(&there).unwrap();
     for (target, words) in [
@@ -86,7 +86,7 @@ fn a_backup_is_not_made_where_it_would_do_harm() {
         (folder.path().join("data/copy"), "in the data folder itself"),
         (folder.path().join("data/x/copy"), "in the data folder itself"),
     ] {
-        let Err(Ended::Failed(said)) = backup(&place, &target, &mut nowhere) else { panic!("{words}") };
+        let Err(Ended::Failed(said)) = backup(&opened, &target, &mut nowhere) else { panic!("{words}") };
         assert!(said.contains(words), "{said}");
     }
 }
@@ -95,11 +95,11 @@ fn a_backup_is_not_made_where_it_would_do_harm() {
 fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let place = place(&path("data"), None);
-    backup(&place, &path("copy"), &mut nowhere).unwrap();
+    let opened = opened(&path("data"), None);
+    backup(&opened, &path("copy"), &mut nowhere).unwrap();
     fs::create_dir(path("foreign")).unwrap();
     // As a disk that was full leaves it: a data folder without keys.
-    backup(&place, &path("copy.partial"), &mut nowhere).unwrap();
+    backup(&opened, &path("copy.partial"), &mut nowhere).unwrap();
     fs::write(path("foreign/file"), "of something else").unwrap();
     for (from, to, words) in [
         ("nowhere", "new", "there is no backup at"),
@@ -135,9 +135,9 @@ pub(crate) fn open_to_others(path: &Path) -> Vec<PathBuf> {
 #[test]
 fn a_copy_is_for_its_user_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let place = place(&folder.path().join("data"), None);
+    let opened = opened(&folder.path().join("data"), None);
     let (target, restored) = (folder.path().join("copy"), folder.path().join("restored"));
-    backup(&place, &target, &mut nowhere).unwrap();
+    backup(&opened, &target, &mut nowhere).unwrap();
     restore(&target, &restored, &mut nowhere).unwrap();
     for path in [target, restored] {
         assert_eq!(open_to_others(&path), Vec::<PathBuf>::new());
@@ -147,9 +147,9 @@ fn a_copy_is_for_its_user_alone() {
 #[test]
 fn a_copy_goes_on_when_nobody_looks_any_more() {
     let folder = tempfile::tempdir().unwrap();
-    let place = place(&folder.path().join("data"), None);
+    let opened = opened(&folder.path().join("data"), None);
     let target = folder.path().join("copy");
-    let gone = backup(&place, &target, &mut |_| Err(Ended::NobodyReads));
+    let gone = backup(&opened, &target, &mut |_| Err(Ended::NobodyReads));
     assert_eq!(gone, Err(Ended::NobodyReads));
     assert!(target.exists());
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::args::{
     Folder, Look, RetainedArgs, RetainedCommand, SessionsArgs, SessionsCommand, StreamsArgs, StreamsCommand,
 };
-use super::place::Ended;
-use super::print::{Printer, Style};
+use super::open_folder::Ended;
+use super::print::{RowPrinter, Style};
 use super::request::Request;
 use super::rows::Row;
 use super::show;
@@ -216,8 +216,8 @@ pub(super) fn style(json: bool) -> Style {
     if json { Style::Json } else { Style::Text }
 }
 
-pub(super) fn printer(style: Style) -> Printer<BufWriter<Stdout>, Stderr> {
-    Printer::new(BufWriter::new(std::io::stdout()), std::io::stderr(), style, now_ms())
+pub(super) fn printer(style: Style) -> RowPrinter<BufWriter<Stdout>, Stderr> {
+    RowPrinter::new(BufWriter::new(std::io::stdout()), std::io::stderr(), style, now_ms())
 }
 
 /// A reader that stops early, such as `head`, is no failure.

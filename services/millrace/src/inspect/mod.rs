@@ -2,7 +2,7 @@
 //! `backup` and `restore`.
 //!
 //! The process that has the data folder open answers a [`request::Request`] with [`rows::Row`]s
-//! ([`place::Place`]). If a server has it open, this process asks the server through a socket in
+//! ([`open_folder::OpenFolder`]). If a server has it open, this process asks the server through a socket in
 //! the folder ([`socket`]); otherwise it opens the folder itself. [`source`] decides. Reads are
 //! snapshots, one transaction per page or session, so they delay no client.
 
@@ -11,7 +11,7 @@ mod audit;
 mod backup;
 mod command;
 mod copies;
-mod place;
+mod open_folder;
 mod print;
 mod request;
 mod retained;

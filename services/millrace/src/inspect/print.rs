@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Write};
 
-use super::place::Ended;
+use super::open_folder::Ended;
 use super::rows::{Retained, Row, Session, State, Stream};
 use super::show;
 use crate::terminal::table::{Align, Column, Table};
@@ -44,7 +44,7 @@ pub(super) enum Style {
 }
 
 /// Rows go to `out`, messages for people to `aside`.
-pub(super) struct Printer<O, A> {
+pub(super) struct RowPrinter<O, A> {
     out: O,
     aside: A,
     style: Style,
@@ -54,7 +54,7 @@ pub(super) struct Printer<O, A> {
     wills_lost: u64,
 }
 
-impl<O: Write, A: Write> Printer<O, A> {
+impl<O: Write, A: Write> RowPrinter<O, A> {
     pub(super) fn new(out: O, aside: A, style: Style, now_ms: u64) -> Self {
         Self { out, aside, style, now_ms, table: None, purged: 0, wills_lost: 0 }
     }

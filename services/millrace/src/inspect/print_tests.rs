@@ -21,7 +21,7 @@ fn session(client_id: &str) -> Session {
 
 fn printed(style: Style, rows: &[Row], after: Option<&str>) -> (String, String) {
     let (mut out, mut aside) = (Vec::new(), Vec::new());
-    let mut printer = Printer::new(&mut out, &mut aside, style, NOW_MS);
+    let mut printer = RowPrinter::new(&mut out, &mut aside, style, NOW_MS);
     for row in rows {
         printer.row(row).unwrap();
     }
@@ -120,8 +120,8 @@ fn a_stream_is_shown_with_its_first_messages() {
         partitions: 1,
         oldest_at_ms: Some(NOW_MS - 90_000),
     };
-    let entry = |place: u8, topic: Option<&str>, head: &str| Entry {
-        position: format!("12.0.{place}"),
+    let entry = |number: u8, topic: Option<&str>, head: &str| Entry {
+        position: format!("12.0.{number}"),
         at_ms: NOW_MS - 90_000,
         bytes: 30,
         topic: topic.map(String::from),
@@ -150,7 +150,7 @@ fn a_stream_is_shown_with_its_first_messages() {
 #[test]
 fn purged_sessions_are_counted_and_lost_wills_said() {
     let mut out = Vec::new();
-    let mut printer = Printer::new(&mut out, io::sink(), Style::Text, NOW_MS);
+    let mut printer = RowPrinter::new(&mut out, io::sink(), Style::Text, NOW_MS);
     for will_lost in [true, false, true] {
         printer.row(&Row::SessionPurged(SessionPurged { client_id: "c".into(), will_lost })).unwrap();
     }

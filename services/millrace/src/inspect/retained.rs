@@ -6,7 +6,7 @@ use millrace_edge::stored;
 use millrace_layers::{BrokerId, retained};
 use millrace_storage::{Host, Read, System, block_on};
 
-use super::place::{Ended, Out, Place};
+use super::open_folder::{Ended, OpenFolder, Out};
 use super::rows::{Payload, Retained, RetainedDetails, Row};
 use crate::running::Live;
 use crate::text::{self, name};
@@ -20,7 +20,7 @@ const STORED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(super) fn list(
-    place: &Place,
+    opened: &OpenFolder,
     broker: BrokerId,
     filter: Option<&str>,
     after: Option<&str>,
@@ -31,7 +31,7 @@ pub(super) fn list(
     let mut from = after.map(|topic| retained::Bookmark::after(broker, topic.as_bytes()));
     let (mut left, mut last) = (limit, None);
     loop {
-        let page = page(place, broker, filter, from.as_ref(), PAGE.min(left + 1))?;
+        let page = page(opened, broker, filter, from.as_ref(), PAGE.min(left + 1))?;
         for item in page.items {
             if left == 0 {
                 return Ok(last);
@@ -55,9 +55,9 @@ pub(super) fn list(
     }
 }
 
-pub(super) fn show(place: &Place, broker: BrokerId, topic: &str, out: Out<'_>) -> Result<(), Ended> {
+pub(super) fn show(opened: &OpenFolder, broker: BrokerId, topic: &str, out: Out<'_>) -> Result<(), Ended> {
     let body =
-        place.run(|tx| async move { retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await })?;
+        opened.run(|tx| async move { retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await })?;
     let body = body.ok_or_else(|| not_found(topic))?;
     let item = retained::RetainedRow { topic: topic.as_bytes().to_vec().into(), body };
     let message = decode(&item)?;
@@ -73,7 +73,7 @@ pub(super) fn show(place: &Place, broker: BrokerId, topic: &str, out: Out<'_>) -
 }
 
 pub(super) fn purge(
-    place: &Place,
+    opened: &OpenFolder,
     broker_name: &str,
     broker: BrokerId,
     filter: &str,
@@ -82,10 +82,10 @@ pub(super) fn purge(
     check(filter)?;
     let (mut from, mut found) = (None, false);
     loop {
-        let page = page(place, broker, Some(filter), from.as_ref(), PAGE)?;
-        let purged = match &place.live {
-            Some(live) => clear_live(place, &**live, (broker_name, broker), &page.items)?,
-            None => clear_stored(place, broker, &page.items)?,
+        let page = page(opened, broker, Some(filter), from.as_ref(), PAGE)?;
+        let purged = match &opened.live {
+            Some(live) => clear_live(opened, &**live, (broker_name, broker), &page.items)?,
+            None => clear_stored(opened, broker, &page.items)?,
         };
         found |= !purged.is_empty();
         for topic in purged {
@@ -100,11 +100,11 @@ pub(super) fn purge(
 }
 
 fn clear_stored(
-    place: &Place,
+    opened: &OpenFolder,
     broker: BrokerId,
     items: &[retained::RetainedRow],
 ) -> Result<Vec<String>, Ended> {
-    place.run(|tx| async move {
+    opened.run(|tx| async move {
         for item in items {
             retained::clear(&tx, broker, &item.topic).await?;
         }
@@ -114,7 +114,7 @@ fn clear_stored(
 }
 
 fn clear_live(
-    place: &Place,
+    opened: &OpenFolder,
     live: &dyn Live,
     (broker_name, broker): (&str, BrokerId),
     items: &[retained::RetainedRow],
@@ -128,7 +128,7 @@ fn clear_live(
     }
     // The server's writer takes jobs in order, so the last removal implies the others.
     match items.last() {
-        Some(last) if !is_removed_in_time(place, broker, last)? => Err(Ended::Failed(
+        Some(last) if !is_removed_in_time(opened, broker, last)? => Err(Ended::Failed(
             "the messages are gone for clients, and the store has not taken that yet: see the server's log; after a restart \
              they may be back"
                 .into(),
@@ -138,10 +138,14 @@ fn clear_live(
 }
 
 /// True when the message is gone, or the store has a newer message of the topic.
-fn is_removed_in_time(place: &Place, broker: BrokerId, item: &retained::RetainedRow) -> Result<bool, Ended> {
+fn is_removed_in_time(
+    opened: &OpenFolder,
+    broker: BrokerId,
+    item: &retained::RetainedRow,
+) -> Result<bool, Ended> {
     let (host, topic) = (System::new(), &item.topic);
     loop {
-        let body = place.run(|tx| async move { retained::get(&tx, broker, topic, Read::Snapshot).await })?;
+        let body = opened.run(|tx| async move { retained::get(&tx, broker, topic, Read::Snapshot).await })?;
         if body.as_ref() != Some(&item.body) {
             return Ok(true);
         }
@@ -153,13 +157,13 @@ fn is_removed_in_time(place: &Place, broker: BrokerId, item: &retained::Retained
 }
 
 fn page(
-    place: &Place,
+    opened: &OpenFolder,
     broker: BrokerId,
     filter: Option<&str>,
     from: Option<&retained::Bookmark>,
     limit: usize,
 ) -> Result<retained::RetainedPage, Ended> {
-    place.run(|tx| async move {
+    opened.run(|tx| async move {
         match filter {
             Some(filter) => {
                 retained::matching(&tx, broker, filter.as_bytes(), from, limit, Read::Snapshot).await

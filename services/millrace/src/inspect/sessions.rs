@@ -11,7 +11,7 @@ use millrace_layers::{
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
 
-use super::place::{Ended, Out, Place};
+use super::open_folder::{Ended, OpenFolder, Out};
 use super::rows::{Row, Session, SessionDetails, SessionPurged, State, Subscription, Will};
 use crate::clock::now_ms;
 use crate::text::{self, name};
@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 10_000;
 const PAGE: usize = 100;
 
 pub(super) fn list(
-    place: &Place,
+    opened: &OpenFolder,
     broker: BrokerId,
     after: Option<&str>,
     limit: usize,
@@ -31,7 +31,7 @@ pub(super) fn list(
     let mut last = after.map(|after| after.as_bytes().to_vec());
     let mut left = limit;
     loop {
-        let page = page(place, broker, last.as_deref(), PAGE.min(left + 1))?;
+        let page = page(opened, broker, last.as_deref(), PAGE.min(left + 1))?;
         if page.is_empty() {
             return Ok(None);
         }
@@ -42,9 +42,9 @@ pub(super) fn list(
             let id = SessionId { broker, client: &client };
             // A session that ended meanwhile is skipped.
             if let Some(found) =
-                place.run(|tx| async move { inspection::session(&tx, id, WAITING_MAX).await })?
+                opened.run(|tx| async move { inspection::session(&tx, id, WAITING_MAX).await })?
             {
-                out(Row::Session(summary(place, &client, &found)))?;
+                out(Row::Session(summary(opened, &client, &found)))?;
                 left -= 1;
             }
             last = Some(client.to_vec());
@@ -52,9 +52,9 @@ pub(super) fn list(
     }
 }
 
-pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) -> Result<(), Ended> {
+pub(super) fn show(opened: &OpenFolder, broker: BrokerId, client: &str, out: Out<'_>) -> Result<(), Ended> {
     let id = SessionId { broker, client: client.as_bytes() };
-    let details = place.run(|tx| async move {
+    let details = opened.run(|tx| async move {
         let Some(found) = inspection::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
@@ -72,45 +72,45 @@ pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) 
             filters: found.subscriptions.iter().map(subscription).collect(),
             inbound_packet_ids: ids(Direction::Inbound).await?,
             outbound_packet_ids: ids(Direction::Outbound).await?,
-            session: summary(place, id.client, &found),
+            session: summary(opened, id.client, &found),
         }))
     })?;
     out(Row::SessionDetails(Box::new(details.ok_or_else(|| not_found(client))?)))
 }
 
 pub(super) fn purge(
-    place: &Place,
+    opened: &OpenFolder,
     broker_name: &str,
     broker: BrokerId,
     client: &str,
     out: Out<'_>,
 ) -> Result<(), Ended> {
     let id = SessionId { broker, client: client.as_bytes() };
-    let purged = match &place.live {
+    let purged = match &opened.live {
         Some(live) => live.purge_session(broker_name, client).map_err(Ended::Failed)?.then_some(false),
-        None => place.run(|tx| async move { end(&tx, id).await })?.map(|(_, will)| will.is_some()),
+        None => opened.run(|tx| async move { end(&tx, id).await })?.map(|(_, will)| will.is_some()),
     };
     let will_lost = purged.ok_or_else(|| not_found(client))?;
     out(Row::SessionPurged(SessionPurged { client_id: client.into(), will_lost }))
 }
 
 pub(super) fn purge_expired(
-    place: &Place,
+    opened: &OpenFolder,
     broker_name: &str,
     broker: BrokerId,
     out: Out<'_>,
 ) -> Result<(), Ended> {
     let (mut last, now_ms) = (None, now_ms());
     loop {
-        let page = page(place, broker, last.as_deref(), PAGE)?;
+        let page = page(opened, broker, last.as_deref(), PAGE)?;
         let Some((client, _)) = page.last() else { return Ok(()) };
         last = Some(client.to_vec());
         for (client, _) in page.iter().filter(|(_, record)| record.is_expired(now_ms)) {
-            match &place.live {
-                Some(_) => purge(place, broker_name, broker, &name(client), out)?,
+            match &opened.live {
+                Some(_) => purge(opened, broker_name, broker, &name(client), out)?,
                 None => {
                     let id = SessionId { broker, client };
-                    let purged = place.run(|tx| async move { end(&tx, id).await })?;
+                    let purged = opened.run(|tx| async move { end(&tx, id).await })?;
                     let will_lost = purged.is_some_and(|(_, will)| will.is_some());
                     out(Row::SessionPurged(SessionPurged { client_id: name(client), will_lost }))?;
                 }
@@ -128,20 +128,20 @@ async fn end(
 }
 
 fn page(
-    place: &Place,
+    opened: &OpenFolder,
     broker: BrokerId,
     after: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<(Bytes, Record)>, Ended> {
-    place.run(|tx| async move { sessions::list(&tx, broker, after, limit).await })
+    opened.run(|tx| async move { sessions::list(&tx, broker, after, limit).await })
 }
 
-fn summary(place: &Place, client: &[u8], found: &StoredSession) -> Session {
+fn summary(opened: &OpenFolder, client: &[u8], found: &StoredSession) -> Session {
     let StoredSession { record, subscriptions, waiting } = found;
     let state = match record {
         record if record.is_expired(now_ms()) => State::Expired,
         record if record.is_detached() => State::Offline,
-        _ if place.live.is_none() => State::CutOff,
+        _ if opened.live.is_none() => State::CutOff,
         _ => State::Connected,
     };
     Session {

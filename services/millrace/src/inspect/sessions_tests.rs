@@ -4,14 +4,14 @@ use millrace_layers::streams;
 
 use super::*;
 use crate::inspect::request::Request;
-use crate::inspect::testing::{Asked, append, call, place, rows, subscribed};
+use crate::inspect::testing::{Asked, append, call, opened, rows, subscribed};
 
 #[test]
 fn lists_are_cut_at_their_limit_and_go_on_behind_it() {
     let folder = tempfile::tempdir().unwrap();
-    let place = place(folder.path(), None);
+    let opened = opened(folder.path(), None);
     for number in 0..PAGE + 5 {
-        subscribed(&place.layers, &format!("c{number:03}"), &format!("f{number:03}"));
+        subscribed(&opened.layers, &format!("c{number:03}"), &format!("f{number:03}"));
     }
     for (limit, lists) in [(1_000, 1), (PAGE + 5, 1), (PAGE, 2), (50, 3)] {
         for streams in [false, true] {
@@ -24,7 +24,7 @@ fn lists_are_cut_at_their_limit_and_go_on_behind_it() {
                 } else {
                     Request::ListSessions { broker, after, limit }
                 };
-                after = place
+                after = opened
                     .answer(&call(&request), &mut |row| {
                         match row {
                             Row::Session(session) => found.push(session.client_id),
@@ -49,12 +49,12 @@ fn lists_are_cut_at_their_limit_and_go_on_behind_it() {
 #[test]
 fn what_waits_is_counted_up_to_a_limit() {
     let folder = tempfile::tempdir().unwrap();
-    let place = place(folder.path(), None);
-    let stream = subscribed(&place.layers, "c", "a");
+    let opened = opened(folder.path(), None);
+    let stream = subscribed(&opened.layers, "c", "a");
     let body = Bytes::from_static(b"12345");
     let (half, all) = (WAITING_MAX as u16 / 2, WAITING_MAX as u16);
     for numbers in [0..=half, half + 1..=all] {
-        let appended = place.run(|tx| {
+        let appended = opened.run(|tx| {
             let (stream, body, numbers) = ([stream], &body, numbers.clone());
             async move {
                 for number in numbers {
@@ -67,7 +67,7 @@ fn what_waits_is_counted_up_to_a_limit() {
         appended.unwrap();
     }
     let request = Request::ShowSession { broker: "default".into(), client_id: "c".into() };
-    let [Row::SessionDetails(details)] = &rows(&place, &request).unwrap()[..] else { panic!() };
+    let [Row::SessionDetails(details)] = &rows(&opened, &request).unwrap()[..] else { panic!() };
     let session = &details.session;
     assert_eq!((session.waiting, session.waiting_is_more), (WAITING_MAX as u64, true));
     assert_eq!((session.waiting_bytes, session.oldest_waiting_at_ms), (5 * WAITING_MAX as u64, Some(5)));
@@ -77,19 +77,19 @@ fn what_waits_is_counted_up_to_a_limit() {
 fn a_running_server_is_asked_to_change_what_it_has_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let asked = Arc::new(Asked::default());
-    let place = place(folder.path(), Some(asked.clone()));
-    let stream = subscribed(&place.layers, "c", "a");
-    append(&place.layers, &[stream], &Bytes::from_static(b"x"));
+    let opened = opened(folder.path(), Some(asked.clone()));
+    let stream = subscribed(&opened.layers, "c", "a");
+    append(&opened.layers, &[stream], &Bytes::from_static(b"x"));
     let broker = || "default".to_owned();
-    let purged = rows(&place, &Request::PurgeSession { broker: broker(), client_id: "c".into() }).unwrap();
+    let purged = rows(&opened, &Request::PurgeSession { broker: broker(), client_id: "c".into() }).unwrap();
     assert_eq!(purged, [Row::SessionPurged(SessionPurged { client_id: "c".into(), will_lost: false })]);
     assert_eq!(*asked.0.lock().unwrap(), ["session default c"]);
     // A stream is in the store alone, so the server is not asked.
-    let purged = rows(&place, &Request::PurgeStream { broker: broker(), filter: "a".into() }).unwrap();
+    let purged = rows(&opened, &Request::PurgeStream { broker: broker(), filter: "a".into() }).unwrap();
     assert_eq!(purged, [Row::StreamPurged { filter: "a".into(), messages: 1, bytes: 1 }]);
     assert_eq!(asked.0.lock().unwrap().len(), 1);
     let [Row::SessionDetails(details)] =
-        &rows(&place, &Request::ShowSession { broker: broker(), client_id: "c".into() }).unwrap()[..]
+        &rows(&opened, &Request::ShowSession { broker: broker(), client_id: "c".into() }).unwrap()[..]
     else {
         panic!()
     };

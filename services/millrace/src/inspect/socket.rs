@@ -20,7 +20,7 @@ use millrace_storage::Embedded;
 use serde::{Deserialize, Serialize};
 use tracing::{debug, error, info};
 
-use super::place::{Ended, Out, Place};
+use super::open_folder::{Ended, OpenFolder, Out};
 use super::request::Call;
 use super::rows::Row;
 use crate::running::Live;
@@ -62,7 +62,7 @@ pub(crate) struct Socket {
 }
 
 struct Shared {
-    place: Place,
+    opened: OpenFolder,
     stopping: AtomicBool,
     requests: AtomicUsize,
 }
@@ -71,9 +71,9 @@ impl Socket {
     /// Answers requests on threads of its own; this process must have `folder` open.
     pub(crate) fn open(folder: &Path, embedded: Embedded, live: Arc<dyn Live>) -> io::Result<Self> {
         let listener = bind(folder)?;
-        let place = Place::new(folder.into(), embedded, Some(live));
+        let opened = OpenFolder::new(folder.into(), embedded, Some(live));
         let shared =
-            Arc::new(Shared { place, stopping: AtomicBool::new(false), requests: AtomicUsize::new(0) });
+            Arc::new(Shared { opened, stopping: AtomicBool::new(false), requests: AtomicUsize::new(0) });
         let listening = shared.clone();
         let thread = std::thread::Builder::new()
             .name("admin-socket".into())
@@ -196,7 +196,7 @@ fn answer(call: &Call, shared: &Shared, out: &mut impl Write) -> Result<Option<S
     } else {
         info!(by, ?request, "asked through the admin socket");
     }
-    shared.place.answer(call, &mut |row| {
+    shared.opened.answer(call, &mut |row| {
         if shared.stopping.load(Ordering::SeqCst) {
             return Err(Ended::Failed("the server is stopping: run this again when it has stopped".into()));
         }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::inspect::request::Request;
-use crate::inspect::testing::{Asked, call, place, subscribed};
+use crate::inspect::testing::{Asked, call, opened, subscribed};
 
 fn list() -> Request {
     Request::ListSessions { broker: "default".into(), after: None, limit: 10 }
@@ -18,9 +18,9 @@ fn clients(folder: &Path) -> Result<Vec<String>, Ended> {
 }
 
 fn open(folder: &Path) -> Socket {
-    let place = place(folder, None);
-    subscribed(&place.layers, "c\n1", "a");
-    Socket::open(folder, place.embedded, Arc::new(Asked::default())).unwrap()
+    let opened = opened(folder, None);
+    subscribed(&opened.layers, "c\n1", "a");
+    Socket::open(folder, opened.embedded, Arc::new(Asked::default())).unwrap()
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn a_server_answers_its_own_user_at_a_path_of_any_length() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["short".to_owned(), "long".repeat(60)] {
         let folder = folder.path().join(name);
-        drop(place(&folder, None));
+        drop(opened(&folder, None));
         // The file that a killed server has left.
         for left in [folder.join(MAKING), folder.clone()] {
             fs::create_dir_all(&left).unwrap();

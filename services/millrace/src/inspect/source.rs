@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use millrace_storage::{Embedded, OpenError, Options};
 
-use super::place::{Ended, Out, Place};
+use super::open_folder::{Ended, OpenFolder, Out};
 use super::request::{Call, Request};
 use super::socket;
 use crate::user::own_name;
 
 pub(super) enum Source {
     /// No server runs, so this process has the folder open.
-    Stopped(Box<Place>),
+    Stopped(Box<OpenFolder>),
     Running(PathBuf),
 }
 
@@ -37,7 +37,7 @@ impl Source {
             };
         }
         match Embedded::open(folder, Options::default()) {
-            Ok(embedded) => Ok(Self::Stopped(Box::new(Place::new(folder.into(), embedded, None)))),
+            Ok(embedded) => Ok(Self::Stopped(Box::new(OpenFolder::new(folder.into(), embedded, None)))),
             Err(OpenError::Locked(_)) => Ok(Self::Running(folder.into())),
             Err(error) => Err(refused(&error)),
         }
@@ -50,7 +50,7 @@ impl Source {
     pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
         let call = &Call { by: own_name(), request: request.clone() };
         match self {
-            Self::Stopped(place) => place.answer(call, out),
+            Self::Stopped(opened) => opened.answer(call, out),
             Self::Running(folder) => socket::ask(folder, call, out),
         }
     }

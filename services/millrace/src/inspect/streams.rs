@@ -8,7 +8,7 @@ use millrace_layers::{
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
 
-use super::place::{Ended, Out, Place};
+use super::open_folder::{Ended, OpenFolder, Out};
 use super::rows::{Entry, Row, Stream, StreamDetails};
 use crate::clock::now_ms;
 use crate::text::{self, name};
@@ -23,7 +23,7 @@ const TRIM_ENTRIES: usize = 1_000;
 
 /// Sorts each page by filter, because the order of ids means nothing to people.
 pub(super) fn list(
-    place: &Place,
+    opened: &OpenFolder,
     broker: BrokerId,
     after: Option<StreamId>,
     limit: usize,
@@ -32,7 +32,7 @@ pub(super) fn list(
     let (mut last, mut left) = (after, limit);
     loop {
         let wanted = PAGE.min(left + 1);
-        let mut page = place.run(|tx| async move { streams::list(&tx, broker, last, wanted).await })?;
+        let mut page = opened.run(|tx| async move { streams::list(&tx, broker, last, wanted).await })?;
         if page.is_empty() {
             return Ok(None);
         }
@@ -42,7 +42,7 @@ pub(super) fn list(
         last = page.last().map_or(last, |(id, _)| Some(*id));
         page.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
         for (id, _) in page {
-            if let Some((row, _)) = place.run(|tx| async move { find(&tx, broker, id).await })? {
+            if let Some((row, _)) = opened.run(|tx| async move { find(&tx, broker, id).await })? {
                 out(Row::Stream(row))?;
             }
         }
@@ -53,21 +53,21 @@ pub(super) fn list(
 }
 
 pub(super) fn show(
-    place: &Place,
+    opened: &OpenFolder,
     broker: BrokerId,
     filter: &str,
     messages: usize,
     out: Out<'_>,
 ) -> Result<(), Ended> {
-    let id = id_of(place, broker, filter)?;
-    let found = place.run(|tx| async move { find(&tx, broker, id).await })?;
+    let id = id_of(opened, broker, filter)?;
+    let found = opened.run(|tx| async move { find(&tx, broker, id).await })?;
     let (stream, floor) = found.ok_or_else(|| not_found(filter))?;
     let (mut first, mut cursor): (Vec<Entry>, _) = (Vec::new(), Position::MIN);
     while first.len() < messages {
         let limit = ReadLimit { entries: messages - first.len(), bytes: READ_BYTES };
         let source = [Source { stream: id, since: 0 }];
         let batch =
-            place.run(|tx| async move { streams::read(&tx, broker, &source, cursor, limit).await })?;
+            opened.run(|tx| async move { streams::read(&tx, broker, &source, cursor, limit).await })?;
         cursor = batch.through;
         first.extend(batch.entries.iter().map(entry));
         if !batch.more {
@@ -78,13 +78,13 @@ pub(super) fn show(
 }
 
 /// Removes the messages that are there now; messages published meanwhile stay.
-pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>) -> Result<(), Ended> {
-    let id = id_of(place, broker, filter)?;
+pub(super) fn purge(opened: &OpenFolder, broker: BrokerId, filter: &str, out: Out<'_>) -> Result<(), Ended> {
+    let id = id_of(opened, broker, filter)?;
     let at_ms = now_ms();
     let (before_ms, cause) = (at_ms + 1, LossCause { reason: LossReason::Purged, at_ms });
     let mut removed = Totals::default();
     loop {
-        let trimmed = place.run(|tx| async move {
+        let trimmed = opened.run(|tx| async move {
             tx.set_option(TransactionOption::Cleanup);
             streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES, cause).await
         })?;
@@ -97,9 +97,9 @@ pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>)
     out(Row::StreamPurged { filter: filter.into(), messages: removed.entries, bytes: removed.bytes })
 }
 
-fn id_of(place: &Place, broker: BrokerId, filter: &str) -> Result<StreamId, Ended> {
+fn id_of(opened: &OpenFolder, broker: BrokerId, filter: &str) -> Result<StreamId, Ended> {
     let parsed = GroupedFilter::parse(filter.as_bytes());
-    let found = place.run(|tx| async move { index::streams(&tx, broker, parsed.filter).await })?;
+    let found = opened.run(|tx| async move { index::streams(&tx, broker, parsed.filter).await })?;
     let of_group = found.into_iter().find(|indexed| indexed.group == parsed.group);
     of_group.map(|indexed| indexed.stream).ok_or_else(|| not_found(filter))
 }

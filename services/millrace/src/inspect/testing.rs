@@ -12,19 +12,19 @@ use millrace_layers::{
 };
 use millrace_storage::{Embedded, Options as StoreOptions, block_on};
 
-use super::place::{Ended, Place};
+use super::open_folder::{Ended, OpenFolder};
 use super::request::{Call, Request};
 use super::rows::Row;
 use crate::running::Live;
 
 pub(super) const BROKER: u64 = 1;
 
-pub(super) fn place(folder: &Path, live: Option<Arc<dyn Live>>) -> Place {
+pub(super) fn opened(folder: &Path, live: Option<Arc<dyn Live>>) -> OpenFolder {
     let embedded = Embedded::open(folder, StoreOptions::default()).unwrap();
-    let place = Place::new(folder.into(), embedded, live);
-    let broker = block_on(place.layers.ensure_broker(b"default")).unwrap();
+    let opened = OpenFolder::new(folder.into(), embedded, live);
+    let broker = block_on(opened.layers.ensure_broker(b"default")).unwrap();
     assert_eq!(broker.id, BROKER);
-    place
+    opened
 }
 
 /// Subscribes a session that stays; returns the stream.
@@ -53,9 +53,9 @@ pub(super) fn call(request: &Request) -> Call {
     Call { by: "ann".into(), request: request.clone() }
 }
 
-pub(super) fn rows(place: &Place, request: &Request) -> Result<Vec<Row>, Ended> {
+pub(super) fn rows(opened: &OpenFolder, request: &Request) -> Result<Vec<Row>, Ended> {
     let mut rows = Vec::new();
-    place.answer(&call(request), &mut |row| {
+    opened.answer(&call(request), &mut |row| {
         rows.push(row);
         Ok(())
     })?;

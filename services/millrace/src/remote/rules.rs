@@ -1,5 +1,5 @@
-//! Rules of a broker or of a credential, `millrace rules`, and `millrace brokers manage`, after which a broker uses its own credentials and rules
-//! instead of the settings of the server.
+//! `millrace rules` lists, adds and deletes rules of a broker or of a credential. `millrace brokers manage` has a broker use its
+//! own credentials and rules instead of the settings of the server.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -16,18 +16,18 @@ const RULES: Fields =
 pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
     match args.what {
         RulesCommand::List { of } => {
-            let (site, place) = Place::of(&of)?;
-            place.print(&site, &site.get(&place.path())?.body)
+            let (site, owner) = RulesOwner::of(&of)?;
+            owner.print(&site, &site.get(&owner.path())?.body)
         }
         RulesCommand::Add { effect, action, filter, before, qos_max, no_retain, of } => {
             if matches!(effect, Effect::Deny) && (no_retain || qos_max.is_some()) {
                 let what = "--no-retain and --qos-max limit an allow rule: a deny rule denies everything that it matches";
                 return Err(Failure::Settings(what.into()));
             }
-            let (site, place) = Place::of(&of)?;
+            let (site, owner) = RulesOwner::of(&of)?;
             let mut rule = rule(effect, action, &filter);
             (rule["qos_max"], rule["retain"]) = (json!(qos_max.unwrap_or(2)), json!(!no_retain));
-            let changed = place.change(&site, |rules| {
+            let changed = owner.change(&site, |rules| {
                 let index = before.map_or(rules.len(), |number| number - 1);
                 if index > rules.len() {
                     return Err(no_rule(index + 1));
@@ -35,30 +35,30 @@ pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
                 rules.insert(index, rule);
                 Ok(())
             })?;
-            place.print(&site, &changed)
+            owner.print(&site, &changed)
         }
         RulesCommand::Delete { number, sure, of } => {
             may_ask(sure.yes)?;
-            let (site, place) = Place::of(&of)?;
-            let changed = place.change(&site, |rules| {
+            let (site, owner) = RulesOwner::of(&of)?;
+            let changed = owner.change(&site, |rules| {
                 let rule = rules.get(number - 1).ok_or_else(|| no_rule(number))?;
                 let said = ["effect", "action", "filter"].map(|name| rule[name].as_str().unwrap_or_default());
                 confirm(&format!("Delete the rule \"{}\"?", said.join(" ")), sure.yes)?;
                 rules.remove(number - 1);
                 Ok(())
             })?;
-            place.print(&site, &changed)
+            owner.print(&site, &changed)
         }
     }
 }
 
-/// The object that has the rules.
-struct Place {
+/// A broker, or one of its credentials: paths of the API.
+struct RulesOwner {
     broker: String,
     credential: Option<String>,
 }
 
-impl Place {
+impl RulesOwner {
     fn of(of: &OfRules) -> Result<(Site, Self), Failure> {
         let (site, broker) = Site::at_broker(&of.broker)?;
         Ok((site, Self { broker, credential: of.credential.clone() }))
@@ -71,7 +71,7 @@ impl Place {
         }
     }
 
-    /// The settings to send back for an answer.
+    /// The body of the PUT, from the answer to the GET. A credential has further fields there, which a PUT refuses.
     fn settings(&self, found: Value) -> Result<Value, Failure> {
         if self.credential.is_some() {
             let fields = ["enabled", "group", "rules", "client_id", "expires_at_ms"];

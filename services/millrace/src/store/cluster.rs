@@ -11,15 +11,15 @@ use crate::failure::Failure;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Dropping it closes the connection for good: the database must not be used afterwards.
-pub(crate) struct Opened(FoundationDb);
+pub(crate) struct OpenCluster(FoundationDb);
 
-impl Opened {
+impl OpenCluster {
     pub(super) fn database(&self) -> Database {
         self.0.database()
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenCluster {
     fn drop(&mut self) {
         millrace_storage::stop_network();
     }
@@ -27,7 +27,7 @@ impl Drop for Opened {
 
 impl Cluster {
     /// Also checks that the cluster answers.
-    pub(super) fn open(&self) -> Result<Opened, Failure> {
+    pub(super) fn open(&self) -> Result<OpenCluster, Failure> {
         // The library does not say which file is missing.
         let files =
             [("fdb_tls_cert", &self.tls_cert), ("fdb_tls_key", &self.tls_key), ("fdb_tls_ca", &self.tls_ca)];
@@ -54,7 +54,7 @@ impl Cluster {
             network: NetworkOptions { tls, ..NetworkOptions::default() },
             ..ClusterOptions::default()
         };
-        let opened = FoundationDb::open(&options).map(Opened).map_err(|error| self.failure(&error))?;
+        let opened = FoundationDb::open(&options).map(OpenCluster).map_err(|error| self.failure(&error))?;
         opened.0.prepare(PATIENCE).map_err(|error| self.failure(&error))?;
         Ok(opened)
     }

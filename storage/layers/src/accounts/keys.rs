@@ -17,7 +17,7 @@ const KEYS: &[u8] = b"keys";
 const DECOY: &[u8] = b"decoy";
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
+pub struct HashKey {
     /// Hashes name their key by this number.
     pub id: u32,
     /// Must never be shown.
@@ -34,7 +34,7 @@ pub fn set_outside_secret(secret: [u8; 32]) {
     let _ = OUTSIDE.set(secret);
 }
 
-impl Key {
+impl HashKey {
     /// A key that needs the operator's secret.
     fn halved(id: u32, key: [u8; 32], outside: &[u8; 32]) -> Self {
         Self { id, key, check: Some(half(outside, b"check", &key)) }
@@ -55,18 +55,18 @@ fn half(outside: &[u8; 32], purpose: &[u8], key: &[u8; 32]) -> [u8; 32] {
     blake3::Hasher::new_keyed(outside).update(purpose).update(key).finalize().into()
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for HashKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("HashKey").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
 /// The keys, the current one last; empty before the first [`ensure`].
-pub async fn get(tx: &Transaction, read: Read) -> LayerResult<Vec<Key>> {
+pub async fn get(tx: &Transaction, read: Read) -> LayerResult<Vec<HashKey>> {
     stored(tx, read).await?.into_iter().map(|key| key.whole(OUTSIDE.get())).collect()
 }
 
-async fn stored(tx: &Transaction, read: Read) -> LayerResult<Vec<Key>> {
+async fn stored(tx: &Transaction, read: Read) -> LayerResult<Vec<HashKey>> {
     Ok(settings().get(tx, KEYS, read).await?.map_or_else(Vec::new, |keys| keys.value))
 }
 
@@ -75,7 +75,7 @@ async fn stored(tx: &Transaction, read: Read) -> LayerResult<Vec<Key>> {
 ///
 /// # Errors
 /// [`LayerError::SecretKey`].
-pub async fn ensure(tx: &Transaction, random: [u8; 32]) -> LayerResult<Vec<Key>> {
+pub async fn ensure(tx: &Transaction, random: [u8; 32]) -> LayerResult<Vec<HashKey>> {
     ensure_with(tx, random, OUTSIDE.get()).await
 }
 
@@ -83,14 +83,14 @@ async fn ensure_with(
     tx: &Transaction,
     random: [u8; 32],
     outside: Option<&[u8; 32]>,
-) -> LayerResult<Vec<Key>> {
+) -> LayerResult<Vec<HashKey>> {
     let mut keys = stored(tx, Read::Serializable).await?;
-    let is_enough = |key: &Key| outside.is_none() || key.check.is_some();
+    let is_enough = |key: &HashKey| outside.is_none() || key.check.is_some();
     if !keys.last().is_some_and(is_enough) {
         let id = keys.last().map_or(1, |last| last.id + 1);
         keys.push(match outside {
-            Some(outside) => Key::halved(id, random, outside),
-            None => Key { id, key: random, check: None },
+            Some(outside) => HashKey::halved(id, random, outside),
+            None => HashKey { id, key: random, check: None },
         });
         settings().put(tx, KEYS, &keys).await?;
     }
@@ -116,7 +116,7 @@ mod tests {
     fn the_first_key_stays_and_is_not_shown() {
         let database = database();
         let first = run(&database, async |tx| ensure(tx, [7; 32]).await);
-        assert_eq!(first, [Key { id: 1, key: [7; 32], check: None }]);
+        assert_eq!(first, [HashKey { id: 1, key: [7; 32], check: None }]);
         assert_eq!(run(&database, async |tx| ensure(tx, [8; 32]).await), first);
         assert_eq!(run(&database, async |tx| get(tx, Read::Snapshot).await), first);
         assert!(!format!("{first:?}").contains('7'));

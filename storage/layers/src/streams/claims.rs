@@ -281,6 +281,14 @@ mod tests {
 
     const PODS: [&[u8]; 3] = [b"one", b"two", b"three"];
 
+    fn with_five_messages() -> Database {
+        let database = with([(1, 1)]);
+        for _ in 0..5 {
+            publish(&database, &[(1, 0)], 1, &text("x"));
+        }
+        database
+    }
+
     fn claim_of(database: &Database, pod: &[u8], entries: usize) -> Vec<Position> {
         let limit = ReadLimit { entries, bytes: usize::MAX };
         let claimed = run(database, async |tx| claim(tx, BROKER, 1, pod, limit).await);
@@ -289,10 +297,7 @@ mod tests {
 
     #[test]
     fn a_message_is_with_one_pod_until_it_is_given_back_or_the_pod_is_dead() {
-        let database = with([(1, 1)]);
-        for _ in 0..5 {
-            publish(&database, &[(1, 0)], 1, &text("x"));
-        }
+        let database = with_five_messages();
         let one = claim_of(&database, PODS[0], 2);
         let two = claim_of(&database, PODS[1], 10);
         assert_eq!((one.len(), two.len()), (2, 3));
@@ -319,10 +324,7 @@ mod tests {
 
     #[test]
     fn free_messages_beyond_the_bytes_of_a_claim_are_claimed_next() {
-        let database = with([(1, 1)]);
-        for _ in 0..5 {
-            publish(&database, &[(1, 0)], 1, &text("x"));
-        }
+        let database = with_five_messages();
         let all = claim_of(&database, PODS[0], 10);
         run(&database, async |tx| free_all(tx, PODS[0], 10).await);
         let limit = ReadLimit { entries: 10, bytes: 1 };

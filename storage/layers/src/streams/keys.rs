@@ -1,4 +1,4 @@
-//! Keys of streams, their entries, shared bodies and claims. README.md has the table of these rows.
+//! Keys of streams, their entries, shared bodies and claims. The table of all rows is in storage/layers/README.md.
 
 use super::StreamId;
 use crate::{BrokerId, position::Position, tags, tuple::Key};

@@ -1,5 +1,6 @@
-//! Writes the journals once more after a failed write or sync, and at each start, because an
-//! earlier process may have ended in between.
+//! Writes the journals once more: after a failed write or sync, and at each start, because an
+//! earlier process may have ended between the failure and its repair. No store may have the files
+//! open meanwhile.
 //!
 //! Linux marks a page as clean even if writing it failed: the page can be read, and the next sync
 //! succeeds without it. A later commit would then follow a hole, and after a loss of power the

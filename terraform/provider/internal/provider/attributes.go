@@ -152,7 +152,7 @@ type rule struct {
 func rulesAttribute(description string) schema.ListNestedAttribute {
 	object := schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 		"effect": choice("Whether the rule allows or denies.", "", api.Allow, api.Deny),
-		"action": choice("What is done: publish, subscribe or all.", "", api.Publish, api.Subscribe, api.All),
+		"action": choice("The action of the client: publish, subscribe or all.", "", api.Publish, api.Subscribe, api.All),
 		"filter": schema.StringAttribute{
 			Required:    true,
 			Description: "Topic filter, without share name. %c stands for the client id, %u for the user name.",

@@ -42,7 +42,7 @@ var clientCas = partResource(partKind[clientCaModel]{
 				Validators:  []validator.String{pemOf("CERTIFICATE")},
 			},
 			"revoked": optionalText("PEM of its revocation lists.", pemOf("X509 CRL")),
-			"user": choice("What of a certificate is the user name.", api.CommonName,
+			"user": choice("The part of a certificate that becomes the user name.", api.CommonName,
 				api.CommonName, api.SanDns, api.SanUri, api.SanEmail),
 			"group": group("Name of the group whose rules its users have, when no credential of their name says another."),
 		},

@@ -40,7 +40,7 @@ var member = kind[memberModel]{
 			"role":             choice("owner, operator or viewer.", "", api.Owner, api.Operator, api.Viewer),
 			"user":             invited("Id of the person; null until the invitation is accepted.", false),
 			"invitation":       invited("Id of the open invitation; null for a member.", false),
-			"invitation_token": invited("What opens the invitation; the server shows it once. Null for a member, and after an import.", true),
+			"invitation_token": invited("Secret that opens the invitation; the server shows it once. Null for a member, and after an import.", true),
 		},
 	},
 	create: func(ctx context.Context, client *api.Client, plan *memberModel) (string, error) {

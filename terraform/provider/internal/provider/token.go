@@ -35,7 +35,7 @@ var token = kind[tokenModel]{
 		Description: "An API token of the organisation. The server shows a secret once, so Terraform's state keeps it: encrypt the state.",
 		Attributes: map[string]schema.Attribute{
 			"id":   computed("Id of the token."),
-			"name": key("What people call it.", stringvalidator.UTF8LengthAtMost(100)),
+			"name": key("Name of the token, for people.", stringvalidator.UTF8LengthAtMost(100)),
 			"scopes": schema.SetAttribute{
 				Required:    true,
 				ElementType: types.StringType,

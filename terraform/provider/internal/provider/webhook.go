@@ -30,7 +30,7 @@ var webhooks = partResource(partKind[webhookModel]{
 		Attributes: map[string]schema.Attribute{
 			"broker": brokerKey(),
 			"name":   nameKey(),
-			"url":    urlAttribute("Where the service is told."),
+			"url":    urlAttribute("Where the service gets the requests."),
 			"events": schema.SetAttribute{
 				Required:    true,
 				ElementType: types.StringType,
@@ -40,10 +40,10 @@ var webhooks = partResource(partKind[webhookModel]{
 					setvalidator.ValueStringsAre(oneOf(api.Connect, api.Disconnect, api.Message, api.LimitReached)),
 				},
 			},
-			"filters":     textList("Filters of the topics whose messages are told.", listvalidator.ValueStringsAre(topicFilter{})),
+			"filters":     textList("Topic filters: messages on these topics are events.", listvalidator.ValueStringsAre(topicFilter{})),
 			"signing_key": secretText("Signs the body (HMAC-SHA-256). The API never shows it, so a change elsewhere is not noticed."),
 			"batch_max":   number("Most events in one request.", 1, 1, 100),
-			"enabled":     flag("False: nothing is told, and nothing is queued.", true),
+			"enabled":     flag("False: no events are sent or queued.", true),
 		},
 	},
 	get: api.OpGetWebhook, put: api.OpPutWebhook, delete: api.OpDeleteWebhook,

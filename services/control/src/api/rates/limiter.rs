@@ -1,22 +1,18 @@
-//! One rate limit: a bucket of permits for each key.
+//! One rate limit of the API. Answers show its state, unless it is hidden.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use governor::clock::{Clock as _, MonotonicClock};
-use governor::middleware::StateInformationMiddleware;
-use governor::state::keyed::HashMapStateStore;
-use governor::{NotUntil, Quota, RateLimiter};
+use governor::{NotUntil, Quota};
 
 use super::HOUR;
 use super::shown::{self, Counted};
 use crate::api::problem::{Answer, Problem};
-use crate::forgetting::Forgetting;
+use crate::forgetting::KeyedRateLimiter;
 
 pub(super) struct Limiter<K: Hash + Eq + Clone> {
-    limiter: RateLimiter<K, HashMapStateStore<K>, MonotonicClock, StateInformationMiddleware>,
-    forgetting: Forgetting,
+    limiter: KeyedRateLimiter<K>,
     policy: Option<&'static str>,
 }
 
@@ -27,8 +23,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
 
     /// No answer shows this limit, because its state would reveal requests of others.
     pub(super) fn hidden(quota: Quota) -> Self {
-        let limiter = RateLimiter::new(quota, HashMapStateStore::default(), MonotonicClock);
-        Self { limiter, forgetting: Forgetting::new(), policy: None }
+        Self { limiter: KeyedRateLimiter::new(quota), policy: None }
     }
 
     pub(super) fn take(&self, key: &K) -> Answer<()> {
@@ -37,12 +32,8 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
 
     /// Takes all of them, or none.
     pub(super) fn take_many(&self, key: &K, number: NonZeroU32) -> Answer<()> {
-        self.forgetting.of(self.limiter.len(), || {
-            self.limiter.retain_recent();
-            self.limiter.len()
-        });
         // A limiter never grants more than its burst, so each burst is at least the largest number that a caller takes.
-        let taken = self.limiter.check_key_n(key, number).map_err(|_| Problem::later(HOUR.as_secs()))?;
+        let taken = self.limiter.take(key, number).map_err(|_| Problem::later(HOUR.as_secs()))?;
         match taken {
             Ok(left) => {
                 self.count(left.quota(), left.remaining_burst_capacity());
@@ -54,8 +45,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
 
     fn refused(&self, until: &NotUntil<Instant>) -> Problem {
         self.count(until.quota(), 0);
-        let wait = until.wait_time_from(self.limiter.clock().now());
-        Problem::later(wait.as_secs() + 1)
+        Problem::later(self.limiter.wait_s(until))
     }
 
     fn count(&self, quota: Quota, left: u32) {

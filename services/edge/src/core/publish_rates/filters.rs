@@ -70,7 +70,8 @@ impl Core {
 
     pub(super) fn give_back_filters(&mut self, slot: u32, session: u32) {
         let generation = self.connections[slot as usize].generation;
-        let limited = self.pauses.rates.of.get_mut(&slot).filter(|limited| limited.generation == generation);
+        let limited =
+            self.pauses.rates.by_slot.get_mut(&slot).filter(|limited| limited.generation == generation);
         if let Some((filters, _)) = limited.and_then(|limited| limited.filters.take()) {
             self.sessions[session as usize].broker.quota.give_back_filters(filters);
         }

@@ -43,6 +43,15 @@ fn leave_session(loops: &mut Loops, id: &str, filters: &[String], qos: QoS) {
     });
 }
 
+/// An offline "session" with the long filters, and a connected publisher.
+fn with_offline_session() -> (Loops, Vec<String>, Client) {
+    let mut loops = Loops::stored(1);
+    let filters = long_filters();
+    leave_session(&mut loops, "session", &filters, QoS::AtLeastOnce);
+    let publisher = loops.connect(0, "publisher");
+    (loops, filters, publisher)
+}
+
 fn resumes(loops: &Loops) -> bool {
     !loops.cores[0].work.resumptions.is_empty()
 }
@@ -68,10 +77,7 @@ fn a_session_with_many_long_filters_comes_back_over_several_turns() {
 
 #[test]
 fn a_message_that_is_published_while_a_session_comes_back_is_delivered_once() {
-    let mut loops = Loops::stored(1);
-    let filters = long_filters();
-    leave_session(&mut loops, "session", &filters, QoS::AtLeastOnce);
-    let mut publisher = loops.connect(0, "publisher");
+    let (mut loops, filters, mut publisher) = with_offline_session();
     for number in [0, 999] {
         let mut client = loops.connect_as("session", false);
         assert!(resumes(&loops));
@@ -86,10 +92,7 @@ fn a_message_that_is_published_while_a_session_comes_back_is_delivered_once() {
 
 #[test]
 fn a_session_that_leaves_before_it_is_back_has_its_messages_next_time() {
-    let mut loops = Loops::stored(1);
-    let filters = long_filters();
-    leave_session(&mut loops, "session", &filters, QoS::AtLeastOnce);
-    let mut publisher = loops.connect(0, "publisher");
+    let (mut loops, filters, mut publisher) = with_offline_session();
     let client = loops.connect_as("session", false);
     assert!(resumes(&loops));
     let slot = loops.session(0, &client).connection;

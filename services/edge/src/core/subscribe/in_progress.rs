@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::lowered::Identifiers;
 use super::read_filters::FiltersToAdd;
-use super::room::{Room, wants_retained};
+use super::subscribe_limits::{SubscribeLimits, wants_retained};
 use super::{SubscribeInProgress, UnsubscribeInProgress};
 use crate::core::LocalSession;
 use crate::core::resume::routed;
@@ -36,10 +36,11 @@ impl SubscribeInProgress {
         edit: &mut Edit<'_>,
         local: &mut LocalSession,
         target: Target,
-        room: &mut Room<'_>,
+        limits: &mut SubscribeLimits<'_>,
     ) {
         let is_kept = local.persistent.is_some();
-        let session_max = if is_kept { SUBSCRIPTIONS_MAX.min(room.per_session) } else { room.per_session };
+        let session_max =
+            if is_kept { SUBSCRIPTIONS_MAX.min(limits.per_session) } else { limits.per_session };
         for (place, checked) in (self.done..).zip(std::mem::take(&mut self.checked)) {
             let (text, options) = &self.read.filters[place];
             let options = match checked {
@@ -56,11 +57,11 @@ impl SubscribeInProgress {
                 Some(Limit::ClientSubscriptions)
             } else {
                 let is_full = local.session.subscriptions_len() >= session_max;
-                room.reached(edit, text, options, is_new, is_full)
+                limits.reached(edit, text, options, is_new, is_full)
             };
             if limit.is_some() {
                 self.reached = limit;
-                room.counters.subscribe_quota.add(1);
+                limits.counters.subscribe_quota.add(1);
                 self.pending.reasons.push(ReasonCode::QUOTA_EXCEEDED);
                 continue;
             }
@@ -69,13 +70,13 @@ impl SubscribeInProgress {
                 let bits = options.to_bits(Version::V5);
                 self.stored.push((text.clone(), StoredOptions { bits, identifier }, place));
             }
-            if is_kept || room.is_shared {
+            if is_kept || limits.is_shared {
                 self.granted.push((place, former));
             }
-            if room.is_shared && !is_kept && text.starts_with("$share/") {
+            if limits.is_shared && !is_kept && text.starts_with("$share/") {
                 self.shared.push(text.clone());
             }
-            room.of_broker -= u64::from(is_new);
+            limits.of_broker -= u64::from(is_new);
             add(
                 edit,
                 local,
@@ -96,11 +97,11 @@ impl UnsubscribeInProgress {
         edit: &mut Edit<'_>,
         local: &mut LocalSession,
         target: Target,
-        room: &mut Room<'_>,
+        limits: &mut SubscribeLimits<'_>,
     ) {
         for text in &self.read.filters[self.next.clone()] {
             let existed = local.session.unsubscribe(text);
-            room.of_broker += u64::from(existed);
+            limits.of_broker += u64::from(existed);
             if existed && let Some(filter) = Filter::parse(text) {
                 edit.unsubscribe(filter, target);
             }

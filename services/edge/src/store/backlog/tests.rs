@@ -14,7 +14,7 @@ struct Job {
     session: Option<u64>,
 }
 
-impl Work for Job {
+impl BacklogJob for Job {
     fn lane(&self) -> Lane {
         self.lane
     }

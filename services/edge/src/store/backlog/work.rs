@@ -3,7 +3,7 @@
 /// With more brokers than these, a transaction of costly jobs is full without waiting, as when thousands reconnect.
 pub(super) const EARLY_LANES_MAX: usize = 32;
 
-pub(in crate::store) trait Work {
+pub(in crate::store) trait BacklogJob {
     fn lane(&self) -> Lane;
     fn bytes(&self) -> usize;
     /// Time that the whole job adds to a transaction, in units of a message for one stream.
@@ -49,7 +49,7 @@ pub(super) struct Batch<J> {
     pub(super) cost: usize,
 }
 
-impl<J: Work> Batch<J> {
+impl<J: BacklogJob> Batch<J> {
     /// Whether the bytes fit; the first job always fits.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let is_empty = self.jobs.is_empty() && self.cost == 0;

@@ -103,7 +103,7 @@ impl Writer<'_> {
                 self.save_claims(one) && self.save_claims(other)
             }
             Err(error) => {
-                tracing::warn!(%error, "how far a shared subscription has come cannot be stored");
+                tracing::warn!(%error, "the progress of a shared subscription cannot be stored: after a crash its members get acknowledged messages once more");
                 is_of_jobs(&error)
             }
         }

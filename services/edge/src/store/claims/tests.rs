@@ -65,6 +65,12 @@ fn with_members(
     groups
 }
 
+fn serve_one_group(shared: &Shared, writer: &mut Writer<'_>, broker: BrokerId, takes: bool) -> StreamKey {
+    let group = with_members(shared, writer, broker, 1, takes)[0];
+    writer.serve_groups();
+    group
+}
+
 #[test]
 fn messages_of_many_groups_are_claimed_and_saved_in_few_transactions_with_jobs_in_between() {
     let (shared, broker) = Shared::with_broker(true);
@@ -115,8 +121,7 @@ fn groups_of_a_broker_look_for_messages_whose_notice_was_lost() {
 fn a_group_that_ends_leaves_no_claims_of_this_pod() {
     let (shared, broker) = Shared::with_broker(true);
     let mut writer = Writer::new(&shared);
-    let [group] = with_members(&shared, &mut writer, broker, 1, false)[..] else { panic!("one group") };
-    writer.serve_groups();
+    let group = serve_one_group(&shared, &mut writer, broker, false);
     let id = SessionId { broker, client: b"0" };
     shared.run(&async |tx| sessions::purge(tx, id).await);
     assert!(shared.run(&async |tx| streams::has_any(tx, b"pod").await));
@@ -152,8 +157,7 @@ fn a_group_with_a_corrupt_row_keeps_no_other_from_its_messages() {
 fn another_member_of_the_pod_gets_a_message_that_came_back() {
     let (shared, broker) = Shared::with_broker(true);
     let mut writer = Writer::new(&shared);
-    let [group] = with_members(&shared, &mut writer, broker, 1, true)[..] else { panic!("one group") };
-    writer.serve_groups();
+    let group = serve_one_group(&shared, &mut writer, broker, true);
     let outstanding = |writer: &Writer<'_>| writer.claims.groups[&group].outstanding.clone();
     let [position] = outstanding(&writer).into_iter().collect::<Vec<_>>()[..] else { panic!("one message") };
     writer.shared(SharedMessages { returned: vec![(group, position)], ..SharedMessages::default() });

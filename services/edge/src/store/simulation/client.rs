@@ -136,7 +136,7 @@ impl Client {
             self.connect(world, number);
         }
         if self.is_online() && now_us >= self.act_us {
-            self.act_us = now_us + world.random(1..2 * 1_000 * world.plan.pace_ms);
+            self.act_us = now_us + world.random(1..2 * 1_000 * world.plan.action_every_ms);
             if !self.is_ending {
                 self.do_something(world);
             }
@@ -284,7 +284,7 @@ impl Client {
             None => model.delivers(&mut self.session, &self.name, key, qos),
             Some(had) if had == key => {}
             Some(had) => {
-                model.violated(&format!("P2: {} got {key:?} under the id {id} of {had:?}", self.name))
+                model.violated(&format!("{} got {key:?} under the packet id {id} of {had:?}", self.name))
             }
         }
         drop(model);
@@ -311,12 +311,12 @@ impl Client {
             world.model.borrow_mut().will_is_stored(will.number);
         }
         if present && link.since_us / 1_000 > self.over_at_ms {
-            world.model.borrow().violated(&format!("P5: the session of {} has not expired", self.name));
+            world.model.borrow().violated(&format!("{} found its session after the expiry", self.name));
         }
         if !present || link.is_clean {
             let must_be = !self.may_be_new && world.ms() < self.lives_until_ms;
             if must_be {
-                world.model.borrow().violated(&format!("P5: the session of {} is gone", self.name));
+                world.model.borrow().violated(&format!("P3: the session of {} is gone", self.name));
             }
             self.session = Session::default();
             self.received.clear();

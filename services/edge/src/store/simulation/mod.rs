@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! clients <── packets, lost connections ──> event loops (imitated) ── jobs ──> writer (real) ──> store in memory
-//!    └─ model: P1, P2, P4, P5, P7              └─ each question has one answer      └─ commits that conflict, get lost, fail
+//!    └─ model: P1, P2, P3, P4, P7              └─ each question has one answer      └─ commits that conflict, get lost, fail
 //! ```
 //!
 //! It knows no socket, no thread and no clock of the machine.
@@ -48,7 +48,7 @@ struct Plan {
     members: usize,
     seconds: u64,
     /// Mean time between two actions of a client, ms.
-    pace_ms: u64,
+    action_every_ms: u64,
     /// One in so many actions of a member of the shared subscription loses its connection.
     actions_per_loss: u64,
     /// Others act in one of so many reads.
@@ -71,7 +71,7 @@ impl Plan {
             subscribers: random.usize(1..4),
             members: random.usize(0..3),
             seconds: 300,
-            pace_ms: random.u64(20..1_000),
+            action_every_ms: random.u64(20..1_000),
             actions_per_loss: 70,
             overlap: random.u64(5..40),
             fault_every_s: random.u64(5..60),
@@ -99,7 +99,7 @@ impl Plan {
             subscribers,
             members,
             seconds: 150,
-            pace_ms: random.u64(20..100),
+            action_every_ms: random.u64(20..100),
             actions_per_loss: 70,
             overlap: random.u64(5..40),
             fault_every_s: random.u64(2..6),
@@ -116,7 +116,7 @@ impl Plan {
             subscribers: 2,
             members: 0,
             seconds: 15,
-            pace_ms: random.u64(50..500),
+            action_every_ms: random.u64(50..500),
             fault_every_s: 60,
             ..Self::pods(seed)
         }
@@ -132,7 +132,7 @@ impl Plan {
             subscribers: 0,
             members: random.usize(1..3),
             seconds: 100,
-            pace_ms: random.u64(20..200),
+            action_every_ms: random.u64(20..200),
             actions_per_loss: random.u64(3..10),
             ..plan
         }

@@ -1,4 +1,5 @@
-//! A model of all clients: it knows which messages each may see next, and so checks P1, P2, P4, P5 and P7 (PROMISES.md).
+//! Knows what clients may see: the simulated clients report what they send and get, and a violated promise is a panic. It checks
+//! P1, P2, P4 and P7 (PROMISES.md), and that a message with QoS 2 arrives exactly once (MQTT section 4.3.3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,8 @@ use millrace_mqtt::topic;
 use super::Plan;
 use super::network::Will;
 
-/// A message: its publisher, and the number of the message among those of the publisher. Wills have publishers from
-/// [`WILLS`] on.
+/// Identifies a message: the payload of each is "publisher:number", and a publisher counts its messages. A will has a
+/// publisher from [`WILLS`] on, and the number that the model knows it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub(super) publisher: u32,
@@ -64,7 +65,8 @@ struct WillSeen {
     end: WillEnd,
     /// The next CONNECT of the client, ms.
     next_at: Option<u64>,
-    times: BTreeSet<[u8; 12]>,
+    /// Positions at which the will was published; more than one is a violation.
+    positions: BTreeSet<[u8; 12]>,
 }
 
 /// A session of a client from its first CONNECT to its end.
@@ -73,6 +75,7 @@ pub(super) struct Session {
     /// The filters, and when the server granted them.
     filters: BTreeMap<String, u64>,
     delivered: BTreeMap<Key, u32>,
+    /// The newest message that arrived from each publisher on each topic.
     last: BTreeMap<(u32, &'static str), u32>,
 }
 
@@ -136,7 +139,7 @@ impl Model {
             self.violated(&format!("{client} got {key:?}, which the store refused"));
         }
         if sent.qos == 2 && qos == 2 && count > 1 {
-            self.violated(&format!("P2: {client} got {key:?} {count} times with QoS 2"));
+            self.violated(&format!("{client} got {key:?} {count} times with QoS 2"));
         }
         let last = session.last.entry((key.publisher, key.topic())).or_default();
         if is_first && key.number < *last {
@@ -156,7 +159,7 @@ impl Model {
             self.violated(&format!("{client} got {key:?}, which nobody sent"));
         };
         if sent.qos == 2 && qos == 2 && count > 1 {
-            self.violated(&format!("P2: members got {key:?} {count} times with QoS 2, at last {client}"));
+            self.violated(&format!("members got {key:?} {count} times with QoS 2, at last {client}"));
         }
         if sent.is_refused {
             self.violated(&format!("{client} got {key:?}, which the store refused"));
@@ -174,7 +177,7 @@ impl Model {
     pub(super) fn continues(&mut self, session: &mut Session, client: &str, filters: &[String]) {
         for filter in session.filters.keys() {
             if !filters.contains(filter) {
-                self.violated(&format!("P5: the session of {client} has lost its filter {filter}"));
+                self.violated(&format!("P2: the session of {client} has lost its filter {filter}"));
             }
         }
         for filter in filters {
@@ -182,8 +185,9 @@ impl Model {
         }
     }
 
-    /// At the end, when the session has read everything.
-    pub(super) fn has_all(&self, session: &Session, client: &str) {
+    /// Call it at the end, when the session has read everything: it must have each message that was first sent after
+    /// the SUBACK and acknowledged.
+    pub(super) fn check_session(&self, session: &Session, client: &str) {
         for (filter, since) in &session.filters {
             for (key, sent) in &self.sent {
                 let is_due = sent.is_acknowledged && sent.at > *since && topic::matches(filter, key.topic());
@@ -194,7 +198,7 @@ impl Model {
         }
     }
 
-    /// At the end: a member got each message of the shared subscription.
+    /// Call it at the end: some member must have each message of the shared subscription.
     pub(super) fn check_group(&self) {
         let Some(since) = self.group_since else { return };
         for (key, sent) in &self.sent {
@@ -209,9 +213,11 @@ impl Model {
             seen.next_at.get_or_insert(at_ms);
         }
         if let Some(Will { number, delay_s }) = will {
-            let (end, times) = (WillEnd::None, BTreeSet::new());
-            self.wills
-                .insert(number, WillSeen { delay_s, client, is_stored: false, end, next_at: None, times });
+            let (end, positions) = (WillEnd::None, BTreeSet::new());
+            self.wills.insert(
+                number,
+                WillSeen { delay_s, client, is_stored: false, end, next_at: None, positions },
+            );
         }
     }
 
@@ -233,25 +239,25 @@ impl Model {
     /// A session reads a will at this position.
     pub(super) fn will_fires(&mut self, number: u32, position: [u8; 12]) {
         let seen = self.wills.get_mut(&number).unwrap();
-        seen.times.insert(position);
-        if seen.times.len() > 1 {
+        seen.positions.insert(position);
+        if seen.positions.len() > 1 {
             self.violated(&format!("P7: the will {number} was published twice"));
         }
     }
 
-    /// At the end, when nothing is due any more.
+    /// Call it at the end, when nothing is due any more.
     pub(super) fn check_wills(&self) {
         for (number, seen) in &self.wills {
-            let is_silent = seen.times.is_empty();
+            let is_silent = seen.positions.is_empty();
             let returned = |at_ms: u64| {
                 seen.next_at.is_some_and(|next_ms| {
                     next_ms < at_ms + 1_000 * u64::from(seen.delay_s) + self.slack_ms()
                 })
             };
             match seen.end {
-                // Before that, another pod may have taken the client's pod for dead.
+                // Before the DISCONNECT, another pod may have taken the client's pod for dead and published the will.
                 WillEnd::Clean(Some(version))
-                    if seen.times.iter().any(|position| position[..8] > version.to_be_bytes()[..]) =>
+                    if seen.positions.iter().any(|position| position[..8] > version.to_be_bytes()[..]) =>
                 {
                     self.violated(&format!("P7: the will {number} was published after a DISCONNECT"));
                 }
@@ -268,13 +274,13 @@ impl Model {
         }
     }
 
-    /// How much later the store may begin a delay, and how much clocks differ.
+    /// Time that the model allows beyond a will's delay: clocks differ, and the store may begin the delay late.
     fn slack_ms(&self) -> u64 {
         2 * self.plan.clocks_ms + 30_000
     }
 
     pub(super) fn fired(&self) -> usize {
-        self.wills.values().filter(|seen| !seen.times.is_empty()).count()
+        self.wills.values().filter(|seen| !seen.positions.is_empty()).count()
     }
 }
 

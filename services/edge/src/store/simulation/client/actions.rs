@@ -114,7 +114,7 @@ impl Client {
         if self.is_over {
             return;
         }
-        world.model.borrow().has_all(&self.session, &self.name);
+        world.model.borrow().check_session(&self.session, &self.name);
     }
 
     fn end(&mut self, world: &World) {

@@ -9,7 +9,7 @@ use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
 
 /// Limits and what they leave, as of the beginning of one edit of the router.
-pub(super) struct Room<'b> {
+pub(super) struct SubscribeLimits<'b> {
     pub(super) counters: &'b BrokerCounters,
     /// Several pods share the store.
     pub(super) is_shared: bool,
@@ -28,7 +28,7 @@ pub(super) struct Room<'b> {
     pub(super) bytes_before: usize,
 }
 
-impl Room<'_> {
+impl SubscribeLimits<'_> {
     /// The limit that a subscription would exceed; `is_full`: its session has as many as it may.
     pub(super) fn reached(
         &self,

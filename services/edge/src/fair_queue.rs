@@ -10,7 +10,7 @@ use slab::Slab;
 /// Every socket that is read or written in a busy turn passes through such a queue, mostly next to others of its broker.
 /// A piece therefore looks up its broker only when the piece before it was another broker's.
 #[derive(Debug)]
-pub(super) struct FairQueue<T> {
+pub(crate) struct FairQueue<T> {
     queues: Slab<Own<T>>,
     of: HashMap<u64, usize, foldhash::fast::FixedState>,
     order: VecDeque<usize>,
@@ -34,15 +34,15 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub(super) fn has(&self, broker: u64) -> bool {
+    pub(crate) fn has(&self, broker: u64) -> bool {
         self.of.contains_key(&broker)
     }
 
-    pub(super) fn push(&mut self, broker: u64, work: T) {
+    pub(crate) fn push(&mut self, broker: u64, work: T) {
         self.len += 1;
         if let Some(own) = self.queues.get_mut(self.last).filter(|own| own.broker == broker) {
             return own.pieces.push_back(work);
@@ -55,7 +55,7 @@ impl<T> FairQueue<T> {
         self.queues[self.last].pieces.push_back(work);
     }
 
-    pub(super) fn pop(&mut self) -> Option<(u64, T)> {
+    pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         let key = self.order.pop_front()?;
         let own = self.queues.get_mut(key)?;
         let (broker, work) = (own.broker, own.pieces.pop_front()?);

@@ -23,7 +23,7 @@ pub(crate) enum Ended {
 /// Receives rows; an error ends the answer.
 pub(super) type Out<'a> = &'a mut dyn FnMut(Row) -> Result<(), Ended>;
 
-pub(super) struct Place {
+pub(super) struct OpenFolder {
     pub(super) folder: PathBuf,
     pub(super) embedded: Embedded,
     pub(super) layers: Store,
@@ -33,7 +33,7 @@ pub(super) struct Place {
     pub(super) one_backup: Mutex<()>,
 }
 
-impl Place {
+impl OpenFolder {
     pub(super) fn new(folder: PathBuf, embedded: Embedded, live: Option<Arc<dyn Live>>) -> Self {
         let layers = Store::new(embedded.database());
         Self { folder, embedded, layers, live, one_backup: Mutex::default() }
