@@ -104,7 +104,7 @@ limits! {
     topic_levels_max: u16 in 1..=u16::MAX, "LEVELS",
         "Levels of the longest topic or topic filter.";
     topic_bytes_max: u16 in 1..=TOPIC_BYTES_MAX, "BYTES",
-        "Longest topic or topic filter.";
+        "Longest topic or topic filter; a filter of a persistent session has 1024 at most.";
     stored_sessions_per_broker_max: u32 in 1..=u32::MAX, "COUNT",
         "Sessions of one broker that wait for their clients. Beyond it the server refuses a CONNECT that would begin another persistent session; clients return to their sessions.";
     will_bytes_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",

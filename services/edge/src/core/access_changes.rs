@@ -21,7 +21,6 @@ pub(super) struct AccessChanges {
 
 struct AccessChange {
     broker: Arc<Broker>,
-    /// The last ones are visited first.
     left: Vec<u32>,
 }
 
@@ -56,7 +55,6 @@ impl Core {
         self.visit_changed();
     }
 
-    /// Visits some clients of the broker whose turn it is.
     pub(super) fn visit_changed(&mut self) {
         let Some(mut change) = self.unfinished.slices.access.brokers.pop_front() else { return };
         let end = self.work.spent() + work::SLICE;
@@ -65,7 +63,6 @@ impl Core {
             && let Some(slot) = change.left.pop()
         {
             self.spend(work::VISIT);
-            // The slot may be another connection's by now.
             let connection = self.connections.get(slot as usize);
             let local = connection.and_then(|connection| self.sessions.get(connection.session as usize));
             if local.is_none_or(|local| local.broker.id != change.broker.id) {
@@ -103,7 +100,6 @@ impl Core {
         while !reviews.is_empty() {
             let some = reviews.split_off(reviews.len().saturating_sub(REVIEWS_PER_JOB));
             if !service.review(some) {
-                // The next change of the access rules reviews all clients.
                 return broker.forget_changes();
             }
         }

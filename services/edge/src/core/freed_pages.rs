@@ -7,10 +7,8 @@ use std::hint::black_box;
 
 /// After so many allocations mimalloc looks at the empty pages; it frees a large page at the fourth look.
 const ALLOCATIONS: usize = 1_000;
-/// Smaller allocations do not count.
 const BYTES: usize = 1_280;
 
-/// About 30 microseconds.
 pub(super) fn age() {
     for _ in 0..ALLOCATIONS {
         drop(black_box(Vec::<u8>::with_capacity(BYTES)));

@@ -66,7 +66,6 @@ fn brokers_of(jobs: &[Job]) -> HashSet<u64, foldhash::fast::FixedState> {
     jobs.iter().flat_map(Job::broker_ids).collect()
 }
 
-/// The broker with more than half of the work units.
 fn largest(work: &HashMap<u64, u64, foldhash::fast::FixedState>) -> Option<u64> {
     let all: u64 = work.values().sum();
     work.iter().find(|(_, units)| **units * 2 > all).map(|(broker, _)| *broker)

@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use millrace_layers::limits::NAME_BYTES_MAX;
 use millrace_layers::subscriptions::StoredOptions;
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{PacketId, QoS, ReasonCode, Subscribe, SubscribeOptions};
@@ -43,6 +44,7 @@ use crate::jobs::PendingSubscribe;
 use crate::quota::Limit;
 
 /// Said to a client whose subscription the rules refuse: the rule that it meets may be of a part of its topics.
+const LONG_STORED_FILTER: &str = "a filter of a persistent session may have 1024 bytes";
 const DENIED: &str =
     "not authorized: a rule denies a topic that the filter matches, or no rule allows all of them";
 
@@ -242,9 +244,15 @@ impl Core {
     /// The QoS that a subscription to a filter is granted, or why it is none.
     fn may_subscribe(&self, slot: u32, text: &str, qos: QoS) -> Result<QoS, (ReasonCode, &'static str)> {
         let connection = &self.connections[slot as usize];
-        let counters = self.broker_counters(&self.sessions[connection.session as usize].broker);
+        let session = &self.sessions[connection.session as usize];
+        let counters = self.broker_counters(&session.broker);
+        let is_stored = session.persistent.is_some();
         let parsed = Filter::parse(text).ok_or("a shared subscription without a share name or a filter");
-        let fits = |filter| self.over_topic_limits(text).map_or(Ok(filter), |(what, _)| Err(what));
+        let fits = |filter| match self.over_topic_limits(text) {
+            Some((what, _)) => Err(what),
+            None if is_stored && text.len() > NAME_BYTES_MAX => Err(LONG_STORED_FILTER),
+            None => Ok(filter),
+        };
         let filter = parsed.and_then(fits).map_err(|what| {
             counters.subscribe_invalid.add(1);
             (ReasonCode::TOPIC_FILTER_INVALID, what)

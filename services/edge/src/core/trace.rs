@@ -96,7 +96,6 @@ impl Core {
         self.tracing.sampler.is_due(self.now)
     }
 
-    /// So many messages were received.
     #[inline]
     pub(super) fn pass_samples(&mut self, messages: usize) {
         let left_out = self.tracing.sampler.pass(messages);

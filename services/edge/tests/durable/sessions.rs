@@ -217,7 +217,9 @@ fn a_lasting_session_has_a_thousand_subscriptions_and_filters_of_a_kilobyte_at_m
     for version in VERSIONS {
         let database = Database::memory();
         let server = start(&database, 1);
-        let refused = if version == V5 { ReasonCode::QUOTA_EXCEEDED.0 } else { 0x80 };
+        let refused = |reason: ReasonCode| if version == V5 { reason.0 } else { 0x80 };
+        let (full, too_long) =
+            (refused(ReasonCode::QUOTA_EXCEEDED), refused(ReasonCode::TOPIC_FILTER_INVALID));
         let at_least_once = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
         let long = format!("long/{}", "x".repeat(1020));
         let filters: Vec<String> = (0..1000).map(|number| format!("t/{number}/+")).collect();
@@ -228,7 +230,11 @@ fn a_lasting_session_has_a_thousand_subscriptions_and_filters_of_a_kilobyte_at_m
             assert!(granted.iter().all(|reason| *reason == 1), "{granted:?}");
         }
         let wanted = [("one/more", at_least_once), ("t/7/+", at_least_once), (&*long, at_least_once)];
-        assert_eq!(ann.subscribe_all(&wanted, properties(&[])).reasons, [refused, 1, refused]);
+        assert_eq!(ann.subscribe_all(&wanted, properties(&[])).reasons, [full, 1, too_long]);
+        let explained = ann.subscribe_all(&wanted[2..], properties(&[]));
+        let is_explained =
+            |property| matches!(property, Property::ReasonString(text) if text.contains("1024"));
+        assert_eq!(explained.properties.iter().any(is_explained), version == V5);
         // One goes, one comes.
         ann.unsubscribe(&["t/8/+"]);
         assert_eq!(ann.subscribe_all(&wanted[..1], properties(&[])).reasons, [1]);

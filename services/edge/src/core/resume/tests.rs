@@ -14,7 +14,6 @@ use crate::core::testing::{Client, Loops, packet, publish};
 const SUBSCRIBE: u8 = 0x82;
 const SUBACK: u8 = 0x90;
 const PUBLISH_QOS_1: u8 = 0x32;
-/// Units of work; all filters are 380,000.
 const TURN_MAX: u64 = 40_000;
 
 fn long_filters() -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
+use millrace_layers::limits::SUBSCRIPTIONS_MAX;
 use millrace_layers::subscriptions::StoredOptions;
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{ReasonCode, Subscribe, SubscribeOptions, Version};
@@ -53,16 +53,13 @@ impl SubscribeInProgress {
             };
             let former = local.session.subscription(text).copied();
             let is_new = former.is_none();
-            let limit = if is_kept && text.len() > NAME_BYTES_MAX {
-                Some(Limit::ClientSubscriptions)
-            } else {
-                let is_full = local.session.subscriptions_len() >= session_max;
-                limits.reached(edit, text, options, is_new, is_full)
-            };
+            let is_full = local.session.subscriptions_len() >= session_max;
+            let limit = limits.reached(edit, text, options, is_new, is_full);
             if limit.is_some() {
                 self.reached = limit;
                 limits.counters.subscribe_quota.add(1);
                 self.pending.reasons.push(ReasonCode::QUOTA_EXCEEDED);
+                self.pending.what = "a limit on subscriptions is reached";
                 continue;
             }
             let identifier = self.identifiers.of(place);

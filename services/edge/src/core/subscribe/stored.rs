@@ -20,7 +20,6 @@ pub(super) type GoesBack = (Box<str>, Option<ClientSubscription>);
 type EndedFilters = HashSet<Box<str>, foldhash::fast::RandomState>;
 
 impl PersistentSession {
-    /// Takes the store's answer for the filters of a SUBSCRIBE.
     fn take_answer(
         &mut self,
         filters: Vec<(Box<str>, StoredOptions, usize)>,

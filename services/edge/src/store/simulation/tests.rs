@@ -4,7 +4,7 @@ use super::{Plan, Plant, run};
 const SEEDS: u64 = 3;
 const SEEDS_BUSY: u64 = 1;
 /// Seeds of which one must show a planted fault.
-const SEEDS_PLANTED: u64 = 40;
+const SEEDS_PLANTED: u64 = 60;
 
 /// A number from the environment.
 fn setting(name: &str) -> Option<u64> {
@@ -67,7 +67,8 @@ fn promises_to_clients_of_a_dead_pod_that_never_return_are_kept() {
 
 /// Some seed must show the fault.
 fn finds(planted: Plant, plan: fn(u64) -> Plan) {
-    for seed in 1..=SEEDS_PLANTED {
+    let first = setting("SIMULATION_FIRST").unwrap_or(1);
+    for seed in first..first + SEEDS_PLANTED {
         let Err(reason) = std::panic::catch_unwind(|| run(plan(seed), Some(planted))) else { continue };
         // Any other panic is a fault of the simulation.
         let text = reason.downcast_ref::<String>().filter(|text| text.contains("(seed "));
@@ -130,6 +131,7 @@ fn an_ignored_filter_of_another_pod_is_found() {
 }
 
 #[test]
+#[ignore = "runs with `make simulate-writer`: found with seed 52"]
 fn filters_that_nobody_watched_are_found() {
     finds(Plant::TrustsUnwatched, Plan::pods);
 }
