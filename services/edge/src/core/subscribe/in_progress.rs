@@ -18,7 +18,6 @@ use crate::core::LocalSession;
 use crate::core::resume::routed;
 use crate::core::work::{self, Task};
 use crate::jobs::replay::{Replay, left_out};
-use crate::quota::Limit;
 
 impl SubscribeInProgress {
     pub(super) fn new(subscribe: &Subscribe<'_>, version: Version) -> Self {
