@@ -198,6 +198,7 @@ function Entry({ entry, names }: { entry: AuditEntry; names: Record<string, stri
             </span>,
           ],
           ['Who', `${actor.name} (${actor.kind})`],
+          ...(actor.made_by ? [['Token created by', actor.made_by] as [string, string]] : []),
           ['From', actor.address ?? 'not known'],
           ['Program', actor.agent ?? 'not known'],
           [
