@@ -8,8 +8,8 @@ SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 export CARGO_TARGET_DIR := $(TARGET)
 
-# A ready program. Tests, load tests, drills and the checks of dashboards use it instead of building
-# one:
+# A ready program. Tests, load tests, drills, packages and the checks of dashboards use it instead of
+# building one:
 # make test-clients MILLRACE=/usr/bin/millrace
 MILLRACE ?=
 PROGRAM := $(abspath $(or $(MILLRACE),$(TARGET)/release/millrace))
@@ -69,8 +69,8 @@ console: ## Build the web console, which the binary carries (needs npm)
 	@$(CONSOLE) build
 
 certs: ## Make certificates for a gateway on this machine (ARGS="--host my.test")
-	cargo build --release --package millrace
-	"$(TARGET)/release/millrace" dev-certs --out "$(CERTS)" $(ARGS)
+	$(if $(MILLRACE),test -x "$(PROGRAM)",cargo build --release --package millrace)
+	"$(PROGRAM)" dev-certs --out "$(CERTS)" $(ARGS)
 
 gateway: $(ENVOY) ## Run a gateway on this machine (PODS=127.0.0.1:1884/8080)
 	@test -e "$(CERTS)/tls.crt" || $(MAKE) --no-print-directory certs
@@ -358,20 +358,20 @@ PACKAGING := services/millrace/packaging
 PREFIX ?= /usr/local
 FEATURES ?=
 # The crate millrace embeds the console.
-program: console
-	cargo build --release --package millrace $(if $(FEATURES),--features $(FEATURES))
+program: $(if $(MILLRACE),,console)
+	$(if $(MILLRACE),test -x "$(PROGRAM)",cargo build --release --package millrace $(if $(FEATURES),--features $(FEATURES)))
 
-install: program ## Install millrace, its completions and its man pages (PREFIX=/usr/local DESTDIR=)
-	$(PACKAGING)/stage.sh "$(TARGET)/release/millrace" "$(DESTDIR)" "$(PREFIX)"
+install: program ## Install millrace, its completions and its man pages (PREFIX=/usr/local DESTDIR=, MILLRACE=/path/to/millrace builds none)
+	$(PACKAGING)/stage.sh "$(PROGRAM)" "$(DESTDIR)" "$(PREFIX)"
 
 deb: program ## Build a Debian package in target/packages
-	$(PACKAGING)/deb.sh "$(TARGET)/release/millrace" "$(TARGET)/packages"
+	$(PACKAGING)/deb.sh "$(PROGRAM)" "$(TARGET)/packages"
 
 image: program ## Build an OCI image in target/packages
-	$(PACKAGING)/image.sh "$(TARGET)/release/millrace" "$(TARGET)/packages/millrace.tar"
+	$(PACKAGING)/image.sh "$(PROGRAM)" "$(TARGET)/packages/millrace.tar"
 
 release: program ## Build tarball, package, list of components and checksums in target/packages
-	$(PACKAGING)/release.sh "$(TARGET)/release/millrace" "$(TARGET)/packages"
+	$(PACKAGING)/release.sh "$(PROGRAM)" "$(TARGET)/packages"
 
 help: ## Show this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22

@@ -428,7 +428,7 @@ check_packages() {
     mkdir -p "$stage/target/release"
     ln -s "$(realpath "$program")" "$stage/target/release/millrace"
     # The program is not built: -o.
-    make --silent --directory "$root" -o program install TARGET="$stage/target" DESTDIR="$stage/made" PREFIX=
+    env -u MILLRACE make --silent --directory "$root" -o program install TARGET="$stage/target" DESTDIR="$stage/made" PREFIX=
     [ -x "$stage/made/bin/millrace" ] || fail "make install PREFIX= has no bin/millrace"
     if has dpkg-deb; then
         (umask 077 && DEB_COMPRESSION=none "$packaging/deb.sh" "$program" "$stage" 0 >/dev/null)
@@ -451,7 +451,7 @@ check_packages() {
 check_release() {
     local packaging=$root/services/millrace/packaging folder=$work/release target_folder=$target target
     for target in install deb image release; do
-        make --dry-run --no-print-directory --directory "$root" "$target" | grep 'console.sh build' >/dev/null || fail "make $target: its program has no web console"
+        env -u MILLRACE make --dry-run --no-print-directory --directory "$root" "$target" | grep 'console.sh build' >/dev/null || fail "make $target: its program has no web console"
     done
     has cargo || { echo "SKIPPED: list of components: cargo is not installed"; return 0; }
     rm -rf "$folder"

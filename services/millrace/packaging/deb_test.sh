@@ -134,6 +134,31 @@ inside systemctl restart millrace
 until_true 60 "the service is ready" is_running
 echo "deb: the page's commands let a device in over TLS, and no other"
 
+# The page's commands for a cloud's machine.
+# shellcheck disable=SC2016 # the backticks are the page's
+{
+    echo 'sudo() { "$@"; }'
+    sed -n '/^On a cloud/,/^## /{/^```sh$/,/^```$/{/^```/!p}}' "$root/terraform/ONE-MACHINE.md"
+} >"$work/metadata.sh"
+grep -q IPAddressDeny "$work/metadata.sh" || fail "ONE-MACHINE.md has another form"
+inside ip address add 169.254.169.254/32 dev lo
+# As in the service's control group, which is what systemd's filter looks at.
+of_service() { inside sh -c "echo \$\$ >/sys/fs/cgroup/system.slice/millrace.service/cgroup.procs && exec $*"; }
+reaches() { of_service "timeout 5 bash -c ': >/dev/tcp/169.254.169.254/$1'"; }
+inside sh -c 'printf "mqtt_listen = [\"127.0.0.1:1883\", \"169.254.169.254:1885\"]\nallow_anonymous = true\n" >>/etc/millrace/millrace.toml && systemctl restart millrace'
+until_true 60 "the service is ready" is_running
+reaches 1885 || fail "the stand-in for the metadata service does not answer"
+inside tee /root/metadata.sh <"$work/metadata.sh" >/dev/null
+inside bash -e /root/metadata.sh >"$work/metadata.log" 2>&1 || { tail -5 "$work/metadata.log"; fail "the page's commands for a cloud's machine"; }
+until_true 60 "the service is ready" is_running
+! reaches 1885 2>/dev/null || fail "the service reaches the metadata service"
+mqtt mosquitto_pub -h 127.0.0.1 -t cloud -m up || fail "a client does not get in"
+inside sed -i '/^mqtt_listen/d; /^allow_anonymous/d' /etc/millrace/millrace.toml
+inside rm /etc/systemd/system/millrace.service.d/metadata.conf
+inside sh -c 'systemctl daemon-reload && systemctl restart millrace'
+until_true 60 "the service is ready" is_running
+echo "deb: the page's commands keep the service from a cloud's metadata service"
+
 # A process that turns no more is killed by the watchdog and started again.
 inside mkdir -p /etc/systemd/system/millrace.service.d
 inside sh -c 'printf "[Service]\nWatchdogSec=3\n" >/etc/systemd/system/millrace.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart millrace'
