@@ -123,7 +123,7 @@ class Counted:
         return {path.suffix: path.read_text() for path in self.folder.glob(f"out.{self.dumps}-*")}
 
     def traced(self):
-        with urllib.request.urlopen(f"http://{HOST}:{self.admin}/metrics", timeout=DUMP_SECONDS_MAX) as page:
+        with urllib.request.urlopen(f"http://{HOST}:{self.admin}/metrics", timeout=RUN_SECONDS_MAX) as page:
             found = re.search(rf"^{re.escape(TRACED)} (\d+)", page.read().decode(), re.M)
         return int(found[1]) if found else 0
 

@@ -77,10 +77,10 @@ class Server(Part):
     http = f"http://{HOST}:8080"
 
     def __init__(self, folder, *flags, data=None, before=()):
-        """`before` is a command that runs the server, such as prlimit with a limit."""
+        """`before` is a command that runs the server, such as prlimit with a limit. With `--store` it keeps nothing in a folder."""
         self.data = Path(data or folder / "data")
-        super().__init__("millrace", folder / "millrace.log",
-                         [*before, millrace(), "serve", "--data-dir", self.data, "--ws-listen", "off", *flags])
+        kept = [] if "--store" in flags else ["--data-dir", self.data]
+        super().__init__("millrace", folder / "millrace.log", [*before, millrace(), "serve", *kept, "--ws-listen", "off", *flags])
 
     def start(self):
         super().start()
