@@ -138,7 +138,7 @@ impl Brokers {
     }
 }
 
-/// Groups of up to `size` brokers. The next group is looked up when this one is done with.
+/// The next group is looked up when this one is done with.
 pub(crate) fn chunks(
     mut brokers: impl Iterator<Item = Arc<Broker>>,
     size: usize,

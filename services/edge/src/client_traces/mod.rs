@@ -186,7 +186,7 @@ impl Traces {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// The traces of a client. Forgets those that are over, so that [`Traces::any`] becomes false again.
+    /// Forgets the traces that are over, so that [`Traces::any`] becomes false again.
     pub(crate) fn of(&self, broker: u64, client_id: &str, now_ms: u64) -> Vec<Arc<Tap>> {
         let mut by_broker = self.lock();
         if now_ms >= self.pruned_ms.load(Ordering::Relaxed) + PRUNED_EVERY_MS {

@@ -20,7 +20,7 @@ use crate::outbound::Outbound;
 
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The identity of a client. It has two variants only, so that it is no larger than a name.
+/// It has two variants only, so that it is no larger than a name.
 pub(crate) enum Who {
     /// A user of a broker that is not managed.
     Named(Arc<str>),

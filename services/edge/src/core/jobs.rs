@@ -28,7 +28,6 @@ pub(super) struct StoreJobs {
 }
 
 impl Core {
-    /// Queues a job for the end of this turn.
     pub(super) fn queue_job(&mut self, write: Write) {
         self.store_jobs.queue.push(Job { write, ack: None });
     }

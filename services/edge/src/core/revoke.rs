@@ -59,7 +59,7 @@ impl Core {
         }
     }
 
-    /// Checks some subscriptions. Returns the rest of the check, if a later turn must go on.
+    /// Returns the rest of the check, if a later turn must go on.
     pub(super) fn check_subscriptions(
         &mut self,
         slot: u32,

@@ -52,7 +52,7 @@ struct Chosen {
 }
 
 impl Loudest {
-    /// The labels and values to show. A counter of the others never falls: it includes the growth of brokers while they are not
+    /// A counter of the others never falls: it includes the growth of brokers while they are not
     /// chosen, and `closed`, the counts of brokers that are not open any more, in the order of `metrics`.
     pub(crate) fn rows(
         &self,

@@ -299,7 +299,6 @@ impl Region {
     }
 }
 
-/// Tasks of the digest thread.
 impl Region {
     pub(super) fn look_after_digests(&self) {
         let now = self.clock.now();

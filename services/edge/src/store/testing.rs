@@ -81,7 +81,6 @@ impl Shared {
         stream
     }
 
-    /// Returns the stream of a new group.
     pub(super) fn group(&self, broker: BrokerId, group: &str, filter: &str) -> StreamKey {
         let id = SessionId { broker, client: group.as_bytes() };
         let filter = format!("$share/{group}/{filter}");

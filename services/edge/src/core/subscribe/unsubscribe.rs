@@ -13,7 +13,7 @@ use crate::core::{Core, Ended, parts};
 use crate::jobs::{self, Write};
 
 impl Core {
-    /// Ends subscriptions and answers. Messages that were on their way to the session still arrive.
+    /// Messages that were on their way to the session still arrive.
     pub(in crate::core) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>) {
         let filters = FiltersToEnd::new(unsubscribe.filters.clone());
         self.end_filters(slot, filters, Some(unsubscribe.packet_id));

@@ -39,8 +39,7 @@ impl Key {
 #[derive(Debug)]
 struct Sent {
     qos: u8,
-    /// When it was sent for the first time.
-    at: u64,
+    first_sent_at: u64,
     times: u32,
     is_acknowledged: bool,
     /// The client has sent it once, and the server has said that it is not stored.
@@ -109,7 +108,7 @@ impl Model {
 
     pub(super) fn sends(&mut self, key: Key, qos: u8) {
         let at = self.tick();
-        let sent = Sent { qos, at, times: 0, is_acknowledged: false, is_refused: false };
+        let sent = Sent { qos, first_sent_at: at, times: 0, is_acknowledged: false, is_refused: false };
         self.sent.entry(key).or_insert(sent).times += 1;
     }
 
@@ -190,7 +189,9 @@ impl Model {
     pub(super) fn check_session(&self, session: &Session, client: &str) {
         for (filter, since) in &session.filters {
             for (key, sent) in &self.sent {
-                let is_due = sent.is_acknowledged && sent.at > *since && topic::matches(filter, key.topic());
+                let is_due = sent.is_acknowledged
+                    && sent.first_sent_at > *since
+                    && topic::matches(filter, key.topic());
                 if is_due && !session.delivered.contains_key(key) {
                     self.violated(&format!("P1: {client} never got {key:?}, which was acknowledged"));
                 }
@@ -202,7 +203,7 @@ impl Model {
     pub(super) fn check_group(&self) {
         let Some(since) = self.group_since else { return };
         for (key, sent) in &self.sent {
-            if sent.is_acknowledged && sent.at > since && !self.group.contains_key(key) {
+            if sent.is_acknowledged && sent.first_sent_at > since && !self.group.contains_key(key) {
                 self.violated(&format!("P1: no member got {key:?}, which was acknowledged"));
             }
         }

@@ -41,7 +41,6 @@ pub(super) struct Local {
     pub(super) uncommitted: u32,
     pub(super) reading: Reading,
     pub(super) outbox: Outbox,
-    /// Its shared subscriptions.
     pub(super) groups: Vec<String>,
     save_us: u64,
 }

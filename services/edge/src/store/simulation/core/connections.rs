@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// Ends the connection. `is_lost`: another owner has the session now, so nothing is written.
+    /// `is_lost`: another owner has the session now, so nothing is written.
     pub(in crate::store::simulation) fn close(&mut self, turn: &Turn<'_>, number: u32, is_lost: bool) {
         let Some(local) = self.locals.get(&number).filter(|local| local.is_open()) else { return };
         if local.is_cut {
