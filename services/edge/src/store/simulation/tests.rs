@@ -137,7 +137,7 @@ fn filters_that_nobody_watched_are_found() {
 }
 
 #[test]
-#[ignore = "runs with `make simulate-writer`: found with seed 36"]
+#[ignore = "runs with `make simulate-writer`: found with seed 52"]
 fn a_change_behind_the_watch_in_the_same_version_is_found() {
     finds(Plant::TrustsWholeVersion, Plan::pods);
 }
