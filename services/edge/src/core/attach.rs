@@ -349,14 +349,14 @@ impl Core {
     }
 
     pub(super) fn pass_on(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, group: u64) {
-        let routes = self.routes.get(broker, message.topic());
+        let routes = self.routes_to(broker, message.topic());
         if let Some(receiver) = routes.group(group).and_then(|found| self.pick_member(found)) {
             self.deliver_shared(&routes, receiver, message, None, group);
         }
     }
 
     pub(super) fn is_anybody_online(&mut self, broker: &Arc<Broker>, message: &Message, group: u64) -> bool {
-        let routes = self.routes.get(broker, message.topic());
+        let routes = self.routes_to(broker, message.topic());
         routes.group(group).is_some_and(|found| found.online() > 0)
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use millrace_layers::subscriptions::Subscribed;
 use millrace_router::Target;
 
-use super::Core;
 use super::connection::NONE;
 use super::persistent::PersistentSession;
+use super::{Core, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::jobs::{PendingSubscribe, Subscribe};
@@ -72,6 +72,7 @@ impl Core {
         let local = self.sessions.get_mut(target.slot as usize);
         let Some(local) = local.filter(|local| local.generation == target.generation) else { return };
         let broker = local.broker.clone();
+        self.work.spend((local.session.subscriptions_len() / work::PASSED_FILTERS) as u64);
         let filters = local.session.subscriptions().map(|(filter, _)| filter);
         let shared: Vec<Box<str>> =
             filters.filter(|filter| filter.starts_with("$share/")).map(Into::into).collect();
@@ -87,5 +88,27 @@ impl Core {
             Some(region) if announced > 0 => region.when_confirmed(broker, announced, self.index, mail),
             _ => Some(mail),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::testing::{Loops, packet};
+
+    #[test]
+    fn looking_for_shared_filters_among_all_of_a_session_counts() {
+        const FILTERS: usize = 2_000;
+        let mut loops = Loops::start(1, |_| {});
+        let mut client = loops.connect_as("client", true);
+        let filters =
+            (0..FILTERS).flat_map(|number| [b"\x00\x04", format!("{number:04}\0").as_bytes()].concat());
+        loops.send_to(0, &mut client, &packet(0x82, &[0, 1].into_iter().chain(filters).collect::<Vec<u8>>()));
+        loops.answer(&mut client, 0x90);
+        let session = loops.connection(0, &client).session;
+        let core = &mut loops.cores[0];
+        let before = core.work.spent();
+        core.reread(core.target_of(session));
+        assert_eq!(core.work.spent() - before, (FILTERS / work::PASSED_FILTERS) as u64);
     }
 }

@@ -206,9 +206,16 @@ impl Core {
         routes
     }
 
+    /// For a message that no client of this loop publishes now, such as a will.
+    pub(super) fn routes_to(&mut self, broker: &Arc<Broker>, topic: &str) -> Arc<Routes> {
+        let routes = self.routes.get(broker, topic);
+        self.work.spend(self.routes.take_work());
+        routes
+    }
+
     /// Publishes a will that is not stored.
     pub(super) fn publish_from_server(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) {
-        let routes = self.routes.get(broker, message.topic());
+        let routes = self.routes_to(broker, message.topic());
         // If it cannot be retained, the current subscribers still get it.
         let retains = message.retain() && self.may_retain(broker, message);
         self.hand_on(routes, message, None, retains);
@@ -302,3 +309,6 @@ pub(super) fn is_reserved(topic: &str) -> bool {
         && topic::matches("$SYS/#", topic)
         && !topic::matches("$SYS/broker/connection/+/state", topic)
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,7 @@ impl Core {
     /// false, and does nothing, for a group without a stream.
     pub(super) fn give_back(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, number: u64) -> bool {
         let Some(stream) = StoredGroup::stream_of(number) else { return false };
-        let routes = self.routes.get(broker, message.topic());
+        let routes = self.routes_to(broker, message.topic());
         // Without persistent members its stream has ended; members that are online continue with it.
         let group = broker.streams.group_or_ended(stream);
         let found = group.and_then(|group| routes.online_group(&group)).and_then(|group| {
@@ -145,7 +145,7 @@ impl Core {
         if self.has_room(receiver.target) {
             return None;
         }
-        let routes = self.routes.get(broker, message.topic());
+        let routes = self.routes_to(broker, message.topic());
         let stored = StoredGroup::stream_of(number).and_then(|stream| broker.streams.group_or_ended(stream));
         let group = match &stored {
             Some(stored) => routes.online_group(stored),

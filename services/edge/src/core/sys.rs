@@ -18,7 +18,7 @@ impl Core {
             let message = Message::new(topic.into(), qos, true, empty, value.as_bytes(), self.now);
             let message = Arc::new(message);
             broker.sys.insert(message.topic(), message.clone());
-            let routes = self.routes.get(broker, message.topic());
+            let routes = self.routes_to(broker, message.topic());
             self.route(&routes, &message, None);
         }
     }

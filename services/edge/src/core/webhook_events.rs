@@ -49,7 +49,7 @@ impl Core {
     }
 
     pub(super) fn queue_event(&mut self, broker: &Arc<Broker>, kind: Kind, data: &Value) {
-        let routes = self.routes.get(broker, kind.topic());
+        let routes = self.routes_to(broker, kind.topic());
         if routes.stored.webhooks.is_empty() {
             return;
         }
