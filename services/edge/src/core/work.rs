@@ -256,6 +256,7 @@ impl Core {
         if connection.state != State::Open {
             return;
         }
+        let had_session = connection.session != NONE;
         self.work.begin_share();
         if !self.resume_more(id.slot) {
             return self.resume_in_turn(id.slot);
@@ -263,7 +264,7 @@ impl Core {
         if !self.answer_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
-        if self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
+        if had_session && self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
             return;
         }
         let may_revoke = !self.work.tasks.contains_key(&id.slot);
