@@ -90,20 +90,27 @@ fresh
 sed -i 's/{ from = "edge", to = "nats", port = 4222, to_port = 4222 },/&\n      { from = "edge", to = "nats", port = 8222, to_port = 8222 },/' "$copy/terraform/modules/access/main.tf"
 rm -rf "$target/deploy/check/init/modules-region"
 sed -i '/port = 9100, path = "\/metrics", job = "host"/d' "$copy/terraform/modules/region/main.tf"
-sed -i 's|regex("://|regex("never://|' "$copy/terraform/modules/region/variables.tf"
 sed -i 's|millrace-boot/metrics |millrace/metrics |' "$copy/terraform/modules/machine/files/node-exporter.service"
 sed -i '/target_label: role/d' "$copy/terraform/modules/telemetry/files/prometheus.yml.tftpl"
-sed -i 's|GATEWAY_DRAIN_S  *=|GATEWAY_DRAINS =|' "$copy/terraform/modules/gateway/main.tf"
 sed -i 's|enable_unhealthy_connection_termination = false|enable_unhealthy_connection_termination = true|; /unhealthy_draining_interval/d' "$copy/terraform/modules/gateway/main.tf"
 only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" only_load_balancers_take_connections_from_outside prometheus_reads_the_host_of_every_machine \
-    a_gateway_that_drains_keeps_its_devices the_gateways_script_reads_each_of_its_variables an_address_with_a_password_among_the_settings_is_refused
+    a_gateway_that_drains_keeps_its_devices
 caught "one more open port" 'who may connect to whom has changed' once tested check test
 caught "machines that nobody watches" 'alerts on CPU, memory and clock are silent' once tested check test
 caught "a lost machine that nobody misses" 'nobody hears of a machine that is gone for good' once tested check test
 caught "certificates that nobody watches" 'nobody hears of a certificate between the machines that ends' once tested check test
 caught "a load balancer that cuts the devices of a gateway that drains" 'a_gateway_that_drains_keeps_its_devices"... fail' once tested check test
-caught "a variable that the gateway does not read" 'the_gateways_script_reads_each_of_its_variables"... fail' once tested check test
-caught "a password among the settings" 'an_address_with_a_password_among_the_settings_is_refused"... fail' once tested check test
+
+# Copies of their own: Terraform skips the runs behind one that ended with an error.
+fresh
+sed -i 's|GATEWAY_DRAIN_S  *=|GATEWAY_DRAINS =|' "$copy/terraform/modules/gateway/main.tf"
+only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" the_gateways_script_reads_each_of_its_variables
+caught "a variable that the gateway does not read" 'the_gateways_script_reads_each_of_its_variables"... fail' check test
+
+fresh
+sed -i 's|regex("://|regex("never://|' "$copy/terraform/modules/region/variables.tf"
+only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" an_address_with_a_password_among_the_settings_is_refused
+caught "a password among the settings" 'an_address_with_a_password_among_the_settings_is_refused"... fail' check test
 
 fresh
 printf 'variable "unused" {\n  type = string\n}\n' >>"$copy/terraform/modules/edge/variables.tf"

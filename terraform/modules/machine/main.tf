@@ -98,7 +98,7 @@ locals {
     endpoint  = var.boot.endpoint
     bucket    = var.boot.bucket
     artifacts = var.artifacts
-    users     = var.users
+    users     = concat(["node-exporter"], var.users)
     owners    = var.owners
     disks     = var.disks
     units     = concat(["node-exporter.service"], var.units)

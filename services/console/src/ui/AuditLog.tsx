@@ -169,12 +169,12 @@ function Missing({ isMore, close }: { isMore: boolean; close: () => void }) {
   if (isMore)
     return (
       <Empty title="The entry is further down" action={action}>
-        Scroll down there: the list loads older entries, and this one with them.
+        Close this and scroll down: the list then loads older entries.
       </Empty>
     )
   return (
     <Empty title="The log has no such entry" action={action}>
-      It may be older than the log, or of another account.
+      It may be older than the log, hidden by the filter, or of another organisation.
     </Empty>
   )
 }

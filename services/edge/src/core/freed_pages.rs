@@ -1,11 +1,11 @@
-//! Lets the allocator take back the pages that a flood has left empty on the thread of this loop.
+//! Makes mimalloc return pages that a burst has left empty on the thread of this loop.
 //!
-//! For each size of buffers, mimalloc keeps a thread's last empty page until the thread has allocated some thousand times more,
-//! which a quiet loop does in minutes only. A page for buffers of 84 to 512 KiB has 4 MiB, and there are eleven such sizes.
+//! For each size class, mimalloc keeps a thread's last empty page until the thread has made some thousand allocations more. A
+//! quiet loop would need minutes for them. A page for buffers of 84 to 512 KiB has 4 MiB, and there are eleven such classes.
 
 use std::hint::black_box;
 
-/// After so many allocations mimalloc looks at the empty pages; it frees a large page at the fourth look.
+/// mimalloc collects empty pages after so many allocations of more than 1 KiB, and frees a large page at the fourth time.
 const ALLOCATIONS: usize = 1_000;
 const BYTES: usize = 1_280;
 

@@ -1,53 +1,55 @@
 //! Publishes that do not ask the store for a read version (decision 0049).
 //!
-//! On a cluster a transaction asks for a read version, reads the changes of the filter index, and commits: three answers
-//! in sequence. The writer knows the version of its last commit, and the filters that this commit watched. A transaction
-//! for the same brokers that reads just below that version waits for its commit alone; a filter changed since is a
-//! conflict (P2), and the next attempt asks.
+//! On a cluster a transaction asks for a read version, reads the changes of the filter index, and commits: three round
+//! trips in sequence. The writer knows the version of its last commit, and the filters that this commit watched. A
+//! transaction for the same brokers that reads one below that version waits for its commit alone; a filter changed since
+//! is a conflict (P2), and the next attempt asks.
 //!
-//! Just below, because another pod's change may have the same version and come after the commit in it. The writer's own
-//! commit is then above the read version, so it must not have changed what the next one watches: only publishes qualify.
-//! Other commits of the writer may follow, if they change no filter.
+//! One below, because FoundationDB can give one version to several transactions, and another pod's change of a filter may
+//! follow within it. The store therefore counts the writer's own commit as later than the read, so a commit that changed
+//! a watched filter does not qualify. Publishes without retained messages do, and other commits may follow them.
 
 use millrace_storage::{StoreVersion, Versionstamp};
 
 use super::apply::Applied;
 use super::{Job, Write};
 
-/// FoundationDB's Ratekeeper slows clients down by delaying read versions, so a transaction asks after this many that did
-/// not, or this long after the last one that asked. FoundationDB also refuses to read at a version older than 5 s.
+/// FoundationDB's Ratekeeper slows clients down by delaying read versions, so a transaction asks after 100 that did not,
+/// or a second after the last one that did.
 const UNASKED_MAX: u32 = 100;
 const UNASKED_US: u64 = 1_000_000;
+/// FoundationDB refuses to read at a version older than 5 s, and an older version meets more conflicts.
+const KNOWN_US: u64 = 1_000_000;
 
 #[derive(Default)]
 pub(super) struct ReadVersions {
     last: Option<Known>,
-    left: u32,
-    until_us: u64,
+    unasked_left: u32,
+    ask_at_us: u64,
 }
 
 struct Known {
     version: StoreVersion,
-    until_us: u64,
+    expires_us: u64,
     /// The writer has committed other jobs since, which may have changed sessions. A publish that reads its session's
     /// row would conflict with them.
-    are_sessions_older: bool,
+    may_sessions_differ: bool,
 }
 
 impl ReadVersions {
-    /// The version at which a transaction of these jobs may read without asking; uses up one of `left`.
+    /// The version at which a transaction of these jobs may read without asking; uses up one of `unasked_left`.
     pub(super) fn for_jobs(&mut self, batch: &[Job], now_us: u64, now_ms: u64) -> Option<StoreVersion> {
-        let known = self.last.as_ref().filter(|known| now_us < known.until_us.min(self.until_us))?;
+        let known = self.last.as_ref().filter(|known| now_us < known.expires_us.min(self.ask_at_us))?;
         let expects_conflicts =
             |job: &Job| job.broker().is_some_and(|of| of.streams.expects_conflicts(now_ms));
-        if self.left == 0
+        if self.unasked_left == 0
             || !only_publish(batch)
-            || known.are_sessions_older && batch.iter().any(reads_session)
+            || known.may_sessions_differ && batch.iter().any(reads_session)
             || batch.iter().any(expects_conflicts)
         {
             return None;
         }
-        self.left -= 1;
+        self.unasked_left -= 1;
         Some(known.version)
     }
 
@@ -57,8 +59,8 @@ impl ReadVersions {
             self.last = None;
         }
         if has_asked {
-            self.left = UNASKED_MAX;
-            self.until_us = now_us + UNASKED_US;
+            self.unasked_left = UNASKED_MAX;
+            self.ask_at_us = now_us + UNASKED_US;
         }
     }
 
@@ -73,10 +75,10 @@ impl ReadVersions {
         if !applied.changes.is_empty() {
             self.last = None;
         } else if only_publish(batch) {
-            let (version, until_us) = (stamp.version().saturating_sub(1), now_us + UNASKED_US);
-            self.last = Some(Known { version, until_us, are_sessions_older: false });
+            let (version, expires_us) = (stamp.version().saturating_sub(1), now_us + KNOWN_US);
+            self.last = Some(Known { version, expires_us, may_sessions_differ: false });
         } else if let Some(known) = &mut self.last {
-            known.are_sessions_older = true;
+            known.may_sessions_differ = true;
         }
     }
 }
@@ -112,7 +114,7 @@ mod tests {
         publish_job(&broker, message.into())
     }
 
-    fn of_session() -> Job {
+    fn session_publish() -> Job {
         let mut job = publish(false);
         if let Write::Publish(publish) = &mut job.write {
             let broker = publish.routes.broker.clone();
@@ -133,13 +135,13 @@ mod tests {
     #[test]
     fn publishes_read_below_the_last_commit_of_publishes_while_no_filter_changes() {
         let mut versions = committed();
-        assert_eq!(versions.for_jobs(&[publish(false), of_session()], 1, 0), Some(7));
+        assert_eq!(versions.for_jobs(&[publish(false), session_publish()], 1, 0), Some(7));
         assert_eq!(versions.for_jobs(&[publish(false), publish(true)], 1, 0), None, "it reads retained rows");
         versions.note_commit(&[publish(true)], &Applied::default(), Some(Versionstamp::new(9, 0)), 1);
         assert_eq!(versions.for_jobs(&[publish(false)], 1, 0), Some(7), "the filters are known up to there");
-        assert_eq!(versions.for_jobs(&[of_session()], 1, 0), None, "its row may be newer");
+        assert_eq!(versions.for_jobs(&[session_publish()], 1, 0), None, "its row may be newer");
         versions.note_commit(&[publish(false)], &Applied::default(), Some(Versionstamp::new(10, 0)), 1);
-        assert_eq!(versions.for_jobs(&[of_session()], 1, 0), Some(9));
+        assert_eq!(versions.for_jobs(&[session_publish()], 1, 0), Some(9));
         versions.note_end(false, true, 1);
         assert_eq!(versions.for_jobs(&[publish(false)], 1, 0), None, "a commit failed");
     }
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn a_version_is_used_for_a_second_and_a_hundred_times() {
         let mut versions = committed();
-        assert_eq!(versions.for_jobs(&[publish(false)], UNASKED_US, 0), None);
+        assert_eq!(versions.for_jobs(&[publish(false)], KNOWN_US, 0), None);
         let unasked = (0..200).filter(|_| versions.for_jobs(&[publish(false)], 1, 0).is_some()).count();
         assert_eq!(unasked, UNASKED_MAX as usize);
         versions.note_end(true, true, UNASKED_US);

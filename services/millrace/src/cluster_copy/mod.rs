@@ -2,8 +2,8 @@
 //!
 //! FoundationDB's own programs, fdbbackup and fdbrestore, submit the work, and the `backup_agent`
 //! processes of the cluster do it. This module starts the programs and follows their status until
-//! the copy is complete. Neither command waits for good: a copy that no agent serves, or that only
-//! reports errors, is aborted.
+//! the copy is complete. A copy that no agent begins, or whose agents report an error and copy
+//! nothing for a minute, is aborted. Agents that die in silence are waited for.
 
 mod tools;
 
@@ -31,7 +31,7 @@ const IDLE_POLLS_MAX: u32 = 60;
 pub(crate) struct Copied {
     pub(crate) url: String,
     pub(crate) bytes: u64,
-    /// The one version of all keys.
+    /// The version at which all keys are consistent.
     pub(crate) version: u64,
 }
 
@@ -186,7 +186,7 @@ fn follow(
         }
         match seen.state {
             State::Complete => return Ok(seen),
-            State::Aborted => return Err(Failure::Run("the copy was aborted: run this again".into())),
+            State::Aborted => return Err(Failure::Run("the copy was aborted: run this again, a restore on an empty cluster".into())),
             State::Paused => {
                 return Err(give_up(tool, "backups are paused: `fdbbackup resume` lets all of them go on"));
             }

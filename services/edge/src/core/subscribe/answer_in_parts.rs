@@ -1,7 +1,8 @@
 //! Carries out the store's answer to a SUBSCRIBE of a stored session, over several turns if it has many filters: the router learns
 //! which subscriptions are durable, then the session reads their streams, then the client has its SUBACK.
 //!
-//! Meanwhile the connection is not read and its subscriptions are not checked by new rules, so they stay as they are.
+//! Until then the loop reads nothing from the connection and puts off the check of changed access rules, so the subscriptions
+//! stay as they are.
 
 use millrace_layers::Position;
 use millrace_layers::streams::Source;
@@ -105,7 +106,7 @@ impl Core {
         self.go_back(target, &go_back);
         self.write_back(key, target, go_back);
         if is_more && was_live {
-            // Answered when the session is live again: then its client has nothing to wait for.
+            // The SUBACK waits until the session is live again, so that live messages follow it at once.
             self.hold_until_barrier(session);
         } else {
             self.answer_subscribes(session);
@@ -119,7 +120,7 @@ impl Core {
         for filter in shared {
             self.join(&broker, &filter);
         }
-        // These sessions find later messages in the store themselves, and those come right after the answer.
+        // A persistent session finds later messages in the store, so its SUBACK does not wait for other pods.
         self.reread_when_confirmed(target, &broker, announced);
     }
 }
