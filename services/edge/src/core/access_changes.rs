@@ -92,7 +92,7 @@ impl Core {
 
     pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
         let review = |slot: u32| {
-            let identity = self.connections[slot as usize].who.granted()?.identity.clone();
+            let identity = self.connections.get(slot as usize)?.who.granted()?.identity.clone();
             Some(Review { connection: self.id_of(slot), broker: broker.clone(), identity })
         };
         let mut reviews: Vec<_> = slots.into_iter().filter_map(review).collect();

@@ -43,8 +43,8 @@ use crate::incidents::{Kind, NewIncident};
 use crate::jobs::PendingSubscribe;
 use crate::quota::Limit;
 
-/// Said to a client whose subscription the rules refuse: the rule that it meets may be of a part of its topics.
 const LONG_STORED_FILTER: &str = "a filter of a persistent session may have 1024 bytes";
+/// Said to a client whose subscription the rules refuse: the rule that it meets may be of a part of its topics.
 const DENIED: &str =
     "not authorized: a rule denies a topic that the filter matches, or no rule allows all of them";
 

@@ -42,6 +42,13 @@ pub(crate) fn is_url(text: &str) -> bool {
 
 /// Refuses a URL that fdbbackup does not read.
 pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
+    let account =
+        url.strip_prefix("blobstore://").and_then(|rest| rest.split_once('@')).map(|(account, _)| account);
+    if account.is_some_and(|account| account.contains(':')) {
+        return Err(Failure::Settings(
+            "the URL has a secret, which every user of this machine can read in its list of processes: leave it out, and name a file with --blob-credentials".into(),
+        ));
+    }
     if url.starts_with("file:///") || url.starts_with("blobstore://") {
         return Ok(());
     }
@@ -72,7 +79,10 @@ impl Copier {
         }
         let last = follow(&self.backup, &|| self.backup_status(), progress)?;
         let url = last.url.unwrap_or_else(|| url.to_owned());
-        let described = self.backup.run_unconnected("describe", &["-d", &url, "--json"])?;
+        let described = self.backup.run_unconnected("describe", &["-d", &url, "--json"]);
+        let described = described.map_err(|failed| {
+            because(&format!("the backup at {url} is complete, and cannot be read"), failed)
+        })?;
         match parse::<Description>(&described)?.max_restorable_point {
             Some(point) => Ok(Copied { url, bytes: last.bytes, version: point.version }),
             None => Err(Failure::Run(format!(
@@ -122,6 +132,13 @@ fn parse<'a, T: Deserialize<'a>>(said: &'a str) -> Result<T, Failure> {
             "fdbbackup printed something else than JSON ({error}): it must be of version 7.4"
         ))
     })
+}
+
+fn because(what: &str, failed: Failure) -> Failure {
+    match failed {
+        Failure::Run(why) => Failure::Run(format!("{what}: {why}")),
+        other => other,
+    }
 }
 
 fn no_agent() -> Failure {
@@ -179,14 +196,30 @@ fn follow(
 ) -> Result<Seen, Failure> {
     let (mut bytes, mut idle) = (0, 0);
     loop {
-        let seen = ask()?;
+        let seen = match ask() {
+            Ok(seen) => seen,
+            // The cluster may be recovering.
+            Err(_) if idle < IDLE_POLLS_MAX => {
+                idle += 1;
+                block_on(System::new().pause(ASKED_EVERY));
+                continue;
+            }
+            Err(Failure::Run(why)) => {
+                return Err(give_up(tool, &format!("the status of the copy cannot be read: {why}")));
+            }
+            Err(failed) => return Err(failed),
+        };
         if seen.bytes > bytes {
             (bytes, idle) = (seen.bytes, 0);
             progress(bytes);
         }
         match seen.state {
             State::Complete => return Ok(seen),
-            State::Aborted => return Err(Failure::Run("the copy was aborted: run this again, a restore on an empty cluster".into())),
+            State::Aborted => {
+                return Err(Failure::Run(
+                    "the copy was aborted: run this again, a restore on an empty cluster".into(),
+                ));
+            }
             State::Paused => {
                 return Err(give_up(tool, "backups are paused: `fdbbackup resume` lets all of them go on"));
             }

@@ -13,8 +13,9 @@ pub(super) struct Tool {
     program: &'static str,
     /// The cluster file.
     cluster: [OsString; 2],
-    /// Certificates, and the keys of the object storage.
-    common: Vec<OsString>,
+    certificates: Vec<OsString>,
+    /// File with the keys of the object storage.
+    credentials: Option<OsString>,
 }
 
 impl Tool {
@@ -25,18 +26,18 @@ impl Tool {
         credentials: Option<&Path>,
     ) -> Self {
         let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);
-        let common = [
+        let certificates = [
             ("--tls-certificate-file", path(&cluster.tls_cert)),
             ("--tls-key-file", path(&cluster.tls_key)),
             ("--tls-ca-file", path(&cluster.tls_ca)),
             ("--tls-verify-peers", cluster.tls_verify.clone().map(OsString::from)),
-            ("--blob-credentials", credentials.map(OsString::from)),
         ];
-        let given = common.into_iter().filter_map(|(flag, value)| Some([OsString::from(flag), value?]));
+        let given = certificates.into_iter().filter_map(|(flag, value)| Some([OsString::from(flag), value?]));
         Self {
             program,
             cluster: [file_flag.into(), cluster.file.clone().into()],
-            common: given.flatten().collect(),
+            certificates: given.flatten().collect(),
+            credentials: credentials.map(OsString::from),
         }
     }
 
@@ -56,7 +57,9 @@ impl Tool {
 
     fn command(&self, action: &str, args: &[&str]) -> Command {
         let mut command = Command::new(self.program);
-        command.arg(action).args(args).args(&self.common).stdin(Stdio::null());
+        command.arg(action).args(args).args(&self.certificates).stdin(Stdio::null());
+        // Some actions refuse the flag --blob-credentials.
+        command.envs(self.credentials.iter().map(|file| ("FDB_BLOB_CREDENTIALS", file)));
         command
     }
 

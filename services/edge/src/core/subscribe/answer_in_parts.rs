@@ -117,6 +117,7 @@ impl Core {
                 self.read_passed_over(session);
             }
         }
+        self.read_on(session);
         for filter in shared {
             self.join(&broker, &filter);
         }

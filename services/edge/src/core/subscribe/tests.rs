@@ -1,9 +1,12 @@
 use std::sync::atomic::Ordering;
 
+use millrace_layers::Position;
 use millrace_mqtt::QoS;
 
 use crate::core::Ended;
+use crate::core::feed::{Feed, ReadState, Way};
 use crate::core::testing::{Client, Loops, packet};
+use crate::jobs::Page;
 
 const SUBSCRIBE: u8 = 0x82;
 const SUBACK: u8 = 0x90;
@@ -73,5 +76,29 @@ fn a_session_that_leaves_before_its_suback_has_its_messages_next_time() {
     assert_eq!(loops.broker().router.subscriptions(), 0);
     loops.publish(&mut publisher, &filters[500], b"x");
     let mut client = loops.connect_as("session", false);
+    loops.answer(&mut client, PUBLISH_QOS_1);
+}
+
+#[test]
+fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters() {
+    let mut loops = Loops::stored(1);
+    let filters = long_filters();
+    let mut publisher = loops.connect(0, "publisher");
+    let mut client = loops.connect_as("session", false);
+    send_subscribe(&mut loops, &mut client, &filters);
+    until_answer_begins(&mut loops);
+    let slot = loops.session(0, &client).connection;
+    let core = &mut loops.cores[0];
+    let session = core.connections[slot as usize].session;
+    let target = core.target_of(session);
+    let persistent = core.sessions[session as usize].persistent.as_mut().unwrap();
+    // As a session that has asked for a page of its backlog.
+    persistent.feed = Feed::Reading(ReadState { asked: true, ..ReadState::new(Position::MIN, Way::Far) });
+    let version = persistent.sources_version;
+    loops.publish(&mut publisher, &filters[999], b"x");
+    assert!(!loops.cores[0].work.stored_answers.is_empty(), "the page would come too late");
+    let page = Page { entries: Vec::new(), through: Position::MAX, more: false, missed: 0 };
+    loops.cores[0].page(target, version, Some(page));
+    loops.answer(&mut client, SUBACK);
     loops.answer(&mut client, PUBLISH_QOS_1);
 }
