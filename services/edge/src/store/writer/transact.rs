@@ -63,15 +63,16 @@ impl Writer<'_> {
         });
         let result = self.wait(run);
         let newest = result.as_ref().ok().and_then(|(_, committed)| committed.versionstamp);
-        let is_unasked = reads_at.is_some() && attempted.get().number == 1;
-        self.read_versions.note_end(result.is_ok(), !is_unasked, shared.clock.micros());
+        let has_asked = reads_at.is_none() || attempted.get().number > 1;
+        self.read_versions.note(batch, newest, has_asked, shared.clock.micros());
         shared.transactions.note_end(&result);
         self.note_times(work_us.get(), (newest.is_some() && !batch.is_empty()).then_some(began_us));
         let stamp = match result {
             Ok((earlier, committed)) => earlier.or(committed.versionstamp),
             Err(error) if attempted.get().maybe_committed || is_unknown(&error) => {
                 let committed = if marks.get() { self.resolve(&attempts)? } else { None };
-                Some(committed.ok_or_else(|| known(error))?)
+                let Some(stamp) = committed else { return Err(known(error)) };
+                Some(stamp)
             }
             Err(error) => {
                 self.marked = last;
@@ -82,9 +83,7 @@ impl Writer<'_> {
             shared.transactions.seconds.note(shared.clock.micros().saturating_sub(began_us));
         }
         self.marked = if marks.get() { stamp } else { last };
-        let applied = attempts.into_committed().unwrap_or_default();
-        self.read_versions.note_commit(batch, &applied, stamp, shared.clock.micros());
-        Ok((applied, stamp))
+        Ok((attempts.into_committed().unwrap_or_default(), stamp))
     }
 
     fn note_times(&mut self, work_us: u64, began_us: Option<u64>) {
