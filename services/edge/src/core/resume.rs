@@ -196,11 +196,8 @@ impl Core {
         self.broker_counters(&broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
         let client_id = self.sessions[target.slot as usize].session.client_id();
         let what = "they were removed by a limit before the client had them";
-        self.note(
-            &broker,
-            &NewIncident::new(Kind::MessagesDropped, "", what).of(client_id, None),
-            page.missed,
-        );
+        let dropped = NewIncident::new(Kind::MessagesDropped, "", what).of(client_id, None);
+        self.note(&broker, &dropped, page.missed);
         let entries = std::mem::take(&mut page.entries);
         let entries = self.deliver_entries(target.slot, entries, &had);
         if !entries.is_empty() {
