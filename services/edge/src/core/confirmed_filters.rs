@@ -93,18 +93,19 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use millrace_mqtt::QoS;
+
     use super::*;
-    use crate::core::testing::{Loops, packet};
+    use crate::core::testing::{Loops, SUBACK, subscribe};
 
     #[test]
     fn looking_for_shared_filters_among_all_of_a_session_counts() {
         const FILTERS: usize = 2_000;
         let mut loops = Loops::start(1, |_| {});
         let mut client = loops.connect_as("client", true);
-        let filters =
-            (0..FILTERS).flat_map(|number| [b"\x00\x04", format!("{number:04}\0").as_bytes()].concat());
-        loops.send_to(0, &mut client, &packet(0x82, &[0, 1].into_iter().chain(filters).collect::<Vec<u8>>()));
-        loops.answer(&mut client, 0x90);
+        let filters: Vec<String> = (0..FILTERS).map(|number| format!("{number:04}")).collect();
+        loops.send_to(0, &mut client, &subscribe(&filters, QoS::AtMostOnce));
+        loops.answer(&mut client, SUBACK);
         let session = loops.connection(0, &client).session;
         let core = &mut loops.cores[0];
         let before = core.work.spent();

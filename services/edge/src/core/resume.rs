@@ -180,11 +180,11 @@ impl Core {
                 Ended::Error(ReasonCode::SERVER_BUSY),
             );
         };
-        let is_answering = self.work.stored_answers.contains_key(&local.connection);
+        let waits = local.waits_for_subscribe(&self.work);
         let Some(persistent) = &mut local.persistent else { return };
         // A subscription may have been added after this page was requested: its messages may stand before the page's
         // end.
-        if persistent.sources_version != sources_version || is_answering || persistent.waits_for_subscribe() {
+        if persistent.sources_version != sources_version || waits {
             if let Feed::Reading(reading) = &mut persistent.feed {
                 reading.asked = false;
             }
@@ -240,17 +240,15 @@ impl Core {
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];
         let waiting = local.session.waiting();
-        // The rest of the answer adds streams, which have to be read from the same position on.
-        let is_answering = self.work.stored_answers.contains_key(&local.connection);
+        let waits = local.waits_for_subscribe(&self.work);
         let Some(persistent) = &mut local.persistent else { return };
         let Feed::Reading(reading) = &persistent.feed else { return };
-        let waits = match reading.way {
+        let is_read = match reading.way {
             Way::FansOut(_) => true,
             Way::Fenced(_) | Way::Follows => reading.at_end,
             Way::Far | Way::Passed(_) => false,
         };
-        if reading.asked || waits || is_answering || persistent.waits_for_subscribe() || waiting > WAITING_LOW
-        {
+        if reading.asked || is_read || waits || waiting > WAITING_LOW {
             return;
         }
         let (sources, reader) = (persistent.sources(), Reader::Session(target, persistent.sources_version));

@@ -18,6 +18,9 @@ use crate::config::Config;
 use crate::limits::EdgeLimits;
 use crate::traces::Tracer;
 
+pub(super) const SUBACK: u8 = 0x90;
+pub(super) const PUBLISH_QOS_1: u8 = 0x32;
+
 const TURNS: usize = 5_000_000;
 
 pub(super) struct Loops {
@@ -131,9 +134,8 @@ impl Loops {
     }
 
     pub(super) fn subscribe(&mut self, client: &mut Client, filter: &str, qos: QoS) {
-        let filter = [&text(filter), [qos as u8].as_slice()].concat();
-        client.send(0x82, &[b"\x00\x01".as_slice(), &filter].concat());
-        self.answer(client, 0x90);
+        client.send_all(&subscribe(&[filter.to_owned()], qos));
+        self.answer(client, SUBACK);
     }
 
     pub(super) fn answer(&mut self, client: &mut Client, first: u8) -> Vec<u8> {
@@ -209,6 +211,17 @@ pub(super) fn publish(id: u16, topic: &str, payload: &[u8]) -> Vec<u8> {
         0 => packet(0x30, &[&text(topic), payload].concat()),
         id => packet(0x32, &[&text(topic), id.to_be_bytes().as_slice(), payload].concat()),
     }
+}
+
+/// A SUBSCRIBE with packet id 1.
+pub(super) fn subscribe(filters: &[String], qos: QoS) -> Vec<u8> {
+    let filters = filters.iter().flat_map(|filter| [text(filter), vec![qos as u8]].concat());
+    packet(0x82, &[0, 1].into_iter().chain(filters).collect::<Vec<u8>>())
+}
+
+/// They cost 380,000 units of work, so they are added, read and removed over several turns.
+pub(super) fn long_filters() -> Vec<String> {
+    (0..1_000).map(|number| format!("{}{number}", "a/".repeat(120))).collect()
 }
 
 pub(super) fn packet(first: u8, body: &[u8]) -> Vec<u8> {

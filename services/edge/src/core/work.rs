@@ -159,6 +159,19 @@ impl Unfinished {
     }
 }
 
+/// Takes the first piece of a connection, which is forgotten with its last one.
+pub(super) fn pop_of<T>(
+    queues: &mut HashMap<u32, VecDeque<T>, foldhash::fast::FixedState>,
+    slot: u32,
+) -> Option<T> {
+    let queue = queues.get_mut(&slot)?;
+    let piece = queue.pop_front();
+    if queue.is_empty() {
+        queues.remove(&slot);
+    }
+    piece
+}
+
 impl Core {
     pub(super) fn is_done(&self) -> bool {
         self.connections.is_empty() && self.store_jobs.queue.is_empty() && self.work.removals.is_empty()
@@ -271,7 +284,7 @@ impl Core {
         if may_revoke && !self.revoke_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
-        while let Some(mut task) = self.next_task(id.slot) {
+        while let Some(mut task) = pop_of(&mut self.work.tasks, id.slot) {
             let work = task.read_more();
             self.spend(work);
             if !task.is_read() {
@@ -367,14 +380,5 @@ impl Core {
         if let Some((_, removal)) = self.work.removals.pop() {
             self.remove_part(removal);
         }
-    }
-
-    fn next_task(&mut self, slot: u32) -> Option<Task> {
-        let tasks = self.work.tasks.get_mut(&slot)?;
-        let task = tasks.pop_front();
-        if tasks.is_empty() {
-            self.work.tasks.remove(&slot);
-        }
-        task
     }
 }

@@ -15,31 +15,12 @@ use millrace_storage::{Database, KeyRange, RangeOptions, Transaction, block_on};
 use mio::{Poll, Token, Waker};
 
 use super::queue::Queue;
-use super::{Job, Publish, Shared, StreamKey, Write, record};
-use crate::broker::{Broker, Brokers};
+use super::{Shared, StreamKey, record};
+use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::home::Loads;
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
-use crate::routes::RouteCache;
-
-/// A PUBLISH without persistent session, which waits for nothing.
-pub(super) fn publish_job(broker: &Arc<Broker>, message: Arc<Message>) -> Job {
-    let routes = RouteCache::default().get(broker, message.topic());
-    let publish = Publish {
-        retains: message.retain(),
-        reserved: if message.retain() { broker.reserve_retained(&message) } else { None },
-        message,
-        routes,
-        from: None,
-        publisher: 1,
-        deliver: true,
-        fence: None,
-        wanted: None,
-        queued_us: 0,
-    };
-    Job { write: Write::Publish(publish), ack: None }
-}
 
 impl Shared {
     pub(super) fn of_test(layers: Store, clock: Clock, is_shared: bool, owner: &str) -> Self {

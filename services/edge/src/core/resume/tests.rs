@@ -9,31 +9,14 @@ use millrace_mqtt::QoS;
 use crate::authorization::Granted;
 use crate::core::Ended;
 use crate::core::connection::{Paused, Who};
-use crate::core::testing::{Client, Loops, packet, publish};
+use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, publish, subscribe};
 
-const SUBSCRIBE: u8 = 0x82;
-const SUBACK: u8 = 0x90;
-const PUBLISH_QOS_1: u8 = 0x32;
 const TURN_MAX: u64 = 40_000;
-
-fn long_filters() -> Vec<String> {
-    (0..1_000).map(|number| format!("{}{number}", "a/".repeat(120))).collect()
-}
-
-fn filters_body(filters: &[String], qos: QoS) -> Vec<u8> {
-    let mut body = vec![0, 1];
-    for filter in filters {
-        body.extend_from_slice(&(filter.len() as u16).to_be_bytes());
-        body.extend_from_slice(filter.as_bytes());
-        body.push(qos as u8);
-    }
-    body
-}
 
 fn leave_session(loops: &mut Loops, id: &str, filters: &[String], qos: QoS) {
     let before = loops.cores[0].process.open_connections();
     let mut client = loops.connect_as(id, false);
-    loops.send_to(0, &mut client, &packet(SUBSCRIBE, &filters_body(filters, qos)));
+    loops.send_to(0, &mut client, &subscribe(filters, qos));
     loops.answer(&mut client, SUBACK);
     drop(client);
     loops.until(|loops| {
@@ -138,7 +121,7 @@ fn filters_of(client: &str) -> Vec<String> {
 fn a_session_whose_filters_have_no_room_stays_in_the_store() {
     let mut loops = Loops::stored(1);
     let mut client = loops.connect_as("one", false);
-    loops.send_to(0, &mut client, &packet(SUBSCRIBE, &filters_body(&filters_of("one"), QoS::AtLeastOnce)));
+    loops.send_to(0, &mut client, &subscribe(&filters_of("one"), QoS::AtLeastOnce));
     loops.answer(&mut client, SUBACK);
     let most = loops.broker().router.bytes() as u64 / 2 * 3;
 

@@ -47,7 +47,7 @@ impl Core {
 
     /// Goes on with the store's answers for this connection. Returns false if a later turn must go on.
     pub(in crate::core) fn answer_more(&mut self, slot: u32) -> bool {
-        while let Some(mut answer) = self.next_answer(slot) {
+        while let Some(mut answer) = work::pop_of(&mut self.work.stored_answers, slot) {
             let session = self.connections[slot as usize].session;
             if session == NONE {
                 return true;
@@ -68,15 +68,6 @@ impl Core {
             }
         }
         true
-    }
-
-    fn next_answer(&mut self, slot: u32) -> Option<StoredAnswer> {
-        let answers = self.work.stored_answers.get_mut(&slot)?;
-        let answer = answers.pop_front();
-        if answers.is_empty() {
-            self.work.stored_answers.remove(&slot);
-        }
-        answer
     }
 
     /// Makes the router know that these subscriptions are durable, so that a publish for them waits for its commit.
@@ -105,19 +96,18 @@ impl Core {
         let is_more = local.add_sources(durable, handed_over);
         self.go_back(target, &go_back);
         self.write_back(key, target, go_back);
-        if is_more && was_live {
-            // The SUBACK waits until the session is live again, so that live messages follow it at once.
-            self.hold_until_barrier(session);
-        } else {
+        // Of a live session with more streams the SUBACK waits until the session is live again, so that live messages
+        // follow it at once.
+        if !(is_more && was_live) {
             self.answer_subscribes(session);
-            if is_more {
-                self.hold_until_barrier(session);
-            } else {
-                self.deliver_held(session);
-                self.read_passed_over(session);
-            }
         }
-        self.read_on(session);
+        if is_more {
+            self.hold_until_barrier(session);
+            self.read_on(session);
+        } else {
+            self.deliver_held(session);
+            self.read_passed_over(session);
+        }
         for filter in shared {
             self.join(&broker, &filter);
         }
@@ -127,6 +117,13 @@ impl Core {
 }
 
 impl LocalSession {
+    /// Whether the session may not read now: an answer to a SUBSCRIBE may add streams, which have to be read from the same
+    /// position on.
+    pub(in crate::core) fn waits_for_subscribe(&self, work: &work::Work) -> bool {
+        work.stored_answers.contains_key(&self.connection)
+            || self.persistent.as_ref().is_some_and(|persistent| persistent.waits_for_subscribe())
+    }
+
     /// Makes a persistent session read the streams of durable subscriptions. Returns whether any stream is new to it.
     pub(super) fn add_sources(
         &mut self,

@@ -5,31 +5,19 @@ use millrace_mqtt::QoS;
 
 use crate::core::Ended;
 use crate::core::feed::{Feed, ReadState, Way};
-use crate::core::testing::{Client, Loops, packet};
+use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, subscribe};
 use crate::jobs::Page;
 
-const SUBSCRIBE: u8 = 0x82;
-const SUBACK: u8 = 0x90;
-const PUBLISH_QOS_1: u8 = 0x32;
 const TURN_MAX: u64 = 40_000;
 
-fn long_filters() -> Vec<String> {
-    (0..1_000).map(|number| format!("{}{number}", "a/".repeat(120))).collect()
-}
-
-fn send_subscribe(loops: &mut Loops, client: &mut Client, filters: &[String]) {
-    let mut body = vec![0, 1];
-    for filter in filters {
-        body.extend_from_slice(&(filter.len() as u16).to_be_bytes());
-        body.extend_from_slice(filter.as_bytes());
-        body.push(QoS::AtLeastOnce as u8);
-    }
-    loops.send_to(0, client, &packet(SUBSCRIBE, &body));
-}
-
-/// The store has answered the SUBSCRIBE, and a part of its filters is in the router.
-fn until_answer_begins(loops: &mut Loops) {
+/// A publisher, and a client whose SUBSCRIBE with these filters the store has answered: a part of them is in the router.
+fn with_begun_answer(filters: &[String]) -> (Loops, Client, Client) {
+    let mut loops = Loops::stored(1);
+    let publisher = loops.connect(0, "publisher");
+    let mut client = loops.connect_as("session", false);
+    loops.send_to(0, &mut client, &subscribe(filters, QoS::AtLeastOnce));
     loops.until(|loops| !loops.cores[0].work.stored_answers.is_empty());
+    (loops, publisher, client)
 }
 
 #[test]
@@ -38,7 +26,7 @@ fn the_stores_answer_for_many_long_filters_is_carried_out_over_several_turns() {
     let mut client = loops.connect_as("session", false);
     let process = loops.cores[0].process.clone();
     process.core(0).work_max.store(0, Ordering::Relaxed);
-    send_subscribe(&mut loops, &mut client, &long_filters());
+    loops.send_to(0, &mut client, &subscribe(&long_filters(), QoS::AtLeastOnce));
     loops.answer(&mut client, SUBACK);
     let work = process.core(0).work_max.load(Ordering::Relaxed);
     assert!(work < TURN_MAX, "a turn did {work} units of work");
@@ -48,11 +36,7 @@ fn the_stores_answer_for_many_long_filters_is_carried_out_over_several_turns() {
 fn messages_that_are_published_before_the_suback_are_delivered_once() {
     let filters = long_filters();
     for number in [0, 999] {
-        let mut loops = Loops::stored(1);
-        let mut publisher = loops.connect(0, "publisher");
-        let mut client = loops.connect_as("session", false);
-        send_subscribe(&mut loops, &mut client, &filters);
-        until_answer_begins(&mut loops);
+        let (mut loops, mut publisher, mut client) = with_begun_answer(&filters);
         loops.publish(&mut publisher, &filters[number], b"x");
         loops.answer(&mut client, SUBACK);
         loops.answer(&mut client, PUBLISH_QOS_1);
@@ -63,12 +47,8 @@ fn messages_that_are_published_before_the_suback_are_delivered_once() {
 
 #[test]
 fn a_session_that_leaves_before_its_suback_has_its_messages_next_time() {
-    let mut loops = Loops::stored(1);
     let filters = long_filters();
-    let mut publisher = loops.connect(0, "publisher");
-    let mut client = loops.connect_as("session", false);
-    send_subscribe(&mut loops, &mut client, &filters);
-    until_answer_begins(&mut loops);
+    let (mut loops, mut publisher, client) = with_begun_answer(&filters);
     let slot = loops.session(0, &client).connection;
     loops.cores[0].end(slot, Ended::Kicked, false);
     loops.until(|loops| !loops.cores[0].work.has_removals());
@@ -81,12 +61,8 @@ fn a_session_that_leaves_before_its_suback_has_its_messages_next_time() {
 
 #[test]
 fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters() {
-    let mut loops = Loops::stored(1);
     let filters = long_filters();
-    let mut publisher = loops.connect(0, "publisher");
-    let mut client = loops.connect_as("session", false);
-    send_subscribe(&mut loops, &mut client, &filters);
-    until_answer_begins(&mut loops);
+    let (mut loops, mut publisher, mut client) = with_begun_answer(&filters);
     let slot = loops.session(0, &client).connection;
     let core = &mut loops.cores[0];
     let session = core.connections[slot as usize].session;

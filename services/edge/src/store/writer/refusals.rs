@@ -204,15 +204,29 @@ mod tests {
 
     use super::*;
     use crate::broker::Broker;
+    use crate::routes::RouteCache;
     use crate::store::Shared;
-    use crate::store::testing::publish_job;
 
     fn message(payload: &[u8]) -> Arc<Message> {
         Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload, 0).into()
     }
 
     fn job(broker: &Arc<Broker>, payload: &[u8]) -> Job {
-        publish_job(broker, message(payload))
+        let (message, routes) = (message(payload), RouteCache::default().get(broker, "t"));
+        let reserved = broker.reserve_retained(&message);
+        let publish = Publish {
+            message,
+            routes,
+            from: None,
+            publisher: 1,
+            retains: true,
+            reserved,
+            deliver: true,
+            fence: None,
+            wanted: None,
+            queued_us: 0,
+        };
+        Job { write: Write::Publish(publish), ack: None }
     }
 
     fn retained(broker: &Broker) -> Option<String> {
