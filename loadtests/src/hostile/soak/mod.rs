@@ -48,18 +48,21 @@ pub(super) fn run(
         let chosen = choose(among, &mut random);
         let names: Vec<&str> = chosen.iter().map(|attack| attack.name).collect();
         let friends = Friends::start(&server)?;
-        let (from_ns, threads, turns_before) = (clock::now_ns(), server.threads(), turns(&server));
+        let (from_ns, threads, turns_before) =
+            (clock::now_ns(), server.threads(), parse_turns(&metrics(&server)));
         let failed = strike(&server, &chosen, rounds.len());
         let stretch = stretch(&threads, &server.threads());
         let waits = FriendWaits { stretch, ..friends.end(from_ns, clock::now_ns()) };
         clock::pause_ms(REST_MS);
+        let metrics = metrics(&server);
+        let turns = parse_turns(&metrics).zip(turns_before);
         let round = Round {
             waits,
             limits: limits(&chosen),
             has_strangers: chosen.iter().any(|attack| attack.by == By::Stranger),
-            turns: turns(&server).zip(turns_before).map(|(after, before)| after.since(before)),
+            turns: turns.map(|(after, before)| after.since(before)),
             left_mib: server.memory().rss_kb as f64 / 1024.0,
-            store_mib: store_mib(&server),
+            store_mib: store_mib(&metrics),
         };
         println!("round {}: {} | {} {failed}", rounds.len() + 1, names.join(" + "), round.line());
         rounds.push(round);
@@ -115,13 +118,12 @@ fn choose(among: &[&'static Attack], random: &mut Random) -> Vec<&'static Attack
     (0..count).map(|_| left.swap_remove(random.next() as usize % left.len())).collect()
 }
 
-/// Counts the turns of the event loops since the server's start.
-fn turns(server: &Server) -> Option<Turns> {
-    parse_turns(&http::get(server.admin, "/metrics")?.text)
+/// Empty if the server does not answer.
+fn metrics(server: &Server) -> String {
+    http::get(server.admin, "/metrics").map(|answer| answer.text).unwrap_or_default()
 }
 
-fn store_mib(server: &Server) -> f64 {
-    let metrics = http::get(server.admin, "/metrics").map(|answer| answer.text).unwrap_or_default();
+fn store_mib(metrics: &str) -> f64 {
     let values = metrics.lines().filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
         STORE_METRICS.contains(&name).then(|| value.parse::<f64>().ok())?
@@ -129,6 +131,7 @@ fn store_mib(server: &Server) -> f64 {
     values.sum::<f64>() / f64::from(1 << 20)
 }
 
+/// Counts the turns of the event loops since the server's start.
 fn parse_turns(metrics: &str) -> Option<Turns> {
     let sum = |wanted: &dyn Fn(&str) -> bool| {
         let lines = metrics.lines().filter(|line| line.starts_with(TURN_METRIC) && wanted(line));
