@@ -196,45 +196,40 @@ fn follow(
 ) -> Result<Seen, Failure> {
     let (mut bytes, mut idle) = (0, 0);
     loop {
-        let seen = match ask() {
-            Ok(seen) => seen,
+        let trouble = match ask() {
+            Ok(seen) => {
+                if seen.bytes > bytes {
+                    (bytes, idle) = (seen.bytes, 0);
+                    progress(bytes);
+                }
+                match (&seen.state, &seen.error) {
+                    (State::Complete, _) => return Ok(seen),
+                    (State::Aborted, _) => {
+                        return Err(Failure::Run(
+                            "the copy was aborted: run this again, a restore on an empty cluster".into(),
+                        ));
+                    }
+                    (State::Paused, _) => {
+                        let why = "backups are paused: `fdbbackup resume` lets all of them go on";
+                        return Err(give_up(tool, why));
+                    }
+                    (_, Some(error)) => Some(format!("the backup agents report: {error}")),
+                    (State::Waiting, None) => {
+                        Some("no backup_agent of the cluster has begun the copy".into())
+                    }
+                    // Agents are busy with large files.
+                    (State::Running, None) => None,
+                }
+            }
             // The cluster may be recovering.
-            Err(_) if idle < IDLE_POLLS_MAX => {
-                idle += 1;
-                block_on(System::new().pause(ASKED_EVERY));
-                continue;
-            }
-            Err(Failure::Run(why)) => {
-                return Err(give_up(tool, &format!("the status of the copy cannot be read: {why}")));
-            }
+            Err(Failure::Run(why)) => Some(format!("the status of the copy cannot be read: {why}")),
             Err(failed) => return Err(failed),
         };
-        if seen.bytes > bytes {
-            (bytes, idle) = (seen.bytes, 0);
-            progress(bytes);
-        }
-        match seen.state {
-            State::Complete => return Ok(seen),
-            State::Aborted => {
-                return Err(Failure::Run(
-                    "the copy was aborted: run this again, a restore on an empty cluster".into(),
-                ));
-            }
-            State::Paused => {
-                return Err(give_up(tool, "backups are paused: `fdbbackup resume` lets all of them go on"));
-            }
-            State::Waiting | State::Running => {}
-        }
         idle += 1;
-        if idle > IDLE_POLLS_MAX {
-            match (&seen.error, seen.state) {
-                (Some(error), _) => return Err(give_up(tool, &format!("the backup agents report: {error}"))),
-                (None, State::Waiting) => {
-                    return Err(give_up(tool, "no backup_agent of the cluster has begun the copy"));
-                }
-                // Agents are busy with large files.
-                (None, _) => {}
-            }
+        if idle > IDLE_POLLS_MAX
+            && let Some(why) = trouble
+        {
+            return Err(give_up(tool, &why));
         }
         block_on(System::new().pause(ASKED_EVERY));
     }

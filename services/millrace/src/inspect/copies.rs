@@ -87,12 +87,12 @@ fn cluster(
     }
     let copier = Copier::new(&cluster, args.blob_credentials.as_deref());
     let mut printer = printer(style(args.json));
-    // The copy goes on when nobody reads its progress.
+    // A closed output does not stop the copy.
     let copied = copy(&copier, &mut |bytes| drop(printer.row(&Row::BackupProgress { bytes })))?;
     ended(printer.row(&done(copied, cluster_file)).and_then(|()| printer.end("", None)))
 }
 
-/// Warns about a target in /tmp: a service with `PrivateTmp=yes` has a /tmp of its own.
+/// Fails if the server's backup is not visible here: a service with `PrivateTmp=yes` has a /tmp of its own.
 fn is_seen(target: &Path) -> Result<(), Failure> {
     match target.try_exists() {
         Ok(false) => Err(Failure::Run(format!(

@@ -259,7 +259,7 @@ pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
     let mut history = site.get(&format!("{broker}/metrics/history?{query}"))?.body;
     let points = history["points"].as_array_mut().map(std::mem::take).unwrap_or_default();
     let rows = if of.api.json { points } else { points.iter().map(row_of).collect() };
-    let list = List { rows, more: false, unanswered: Vec::new() };
+    let list = List::whole(rows);
     site.printer.list(HISTORY, &list, "The time has no step that is over.")
 }
 

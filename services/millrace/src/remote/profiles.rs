@@ -75,7 +75,7 @@ pub(crate) fn profiles(args: ProfilesArgs) -> Result<(), Failure> {
                 })
             };
             let rows = all.profiles.iter().map(row).collect();
-            let list = List { rows, more: false, unanswered: Vec::new() };
+            let list = List::whole(rows);
             Printer { json }.list(PROFILES, &list, "There are no profiles; `millrace login` makes one.")
         }
         ProfilesCommand::Use { profile } => {

@@ -20,12 +20,12 @@ pub(crate) struct RegionArgs {
 
 pub(crate) fn regions(args: &RegionArgs) -> Result<(), Failure> {
     let (site, answer) = ask(args, "/regions")?;
-    site.printer.list(REGIONS, &rows(&answer), "There is no region.")
+    site.printer.list(REGIONS, &List::of_answer(&answer), "There is no region.")
 }
 
 pub(crate) fn plans(args: &RegionArgs) -> Result<(), Failure> {
     let (site, answer) = ask(args, "/plans")?;
-    let mut list = rows(&answer);
+    let mut list = List::of_answer(&answer);
     if !args.api.json {
         for plan in &mut list.rows {
             plan["yours"] = (plan["organisations"].as_array().is_some_and(|all| !all.is_empty())).into();
@@ -36,7 +36,7 @@ pub(crate) fn plans(args: &RegionArgs) -> Result<(), Failure> {
 
 pub(crate) fn prices(args: &RegionArgs) -> Result<(), Failure> {
     let (site, answer) = ask(args, "/prices")?;
-    let mut list = rows(&answer);
+    let mut list = List::of_answer(&answer);
     if !args.api.json {
         let currency = answer["currency"].as_str().unwrap_or_default();
         let micros_of = |price: &Value| price["micros_per_million"].as_u64().unwrap_or_default();
@@ -56,9 +56,4 @@ fn ask(args: &RegionArgs, path: &str) -> Result<(Site, Value), Failure> {
     let site = Site::open(&args.api)?;
     let answer = site.get_of_region(path)?;
     Ok((site, answer))
-}
-
-fn rows(answer: &Value) -> List {
-    let rows = answer["items"].as_array().cloned().unwrap_or_default();
-    List { rows, more: false, unanswered: Vec::new() }
 }

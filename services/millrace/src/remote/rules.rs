@@ -104,7 +104,7 @@ impl RulesOwner {
             rule["number"] = json!(index + 1);
             rule
         };
-        let list = List { rows: rules.map(numbered).collect(), more: false, unanswered: Vec::new() };
+        let list = List::whole(rules.map(numbered).collect());
         let empty = if self.credential.is_some() {
             "The credential has no rules of its own: those of its group and of the broker apply."
         } else if is_by_settings(found) {

@@ -199,6 +199,17 @@ impl Site {
     }
 }
 
+impl List {
+    pub(super) fn whole(rows: Vec<Value>) -> Self {
+        Self { rows, more: false, unanswered: Vec::new() }
+    }
+
+    /// Of an answer that has no pages.
+    pub(super) fn of_answer(answer: &Value) -> Self {
+        Self::whole(answer["items"].as_array().cloned().unwrap_or_default())
+    }
+}
+
 /// The rows of all pages of a list.
 pub(super) fn pages(client: &Client, path: &str, query: &str, limit: usize) -> Result<List, Failure> {
     let mut list = List { rows: Vec::new(), more: true, unanswered: Vec::new() };

@@ -222,7 +222,7 @@ pub(crate) fn region_plans(args: RegionPlansArgs) -> Result<(), Failure> {
     match args.what {
         RegionPlansCommand::List { region } => {
             let region = region.open()?;
-            let mut list = whole(&region.get("/plans")?);
+            let mut list = List::of_answer(&region.get("/plans")?);
             if !region.printer.json {
                 for plan in &mut list.rows {
                     plan["limits"] = ceiling(&plan["ceiling"]).into();
@@ -246,12 +246,6 @@ pub(crate) fn region_plans(args: RegionPlansArgs) -> Result<(), Failure> {
     }
 }
 
-/// A list without pages.
-fn whole(answer: &Value) -> List {
-    let rows = answer["items"].as_array().cloned().unwrap_or_default();
-    List { rows, more: false, unanswered: Vec::new() }
-}
-
 fn plan(name: &str) -> String {
     format!("/plans/{}", part(name))
 }
@@ -267,7 +261,7 @@ pub(crate) fn pods(args: PodsArgs) -> Result<(), Failure> {
     match args.what {
         PodsCommand::List { region } => {
             let region = region.open()?;
-            let list = whole(&region.get("/pods")?);
+            let list = List::of_answer(&region.get("/pods")?);
             let nothing = "The server runs without other pods; `millrace pods show` shows it.";
             region.printer.list(PODS, &list, nothing)
         }

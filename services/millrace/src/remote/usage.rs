@@ -83,7 +83,7 @@ pub(super) fn show(printer: Printer, answer: &Value) -> Result<(), Failure> {
     if rows.is_empty() {
         return printer.details(answer);
     }
-    printer.list(USED, &List { rows, more: false, unanswered: Vec::new() }, "")?;
+    printer.list(USED, &List::whole(rows), "")?;
     if let Some(currency) = answer["currency"].as_str() {
         printer.did(&format!("Costs are in {currency}."));
     }

@@ -81,7 +81,7 @@ fn deliveries(name: &str, of: &OfBroker) -> Result<(), Failure> {
     let (site, path) = at(name, of)?;
     let mut page = site.get(&format!("{path}/deliveries"))?.body;
     let rows = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-    let list = List { rows, more: false, unanswered: Vec::new() };
+    let list = List::whole(rows);
     site.printer.list(DELIVERIES, &list, "Nothing was delivered yet: the webhook has met no event.")
 }
 
