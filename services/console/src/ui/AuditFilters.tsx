@@ -36,27 +36,30 @@ export function AuditFilters({
         onChange={(event) => set('action', event.currentTarget.value || undefined)}
         w={{ base: '100%', xs: 210 }}
       />
-      <TextInput
-        type="date"
-        aria-label="From"
-        leftSection={<Text size="sm">From</Text>}
-        leftSectionWidth={56}
-        leftSectionPointerEvents="none"
-        value={from}
-        onChange={(event) => set('from', event.currentTarget.value || undefined)}
-      />
-      <TextInput
-        type="date"
-        aria-label="To"
-        leftSection={<Text size="sm">To</Text>}
-        leftSectionWidth={40}
-        leftSectionPointerEvents="none"
-        value={to}
-        onChange={(event) => set('to', event.currentTarget.value || undefined)}
-      />
+      <Day label="From" labelPx={56} value={from} set={(value) => set('from', value)} />
+      <Day label="To" labelPx={40} value={to} set={(value) => set('to', value)} />
     </Group>
   )
 }
+
+interface DayProps {
+  label: string
+  labelPx: number
+  value: string
+  set: (value: string | undefined) => void
+}
+
+const Day = ({ label, labelPx, value, set }: DayProps) => (
+  <TextInput
+    type="date"
+    aria-label={label}
+    leftSection={<Text size="sm">{label}</Text>}
+    leftSectionWidth={labelPx}
+    leftSectionPointerEvents="none"
+    value={value}
+    onChange={(event) => set(event.currentTarget.value || undefined)}
+  />
+)
 
 export const NoEntryFits = ({ clear }: { clear: () => void }) => (
   <Empty
