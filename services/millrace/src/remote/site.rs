@@ -204,7 +204,7 @@ impl List {
         Self { rows, more: false, unanswered: Vec::new() }
     }
 
-    /// Of an answer that has no pages.
+    /// The list in an answer without pages.
     pub(super) fn of_answer(answer: &Value) -> Self {
         Self::whole(answer["items"].as_array().cloned().unwrap_or_default())
     }

@@ -96,8 +96,8 @@ impl Core {
         let is_more = local.add_sources(durable, handed_over);
         self.go_back(target, &go_back);
         self.write_back(key, target, go_back);
-        // Of a live session with more streams the SUBACK waits until the session is live again, so that live messages
-        // follow it at once.
+        // A live session that has more streams to read gets its SUBACK when it is live again, so that live messages
+        // follow at once.
         if !(is_more && was_live) {
             self.answer_subscribes(session);
         }
