@@ -70,10 +70,11 @@ fn answer<'s>(
     reader.read_exact(&mut body).unwrap();
     on_request(&path);
     let status = statuses.next().unwrap_or(&"200 OK");
+    // The test finds each answered request in the channel, so the request goes there first. Nobody
+    // reads the channel any more when the test has ended.
+    let _ = seen.try_send((path, body));
     // An exporter that ends abandons its request.
     let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-    // Nobody looks any more when the test has ended.
-    let _ = seen.try_send((path, body));
 }
 
 fn start(address: SocketAddr) -> (Queue, Exporter) {
