@@ -156,18 +156,31 @@ impl Broker {
             || gate.removals.is_after(topic, position)
     }
 
-    /// Undoes [`Broker::retain`] if the message is still its topic's retained one; `former` was it before.
+    /// Undoes [`Broker::retain`] unless the topic has changed since; `former` was its message before, or removed it.
     pub(crate) fn take_back(&self, message: &Arc<Message>, former: Option<Arc<Message>>) {
         let mut gate = self.retained_gate();
-        let topic = message.topic();
-        if !self.retained.get(topic).is_some_and(|present| Arc::ptr_eq(&present, message)) {
-            return;
-        }
+        let is_unchanged = match self.retained.get(message.topic()) {
+            Some(present) => Arc::ptr_eq(&present, message),
+            None => message.payload().is_empty(),
+        };
         match former {
-            Some(former) => self.put_retained(&mut gate, &former),
-            None => drop(self.remove_from_retained(&mut gate, topic)),
+            _ if !is_unchanged => {}
+            Some(former) => self.replace_retained(&mut gate, &former),
+            None => {
+                self.remove_from_retained(&mut gate, message.topic());
+                self.note_expiry(&gate);
+            }
         }
-        self.note_expiry(&gate);
+    }
+
+    /// As [`Broker::retain`] for a message that is committed, if a later one that was taken back has removed it from memory.
+    pub(crate) fn retain_again(&self, message: &Arc<Message>) {
+        let mut gate = self.retained_gate();
+        let present = self.retained.get(message.topic());
+        // A later message may wait for its commit.
+        if present.is_none_or(|present| present.is_decided() && !Arc::ptr_eq(&present, message)) {
+            self.replace_retained(&mut gate, message);
+        }
     }
 
     pub(crate) fn remove_retained(&self, topic: &str) -> bool {

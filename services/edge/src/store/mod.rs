@@ -36,6 +36,7 @@ mod removal;
 mod retained;
 mod stream_turns;
 mod sweep;
+mod taken_back;
 mod transaction_metrics;
 mod trims;
 mod unconfirmed;

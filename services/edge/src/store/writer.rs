@@ -32,6 +32,7 @@ use super::gather::Gather;
 use super::groups::Groups;
 use super::queue::Sized as _;
 use super::read_versions::ReadVersions;
+use super::taken_back::TakenBack;
 use super::unconfirmed::Unconfirmed;
 use super::{Ack, Job, SessionKey, Shared, Write, pods, sweep};
 use crate::broker::Broker;
@@ -102,6 +103,7 @@ pub(super) struct Writer<'s> {
     /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet. Later messages of these
     /// publishers are refused as well, see [`Writer::without_refused`].
     unconfirmed: Unconfirmed,
+    pub(super) taken_back: TakenBack,
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
@@ -147,6 +149,7 @@ impl<'s> Writer<'s> {
             unwritten: Vec::new(),
             waiting: Vec::new(),
             unconfirmed: Unconfirmed::default(),
+            taken_back: TakenBack::default(),
             refused: false,
             swept_at: 0,
             listened_at: 0,

@@ -504,6 +504,39 @@ fn a_message_whose_commit_survives_a_disk_failure_reaches_online_subscribers_onc
 }
 
 #[test]
+fn a_retained_message_whose_commit_survives_a_disk_failure_is_served_although_later_ones_were_refused() {
+    for (first, second) in [("first", "second"), ("first", ""), ("", "second"), ("", "")] {
+        let far = Far::new();
+        let server = Server::on(&far.database(), |_| {});
+        let mut reader = Client::open(&server, lasting(V5, "reader"));
+        reader.subscribe("kept/#", QoS::AtLeastOnce);
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        let [mut other, mut early, mut late] =
+            ["other", "early", "late"].map(|name| Client::connect(&server, V5, name));
+        let kept = |id, text: &'static str| Publish {
+            retain: true,
+            ..publish_qos(QoS::AtLeastOnce, id, "kept/a", text.as_bytes())
+        };
+        assert!(!publisher.publish(kept(1, "former")).is_error());
+        far.set(Way::Broken);
+        publisher.send(&Packet::Publish(kept(7, first)));
+        eventually(|| far.survives.lock().unwrap().is_some(), || "nothing is committed".into());
+        assert!(other.publish(kept(1, second)).is_error());
+        let expect_first = |client: &mut Client| {
+            client.subscribe("kept/#", QoS::AtMostOnce);
+            if !first.is_empty() {
+                assert_eq!(take(client).payload, first.as_bytes(), "before {second:?}");
+            }
+            client.expect_nothing();
+        };
+        expect_first(&mut early);
+        far.set(Way::Fine);
+        assert_eq!(publisher.recv_ack(PacketType::PubAck, id(7)).reason, ReasonCode::SUCCESS);
+        expect_first(&mut late);
+    }
+}
+
+#[test]
 fn a_message_that_cannot_be_written_is_refused_alone_and_found_by_halves() {
     const COUNT: u16 = 64;
     let far = Far::new();

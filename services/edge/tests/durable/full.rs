@@ -109,6 +109,28 @@ fn a_retained_message_that_is_refused_is_not_served_and_the_former_one_is() {
 }
 
 #[test]
+fn a_retained_message_whose_removal_is_refused_is_served() {
+    let disk = Disk::new();
+    let server = start(&disk.store.database(), 1);
+    subscribe_and_leave(&server, V5, "offline", &[("t/#", QoS::AtLeastOnce)]);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let kept = |text| Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, "t/old", text) };
+    assert!(!publisher.publish(kept(b"former")).is_error());
+    disk.fill();
+    assert!(publisher.publish(kept(b"")).is_error());
+    let mut late = Client::connect(&server, V5, "late");
+    late.subscribe("t/#", QoS::AtMostOnce);
+    assert_eq!(take(&mut late).payload, b"former");
+    disk.make_room();
+    expect_recovered(&server);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    assert!(!publisher.publish(kept(b"")).is_error());
+    let mut late = Client::connect(&server, V5, "late");
+    late.subscribe("t/#", QoS::AtMostOnce);
+    late.expect_nothing();
+}
+
+#[test]
 fn messages_behind_a_refused_one_are_stored_after_it() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let disk = Disk::new();

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use millrace_layers::Position;
 use millrace_mqtt::QoS;
-use millrace_session::Message;
 use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
@@ -99,13 +98,6 @@ impl Writer<'_> {
             self.announce(&publish.routes, &publish.message, publish.from, publish.publisher, is_live);
         }
         self.charge_matches(publish.routes.broker.id);
-    }
-
-    /// With several pods memory follows the order of the commits (P6).
-    fn retain_committed(&self, broker: &Broker, message: &Arc<Message>, retains: bool) {
-        if let Some(position) = message.position().filter(|_| retains && self.shared.is_shared) {
-            drop(broker.retain_at(message, position));
-        }
     }
 
     /// Hands out what members of shared subscriptions may have now.

@@ -1,16 +1,14 @@
 //! Jobs that the store refused, and why.
 
-use std::sync::Arc;
-
-use millrace_layers::{LayerError, pods as layer_pods, retained};
+use millrace_layers::{LayerError, pods as layer_pods};
 use millrace_mqtt::QoS;
-use millrace_storage::{Read, StoreError, block_on};
+use millrace_storage::StoreError;
 
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::store::apply::Outcome;
 use crate::store::plant::{Plant, is_planted};
-use crate::store::{Ack, Job, Publish, Write, record};
+use crate::store::{Ack, Job, Publish, Write};
 
 use super::Writer;
 
@@ -49,22 +47,6 @@ impl Writer<'_> {
             }
             write => self.answer(write, Outcome::Unstored),
         }
-    }
-
-    /// A retained message that is not stored leaves memory, for what the store had before. With several pods memory does not
-    /// have it yet.
-    pub(super) fn take_back(&self, publish: &Publish) {
-        let Publish { message, routes, retains, .. } = publish;
-        if !retains || message.payload().is_empty() || self.shared.is_shared {
-            return;
-        }
-        let (topic, shared) = (message.topic(), self.shared);
-        let (id, name) = (routes.broker.id, topic.as_bytes());
-        let former = || shared.layers.run(async |tx| retained::get(&tx, id, name, Read::Snapshot).await);
-        let former = block_on(former())
-            .unwrap_or_default()
-            .and_then(|body| record::decode(topic.clone(), &body, &shared.clock));
-        routes.broker.take_back(message, former.map(Arc::new));
     }
 
     /// A QoS 0 message still goes to its receivers.
@@ -199,6 +181,8 @@ pub(in crate::store) fn may_pass(error: &LayerError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use millrace_mqtt::Properties;
     use millrace_session::Message;
 

@@ -70,7 +70,10 @@ impl Writer<'_> {
         let stamp = match result {
             Ok((earlier, committed)) => earlier.or(committed.versionstamp),
             Err(error) if attempted.get().maybe_committed || is_unknown(&error) => {
-                let committed = if marks.get() { self.resolve(&attempts)? } else { None };
+                self.taken_back.begin_doubt(batch);
+                let committed = if marks.get() { self.resolve(&attempts) } else { Ok(None) };
+                self.taken_back.end_doubt();
+                let committed = committed?;
                 let Some(stamp) = committed else { return Err(known(error)) };
                 Some(stamp)
             }

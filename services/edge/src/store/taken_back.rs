@@ -1,0 +1,89 @@
+//! Retained messages in memory when the store refuses some, in one process.
+//!
+//! Memory gets a retained message before its commit. After a refusal it gets what the store has for the topic. The store does not
+//! have yet what earlier jobs will write: those of a transaction in doubt, and those of the backlog.
+
+use std::sync::Arc;
+
+use millrace_layers::retained;
+use millrace_session::Message;
+use millrace_storage::{Read, block_on};
+
+use super::writer::Writer;
+use super::{Job, Publish, Write, record};
+use crate::broker::Broker;
+
+#[derive(Default)]
+pub(super) struct TakenBack {
+    /// Retained messages of the transaction whose outcome is unknown, in order.
+    doubtful: Vec<(u64, Arc<Message>)>,
+    /// A message was taken back since the writer last had no job, so memory may lack what an earlier job writes.
+    lags: bool,
+}
+
+impl TakenBack {
+    pub(super) fn begin_doubt(&mut self, batch: &[Job]) {
+        self.doubtful = batch.iter().filter_map(retained_by).collect();
+    }
+
+    pub(super) fn end_doubt(&mut self) {
+        self.doubtful.clear();
+    }
+
+    /// The writer has no job left.
+    pub(super) fn note_idle(&mut self) {
+        self.lags = false;
+    }
+}
+
+fn retained_by(job: &Job) -> Option<(u64, Arc<Message>)> {
+    match &job.write {
+        Write::Publish(Publish { retains: true, routes, message, .. }) => {
+            Some((routes.broker.id, message.clone()))
+        }
+        _ => None,
+    }
+}
+
+impl Writer<'_> {
+    /// A retained message that is not stored leaves memory. With several pods memory does not have it yet.
+    pub(super) fn take_back(&mut self, publish: &Publish) {
+        let Publish { message, routes, retains, .. } = publish;
+        if !retains || self.shared.is_shared {
+            return;
+        }
+        self.taken_back.lags = true;
+        let (topic, broker) = (message.topic(), routes.broker.id);
+        let is_of_topic =
+            |doubtful: &&(u64, Arc<Message>)| doubtful.0 == broker && doubtful.1.topic() == topic;
+        let former = match self.taken_back.doubtful.iter().rev().find(is_of_topic) {
+            Some((_, message)) => Some(message.clone()),
+            None => self.retained_in_store(broker, topic),
+        };
+        routes.broker.take_back(message, former);
+    }
+
+    fn retained_in_store(&self, broker: u64, topic: &Arc<str>) -> Option<Arc<Message>> {
+        let shared = self.shared;
+        let read =
+            shared.layers.run(async |tx| retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await);
+        let body = block_on(read).unwrap_or_default()?;
+        let message = record::decode(topic.clone(), &body, &shared.clock)?;
+        message.set_position(None);
+        Some(Arc::new(message))
+    }
+
+    /// With several pods memory follows the order of the commits (P6).
+    pub(super) fn retain_committed(&self, broker: &Broker, message: &Arc<Message>, retains: bool) {
+        if !retains {
+            return;
+        }
+        if !self.shared.is_shared {
+            if self.taken_back.lags {
+                broker.retain_again(message);
+            }
+        } else if let Some(position) = message.position() {
+            drop(broker.retain_at(message, position));
+        }
+    }
+}
