@@ -141,13 +141,13 @@ fn remove(writer: &mut Writer<'_>, pod: &Pod) {
 /// Removes commit markers and notices of former pods, one page at a time.
 pub(super) fn tidy(writer: &mut Writer<'_>) {
     let shared = writer.shared;
-    let from = writer.tidied.take();
+    let from = writer.tidied.to.take();
     let tidied = shared.layers.run(async |tx| {
         let before = tx.read_version().await?.saturating_sub(pods::MARKER_VERSIONS);
         pods::remove_stale_rows(&tx, before, from.as_deref(), TIDIED).await
     });
     match writer.wait(tidied) {
-        Ok(next) => writer.tidied = next,
+        Ok(next) => writer.tidied.to = next,
         Err(error) => {
             tracing::warn!(%error, "rows of pods that are gone could not be removed; the next round tries again");
         }

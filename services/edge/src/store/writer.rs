@@ -85,6 +85,14 @@ impl Drop for EndsLease<'_> {
     }
 }
 
+/// Removal of the remains of dead pods.
+#[derive(Default)]
+pub(super) struct Tidied {
+    at_ms: u64,
+    /// The pod up to which it came.
+    pub(super) to: Option<Bytes>,
+}
+
 pub(super) struct Writer<'s> {
     pub(super) shared: &'s Shared,
     pub(super) routes: RouteCache,
@@ -116,9 +124,7 @@ pub(super) struct Writer<'s> {
     pub(super) duties: Duties,
     /// Sessions whose loss is announced to their event loop again, by time in milliseconds of the process.
     pub(super) losing: BTreeMap<u64, Vec<SessionKey>>,
-    tidied_at: u64,
-    /// The pod up to which remains of dead pods were removed.
-    pub(super) tidied: Option<Bytes>,
+    pub(super) tidied: Tidied,
     marks: MarkerNumbers,
     /// Key of the last commit marker; `None`: unknown.
     marked: Option<Versionstamp>,
@@ -159,8 +165,7 @@ impl<'s> Writer<'s> {
             away: Away::default(),
             duties: Duties::new(!shared.is_shared),
             losing: BTreeMap::new(),
-            tidied_at: 0,
-            tidied: None,
+            tidied: Tidied::default(),
             marks: MarkerNumbers::new(RandomState::new().hash_one(0)),
             marked: None,
             read_versions: ReadVersions::default(),
@@ -321,8 +326,8 @@ impl<'s> Writer<'s> {
         self.follow_webhooks();
         if self.shared.is_shared {
             pods::look(self);
-            if now_ms >= self.tidied_at + TIDY_EVERY_MS {
-                self.tidied_at = now_ms;
+            if now_ms >= self.tidied.at_ms + TIDY_EVERY_MS {
+                self.tidied.at_ms = now_ms;
                 pods::tidy(self);
             }
         }

@@ -70,10 +70,7 @@ impl Writer<'_> {
         let stamp = match result {
             Ok((earlier, committed)) => earlier.or(committed.versionstamp),
             Err(error) if attempted.get().maybe_committed || is_unknown(&error) => {
-                self.taken_back.begin_doubt(batch);
-                let committed = if marks.get() { self.resolve(&attempts) } else { Ok(None) };
-                self.taken_back.end_doubt();
-                let committed = committed?;
+                let committed = if marks.get() { self.resolve(batch, &attempts)? } else { None };
                 let Some(stamp) = committed else { return Err(known(error)) };
                 Some(stamp)
             }
@@ -110,14 +107,25 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// [`StoreError::CommitUnknown`] if the process ends first.
-    fn resolve(&mut self, attempts: &Attempts<Applied>) -> Result<Option<Versionstamp>, LayerError> {
+    fn resolve(
+        &mut self,
+        batch: &[Job],
+        attempts: &Attempts<Applied>,
+    ) -> Result<Option<Versionstamp>, LayerError> {
         if is_planted(Plant::ForgetsDoubt) {
             return Ok(None);
         }
-        let shared = self.shared;
         tracing::warn!(
             "it is not known whether a transaction was committed; writes wait until the store answers"
         );
+        self.taken_back.begin_doubt(batch);
+        let found = self.ask_for_marker(attempts);
+        self.taken_back.end_doubt();
+        found
+    }
+
+    fn ask_for_marker(&mut self, attempts: &Attempts<Applied>) -> Result<Option<Versionstamp>, LayerError> {
+        let shared = self.shared;
         loop {
             let asked = shared.layers.run(async |tx| {
                 let found = attempts.find(&tx, &shared.owner).await?;
