@@ -76,22 +76,22 @@ class Baseline(Tree):
         self.assertIn("services/a: 500 comment sentences per 1,000 lines", out)
 
     def test_a_second_public_type_of_a_name_fails(self):
-        self.write("services/a/src/a.rs", "pub struct Refusal;\n" + "\n" * 40)
+        self.write("services/a/src/a.rs", "pub struct Outcome;\n" + "\n" * 40)
         self.assertEqual(self.run_check()[0], 0)
-        self.write("services/b/src/b.rs", "pub enum Refusal {}\n\n#[cfg(test)]\nmod tests {\npub struct Refusal;\n}\n")
+        self.write("services/b/src/b.rs", "pub enum Outcome {}\n\n#[cfg(test)]\nmod tests {\npub struct Outcome;\n}\n")
         code, out = self.run_check()
         self.assertEqual(code, 1)
-        self.assertIn("Refusal: 2 types have this name", out)
+        self.assertIn("Outcome: 2 types have this name", out)
 
     def test_a_second_type_of_a_name_in_a_crate_fails(self):
-        types = "pub(crate) struct Refusal;\nstruct State;\n" + "\n" * 40
+        types = "pub(crate) struct Outcome;\nstruct State;\n" + "\n" * 40
         for path in ["a/src/a.rs", "a/src/simulation/a.rs", "a/src/testing.rs", "b/src/a.rs"]:
             self.write(f"services/{path}", types)
         self.assertEqual(self.run_check()[0], 0)
-        self.write("services/a/src/b.rs", "mod b {\n    pub(super) trait Refusal {}\n    struct State;\n}\n")
+        self.write("services/a/src/b.rs", "mod b {\n    pub(super) trait Outcome {}\n    struct State;\n}\n")
         code, out = self.run_check()
         self.assertEqual(code, 1)
-        self.assertIn("Refusal in services/a: 2 types have this name", out)
+        self.assertIn("Outcome in services/a: 2 types have this name", out)
         self.assertNotIn("State", out)
 
     def test_sentences_of_tests_are_read_and_their_comments_not_counted(self):
@@ -176,6 +176,18 @@ class Pages(Tree):
         most = pages.LINES_MAX["README.md"]
         self.write("README.md", "text\n" * (most + 1))
         self.assertIn(f"README.md: {most + 1} lines, {most} at most", self.run_check()[1])
+
+    def test_a_wrong_number_of_lines_fails(self):
+        self.write("services/a/src/hand.rs", "let a = 1;\n" * 90 + "#[cfg(test)]\nmod tests {\n" + "    x();\n" * 90 + "}\n")
+        self.write("services/a/src/hand/tests.rs", "x();\n" * 90)
+        self.write("services/a/src/hand/tool.rs", "//! A tool for tests.\n" + "x();\n" * 90)
+        self.write("ARCHITECTURE.md", "# A\n\n- **Hand** (`a/src/hand`, 95 lines, most of them declarations): small.\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 0, out)
+        self.write("services/a/src/hand/more.rs", "let a = 1;\n" * 20)
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("a/src/hand has 110 lines without tests, not 95", out)
 
     def test_a_dead_link_and_a_missing_heading_fail(self):
         self.write("PAGE.md", "See [here](gone.md), [there](README.md#b) and [this](README.md#a).\n")

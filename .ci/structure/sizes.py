@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Finds Rust files, functions and structs that are larger than a person reads in one sitting, and types that are spread over many files.
+"""Finds files, functions and structs that are larger than a person reads in one sitting, and types that are spread over many files.
 
-Tests are left out. `sizes.json` lists what is larger today, with its size. A listed item may only shrink, an item that is not
-listed fails the check, and so does one without a row in `whole.md`. A type whose `impl` blocks stand in more than IMPL_FILES files needs a row in `whole.md` with the reason; the
-number of its files is free, because splitting one of them is welcome.
+It reads Rust, Go, TypeScript, Python and shell; structs and `impl` blocks in Rust alone. Tests and generated files are left out.
+`sizes.json` lists what is larger today, with its size. A listed item may only shrink, an item that is not listed fails the check,
+and so does one without a row in `whole.md`. A type whose `impl` blocks stand in more than IMPL_FILES files needs a row in
+`whole.md` with the reason; the number of its files is free, because splitting one of them is welcome.
 
     .ci/structure/sizes.py            compares the tree with the list
     .ci/structure/sizes.py --write    removes from the list what is gone, and lowers what shrank; it never adds
     .ci/structure/sizes.py --accept   writes the list anew, after a merge or for an item that is better whole
 """
 
+import ast
 import collections
 import json
 import pathlib
@@ -23,6 +25,7 @@ REASONS = pathlib.Path(__file__).with_name("whole.md")
 
 FILE_LINES = 400
 FUNCTION_LINES = 60
+COMPONENT_LINES = 130  # A component of React holds its markup.
 STRUCT_FIELDS = 20
 IMPL_FILES = 6
 
@@ -31,6 +34,18 @@ FUNCTION = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const )?(?:async )?(?:un
 STRUCT = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?struct (\w+)[^;({]*\{$")
 IMPL = re.compile(r"^(?:unsafe )?impl(?:<[^{;]*?>)? (?:[^{;]* for )?&?(?:'\w+ )?(?:mut )?(?:\w+::)*(\w+)", re.M)
 SPREAD = re.compile(r"^\| `([^`]+)` `impl (\w+)`", re.M)
+LANGUAGES = ("*.rs", "*.go", "*.ts", "*.tsx", "*.mjs", "*.py", "*.sh")
+TESTS_ELSEWHERE = re.compile(r"(^|/)(tests?|acceptance|checks)/|_test\.(go|py|sh)$|\.test\.\w+$|(^|/)test_\w+\.py$")
+GENERATED = re.compile(r"\A.{0,300}(Code generated|auto-generated|@generated)", re.S)
+# A function at the left edge, which formatters close at the left edge; what a parameter list of several lines opens goes on.
+BLOCKS = {
+    "go": (re.compile(r"^func (?:\([^)]*\) )?(\w+)"), re.compile(r"^\}")),
+    "sh": (re.compile(r"^(\w+)\(\) [{(]$"), re.compile(r"^[})]$")),
+    "ts": (
+        re.compile(r"^(?:export )?(?:default )?(?:(?:async )?function\*? (\w+)|const (\w+)\b.*=> [{(]$)"),
+        re.compile(r"^[})\]](?!.*[{(\[]$)"),
+    ),
+}
 FIELD = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:r#)?\w+: ")
 
 
@@ -62,10 +77,39 @@ def large(name, text):
     return found
 
 
+def functions(name, text):
+    """(name, lines) of the functions of a file that is not Rust."""
+    suffix = name.rsplit(".", 1)[-1]
+    if suffix == "py":
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        yield from ((at.name, at.end_lineno - at.lineno + 1) for at in ast.walk(ast.parse(text)) if isinstance(at, kinds))
+        return
+    begin, end = BLOCKS.get(suffix, BLOCKS["ts"])
+    lines, start, of = text.splitlines(), None, ""
+    for at, line in enumerate(lines):
+        if start is None and (found := begin.match(line)):
+            start, of = at, next(group for group in found.groups() if group)
+        elif start is not None and end.match(line):
+            yield of, at - start + 1
+            start = None
+
+
+def large_elsewhere(name, text):
+    lines = text.count("\n")
+    found = {name: lines} if lines > FILE_LINES else {}
+    for of, size in functions(name, text):
+        is_component = name.endswith(".tsx") and of[:1].isupper()
+        if size > (COMPONENT_LINES if is_component else FUNCTION_LINES):
+            found[f"{name} fn {of}"] = size
+    return found
+
+
 def tree():
-    """The Rust files without tests, by their name, with their text."""
-    files = subprocess.run(["git", "ls-files", "*.rs"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    return {name: (ROOT / name).read_text() for name in files if not TESTS.search(name) and (ROOT / name).exists()}
+    """The files without tests and without what programs write, by their name, with their text."""
+    files = subprocess.run(["git", "ls-files", *LANGUAGES], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    files = [name for name in files if not (TESTS if name.endswith(".rs") else TESTS_ELSEWHERE).search(name)]
+    texts = {name: (ROOT / name).read_text() for name in files if (ROOT / name).is_file()}
+    return {name: text for name, text in texts.items() if not GENERATED.search(text)}
 
 
 def spread(files):
@@ -103,7 +147,10 @@ def write(sizes):
 
 def main(arguments):
     files = tree()
-    found = {item: size for name, text in files.items() for item, size in large(name, text).items()}
+    found = {}
+    for name, text in files.items():
+        found |= large(name, text) if name.endswith(".rs") else large_elsewhere(name, text)
+    files = {name: text for name, text in files.items() if name.endswith(".rs")}
     listed = json.loads(LIST.read_text()) if LIST.exists() else {}
     if "--accept" in arguments:
         write(found)
@@ -115,6 +162,8 @@ def main(arguments):
     for item, size in sorted(grown.items()):
         unit = "fields" if " struct " in item else "lines"
         limit = STRUCT_FIELDS if " struct " in item else FUNCTION_LINES if " fn " in item else FILE_LINES
+        if ".tsx fn " in item and item.split()[-1][:1].isupper():
+            limit = COMPONENT_LINES
         print(f"{item}: {size} {unit}, {listed.get(item, limit)} at most")
     reasons = REASONS.read_text()
     problems = list(wrong_spreads(files, reasons))

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // src/dependencies.rs embeds nothing, and npm may be writing the console's files now.
+    // `make` builds the dependencies (src/dependencies.rs) while npm writes the console's files, so nothing is embedded.
     if std::env::var_os("CARGO_FEATURE_DEPENDENCIES").is_some() {
         println!("cargo::rerun-if-changed=build.rs");
         return Ok(());

@@ -86,6 +86,8 @@ pub(super) fn allowed_us(at_limit: &Figures, over: &Figures) -> f64 {
     at_limit.p99_us * FACTOR_MAX * slower + (over.machine_us - at_limit.machine_us).max(0.0)
 }
 
+/// `phases` are those of [`super::PHASES`]. `has_limit`: the server limits this kind of work, so twice the limit must not pass.
+///
 /// # Errors
 /// The steady tenant lost a message or waited too long, or the neighbour did too little for the run
 /// to show anything.

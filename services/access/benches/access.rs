@@ -122,6 +122,32 @@ fn certificates() {
     time("certificate (P-256), without revocation list", || {
         black_box(authority.verify(&chain, 1_780_272_000).unwrap());
     });
+    for count in [1_000_u64, 25_000] {
+        let revoked = (0..count).map(|n| rcgen::RevokedCertParams {
+            serial_number: rcgen::SerialNumber::from(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            revocation_time: rcgen::date_time_ymd(2026, 2, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = rcgen::CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2026, 2, 1),
+            next_update: rcgen::date_time_ymd(2026, 3, 1),
+            crl_number: rcgen::SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: rcgen::KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&rcgen::Issuer::from_params(&params, &ca_key)).unwrap().pem().unwrap();
+        let record =
+            ClientCa { name: "bench".into(), pem: ca.pem(), revoked: Some(list), ..ClientCa::default() };
+        time(&format!("client CA with {count} revoked certificates, read from its record"), || {
+            black_box(Authority::new(record.clone()).unwrap());
+        });
+        let authority = Authority::new(record).unwrap();
+        time(&format!("certificate (P-256), not among {count} revoked"), || {
+            black_box(authority.verify(&chain, 1_780_272_000).unwrap());
+        });
+    }
 }
 
 fn scram() {

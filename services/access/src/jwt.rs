@@ -26,7 +26,7 @@ pub use token::JsonWebToken;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
     #[error(
-        "the password is not a JWT in compact form, is too long, or has critical extensions (crit): send the issuer's token unchanged"
+        "the password is not a JWT in compact form, is longer than 16 KiB, or has critical extensions (crit): send the issuer's token unchanged"
     )]
     Malformed,
     #[error(

@@ -120,7 +120,9 @@ impl WebhookAnswer {
             return Self::Refused;
         }
         if body.user.as_deref().is_some_and(|user| !is_usable(user)) {
-            return Self::Failed("the user in its answer is empty, too long, or has control characters");
+            return Self::Failed(
+                "the user in its answer does not have 1 to 256 bytes, or has control characters; answer another one",
+            );
         }
         match body.rules.as_deref().map(RuleList::compile).transpose() {
             Ok(rules) => Self::Allowed(Box::new(Allowed {

@@ -9,6 +9,7 @@
 
 mod authority;
 mod names;
+mod revocation;
 
 pub use authority::{Authority, chain};
 

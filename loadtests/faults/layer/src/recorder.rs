@@ -69,7 +69,6 @@ impl Recorder {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tracks a descriptor whose path is the folder under test or below that folder.
     pub(crate) fn track(&self, fd: c_int) -> Option<Tracked> {
         let mut path = [0; PATH_MAX];
         let length = system::path_of(fd, &mut path);
@@ -108,6 +107,7 @@ impl Recorder {
         }
     }
 
+    /// A sync of a folder makes the names durable that the folder has at that time, so they are recorded with it.
     pub(crate) fn record_names_before_sync(&self, fd: c_int, inode: u64) {
         let mut names = Vec::new();
         let mut part = [0_u8; GETDENTS_BYTES];

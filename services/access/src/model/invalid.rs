@@ -44,7 +44,7 @@ impl Findings {
 
     pub(crate) fn each<T>(&mut self, field: &str, items: &[T], max: usize, check: impl Fn(&T, &mut Self)) {
         if items.len() > max {
-            self.add(field, format!("more than {max}"));
+            self.add(field, format!("has more than {max} entries: leave some out"));
         }
         for (n, item) in items.iter().enumerate().take(max) {
             self.within(format_args!("{field}[{n}]"), |findings| check(item, findings));
@@ -61,24 +61,29 @@ impl Findings {
 
     pub(crate) fn bytes(&mut self, field: &str, text: &str, bytes_max: usize) {
         if text.len() > bytes_max {
-            self.add(field, format!("longer than {bytes_max} bytes"));
+            self.add(field, format!("is longer than {bytes_max} bytes: shorten it"));
         }
     }
 
     /// Checks length and label; the parsers of `x509` and `jwt` check the content.
     pub(crate) fn pem(&mut self, field: &str, pem: &str, label: &str) {
         if pem.len() > PEM_BYTES_MAX {
-            self.add(field, format!("longer than {PEM_BYTES_MAX} bytes"));
+            self.add(
+                field,
+                format!("is longer than {PEM_BYTES_MAX} bytes: leave out what devices do not need"),
+            );
         } else if !pem.contains(&format!("-----BEGIN {label}-----")) {
-            self.add(field, format!("no PEM with -----BEGIN {label}----- in it"));
+            self.add(field, format!("has no PEM with -----BEGIN {label}-----"));
         }
     }
 
     pub(crate) fn url(&mut self, field: &str, url: &str) {
         let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
-        if url.len() > URL_BYTES_MAX {
-            self.add(field, format!("longer than {URL_BYTES_MAX} bytes"));
+        if url.is_empty() {
+            self.add(field, "is empty: name a URL that starts with https:// or http://");
+        } else if url.len() > URL_BYTES_MAX {
+            self.add(field, format!("is longer than {URL_BYTES_MAX} bytes: shorten it"));
         } else if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
             self.add(field, "has white space or control characters in it");
         } else {
@@ -115,7 +120,7 @@ impl Findings {
         if text.is_empty() {
             self.add(field, "is empty");
         } else if text.len() > bytes_max {
-            self.add(field, format!("longer than {bytes_max} bytes"));
+            self.add(field, format!("is longer than {bytes_max} bytes: shorten it"));
         } else if text.trim() != text {
             self.add(field, "starts or ends with a space");
         } else if text.contains(char::is_control) {

@@ -78,7 +78,7 @@ impl JwtIssuer {
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
-        findings.require(!self.algorithms.is_empty(), "algorithms", "is empty");
+        findings.require(!self.algorithms.is_empty(), "algorithms", "is empty: name at least one");
         for (n, algorithm) in self.algorithms.iter().enumerate() {
             let fits = (*algorithm == JwtAlgorithm::Hs256) == matches!(self.key, JwtKey::Secret { .. });
             findings.require(fits, &format!("algorithms[{n}]"), "does not go with the kind of key");
@@ -86,7 +86,7 @@ impl JwtIssuer {
         findings.within("key", |findings| self.key.check(findings));
         findings.within("claims", |findings| self.claims.check(findings));
         if self.leeway_s > LEEWAY_S_MAX {
-            findings.add("leeway_s", format!("more than {LEEWAY_S_MAX}"));
+            findings.add("leeway_s", format!("is not between 0 and {LEEWAY_S_MAX}"));
         }
         if let Some(group) = &self.group {
             findings.name("group", group);
@@ -104,7 +104,10 @@ impl JwtIssuer {
             findings.bytes("", one, CLAIM_BYTES_MAX);
         });
         if self.algorithms.len() > JwtAlgorithm::ALL.len() {
-            findings.add("algorithms", format!("more than {}", JwtAlgorithm::ALL.len()));
+            findings.add(
+                "algorithms",
+                format!("has more than {} entries: name each algorithm once", JwtAlgorithm::ALL.len()),
+            );
         }
         if let JwtKey::Secret { secret, .. } = &self.key {
             findings.bytes("key.secret", secret.expose(), SIGNING_KEY_BYTES_MAX);
@@ -123,7 +126,10 @@ impl JwtKey {
             Self::Secret { secret, base64 } => {
                 let bytes = secret.expose().len() * if *base64 { 3 } else { 4 } / 4;
                 if bytes < HS256_SECRET_BYTES_MIN {
-                    findings.add("secret", format!("shorter than {HS256_SECRET_BYTES_MIN} bytes"));
+                    findings.add(
+                        "secret",
+                        format!("is shorter than {HS256_SECRET_BYTES_MIN} bytes: use a longer one"),
+                    );
                 }
             }
             Self::Pem { pem } if pem.contains("-----BEGIN CERTIFICATE-----") => {

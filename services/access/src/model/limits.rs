@@ -120,7 +120,10 @@ impl Limits {
         }
         let packet = client.packet_bytes.unwrap_or(PACKET_BYTES_MIN);
         if packet < PACKET_BYTES_MIN {
-            findings.add("client.packet_bytes", format!("is less than {PACKET_BYTES_MIN}"));
+            findings.add(
+                "client.packet_bytes",
+                format!("is less than {PACKET_BYTES_MIN}, which a SUBSCRIBE needs"),
+            );
         }
     }
 }

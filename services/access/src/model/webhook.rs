@@ -38,7 +38,7 @@ impl WebhookAuth {
             findings.bytes("signing_key", key.expose(), SIGNING_KEY_BYTES_MAX);
         }
         if self.cache_s > WEBHOOK_CACHE_S_MAX {
-            findings.add("cache_s", format!("more than {WEBHOOK_CACHE_S_MAX}"));
+            findings.add("cache_s", format!("is not between 0 and {WEBHOOK_CACHE_S_MAX}"));
         }
         if let Some(group) = &self.group {
             findings.name("group", group);
@@ -110,15 +110,18 @@ impl Webhook {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
         findings.url("url", &self.url);
-        findings.require(!self.events.is_empty(), "events", "name at least one");
+        findings.require(!self.events.is_empty(), "events", "is empty: name at least one");
         if self.events.len() > WebhookEvent::ALL.len() {
-            findings.add("events", format!("more than {}", WebhookEvent::ALL.len()));
+            findings.add(
+                "events",
+                format!("has more than {} entries: name each event once", WebhookEvent::ALL.len()),
+            );
         }
         if let Some(key) = &self.signing_key {
             findings.bytes("signing_key", key.expose(), SIGNING_KEY_BYTES_MAX);
         }
         if self.filters.len() > RULES_MAX {
-            findings.add("filters", format!("more than {RULES_MAX}"));
+            findings.add("filters", format!("has more than {RULES_MAX} entries: leave some out"));
         }
         for (number, filter) in self.filters.iter().enumerate().take(RULES_MAX) {
             if !is_plain_filter(filter) {

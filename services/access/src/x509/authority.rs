@@ -1,13 +1,16 @@
 //! Checks client certificates against one authority of a tenant.
 
+use std::cell::Cell;
+
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor, UnixTime};
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{
-    ALL_VERIFICATION_ALGS, BorrowedCertRevocationList, CertRevocationList, EndEntityCert, Error, KeyUsage,
-    RevocationOptionsBuilder, UnknownStatusPolicy, anchor_from_trusted_cert,
+    ALL_VERIFICATION_ALGS, EndEntityCert, Error, KeyUsage, RevocationOptions, RevocationOptionsBuilder,
+    UnknownStatusPolicy, VerifiedPath, anchor_from_trusted_cert,
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use super::revocation::{self, RevocationList, Status};
 use super::{CertificateRefusal, names};
 use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX, SAME_SUBJECT_MAX};
 use crate::model::{ClientCa, Invalid};
@@ -21,9 +24,11 @@ pub struct Authority {
     intermediates: Vec<CertificateDer<'static>>,
     subjects: Vec<Box<[u8]>>,
     certificates_beyond_limits: usize,
-    /// As they were signed: parsed lists take seven times as much memory, and any tenant may have long ones.
-    revoked: Vec<CertificateRevocationListDer<'static>>,
+    revoked: Vec<RevocationList>,
 }
+
+/// A further check of a chain whose signatures are verified.
+type CheckPath<'c> = dyn Fn(&VerifiedPath<'_>) -> Result<(), Error> + 'c;
 
 /// A trust anchor with its dates, because webpki does not check the dates of anchors.
 #[derive(Debug)]
@@ -59,13 +64,19 @@ impl Authority {
         let anchors =
             anchors.into_iter().filter(|(_, is_root)| *is_root || !has_root).map(|(anchor, _)| anchor);
         let anchors = anchors.collect();
-        let revoked = revocation_lists(&record.revoked.take().unwrap_or_default()).ok_or_else(|| {
+        let revoked = revocation::lists(&record.revoked.take().unwrap_or_default()).ok_or_else(|| {
             invalid(
                 "revoked",
                 "has a revocation list that cannot be read: export it again as PEM (openssl crl)",
             )
         })?;
         Ok(Self { record, anchors, intermediates, subjects, certificates_beyond_limits, revoked })
+    }
+
+    /// Lists whose signer is known, so that their indexes decide.
+    #[cfg(test)]
+    pub(super) fn lists_in_use(&self) -> usize {
+        self.revoked.iter().filter(|list| list.is_in_use()).count()
     }
 
     #[must_use]
@@ -100,26 +111,50 @@ impl Authority {
             return Err(CertificateRefusal::Expired);
         }
         let intermediates = self.with_those_of_client(more)?;
-        let lists = self.lists().map_err(|error| refusal(&error))?;
-        let lists: Vec<&CertRevocationList<'_>> = lists.iter().collect();
-        let revocation = RevocationOptionsBuilder::new(&lists).ok();
-        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
-        certificate
-            .verify_for_usage(
-                ALL_VERIFICATION_ALGS,
-                &anchors,
-                &intermediates,
-                now,
-                KeyUsage::client_auth(),
-                revocation.map(|options| options.with_status_policy(UnknownStatusPolicy::Allow).build()),
-                None,
-            )
-            .map_err(|error| refusal(&error))?;
+        let verify = |revocation: Option<RevocationOptions<'_>>, check: &CheckPath<'_>| {
+            let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
+            let usage = KeyUsage::client_auth();
+            certificate
+                .verify_for_usage(
+                    ALL_VERIFICATION_ALGS,
+                    &anchors,
+                    &intermediates,
+                    now,
+                    usage,
+                    revocation,
+                    Some(check),
+                )
+                .map(|_| ())
+        };
+        self.with_revocation(verify).map_err(|error| refusal(&error))?;
         names::user(der, self.record.user)
     }
 
-    fn lists(&self) -> Result<Vec<CertRevocationList<'_>>, Error> {
-        self.revoked.iter().map(|der| BorrowedCertRevocationList::from_der(der).map(Into::into)).collect()
+    /// Verifies by the indexes of the lists, and by the lists themselves while an index is not in use.
+    fn with_revocation(
+        &self,
+        verify: impl Fn(Option<RevocationOptions<'_>>, &CheckPath<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let is_unknown = Cell::new(false);
+        let verified = verify(None, &|path| match revocation::status(&self.revoked, path) {
+            Status::NotRevoked => Ok(()),
+            Status::Revoked => Err(Error::CertRevoked),
+            Status::Unknown => {
+                is_unknown.set(true);
+                Err(Error::UnknownRevocationStatus)
+            }
+        });
+        if verified.is_ok() || !is_unknown.get() {
+            return verified;
+        }
+        let lists = self.revoked.iter().map(RevocationList::parsed).collect::<Result<Vec<_>, _>>()?;
+        let lists: Vec<_> = lists.iter().collect();
+        let options = RevocationOptionsBuilder::new(&lists).ok();
+        let options = options.map(|options| options.with_status_policy(UnknownStatusPolicy::Allow).build());
+        verify(options, &|path| {
+            revocation::remember_signers(&self.revoked, path);
+            Ok(())
+        })
     }
 
     fn with_those_of_client<'c>(
@@ -157,16 +192,6 @@ fn count(subjects: &[Box<[u8]>], subject: &[u8]) -> usize {
 #[must_use]
 pub fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
-}
-
-fn revocation_lists(pem: &str) -> Option<Vec<CertificateRevocationListDer<'static>>> {
-    let lists = CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()).map(|list| {
-        let list = list.ok()?;
-        let is_readable =
-            BorrowedCertRevocationList::from_der(&list).ok()?.into_iter().all(|entry| entry.is_ok());
-        is_readable.then_some(list)
-    });
-    lists.collect()
 }
 
 fn anchor(der: &CertificateDer<'_>) -> Result<(Anchor, bool), &'static str> {

@@ -1,9 +1,9 @@
 //! Certificates that rcgen made, good ones and ones that are wrong in every way.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
-    SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
+    CrlIssuingDistributionPoint, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 use rustls_pki_types::CertificateDer;
 
@@ -69,9 +69,17 @@ impl Ca {
         self.revokes_all(serial..=serial)
     }
 
-    fn revokes_all(&self, serials: std::ops::RangeInclusive<u64>) -> String {
-        let revoked = serials.map(|serial| RevokedCertParams {
-            serial_number: SerialNumber::from(serial),
+    fn revokes_all(&self, serials: impl IntoIterator<Item = u64>) -> String {
+        self.list(serials.into_iter().map(SerialNumber::from), None)
+    }
+
+    fn list(
+        &self,
+        serials: impl Iterator<Item = SerialNumber>,
+        issuing_distribution_point: Option<CrlIssuingDistributionPoint>,
+    ) -> String {
+        let revoked = serials.map(|serial_number| RevokedCertParams {
+            serial_number,
             revocation_time: date_time_ymd(2026, 2, 1),
             reason_code: None,
             invalidity_date: None,
@@ -80,7 +88,7 @@ impl Ca {
             this_update: date_time_ymd(2026, 2, 1),
             next_update: date_time_ymd(2026, 3, 1),
             crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
+            issuing_distribution_point,
             revoked_certs: revoked.collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
@@ -181,6 +189,89 @@ fn a_revoked_certificate_is_refused_also_when_the_list_is_old() {
     // A list of a namesake with another key.
     let record = ClientCa { revoked: Some(Ca::root("root").revokes(7)), ..ca.record() };
     assert_eq!(verify(record, &ca.issue(&serial(8))), Err(CertificateRefusal::RevocationList));
+}
+
+/// Checks each certificate several times: webpki decides first, the index of the list afterwards.
+fn statuses(authority: &Authority, certificates: &[CertificateDer<'_>]) -> Vec<bool> {
+    let verify = |certificate| authority.verify(std::slice::from_ref(certificate), NOW_S);
+    let refused = |certificate| match verify(certificate) {
+        Ok(_) => false,
+        Err(CertificateRefusal::Revoked) => true,
+        Err(other) => panic!("{other}"),
+    };
+    let first: Vec<bool> = certificates.iter().map(refused).collect();
+    for _ in 0..2 {
+        assert_eq!(certificates.iter().map(refused).collect::<Vec<_>>(), first);
+    }
+    first
+}
+
+#[test]
+fn an_index_finds_the_same_serial_numbers_as_the_list() {
+    let ca = Ca::root("root");
+    let serials = [&[1][..], &[2], &[0x7F], &[0x80], &[0xFF, 1], &[1, 0, 0], &[9; 19], &[0x7F; 20]];
+    let issue = |serial: &&[u8]| {
+        let mut params = params("pump");
+        params.serial_number = Some(SerialNumber::from_slice(serial));
+        ca.issue(&params)
+    };
+    let certificates: Vec<_> = serials.iter().map(issue).collect();
+    // Each set of the serial numbers is once on the list, in both orders.
+    for set in 0..1_u32 << serials.len() {
+        let on_list = |number: &usize| set >> number & 1 == 1;
+        let mut listed: Vec<_> =
+            (0..serials.len()).filter(on_list).map(|n| SerialNumber::from_slice(serials[n])).collect();
+        if set % 2 == 1 {
+            listed.reverse();
+        }
+        let record = ClientCa { revoked: Some(ca.list(listed.into_iter(), None)), ..ca.record() };
+        let expected: Vec<bool> = (0..serials.len()).map(|number| on_list(&number)).collect();
+        assert_eq!(statuses(&Authority::new(record).unwrap(), &certificates), expected, "{set:b}");
+    }
+}
+
+#[test]
+fn the_first_list_of_an_issuer_decides_and_a_list_of_some_certificates_alone_by_its_scope() {
+    let ca = Ca::root("root");
+    let issue = |serial| ca.issue(&with_serial(params("pump"), serial));
+    let certificates = [issue(7), issue(8)];
+    let record = ClientCa { revoked: Some(ca.revokes(7) + &ca.revokes(8)), ..ca.record() };
+    assert_eq!(statuses(&Authority::new(record).unwrap(), &certificates), [true, false]);
+    let of = |scope| {
+        let point = CrlDistributionPoint { uris: vec!["http://a.test/crl".into()] };
+        let point = CrlIssuingDistributionPoint { distribution_point: point, scope: Some(scope) };
+        let list = ca.list([SerialNumber::from(7)].into_iter(), Some(point));
+        Authority::new(ClientCa { revoked: Some(list), ..ca.record() }).unwrap()
+    };
+    assert_eq!(statuses(&of(rcgen::CrlScope::UserCertsOnly), &certificates), [true, false]);
+    assert_eq!(statuses(&of(rcgen::CrlScope::CaCertsOnly), &certificates), [false, false]);
+}
+
+#[test]
+fn a_list_counts_for_the_key_alone_that_signed_it() {
+    let (ca, namesake) = (Ca::root("root"), Ca::root("root"));
+    let record =
+        ClientCa { pem: ca.pem.clone() + &namesake.pem, revoked: Some(ca.revokes(7)), ..ca.record() };
+    let authority = Authority::new(record).unwrap();
+    let verify = |certificate: CertificateDer<'_>| authority.verify(&[certificate], NOW_S);
+    let issue = |ca: &Ca, serial| ca.issue(&with_serial(params("pump"), serial));
+    for _ in 0..3 {
+        assert_eq!(verify(issue(&ca, 8)).as_deref(), Ok("pump"));
+        assert_eq!(verify(issue(&ca, 7)), Err(CertificateRefusal::Revoked));
+        assert!(verify(issue(&namesake, 8)).is_err());
+    }
+}
+
+#[test]
+fn an_index_decides_about_certificates_of_an_intermediate_authority_too() {
+    let root = Ca::root("root");
+    let middle = root.intermediate("middle");
+    let issue = |serial| middle.issue(&with_serial(params("pump"), serial));
+    let revoked = Some(root.revokes(7) + &middle.revokes(7));
+    let record = ClientCa { pem: root.pem.clone() + &middle.pem, revoked, ..root.record() };
+    let authority = Authority::new(record).unwrap();
+    assert_eq!(statuses(&authority, &[issue(7), issue(8)]), [true, false]);
+    assert_eq!(authority.lists_in_use(), 2);
 }
 
 #[test]

@@ -14,13 +14,13 @@ function outcomeOf(error: unknown): Outcome {
   switch (error.status) {
     case 408: // A proxy has given up: the server may have had the request.
       return 'lost'
-    case 425:
+    case 425: // Too Early (RFC 8470): the request was not begun.
       return 'unprocessed'
     case 401: // The session has ended, unless the answer is about the code that was sent.
       return error.kind.includes(':second-factor-') ? 'refused' : 'unprocessed'
     case 403: // The role or a proxy. The server also refuses the stored answer to a person whose role has changed since.
       return error.message.includes('new Idempotency-Key') ? 'refused' : 'unprocessed'
-    case 429: // A rate limit. A long wait is the one for too many wrong codes, where another code may be right.
+    case 429: // Busy: a rate limit stopped the attempt. Otherwise too many codes were wrong, and the server has refused this one.
       return error.isBusy ? 'unprocessed' : 'refused'
     default:
       return 'refused'

@@ -1,4 +1,4 @@
-//! Counts how much of something that all share each holder has: answers in memory, changes under way, streams.
+//! Counts how much of a common amount is in use, in all and by each holder: answers in memory, changes under way, streams.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,8 @@ pub(crate) struct Share {
 }
 
 impl Shares {
-    /// Gives each of the holders the amount, unless `refuse` has a reason against it.
+    /// Takes an amount that counts once in all and fully for each of its holders, such as a person and an organisation, unless
+    /// `refuse` finds that too much is in use.
     pub(super) fn take<E>(
         &self,
         holders: Vec<Uuid>,

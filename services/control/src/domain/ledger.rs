@@ -58,7 +58,7 @@ pub(super) async fn former(tx: &Transaction, organisation: Uuid) -> Result<Vec<(
     Ok(found)
 }
 
-/// The ledger of an organisation; `None` if none of its brokers was ever deleted.
+/// The ledger of an organisation: its usage is stored under a broker id that no broker has. `None` if none of its brokers was ever deleted.
 pub(super) async fn of(tx: &Transaction, organisation: Uuid, read: Read) -> Result<Option<BrokerId>> {
     let ledger = accounts::ledgers().get::<BrokerId>(tx, organisation.as_bytes(), read).await?;
     Ok(ledger.map(|ledger| ledger.value))

@@ -22,11 +22,13 @@ use crate::connection_id::ConnectionId;
 use crate::quota::ClientRates;
 use crate::quota::limiter::{Rate, millis, nanos};
 
+/// Largest PUBLISH of a run: its length takes two bytes.
 const RUN_PACKET_BYTES_MAX: u32 = 3 + 0x3FFF;
 /// Fewest bytes of a PUBLISH besides its topic.
 const PUBLISH_BYTES_MIN: usize = 4;
 /// Bytes read at once from a publisher with a rate limit: this much input of each waiting publisher is held.
 pub(super) const LIMITED_READ_BYTES: usize = 16 * 1024;
+/// Longest wait of a PUBLISH of the API, whose caller waits for the answer.
 const INSIDE_WAIT_MAX_MS: Millis = 5_000;
 /// When a client connects again, its messages on the former connection pass if their turn would come within this time. So a client
 /// that connects for each message makes a debt of this time at most.

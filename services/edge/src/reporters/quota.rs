@@ -26,8 +26,9 @@ use crate::metrics::Count;
 const EVERY: Duration = Duration::from_secs(1);
 /// Lifetime of a pod's usage, milliseconds: the duration of its lease.
 const COUNTS_MS: u64 = 5_000;
+/// Brokers whose usage is exchanged at the same time, each in a transaction of its own.
 const AT_ONCE: usize = 100;
-/// How often usage of pods that are gone is looked for, and the brokers that are looked at.
+/// How often usage of pods that are gone is removed, and of how many brokers.
 const TIDY_EVERY_MS: Millis = 60_000;
 const TIDIED: usize = 100;
 

@@ -1,4 +1,4 @@
-//! Prices of work in units, and the budgets of a turn.
+//! Prices of work in units of about 0.1 µs, and the budgets of a turn. Decision 0001 says how they were measured.
 
 use crate::routes::NODE_WORK;
 
@@ -20,6 +20,7 @@ pub(in crate::core) const LEVEL: u64 = 3;
 pub(in crate::core) const FILTERS: u64 = 10_000;
 /// Decoding a packet, or a WebSocket control frame, and its fixed cost.
 pub(in crate::core) const PACKET: u64 = 4;
+/// Looking at an entry of a list.
 pub(in crate::core) const SEEN: u64 = 1;
 /// Appending a message to one receiver's outbound buffer.
 pub(in crate::core) const COPY: u64 = 2;
@@ -27,6 +28,7 @@ pub(in crate::core) const COPY: u64 = 2;
 pub(in crate::core) const SINGLE_COPY: u64 = 5;
 /// Visiting a node in the tree of retained messages or of filters.
 pub(in crate::core) const NODE: u64 = NODE_WORK;
+/// Bytes that are copied for one unit.
 pub(in crate::core) const COPIED_BYTES: usize = 512;
 /// Bytes that are checked for one unit: properties, topic filters, and headers of WebSocket frames, each as short as it can be.
 pub(in crate::core) const CHECKED_BYTES: usize = 16;
@@ -41,6 +43,7 @@ pub(in crate::core) const COMPARED_RULE_LEVELS: usize = 16;
 pub(in crate::core) const SYSTEM_CALL: u64 = 20;
 /// Decrypting a short TLS record.
 pub(in crate::core) const RECORD: u64 = 4;
+/// Bytes of a TLS record besides its plaintext.
 pub(in crate::core) const RECORD_OVERHEAD: usize = 22;
 /// Writing to a socket. The kernel takes the packet to the network card, or to a receiver on the same machine, within the call.
 pub(in crate::core) const SEND: u64 = 60;
@@ -53,6 +56,7 @@ pub(in crate::core) const UNITS_PER_US: u64 = 10;
 pub(in crate::core) const RETAINED_LEVEL: u64 = 6;
 pub(in crate::core) const ACCEPT: u64 = 100;
 pub(in crate::core) const HANDSHAKE: u64 = 3_000;
+/// Ending a connection.
 pub(in crate::core) const END: u64 = 100;
 /// Attaching a stored session to this loop, besides its filters and messages.
 pub(in crate::core) const ATTACH: u64 = 200;

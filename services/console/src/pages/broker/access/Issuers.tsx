@@ -14,6 +14,14 @@ import { SwitchedOff } from './SwitchedOff'
 
 type Issuer = NamedRows['jwt-issuers']
 type Kind = Issuer['key']['kind']
+/** Names of claims; rules and client id may be empty. */
+interface Claims {
+  user: string
+  rules: string
+  clientId: string
+}
+/** The problems that the server found, by field. */
+type Wrong = Record<string, string>
 
 /** The default of the API. */
 const LEEWAY_S = 30
@@ -79,6 +87,11 @@ const keyText = (key: Issuer['key'] | undefined) => {
   return key?.kind === 'jwks' ? key.url : ''
 }
 
+const keySettings = (kind: Kind, key: string, isBase64: boolean): Issuer['key'] => {
+  if (kind === 'pem') return { kind, pem: key }
+  return kind === 'jwks' ? { kind, url: key } : { kind, secret: key || null, base64: isBase64 }
+}
+
 function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => void }) {
   const { path } = useBroker()
   const [before] = useState(row)
@@ -89,10 +102,12 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
   const [key, setKey] = useState(keyText(row?.key))
   const [base64, setBase64] = useState(row?.key.kind === 'secret' && (row.key.base64 ?? false))
   const [algorithms, setAlgorithms] = useState<Issuer['algorithms']>(row?.algorithms ?? ['RS256'])
-  const [user, setUser] = useState(row?.claims?.user ?? 'sub')
-  const [rules, setRules] = useState(row?.claims?.rules ?? '')
+  const [claims, setClaims] = useState<Claims>({
+    user: row?.claims?.user ?? 'sub',
+    rules: row?.claims?.rules ?? '',
+    clientId: row?.claims?.client_id ?? '',
+  })
   const [enabled, setEnabled] = useState(row?.enabled ?? true)
-  const [clientId, setClientId] = useState(row?.claims?.client_id ?? '')
   const [group, setGroup] = useState(row?.group ?? null)
   const [leeway, setLeeway] = useState<number | string>(row?.leeway_s ?? LEEWAY_S)
   const [endsAtExpiry, setEndsAtExpiry] = useState(row?.disconnect_at_expiry ?? true)
@@ -102,10 +117,6 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
   // The server keeps the encoding with the secret.
   const isBase64 = isKept ? (stored.base64 ?? false) : base64
 
-  const keySettings = (): Issuer['key'] => {
-    if (kind === 'pem') return { kind, pem: key }
-    return kind === 'jwks' ? { kind, url: key } : { kind, secret: key || null, base64: isBase64 }
-  }
   const save = (overwrites: boolean) =>
     putNamed(
       path,
@@ -115,8 +126,12 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
         algorithms,
         issuer: issuer || null,
         audience: audience.split(/\s+/).filter(Boolean),
-        key: keySettings(),
-        claims: { user, rules: rules || null, client_id: clientId || null },
+        key: keySettings(kind, key, isBase64),
+        claims: {
+          user: claims.user,
+          rules: claims.rules || null,
+          client_id: claims.clientId || null,
+        },
         enabled,
         group,
         leeway_s: leeway === '' ? LEEWAY_S : Number(leeway),
@@ -150,64 +165,15 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
             onChange={(event) => setAudience(event.currentTarget.value)}
             error={wrong.audience}
           />
-          <Choice
-            isWide
-            label="Kind of key"
-            data={[
-              { value: 'jwks', label: 'Key set (URL)' },
-              { value: 'pem', label: 'Public key' },
-              { value: 'secret', label: 'Shared secret' },
-            ]}
-            value={kind}
-            onChange={(value) => choose(value as Kind)}
+          <KeyFields
+            kind={kind}
+            onKind={choose}
+            value={key}
+            onChange={setKey}
+            isStored={stored !== undefined}
+            base64={{ is: isBase64, set: setBase64, isKept }}
+            wrong={wrong}
           />
-          {kind === 'jwks' && (
-            <TextInput
-              label="URL of the key set"
-              type="url"
-              placeholder="https://login.example.org/jwks.json"
-              value={key}
-              onChange={(event) => setKey(event.currentTarget.value)}
-              error={wrong['key.url'] ?? wrong.key}
-              required
-              withAsterisk={false}
-            />
-          )}
-          {kind === 'pem' && (
-            <Textarea
-              label="Public key"
-              description="PEM"
-              autosize
-              minRows={5}
-              classNames={{ input: 'mono' }}
-              value={key}
-              onChange={(event) => setKey(event.currentTarget.value)}
-              error={wrong['key.pem'] ?? wrong.key}
-              required
-              withAsterisk={false}
-            />
-          )}
-          {kind === 'secret' && (
-            <PasswordInput
-              label="Shared secret"
-              description={stored ? 'Leave it empty to keep the stored secret.' : 'At least 32 bytes'}
-              value={key}
-              onChange={(event) => setKey(event.currentTarget.value)}
-              autoComplete="off"
-              error={wrong['key.secret'] ?? wrong.key}
-            />
-          )}
-          {kind === 'secret' && (
-            <Switch
-              label="The secret is Base64"
-              description={
-                isKept ? 'Enter the secret again to change this.' : 'The key is what the text decodes to.'
-              }
-              disabled={isKept}
-              checked={isBase64}
-              onChange={(event) => setBase64(event.currentTarget.checked)}
-            />
-          )}
           <MultiSelect
             label="Algorithms"
             data={ALGORITHMS[kind]}
@@ -215,26 +181,7 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
             onChange={(value) => setAlgorithms(value as Issuer['algorithms'])}
             error={wrong.algorithms}
           />
-          <TextInput
-            label="Claim with the user"
-            value={user}
-            onChange={(event) => setUser(event.currentTarget.value)}
-            error={wrong['claims.user']}
-          />
-          <TextInput
-            label="Claim with rules"
-            description="The rules in this claim come before all others. Empty: none."
-            value={rules}
-            onChange={(event) => setRules(event.currentTarget.value)}
-            error={wrong['claims.rules']}
-          />
-          <TextInput
-            label="Claim with the client id"
-            description="A client may connect only with the client id in this claim. Empty: any client id."
-            value={clientId}
-            onChange={(event) => setClientId(event.currentTarget.value)}
-            error={wrong['claims.client_id']}
-          />
+          <ClaimFields claims={claims} onChange={setClaims} wrong={wrong} />
           <GroupSelect
             description="Its rules count for users of these tokens, unless a credential with their user name has another group."
             value={group}
@@ -264,5 +211,116 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
         </>
       )}
     </Form>
+  )
+}
+
+interface KeyFieldsProps {
+  kind: Kind
+  onKind: (next: Kind) => void
+  /** PEM, URL or secret. */
+  value: string
+  onChange: (next: string) => void
+  /** The server has a secret, which it does not show. */
+  isStored: boolean
+  /** Whether the secret is Base64; `isKept`: the stored secret stays, and its encoding with it. */
+  base64: { is: boolean; set: (next: boolean) => void; isKept: boolean }
+  wrong: Wrong
+}
+
+function KeyFields({ kind, onKind, value, onChange, isStored, base64, wrong }: KeyFieldsProps) {
+  return (
+    <>
+      <Choice
+        isWide
+        label="Kind of key"
+        data={[
+          { value: 'jwks', label: 'Key set (URL)' },
+          { value: 'pem', label: 'Public key' },
+          { value: 'secret', label: 'Shared secret' },
+        ]}
+        value={kind}
+        onChange={(next) => onKind(next as Kind)}
+      />
+      {kind === 'jwks' && (
+        <TextInput
+          label="URL of the key set"
+          type="url"
+          placeholder="https://login.example.org/jwks.json"
+          value={value}
+          onChange={(event) => onChange(event.currentTarget.value)}
+          error={wrong['key.url'] ?? wrong.key}
+          required
+          withAsterisk={false}
+        />
+      )}
+      {kind === 'pem' && (
+        <Textarea
+          label="Public key"
+          description="PEM"
+          autosize
+          minRows={5}
+          classNames={{ input: 'mono' }}
+          value={value}
+          onChange={(event) => onChange(event.currentTarget.value)}
+          error={wrong['key.pem'] ?? wrong.key}
+          required
+          withAsterisk={false}
+        />
+      )}
+      {kind === 'secret' && (
+        <PasswordInput
+          label="Shared secret"
+          description={isStored ? 'Leave it empty to keep the stored secret.' : 'At least 32 bytes'}
+          value={value}
+          onChange={(event) => onChange(event.currentTarget.value)}
+          autoComplete="off"
+          error={wrong['key.secret'] ?? wrong.key}
+        />
+      )}
+      {kind === 'secret' && (
+        <Switch
+          label="The secret is Base64"
+          description={
+            base64.isKept ? 'Enter the secret again to change this.' : 'The key is what the text decodes to.'
+          }
+          disabled={base64.isKept}
+          checked={base64.is}
+          onChange={(event) => base64.set(event.currentTarget.checked)}
+        />
+      )}
+    </>
+  )
+}
+
+interface ClaimFieldsProps {
+  claims: Claims
+  onChange: (next: Claims) => void
+  wrong: Wrong
+}
+
+function ClaimFields({ claims, onChange, wrong }: ClaimFieldsProps) {
+  return (
+    <>
+      <TextInput
+        label="Claim with the user"
+        value={claims.user}
+        onChange={(event) => onChange({ ...claims, user: event.currentTarget.value })}
+        error={wrong['claims.user']}
+      />
+      <TextInput
+        label="Claim with rules"
+        description="The rules in this claim come before all others. Empty: none."
+        value={claims.rules}
+        onChange={(event) => onChange({ ...claims, rules: event.currentTarget.value })}
+        error={wrong['claims.rules']}
+      />
+      <TextInput
+        label="Claim with the client id"
+        description="A client may connect only with the client id in this claim. Empty: any client id."
+        value={claims.clientId}
+        onChange={(event) => onChange({ ...claims, clientId: event.currentTarget.value })}
+        error={wrong['claims.client_id']}
+      />
+    </>
   )
 }
