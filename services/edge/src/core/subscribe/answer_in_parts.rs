@@ -12,7 +12,7 @@ use millrace_router::Target;
 
 use super::stored::GoesBack;
 use crate::core::connection::{NONE, Paused};
-use crate::core::persistent::FilterSource;
+use crate::core::persistent::{FilterSource, PersistentSession};
 use crate::core::resume::routed;
 use crate::core::{Core, LocalSession, work};
 use crate::jobs::PendingSubscribe;
@@ -118,10 +118,12 @@ impl Core {
 
 impl LocalSession {
     /// Whether the session may not read now: an answer to a SUBSCRIBE may add streams, which have to be read from the same
-    /// position on.
+    /// position on. They may have messages already: of other pods, and wills that came due between two transactions.
     pub(in crate::core) fn waits_for_subscribe(&self, work: &work::Work) -> bool {
-        work.stored_answers.contains_key(&self.connection)
-            || self.persistent.as_ref().is_some_and(|persistent| persistent.waits_for_subscribe())
+        let waits = |persistent: &PersistentSession| {
+            persistent.subscribing as usize > persistent.unanswered.len() || persistent.writing_back > 0
+        };
+        work.stored_answers.contains_key(&self.connection) || self.persistent.as_deref().is_some_and(waits)
     }
 
     /// Makes a persistent session read the streams of durable subscriptions. Returns whether any stream is new to it.

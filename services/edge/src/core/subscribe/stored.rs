@@ -162,6 +162,8 @@ impl Core {
             self.store_jobs.queue.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
         }
         if !changed.is_empty() {
+            let persistent = self.sessions[target.slot as usize].persistent.as_mut();
+            persistent.into_iter().for_each(|persistent| persistent.writing_back += 1);
             let pending = PendingSubscribe { goes_back: true, ..PendingSubscribe::new(None) };
             let subscribe = jobs::Subscribe::new(session, target, changed, Vec::new(), pending);
             self.store_jobs.queue.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
@@ -174,13 +176,13 @@ impl Core {
         let filters = subscribe.filters.into_iter().map(|(filter, ..)| filter);
         let durable: Vec<_> =
             filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
-        if self.sessions[target.slot as usize].persistent.is_none() {
-            return;
-        }
+        let Some(persistent) = &mut self.sessions[target.slot as usize].persistent else { return };
+        persistent.writing_back -= 1;
         self.route_durable(target, &durable);
         if self.sessions[target.slot as usize].add_sources(durable, self.following.handed_over) {
             self.hold_until_barrier(target.slot);
         }
+        self.read_on(target.slot);
     }
 
     pub(in crate::core) fn answer_subscribes(&mut self, session: u32) {

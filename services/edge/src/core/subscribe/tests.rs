@@ -78,3 +78,18 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
     loops.answer(&mut client, SUBACK);
     loops.answer(&mut client, PUBLISH_QOS_1);
 }
+
+#[test]
+fn no_page_is_taken_while_a_former_subscription_is_written_back() {
+    let mut loops = Loops::stored(1);
+    let mut client = loops.connect_as("session", false);
+    loops.subscribe(&mut client, "a", QoS::AtLeastOnce);
+    let session = loops.connection(0, &client).session;
+    let core = &mut loops.cores[0];
+    let target = core.target_of(session);
+    let local = &mut core.sessions[session as usize];
+    let (key, former) = (local.key(), *local.session.subscription("a").unwrap());
+    core.write_back(key, target, vec![("a".into(), Some(former))]);
+    assert!(loops.session(0, &client).waits_for_subscribe(&loops.cores[0].work));
+    loops.until(|loops| !loops.session(0, &client).waits_for_subscribe(&loops.cores[0].work));
+}
