@@ -49,6 +49,10 @@ impl Loops {
         Self::start_with(cores, Some(Database::memory()), |_| {})
     }
 
+    pub(super) fn stored_in(database: Database) -> Self {
+        Self::start_with(1, Some(database), |_| {})
+    }
+
     pub(super) fn stored_with(change: impl FnOnce(&mut EdgeLimits)) -> Self {
         Self::start_with(1, Some(Database::memory()), |config| change(&mut config.limits))
     }
