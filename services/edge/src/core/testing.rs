@@ -8,6 +8,7 @@ use std::time::Duration;
 use millrace_mqtt::{QoS, frame};
 use millrace_storage::Database;
 use mio::Events;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::connection::Connected;
 use super::turns::EVENTS;
@@ -207,6 +208,14 @@ impl Client {
         self.received.drain(..size);
         Some((first, body))
     }
+}
+
+/// A connection from this address that has sent nothing.
+pub(super) fn stranger(loops: &Loops, address: [u8; 4]) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&loops.address.into()).unwrap();
+    socket.into()
 }
 
 /// A PUBLISH with QoS 1, or with QoS 0 for packet id 0.
