@@ -58,12 +58,16 @@ pub struct Address(u64);
 impl Address {
     pub const NONE: Self = Self(u64::MAX);
 
-    fn of(address: IpAddr) -> Self {
+    pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             // No clash: every IPv6 network that is routed is a greater number.
             IpAddr::V4(v4) => Self(u64::from(u32::from(v4))),
             IpAddr::V6(v6) => Self((u128::from(v6) >> 64) as u64),
         }
+    }
+
+    pub fn number(self) -> u64 {
+        self.0
     }
 }
 

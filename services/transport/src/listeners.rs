@@ -14,9 +14,6 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 /// Length of the kernel's queue of connections to accept, per listener and event loop.
 const BACKLOG: i32 = 4096;
-/// Connections accepted from one listener in one turn, because accepting a full backlog would take
-/// too long for one turn.
-const ACCEPTS_MAX: u32 = 256;
 /// Seconds of silence after which the kernel probes a peer. The probes end connections of clients
 /// that vanished and have no MQTT keep alive.
 const KEEPALIVE_S: u64 = 300;
@@ -92,9 +89,12 @@ impl Listeners {
         self.all.iter().any(|listener| listener.more && !listener.paused)
     }
 
-    pub fn accept(&mut self, mut accepted: impl FnMut(AcceptResult)) {
-        for listener in self.all.iter_mut().filter(|listener| listener.more && !listener.paused) {
-            for _ in 0..ACCEPTS_MAX {
+    /// Accepts at most `most` connections, an equal part of them from each listener that has some.
+    pub fn accept(&mut self, most: usize, mut accepted: impl FnMut(AcceptResult)) {
+        let has_more = |listener: &&mut Listener| listener.more && !listener.paused;
+        let part = most / self.all.iter_mut().filter(has_more).count().max(1);
+        for listener in self.all.iter_mut().filter(has_more) {
+            for _ in 0..part.max(1) {
                 let next = listener.accept();
                 if !listener.more || listener.paused {
                     if listener.paused {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     /// A listener with this many clients that wait.
-    fn waiting(clients: u32) -> (Listeners, Poll, Vec<StdStream>) {
+    fn waiting(clients: usize) -> (Listeners, Poll, Vec<StdStream>) {
         let socket = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
         let mut listeners = Listeners::new(vec![Listener::new(socket, Speaks::Mqtt)]);
@@ -210,19 +210,30 @@ mod tests {
         (listeners, poll, clients)
     }
 
+    const MOST: usize = 20;
+
     fn accept(listeners: &mut Listeners) -> Vec<AcceptResult> {
         let mut all = Vec::new();
-        listeners.accept(|accepted| all.push(accepted));
+        listeners.accept(MOST, |accepted| all.push(accepted));
         all
     }
 
     #[test]
     fn a_turn_accepts_a_part_of_a_full_backlog_and_the_next_turn_the_rest() {
-        let (mut listeners, _poll, _clients) = waiting(ACCEPTS_MAX + 10);
-        assert_eq!(accept(&mut listeners).len(), ACCEPTS_MAX as usize);
+        let (mut listeners, _poll, _clients) = waiting(MOST + 10);
+        assert_eq!(accept(&mut listeners).len(), MOST);
         assert!(listeners.has_more());
         assert_eq!(accept(&mut listeners).len(), 10);
         assert!(!listeners.has_more());
+    }
+
+    #[test]
+    fn listeners_with_connections_have_equal_parts_of_a_turn() {
+        let (mut listeners, _poll, _clients) = waiting(MOST);
+        let (other, _other_poll, _others) = waiting(MOST);
+        listeners.all.extend(other.all);
+        assert_eq!(accept(&mut listeners).len(), MOST);
+        assert!(listeners.all.iter().all(|listener| listener.more));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         "eight threads that take over one persistent session with a will",
         takeover_loop,
     )
+    // Each takeover writes twelve rows, which stay in the memtable until it is full.
+    .wanted(STORED)
     .short(),
     Attack::account(
         "share-no-ack",

@@ -21,6 +21,8 @@ use crate::tls::Tls;
 pub(super) const COST: u32 = 1;
 /// With TLS the handshake takes several times the CPU time.
 const TLS_COST: u32 = 4;
+/// Connections accepted in a turn take half of its budget, so that clients are read in each turn.
+const ACCEPTS_MAX: usize = (work::TURN / 2 / work::ACCEPT) as usize;
 
 impl Core {
     /// Must be called once, before the first turn.
@@ -45,7 +47,7 @@ impl Core {
             return;
         }
         let mut listeners = std::mem::take(&mut self.listeners);
-        listeners.accept(|accepted| match accepted {
+        listeners.accept(ACCEPTS_MAX, |accepted| match accepted {
             AcceptResult::Connection(stream, peer, speaks) => self.accepted(stream, speaks, peer),
             AcceptResult::Nothing => {}
             AcceptResult::Failed(error) => self.accept_failed(&error),
@@ -118,7 +120,7 @@ impl Core {
         };
         let Some(slot) = self.add_connection(socket, transport, counted_for) else { return };
         let generation = self.connections[slot as usize].generation;
-        self.measure_connect(slot);
+        self.measure_connect(slot, peer.ip());
         self.calendar.add(self.connect_deadline(), Due::Connection { slot, generation });
     }
 

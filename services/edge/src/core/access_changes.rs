@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
 use millrace_mqtt::ReasonCode;
 
+use super::of_broker::Visit;
 use super::{Core, Ended, work};
 use crate::access::Review;
 use crate::broker::Broker;
@@ -21,7 +21,7 @@ pub(super) struct AccessChanges {
 
 struct AccessChange {
     broker: Arc<Broker>,
-    left: Vec<u32>,
+    visit: Visit,
 }
 
 impl AccessChanges {
@@ -33,15 +33,10 @@ impl AccessChanges {
         self.brokers.front().map(|change| change.broker.id)
     }
 
-    /// Clients that wait for an earlier change stay the next ones, so that changes in quick succession do not delay them for ever.
-    fn add(&mut self, broker: &Arc<Broker>, slots: impl Iterator<Item = u32>) {
+    fn add(&mut self, broker: &Arc<Broker>) {
         let at = self.brokers.iter().position(|change| change.broker.id == broker.id);
-        let mut former =
-            at.and_then(|at| self.brokers.remove(at)).map(|change| change.left).unwrap_or_default();
-        let waits: HashSet<u32, foldhash::fast::FixedState> = former.iter().copied().collect();
-        let mut left: Vec<u32> = slots.filter(|slot| !waits.contains(slot)).collect();
-        left.append(&mut former);
-        self.brokers.push_back(AccessChange { broker: broker.clone(), left });
+        let former = at.and_then(|at| self.brokers.remove(at)).map(|change| change.visit);
+        self.brokers.push_back(AccessChange { broker: broker.clone(), visit: Visit::begin(former) });
     }
 }
 
@@ -50,18 +45,19 @@ impl Core {
     /// managed never authenticated, so they are closed.
     pub(super) fn access_changed(&mut self, broker: &Arc<Broker>) {
         self.look_for_banned(broker);
-        let slots = self.by_broker.slots(broker.id);
-        self.unfinished.slices.access.add(broker, slots);
+        self.unfinished.slices.access.add(broker);
         self.visit_changed();
     }
 
     pub(super) fn visit_changed(&mut self) {
         let Some(mut change) = self.unfinished.slices.access.brokers.pop_front() else { return };
         let end = self.work.spent() + work::SLICE;
-        let mut known = Vec::new();
-        while self.work.spent() < end
-            && let Some(slot) = change.left.pop()
-        {
+        let (mut known, mut is_over) = (Vec::new(), false);
+        while self.work.spent() < end {
+            let Some(slot) = self.by_broker.next(change.broker.id, &mut change.visit) else {
+                is_over = true;
+                break;
+            };
             self.spend(work::VISIT);
             let connection = self.connections.get(slot as usize);
             let local = connection.and_then(|connection| self.sessions.get(connection.session as usize));
@@ -80,7 +76,7 @@ impl Core {
             }
         }
         self.review(&change.broker, known);
-        if !change.left.is_empty() {
+        if !is_over {
             self.unfinished.slices.access.brokers.push_back(change);
         }
     }
@@ -110,7 +106,6 @@ impl Core {
 mod tests {
     use millrace_access::model::Limits;
 
-    use super::*;
     use crate::core::testing::{Client, Loops};
 
     fn limited(loops: &Loops) -> usize {
@@ -133,17 +128,5 @@ mod tests {
         loops.until(|loops| limited(loops) == CLIENTS);
         assert!(loops.cores[0].unfinished.slices.access.is_empty());
         drop(clients);
-    }
-
-    #[test]
-    fn a_change_that_comes_meanwhile_visits_all_clients_and_delays_none() {
-        let loops = Loops::start(1, |_| {});
-        let broker = loops.broker();
-        let mut changes = AccessChanges::default();
-        changes.add(&broker, 0..10);
-        changes.brokers[0].left.truncate(4);
-        changes.add(&broker, 0..10);
-        let left: Vec<u32> = changes.brokers[0].left.iter().rev().copied().collect();
-        assert_eq!((changes.brokers.len(), left.len(), &left[..4]), (1, 10, &[3, 2, 1, 0][..]));
     }
 }

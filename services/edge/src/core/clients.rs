@@ -2,10 +2,14 @@
 //! ban.
 //!
 //! Sessions are not sorted, because an index would cost memory for each connection and time for each CONNECT. Each
-//! search goes through all of them, a slice a turn. One pass serves all searches that were asked before it, so their
-//! number does not matter.
+//! search goes through all of them, a slice a turn. One pass serves all searches that were asked before it. The clients of a
+//! page are described after the pass, a slice a turn, too.
 
-use std::collections::BTreeMap;
+mod pages;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use millrace_access::bans::BanQuery;
@@ -14,9 +18,10 @@ use millrace_access::limits::USER_BYTES_MAX;
 use millrace_mqtt::{ReasonCode, Version};
 use millrace_session::ClientSubscription;
 
+use self::pages::{DESCRIBED, FoundClients, SearchedPage};
 use super::connection::{Connected, NONE, Who};
 use super::limits;
-use super::{Core, Ended, LocalSession};
+use super::{Core, Ended, work};
 use crate::broker::Broker;
 use crate::clients::{
     Answer, ClientFilter, ClientSearch, ConnectedClient, FILTER_FIELDS_BYTES, FILTERS_BYTES_MAX, FILTERS_MAX,
@@ -26,8 +31,8 @@ use crate::clock::{Millis, TICKS_PER_S};
 use crate::connection_id::ConnectionId;
 use crate::incidents::{Kind, NewIncident};
 
-/// Sessions of a slice: about 0.2 ms when none is in the cache.
-const SLICE: usize = 2048;
+/// Work of a slice.
+const SLICE: u64 = 2_000;
 /// Time between two slices at least, milliseconds: so scans take at most a tenth of a loop's time.
 const SLICE_EVERY_MS: Millis = 2;
 
@@ -37,6 +42,8 @@ pub(super) struct Scans {
     pages: Vec<Arc<ClientSearch>>,
     bans: Vec<Arc<Broker>>,
     pass: Option<Pass>,
+    /// Pages whose clients are being described.
+    found: VecDeque<FoundClients>,
     /// Clients that connected while access rules or bans changed.
     late: Vec<ConnectionId>,
     last_ms: Millis,
@@ -44,46 +51,30 @@ pub(super) struct Scans {
 
 struct Pass {
     place: usize,
-    pages: Vec<Page>,
+    pages: Vec<SearchedPage>,
     bans: Vec<Arc<Broker>>,
-}
-
-struct Page {
-    asked: Arc<ClientSearch>,
-    /// The first matches so far, with their slots. One more than the page holds shows that there is a next page.
-    found: BTreeMap<Arc<str>, u32>,
 }
 
 impl Scans {
     pub(super) fn is_idle(&self) -> bool {
-        self.pass.is_none() && self.pages.is_empty() && self.bans.is_empty() && self.late.is_empty()
+        self.pass.is_none()
+            && self.pages.is_empty()
+            && self.bans.is_empty()
+            && self.late.is_empty()
+            && self.found.is_empty()
+    }
+
+    fn has_pass(&self) -> bool {
+        self.pass.is_some() || !(self.pages.is_empty() && self.bans.is_empty())
+    }
+
+    fn has_many(&self) -> bool {
+        self.pages.len() + self.found.len() >= limits::CLIENT_SEARCHES_MAX
     }
 
     fn begin(&mut self) -> Pass {
-        let page = |asked| Page { asked, found: BTreeMap::new() };
-        let pages = std::mem::take(&mut self.pages).into_iter().map(page).collect();
+        let pages = std::mem::take(&mut self.pages).into_iter().map(SearchedPage::new).collect();
         Pass { place: 0, pages, bans: std::mem::take(&mut self.bans) }
-    }
-}
-
-impl Page {
-    fn see(&mut self, slot: u32, local: &LocalSession, who: &Who) {
-        let Question::Page { after, search, .. } = &self.asked.question else { return };
-        let id = local.session.client_id();
-        let begins = |text: &str| text.starts_with(&**search);
-        if !Arc::ptr_eq(&local.broker, &self.asked.broker)
-            || after.as_ref().is_some_and(|after| **id <= **after)
-            || !(begins(id) || who.user().is_some_and(begins))
-        {
-            return;
-        }
-        if self.found.len() > self.asked.question.limit() {
-            if self.found.last_key_value().is_some_and(|(last, _)| last <= id) {
-                return;
-            }
-            self.found.pop_last();
-        }
-        self.found.insert(id.clone(), slot);
     }
 }
 
@@ -95,7 +86,7 @@ fn json_bytes(byte: u8) -> usize {
 impl Core {
     pub(super) fn asked_for_clients(&mut self, asked: Arc<ClientSearch>) {
         match &asked.question {
-            Question::Page { .. } if self.unfinished.scans.pages.len() >= limits::CLIENT_SEARCHES_MAX => {
+            Question::Page { .. } if self.unfinished.scans.has_many() => {
                 self.counters().scans_refused.add(1);
                 asked.answer(None);
             }
@@ -124,11 +115,13 @@ impl Core {
         Answer { clients: session.and_then(|session| self.shown(session)).into_iter().collect(), next: None }
     }
 
-    fn client(&self, broker: &Arc<Broker>, client_id: &str) -> Answer {
+    fn client(&mut self, broker: &Arc<Broker>, client_id: &str) -> Answer {
         let session = self.session_of(broker, client_id);
         let client = session.and_then(|session| {
             Some(ConnectedClient { filters: self.filters_of(session), ..self.shown(session)? })
         });
+        let subscriptions = client.as_ref().map_or(0, |client| client.subscriptions);
+        self.spend(DESCRIBED + subscriptions / work::COMPARED_LEVELS as u64);
         Answer { clients: client.into_iter().collect(), next: None }
     }
 
@@ -181,50 +174,41 @@ impl Core {
         self.unfinished.scans.last_ms = self.now_ms;
         self.close_late();
         self.counters().scan_slices.add(1);
+        let end = self.work.spent() + SLICE;
+        let has_pass = self.unfinished.scans.has_pass();
+        self.describe(if has_pass { end - SLICE / 2 } else { end });
+        if !has_pass {
+            return;
+        }
         let mut pass = self.unfinished.scans.pass.take().unwrap_or_else(|| self.unfinished.scans.begin());
-        let end = (pass.place + SLICE).min(self.sessions.capacity());
         let mut banned = Vec::new();
-        for session in pass.place..end {
+        while pass.place < self.sessions.capacity() && self.work.spent() < end {
+            let session = pass.place;
+            pass.place += 1;
+            self.spend(work::SEEN);
             let Some(local) = self.sessions.get(session).filter(|local| local.connection != NONE) else {
                 continue;
             };
             let who = &self.connections[local.connection as usize].who;
             let slot = u32::try_from(session).unwrap_or(NONE);
-            pass.pages.iter_mut().for_each(|page| page.see(slot, local, who));
-            if pass.bans.iter().any(|broker| Arc::ptr_eq(broker, &local.broker))
-                && self.is_shut_out(local.connection)
-            {
-                banned.push(local.connection);
+            let mut work = 0;
+            for page in pass.pages.iter_mut().filter(|page| Arc::ptr_eq(&local.broker, &page.asked.broker)) {
+                work += page.see(slot, local, who);
             }
+            if pass.bans.iter().any(|broker| Arc::ptr_eq(broker, &local.broker)) {
+                work += work::VISIT;
+                banned.extend(Some(local.connection).filter(|slot| self.is_shut_out(*slot)));
+            }
+            self.spend(work);
         }
         for slot in banned {
             self.close_banned(slot);
         }
-        pass.place = end;
-        if end < self.sessions.capacity() {
+        if pass.place < self.sessions.capacity() {
             self.unfinished.scans.pass = Some(pass);
         } else {
-            pass.pages.into_iter().for_each(|page| self.answer(page));
+            self.unfinished.scans.found.extend(pass.pages.into_iter().map(FoundClients::from));
         }
-    }
-
-    fn answer(&self, mut page: Page) {
-        let limit = page.asked.question.limit();
-        let more = page.found.len() > limit;
-        if more {
-            page.found.pop_last();
-        }
-        let next = page.found.last_key_value().filter(|_| more).map(|(id, _)| String::from(&**id));
-        // The slot may belong to another session by now, even of another broker.
-        let is_same = |slot: u32, id: &str| {
-            let local = self.sessions.get(slot as usize);
-            local.is_some_and(|local| {
-                Arc::ptr_eq(&local.broker, &page.asked.broker) && **local.session.client_id() == *id
-            })
-        };
-        let found = page.found.iter().filter(|(id, slot)| is_same(**slot, id));
-        let clients = found.filter_map(|(_, slot)| self.shown(*slot));
-        page.asked.answer(Some(Answer { clients: clients.collect(), next }));
     }
 
     fn shown(&self, session: u32) -> Option<ConnectedClient> {

@@ -1,6 +1,9 @@
 //! Measures the steps of connections on their way to the CONNACK.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
+
+use millrace_transport::addresses::Address;
 
 use super::Core;
 use crate::metrics::{ConnectStep, ConnectTimes};
@@ -9,9 +12,10 @@ use crate::metrics::{ConnectStep, ConnectTimes};
 pub(super) type Measured = HashMap<u32, ConnectTimes, foldhash::fast::FixedState>;
 
 impl Core {
-    pub(super) fn measure_connect(&mut self, slot: u32) {
+    pub(super) fn measure_connect(&mut self, slot: u32, peer: IpAddr) {
         let now_us = self.process.clock.micros();
-        self.connects.times.insert(slot, ConnectTimes { accepted_us: now_us, step_us: now_us });
+        let address = Address::of(peer).number();
+        self.connects.times.insert(slot, ConnectTimes { accepted_us: now_us, step_us: now_us, address });
     }
 
     pub(super) fn end_connect_step(&mut self, slot: u32, step: ConnectStep) {

@@ -1,13 +1,26 @@
-//! The connections of each broker on this core, so that work for one broker visits its clients alone.
+//! The connections of each broker on this core, so that work for one broker visits its clients alone, and over several turns.
 
-use std::collections::HashMap;
-
-use hashbrown::HashSet;
+use std::collections::{BTreeSet, HashMap};
 
 #[derive(Default)]
-pub(super) struct ByBroker(
-    HashMap<u64, HashSet<u32, foldhash::fast::FixedState>, foldhash::fast::FixedState>,
-);
+pub(super) struct ByBroker(HashMap<u64, BTreeSet<u32>, foldhash::fast::FixedState>);
+
+/// A visit of all clients of a broker in the order of their slots. A visit that begins meanwhile goes on from the same slot, and
+/// comes to the earlier slots last: however many begin, each client is visited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Visit {
+    next: u32,
+    end: u32,
+    /// Slots below are visited once more after the end.
+    again: u32,
+}
+
+impl Visit {
+    pub(super) fn begin(present: Option<Self>) -> Self {
+        let next = present.map_or(0, |present| present.next);
+        Self { next, end: u32::MAX, again: next }
+    }
+}
 
 impl ByBroker {
     pub(super) fn add(&mut self, broker: u64, slot: u32) {
@@ -22,8 +35,19 @@ impl ByBroker {
         }
     }
 
-    pub(super) fn slots(&self, broker: u64) -> impl Iterator<Item = u32> {
-        self.0.get(&broker).into_iter().flatten().copied()
+    /// The next client of a visit. `None` ends the visit.
+    pub(super) fn next(&self, broker: u64, visit: &mut Visit) -> Option<u32> {
+        let slots = self.0.get(&broker)?;
+        loop {
+            if let Some(slot) = slots.range(visit.next..visit.end.max(visit.next)).next() {
+                visit.next = slot + 1;
+                return Some(*slot);
+            }
+            if visit.again == 0 {
+                return None;
+            }
+            *visit = Visit { next: 0, end: visit.again, again: 0 };
+        }
     }
 }
 
@@ -31,19 +55,33 @@ impl ByBroker {
 mod tests {
     use super::*;
 
+    fn visited(by_broker: &ByBroker, broker: u64, visit: &mut Visit, most: usize) -> Vec<u32> {
+        std::iter::from_fn(|| by_broker.next(broker, visit)).take(most).collect()
+    }
+
     #[test]
     fn a_broker_has_the_connections_that_came_and_did_not_go() {
         let mut by_broker = ByBroker::default();
         [10, 11, 12].into_iter().for_each(|slot| by_broker.add(1, slot));
         by_broker.add(2, 20);
         by_broker.remove(1, 11);
-        let sorted = |by_broker: &ByBroker, broker| {
-            let mut slots: Vec<u32> = by_broker.slots(broker).collect();
-            slots.sort_unstable();
-            slots
-        };
-        assert_eq!((sorted(&by_broker, 1), sorted(&by_broker, 2)), (vec![10, 12], vec![20]));
+        let all = |by_broker: &ByBroker, broker| visited(by_broker, broker, &mut Visit::begin(None), 9);
+        assert_eq!((all(&by_broker, 1), all(&by_broker, 2)), (vec![10, 12], vec![20]));
         by_broker.remove(2, 20);
-        assert_eq!((sorted(&by_broker, 2), by_broker.0.len()), (vec![], 1));
+        assert_eq!((all(&by_broker, 2), by_broker.0.len()), (vec![], 1));
+    }
+
+    #[test]
+    fn a_visit_that_begins_meanwhile_comes_to_all_clients_and_delays_none() {
+        let mut by_broker = ByBroker::default();
+        (0..10).for_each(|slot| by_broker.add(1, slot));
+        let mut visit = Visit::begin(None);
+        assert_eq!(visited(&by_broker, 1, &mut visit, 6), [0, 1, 2, 3, 4, 5]);
+        by_broker.remove(1, 7);
+        visit = Visit::begin(Some(visit));
+        assert_eq!(visited(&by_broker, 1, &mut visit, 5), [6, 8, 9, 0, 1]);
+        visit = Visit::begin(Some(visit));
+        assert_eq!(visited(&by_broker, 1, &mut visit, 99), [2, 3, 4, 5, 6, 8, 9, 0, 1]);
+        assert_eq!(visited(&by_broker, 1, &mut visit, 99), [0; 0]);
     }
 }

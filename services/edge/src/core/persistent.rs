@@ -44,6 +44,8 @@ pub(super) struct PersistentSession {
     pub(super) subscribing: u32,
     /// Durable SUBSCRIBE packets. Each is answered when the session has read the messages from before its live copies.
     pub(super) unanswered: Vec<PendingSubscribe>,
+    /// Jobs that write former subscriptions back after a refusal.
+    pub(super) writing_back: u32,
     pub(super) unanswered_by_store: Unanswered,
     held: VecDeque<Held>,
     held_bytes: usize,
@@ -82,6 +84,7 @@ impl PersistentSession {
             feed: Feed::Live,
             subscribing: 0,
             unanswered: Vec::new(),
+            writing_back: 0,
             unanswered_by_store: Unanswered::default(),
             held: VecDeque::new(),
             held_bytes: 0,
@@ -163,10 +166,6 @@ impl PersistentSession {
         reading.at_end &= reading.asked;
         reading.grown = reading.asked;
         !reading.asked
-    }
-
-    pub(super) fn waits_for_subscribe(&self) -> bool {
-        self.follows() && self.subscribing > 0
     }
 
     pub(super) fn follows(&self) -> bool {

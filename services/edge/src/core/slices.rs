@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::access_changes::AccessChanges;
 use super::connection::NONE;
+use super::of_broker::{ByBroker, Visit};
 use super::timers::Due;
 use super::{Core, work};
 use crate::broker::Broker;
@@ -25,7 +26,7 @@ pub(super) struct Slices {
     /// The look at all sessions, which may have to read messages that nobody announced.
     around: Option<Around>,
     /// Sessions of single brokers that may have to, by broker.
-    around_brokers: BTreeMap<u64, Vec<u32>>,
+    around_brokers: BTreeMap<u64, Visit>,
     last_broker: u64,
     /// Brokers whose sessions were listed within [`AROUND_MS`], and whether they must be listed again.
     listed: HashMap<u64, bool>,
@@ -119,16 +120,22 @@ impl Slices {
             || self.listed.get(&broker) == Some(&true)
     }
 
-    fn next_of_brokers(&mut self) -> Option<(u64, Vec<u32>)> {
+    fn begin_visit(&mut self, broker: u64) {
+        let present = self.around_brokers.get(&broker).copied();
+        self.around_brokers.insert(broker, Visit::begin(present));
+    }
+
+    /// Clients of the next broker whose sessions are to be visited.
+    fn next_of_brokers(&mut self, by_broker: &ByBroker) -> Option<(u64, Vec<u32>)> {
         let after = self.around_brokers.range((Excluded(self.last_broker), Unbounded)).next();
         let broker = *after.or_else(|| self.around_brokers.first_key_value())?.0;
         self.last_broker = broker;
-        let sessions = self.around_brokers.get_mut(&broker)?;
-        let slice = sessions.split_off(sessions.len().saturating_sub(SESSIONS));
-        if sessions.is_empty() {
+        let visit = self.around_brokers.get_mut(&broker)?;
+        let slots: Vec<u32> = std::iter::from_fn(|| by_broker.next(broker, visit)).take(SESSIONS).collect();
+        if slots.len() < SESSIONS {
             self.around_brokers.remove(&broker);
         }
-        Some((broker, slice))
+        Some((broker, slots))
     }
 }
 
@@ -142,15 +149,8 @@ impl Core {
             return;
         };
         if self.unfinished.slices.begin_around(broker, self.now_ms) {
-            self.list_around(broker);
+            self.unfinished.slices.begin_visit(broker);
         }
-    }
-
-    fn list_around(&mut self, broker: u64) {
-        let slots = self.by_broker.slots(broker);
-        let sessions: Vec<u32> = slots.map(|slot| self.connections[slot as usize].session).collect();
-        self.spend(work::SEEN * sessions.len() as u64);
-        self.unfinished.slices.around_brokers.insert(broker, sessions);
     }
 
     pub(super) fn publish_sys(&mut self) {
@@ -170,12 +170,12 @@ impl Core {
             self.look_at(slice.map(|session| u32::try_from(session).unwrap_or(NONE)));
         }
         if let Some(broker) = self.unfinished.slices.next_again(self.now_ms) {
-            let began = self.begin_work(|_| broker);
-            self.list_around(broker);
-            self.end_work(began);
+            self.unfinished.slices.begin_visit(broker);
         }
-        if let Some((broker, sessions)) = self.unfinished.slices.next_of_brokers() {
+        if let Some((broker, slots)) = self.unfinished.slices.next_of_brokers(&self.by_broker) {
             let began = self.begin_work(|_| broker);
+            let sessions: Vec<u32> =
+                slots.into_iter().map(|slot| self.connections[slot as usize].session).collect();
             self.look_at(sessions);
             self.end_work(began);
         }
@@ -218,6 +218,14 @@ impl Core {
 mod tests {
     use super::*;
 
+    fn by_broker(clients: &[(u64, Range<u32>)]) -> ByBroker {
+        let mut by_broker = ByBroker::default();
+        for (broker, slots) in clients {
+            slots.clone().for_each(|slot| by_broker.add(*broker, slot));
+        }
+        by_broker
+    }
+
     #[test]
     fn a_session_takes_no_copy_until_it_was_visited() {
         let mut slices = Slices::default();
@@ -225,9 +233,9 @@ mod tests {
         slices.around = Some(Around { next: 10, ..Around::begin(None) });
         assert_eq!([9, 10, 11].map(|session| slices.are_to_visit(7, session)), [false, true, true]);
         slices.around = None;
-        slices.around_brokers.insert(7, vec![5]);
+        slices.begin_visit(7);
         assert_eq!([7, 8].map(|broker| slices.are_to_visit(broker, 5)), [true, false]);
-        assert_eq!(slices.next_of_brokers(), Some((7, vec![5])));
+        assert_eq!(slices.next_of_brokers(&by_broker(&[(7, 5..6)])), Some((7, vec![5])));
         assert!(!slices.are_to_visit(7, 5));
     }
 
@@ -265,30 +273,31 @@ mod tests {
     #[test]
     fn a_broker_that_is_asked_for_again_and_again_delays_no_other() {
         let mut slices = Slices::default();
-        slices.around_brokers.insert(9, vec![90]);
-        slices.around_brokers.insert(8, vec![80; 2 * SESSIONS]);
-        let visited: Vec<u32> = (0..4)
+        let by_broker = by_broker(&[(1, 10..11), (8, 0..2 * SESSIONS as u32), (9, 90..91)]);
+        [8, 9].into_iter().for_each(|broker| slices.begin_visit(broker));
+        let visited: Vec<u64> = (0..5)
             .map(|_| {
-                slices.around_brokers.insert(1, vec![10]);
-                slices.next_of_brokers().unwrap().1[0]
+                slices.begin_visit(1);
+                slices.next_of_brokers(&by_broker).unwrap().0
             })
             .collect();
-        assert_eq!(visited, [10, 80, 90, 10]);
+        assert_eq!(visited, [1, 8, 9, 1, 8]);
     }
 
     #[test]
     fn any_number_of_gaps_of_a_broker_make_one_look_a_second() {
         let mut slices = Slices::default();
+        let by_broker = by_broker(&[(7, 5..6)]);
         let gap = |slices: &mut Slices, now_ms| {
             if slices.begin_around(7, now_ms) {
-                slices.around_brokers.insert(7, vec![5]);
+                slices.begin_visit(7);
             }
         };
         let looks = |slices: &mut Slices, now_ms| {
             if let Some(broker) = slices.next_again(now_ms) {
-                slices.around_brokers.insert(broker, vec![5]);
+                slices.begin_visit(broker);
             }
-            slices.next_of_brokers().is_some()
+            slices.next_of_brokers(&by_broker).is_some()
         };
         let mut times = Vec::new();
         for now_ms in 0..2_500 {
@@ -307,19 +316,20 @@ mod tests {
         assert!(slices.begin_around(7, 5));
         assert!(!slices.begin_around(7, 6));
         assert_eq!(slices.next_at(), Some(5 + AROUND_MS));
-        slices.around_brokers.insert(8, vec![5]);
+        slices.begin_visit(8);
         assert_eq!(slices.next_at(), Some(EVERY_MS));
     }
 
     #[test]
     fn gaps_do_not_begin_a_look_again_that_takes_longer_than_a_second() {
         let mut slices = Slices::default();
+        let by_broker = by_broker(&[(7, 0..2 * SESSIONS as u32 - 1)]);
         assert!(slices.begin_around(7, 0));
-        slices.around_brokers.insert(7, vec![5; 2 * SESSIONS]);
+        slices.begin_visit(7);
         assert!(!slices.begin_around(7, 1));
-        assert_eq!(slices.next_of_brokers().unwrap().1.len(), SESSIONS);
+        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS);
         assert_eq!(slices.next_again(1_000), None);
-        assert_eq!(slices.next_of_brokers().unwrap().1.len(), SESSIONS);
+        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS - 1);
         assert!(slices.are_to_visit(7, 5));
         assert_eq!(slices.next_again(2_000), Some(7));
     }
@@ -327,11 +337,12 @@ mod tests {
     #[test]
     fn a_gap_after_a_second_does_not_begin_a_look_again_that_is_not_finished() {
         let mut slices = Slices::default();
+        let by_broker = by_broker(&[(7, 0..SESSIONS as u32 - 1)]);
         assert!(slices.begin_around(7, 0));
-        slices.around_brokers.insert(7, vec![5; SESSIONS]);
+        slices.begin_visit(7);
         assert_eq!(slices.next_again(1_000), None);
         assert!(!slices.begin_around(7, 1_100));
-        assert_eq!(slices.next_of_brokers().unwrap().1.len(), SESSIONS);
+        assert_eq!(slices.next_of_brokers(&by_broker).unwrap().1.len(), SESSIONS - 1);
         assert!(slices.are_to_visit(7, 5));
         assert_eq!(slices.next_again(2_000), Some(7));
         assert_eq!((slices.next_again(3_000), slices.listed.len()), (None, 0));

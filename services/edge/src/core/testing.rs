@@ -8,6 +8,7 @@ use std::time::Duration;
 use millrace_mqtt::{QoS, frame};
 use millrace_storage::Database;
 use mio::Events;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::connection::Connected;
 use super::turns::EVENTS;
@@ -47,6 +48,10 @@ impl Loops {
 
     pub(super) fn stored(cores: usize) -> Self {
         Self::start_with(cores, Some(Database::memory()), |_| {})
+    }
+
+    pub(super) fn stored_in(database: Database) -> Self {
+        Self::start_with(1, Some(database), |_| {})
     }
 
     pub(super) fn stored_with(change: impl FnOnce(&mut EdgeLimits)) -> Self {
@@ -203,6 +208,14 @@ impl Client {
         self.received.drain(..size);
         Some((first, body))
     }
+}
+
+/// A connection from this address that has sent nothing.
+pub(super) fn stranger(loops: &Loops, address: [u8; 4]) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&loops.address.into()).unwrap();
+    socket.into()
 }
 
 /// A PUBLISH with QoS 1, or with QoS 0 for packet id 0.

@@ -4,6 +4,7 @@
 //! that has used its share continues in a later turn. Brokers take turns, so a client waits for one share of every
 //! other broker, whatever those brokers' clients send.
 
+mod strangers;
 mod units;
 
 use std::collections::{HashMap, VecDeque};
@@ -63,6 +64,8 @@ pub(super) enum Task {
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
     ToRead(u32),
+    /// A connection without a session: the next one of [`Work::strangers`].
+    Stranger,
     ToResume(ConnectionId),
 }
 
@@ -74,6 +77,8 @@ pub(super) struct Work {
     /// The value of `spent` at which the current connection has used its share.
     share_ends: u64,
     waiting: FairQueue<Waiting>,
+    /// Connections without a session that wait to be read, by address: together they take turns with brokers.
+    strangers: FairQueue<u32>,
     pub(super) unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
@@ -215,14 +220,14 @@ impl Core {
             }
         }
         for slot in ready {
-            let broker = self.broker_of(slot);
-            self.work.waiting.push(broker, Waiting::ToRead(slot));
+            self.wait_to_read(slot);
         }
         while self.work.spent < TURN
             && let Some((_, waiting)) = self.work.waiting.pop()
         {
             match waiting {
                 Waiting::ToRead(slot) => self.read_listed(slot),
+                Waiting::Stranger => self.read_stranger(),
                 Waiting::ToResume(id) => {
                     let began = self.begin_work(|core| core.broker_of(id.slot));
                     self.run_tasks(id);

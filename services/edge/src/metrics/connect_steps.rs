@@ -27,6 +27,8 @@ const STEPS: [(ConnectStep, &str); 5] = [
 pub(crate) struct ConnectTimes {
     pub(crate) accepted_us: u64,
     pub(crate) step_us: u64,
+    /// Number of the peer's address. Addresses take turns until a connection has a session.
+    pub(crate) address: u64,
 }
 
 #[derive(Debug, Default)]

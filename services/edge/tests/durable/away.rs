@@ -102,9 +102,15 @@ impl Far {
         }
         *self.way.lock().unwrap() = way;
         if !matches!(way, Way::Away | Way::Stuck | Way::Holds) {
-            for (transaction, done) in std::mem::take(&mut *self.stuck.lock().unwrap()) {
-                done.complete(block_on(transaction.commit()));
-            }
+            self.pass();
+        }
+    }
+
+    /// Carries out the commits that wait. Later ones wait as before.
+    pub(crate) fn pass(&self) {
+        let stuck = std::mem::take(&mut *self.stuck.lock().unwrap());
+        for (transaction, done) in stuck {
+            done.complete(block_on(transaction.commit()));
         }
     }
 

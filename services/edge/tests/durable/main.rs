@@ -47,6 +47,7 @@ mod shared_pods;
 mod slow;
 mod steps;
 mod store;
+mod subscribing;
 mod takeover;
 mod usage;
 mod webhooks;

@@ -71,6 +71,8 @@ impl Core {
             for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
             }
+            // The session has put off a page if the SUBSCRIBE took several turns.
+            self.read_on(session);
             return self.suback_when_confirmed(slot, &broker, pending);
         }
         self.flag_due(&pending.replays, &mut stored);

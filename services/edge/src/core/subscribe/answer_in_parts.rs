@@ -1,5 +1,5 @@
-//! Carries out the store's answer to a SUBSCRIBE of a stored session, over several turns if it has many filters: the router learns
-//! which subscriptions are durable, then the session reads their streams, then the client has its SUBACK.
+//! Carries out the store's answer to a SUBSCRIBE, over several turns if it has many filters: the router learns which
+//! subscriptions are durable, refused ones are undone, then the session reads its streams, then the client has its SUBACK.
 //!
 //! Until then the loop reads nothing from the connection and puts off the check of changed access rules, so the subscriptions
 //! stay as they are.
@@ -10,9 +10,10 @@ use millrace_layers::subscriptions::{NO_STREAM, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_router::Target;
 
-use super::stored::GoesBack;
+use super::stored::{EndedFilters, GoesBack};
 use crate::core::connection::{NONE, Paused};
-use crate::core::persistent::FilterSource;
+use crate::core::new_subscriptions::NewSubscriptions;
+use crate::core::persistent::{FilterSource, PersistentSession};
 use crate::core::resume::routed;
 use crate::core::{Core, LocalSession, work};
 use crate::jobs::PendingSubscribe;
@@ -21,13 +22,49 @@ pub(in crate::core) struct StoredAnswer {
     pub(super) durable: Vec<(Box<str>, Subscribed)>,
     pub(super) routed: usize,
     pub(super) go_back: Vec<GoesBack>,
+    pub(super) undone: usize,
     pub(super) shared: Vec<Box<str>>,
     pub(super) pending: PendingSubscribe,
 }
 
 impl StoredAnswer {
-    fn left(&self) -> &[(Box<str>, Subscribed)] {
-        &self.durable[self.routed..]
+    /// How many filters are routed next, how many are undone, and the work of that.
+    fn plan(&self) -> (usize, usize, u64) {
+        let durable = self.durable[self.routed..].iter().map(|(filter, _)| &**filter);
+        let left = durable.len();
+        let go_back = self.go_back[self.undone..].iter().map(|(filter, _)| &**filter);
+        let (count, work) = work::filters_at_once(durable.chain(go_back));
+        let routes = count.min(left);
+        (routes, count - routes, work)
+    }
+
+    fn is_carried_out(&self) -> bool {
+        self.routed == self.durable.len() && self.undone == self.go_back.len()
+    }
+
+    /// Compares some filters of a session in memory with its other SUBSCRIBE and UNSUBSCRIBE packets. Returns the work.
+    fn compare_more(&mut self, new: Option<&mut NewSubscriptions>) -> u64 {
+        let Some(new) = new else {
+            self.pending.in_memory.clear();
+            return 0;
+        };
+        let (mut ended, mut work) = (EndedFilters::default(), 0);
+        while work < work::FILTERS
+            && let Some((filter, granted)) = self.pending.in_memory.pop()
+        {
+            work += work::LOOKUP;
+            let granted = (!self.pending.is_refused).then_some(granted);
+            let answered = new.unanswered_by_store.remove(self.pending.number, &filter, granted);
+            self.go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
+            if answered.is_ended {
+                ended.insert(filter);
+            }
+        }
+        if !ended.is_empty() {
+            work += work::SEEN * self.pending.replays.len() as u64;
+            self.pending.replays.retain(|replay| !ended.contains(&replay.filter));
+        }
+        work
     }
 }
 
@@ -52,13 +89,7 @@ impl Core {
             if session == NONE {
                 return true;
             }
-            let (count, work) = work::filters_at_once(answer.left().iter().map(|(filter, _)| &**filter));
-            self.spend(work);
-            if count > 0 {
-                self.route_durable(self.target_of(session), &answer.left()[..count]);
-                answer.routed += count;
-            }
-            if !answer.left().is_empty() {
+            if !self.carry_out_part(session, &mut answer) {
                 self.work.stored_answers.entry(slot).or_default().push_front(answer);
                 return false;
             }
@@ -68,6 +99,29 @@ impl Core {
             }
         }
         true
+    }
+
+    /// Returns whether this was the last part of the answer.
+    fn carry_out_part(&mut self, session: u32, answer: &mut StoredAnswer) -> bool {
+        if !answer.pending.in_memory.is_empty() {
+            let work = answer.compare_more(self.sessions[session as usize].new_subscriptions.as_deref_mut());
+            self.spend(work);
+            if !answer.pending.in_memory.is_empty() || work >= work::FILTERS {
+                return false;
+            }
+        }
+        let (routes, undoes, work) = answer.plan();
+        self.spend(work);
+        let target = self.target_of(session);
+        if routes > 0 {
+            self.route_durable(target, &answer.durable[answer.routed..][..routes]);
+        }
+        if undoes > 0 {
+            self.go_back(target, &answer.go_back[answer.undone..][..undoes]);
+        }
+        answer.routed += routes;
+        answer.undone += undoes;
+        answer.is_carried_out()
     }
 
     /// Makes the router know that these subscriptions are durable, so that a publish for them waits for its commit.
@@ -90,11 +144,15 @@ impl Core {
         let (target, handed_over) = (self.target_of(session), self.following.handed_over);
         let local = &mut self.sessions[session as usize];
         let (broker, key) = (local.broker.clone(), local.key());
-        let Some(persistent) = &mut local.persistent else { return };
+        let slot = local.connection;
+        let Some(persistent) = &mut local.persistent else {
+            shared.iter().for_each(|filter| self.join(&broker, filter));
+            self.answer_subscribe(slot, &pending);
+            return self.reread_when_confirmed(target, &broker, announced);
+        };
         let was_live = persistent.is_live();
         persistent.unanswered.push(pending);
         let is_more = local.add_sources(durable, handed_over);
-        self.go_back(target, &go_back);
         self.write_back(key, target, go_back);
         // A live session that has more streams to read gets its SUBACK when it is live again, so that live messages
         // follow at once.
@@ -118,10 +176,12 @@ impl Core {
 
 impl LocalSession {
     /// Whether the session may not read now: an answer to a SUBSCRIBE may add streams, which have to be read from the same
-    /// position on.
+    /// position on. They may have messages already: of other pods, and wills that came due between two transactions.
     pub(in crate::core) fn waits_for_subscribe(&self, work: &work::Work) -> bool {
-        work.stored_answers.contains_key(&self.connection)
-            || self.persistent.as_ref().is_some_and(|persistent| persistent.waits_for_subscribe())
+        let waits = |persistent: &PersistentSession| {
+            persistent.subscribing as usize > persistent.unanswered.len() || persistent.writing_back > 0
+        };
+        work.stored_answers.contains_key(&self.connection) || self.persistent.as_deref().is_some_and(waits)
     }
 
     /// Makes a persistent session read the streams of durable subscriptions. Returns whether any stream is new to it.

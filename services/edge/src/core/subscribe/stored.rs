@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use millrace_layers::subscriptions::{REPLAY_DUE, StoredOptions, Subscribed};
 use millrace_mqtt::topic::Filter;
-use millrace_mqtt::{ReasonCode, Version};
+use millrace_mqtt::{QoS, ReasonCode, Version};
 use millrace_router::Target;
 use millrace_session::ClientSubscription;
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ use crate::jobs::{self, Job, PendingSubscribe, SessionKey, Write};
 
 /// A filter whose change the store refused, with the subscription that it had before.
 pub(super) type GoesBack = (Box<str>, Option<ClientSubscription>);
-type EndedFilters = HashSet<Box<str>, foldhash::fast::RandomState>;
+pub(super) type EndedFilters = HashSet<Box<str>, foldhash::fast::RandomState>;
 
 impl PersistentSession {
     fn take_answer(
@@ -52,7 +52,7 @@ impl PersistentSession {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
         self.has_ended_filters |= !(ended.is_empty() && go_back.is_empty());
-        StoredAnswer { durable, routed: 0, go_back, shared, pending }
+        StoredAnswer { durable, routed: 0, go_back, undone: 0, shared, pending }
     }
 }
 
@@ -72,7 +72,8 @@ impl Core {
         }
         let slot = local.connection;
         let texts = subscribe.filters.iter().map(|(filter, ..)| &**filter);
-        if work::filters_at_once(texts).0 < subscribe.filters.len() {
+        let texts = texts.chain(subscribe.pending.in_memory.iter().map(|(filter, _)| &**filter));
+        if work::filters_at_once(texts.clone()).0 < texts.count() {
             // Until the answer is carried out, the subscriptions stay as they are.
             self.change_filters_now(slot);
         }
@@ -91,57 +92,37 @@ impl Core {
 
     /// The same for a session in memory: the store was asked for retained messages and for members on other pods.
     fn subscribed_in_memory(&mut self, subscribe: jobs::Subscribe) {
-        let jobs::Subscribe { target, shared, mut pending, .. } = subscribe;
-        let announced = std::mem::take(&mut pending.announced);
-        let local = &mut self.sessions[target.slot as usize];
-        let (broker, slot) = (local.broker.clone(), local.connection);
-        let mut go_back: Vec<GoesBack> = Vec::new();
-        if let Some(new) = &mut local.new_subscriptions {
-            let mut ended = EndedFilters::default();
-            for (filter, granted) in std::mem::take(&mut pending.in_memory) {
-                let granted = (!pending.is_refused).then_some(granted);
-                let answered = new.unanswered_by_store.remove(pending.number, &filter, granted);
-                go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
-                if answered.is_ended {
-                    ended.insert(filter);
-                }
-            }
-            pending.replays.retain(|replay| !ended.contains(&replay.filter));
-        }
-        self.go_back(target, &go_back);
+        let jobs::Subscribe { target, mut shared, mut pending, .. } = subscribe;
         if pending.is_refused {
+            shared.clear();
             pending.replays.clear();
             for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
                 *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
             }
-        } else {
-            shared.iter().for_each(|filter| self.join(&broker, filter));
         }
-        self.answer_subscribe(slot, &pending);
-        self.reread_when_confirmed(target, &broker, announced);
+        let (durable, go_back) = Default::default();
+        let answer = StoredAnswer { durable, routed: 0, go_back, undone: 0, shared, pending };
+        self.carry_out_answer(self.sessions[target.slot as usize].connection, answer);
     }
 
     /// Undoes refused changes of subscriptions: the store cannot read their retained messages (P6) or other members.
     pub(super) fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
-        if go_back.is_empty() {
-            return;
-        }
-        self.revoke_anew(self.sessions[target.slot as usize].connection);
         let local = &mut self.sessions[target.slot as usize];
-        let (broker, own) = (local.broker.clone(), local.persistent.as_deref());
-        let stored: HashSet<&str, foldhash::fast::RandomState> =
-            own.into_iter().flat_map(PersistentSession::filters).collect();
-        for (filter, former) in go_back {
-            let Some(parsed) = Filter::parse(filter) else { continue };
-            if let Some(former) = former {
-                let is_stored = stored.contains(&**filter);
+        let (broker, slot, is_kept) = (local.broker.clone(), local.connection, local.persistent.is_some());
+        broker.router.edit(|edit| {
+            for (filter, former) in go_back {
+                let Some(parsed) = Filter::parse(filter) else { continue };
+                let Some(former) = former else {
+                    local.session.unsubscribe(filter);
+                    edit.unsubscribe(parsed, target);
+                    continue;
+                };
+                let is_stored = is_kept && parsed.share.is_none() && former.options.qos > QoS::AtMostOnce;
                 local.session.subscribe(filter, *former);
-                broker.router.subscribe(parsed, routed(target, former, is_stored));
-            } else {
-                local.session.unsubscribe(filter);
-                broker.router.unsubscribe(parsed, target);
+                edit.subscribe(parsed, routed(target, former, is_stored));
             }
-        }
+        });
+        self.revoke_anew(slot);
         self.announce_members(&broker, go_back.iter().map(|(filter, _)| &**filter));
     }
 
@@ -162,6 +143,8 @@ impl Core {
             self.store_jobs.queue.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
         }
         if !changed.is_empty() {
+            let persistent = self.sessions[target.slot as usize].persistent.as_mut();
+            persistent.into_iter().for_each(|persistent| persistent.writing_back += 1);
             let pending = PendingSubscribe { goes_back: true, ..PendingSubscribe::new(None) };
             let subscribe = jobs::Subscribe::new(session, target, changed, Vec::new(), pending);
             self.store_jobs.queue.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
@@ -174,13 +157,13 @@ impl Core {
         let filters = subscribe.filters.into_iter().map(|(filter, ..)| filter);
         let durable: Vec<_> =
             filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
-        if self.sessions[target.slot as usize].persistent.is_none() {
-            return;
-        }
+        let Some(persistent) = &mut self.sessions[target.slot as usize].persistent else { return };
+        persistent.writing_back -= 1;
         self.route_durable(target, &durable);
         if self.sessions[target.slot as usize].add_sources(durable, self.following.handed_over) {
             self.hold_until_barrier(target.slot);
         }
+        self.read_on(target.slot);
     }
 
     pub(in crate::core) fn answer_subscribes(&mut self, session: u32) {

@@ -1,14 +1,20 @@
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_layers::Position;
-use millrace_mqtt::QoS;
+use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
+use millrace_session::ClientSubscription;
+use millrace_storage::{Embedded, Options};
 
 use crate::core::Ended;
 use crate::core::feed::{Feed, ReadState, Way};
 use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, subscribe};
-use crate::jobs::Page;
+use crate::jobs::{self, Page, PendingSubscribe};
 
 const TURN_MAX: u64 = 40_000;
+/// Filters of [`long_filters`] that a turn may remove.
+const REMOVED_MAX: usize = 100;
+const FAILED: u8 = 0x80;
 
 /// A publisher, and a client whose SUBSCRIBE with these filters the store has answered: a part of them is in the router.
 fn with_begun_answer(filters: &[String]) -> (Loops, Client, Client) {
@@ -77,4 +83,88 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
     loops.cores[0].page(target, version, Some(page));
     loops.answer(&mut client, SUBACK);
     loops.answer(&mut client, PUBLISH_QOS_1);
+}
+
+/// Expects the SUBACK of a refused SUBSCRIBE, whose filters leave the router over several turns.
+fn expect_refusal(loops: &mut Loops, client: &mut Client) {
+    let broker = loops.broker();
+    let (mut left, mut most, mut suback) = (broker.router.subscriptions(), 0, None);
+    // The first part was undone at once.
+    assert!(left > long_filters().len() - REMOVED_MAX, "{left} filters are left");
+    loops.until(|_| {
+        let now = broker.router.subscriptions();
+        most = most.max(left - now);
+        left = now;
+        suback = client.next();
+        suback.is_some()
+    });
+    let (kind, body) = suback.unwrap();
+    assert_eq!(kind, SUBACK);
+    assert!(body[2..].iter().all(|reason| *reason == FAILED), "{body:?}");
+    assert_eq!(left, 0);
+    assert!((1..=REMOVED_MAX).contains(&most), "a turn removed {most} filters");
+    let work = loops.cores[0].process.core(0).work_max.load(Ordering::Relaxed);
+    assert!(work < TURN_MAX, "a turn did {work} units of work");
+}
+
+#[test]
+fn a_subscribe_that_a_full_disk_refuses_is_undone_over_several_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = Arc::new(AtomicU64::new(1 << 40));
+    let asked = free.clone();
+    let free_bytes = Arc::new(move |_: &_| Ok(asked.load(Ordering::SeqCst)));
+    let options = Options { disk_reserve_bytes: 1 << 20, free_bytes, ..Options::default() };
+    let store = Embedded::open(&folder, options).unwrap();
+    let mut loops = Loops::stored_in(store.database());
+    let mut client = loops.connect_as("session", false);
+    free.store(0, Ordering::SeqCst);
+    loops.send_to(0, &mut client, &subscribe(&long_filters(), QoS::AtLeastOnce));
+    loops.until(|loops| !loops.cores[0].work.stored_answers.is_empty());
+    expect_refusal(&mut loops, &mut client);
+}
+
+#[test]
+fn a_refused_subscribe_of_a_session_in_memory_is_undone_over_several_turns() {
+    let filters = long_filters();
+    let mut loops = Loops::start(1, |_| {});
+    let mut client = loops.connect_as("client", true);
+    loops.send_to(0, &mut client, &subscribe(&filters, QoS::AtLeastOnce));
+    loops.answer(&mut client, SUBACK);
+    let session = loops.connection(0, &client).session;
+    let core = &mut loops.cores[0];
+    let target = core.target_of(session);
+    let local = &mut core.sessions[session as usize];
+    // As a session of a pod whose store cannot read retained messages.
+    let new = local.new_subscriptions.get_or_insert_default();
+    let number = new.unanswered_by_store.begin();
+    filters.iter().for_each(|filter| new.unanswered_by_store.add(filter, None));
+    let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
+    let granted = ClientSubscription { options, identifier: 0 };
+    let pending = PendingSubscribe {
+        number,
+        reasons: filters.iter().map(|_| ReasonCode(1)).collect(),
+        asked: filters.iter().map(|_| options.qos).collect(),
+        places: (0..).zip(&filters).map(|(place, _)| (place, options.qos)).collect(),
+        in_memory: filters.iter().map(|filter| (filter.as_str().into(), granted)).collect(),
+        is_refused: true,
+        ..PendingSubscribe::new(PacketId::new(2))
+    };
+    let subscribe = jobs::Subscribe::new(local.key(), target, Vec::new(), Vec::new(), pending);
+    core.subscribed(subscribe, &[]);
+    expect_refusal(&mut loops, &mut client);
+}
+
+#[test]
+fn no_page_is_taken_while_a_former_subscription_is_written_back() {
+    let mut loops = Loops::stored(1);
+    let mut client = loops.connect_as("session", false);
+    loops.subscribe(&mut client, "a", QoS::AtLeastOnce);
+    let session = loops.connection(0, &client).session;
+    let core = &mut loops.cores[0];
+    let target = core.target_of(session);
+    let local = &mut core.sessions[session as usize];
+    let (key, former) = (local.key(), *local.session.subscription("a").unwrap());
+    core.write_back(key, target, vec![("a".into(), Some(former))]);
+    assert!(loops.session(0, &client).waits_for_subscribe(&loops.cores[0].work));
+    loops.until(|loops| !loops.session(0, &client).waits_for_subscribe(&loops.cores[0].work));
 }
