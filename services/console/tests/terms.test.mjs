@@ -27,7 +27,7 @@ after(async () => {
   await server?.stop()
 })
 
-const on = (path, act) => harness.on(`${server.url}${path}`, act, { api: owner })
+const on = (path, act) => harness.on(new URL(path, server.url).href, act, { api: owner })
 
 async function operator(method, path, body) {
   const answer = await fetch(`${server.admin}/v1/operator${path}`, {
@@ -51,6 +51,9 @@ test('a new broker: its region, the plan that applies, and the prices', async ()
   })
   await operator('PUT', '/plans/large', { ceiling: {}, is_public: true })
   await operator('PUT', `/tenants/${organisation.split('/').at(-1)}/plan`, { plan: 'small' })
+  await on(`${server.admin}/tenants?tenant=${organisation.split('/').at(-1)}`, (tab) =>
+    tab.getByRole('dialog').getByText('small', { exact: true }).waitFor(),
+  )
   await on('/brokers/new', async (tab) => {
     await tab.getByText('small', { exact: true }).waitFor()
     await tab.getByText('large. The operator assigns a plan to your organisation.').waitFor()
