@@ -1,4 +1,4 @@
-// What a broker costs: the terms of a new one, and the month of one without a cap. The server and its clients are real.
+// The terms of a new broker, and the cost of a month without a cap. The server and its clients are real.
 
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
