@@ -7,8 +7,23 @@ export type UnitPrice = Schemas['UnitPrice']
 export const pricesQuery = queryOptions({
   queryKey: ['prices'],
   staleTime: 600_000,
-  queryFn: async ({ signal }) => (await body(api.GET('/prices', { signal }))).items,
+  queryFn: ({ signal }) => body(api.GET('/prices', { signal })),
 })
+
+/** Names of the units that have prices. */
+export const UNITS: Record<string, string> = {
+  messages_in: 'Messages in',
+  messages_delivered: 'Messages delivered',
+  connected_session_minutes: 'Minutes of connected sessions',
+  stored_session_minutes: 'Minutes of stored sessions',
+  stored_byte_hours: 'Stored byte-hours',
+  retained_byte_hours: 'Retained byte-hours',
+  bytes: 'Bytes, in and out',
+}
+
+/** The prices of units that cost something. */
+export const charged = ({ items }: Schemas['PriceList']) =>
+  items.filter(({ micros_per_million }) => micros_per_million > 0)
 
 /** How much of a unit was used; "bytes" are those of both directions. */
 export function amountOf(used: Used, unit: string): number {

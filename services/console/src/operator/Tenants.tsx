@@ -151,13 +151,15 @@ function OneTenant({ id }: { id: string }) {
               ['Created', <Time key="created" at={tenant.created_at_ms} />],
               ['Brokers', count(tenant.brokers)],
               ['Members', count(tenant.members)],
+              ['Plan', tenant.plan ?? 'none'],
               ...suspensionOf(tenant),
             ]}
           />
-          <Anchor component={Link} {...({ to: '/audit', search: { tenant: tenant.id } } as object)} size="sm">
-            Audit log of this tenant
-          </Anchor>
-          <br />
+          <Text size="sm" my="md">
+            <Anchor component={Link} {...({ to: '/audit', search: { tenant: tenant.id } } as object)} inherit>
+              Audit log of this tenant
+            </Anchor>
+          </Text>
           {tenant.suspension ? <Resume tenant={tenant} /> : <Suspend tenant={tenant} />}
         </>
       )}

@@ -7,6 +7,7 @@ import { Problem } from '../api/problem'
 import { may, useMe } from '../api/session'
 import { Page, Panel } from '../ui/Page'
 import { Empty, Failure } from '../ui/State'
+import { Terms } from './newBroker/Terms'
 
 /** Creates a broker. Everything but its name has a default. */
 export function NewBroker() {
@@ -83,6 +84,7 @@ export function NewBroker() {
           </Stack>
         </form>
       </Panel>
+      <Terms organisation={organisation} />
     </Page>
   )
 }

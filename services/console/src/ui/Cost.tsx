@@ -1,22 +1,12 @@
 import { Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import type { Schemas } from '../api/client'
-import { costOf, pricesQuery, type UnitPrice } from '../api/prices'
+import { charged, costOf, pricesQuery, UNITS, type UnitPrice } from '../api/prices'
 import { money } from '../lib/format'
 import { Flag } from './Flag'
 import { Panel } from './Page'
 import { Facts } from './Stat'
 import { Loaded } from './State'
-
-const UNITS: Record<string, string> = {
-  messages_in: 'Messages in',
-  messages_delivered: 'Messages delivered',
-  connected_session_minutes: 'Minutes of connected sessions',
-  stored_session_minutes: 'Minutes of stored sessions',
-  stored_byte_hours: 'Stored byte-hours',
-  retained_byte_hours: 'Retained byte-hours',
-  bytes: 'Bytes, in and out',
-}
 
 type Props = Pick<Schemas['Usage'], 'total' | 'currency'>
 
@@ -30,8 +20,8 @@ export function Cost({ total, currency }: Props) {
     >
       <Loaded query={query} height={80}>
         {(prices) => {
-          const charged = prices.filter(({ micros_per_million }) => micros_per_million > 0)
-          if (charged.length === 0) {
+          const costly = charged(prices)
+          if (costly.length === 0) {
             return (
               <Text size="sm" c="dimmed">
                 This server charges nothing. The operator sets prices with <Flag>--price</Flag>.
@@ -43,7 +33,7 @@ export function Cost({ total, currency }: Props) {
             `${money(costOf(total.used, price))} (${money(price.micros_per_million)} a million)`,
           ]
           const sum = <b key="total">{money(total.cost_micros)}</b>
-          return <Facts rows={[['Total', sum], ...charged.map(row)]} />
+          return <Facts rows={[['Total', sum], ...costly.map(row)]} />
         }}
       </Loaded>
     </Panel>

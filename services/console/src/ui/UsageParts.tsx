@@ -7,10 +7,13 @@ import {
   type CapPath,
   capQuery,
   deleteCap,
+  organisationUsageQuery,
   type Span,
   type SpendCap,
   setCap,
+  spanOf,
   type Used,
+  usageQuery,
   type Window,
 } from '../api/usage'
 import { Chart } from '../charts/Chart'
@@ -177,11 +180,7 @@ export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
         {(cap) => (
           <>
             {cap && <Spent cap={cap.value} />}
-            {!cap && (
-              <Text size="sm" c="dimmed" mb="md">
-                There is no cap, so usage is charged without a limit.
-              </Text>
-            )}
+            {!cap && <Uncapped path={path} />}
             {canWrite && (
               <Held latest={cap}>
                 {(held, setTouched) => (
@@ -202,6 +201,33 @@ export function forecast(spent: number, resetsAt: number, now: number): number |
   const start = Date.UTC(end.getUTCFullYear(), end.getUTCMonth() - 1, 1)
   const passed = (now - start) / (resetsAt - start)
   return passed < 0.02 ? null : spent / Math.min(1, passed)
+}
+
+/** Without a cap: the cost of the month so far, and where it leads. */
+function Uncapped({ path: { organisation, broker } }: { path: CapPath }) {
+  const [span] = useState(() => spanOf('month', now()))
+  const ofBroker = useQuery({
+    ...usageQuery({ organisation, broker: broker ?? '' }, span),
+    enabled: broker !== undefined,
+  })
+  const ofAll = useQuery({ ...organisationUsageQuery(organisation, span), enabled: broker === undefined })
+  const spent = (broker === undefined ? ofAll : ofBroker).data?.total.cost_micros
+  const month = new Date(span.from)
+  const expected =
+    spent && forecast(spent, Date.UTC(month.getUTCFullYear(), month.getUTCMonth() + 1, 1), now())
+  return (
+    <Text size="sm" mb="md" mih={22}>
+      {spent ? (
+        <>
+          <b>{money(spent)}</b> since the first of the month.{' '}
+          {expected && `About ${money(expected)} by the end of the month. `}
+        </>
+      ) : null}
+      <Text span c="dimmed" inherit>
+        There is no cap, so usage is charged without a limit.
+      </Text>
+    </Text>
+  )
 }
 
 function Spent({ cap }: { cap: SpendCap }) {
