@@ -29,7 +29,7 @@ tf() {
     for try in 1 2 3; do
         code=0
         nice -n 5 timeout 3600 terraform -chdir="$example" "$1" -no-color -input=false "${@:2}" >"$work/$1.log" 2>&1 || code=$?
-        [ "$code" = 1 ] && [ "$try" -lt 3 ] && grep -o 'timeout while waiting for plugin to start\|InvalidPermission.NotFound' "$work/$1.log" || return "$code"
+        [ "$code" = 1 ] && [ "$try" -lt 3 ] && { slow_start <"$work/$1.log" || grep -o InvalidPermission.NotFound "$work/$1.log"; } || return "$code"
         echo "NOTE: terraform $1 is repeated"
     done
 }

@@ -596,6 +596,12 @@ done
 refused "a backup to a folder of the pod" 'fdbbackup takes blobstore://' "${cluster[@]}" --set foundationdb.backup.url=file:///backups
 refused "a secret that everybody sees" 'has a secret in it' "${cluster[@]}" \
     --set 'foundationdb.backup.url=blobstore://key:secret@minio.storage.svc:9000/millrace?bucket=backups'
+for value in 'nats.urls={tls://pods:word@nats.example.org:4222}' 'nats.urls={nats.example.org:4222,TOKEN@nats.example.org}' \
+    telemetry.otlpEndpoint=https://key@collector.example.org:4318 control.settings.oidc_issuer=https://user:word@login.example.org; do
+    refused "a password in $value" 'has an address with a user or a password' "${cluster[@]}" --set nats.enabled=false --set 'nats.urls={nats.example.org}' --set "$value"
+done
+refused "a password in the collector's configuration" 'telemetry.collector.exportTo has an address' "${cluster[@]}" \
+    --set telemetry.collector.enabled=true --set telemetry.collector.exportTo=https://key:word@tempo.example.org
 refused "no cluster file for one" 'foundationdb.external.clusterFile is empty'
 
 for policies in true false; do

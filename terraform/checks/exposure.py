@@ -93,7 +93,7 @@ def permission(action, statement, resource, kind, key):
         end = end if match[1] == "artifacts" and (not match[2] or "*" in match[2]) else match[1]
     elif re.fullmatch(rf"secretsmanager:[^*]*:secret:{NAME}/{kind}-\w+", end):
         end = "{role}'s secret"
-    elif end.endswith(f":autoScalingGroupName/{NAME}-{kind}"):
+    elif re.fullmatch(rf"autoscaling:[^*:]+:\d+:autoScalingGroup:\*:autoScalingGroupName/{NAME}-{kind}", end):
         end = "its own group"
     return f"{action} on {end}"
 
@@ -150,6 +150,14 @@ def buckets():
             found.append(f"the policy of the bucket {name} lets everybody in")
 
 
+def services(state):
+    """AWS's services inside the network. Session Manager's channels have no policy; modules/network says why."""
+    for it in state:
+        if it["type"] == "aws_vpc_endpoint" and (name := it["values"]["service_name"].split(".")[-1]) != "ssmmessages":
+            if "aws:PrincipalAccount" not in (it["values"]["policy"] or ""):
+                found.append(f"the service {name} inside the network takes keys of another account, which can carry data out")
+
+
 def machines(state):
     """Disks and the metadata service, as Terraform's state has them."""
     for it in state:
@@ -197,6 +205,7 @@ state = [it for it in resources(json.load(sys.stdin)["values"]["root_module"]) i
 public(state)
 roles(state)
 buckets()
+services(state)
 machines(state)
 secrets(state)
 for line in found:

@@ -9,6 +9,9 @@ if [ -z "$TERRAFORM_PLUGINS" ]; then
     done
 fi
 
+# Prints why a provider did not start, if Terraform's output says it: over two lines, of 78 characters each.
+slow_start() { tr -s '\n ' ' ' | grep -ao 'timeout while waiting for plugin to start'; }
+
 # moto writes nothing to disk, and forgets all when it ends.
 start_moto() {
     export AWS_ENDPOINT_URL=http://127.0.0.1:$1 AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test

@@ -168,6 +168,8 @@ sed -i 's|= \[for zone in var.availability_zones : aws_subnet.private\[zone\]|= 
 sed -i 's|http_tokens  *= "required"|http_tokens = "optional"|' "$modules/nats/main.tf"
 sed -i 's|user_data_base64  *= module.machine.user_data_base64|user_data_base64 = base64encode("otlp_endpoint = https://key@collector.example.org")|' "$modules/telemetry/main.tf"
 sed -i 's|user_data  *= module.machine.user_data_base64|user_data = null|' "$modules/group/main.tf"
+sed -i 's|setsubtract(local.endpoints, \["ssmmessages"\])|["secretsmanager"]|' "$modules/network/main.tf"
+sed -i 's|:autoscaling:[^"]*"|:autoscaling:*:*"|' "$modules/group/main.tf"
 cat >>"$modules/secrets/main.tf" <<'HCL'
 resource "aws_secretsmanager_secret_version" "edge" {
   secret_id     = aws_secretsmanager_secret.this["edge"].id
@@ -177,6 +179,8 @@ HCL
 caught "a role that reads every program" 'may s3:GetObject on s3:::millrace-small-artifacts-[0-9]*/\*' once exposed check apply
 caught "a role that uses the region's key itself" 'may kms:GenerateDataKey on the key$' once exposed check apply
 caught "a role that reads every secret" 'the role millrace-small-gateway-.* may secretsmanager:GetSecretValue on \*' once exposed check apply
+caught "a role that speaks for a group of the same name elsewhere" 'edge-.* may autoscaling:CompleteLifecycleAction on autoscaling:\*:\*' once exposed check apply
+caught "a service that takes keys of another account" 'the service ssm inside the network takes keys of another account' once exposed check apply
 caught "a machine that the internet reaches" 'the internet may connect to edge, ports 1884' once exposed check apply
 caught "a machine in a public subnet" 'is in a subnet with a way to the internet gateway' once exposed check apply
 caught "a secret in user data" 'nats.* has a secret in its user data: ://pods:word@' once exposed check apply
@@ -313,6 +317,11 @@ if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/, except: \[169.254.0.0\/16\] }/ }/' "$copy/terraform/chart/templates/network.yaml"
     caught "a backup that reaches the keys of its node" "the backup's pods reach the node's metadata service" check chart
+
+    fresh
+    # shellcheck disable=SC2016 # the dollars are Helm's
+    sed -i 's/(and (hasPrefix "nats" $name) (contains "@" $text))/false/' "$copy/terraform/chart/templates/_helpers.tpl"
+    caught "a password that everybody who lists pods reads" 'the chart takes a password in nats.urls' check chart
 
     fresh
     sed -i 's/^  connectionsMax: 100000$/&\n  connectsPerSecondMax: 2000/' "$copy/terraform/chart/values.yaml"

@@ -72,8 +72,18 @@ revision count: a Deployment's new pods come beside the old ones, and would stan
 {{- end -}}
 {{- join "," $urls -}}
 {{- else -}}
-{{- required "nats.urls is empty: name the servers, or set nats.enabled" (join "," .Values.nats.urls) -}}
+{{- include "millrace.public" (list "nats.urls" (required "nats.urls is empty: name the servers, or set nats.enabled" (join "," .Values.nats.urls))) -}}
 {{- end -}}
+{{- end }}
+
+{{/* The text of a value, (list NAME TEXT), which everybody who lists pods or config maps reads. */}}
+{{- define "millrace.public" -}}
+{{- $name := index . 0 -}}
+{{- $text := index . 1 -}}
+{{- if or (regexMatch "://[^/?#\\s\"@]*@" $text) (and (hasPrefix "nats" $name) (contains "@" $text)) -}}
+{{- fail (printf "%s has an address with a user or a password, which everybody who lists pods would see. The password of NATS is in the secret of natsPassword; a collector takes none" $name) -}}
+{{- end -}}
+{{- $text -}}
 {{- end }}
 
 {{/* Ports of nats.urls, whose elements are URLs or HOST:PORT; 4222 without a port. */}}
@@ -154,7 +164,7 @@ revision count: a Deployment's new pods come beside the old ones, and would stan
 {{- if .Values.telemetry.otlpEndpoint }}{{ fail "telemetry.otlpEndpoint and telemetry.collector.enabled: pods send to one collector; telemetry.collector.exportTo passes traces and logs on" }}{{ end -}}
 http://{{ include "millrace.name" . }}-collector:4318
 {{- else -}}
-{{- .Values.telemetry.otlpEndpoint -}}
+{{- include "millrace.public" (list "telemetry.otlpEndpoint" .Values.telemetry.otlpEndpoint) -}}
 {{- end -}}
 {{- end }}
 
@@ -186,7 +196,7 @@ control.settings, a map of names as in millrace.toml. A variable of OWN is refus
 {{- if has (printf "MILLRACE_%s" (upper $name)) $taken }}
 {{- fail (printf "%s.settings.%s: the chart sets it, from %s" $kind $name (get $from $name | default "its own templates")) }}
 {{- end }}
-- { name: MILLRACE_{{ upper $name }}, value: {{ include "millrace.setting" (list $name $value) | quote }} }
+- { name: MILLRACE_{{ upper $name }}, value: {{ include "millrace.public" (list (printf "%s.settings.%s" $kind $name) (include "millrace.setting" (list $name $value))) | quote }} }
 {{- end }}
 {{- end }}
 

@@ -1,4 +1,6 @@
 data "aws_partition" "here" {}
+data "aws_region" "here" {}
+data "aws_caller_identity" "here" {}
 
 module "machine" {
   source    = "../machine"
@@ -13,7 +15,7 @@ module "machine" {
   statements = concat(var.machine.statements, local.is_judged ? [] : [{
     sid       = "SaysThatItServes"
     actions   = ["autoscaling:CompleteLifecycleAction"]
-    resources = ["arn:${data.aws_partition.here.partition}:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/${local.name}"]
+    resources = ["${local.groups}:autoScalingGroup:*:autoScalingGroupName/${local.name}"]
   }])
   ready = local.is_judged ? null : { group = local.name, hook = local.hook, url = var.health_url }
 }
@@ -23,6 +25,8 @@ data "aws_default_tags" "all" {}
 locals {
   name = "${var.machine.name}-${var.machine.role}"
   hook = "serves"
+  # A region in another AWS region may have the same name.
+  groups = "arn:${data.aws_partition.here.partition}:autoscaling:${data.aws_region.here.name}:${data.aws_caller_identity.here.account_id}"
   # By a load balancer. EC2's own checks see a machine whose program never starts as healthy.
   is_judged = length(var.target_group_arns) > 0
   tags = merge(data.aws_default_tags.all.tags, {

@@ -110,13 +110,18 @@ locals {
     }
   }
 
+  # Without comments and the functions' documentation: user data is 16 KiB at most.
+  programs = { for name in ["aws.py", "boot.py"] : name => replace(
+    replace(file("${path.module}/boot/${name}"), "/(?m)^ *#[^!].*\n/", ""), "/(?ms)^ +\"\"\".*?\"\"\"\n/", ""
+  ) }
+
   files = merge(var.files, {
     "/etc/systemd/system/node-exporter.service" = { content = file("${path.module}/files/node-exporter.service"), mode = "0644" }
     "/etc/millrace-boot.json"                   = { content = jsonencode(local.boot), mode = "0644" }
-    "/usr/local/lib/millrace-boot/aws.py"       = { content = file("${path.module}/boot/aws.py"), mode = "0644" }
+    "/usr/local/lib/millrace-boot/aws.py"       = { content = local.programs["aws.py"], mode = "0644" }
     "/usr/local/sbin/millrace-boot"             = { content = "#!/bin/sh\nexec python3 /usr/local/lib/millrace-boot/boot.py \"$@\"\n", mode = "0755" }
     "/usr/local/lib/millrace-boot/boot.py" = {
-      content = file("${path.module}/boot/boot.py"), mode = "0755"
+      content = local.programs["boot.py"], mode = "0755"
     }
   })
 

@@ -12,8 +12,10 @@ locals {
   # Edge machines report to Auto Scaling that they serve.
   endpoints = setunion(var.interface_endpoints, var.nat_gateways == "none" ? ["autoscaling"] : [])
 
-  # Somebody who takes over a machine cannot carry data out with keys of another account.
-  own_account = { "aws:PrincipalAccount" = data.aws_caller_identity.here.account_id }
+  # Somebody who takes over a machine cannot carry data out with keys of another account, such as into its tags or parameters.
+  # Session Manager's channels (ssmmessages) stay open: no policy for them was tried, and a wrong one would close the only shell.
+  closed_endpoints = setsubtract(local.endpoints, ["ssmmessages"])
+  own_account      = { "aws:PrincipalAccount" = data.aws_caller_identity.here.account_id }
 }
 
 resource "aws_vpc" "this" {
@@ -157,7 +159,7 @@ resource "aws_vpc_endpoint" "interface" {
   private_dns_enabled = true
   subnet_ids          = [for zone in var.availability_zones : aws_subnet.private[zone].id]
   security_group_ids  = [aws_security_group.endpoints.id]
-  policy = each.key != "secretsmanager" ? null : jsonencode({ Version = "2012-10-17", Statement = [{
+  policy = !contains(local.closed_endpoints, each.key) ? null : jsonencode({ Version = "2012-10-17", Statement = [{
     Effect    = "Allow", Principal = "*", Action = "*", Resource = "*"
     Condition = { StringEquals = local.own_account }
   }] })

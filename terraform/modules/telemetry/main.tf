@@ -22,6 +22,10 @@ locals {
       record = "region_machines_wanted", expr = "vector(${count})", labels = { role = role }
     }]
   }] })
+  # As in modules/machine, for the same reason.
+  status_metrics = replace(
+    replace(file("${path.module}/../../../dashboards/collector/status_metrics.py"), "/(?m)^ *#[^!].*\n/", ""), "/(?ms)^ +\"\"\".*?\"\"\"\n/", ""
+  )
   prometheus = templatefile("${path.module}/files/prometheus.yml.tftpl", {
     name    = var.name
     region  = data.aws_region.here.name
@@ -68,7 +72,7 @@ module "machine" {
   units = concat(["prometheus.service", "millrace-status.service"], var.collector == null ? [] : ["millrace-collector.service"])
   files = merge(local.rules, local.collector, {
     "/etc/prometheus/prometheus.yml"            = { content = local.prometheus }
-    "/usr/local/lib/millrace/status_metrics.py" = { content = file("${path.module}/../../../dashboards/collector/status_metrics.py") }
+    "/usr/local/lib/millrace/status_metrics.py" = { content = local.status_metrics }
     "/etc/systemd/system/millrace-status.service" = {
       content = templatefile("${path.module}/files/millrace-status.service.tftpl", { nats_addresses = var.nats_addresses })
     }

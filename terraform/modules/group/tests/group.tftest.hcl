@@ -2,6 +2,9 @@ mock_provider "aws" {
   mock_data "aws_region" {
     defaults = { name = "eu-central-1" }
   }
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
   mock_data "aws_partition" {
     defaults = { partition = "aws" }
   }

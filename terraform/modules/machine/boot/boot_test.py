@@ -1,9 +1,11 @@
 """python3 terraform/modules/machine/boot/boot_test.py"""
 
+import ast
 import http.server
 import os
 import pathlib
 import pwd
+import re
 import shutil
 import subprocess
 import tempfile
@@ -253,6 +255,30 @@ class Serves(unittest.TestCase):
 
     def test_a_machine_that_auto_scaling_does_not_wait_for_goes_on(self):
         self.assertEqual(len(self.after([200], [(400, Services.NO_WAIT)])), 1)
+
+
+class UserData(unittest.TestCase):
+    def test_a_program_without_comments_is_the_same(self):
+        modules = pathlib.Path(__file__).parents[2]
+        for module, paths in {
+            "machine": [modules / "machine/boot/aws.py", modules / "machine/boot/boot.py"],
+            "telemetry": [modules.parents[1] / "dashboards/collector/status_metrics.py"],
+        }.items():
+            text = (modules / module / "main.tf").read_text()
+            patterns = [it.replace('\\"', '"') for it in re.findall(r'"/(\(\?ms?\)\^ [*+](?:#|\\"{1}).*?)/", ""', text)]
+            comments, documentation = [it for it in patterns if "runbook" not in it][-2:]
+            for path in paths:
+                program = path.read_text()
+                short = re.sub(documentation, "", re.sub(comments, "", program))
+                self.assertLess(len(short), len(program))
+                self.assertEqual(self.code(short), self.code(program), path)
+
+    def code(self, text):
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
+                del node.body[0]
+        return ast.dump(tree)
 
 
 if __name__ == "__main__":

@@ -48,12 +48,22 @@ run "addresses_of_the_database_are_kept_free" {
 
 run "keys_of_another_account_carry_nothing_out" {
   command = plan
+  variables {
+    nat_gateways = "none"
+  }
   assert {
     condition = alltrue([
-      for endpoint in [aws_vpc_endpoint.s3, aws_vpc_endpoint.interface["secretsmanager"]] :
-      jsondecode(endpoint.policy).Statement[0].Condition.StringEquals["aws:PrincipalAccount"] == "123456789012"
-    ]) && jsondecode(aws_vpc_endpoint.s3.policy).Statement[0].Condition.StringEquals["aws:ResourceAccount"] == "123456789012"
-    error_message = "S3 and Secrets Manager inside the network are for this account"
+      for name in ["secretsmanager", "ec2", "ssm", "autoscaling"] :
+      jsondecode(aws_vpc_endpoint.interface[name].policy).Statement[0].Condition.StringEquals["aws:PrincipalAccount"] == "123456789012"
+    ])
+    error_message = "an AWS service inside the network takes keys of another account"
+  }
+  assert {
+    condition = alltrue([
+      for name in ["aws:PrincipalAccount", "aws:ResourceAccount"] :
+      jsondecode(aws_vpc_endpoint.s3.policy).Statement[0].Condition.StringEquals[name] == "123456789012"
+    ])
+    error_message = "S3 inside the network is for this account"
   }
 }
 

@@ -280,6 +280,21 @@ run "prometheus_reads_the_host_of_every_machine" {
   }
 }
 
+run "the_user_data_of_a_telemetry_machine_with_everything_fits" {
+  command = plan
+  variables {
+    artifacts    = merge(var.artifacts, { otelcol = var.artifacts.prometheus, everywhere = [var.artifacts.millrace] })
+    traces_to    = "http://10.40.3.7:4318"
+    alertmanager = { targets = ["10.0.3.7:9093", "10.0.3.8:9093"], cidr = "10.0.3.0/24" }
+    runbooks_url = "https://git.operations.example.org/platform/messaging/millrace/blob/main/runbooks"
+    edge_ports   = [{ gateway = 1884, http = 8080 }, { gateway = 1885, http = 8081 }, { gateway = 1886, http = 8082 }]
+  }
+  assert {
+    condition     = strcontains(module.telemetry.cloud_config, "millrace-collector.service") && length(base64gzip(module.telemetry.cloud_config)) <= 21000
+    error_message = "the user data has less than half a KiB left for the next alert: ${length(base64gzip(module.telemetry.cloud_config))} of 21848 characters"
+  }
+}
+
 run "an_alertmanager_without_runbooks_is_refused" {
   command = plan
   variables {
