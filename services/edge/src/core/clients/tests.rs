@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use super::{SLICE, SLICE_EVERY_MS};
 use crate::clients::{Answer, ClientSearch, PAGE_MAX, Question};
@@ -10,7 +10,7 @@ const CLIENTS: usize = 700;
 const SLICE_MAX: u64 = SLICE + 100;
 
 fn ask(loops: &mut Loops) -> Receiver<Option<Answer>> {
-    let (done, answers) = channel();
+    let (done, answers) = sync_channel(1);
     let question = Question::Page { after: None, search: "".into(), limit: PAGE_MAX };
     let search =
         ClientSearch::new(1, loops.broker(), question, Box::new(move |answer| done.send(answer).unwrap()));
