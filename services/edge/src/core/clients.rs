@@ -31,7 +31,6 @@ use crate::clock::{Millis, TICKS_PER_S};
 use crate::connection_id::ConnectionId;
 use crate::incidents::{Kind, NewIncident};
 
-/// Work of a slice.
 const SLICE: u64 = 2_000;
 /// Time between two slices at least, milliseconds: so scans take at most a tenth of a loop's time.
 const SLICE_EVERY_MS: Millis = 2;
@@ -42,7 +41,6 @@ pub(super) struct Scans {
     pages: Vec<Arc<ClientSearch>>,
     bans: Vec<Arc<Broker>>,
     pass: Option<Pass>,
-    /// Pages whose clients are being described.
     found: VecDeque<FoundClients>,
     /// Clients that connected while access rules or bans changed.
     late: Vec<ConnectionId>,

@@ -30,7 +30,6 @@ impl TakenBack {
         self.doubtful.clear();
     }
 
-    /// The writer has no job left.
     pub(super) fn note_idle(&mut self) {
         self.lags = false;
     }

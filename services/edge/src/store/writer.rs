@@ -85,7 +85,6 @@ impl Drop for EndsLease<'_> {
     }
 }
 
-/// Removal of the remains of dead pods.
 #[derive(Default)]
 pub(super) struct Tidied {
     at_ms: u64,

@@ -7,7 +7,6 @@ use crate::clients::{Answer, ClientSearch, ConnectedClient, Question};
 use crate::core::connection::Who;
 use crate::core::{Core, LocalSession, work};
 
-/// Work of adding a client to a page.
 const ADDED: u64 = 4;
 /// Work of describing a client, which asks the system for its address.
 pub(super) const DESCRIBED: u64 = work::SYSTEM_CALL + 10;
@@ -18,7 +17,6 @@ pub(super) struct SearchedPage {
     found: BTreeMap<Arc<str>, u32>,
 }
 
-/// A page without the descriptions of its last clients.
 pub(super) struct FoundClients {
     asked: Arc<ClientSearch>,
     left: btree_map::IntoIter<Arc<str>, u32>,
@@ -42,7 +40,7 @@ impl SearchedPage {
         Self { asked, found: BTreeMap::new() }
     }
 
-    /// Adds a client of the page's broker if it belongs to the page. Returns the work.
+    /// Adds a client of the page's broker if it belongs to the page.
     pub(super) fn see(&mut self, slot: u32, local: &LocalSession, who: &Who) -> u64 {
         let Question::Page { after, search, .. } = &self.asked.question else { return 0 };
         let id = local.session.client_id();

@@ -33,7 +33,6 @@ fn lists_of_many_clients_are_made_over_several_turns() {
         most = most.max(core.work.spent() - spent);
     }
     assert!(most <= SLICE_MAX, "a slice did {most} units of work");
-    // Each client of each list is found and described.
     let all = core.work.spent() - before;
     assert!(all >= (asked.len() * CLIENTS * 10) as u64, "{all} units of work for all");
     for answers in asked {

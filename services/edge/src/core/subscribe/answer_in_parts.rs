@@ -42,7 +42,7 @@ impl StoredAnswer {
         self.routed == self.durable.len() && self.undone == self.go_back.len()
     }
 
-    /// Compares some filters of a session in memory with its other SUBSCRIBE and UNSUBSCRIBE packets. Returns the work.
+    /// Compares some filters of a session in memory with its other SUBSCRIBE and UNSUBSCRIBE packets.
     fn compare_more(&mut self, new: Option<&mut NewSubscriptions>) -> u64 {
         let Some(new) = new else {
             self.pending.in_memory.clear();
@@ -101,7 +101,6 @@ impl Core {
         true
     }
 
-    /// Returns whether this was the last part of the answer.
     fn carry_out_part(&mut self, session: u32, answer: &mut StoredAnswer) -> bool {
         if !answer.pending.in_memory.is_empty() {
             let work = answer.compare_more(self.sessions[session as usize].new_subscriptions.as_deref_mut());

@@ -89,7 +89,6 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
 fn expect_refusal(loops: &mut Loops, client: &mut Client) {
     let broker = loops.broker();
     let (mut left, mut most, mut suback) = (broker.router.subscriptions(), 0, None);
-    // The first part was undone at once.
     assert!(left > long_filters().len() - REMOVED_MAX, "{left} filters are left");
     loops.until(|_| {
         let now = broker.router.subscriptions();

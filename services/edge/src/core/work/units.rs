@@ -20,7 +20,6 @@ pub(in crate::core) const LEVEL: u64 = 3;
 pub(in crate::core) const FILTERS: u64 = 10_000;
 /// Decoding a packet, or a WebSocket control frame, and its fixed cost.
 pub(in crate::core) const PACKET: u64 = 4;
-/// Looking at an entry of a list.
 pub(in crate::core) const SEEN: u64 = 1;
 /// Appending a message to one receiver's outbound buffer.
 pub(in crate::core) const COPY: u64 = 2;
@@ -56,7 +55,6 @@ pub(in crate::core) const UNITS_PER_US: u64 = 10;
 pub(in crate::core) const RETAINED_LEVEL: u64 = 6;
 pub(in crate::core) const ACCEPT: u64 = 100;
 pub(in crate::core) const HANDSHAKE: u64 = 3_000;
-/// Ending a connection.
 pub(in crate::core) const END: u64 = 100;
 /// Attaching a stored session to this loop, besides its filters and messages.
 pub(in crate::core) const ATTACH: u64 = 200;
