@@ -31,6 +31,23 @@ class Ratios(unittest.TestCase):
         self.assertEqual(cost.counted_cell(off, off), "1.000, exporter 0.000")
         self.assertEqual(cost.counted_cell(off, cell), "1.050, exporter 0.020; 1.00% traced, each 5,000 and 2,000 instructions")
 
+    def test_the_native_rate_says_which_share_of_the_messages_a_server_traces(self):
+        fast, slow = instructions.Traces(1_000_000, 20_001), instructions.Traces(5_000, 100)
+        self.assertEqual((fast.limit, slow.limit), (3, 2))
+        off = {"messages": 1000, "exporter": 0, "traced": 0}
+        unbounded = {"messages": 1050, "exporter": 20, "traced": 0.01}
+        # 5,000 instructions for one of 10,000 messages, each of which has 1,000.
+        self.assertEqual(cost.native_cell(fast, off, {cost.UNBOUNDED: unbounded}), "1,000,000, 0.0100%, 1.0005, 0.0002")
+        self.assertEqual(cost.native_cell(slow, off, {cost.UNBOUNDED: unbounded}), "5,000, 1.0000%, 1.0500, 0.0200")
+        self.assertEqual(cost.native_cell(slow, off, {}), "5,000")
+        dense = {"messages": 2000, "exporter": 400, "traced": 0.2}
+        self.assertEqual(cost.native_cell(slow, off, {cost.DENSE: dense}), "5,000, 1.0000%, 1.0500, 0.0200")
+
+    def test_the_limit_is_that_of_a_server(self):
+        settings = (cost.ROOT / "services/millrace/docs/settings.md").read_text()
+        row = next(line for line in settings.splitlines() if line.startswith("| `traces_per_second_max` |"))
+        self.assertIn(f"`{instructions.TRACES_PER_SECOND}`", row)
+
     def test_each_way_is_first_and_second_by_turns(self):
         self.assertEqual(list(cost.pairs(["a"], ["metrics"], 0)), [("a", "metrics", ("off", "metrics"))])
         self.assertEqual(list(cost.pairs(["a"], ["metrics"], 1)), [("a", "metrics", ("metrics", "off"))])
@@ -38,6 +55,22 @@ class Ratios(unittest.TestCase):
 
 class Instructions(unittest.TestCase):
     LOOP, EXPORTER = "fn=millrace_edge::core::packets::packet\n", "fn=millrace_telemetry::exporter::run\n"
+
+    def test_a_load_whose_connect_was_late_is_repeated(self):
+        tries = iter([instructions.Late("qos0"), instructions.Late("qos0"), None])
+
+        def load():
+            if late := next(tries):
+                raise late
+            return "loaded"
+
+        self.assertEqual(instructions.patiently(load), "loaded")
+
+        def always():
+            raise instructions.Late("qos0")
+
+        with self.assertRaises(instructions.Late):
+            instructions.patiently(always)
 
     def test_threads_count_by_what_they_run_in_any_dump(self):
         idle = {"-01": "totals: 9\n", "-02": f"{self.LOOP}totals: 10\n", "-03": f"{self.EXPORTER}totals: 20\n"}
