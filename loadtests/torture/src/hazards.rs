@@ -184,6 +184,11 @@ impl Hazards {
         self.rng.bool()
     }
 
+    /// The longest sync that the layer makes the server wait for, ms.
+    pub(crate) fn sync_ms(&self) -> Outcome<u64> {
+        Ok(self.get(Field::SyncMicrosMax)? / 1_000)
+    }
+
     /// Called after each kill. Returns what became of the disk.
     pub(crate) fn after_kill(&mut self) -> Outcome<String> {
         if self.get(Field::Blind)? > 0 {

@@ -8,5 +8,6 @@
 #![allow(missing_docs)]
 
 pub mod checker;
+pub mod closing;
 mod event;
 pub mod history;

@@ -25,8 +25,12 @@ use clap::{Parser, ValueEnum};
 
 use failure::{Outcome, While};
 use hazards::{HazardArgs, Hazards};
+use report::Judgement;
 use run::{Plan, Run};
 use server::{Broker, Cluster, Home};
+
+/// Exit code of a run without a verdict; 2 is a wrong command line.
+const NO_VERDICT: u8 = 3;
 
 /// Kills an MQTT broker again and again and checks that no acknowledged message is lost.
 #[derive(Parser)]
@@ -62,9 +66,13 @@ struct Cli {
     /// Every other kill is of the cluster: by this command and its arguments, which start it again.
     #[arg(long, requires = "fdb_cluster_file")]
     fdb_kill: Option<String>,
-    /// In the end: how many seconds without any message to wait for what is still missing.
-    #[arg(long, default_value_t = 10)]
+    /// In the end: seconds in which nothing arrives until what is missing counts as lost. A slow disk makes it longer; 0 does not
+    /// wait.
+    #[arg(long, default_value_t = 30)]
     patience_s: u64,
+    /// In the end: how many seconds to wait while messages still arrive. Then the run has no verdict, and exits with 3.
+    #[arg(long, default_value_t = 3_600)]
+    closing_s: u64,
     /// Explain so many violations of each kind.
     #[arg(long, default_value_t = 3)]
     explain: usize,
@@ -122,6 +130,7 @@ fn torture(cli: Cli) -> Outcome<ExitCode> {
         calm_ms: cli.calm_s * 1_000,
         ends_ms: cli.seconds_max * 1_000,
         patience_ms: cli.patience_s * 1_000,
+        closing_ms: cli.closing_s * 1_000,
         kill_store: cli.fdb_kill.map(|command| command.split(' ').map(str::to_owned).collect()),
         hazards: cli.hazards,
     };
@@ -130,13 +139,15 @@ fn torture(cli: Cli) -> Outcome<ExitCode> {
     let mut run = Run::new(home, &plan)?;
     let outcome = run.go(&plan, &mut |line| println!("{line}"));
     run.stop();
-    let good = report::print(run.history(), &outcome, run.hazard_counts(), cli.explain);
-    if good {
-        return Ok(ExitCode::SUCCESS);
-    }
+    let judgement = report::print(run.history(), outcome, &plan, run.hazard_counts(), cli.explain);
+    let code = match judgement {
+        Judgement::Kept => return Ok(ExitCode::SUCCESS),
+        Judgement::Failed => ExitCode::FAILURE,
+        Judgement::NoVerdict => ExitCode::from(NO_VERDICT),
+    };
     let lines: Vec<String> = (0..run.history().events.len()).map(|at| run.history().line(at)).collect();
     std::fs::write(folder.path().join("history.txt"), lines.join("\n")).during("writing the history")?;
     let kept = folder.keep();
     println!("kept: {} (log {}, history.txt); again with --seed {seed}", kept.display(), log.display());
-    Ok(ExitCode::FAILURE)
+    Ok(code)
 }

@@ -2,26 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::hazards::HazardCounts;
+use crate::run::Plan;
 use millrace_torture::checker::{self, CheckRule, Verdict, Violation};
 use millrace_torture::history::{Event, History};
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    Kept,
+    Failed,
+    /// Nothing broke a promise in a run that could not be judged to its end.
+    NoVerdict,
+}
+
 pub(crate) fn print(
     history: &History,
-    outcome: &Outcome<Verdict>,
+    outcome: Outcome<Verdict>,
+    plan: &Plan,
     hazards: Option<HazardCounts>,
     explained_max: usize,
-) -> bool {
-    let unfinished;
-    let verdict = match outcome {
-        Ok(verdict) => verdict,
-        Err(failure) => {
-            println!("\nSTOPPED: {failure}");
-            unfinished = of_unfinished(history);
-            &unfinished
-        }
+) -> Judgement {
+    let (mut verdict, failure) = match outcome {
+        Ok(verdict) => (verdict, None),
+        Err(failure) => (of_unfinished(history), Some(failure)),
     };
+    plan.excuse(&mut verdict);
+    if let Some(failure) = &failure {
+        let how = if matches!(failure, Failure::NoVerdict(_)) { "NO VERDICT" } else { "STOPPED" };
+        println!("\n{how}: {failure}");
+    }
     println!();
     for (what, count) in verdict.counts.rows() {
         println!("{count:>10} {what}");
@@ -41,12 +51,20 @@ pub(crate) fn print(
             println!("  {}", violation.explain(history, &kills));
         }
     }
-    if outcome.is_ok() && by_rule.is_empty() {
-        println!("\nok: everything promised was kept");
-        return true;
+    match failure {
+        None if by_rule.is_empty() => {
+            println!("\nok: everything promised was kept");
+            Judgement::Kept
+        }
+        Some(Failure::NoVerdict(_)) if by_rule.is_empty() => {
+            println!("\nno verdict: no promise was seen broken");
+            Judgement::NoVerdict
+        }
+        _ => {
+            println!("\nFAILED: {} violations", verdict.violations.len());
+            Judgement::Failed
+        }
     }
-    println!("\nFAILED: {} violations", verdict.violations.len());
-    false
 }
 
 /// A run that stopped early need not have all answers and deliveries.

@@ -1,6 +1,8 @@
 //! A run: starts the server and the clients, kills and restarts the server again and again, lets
 //! the clients finish, and has the checker judge the recorded history.
 
+mod waits;
+
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use crate::hazards::{Hazard, HazardArgs, HazardCounts, Hazards};
 use crate::link::Reading;
 use crate::scenario;
 use crate::server::{Home, Server};
-use crate::stage::{Phase, Stage};
-use millrace_torture::checker::{self, CheckRule, Verdict};
+use crate::stage::Stage;
+use millrace_torture::checker::{CheckRule, Verdict};
 use millrace_torture::history::{End, Event, History};
 
 /// Longest wait for the sockets before every client acts again, ms.
@@ -39,16 +41,15 @@ const STORE_BACK_MS_MAX: u64 = 30_000;
 /// Acknowledgements that prove that the store is back: more than the 108 messages that all
 /// publishers together have in flight.
 const STORE_BACK_ACKNOWLEDGED: usize = 128;
-/// Longest wait for the clients' open exchanges before the closing phase, ms.
+/// Time without an answer that ends the wait for the clients' open exchanges before the closing phase, ms.
 const SETTLE_MS_MAX: u64 = 60_000;
-/// Time without events that ends the closing phase, ms.
+/// Time without arrivals that ends the closing phase, ms.
 const QUIET_MS: u64 = 2_000;
 const FAILURE_HAPPENS_MS_MAX: u64 = 60_000;
 const STORES_AFTER_HEALING_MS_MAX: u64 = 60_000;
 /// Time from a failure to a kill or to the healing of the disk, ms.
 const TROUBLE_MS: std::ops::Range<u64> = 0..1_500;
 const HAZARDS: [Hazard; 3] = [Hazard::WriteError, Hazard::SyncError, Hazard::FullDisk];
-const CLOSING_MS_MAX: u64 = 120_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -59,15 +60,17 @@ pub(crate) struct Plan {
     pub(crate) calm_ms: u64,
     /// Time since the start of the program after which no further kill comes.
     pub(crate) ends_ms: u64,
-    /// Further time without events that the run waits for missing messages at its end.
+    /// Further time without arrivals after which a missing message counts as lost.
     pub(crate) patience_ms: u64,
+    /// Longest closing phase, though messages still arrive.
+    pub(crate) closing_ms: u64,
     pub(crate) kill_store: Option<Vec<String>>,
     pub(crate) hazards: HazardArgs,
 }
 
 impl Plan {
     /// Removes the violations that the planned failures cause in a correct server.
-    fn excuse(&self, verdict: &mut Verdict) {
+    pub(crate) fn excuse(&self, verdict: &mut Verdict) {
         if self.hazards.moves_clock() {
             // After a restart the server publishes a delayed will by the time of day, which may
             // have jumped ahead.
@@ -92,6 +95,8 @@ pub(crate) struct Run {
     ghosts: Vec<Ghost>,
     /// False when failures of the disk or kills of the store excuse slow takeovers.
     takes_over_in_time: bool,
+    /// The longest time between two turns since the current wait began: on a busy machine the server has no time either.
+    slowest_turn_ms: u64,
     poll: Poll,
     events: Events,
     rng: Rng,
@@ -117,7 +122,20 @@ impl Run {
         let servers = (0..plan.pods).map(|_| None).collect();
         let renamed = vec![0; plan.pods];
         let takes_over_in_time = plan.kill_store.is_none() && !plan.hazards.delays_takeovers();
-        Ok(Self { home, servers, renamed, stage, clients, ghosts, takes_over_in_time, poll, events, rng })
+        let slowest_turn_ms = 0;
+        Ok(Self {
+            home,
+            servers,
+            renamed,
+            stage,
+            clients,
+            ghosts,
+            takes_over_in_time,
+            slowest_turn_ms,
+            poll,
+            events,
+            rng,
+        })
     }
 
     pub(crate) fn history(&self) -> &History {
@@ -177,11 +195,10 @@ impl Run {
         if let Some(hazards) = &self.home.hazards {
             hazards.heal()?;
         }
-        let mut verdict = self.finish(plan)?;
+        let verdict = self.finish(plan)?;
         if let Some(hazards) = &mut self.home.hazards {
             hazards.finish()?;
         }
-        plan.excuse(&mut verdict);
         Ok(verdict)
     }
 
@@ -219,8 +236,11 @@ impl Run {
                 .as_ref()
                 .is_some_and(|hazards| hazards.happened(hazard).is_ok_and(|now| now > before))
         };
-        if !self.until(FAILURE_HAPPENS_MS_MAX, happened)? {
-            return Err(Failure::new(format!("planted, and did not happen: {said}")));
+        let patience_ms = self.home.patience_ms(FAILURE_HAPPENS_MS_MAX)?;
+        if !self.until(patience_ms, happened)? {
+            return Err(Failure::no_verdict(format!(
+                "planted, and did not happen in {patience_ms} ms: {said}"
+            )));
         }
         let trouble_ms = self.rng.u64(TROUBLE_MS);
         self.until(trouble_ms, |_| false)?;
@@ -232,15 +252,6 @@ impl Run {
             said += ", healed";
         }
         Ok(said)
-    }
-
-    /// Waits until the server acknowledges messages, after `what` has ended a failure of its store.
-    fn await_store(&mut self, at_most_ms: u64, what: &str) -> Outcome<()> {
-        let enough = self.stage.acknowledged + STORE_BACK_ACKNOWLEDGED;
-        if self.until(at_most_ms, |run| run.stage.acknowledged >= enough)? {
-            return Ok(());
-        }
-        Err(Failure::new(format!("no messages are stored after {what}")))
     }
 
     fn kill(&mut self) -> Outcome<()> {
@@ -262,54 +273,6 @@ impl Run {
                 && run.clients.iter().all(|client| !client.is_at(pod))
         })?;
         if gone { Ok(()) } else { Err(Failure::new("the sockets of the killed server do not end")) }
-    }
-
-    fn await_clients(&mut self) -> Outcome<u64> {
-        let begin_ms = self.stage.now_ms;
-        // Each client must have been connected once; all at one time is impossible, because clients
-        // disconnect on purpose.
-        let mut waiting: Vec<bool> =
-            self.clients.iter().map(|client| !client.is_where_it_wants(&self.stage)).collect();
-        let all = self.until(CONNECT_MS_MAX, |run| {
-            for (waits, client) in waiting.iter_mut().zip(&run.clients) {
-                *waits = *waits && !client.is_where_it_wants(&run.stage);
-            }
-            !waiting.contains(&true)
-        })?;
-        if all {
-            return Ok(self.stage.now_ms - begin_ms);
-        }
-        let names =
-            self.clients.iter().zip(waiting).filter(|(_, waits)| *waits).map(|(client, _)| client.name());
-        let names = names.collect::<Vec<_>>().join(", ");
-        Err(Failure::new(format!("no CONNACK within {CONNECT_MS_MAX} ms for {names}")))
-    }
-
-    /// Stops new messages, waits for open exchanges and late deliveries, and once more for
-    /// `patience_ms` if messages are missing.
-    fn finish(&mut self, plan: &Plan) -> Outcome<Verdict> {
-        self.stage.phase = Phase::Finale;
-        self.stage.record(Event::Finale);
-        let settled = |run: &mut Self| run.clients.iter().all(|client| client.is_settled(&run.stage));
-        // The checker reports requests that stay open as unanswered.
-        self.until(SETTLE_MS_MAX, settled)?;
-        self.stage.phase = Phase::Closing;
-        let ends_ms = self.stage.now_ms + CLOSING_MS_MAX;
-        let mut quiet_ms = QUIET_MS;
-        let mut patient = false;
-        loop {
-            let left_ms = ends_ms.saturating_sub(self.stage.now_ms);
-            let quiet =
-                self.until(left_ms, |run| settled(run) && run.stage.now_ms >= run.stage.busy_ms + quiet_ms)?;
-            let verdict = checker::check(&self.stage.history);
-            let late = |rule| matches!(rule, CheckRule::Missing | CheckRule::WillLost);
-            let missing = verdict.violations.iter().any(|violation| late(violation.rule));
-            if !missing || !quiet || patient {
-                return Ok(verdict);
-            }
-            patient = true;
-            quiet_ms += plan.patience_ms;
-        }
     }
 
     /// Runs the clients until the condition holds, and returns false if the time is over first.
@@ -335,7 +298,8 @@ impl Run {
             }
             _ => {}
         }
-        self.stage.now_ms = clock::now_ms();
+        let before_ms = std::mem::replace(&mut self.stage.now_ms, clock::now_ms());
+        self.slowest_turn_ms = self.slowest_turn_ms.max(self.stage.now_ms - before_ms);
         for server in self.servers.iter_mut().flatten() {
             self.home.check(server)?;
         }

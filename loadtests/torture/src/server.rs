@@ -1,7 +1,8 @@
 //! The broker under test: one process, or several on one store, killed and restarted on the same
 //! data.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,9 @@ use crate::failure::{Failure, Outcome, While};
 use crate::hazards::Hazards;
 
 const START_MS_MAX: u64 = 60_000;
+/// A server that recovers its store makes less syncs than this.
+const SYNCS_TO_RECOVER: u64 = 100;
+const SYNC_PROBE_BYTES: usize = 4_096;
 const LOOK_EVERY_MS: u64 = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const TAIL_LINES: usize = 20;
@@ -94,12 +98,13 @@ impl Home {
         command.process_group(0);
         let child = command.spawn().during(&format!("starting {}", command.get_program().display()))?;
         let mut server = Server { child, address };
-        let deadline_ms = clock::now_ms() + START_MS_MAX;
+        let patience_ms = self.patience_ms(START_MS_MAX)?;
+        let deadline_ms = clock::now_ms() + patience_ms;
         while TcpStream::connect_timeout(&server.address, CONNECT_TIMEOUT).is_err() {
             self.check(&mut server)?;
             if clock::now_ms() > deadline_ms {
                 let tail = self.log_tail();
-                return Err(Failure::new(format!("the server did not come up in {START_MS_MAX} ms\n{tail}")));
+                return Err(Failure::new(format!("the server did not come up in {patience_ms} ms\n{tail}")));
             }
             clock::pause_ms(LOOK_EVERY_MS);
         }
@@ -117,6 +122,22 @@ impl Home {
             }
             None => Ok(()),
         }
+    }
+
+    /// How long the server may make no progress: `base_ms`, and the time of [`SYNCS_TO_RECOVER`] syncs as the disk takes them now.
+    pub(crate) fn patience_ms(&self, base_ms: u64) -> Outcome<u64> {
+        let planted_ms = self.hazards.as_ref().map_or(Ok(0), Hazards::sync_ms)?;
+        Ok(base_ms + SYNCS_TO_RECOVER * (planted_ms + self.machine_sync_ms()?))
+    }
+
+    /// The time of a write and its sync on this machine's disk, ms.
+    pub(crate) fn machine_sync_ms(&self) -> Outcome<u64> {
+        let what = "measuring a sync";
+        let mut file = File::create(self.folder.join("sync-probe")).during(what)?;
+        let begin_ms = clock::now_ms();
+        file.write_all(&[0; SYNC_PROBE_BYTES]).during(what)?;
+        file.sync_data().during(what)?;
+        Ok(clock::now_ms() - begin_ms)
     }
 
     pub(crate) fn log_path(&self) -> PathBuf {

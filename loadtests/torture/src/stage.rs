@@ -29,7 +29,11 @@ pub(crate) struct Stage {
     /// Acknowledged publishes, for the line of progress.
     pub(crate) acknowledged: usize,
     pub(crate) received: usize,
-    pub(crate) busy_ms: u64,
+    /// Deliveries and answers that the server owes. A CONNACK does not count, because a server could accept and close connections
+    /// for ever.
+    pub(crate) arrived: usize,
+    /// The run waits for acknowledgements, so publishers stay connected until theirs come.
+    pub(crate) awaits_store: bool,
 }
 
 impl Stage {
@@ -42,7 +46,8 @@ impl Stage {
             retained: BTreeSet::new(),
             acknowledged: 0,
             received: 0,
-            busy_ms: 0,
+            arrived: 0,
+            awaits_store: false,
         }
     }
 
@@ -54,7 +59,14 @@ impl Stage {
             Event::Received { .. } => self.received += 1,
             _ => {}
         }
-        self.busy_ms = self.now_ms;
+        self.arrived += usize::from(matches!(
+            event,
+            Event::Received { .. }
+                | Event::Released { .. }
+                | Event::Answered { .. }
+                | Event::Subscribed { .. }
+                | Event::Unsubscribed { .. }
+        ));
         self.history.record(self.now_ms, event);
     }
 }

@@ -18,7 +18,7 @@ mod verdict;
 mod wills;
 
 #[cfg(test)]
-mod story;
+pub(crate) mod story;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -10,58 +10,58 @@ use crate::history::{
 
 /// A history in the making. Time passes only on request.
 #[derive(Default)]
-pub(super) struct Story {
-    pub(super) history: History,
+pub(crate) struct Story {
+    pub(crate) history: History,
     now_ms: u64,
     sequences: HashMap<(ClientId, String), u32>,
     last_packet_id: u16,
 }
 
 impl Story {
-    pub(super) fn client(&mut self, name: &str, persistent: bool) -> ClientId {
+    pub(crate) fn client(&mut self, name: &str, persistent: bool) -> ClientId {
         self.history.client(ClientInfo { name: name.into(), v5: true, persistent })
     }
 
-    pub(super) fn add(&mut self, event: Event) {
+    pub(crate) fn add(&mut self, event: Event) {
         self.history.record(self.now_ms, event);
     }
 
-    pub(super) fn wait(&mut self, ms: u64) {
+    pub(crate) fn wait(&mut self, ms: u64) {
         self.now_ms += ms;
     }
 
-    pub(super) fn ask(&mut self, client: ClientId, will: Option<MessageId>) -> ConnectionId {
+    pub(crate) fn ask(&mut self, client: ClientId, will: Option<MessageId>) -> ConnectionId {
         let connection = self.history.connection(client);
         let clean = !self.history.who(client).persistent;
         self.add(Event::ConnectSent { client, connection, pod: 0, clean, will });
         connection
     }
 
-    pub(super) fn connect(&mut self, client: ClientId, session_present: bool) -> ConnectionId {
+    pub(crate) fn connect(&mut self, client: ClientId, session_present: bool) -> ConnectionId {
         let connection = self.ask(client, None);
         self.add(Event::Connected { connection, session_present });
         connection
     }
 
-    pub(super) fn will(&mut self, client: ClientId, qos: u8, delay_ms: u64) -> MessageId {
+    pub(crate) fn will(&mut self, client: ClientId, qos: u8, delay_ms: u64) -> MessageId {
         let topic = Arc::from("will/x");
         self.history.message(client, &topic, qos, 0, MessageKind::Will { delay_ms }).id
     }
 
-    pub(super) fn live(&mut self, client: ClientId, will: MessageId, session_present: bool) -> ConnectionId {
+    pub(crate) fn live(&mut self, client: ClientId, will: MessageId, session_present: bool) -> ConnectionId {
         let connection = self.ask(client, Some(will));
         self.add(Event::Connected { connection, session_present });
         connection
     }
 
-    pub(super) fn end(&mut self, connection: ConnectionId, end: End) {
+    pub(crate) fn end(&mut self, connection: ConnectionId, end: End) {
         self.add(Event::Ended { connection, end });
         if matches!(end, End::Disconnect | End::TakenOver) {
             self.add(Event::HungUp { connection });
         }
     }
 
-    pub(super) fn kill(&mut self, connections: &[ConnectionId]) {
+    pub(crate) fn kill(&mut self, connections: &[ConnectionId]) {
         self.add(Event::Kill { pod: 0 });
         for connection in connections {
             self.end(*connection, End::ByServer(None));
@@ -69,20 +69,20 @@ impl Story {
         self.add(Event::Up);
     }
 
-    pub(super) fn subscribe(&mut self, connection: ConnectionId, filter: &str, qos: u8) {
+    pub(crate) fn subscribe(&mut self, connection: ConnectionId, filter: &str, qos: u8) {
         let filter = filter.to_owned();
         self.add(Event::SubscribeSent { connection, filter: filter.clone(), qos });
         self.add(Event::Subscribed { connection, filter });
     }
 
-    pub(super) fn unsubscribe(&mut self, connection: ConnectionId, filter: &str) {
+    pub(crate) fn unsubscribe(&mut self, connection: ConnectionId, filter: &str) {
         let filter = filter.to_owned();
         self.add(Event::UnsubscribeSent { connection, filter: filter.clone() });
         self.add(Event::Unsubscribed { connection, filter });
     }
 
     /// Publishes without an answer of the server.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         connection: ConnectionId,
         topic: &str,
@@ -97,7 +97,7 @@ impl Story {
         message
     }
 
-    pub(super) fn publish(&mut self, connection: ConnectionId, topic: &str, qos: u8) -> MessageId {
+    pub(crate) fn publish(&mut self, connection: ConnectionId, topic: &str, qos: u8) -> MessageId {
         let kind = if topic.starts_with("ret/") { MessageKind::Retained } else { MessageKind::Plain };
         let message = self.send(connection, topic, qos, kind);
         let answers: &[PublishAnswer] = if qos == 1 {
@@ -111,13 +111,13 @@ impl Story {
         message
     }
 
-    pub(super) fn receive(&mut self, connection: ConnectionId, message: MessageId, qos: u8) -> u16 {
+    pub(crate) fn receive(&mut self, connection: ConnectionId, message: MessageId, qos: u8) -> u16 {
         self.last_packet_id += 1;
         self.receive_as(connection, message, qos, self.last_packet_id);
         self.last_packet_id
     }
 
-    pub(super) fn receive_as(
+    pub(crate) fn receive_as(
         &mut self,
         connection: ConnectionId,
         message: MessageId,
@@ -128,17 +128,17 @@ impl Story {
         self.add(Event::Received { connection, message, qos, dup: false, retained: false, packet_id });
     }
 
-    pub(super) fn release(&mut self, connection: ConnectionId, packet_id: u16) {
+    pub(crate) fn release(&mut self, connection: ConnectionId, packet_id: u16) {
         self.add(Event::Released { connection, packet_id });
     }
 
     /// Expects that exactly these rules are broken, once each.
-    pub(super) fn expect(&self, rules: &[CheckRule]) {
+    pub(crate) fn expect(&self, rules: &[CheckRule]) {
         expect(&self.history, rules);
     }
 }
 
-pub(super) fn expect(history: &History, rules: &[CheckRule]) {
+pub(crate) fn expect(history: &History, rules: &[CheckRule]) {
     let verdict = check(history);
     let found: Vec<CheckRule> = verdict.violations.iter().map(|violation| violation.rule).collect();
     let told: Vec<String> =
@@ -147,21 +147,21 @@ pub(super) fn expect(history: &History, rules: &[CheckRule]) {
 }
 
 /// A history without violations, for tests to damage.
-pub(super) struct Good {
-    pub(super) story: Story,
-    pub(super) subscriber: ConnectionId,
-    pub(super) publisher: ConnectionId,
-    pub(super) probe: ConnectionId,
+pub(crate) struct Good {
+    pub(crate) story: Story,
+    pub(crate) subscriber: ConnectionId,
+    pub(crate) publisher: ConnectionId,
+    pub(crate) probe: ConnectionId,
     /// QoS 1 to a/x, the second received again after the kill.
-    pub(super) once: [MessageId; 3],
+    pub(crate) once: [MessageId; 3],
     /// QoS 2 to a/y: the first two before the kill, which came before the second was released.
-    pub(super) exactly: [MessageId; 3],
-    pub(super) retained: [MessageId; 2],
+    pub(crate) exactly: [MessageId; 3],
+    pub(crate) retained: [MessageId; 2],
     /// QoS 1 to b/x, received before the UNSUBSCRIBE of b/#.
-    pub(super) fickle: [MessageId; 2],
+    pub(crate) fickle: [MessageId; 2],
 }
 
-pub(super) fn good() -> Good {
+pub(crate) fn good() -> Good {
     let mut story = Story::default();
     story.add(Event::Up);
     let (ann, sue, pete) =
@@ -219,24 +219,24 @@ pub(super) fn good() -> Good {
 }
 
 impl Good {
-    pub(super) fn received(&self, id: MessageId) -> usize {
+    pub(crate) fn received(&self, id: MessageId) -> usize {
         self.find(|event| matches!(event, Event::Received { message, .. } if *message == Ok(id)))
     }
 
-    pub(super) fn find(&self, wanted: impl Fn(&Event) -> bool) -> usize {
+    pub(crate) fn find(&self, wanted: impl Fn(&Event) -> bool) -> usize {
         let events = &self.story.history.events;
         events.iter().position(|stamped| wanted(&stamped.event)).expect("the story has it")
     }
 
-    pub(super) fn events(&mut self) -> &mut Vec<Stamped> {
+    pub(crate) fn events(&mut self) -> &mut Vec<Stamped> {
         &mut self.story.history.events
     }
 
-    pub(super) fn event(&mut self, at: usize) -> &mut Event {
+    pub(crate) fn event(&mut self, at: usize) -> &mut Event {
         &mut self.story.history.events[at].event
     }
 
-    pub(super) fn expect(&self, rules: &[CheckRule]) {
+    pub(crate) fn expect(&self, rules: &[CheckRule]) {
         self.story.expect(rules);
     }
 }

@@ -13,8 +13,8 @@ use fastrand::Rng;
 use millrace_torture::history::Event;
 
 pub(crate) const RETAINED_FILTER: &str = "ret/#";
-/// Longest wait for the retained messages after the SUBACK; the checker then decides whether some are lost.
-const WAIT_MS_MAX: u64 = 5_000;
+/// Time after the SUBACK or the last retained message without a further one; the checker then decides whether some are lost.
+const QUIET_MS_MAX: u64 = 5_000;
 /// Time between two connections.
 const AWAY_MS: Range<u64> = 100..500;
 
@@ -22,7 +22,8 @@ const AWAY_MS: Range<u64> = 100..500;
 pub(crate) struct Probe {
     /// The topics that must still arrive.
     owed: Option<BTreeSet<Arc<str>>>,
-    granted_ms: Option<u64>,
+    /// Time of the SUBACK, or of the last retained message after it.
+    quiet_since_ms: Option<u64>,
     refused: bool,
     /// Whether the last check is done, the one of the closing phase.
     done: bool,
@@ -35,7 +36,7 @@ impl Role for Probe {
 
     fn connected(&mut self, io: &mut Io<'_>, _session_present: bool) {
         self.owed = Some(io.stage.retained.clone());
-        (self.granted_ms, self.refused) = (None, false);
+        (self.quiet_since_ms, self.refused) = (None, false);
         let (connection, filter) = (io.link.connection, RETAINED_FILTER.to_owned());
         io.link.send(&packet::subscribe(io.me.v5, 1, &filter, 2));
         io.stage.record(Event::SubscribeSent { connection, filter, qos: 2 });
@@ -45,7 +46,7 @@ impl Role for Probe {
         let connection = io.link.connection;
         match packet {
             Packet::SubAck { reason: 2, .. } => {
-                self.granted_ms = Some(io.stage.now_ms);
+                self.quiet_since_ms = Some(io.stage.now_ms);
                 io.stage.record(Event::Subscribed { connection, filter: RETAINED_FILTER.to_owned() });
             }
             // The server refuses the filter while the store does not answer.
@@ -60,6 +61,7 @@ impl Role for Probe {
                 }
                 if let (true, Some(owed)) = (retain, &mut self.owed) {
                     owed.retain(|wanted| wanted.as_bytes() != topic);
+                    self.quiet_since_ms = self.quiet_since_ms.map(|_| io.stage.now_ms);
                 }
             }
             Packet::Ack { kind: Ack::PubRel, packet_id, .. } => {
@@ -74,9 +76,9 @@ impl Role for Probe {
         if self.refused {
             return Some(Leave { way: Way::Disconnect, away_ms: io.rng.u64(AWAY_MS) });
         }
-        let granted_ms = self.granted_ms?;
+        let quiet_since_ms = self.quiet_since_ms?;
         let seen_all = self.owed.as_ref().is_some_and(BTreeSet::is_empty);
-        if !seen_all && io.stage.now_ms < granted_ms + WAIT_MS_MAX {
+        if !seen_all && io.stage.now_ms < quiet_since_ms + QUIET_MS_MAX {
             return None;
         }
         io.stage.record(Event::Probed { connection: io.link.connection });

@@ -156,7 +156,7 @@ impl Role for Publisher {
             self.next_burst_ms = io.stage.now_ms + io.rng.u64(BURST_EVERY_MS);
             self.burst(io);
         }
-        if self.leave_at_ms.is_none_or(|at| io.stage.now_ms < at) {
+        if io.stage.awaits_store || self.leave_at_ms.is_none_or(|at| io.stage.now_ms < at) {
             return None;
         }
         let way = any_way(io.rng, &WAYS);
