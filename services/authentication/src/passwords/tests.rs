@@ -1,3 +1,4 @@
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -14,6 +15,8 @@ struct World {
     now_s: Arc<AtomicU32>,
     pending: Pending,
     hash: Box<str>,
+    /// While a test holds the gate, no thread begins a second check, so the queue is as the test fills it.
+    gate: Arc<Mutex<()>>,
 }
 
 impl World {
@@ -22,11 +25,16 @@ impl World {
         let at_once = sender.clone();
         let now_s = Arc::new(AtomicU32::new(1));
         let clock = now_s.clone();
+        let gate = Arc::new(Mutex::new(()));
+        let passed = gate.clone();
         let checker = Checker::start(
             threads,
             &[7; 32],
             Box::new(move || clock.load(Ordering::Relaxed)),
-            Box::new(move |answer| sender.send(answer).unwrap()),
+            Box::new(move |answer| {
+                drop(passed.lock().unwrap());
+                sender.send(answer).unwrap();
+            }),
         );
         let hash = chosen::hash(b"right", &[1; 16]).unwrap();
         Self {
@@ -36,6 +44,7 @@ impl World {
             now_s,
             pending: Pending::default(),
             hash: hash.into(),
+            gate,
         }
     }
 
@@ -88,10 +97,12 @@ fn right_and_wrong_passwords_are_remembered_wrong_ones_for_seconds() {
 fn a_right_password_waits_for_few_of_the_wrong_ones() {
     for last in [1, 2] {
         let world = World::new(1);
+        let closed = world.gate.lock().unwrap();
         for number in 0..60 {
             world.check(world.request(1, &format!("guess {number}"), "wrong"));
         }
         world.check(world.request(last, "right", "right"));
+        drop(closed);
         let before = std::iter::from_fn(|| Some(world.next())).position(|(context, _)| context == "right");
         // The one under way, and one whose turn came first.
         assert!(before.is_some_and(|before| before <= 4), "address {last}: {before:?}");
@@ -103,11 +114,14 @@ fn checks_of_a_connection_that_has_gone_are_skipped() {
     let mut world = World::new(1);
     let stays = Pending::default();
     let cancellation = stays.cancellation();
+    let gate = world.gate.clone();
+    let closed = gate.lock().unwrap();
     for number in 0..200 {
         world.check(world.request(1, &format!("guess {number}"), "gone"));
     }
     world.pending = Pending::default();
     world.check(Request { cancellation, ..world.request(1, "right", "stays") });
+    drop(closed);
     while world.next().0 != "stays" {}
     let counts = loop {
         let counts = world.checker.counts();
