@@ -98,7 +98,7 @@ impl ClosingPhase {
 }
 
 fn missing(verdict: &Verdict) -> usize {
-    let late = |rule| matches!(rule, CheckRule::Missing | CheckRule::WillLost);
+    let late = |rule| matches!(rule, CheckRule::Missing | CheckRule::WillLost | CheckRule::Unanswered);
     verdict.violations.iter().filter(|violation| late(violation.rule)).count()
 }
 
