@@ -4,6 +4,7 @@ mod ask;
 mod entries;
 mod in_parts;
 mod stored;
+mod unstored;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Seconds, S
 pub(super) use self::in_parts::Resumption;
 use self::stored::is_read;
 pub(super) use self::stored::subscription_of;
+use self::unstored::UnstoredFilters;
 use super::between;
 use super::connection::Request;
 use super::deliver::{Publisher, local_session};
@@ -62,7 +64,11 @@ impl Core {
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, position_of(in_flight))).collect();
         let read = self.subscriptions_read(slot, &request.client_id, &subscriptions);
         let publisher = record::publisher(&request.client_id);
-        let unacknowledged = unacknowledged(&page, &read, &acknowledged, publisher);
+        // Without in-flight messages, none of the page is taken here.
+        let unstored =
+            if in_flight.is_empty() { Default::default() } else { unstored_filters(&subscriptions, &read) };
+        self.spend(unstored.work() * page.entries.len() as u64);
+        let unacknowledged = unacknowledged(&page, &read, &unstored, &acknowledged, publisher);
         // A QoS 2 message was either not sent, or has a packet id in the store. Later messages must not overtake it.
         let unacknowledged = unacknowledged.take_while(|entry| entry.qos == QoS::AtLeastOnce);
         let (in_flight, placed) = between::interleave(in_flight, unacknowledged, maybe_sent);
@@ -344,14 +350,27 @@ fn restored(
 fn unacknowledged<'p>(
     page: &'p Page,
     read: &'p [(FilterSource, ClientSubscription)],
+    unstored: &'p UnstoredFilters,
     acknowledged: &'p Positions,
     publisher: u64,
 ) -> impl Iterator<Item = Entry> + 'p {
     page.entries.iter().filter_map(move |(message, from, sources)| {
         let is_had = message.position().is_none_or(|position| acknowledged.contains(Position(position)));
         let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
+        let unstored = unstored.matching(message.topic()).map(|(_, subscription)| subscription);
+        let subscriptions = subscriptions.chain(unstored);
         between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
     })
+}
+
+fn unstored_filters(
+    stored: &[StoredSubscription],
+    read: &[(FilterSource, ClientSubscription)],
+) -> UnstoredFilters {
+    let subscriptions = stored.iter().filter_map(|stored| {
+        Some((std::str::from_utf8(&stored.filter).ok()?, subscription_of(stored.options)))
+    });
+    UnstoredFilters::new(subscriptions, read.iter().map(|(source, _)| &*source.filter))
 }
 
 pub(super) fn position_of(in_flight: &InFlight) -> Option<Position> {

@@ -127,6 +127,48 @@ fn options_of_subscriptions_survive_whether_messages_come_live_or_waited() {
     }
 }
 
+/// Subscriptions with QoS 0 have no stream in the store.
+//= [MQTT-3.3.4-4] v5
+#[test]
+fn a_message_that_waited_carries_the_identifiers_of_qos_0_subscriptions_as_a_live_one_does() {
+    for (threads, between) in [(1, Between::Nothing), (4, Between::Nothing), (1, Between::Restart)] {
+        let database = Database::memory();
+        let mut server = start(&database, threads);
+        let mut ann = Client::open(&server, lasting(V5, "ann"));
+        let qos = |qos| SubscribeOptions { qos, ..SubscribeOptions::default() };
+        let subscriptions = [
+            ("a/#", SubscribeOptions { retain_as_published: true, ..qos(QoS::AtMostOnce) }, 1),
+            ("a/+", qos(QoS::AtLeastOnce), 2),
+            ("other/#", qos(QoS::AtMostOnce), 3),
+            ("+/b", qos(QoS::ExactlyOnce), 4),
+        ];
+        for (filter, options, identifier) in subscriptions {
+            let identifier = [Property::SubscriptionIdentifier(identifier)];
+            ann.subscribe_all(&[(filter, options)], properties(&identifier));
+        }
+        for is_live in [true, false, false] {
+            if !is_live {
+                leave(&mut ann, true);
+            }
+            let mut publisher = Client::connect(&server, V5, "publisher");
+            for (topic, qos) in
+                [("a/b", QoS::ExactlyOnce), ("a/b", QoS::AtLeastOnce), ("a/c", QoS::AtLeastOnce)]
+            {
+                publisher.publish(Publish { retain: true, ..publish_qos(qos, 1, topic, b"x") });
+            }
+            publisher.disconnect();
+            if !is_live {
+                server = pass(between, server, &database);
+                ann = come_back(&server, V5, "ann");
+            }
+            let got: Vec<_> = rest(&server, &mut ann, "a/z").iter().map(face).collect();
+            let expected = [(2, vec![1, 2, 4]), (1, vec![1, 2, 4]), (1, vec![1, 2])];
+            let expected = expected.map(|(qos, identifiers)| ("x".to_owned(), qos, true, identifiers));
+            assert_eq!(got, expected, "{threads} threads, {between:?}, live {is_live}");
+        }
+    }
+}
+
 #[test]
 fn a_clean_start_discards_all() {
     for version in VERSIONS {

@@ -1,10 +1,9 @@
 //! Hands the messages of a page to their session, a slice of work at a time.
 
-use std::sync::Arc;
-
 use millrace_layers::{Position, Positions};
-use millrace_session::{Delivery, Entry, Message};
+use millrace_session::{Delivery, Entry};
 
+use super::unstored::UnstoredFilters;
 use crate::core::deliver::Publisher;
 use crate::core::new_subscriptions::NewSubscriptions;
 use crate::core::{Core, between, work};
@@ -18,32 +17,49 @@ impl Core {
         entries: Vec<PageEntry>,
         had: &Positions,
     ) -> Vec<PageEntry> {
-        let end = self.work.spent() + work::SLICE;
         let mut entries = entries.into_iter();
+        if entries.len() == 0 {
+            return Vec::new();
+        }
+        let unstored = self.unstored_filters(session);
+        let end = self.work.spent() + work::SLICE;
         while self.work.spent() < end
-            && let Some((message, publisher, sources)) = entries.next()
+            && let Some(entry) = entries.next()
         {
-            if !message.position().is_some_and(|position| had.contains(Position(position))) {
-                self.deliver_read(session, &message, publisher, &sources);
+            if !entry.0.position().is_some_and(|position| had.contains(Position(position))) {
+                self.deliver_read(session, &unstored, &entry);
             }
         }
         entries.collect()
     }
 
-    fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
+    fn unstored_filters(&mut self, session: u32) -> UnstoredFilters {
+        let Some(local) = self.sessions.get(session as usize) else { return UnstoredFilters::default() };
+        let read = local.persistent.iter().flat_map(|persistent| persistent.filters());
+        let subscriptions = local.session.subscriptions().map(|(filter, known)| (filter, *known));
+        let unstored = UnstoredFilters::new(subscriptions, read);
+        let looked_through = local.session.subscriptions_len() / work::PASSED_FILTERS;
+        self.work.spend((looked_through + unstored.count()) as u64);
+        unstored
+    }
+
+    fn deliver_read(&mut self, session: u32, unstored: &UnstoredFilters, entry: &PageEntry) {
+        let (message, publisher, sources) = entry;
         let local = &self.sessions[session as usize];
         let Some(persistent) = &local.persistent else { return };
-        let own = local.publisher == publisher;
-        let subscriptions = sources.iter().filter_map(|source| {
+        let own = local.publisher == *publisher;
+        let read = sources.iter().filter_map(|source| {
             let filter = &*persistent.source(*source)?.filter;
-            let new = local.new_subscriptions.as_ref();
-            let is_had = new.is_some_and(|new| new.has_for(filter, message, self.now));
-            local.session.subscription(filter).filter(|_| !is_had)
+            Some((filter, local.session.subscription(filter)?))
         });
-        let entry = between::entry(message, own, subscriptions);
+        let subscriptions = read.chain(unstored.matching(message.topic())).filter(|(filter, _)| {
+            let new = local.new_subscriptions.as_ref();
+            !new.is_some_and(|new| new.has_for(filter, message, self.now))
+        });
+        let entry = between::entry(message, own, subscriptions.map(|(_, subscription)| subscription));
         let compared = local.new_subscriptions.as_deref().map_or(0, NewSubscriptions::take_compared);
         let looked_up = sources.len() + compared / work::COMPARED_LEVELS;
-        self.work.spend(work::SINGLE_COPY + looked_up as u64);
+        self.work.spend(work::SINGLE_COPY + looked_up as u64 + unstored.work());
         let Some(entry) = entry else { return };
         let Entry { qos, retain, identifiers, .. } = &entry;
         let maybe_sent = persistent.may_be_sent(message);
