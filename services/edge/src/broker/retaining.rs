@@ -163,8 +163,11 @@ impl Broker {
             Some(present) => Arc::ptr_eq(&present, message),
             None => message.payload().is_empty(),
         };
+        // If memory had no room for all messages, the removal may have removed none from it.
+        let may_lack_room =
+            message.payload().is_empty() && self.retained_memory.is_incomplete.load(Ordering::Relaxed);
         match former {
-            _ if !is_unchanged => {}
+            _ if !is_unchanged || may_lack_room => {}
             Some(former) => self.replace_retained(&mut gate, &former),
             None => {
                 self.remove_from_retained(&mut gate, message.topic());
@@ -176,9 +179,13 @@ impl Broker {
     /// As [`Broker::retain`] for a message that is committed, if a later one that was taken back has removed it from memory.
     pub(crate) fn retain_again(&self, message: &Arc<Message>) {
         let mut gate = self.retained_gate();
-        let present = self.retained.get(message.topic());
-        // A later message may wait for its commit.
-        if present.is_none_or(|present| present.is_decided() && !Arc::ptr_eq(&present, message)) {
+        let stays = |present: Arc<Message>| match message.position() {
+            _ if Arc::ptr_eq(&present, message) => true,
+            Some(position) => present.is_after(position),
+            // A later message waits for its commit.
+            None => !present.is_decided(),
+        };
+        if !self.retained.get(message.topic()).is_some_and(stays) {
             self.replace_retained(&mut gate, message);
         }
     }

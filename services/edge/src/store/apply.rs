@@ -140,11 +140,18 @@ pub(super) struct Applier<'a> {
     applied: RefCell<Applied>,
     pub(super) is_retry: bool,
     began_us: u64,
+    /// Memory does not have the retained messages of all jobs, see [`super::taken_back`].
+    memory_lags: bool,
 }
 
 impl<'a> Applier<'a> {
     pub(super) fn new(tx: &'a Transaction, shared: &'a Shared, is_retry: bool) -> Self {
-        Self { tx, shared, applied: RefCell::default(), is_retry, began_us: shared.clock.micros() }
+        let began_us = shared.clock.micros();
+        Self { tx, shared, applied: RefCell::default(), is_retry, began_us, memory_lags: false }
+    }
+
+    pub(super) fn with_memory_that_lags(self, memory_lags: bool) -> Self {
+        Self { memory_lags, ..self }
     }
 
     pub(super) fn into_applied(self) -> Applied {

@@ -1,7 +1,8 @@
 //! Retained messages in memory when the store refuses some, in one process.
 //!
-//! Memory gets a retained message before its commit. After a refusal it gets what the store has for the topic. The store does not
-//! have yet what earlier jobs will write: those of a transaction in doubt, and those of the backlog.
+//! Memory gets a retained message before its commit, and a job writes what memory has for its topic. After a refusal memory gets what
+//! the store has. The store does not have yet what earlier jobs will write: those of a transaction in doubt, and those of the backlog.
+//! Memory lags behind these until they are done, so meanwhile each job writes its own message, and its commit puts that into memory.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::broker::Broker;
 pub(super) struct TakenBack {
     /// Retained messages of the transaction whose outcome is unknown, in order.
     doubtful: Vec<(u64, Arc<Message>)>,
-    /// A message was taken back since the writer last had no job, so memory may lack what an earlier job writes.
+    /// A message was taken back since the writer last had no job.
     lags: bool,
 }
 
@@ -32,6 +33,10 @@ impl TakenBack {
 
     pub(super) fn note_idle(&mut self) {
         self.lags = false;
+    }
+
+    pub(super) fn memory_lags(&self) -> bool {
+        self.lags
     }
 }
 

@@ -224,7 +224,7 @@ fn a_right_password_waits_for_few_wrong_ones_and_closed_connections_are_not_chec
     let wrong = checks("wrong");
     eventually(|| waiting() == 0, || format!("{} wait", waiting()));
     let done = || checks("wrong") + checks("cancelled");
-    eventually(|| done() == GUESSES, || format!("{} guesses were checked or cancelled", done()));
+    eventually(|| done() >= GUESSES, || format!("{} guesses were checked or cancelled", done()));
     let checked = checks("wrong") - wrong;
     assert!(checked <= under_way, "{checked} passwords of closed connections were checked");
 }

@@ -19,9 +19,9 @@ pub(super) struct SearchedPage {
 
 pub(super) struct FoundClients {
     asked: Arc<ClientSearch>,
-    left: btree_map::IntoIter<Arc<str>, u32>,
+    pub(super) left: btree_map::IntoIter<Arc<str>, u32>,
     clients: Vec<ConnectedClient>,
-    next: Option<String>,
+    pub(super) next: Option<String>,
 }
 
 impl From<SearchedPage> for FoundClients {
@@ -50,6 +50,11 @@ impl SearchedPage {
         {
             return work::SEEN;
         }
+        // A client that came back into another slot meanwhile.
+        if let Some(known) = self.found.get_mut(id) {
+            *known = slot;
+            return ADDED;
+        }
         if self.found.len() > self.asked.question.limit() {
             if self.found.last_key_value().is_some_and(|(last, _)| last <= id) {
                 return work::SEEN;
@@ -72,12 +77,13 @@ impl Core {
                 continue;
             };
             self.spend(DESCRIBED);
-            // The slot may belong to another session by now, even of another broker.
+            // The slot may belong to another session by now, even of another broker, and the client may have another slot.
+            let broker = &found.asked.broker;
             let local = self.sessions.get(slot as usize);
-            let is_same = local.is_some_and(|local| {
-                Arc::ptr_eq(&local.broker, &found.asked.broker) && *local.session.client_id() == id
-            });
-            found.clients.extend(is_same.then(|| self.shown(slot)).flatten());
+            let is_same = local
+                .is_some_and(|local| Arc::ptr_eq(&local.broker, broker) && *local.session.client_id() == id);
+            let slot = if is_same { Some(slot) } else { self.session_of(broker, &id) };
+            found.clients.extend(slot.and_then(|slot| self.shown(slot)));
             self.unfinished.scans.found.push_front(found);
         }
     }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use super::pages::{FoundClients, SearchedPage};
 use super::{SLICE, SLICE_EVERY_MS};
 use crate::clients::{Answer, ClientSearch, PAGE_MAX, Question};
 use crate::core::testing::{Client, Loops};
@@ -40,4 +41,21 @@ fn lists_of_many_clients_are_made_over_several_turns() {
         assert_eq!((answer.clients.len(), answer.next), (CLIENTS, None));
     }
     drop(clients);
+}
+
+#[test]
+fn a_client_that_comes_back_into_a_later_slot_pushes_no_other_one_off_its_page() {
+    let mut loops = Loops::start(1, |_| {});
+    let clients = ["ann", "bob"].map(|id| loops.connect_as(id, true));
+    let question = Question::Page { after: None, search: "".into(), limit: 1 };
+    let search = ClientSearch::new(1, loops.broker(), question, Box::new(|_| {}));
+    let mut page = SearchedPage::new(Arc::new(search));
+    for (client, slot) in [(0, 0), (1, 1), (0, 2)] {
+        let core = &loops.cores[0];
+        let who = &core.connections[loops.session(0, &clients[client]).connection as usize].who;
+        page.see(slot, loops.session(0, &clients[client]), who);
+    }
+    let found = FoundClients::from(page);
+    assert_eq!(found.left.collect::<Vec<_>>(), [("ann".into(), 2)]);
+    assert_eq!(found.next.as_deref(), Some("ann"), "another page has bob");
 }

@@ -71,7 +71,8 @@ impl Core {
             for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
             }
-            // The session has put off a page if the SUBSCRIBE took several turns.
+            // If the SUBSCRIBE took several turns, the session has held messages, or put off a page.
+            self.deliver_held(session);
             self.read_on(session);
             return self.suback_when_confirmed(slot, &broker, pending);
         }

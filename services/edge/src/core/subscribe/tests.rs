@@ -8,7 +8,7 @@ use millrace_storage::{Embedded, Options};
 
 use crate::core::Ended;
 use crate::core::feed::{Feed, ReadState, Way};
-use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, subscribe};
+use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, publish, subscribe};
 use crate::jobs::{self, Page, PendingSubscribe};
 
 const TURN_MAX: u64 = 40_000;
@@ -83,6 +83,27 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
     loops.cores[0].page(target, version, Some(page));
     loops.answer(&mut client, SUBACK);
     loops.answer(&mut client, PUBLISH_QOS_1);
+}
+
+#[test]
+fn messages_held_during_a_subscribe_whose_filters_are_all_refused_are_delivered() {
+    let mut loops = Loops::stored(1);
+    let mut publisher = loops.connect(0, "publisher");
+    let mut client = loops.connect_as("session", false);
+    loops.subscribe(&mut client, "held", QoS::AtLeastOnce);
+    // A stored filter has 1,024 bytes at most.
+    let refused: Vec<String> = (0..900).map(|number| format!("{}{number}", "a/".repeat(512))).collect();
+    loops.send_to(0, &mut client, &subscribe(&refused, QoS::AtLeastOnce));
+    let is_subscribing = |loops: &mut Loops, client: &Client| {
+        loops.session(0, client).persistent.as_ref().unwrap().subscribing > 0
+    };
+    loops.until(|loops| is_subscribing(loops, &client));
+    loops.send_to(0, &mut publisher, &publish(1, "held", b"x"));
+    loops.turn(0);
+    assert!(is_subscribing(&mut loops, &client), "the message is not held");
+    loops.answer(&mut client, PUBLISH_QOS_1);
+    let reasons = loops.answer(&mut client, SUBACK);
+    assert!(reasons[2..].iter().all(|reason| *reason >= FAILED));
 }
 
 /// Expects the SUBACK of a refused SUBSCRIBE, whose filters leave the router over several turns.

@@ -47,8 +47,9 @@ impl Applier<'_> {
             // It writes the broker's current retained message, so the order of jobs does not matter.
             let current = broker.retained.get(message.topic());
             let own = Some(&**message).filter(|message| !message.payload().is_empty());
-            // With several pods, the order is that of the commits (P6).
-            let retained = if self.shared.is_shared { own } else { current.as_deref() };
+            // With several pods, and after a refusal, the order is that of the commits (P6).
+            let is_own = self.shared.is_shared || self.memory_lags;
+            let retained = if is_own { own } else { current.as_deref() };
             self.retain(broker, message.topic(), retained).await?;
         }
         if self.shared.is_shared {

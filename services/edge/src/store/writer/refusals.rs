@@ -183,13 +183,16 @@ pub(in crate::store) fn may_pass(error: &LayerError) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use millrace_layers::retained as layer_retained;
     use millrace_mqtt::Properties;
     use millrace_session::Message;
+    use millrace_storage::Read::Snapshot;
+    use millrace_storage::block_on;
 
     use super::*;
     use crate::broker::Broker;
     use crate::routes::RouteCache;
-    use crate::store::Shared;
+    use crate::store::{Shared, record};
 
     fn message(payload: &[u8]) -> Arc<Message> {
         Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload, 0).into()
@@ -244,6 +247,59 @@ mod tests {
         other_pod(b"last", [u8::MAX; 12]);
         writer.write(vec![committed]);
         assert_eq!(retained(&broker).as_deref(), Some("last"));
+    }
+
+    #[test]
+    fn memory_and_store_agree_on_what_was_committed_last_after_a_refusal() {
+        let publish = |broker: &Arc<Broker>, payload: &[u8]| {
+            let job = job(broker, payload);
+            let Write::Publish(publish) = &job.write else { unreachable!() };
+            drop(broker.retain(&publish.message));
+            job
+        };
+        // Texts of messages to one topic, the former one and those in the order of their jobs. `false`: it is refused before the
+        // others are written.
+        type Case<'c> = (&'c str, &'c [(&'c str, bool)], &'c str);
+        let cases: &[Case<'_>] = &[
+            ("", &[("else", false), ("one", true), ("", true)], ""),
+            ("former", &[("one", true), ("two", false)], "one"),
+            ("", &[("one", true), ("two", false)], "one"),
+            ("former", &[("", false), ("", true)], ""),
+            ("former", &[("", true), ("two", false)], ""),
+            ("former", &[("one", true), ("", false)], "one"),
+            ("former", &[("", false)], "former"),
+            ("former", &[("one", true), ("two", true), ("three", false)], "two"),
+        ];
+        for together in [true, false] {
+            for (former, messages, last) in cases {
+                let (shared, id) = Shared::with_broker(false);
+                let broker = Arc::new(Broker::new(id, "default", 1));
+                let mut writer = Writer::new(&shared);
+                writer.write(vec![publish(&broker, former.as_bytes())]);
+                let jobs: Vec<(Job, bool)> = messages
+                    .iter()
+                    .map(|(payload, is_accepted)| (publish(&broker, payload.as_bytes()), *is_accepted))
+                    .collect();
+                let (accepted, refused): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(_, is)| *is);
+                for (job, _) in refused {
+                    writer.refuse_job(job, Why::Passing);
+                }
+                let mut accepted: Vec<Job> = accepted.into_iter().map(|(job, _)| job).collect();
+                if together {
+                    writer.write(accepted);
+                } else {
+                    accepted.drain(..).for_each(|job| writer.write(vec![job]));
+                }
+                let case = format!("{former:?} {messages:?}, together {together}");
+                assert_eq!(retained(&broker).unwrap_or_default(), *last, "memory, {case}");
+                let row = block_on(
+                    shared.layers.run(async |tx| layer_retained::get(&tx, id, b"t", Snapshot).await),
+                );
+                let row = row.unwrap().and_then(|body| record::decode("t".into(), &body, &shared.clock));
+                let row = row.map(|message| String::from_utf8(message.payload().to_vec()).unwrap());
+                assert_eq!(row.unwrap_or_default(), *last, "store, {case}");
+            }
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Writer<'_> {
         let attempted = Cell::new(Attempt { number: 1, conflicts: 0, maybe_committed: false });
         let last = self.marked.take();
         let began_us = shared.clock.micros();
-        let reads_at = self.reads_at(batch);
+        let (reads_at, memory_lags) = (self.reads_at(batch), self.taken_back.memory_lags());
         let run = shared.layers.database().run_committed(|tx, attempt| {
             let (attempts, attempted, work_us, marks) = (&attempts, &attempted, &work_us, &marks);
             async move {
@@ -47,7 +47,7 @@ impl Writer<'_> {
                 }
                 let began_us = shared.clock.micros();
                 let is_retry = attempt.number > 1;
-                let applier = Applier::new(&tx, shared, is_retry);
+                let applier = Applier::new(&tx, shared, is_retry).with_memory_that_lags(memory_lags);
                 body(&applier).await?;
                 applier.finish()?;
                 let has_order = applier.applied().last_number > 0;
