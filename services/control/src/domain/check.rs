@@ -29,7 +29,10 @@ impl Fields {
     pub(super) fn end(&mut self, field: &str, at_ms: Option<u64>, now_ms: u64) {
         match at_ms {
             Some(at_ms) if at_ms <= now_ms => {
-                self.add(field, "is over already: send a later time in unix milliseconds, or null for no end")
+                self.add(
+                    field,
+                    "is over already: send a later time in unix milliseconds, or null for no end",
+                );
             }
             Some(at_ms) if at_ms > now_ms + END_MS_MAX => {
                 self.add(field, "is more than 100 years ahead: send unix milliseconds, or null for no end");
@@ -51,7 +54,7 @@ impl Fields {
         } else if email.len() > EMAIL_BYTES_MAX {
             self.add(
                 field,
-                &format!("has more than {EMAIL_BYTES_MAX} characters, the most of an e-mail address"),
+                format!("has more than {EMAIL_BYTES_MAX} characters, the most of an e-mail address"),
             );
         } else if !fits {
             self.add(field, "is not an e-mail address, such as ann@example.org");

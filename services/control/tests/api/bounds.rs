@@ -39,7 +39,7 @@ fn collect(described: &Value, schema: &Value, keyword: &str, path: &[String], fo
         found.push(Bounded { path: path.to_vec(), schema: schema.clone() });
     }
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
-        collect(described, schema, keyword, &[path, &[name.clone()]].concat(), found);
+        collect(described, schema, keyword, &[path, std::slice::from_ref(name)].concat(), found);
     }
     if let Some(items) = schema.get("items") {
         collect(described, items, keyword, &[path, &["0".to_owned()]].concat(), found);
