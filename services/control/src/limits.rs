@@ -122,6 +122,8 @@ pub(crate) const WRONG_CODES_MAX: u32 = 20;
 pub(crate) const WRONG_CODES_MS: u64 = DAY_MS;
 /// Passkeys of a person: all are in one record with the second factor.
 pub(crate) const PASSKEYS_MAX: usize = 10;
+/// Names of transports that a new passkey may come with. WebAuthn Level 3 has six, browsers may add others.
+pub(crate) const PASSKEY_TRANSPORTS_MAX: usize = 16;
 /// How long a challenge for a passkey can be answered, milliseconds: the timeout that WebAuthn Level 3 section 15.1 recommends.
 pub(crate) const PASSKEY_CHALLENGE_MS: u64 = 5 * 60 * 1_000;
 /// Bytes of a request that registers a passkey or signs in with one: room for the largest parts below in Base64.
@@ -229,6 +231,9 @@ pub(crate) const END_MS_MAX: u64 = 36_525 * DAY_MS;
 
 /// The last time that RFC 3339 can express.
 pub(crate) const TIME_MS_MAX: u64 = 253_402_300_799_999;
+/// Largest limit and amount that a request may set: the largest number up to which every reader of JSON sees whole numbers as
+/// they are (RFC 8259 section 6).
+pub(crate) const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// Detail of a problem about a time after [`TIME_MS_MAX`].
 pub(crate) const TOO_LATE: &str = "is after the year 9999: send unix milliseconds";
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;

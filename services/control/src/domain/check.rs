@@ -28,7 +28,12 @@ impl Fields {
 
     pub(super) fn end(&mut self, field: &str, at_ms: Option<u64>, now_ms: u64) {
         match at_ms {
-            Some(at_ms) if at_ms <= now_ms => self.add(field, "is over already"),
+            Some(at_ms) if at_ms <= now_ms => {
+                self.add(
+                    field,
+                    "is over already: send a later time in unix milliseconds, or null for no end",
+                );
+            }
             Some(at_ms) if at_ms > now_ms + END_MS_MAX => {
                 self.add(field, "is more than 100 years ahead: send unix milliseconds, or null for no end");
             }
@@ -46,7 +51,12 @@ impl Fields {
         if !email.is_ascii() && email.contains('@') {
             // A look-alike character of another script would make another account with the same appearance.
             self.add(field, "has a letter that is not ASCII: write a domain in its form with xn--");
-        } else if !fits || email.len() > EMAIL_BYTES_MAX {
+        } else if email.len() > EMAIL_BYTES_MAX {
+            self.add(
+                field,
+                format!("has more than {EMAIL_BYTES_MAX} characters, the most of an e-mail address"),
+            );
+        } else if !fits {
             self.add(field, "is not an e-mail address, such as ann@example.org");
         }
         email.to_lowercase()

@@ -18,7 +18,9 @@ use super::accounts::{audit_everywhere, found, get as account, person_of};
 use super::check::{Fields, room};
 use super::second_factor::{self, Factors, Proof};
 use super::{Caller, Control, Error, Once, Result, web_sessions};
-use crate::limits::{ATTESTATION_BYTES_MAX, CLIENT_DATA_BYTES_MAX, PASSKEY_CHALLENGE_MS, PASSKEYS_MAX};
+use crate::limits::{
+    ATTESTATION_BYTES_MAX, CLIENT_DATA_BYTES_MAX, PASSKEY_CHALLENGE_MS, PASSKEY_TRANSPORTS_MAX, PASSKEYS_MAX,
+};
 use crate::secret::{Hash, letters};
 use crate::webauthn::{ALGORITHMS, Ceremony, ClientData, Refusal, Registration, RelyingParty};
 use challenges::spend;
@@ -104,9 +106,7 @@ impl Control {
         once: &Once,
     ) -> Result<PasskeyAdded> {
         let ((user, sign_in), rp) = (person_of(caller)?, self.relying_party()?);
-        let mut fields = Fields::default();
-        fields.name("name", &input.name);
-        fields.done()?;
+        check(input)?;
         let (client_data, registration) = &read_registration(input, &rp)?;
         let known = TRANSPORTS.into_iter().filter(|name| input.transports.iter().any(|other| other == name));
         let transports: &Vec<String> = &known.map(Into::into).collect();
@@ -240,13 +240,28 @@ impl Control {
     }
 }
 
+fn check(input: &NewPasskey) -> Result<()> {
+    let mut fields = Fields::default();
+    fields.name("name", &input.name);
+    if input.transports.len() > PASSKEY_TRANSPORTS_MAX {
+        fields.add("transports", format!("has more than {PASSKEY_TRANSPORTS_MAX} entries"));
+    }
+    fields.done()
+}
+
 /// Decodes and verifies the browser's answer to the creation of a passkey. An error names the field that is wrong.
 fn read_registration(input: &NewPasskey, rp: &RelyingParty) -> Result<(ClientData, Registration)> {
-    let too_long = |field| Error::field(field, "is not Base64 for URLs without padding, or is too long");
-    let client_data =
-        decoded(&input.client_data, CLIENT_DATA_BYTES_MAX).ok_or_else(|| too_long("client_data"))?;
-    let attestation = decoded(&input.attestation_object, ATTESTATION_BYTES_MAX)
-        .ok_or_else(|| too_long("attestation_object"))?;
+    let bytes = |field, text, bytes_max: usize| {
+        decoded(text, bytes_max).ok_or_else(|| {
+            let most = bytes_max.div_ceil(3) * 4;
+            Error::field(
+                field,
+                format!("must be Base64 for URLs without padding, of at most {most} characters"),
+            )
+        })
+    };
+    let client_data = bytes("client_data", &input.client_data, CLIENT_DATA_BYTES_MAX)?;
+    let attestation = bytes("attestation_object", &input.attestation_object, ATTESTATION_BYTES_MAX)?;
     let refused = |refusal: Refusal| {
         let is_client_data =
             matches!(refusal, Refusal::ClientData | Refusal::Type | Refusal::Origin | Refusal::CrossOrigin);

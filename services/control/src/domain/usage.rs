@@ -180,8 +180,10 @@ impl Range {
             UsageStep::Day => (DAY_MS, USAGE_DAYS_MAX * DAY_MS),
             UsageStep::Total => (WINDOW_MS, USAGE_DAYS_MAX * DAY_MS),
         };
-        if to_ms.is_some_and(|to_ms| to_ms > TIME_MS_MAX) {
-            return Err(Error::field("to", TOO_LATE));
+        for (name, at_ms) in [("from", from_ms), ("to", to_ms)] {
+            if at_ms.is_some_and(|at_ms| at_ms > TIME_MS_MAX) {
+                return Err(Error::field(name, TOO_LATE));
+            }
         }
         let from_ms = from_ms.unwrap_or_else(|| month::of(now_ms).from_ms);
         let from_ms = from_ms - from_ms % unit_ms;

@@ -314,7 +314,7 @@ type AccessWebhook struct {
 	TimeoutMs *int32 `json:"timeout_ms,omitempty"`
 
 	// Url URL that receives the requests, by POST.
-	Url *string `json:"url,omitempty"`
+	Url string `json:"url"`
 }
 
 // Action The requests that a rule applies to.

@@ -115,7 +115,7 @@ func setAccess(ctx context.Context, client *api.Client, plan *accessModel, befor
 			former = before.SigningKey
 		}
 		body.Webhook = &api.AccessWebhook{
-			Url: &it.Url, SigningKey: writeOnly(it.SigningKey, former), TimeoutMs: &it.TimeoutMs, CacheS: &it.CacheS, Group: it.Group,
+			Url: it.Url, SigningKey: writeOnly(it.SigningKey, former), TimeoutMs: &it.TimeoutMs, CacheS: &it.CacheS, Group: it.Group,
 		}
 	}
 	request := api.Request{Operation: api.OpSetAccess, Path: []string{plan.Broker.ValueString()}, Body: body, IfMatch: "*"}
@@ -128,7 +128,7 @@ func shownAccessWebhook(found *api.AccessWebhook, prior *accessWebhook) *accessW
 		return nil
 	}
 	shown := accessWebhook{
-		Url: or(found.Url, ""), TimeoutMs: or(found.TimeoutMs, defaultTimeoutMs), CacheS: or(found.CacheS, defaultCacheS), Group: found.Group,
+		Url: found.Url, TimeoutMs: or(found.TimeoutMs, defaultTimeoutMs), CacheS: or(found.CacheS, defaultCacheS), Group: found.Group,
 	}
 	if prior != nil {
 		shown.SigningKey = prior.SigningKey
