@@ -12,6 +12,8 @@ use super::{
 use crate::{BrokerId, error::LayerResult, position::Position, positions::Positions};
 
 const PAGE: usize = 1_000;
+/// Acknowledged entries in a row that are read before the read goes on behind their range, and the rows it then asks for.
+const SKIP_AFTER: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitingMessages {
@@ -35,18 +37,28 @@ pub async fn waiting(
     limit: usize,
 ) -> LayerResult<WaitingMessages> {
     let mut batch = StreamBatch::default();
-    let (starts, _) = open(tx, broker, sources, cursor, &mut batch).await?;
+    let (mut starts, _) = open(tx, broker, sources, cursor, &mut batch).await?;
     let mut merge = Merge::open(tx, broker, &starts, limit.min(PAGE)).await?;
     let mut waiting = WaitingMessages::default();
     for (_, missed) in batch.missed {
         waiting.missed.at_least += missed.at_least;
         waiting.missed.at_most += missed.at_most;
     }
-    let mut last = None;
+    let (mut last, mut skipped) = (None, 0);
     while let Some(raw) = merge.next().await? {
-        if last == Some(raw.position) || acknowledged.contains(raw.position) {
+        if acknowledged.contains(raw.position) {
+            skipped += 1;
+            if skipped == SKIP_AFTER {
+                let behind = acknowledged.skip(raw.position);
+                starts.iter_mut().for_each(|start| start.after = start.after.max(behind));
+                (merge, skipped) = (Merge::open(tx, broker, &starts, SKIP_AFTER).await?, 0);
+            }
             continue;
         }
+        if last == Some(raw.position) {
+            continue;
+        }
+        skipped = 0;
         if waiting.totals.entries >= limit as u64 {
             waiting.more = true;
             break;
@@ -69,7 +81,7 @@ mod tests {
         sessions::fence,
         streams::{LossCause, LossReason, NewEntry, ReadLimit, StreamRef, append, read, trim_by_size},
         subscriptions::{StoredOptions, subscribe},
-        testing::{BROKER, attached, database, id, request, run},
+        testing::{BROKER, RoundTrips, attached, database, id, request, run},
     };
 
     #[test]
@@ -117,5 +129,36 @@ mod tests {
         }
         let trimmed = count(Position::MIN, &[], 10);
         assert_eq!((trimmed.totals.entries, trimmed.missed.at_most), (0, 6));
+    }
+
+    /// One message stays unacknowledged while the ones after it are acknowledged.
+    #[test]
+    fn a_long_range_of_acknowledged_messages_is_not_read() {
+        let database = database();
+        let epoch = attached(&database, "c", &request("pod", 1)).epoch;
+        let one = run(&database, async |tx| {
+            subscribe(&fence(tx, id("c"), epoch).await?, b"a", StoredOptions::default()).await
+        });
+        let stream = [StreamRef { stream: one.stream, partition: 0 }];
+        for number in 0..5 {
+            run(&database, async |tx| {
+                for number in number * 1_000..(number + 1) * 1_000 {
+                    let body = Bytes::from_static(b"x");
+                    append(tx, BROKER, &stream, NewEntry { number, now_ms: number.into(), body: &body })?;
+                }
+                Ok(())
+            });
+        }
+        let sources = [Source { stream: one.stream, since: one.since }];
+        let limit = ReadLimit { entries: 5_000, bytes: 1 << 20 };
+        let entries =
+            run(&database, async |tx| read(tx, BROKER, &sources, Position::MIN, limit).await).entries;
+        let mut acknowledged = Positions::default();
+        acknowledged.add_range(entries[0].position, entries[4_996].position);
+        let (trips, counted) = RoundTrips::of(&database);
+        let found =
+            run(&counted, async |tx| waiting(tx, BROKER, &sources, Position::MIN, &acknowledged, 10).await);
+        assert_eq!((found.totals.entries, found.more, found.oldest_at_ms), (4, false, Some(0)));
+        assert!(trips.take() < 15, "a page has ten entries");
     }
 }
