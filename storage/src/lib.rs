@@ -45,7 +45,9 @@ mod version;
 pub use completion::{Commit, Completion, block_on, block_on_for};
 pub use copy::{CopyError, CopyProgress, copy, copy_is_unfinished};
 pub use database::{Attempt, Database, TransactionFailure};
-pub use engine::embedded::{CAUGHT_THREADS, DiskUse, Embedded, FreeBytes, Options, RestoreError, restore};
+pub use engine::embedded::{
+    CAUGHT_THREADS, DiskUse, Embedded, FolderRecovery, FreeBytes, Options, RestoreError, restore,
+};
 #[cfg(feature = "foundationdb")]
 pub use engine::foundationdb::{
     ClusterOptions, ClusterTls, ConnectError, FoundationDb, NetworkOptions, stop_network,

@@ -142,6 +142,13 @@ fn last(transaction: &Transaction, number: u64) -> u64 {
 /// Opens the store after the kill and compares it with the acknowledged commits. Returns the number of its transactions.
 fn check(folder: &Path, acknowledged: &Acknowledged) -> u64 {
     let store = Embedded::open(folder, options()).unwrap();
+    let recovery = store.recovery();
+    assert!(
+        recovery.acknowledged >= acknowledged.newest,
+        "{recovery:?}: the note is older than {}",
+        acknowledged.newest
+    );
+    assert_eq!(recovery.lost(), Some(0), "{recovery:?}");
     let database = store.database();
     let transaction = begin(&database);
     let log = read_all(&transaction, "log/");

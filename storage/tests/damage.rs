@@ -218,6 +218,11 @@ fn a_write_cut_short_by_a_crash_is_dropped_alone() {
             // Nobody was acknowledged, so the cut transaction is dropped, and the store goes on.
             lay_out(&pristine, &data);
             let store = Embedded::open(&data, options()).unwrap();
+            let (recovery, all) = (store.recovery(), last as u64);
+            assert_eq!((recovery.acknowledged, recovery.recovered, recovery.lost()), (all, all, Some(0)));
+            assert_eq!(recovery.journal_commits, IN_JOURNALS as u64 - 1);
+            let left = length(&pristine[&journal]).saturating_sub(begin);
+            assert_eq!(recovery.cut_bytes, left as u64, "cut at {at}, {zeros} zeros");
             let database = store.database();
             for number in 0..last {
                 assert_eq!(get(&database, &key(number)).unwrap(), Some(value(number)));

@@ -147,6 +147,12 @@ const sessionsRoute = createRoute({
   validateSearch: texts('session', 'search'),
   component: lazyRouteComponent(() => import('./pages/broker/Sessions'), 'Sessions'),
 })
+const streamsRoute = createRoute({
+  ...under,
+  path: '/streams',
+  validateSearch: texts('stream', 'search'),
+  component: lazyRouteComponent(() => import('./pages/broker/Streams'), 'Streams'),
+})
 const accessRoute = createRoute({
   ...under,
   path: '/access',
@@ -233,6 +239,7 @@ const routeTree = rootRoute.addChildren([
       clientRoute,
       topicsRoute,
       sessionsRoute,
+      streamsRoute,
       messagesRoute,
       accessRoute,
       webhooksRoute,

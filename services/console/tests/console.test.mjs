@@ -444,6 +444,7 @@ test('a server that is killed and started again: each page keeps its data and ca
     .waitFor()
   await overview.getByRole('link', { name: 'Overview', exact: true }).click()
   await overview.getByText('Listening to #').waitFor()
+  await overview.getByText('0 acknowledged commits lost').waitFor()
   await live.bringToFront()
   await live.getByText(/Connected as console-/).waitFor()
   await client.publishAsync('after/restart', 'x', { qos: 1, retain: true })

@@ -46,6 +46,13 @@ async function devices(server) {
   // The stored messages of this filter are not those of the traffic.
   await away.subscribeAsync('door/+', { qos: 1 })
   await away.endAsync()
+  const printer = await connect(server, {
+    clientId: 'printer-1',
+    clean: false,
+    properties: { sessionExpiryInterval: 86_400 },
+  })
+  await printer.subscribeAsync('$share/printers/plant/+/state', { qos: 1 })
+  await printer.endAsync()
   const names = ['esp32-7', 'press-1', 'press-2', 'pump-1', 'pump-2', 'pump-7', 'gateway-north']
   const clients = []
   for (const clientId of names) {

@@ -26,6 +26,9 @@ export function pagesOf({ organisation, tenant, admin, shown = {} }) {
     'topics-empty': `/b/${tenant}/topics`,
     sessions: '/b/default/sessions',
     session: '/b/default/sessions?session=dashboard-1',
+    streams: '/b/default/streams',
+    stream: '/b/default/streams?stream=door%2F%2B',
+    'stream-shared': '/b/default/streams?stream=%24share%2Fprinters%2Fplant%2F%2B%2Fstate',
     messages: '/b/default/messages',
     // A topic of the traffic: older ones are not among the messages that the server looks at.
     'messages-topic': '/b/default/messages?topic=plant%2Fline-1%2Ftemperature',
@@ -51,6 +54,7 @@ export function pagesOf({ organisation, tenant, admin, shown = {} }) {
     'webhook-new': `/b/${tenant}/webhooks?edit=%2B`,
     'webhooks-empty': '/b/default/webhooks',
     'sessions-empty': `/b/${tenant}/sessions`,
+    'streams-webhooks': `/b/${tenant}/streams`,
     'incidents-empty': '/b/default/incidents',
     webhooks: `/b/${tenant}/webhooks`,
     webhook: `/b/${tenant}/webhooks?webhook=orders`,

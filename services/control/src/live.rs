@@ -5,6 +5,7 @@
 
 mod clients;
 mod messages;
+mod stored_streams;
 mod streams;
 
 use std::future::Future;
@@ -22,6 +23,7 @@ pub use messages::{
     RemovedMessages, Retained, RetainedMessage, StoredMessage, StoredMessages, StoringFilter, TopicBranch,
     UserProperty,
 };
+pub use stored_streams::{GroupBacklog, StreamBacklog, StreamBacklogDetails, StreamSession};
 pub use streams::{
     TailDropped, TailEnd, TailEvent, TailMessage, TraceBegun, TraceDirection, TraceEvent, TraceLeftOut,
     TracedConnect, TracedFilter, TracedPacket,
@@ -139,6 +141,14 @@ pub trait Live: Send + Sync + 'static {
         _topic: &'a str,
         _limit: usize,
     ) -> LiveAnswer<'a, StoredMessages> {
+        not_wired()
+    }
+
+    fn streams<'a>(&'a self, _: &'a LiveBroker, _: &'a PageRequest) -> LiveAnswer<'a, Page<StreamBacklog>> {
+        not_wired()
+    }
+
+    fn stream<'a>(&'a self, _: &'a LiveBroker, _filter: &'a str) -> LiveAnswer<'a, StreamBacklogDetails> {
         not_wired()
     }
 

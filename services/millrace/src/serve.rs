@@ -53,7 +53,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         .as_ref()
         .map(|store| {
             let (oidc, smtp) = (settings.oidc.clone(), settings.smtp.as_ref());
-            Plane::open(store.database(), &settings.control, oidc, smtp, settings.is_local())
+            Plane::open(store, &settings.control, oidc, smtp, settings.is_local())
         })
         .transpose()?;
     let durable = store.as_ref().zip(plane.as_ref());

@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use millrace_storage::{Database, Embedded, OpenError, Options, block_on, copy_is_unfinished};
+use millrace_storage::{
+    Database, Embedded, FolderRecovery, OpenError, Options, block_on, copy_is_unfinished,
+};
 use tracing::{info, warn};
 
 use crate::failure::Failure;
@@ -189,6 +191,14 @@ pub(crate) enum Opened {
 }
 
 impl Opened {
+    pub(crate) fn recovery(&self) -> Option<FolderRecovery> {
+        match self {
+            Self::Folder(store) => Some(store.recovery()),
+            #[cfg(feature = "foundationdb")]
+            Self::Cluster(_) => None,
+        }
+    }
+
     pub(crate) fn database(&self) -> Database {
         match self {
             Self::Folder(store) => store.database(),

@@ -10,6 +10,8 @@ mod doors;
 mod messages;
 #[path = "control/operators.rs"]
 mod operators;
+#[path = "control/store.rs"]
+mod store;
 #[path = "control/trace.rs"]
 mod trace;
 #[path = "control/webhooks.rs"]

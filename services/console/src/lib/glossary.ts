@@ -1,5 +1,7 @@
 /** Explanations of terms of MQTT and of this service, for newcomers. */
 export const GLOSSARY = {
+  acknowledgedCommits:
+    'The server writes each commit to the disk and notes its number before it acknowledges the messages in it. At its start it compares the note with the disk, and does not start without a commit up to the noted one. After a loss of power the note may be older than the last acknowledgement.',
   backlog:
     'Messages in the store. A message counts once for each filter that stores it. If several sessions share a filter, its messages may stay after all sessions have acknowledged them.',
   byteHours: 'One byte that is stored for one hour is one byte-hour. 1 MiB for a day is 25.2M byte-hours.',
@@ -20,6 +22,8 @@ export const GLOSSARY = {
     'The last message of a topic that was published with the retain flag. A new subscription gets it at once.',
   session:
     'The subscriptions of a client and the messages that wait for it. A session with an expiry outlives its connection.',
+  stream:
+    'The stored messages of one topic filter, in the order of their commits. All sessions with this filter share them. A shared subscription has a stream of its own.',
   topic: 'A name with levels between slashes, such as plant/7/pump. Each message is published to one topic.',
   waiting:
     'Stored messages that a session has not acknowledged. A message that waits for two sessions counts twice here, and once in the stored messages.',

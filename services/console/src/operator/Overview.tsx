@@ -118,6 +118,7 @@ function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined })
         : `99 % of messages within ${milliseconds(numbers.deliveryS)} ms, in the last minute`,
     ],
     ['Store', numbers ? <Store key="store" numbers={numbers} /> : '–'],
+    ['Last start', <LastStart key="start" pod={pod} />],
     ['Link to other pods', <FabricState key="fabric" pod={pod} />],
     ['Gateway', <Gateway key="gateway" pod={pod} refused={numbers?.headersRefused ?? 0} />],
     ['Memory pressure', PRESSURES[numbers?.pressure ?? 0] ?? '–'],
@@ -141,6 +142,38 @@ function Store({ numbers: { store } }: { numbers: Numbers }) {
     plural(store.stalls ?? 0, 'stall'),
   ].join(', ')
   return <Mark color={failures > 0 ? 'warn' : 'good'}>{said} since the start</Mark>
+}
+
+function LastStart({ pod: { started_at_ms, recovery } }: { pod: OwnPod }) {
+  return (
+    <>
+      <Time at={started_at_ms} />
+      {!recovery && '. The data is in a cluster, which recovers by itself.'}
+      {recovery &&
+        recovery.acknowledged_commit == null &&
+        ', with a data folder in which no commit was acknowledged'}
+      {recovery?.acknowledged_commit != null && <Recovered of={recovery} />}
+    </>
+  )
+}
+
+function Recovered({ of }: { of: NonNullable<OwnPod['recovery']> }) {
+  const lost = of.acknowledged_commits_lost ?? 0
+  return (
+    <>
+      <div>
+        <Mark color={lost === 0 ? 'good' : 'bad'}>{plural(lost, 'acknowledged commit')} lost</Mark>: commit{' '}
+        {count(of.acknowledged_commit ?? 0)} was the last one that was noted as acknowledged, and the folder
+        has those up to {count(of.recovered_commit)}.
+      </div>
+      {of.journal_commits > 0 && (
+        <div>The checksums of {plural(of.journal_commits, 'commit')} in the journals were right.</div>
+      )}
+      {of.cut_bytes > 0 && (
+        <div>An incomplete write of {bytes(of.cut_bytes)}, which was not acknowledged, was cut off.</div>
+      )}
+    </>
+  )
 }
 
 function FabricState({ pod: { name, fabric } }: { pod: OwnPod }) {

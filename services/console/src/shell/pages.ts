@@ -10,6 +10,7 @@ import {
   IconMailSearch,
   IconPlugConnected,
   IconSettings,
+  IconStack2,
   IconWebhook,
 } from '@tabler/icons-react'
 
@@ -21,6 +22,7 @@ export const PAGES = [
   { path: '/clients', label: 'Clients', key: 'c', icon: IconDevices, group: 'look' },
   { path: '/topics', label: 'Topics', key: 't', icon: IconBinaryTree2, group: 'look' },
   { path: '/sessions', label: 'Sessions', key: 's', icon: IconInbox, group: 'look' },
+  { path: '/streams', label: 'Streams', key: 'r', icon: IconStack2, group: 'look' },
   { path: '/messages', label: 'Messages', key: 'm', icon: IconMailSearch, group: 'look' },
   { path: '/incidents', label: 'Incidents', key: 'i', icon: IconAlertTriangle, group: 'look' },
   { path: '/access', label: 'Access', key: 'a', icon: IconKey, group: 'manage' },

@@ -11,7 +11,7 @@ use super::problem::{Answer, Problem};
 use crate::limits::{EXPENSIVE_AT_ONCE, EXPENSIVE_PER_ORGANISATION, EXPENSIVE_WAITING_MAX};
 
 /// Ends of the templates of routes whose answers to `GET` need a turn that counts for all organisations.
-const EXPENSIVE_READS: [&str; 10] = [
+const EXPENSIVE_READS: [&str; 12] = [
     "/{organisation}/audit",
     "/{organisation}/export",
     "/me/audit",
@@ -20,6 +20,8 @@ const EXPENSIVE_READS: [&str; 10] = [
     "/{broker}/sessions",
     "/sessions/{client_id}",
     "/spend-cap",
+    "/{broker}/streams",
+    "/streams/stream",
     "/{broker}/topics",
     "/usage",
 ];
@@ -162,7 +164,7 @@ mod tests {
             assert!(reads.iter().any(|path| path.ends_with(end)), "{end}");
         }
         let expensive = reads.iter().filter(|path| is_expensive(&Method::GET, path));
-        assert_eq!(expensive.count(), 12);
+        assert_eq!(expensive.count(), 14);
         assert!(!is_expensive(&Method::GET, "/api/v1/me"));
         assert!(!is_expensive(&Method::DELETE, "/api/v1/x/sessions/{client_id}"));
     }

@@ -1,4 +1,4 @@
-//! Route of the stored messages of a topic, and of the sessions that have yet to receive them.
+//! Routes of the stored messages of a topic or a filter, and of the sessions that have yet to receive them.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,15 +7,18 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Auth, Path, Query};
+use super::extract::{Auth, PageQuery, Paging, Path, Query};
 use super::problem::Answer;
-use super::{Api, AtBroker, query};
+use super::{Api, AtBroker, List, query};
 use crate::domain::{LiveBroker, Permission};
 use crate::limits::{STORED_MESSAGES, STORED_MESSAGES_MAX};
-use crate::live::StoredMessages;
+use crate::live::{StoredMessages, StreamBacklog, StreamBacklogDetails};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list_stored_messages))
+    OpenApiRouter::new()
+        .routes(routes!(list_stored_messages))
+        .routes(routes!(list_streams))
+        .routes(routes!(get_stream))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -48,4 +51,44 @@ async fn list_stored_messages(
     let id = api.control().open_broker(&caller, &at, Permission::MessagesRead).await?;
     let _turn = api.budget().turn(organisation).await?;
     Ok(Json(api.live().messages(&LiveBroker { id, name: at.name }, &topic, limit).await?))
+}
+
+/// The streams of a broker, also empty ones: one for each topic filter to which stored sessions subscribe with QoS 1 or 2, and
+/// for each filter of a webhook.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/streams", tag = "messages", params(AtBroker, PageQuery),
+    responses((status = 200, description = "Streams", body = List<StreamBacklog>)))]
+async fn list_streams(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Paging(page): Paging,
+) -> Answer<Json<List<StreamBacklog>>> {
+    let (organisation, at) = (at.organisation, at.at());
+    let id = api.control().open_broker(&caller, &at, Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
+    Ok(List::of(api.live().streams(&LiveBroker { id, name: at.name }, &page).await?))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct OfFilter {
+    /// The topic filter, with `$share/GROUP/` for a shared subscription.
+    #[param(min_length = 1, example = "plant/+/alarm")]
+    filter: String,
+}
+
+/// The stream of a filter, with its sessions among the first 1,000 of the broker. The server counts about 5,000 messages for all
+/// of them.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/streams/stream", tag = "messages", params(AtBroker, OfFilter),
+    responses((status = 200, description = "The stream", body = StreamBacklogDetails)))]
+async fn get_stream(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(OfFilter { filter }): Query<OfFilter>,
+) -> Answer<Json<StreamBacklogDetails>> {
+    let (organisation, at) = (at.organisation, at.at());
+    let id = api.control().open_broker(&caller, &at, Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
+    Ok(Json(api.live().stream(&LiveBroker { id, name: at.name }, &filter).await?))
 }

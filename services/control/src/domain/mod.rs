@@ -46,6 +46,7 @@ mod plans;
 mod post;
 mod prices;
 mod second_factor;
+mod server_start;
 mod setup;
 mod sign_in_networks;
 mod sign_ups;
@@ -103,6 +104,7 @@ pub use plans::{NewPlan, Plan, PlanChoice, TenantPlan};
 pub use post::{MailMessage, Mailer};
 pub use prices::{Currency, Price, Prices, UnitPrice};
 pub use second_factor::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor, SecondFactorRemoval};
+pub use server_start::{ServerStart, StoreRecovery};
 pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, OwnToken, Token};
@@ -167,6 +169,7 @@ struct Inner {
     console: OnceLock<String>,
     audit_kept_ms: OnceLock<u64>,
     calls: OnceLock<CallSettings>,
+    start: OnceLock<ServerStart>,
 }
 
 impl Control {
@@ -196,6 +199,7 @@ impl Control {
             console: OnceLock::new(),
             audit_kept_ms: OnceLock::new(),
             calls: OnceLock::new(),
+            start: OnceLock::new(),
         };
         Ok(Self(Arc::new(inner)))
     }

@@ -22,6 +22,8 @@ impl Operations for Process {
         Some(OwnPod {
             name: "pod-1".into(),
             version: "1.2.3".into(),
+            started_at_ms: 1_790_000_000_000,
+            recovery: None,
             problem: None,
             is_draining: false,
             connections: 7,

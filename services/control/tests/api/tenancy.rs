@@ -122,6 +122,7 @@ async fn ask(client: &Client, method: &Method, path: String, body: Option<Value>
     let needs_topic =
         path.contains("/retained/message") || *method == Method::GET && path.ends_with("/messages");
     let path = if needs_topic { format!("{path}?topic=a") } else { path };
+    let path = if path.ends_with("/streams/stream") { format!("{path}?filter=a") } else { path };
     client.with("if-match", "*").send(method.clone(), &path, body).await
 }
 

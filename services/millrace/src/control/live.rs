@@ -8,14 +8,15 @@ use futures_util::stream::BoxStream;
 use millrace_control::{
     AccessQuestion, ClientDetails, Clients, Latency, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
     PageRequest, PublishRequest, Published, Retained, RetainedMessage, SessionDetails, SessionInfo,
-    StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
+    StoredMessages, StreamBacklog, StreamBacklogDetails, TailEvent, TestedAction, TopicBranch, TraceEvent,
+    Visit,
 };
 use millrace_layers::metering::{self, Point, Resolution};
 use millrace_layers::{Store, limits::NAME_BYTES_MAX};
 use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
-use super::{clients, messages, publish, retained, sessions, tail, trace};
+use super::{clients, messages, publish, retained, sessions, streams, tail, trace};
 use crate::running::Live as _;
 use crate::running::Running;
 
@@ -214,6 +215,18 @@ impl Live for Edge {
         limit: usize,
     ) -> LiveAnswer<'a, StoredMessages> {
         Box::pin(messages::list(self, broker.id, topic, limit))
+    }
+
+    fn streams<'a>(
+        &'a self,
+        broker: &'a LiveBroker,
+        page: &'a PageRequest,
+    ) -> LiveAnswer<'a, Page<StreamBacklog>> {
+        Box::pin(streams::list(self, broker.id, page))
+    }
+
+    fn stream<'a>(&'a self, broker: &'a LiveBroker, filter: &'a str) -> LiveAnswer<'a, StreamBacklogDetails> {
+        Box::pin(streams::show(self, broker.id, filter))
     }
 
     fn clear_retained<'a>(&'a self, broker: &'a LiveBroker, topic: &'a str) -> LiveAnswer<'a, ()> {

@@ -14,6 +14,7 @@ mod reach;
 mod retained;
 mod secret_key;
 mod sessions;
+mod streams;
 mod tail;
 mod trace;
 
@@ -26,11 +27,11 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
     AccessBySettings, ApiOptions, Clock, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor,
-    OidcSettings, Operations, OperatorTokens, OwnPod, Price, SignUpBy,
+    OidcSettings, Operations, OperatorTokens, OwnPod, Price, ServerStart, SignUpBy, StoreRecovery,
 };
 use millrace_edge::{DrainRate, RecentPeer};
 use millrace_layers::accounts::keys;
-use millrace_storage::{Database, block_on};
+use millrace_storage::{Database, FolderRecovery, block_on};
 use millrace_telemetry::SECRET_TARGET;
 use tracing::{info, warn};
 
@@ -41,6 +42,7 @@ use crate::http::SIGN_UP_PATH;
 use crate::limits::whole_number;
 use crate::listeners::{Addresses, reachable};
 use crate::running::Running;
+use crate::store::Opened;
 use crate::values::{network, public_url};
 
 #[derive(Clone, Debug, Args)]
@@ -120,6 +122,7 @@ pub(crate) struct Plane {
     options: ApiOptions,
     public_url: Option<String>,
     reach: reach::ReachArgs,
+    start: ServerStart,
 }
 
 struct TimeOfDay;
@@ -132,7 +135,7 @@ impl Clock for TimeOfDay {
 
 impl Plane {
     pub(crate) fn open(
-        database: Database,
+        store: &Opened,
         args: &ControlArgs,
         oidc: Option<OidcSettings>,
         smtp: Option<&SmtpSettings>,
@@ -149,9 +152,15 @@ impl Plane {
         if let Some(exposed) = args.exposed_files() {
             warn!("{exposed}");
         }
-        let control = block_on(Control::open(database, Arc::new(TimeOfDay), by)).map_err(|error| {
-            Failure::Run(format!("the control plane cannot be opened, so the server does not start: {error}"))
-        })?;
+        let control =
+            block_on(Control::open(store.database(), Arc::new(TimeOfDay), by)).map_err(|error| {
+                Failure::Run(format!(
+                    "the control plane cannot be opened, so the server does not start: {error}"
+                ))
+            })?;
+        let recovery = store.recovery().map(shown_recovery);
+        let start = ServerStart { at_ms: crate::clock::now_ms(), recovery };
+        control.started(start);
         control.charge(args.price.iter().copied().collect());
         if let Some(currency) = args.currency {
             control.charge_in(currency);
@@ -175,7 +184,7 @@ impl Plane {
         let is_secure = args.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
         let local = is_local.then(local_door).transpose()?;
         let options = ApiOptions { is_secure, proxies: args.http_proxies.clone(), oidc, local };
-        Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
+        Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone(), start })
     }
 
     /// Takes the first pod's listeners as the addresses of brokers, and its settings for the access to brokers that go
@@ -216,7 +225,7 @@ impl Plane {
             );
             return None;
         }
-        let process = Process { running: Arc::clone(running), pod, pace: *pace };
+        let process = Process { running: Arc::clone(running), pod, pace: *pace, start: self.start };
         Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), tokens))
     }
 
@@ -264,6 +273,7 @@ struct Process {
     running: Running,
     pod: Option<String>,
     pace: DrainRate,
+    start: ServerStart,
 }
 
 impl Process {
@@ -284,6 +294,8 @@ impl Operations for Process {
         Some(OwnPod {
             name: self.name().into(),
             version: env!("CARGO_PKG_VERSION").into(),
+            started_at_ms: self.start.at_ms,
+            recovery: self.start.recovery,
             problem: edge.health().err(),
             is_draining: edge.is_draining(),
             connections: edge.connections(),
@@ -303,6 +315,17 @@ impl Operations for Process {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         // Starts the drain, which goes on in the event loops.
         running.as_ref().map(|edge| edge.drain(&self.pace)).is_some()
+    }
+}
+
+fn shown_recovery(found: FolderRecovery) -> StoreRecovery {
+    let FolderRecovery { acknowledged, recovered, journal_commits, cut_bytes } = found;
+    StoreRecovery {
+        acknowledged_commit: (acknowledged > 0).then_some(acknowledged),
+        recovered_commit: recovered,
+        acknowledged_commits_lost: found.lost(),
+        journal_commits,
+        cut_bytes,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::text::name;
 
 /// Queued messages that a list counts for each session and altogether: counting means reading them.
 const WAITING_IN_LIST_MAX: usize = 1_000;
-const WAITING_OF_LIST_MAX: usize = 5_000;
+pub(super) const COUNTED_IN_LIST_MAX: usize = 5_000;
 /// Queued messages that are counted for a session shown alone.
 const WAITING_MAX: usize = 10_000;
 
@@ -39,12 +39,12 @@ pub(super) async fn list(
     clients.truncate(page.limit);
     let next = clients.last().filter(|_| more).map(|(client, _)| client.to_vec());
     let mut items = Vec::with_capacity(clients.len());
-    let mut left = WAITING_OF_LIST_MAX;
+    let mut left = COUNTED_IN_LIST_MAX;
     for (client, _) in &clients {
         let id = SessionId { broker, client };
         // Each session gets a transaction of its own, because all together may take longer than a
         // transaction may. A session that ended meanwhile is left out.
-        let max = share(left);
+        let max = counted(left);
         if let Some(found) = edge.run(|tx| async move { inspection::session(&tx, id, max).await }).await? {
             left = left.saturating_sub(usize::try_from(found.waiting.totals.entries).unwrap_or(max));
             items.push(summary(client, &found));
@@ -80,22 +80,17 @@ pub(super) async fn show(
     details.await?.ok_or(LiveError::NotFound("session"))
 }
 
-/// How many messages to count for the next session: at least one, which shows whether there are
-/// any.
-fn share(left: usize) -> usize {
+/// How many messages to count for the next row of a list: at least one, which shows whether there
+/// are any.
+pub(super) fn counted(left: usize) -> usize {
     left.clamp(1, WAITING_IN_LIST_MAX)
 }
 
 fn summary(client: &[u8], found: &StoredSession) -> SessionInfo {
     let StoredSession { record, subscriptions, waiting } = found;
-    let state = match record {
-        record if record.is_expired(now_ms()) => SessionState::Expired,
-        record if record.is_detached() => SessionState::Offline,
-        _ => SessionState::Connected,
-    };
     SessionInfo {
         client_id: name(client),
-        state,
+        state: state(record),
         offline_since_ms: record.is_detached().then_some(record.detached_at_ms),
         expiry_s: (record.expiry_s != EXPIRY_NEVER).then_some(record.expiry_s),
         expires_at_ms: record.expires_at_ms(),
@@ -104,6 +99,14 @@ fn summary(client: &[u8], found: &StoredSession) -> SessionInfo {
         waiting_bytes: waiting.totals.bytes,
         waiting_is_more: waiting.more,
         oldest_waiting_at_ms: waiting.oldest_at_ms,
+    }
+}
+
+pub(super) fn state(record: &sessions::Record) -> SessionState {
+    match record {
+        record if record.is_expired(now_ms()) => SessionState::Expired,
+        record if record.is_detached() => SessionState::Offline,
+        _ => SessionState::Connected,
     }
 }
 
@@ -126,12 +129,12 @@ mod tests {
     /// A page of 200 sessions with many messages each.
     #[test]
     fn a_list_counts_a_bounded_number_of_messages_however_many_wait() {
-        let (mut left, mut counted) = (WAITING_OF_LIST_MAX, 0);
+        let (mut left, mut all) = (COUNTED_IN_LIST_MAX, 0);
         for _ in 0..200 {
-            let found = share(left);
-            counted += found;
+            let found = counted(left);
+            all += found;
             left = left.saturating_sub(found);
         }
-        assert_eq!(counted, WAITING_OF_LIST_MAX + 195);
+        assert_eq!(all, COUNTED_IN_LIST_MAX + 195);
     }
 }

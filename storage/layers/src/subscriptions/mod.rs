@@ -12,7 +12,7 @@ mod sweep;
 mod tests;
 
 pub use members::{is_sole, subscribers};
-pub use rows::{StoredSubscription, list};
+pub use rows::{StoredSubscription, find, list};
 pub use sweep::{SweptFilters, sweep};
 
 use millrace_storage::{Read, StoreVersion, Transaction};

@@ -34,6 +34,17 @@ pub async fn list(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Vec<Stored
     read(tx, id, Read::Snapshot).await
 }
 
+/// The subscription of a session to one filter, with its `$share/group/`, as a snapshot read.
+pub async fn find(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    filter: &Bytes,
+) -> LayerResult<Option<StoredSubscription>> {
+    let Some(value) = tx.get(prefix(id).bytes(filter), Read::Snapshot).await? else { return Ok(None) };
+    let Row { options, since, stream } = decode(value)?;
+    Ok(Some(StoredSubscription { filter: filter.clone(), options, since, stream }))
+}
+
 pub(super) async fn read(
     tx: &Transaction,
     id: SessionId<'_>,

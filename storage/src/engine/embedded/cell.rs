@@ -17,6 +17,7 @@ use super::{
     folder::{Folder, corrupt, refused},
     gauges::Gauges,
     options::{DiskUse, Options},
+    recovery::FolderRecovery,
     rewrite::rewrite_journals,
     space::{DiskSpace, Room},
     store::Store,
@@ -35,6 +36,7 @@ pub(super) struct Cell {
     shared: Arc<Shared>,
     version: AtomicU64,
     watermark: Watermark,
+    recovery: FolderRecovery,
     /// The store was opened again, and the contents of its journals are not in tables yet.
     settling: AtomicBool,
     space: DiskSpace,
@@ -60,14 +62,17 @@ impl Cell {
         let watermark = Watermark::open(folder.path()).map_err(|error| refused(folder.path(), error))?;
         // An earlier process may have ended after a failed sync, which left the journals in doubt.
         rewrite_journals(&folder.tables()).map_err(|error| refused(folder.path(), error))?;
-        let store = Store::open(&folder.tables(), &options, watermark.read())?;
+        let acknowledged = watermark.read();
+        let store = Store::open(&folder.tables(), &options, acknowledged)?;
         folder.sync_all().map_err(|error| refused(folder.path(), error))?;
         let version = store.version().map_err(|error| corrupt(folder.path(), error.to_string()))?;
+        let (journal_commits, cut_bytes) = (store.journals.commits(), store.journals.cut_bytes);
+        let recovery = FolderRecovery { acknowledged, recovered: version, journal_commits, cut_bytes };
         let version = AtomicU64::new(version);
         let slot = RwLock::new(Slot { store: Some(store), opened: 0 });
         let shared = Arc::new(Shared { slot, folder });
         let (settling, space, counters, gauges) = Default::default();
-        Ok(Self { shared, version, watermark, settling, space, counters, gauges, options })
+        Ok(Self { shared, version, watermark, recovery, settling, space, counters, gauges, options })
     }
 
     fn room(&self) -> Result<Room, StoreError> {
@@ -129,6 +134,10 @@ impl Cell {
         let free_bytes = (self.options.free_bytes)(self.shared.folder.path())
             .map_err(|error| StoreError::Io(error.to_string()))?;
         Ok(DiskUse { used_bytes: self.shared.slot().store()?.disk_space()?, free_bytes })
+    }
+
+    pub(super) fn recovery(&self) -> FolderRecovery {
+        self.recovery
     }
 
     pub(super) fn options(&self) -> &Options {

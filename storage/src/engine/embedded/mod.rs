@@ -16,6 +16,7 @@ mod counters;
 mod folder;
 mod gauges;
 mod options;
+mod recovery;
 mod rewrite;
 mod space;
 mod store;
@@ -26,6 +27,7 @@ use std::{path::Path, sync::Arc};
 
 pub use backup::{RestoreError, restore};
 pub use options::{DiskUse, FreeBytes, Options};
+pub use recovery::FolderRecovery;
 
 /// Names of threads whose panics the store handles, so the process must not end with them.
 pub const CAUGHT_THREADS: [&str; 2] = [store::OPEN_THREAD, gauges::GAUGES_THREAD];
@@ -73,6 +75,11 @@ impl Embedded {
     #[must_use]
     pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
         Database::new(self.engine.clone(), host, retry)
+    }
+
+    #[must_use]
+    pub fn recovery(&self) -> FolderRecovery {
+        self.cell.recovery()
     }
 
     #[must_use]

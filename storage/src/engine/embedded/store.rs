@@ -53,6 +53,7 @@ pub(super) struct Store {
     keys: Keyspace,
     memtable_bytes: u64,
     versions: Arc<Versions>,
+    pub(super) journals: Found,
 }
 
 impl Store {
@@ -67,11 +68,12 @@ impl Store {
             let thread = thread::Builder::new().name(OPEN_THREAD.into()).spawn_scoped(scope, open);
             thread.map(ScopedJoinHandle::join)
         });
-        let store = match opened.map_err(|error| refused(folder, error))? {
+        let mut store = match opened.map_err(|error| refused(folder, error))? {
             Ok(opened) => opened.map_err(|error| open_error(folder, error))?,
             Err(_) => return Err(corrupt(folder, "its tables cannot be read")),
         };
         store.check_versions(&journals, noted).map_err(|reason| corrupt(folder, reason))?;
+        store.journals = journals;
         Ok(store)
     }
 
@@ -92,7 +94,8 @@ impl Store {
                 .max_memtable_size(options.memtable_bytes)
                 .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(UNMERGED)))
         })?;
-        Ok(Self { database, keys, memtable_bytes: options.memtable_bytes, versions: Arc::default() })
+        let (versions, journals) = (Arc::default(), Found::default());
+        Ok(Self { database, keys, memtable_bytes: options.memtable_bytes, versions, journals })
     }
 
     fn check_versions(&self, journals: &Found, noted: StoreVersion) -> Result<(), String> {

@@ -999,9 +999,17 @@ type Problem struct {
 
 // Region defines model for Region.
 type Region struct {
+	// AcknowledgedCommitsLost Commits that the process before had acknowledged and that its data folder lacked at this start; null: the folder is
+	// new, or the data is in a cluster. Messages with QoS 1 and 2 are acknowledged after their commit. After a loss of
+	// power, commits count up to the last one that is noted on the disk.
+	AcknowledgedCommitsLost *int64 `json:"acknowledged_commits_lost,omitempty"`
+
 	// Domain Domain below which each broker has its host name; null: brokers have no host names of their own.
 	Domain *string `json:"domain,omitempty"`
 	Name   string  `json:"name"`
+
+	// StartedAtMs When the server that answers started, in unix milliseconds.
+	StartedAtMs *int64 `json:"started_at_ms,omitempty"`
 }
 
 // Regions defines model for Regions.

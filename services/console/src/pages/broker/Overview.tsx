@@ -14,6 +14,7 @@ import ui from '../../ui/ui.module.css'
 import { FirstRun } from './FirstRun'
 import { HistoryCharts } from './overview/HistoryCharts'
 import { LastEvents } from './overview/LastEvents'
+import { LastStart } from './overview/LastStart'
 import { LiveCharts } from './overview/LiveCharts'
 import { Numbers } from './overview/Numbers'
 import { Reasons } from './overview/Reasons'
@@ -71,6 +72,7 @@ export function Overview() {
         ) : (
           <LiveCharts live={live} seconds={range.seconds} limits={limits} />
         )}
+        <LastStart />
       </Panel>
       <div className={`${ui.two} ${ui.twoBottom}`}>
         <Loaded query={incidents} height={200}>

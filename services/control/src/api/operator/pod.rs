@@ -3,6 +3,8 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::domain::StoreRecovery;
+
 /// Requests of the operator API to the server process that it runs in.
 pub trait Operations: Send + Sync + 'static {
     /// `None` while the pod stops.
@@ -19,6 +21,10 @@ pub struct OwnPod {
     /// Its name; `self` for a server without a name.
     pub name: String,
     pub version: String,
+    /// When the process started, in unix milliseconds.
+    pub started_at_ms: u64,
+    /// The data folder at the start; null: the data is in a cluster.
+    pub recovery: Option<StoreRecovery>,
     /// Why the pod accepts no new clients; null: it accepts them.
     pub problem: Option<String>,
     pub is_draining: bool,

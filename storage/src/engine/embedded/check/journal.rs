@@ -28,11 +28,16 @@ pub(in super::super) struct Found {
     /// Sequence number and version of the first batch.
     pub(in super::super) first: Option<(u64, StoreVersion)>,
     sequence: u64,
+    pub(in super::super) cut_bytes: u64,
     /// 0 if there is no batch.
     pub(in super::super) version: StoreVersion,
 }
 
 impl Found {
+    pub(in super::super) fn commits(&self) -> u64 {
+        self.first.map_or(0, |(_, first)| (self.version + 1).saturating_sub(first.max(1)))
+    }
+
     /// False if the batch cannot be the next one.
     fn take(&mut self, batch: &Batch) -> bool {
         let version = batch.version.unwrap_or(self.version);
@@ -106,6 +111,7 @@ pub(super) fn check(journals: &[File], noted: StoreVersion) -> Result<Found, Fau
         }
         tracing::info!(bytes = rest.len(), "the last write was cut short before it was acknowledged");
         cut(path, at).map_err(|error| Fault::Io(path.clone(), error))?;
+        read.cut_bytes = rest.len() as u64;
     }
     Ok(read)
 }

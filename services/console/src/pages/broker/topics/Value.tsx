@@ -154,9 +154,16 @@ function Subscriptions({ topic }: { topic: string }) {
                 const { filter: own, webhook } = storing(filter)
                 const said = webhook ? `webhook ${webhook}` : plural(subscriptions, 'subscription')
                 return [
-                  <span key={filter} className="mono">
+                  <Anchor
+                    key={filter}
+                    component={Link}
+                    to={`/b/${broker.name}/streams`}
+                    search={{ stream: filter } as never}
+                    size="sm"
+                    className="mono"
+                  >
                     {own}
-                  </span>,
+                  </Anchor>,
                   said,
                 ]
               })}
