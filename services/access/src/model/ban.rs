@@ -36,7 +36,7 @@ impl Ban {
             let fits = (1..=BANNED_CLIENT_ID_BYTES_MAX).contains(&client_id.len());
             if !fits {
                 findings.add("client_id", format!("must have 1 to {BANNED_CLIENT_ID_BYTES_MAX} bytes"));
-            };
+            }
         }
         if let Some(user) = &self.user {
             findings.user("user", user);

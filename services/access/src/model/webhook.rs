@@ -120,17 +120,10 @@ impl Webhook {
         if let Some(key) = &self.signing_key {
             findings.bytes("signing_key", key.expose(), SIGNING_KEY_BYTES_MAX);
         }
-        if self.filters.len() > RULES_MAX {
-            findings.add("filters", format!("has more than {RULES_MAX} entries: leave some out"));
-        }
-        for (number, filter) in self.filters.iter().enumerate().take(RULES_MAX) {
-            if !is_plain_filter(filter) {
-                findings.add(
-                    format_args!("filters[{number}]"),
-                    "is no topic filter, or one of shared subscriptions or of $SYS",
-                );
-            }
-        }
+        findings.each("filters", &self.filters, RULES_MAX, |filter, findings| {
+            let what = "is no topic filter, or one of shared subscriptions or of $SYS";
+            findings.require(is_plain_filter(filter), "", what);
+        });
         let has_messages = self.events.contains(&WebhookEvent::Message);
         findings.require(
             !has_messages || !self.filters.is_empty(),

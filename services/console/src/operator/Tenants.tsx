@@ -1,5 +1,5 @@
 import { Anchor, Badge, Button, Drawer, Group, Text, TextInput } from '@mantine/core'
-import { IconSearch, IconUsers } from '@tabler/icons-react'
+import { IconUsers } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type ReactNode, useState } from 'react'
@@ -9,6 +9,7 @@ import { Confirm } from '../ui/Confirm'
 import { done } from '../ui/notify'
 import { Page, Panel } from '../ui/Page'
 import { type Column, Rows } from '../ui/Rows'
+import { Search } from '../ui/Search'
 import { Facts } from '../ui/Stat'
 import { Empty, Loaded } from '../ui/State'
 import { Time } from '../ui/Time'
@@ -73,14 +74,11 @@ export function Tenants() {
     <Page title="Tenants" lead="A tenant is an organisation with its members and brokers.">
       <Panel isFlush>
         <Group className={ui.tableBar} gap="sm">
-          <TextInput
-            data-search
-            aria-label="Search tenants"
+          <Search
+            label="Search tenants"
             placeholder="Name or id"
-            leftSection={<IconSearch size={16} />}
             value={asked.search ?? ''}
-            onChange={(event) => change({ search: event.currentTarget.value || undefined })}
-            w={{ base: '100%', xs: 300 }}
+            onChange={(search) => change({ search: search || undefined })}
           />
           <Choice
             label="State"

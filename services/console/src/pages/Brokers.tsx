@@ -1,5 +1,5 @@
-import { Badge, Button, Group, Text, TextInput, Title } from '@mantine/core'
-import { IconPlus, IconSearch } from '@tabler/icons-react'
+import { Badge, Button, Group, Text, Title } from '@mantine/core'
+import { IconPlus } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
@@ -13,6 +13,7 @@ import { Sparkline } from '../charts/Sparkline'
 import { brokersFound } from '../lib/brokerSearch'
 import { count, si } from '../lib/format'
 import { Page } from '../ui/Page'
+import { Search } from '../ui/Search'
 import { Empty, Failure, Loaded } from '../ui/State'
 import classes from './brokers.module.css'
 
@@ -58,14 +59,11 @@ function Cards({ brokers }: { brokers: PlacedBroker[] }) {
   return (
     <>
       {isMany && (
-        <TextInput
-          data-search
-          aria-label="Search brokers"
+        <Search
+          label="Search brokers"
           placeholder="Name contains"
-          leftSection={<IconSearch size={16} />}
           value={search}
-          onChange={(event) => setSearch(event.currentTarget.value)}
-          w={{ base: '100%', xs: 300 }}
+          onChange={setSearch}
           mb="md"
         />
       )}

@@ -63,10 +63,10 @@ impl Cell {
         // An earlier process may have ended after a failed sync, which left the journals in doubt.
         rewrite_journals(&folder.tables()).map_err(|error| refused(folder.path(), error))?;
         let acknowledged = watermark.read();
-        let store = Store::open(&folder.tables(), &options, acknowledged)?;
+        let (store, journals) = Store::open(&folder.tables(), &options, acknowledged)?;
         folder.sync_all().map_err(|error| refused(folder.path(), error))?;
         let version = store.version().map_err(|error| corrupt(folder.path(), error.to_string()))?;
-        let (journal_commits, cut_bytes) = (store.journals.commits(), store.journals.cut_bytes);
+        let (journal_commits, cut_bytes) = (journals.commits(), journals.cut_bytes);
         let recovery = FolderRecovery { acknowledged, recovered: version, journal_commits, cut_bytes };
         let version = AtomicU64::new(version);
         let slot = RwLock::new(Slot { store: Some(store), opened: 0 });
@@ -119,7 +119,7 @@ impl Cell {
         let tables = self.shared.folder.tables();
         let io = |error: std::io::Error| StoreError::Unavailable(error.to_string());
         rewrite_journals(&tables).map_err(io)?;
-        let store = Store::open(&tables, &self.options, self.version())
+        let (store, _) = Store::open(&tables, &self.options, self.version())
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         self.shared.folder.sync_all().map_err(io)?;
         self.version.fetch_max(store.version()?, Ordering::Relaxed);

@@ -53,13 +53,16 @@ pub(super) struct Store {
     keys: Keyspace,
     memtable_bytes: u64,
     versions: Arc<Versions>,
-    pub(super) journals: Found,
 }
 
 impl Store {
     /// `noted` is the last version known to be acknowledged; the store must have every version up
     /// to it.
-    pub(super) fn open(tables: &Path, options: &Options, noted: StoreVersion) -> Result<Self, OpenError> {
+    pub(super) fn open(
+        tables: &Path,
+        options: &Options,
+        noted: StoreVersion,
+    ) -> Result<(Self, Found), OpenError> {
         let folder = tables.parent().unwrap_or(tables);
         let journals = check(tables, noted)?;
         // fjall may panic on damaged tables. A panic of another thread would end the process.
@@ -68,13 +71,12 @@ impl Store {
             let thread = thread::Builder::new().name(OPEN_THREAD.into()).spawn_scoped(scope, open);
             thread.map(ScopedJoinHandle::join)
         });
-        let mut store = match opened.map_err(|error| refused(folder, error))? {
+        let store = match opened.map_err(|error| refused(folder, error))? {
             Ok(opened) => opened.map_err(|error| open_error(folder, error))?,
             Err(_) => return Err(corrupt(folder, "its tables cannot be read")),
         };
         store.check_versions(&journals, noted).map_err(|reason| corrupt(folder, reason))?;
-        store.journals = journals;
-        Ok(store)
+        Ok((store, journals))
     }
 
     fn open_tables(tables: &Path, options: &Options) -> fjall::Result<Self> {
@@ -94,8 +96,7 @@ impl Store {
                 .max_memtable_size(options.memtable_bytes)
                 .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(UNMERGED)))
         })?;
-        let (versions, journals) = (Arc::default(), Found::default());
-        Ok(Self { database, keys, memtable_bytes: options.memtable_bytes, versions, journals })
+        Ok(Self { database, keys, memtable_bytes: options.memtable_bytes, versions: Arc::default() })
     }
 
     fn check_versions(&self, journals: &Found, noted: StoreVersion) -> Result<(), String> {

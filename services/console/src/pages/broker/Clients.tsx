@@ -1,6 +1,5 @@
-import { Alert, Anchor, Button, Group, Text, TextInput } from '@mantine/core'
+import { Alert, Anchor, Button, Group, Text } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { IconSearch } from '@tabler/icons-react'
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useCallback, useEffect, useMemo } from 'react'
@@ -10,6 +9,7 @@ import { count } from '../../lib/format'
 import { ClientLink } from '../../ui/ClientLink'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
+import { Search } from '../../ui/Search'
 import { Empty, Loaded, RestFailed } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
@@ -98,14 +98,11 @@ export function Clients() {
       )}
       <Panel isFlush>
         <Group justify="space-between" className={ui.tableBar}>
-          <TextInput
-            data-search
-            aria-label="Search clients"
+          <Search
+            label="Search clients"
             placeholder="Client id or user begins with"
-            leftSection={<IconSearch size={16} />}
             value={search}
-            onChange={(event) => setSearch(event.currentTarget.value)}
-            w={{ base: '100%', xs: 300 }}
+            onChange={setSearch}
           />
           <Text size="sm" c="dimmed" role="status">
             {data && `${count(rows.length)}${hasNextPage ? ' or more' : ''} connected`}

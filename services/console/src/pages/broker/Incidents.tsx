@@ -1,6 +1,5 @@
-import { Button, Group, Select, TextInput } from '@mantine/core'
+import { Button, Group, Select } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { IconSearch } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
@@ -8,6 +7,7 @@ import { type IncidentKind, incidentsQuery } from '../../api/live'
 import { KIND_NAMES, KINDS } from '../../lib/incidents'
 import { IncidentTable } from '../../ui/IncidentTable'
 import { Page, Panel } from '../../ui/Page'
+import { Search } from '../../ui/Search'
 import { Empty, Loaded } from '../../ui/State'
 import ui from '../../ui/ui.module.css'
 
@@ -35,13 +35,11 @@ export function Incidents() {
     >
       <Panel isFlush>
         <Group className={ui.tableBar} gap="sm">
-          <TextInput
-            data-search
-            aria-label="Client id"
+          <Search
+            label="Client id"
             placeholder="Client id"
-            leftSection={<IconSearch size={16} />}
             value={client ?? ''}
-            onChange={(event) => change({ client: event.currentTarget.value || undefined })}
+            onChange={(client) => change({ client: client || undefined })}
             w={{ base: '100%', xs: 258 }}
           />
           <Select

@@ -1,6 +1,6 @@
-import { Badge, Button, Drawer, Group, Text, TextInput } from '@mantine/core'
+import { Badge, Button, Drawer, Group, Text } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { IconInbox, IconSearch } from '@tabler/icons-react'
+import { IconInbox } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
@@ -13,6 +13,7 @@ import { Confirm } from '../../ui/Confirm'
 import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
+import { Search } from '../../ui/Search'
 import { Stat, Stats } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
 import { Term } from '../../ui/Term'
@@ -121,14 +122,11 @@ export function Sessions() {
               <Totals sessions={items} isCut={isCut} />
               <Panel isFlush>
                 <Group className={ui.tableBar} justify="space-between">
-                  <TextInput
-                    data-search
-                    aria-label="Search sessions"
+                  <Search
+                    label="Search sessions"
                     placeholder="Client id begins with"
-                    leftSection={<IconSearch size={16} />}
                     value={search}
-                    onChange={(event) => change({ search: event.currentTarget.value || undefined })}
-                    w={{ base: '100%', xs: 300 }}
+                    onChange={(search) => change({ search: search || undefined })}
                   />
                 </Group>
                 <Rows

@@ -1,5 +1,5 @@
-import { Anchor, Button, Drawer, Group, Table, Text, TextInput } from '@mantine/core'
-import { IconSearch, IconStack2 } from '@tabler/icons-react'
+import { Anchor, Button, Drawer, Group, Table, Text } from '@mantine/core'
+import { IconStack2 } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
@@ -12,6 +12,7 @@ import { receiversSaid, type Stream, streamsSorted, waitingIn, waitingSince } fr
 import { Long } from '../../ui/Long'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
+import { Search } from '../../ui/Search'
 import { Facts, Stat, Stats } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
 import { Term } from '../../ui/Term'
@@ -114,14 +115,11 @@ export function Streams() {
               <Totals streams={items} isCut={isCut} />
               <Panel isFlush>
                 <Group className={ui.tableBar}>
-                  <TextInput
-                    data-search
-                    aria-label="Search streams"
+                  <Search
+                    label="Search streams"
                     placeholder="Topic filter contains"
-                    leftSection={<IconSearch size={16} />}
                     value={search}
-                    onChange={(event) => change({ search: event.currentTarget.value || undefined })}
-                    w={{ base: '100%', xs: 300 }}
+                    onChange={(search) => change({ search: search || undefined })}
                   />
                 </Group>
                 <Rows

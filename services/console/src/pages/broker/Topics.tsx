@@ -1,6 +1,6 @@
-import { Button, Group, TextInput } from '@mantine/core'
+import { Button, Group } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { IconBinaryTree2, IconSearch } from '@tabler/icons-react'
+import { IconBinaryTree2 } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { memo, useCallback, useMemo, useRef } from 'react'
@@ -11,6 +11,7 @@ import live from '../../live/live.module.css'
 import { useSeenTopics } from '../../live/useSeenTopics'
 import { tailDot, tailSaid, useTail } from '../../live/useTail'
 import { Page, Panel } from '../../ui/Page'
+import { Search } from '../../ui/Search'
 import { Empty, Loaded } from '../../ui/State'
 import { Term } from '../../ui/Term'
 import ui from '../../ui/ui.module.css'
@@ -50,13 +51,11 @@ export function Topics() {
       <div className={live.split} style={{ gridTemplateColumns: topic ? undefined : 'minmax(0, 1fr)' }}>
         <Panel isFlush>
           <Group className={ui.tableBar} justify="space-between">
-            <TextInput
-              data-search
-              aria-label="Topic filter"
+            <Search
+              label="Topic filter"
               placeholder="Topic filter, such as plant/+/state"
-              leftSection={<IconSearch size={16} />}
               value={filter}
-              onChange={(event) => change({ filter: event.currentTarget.value || undefined })}
+              onChange={(filter) => change({ filter: filter || undefined })}
               error={wrong}
               w={{ base: '100%', xs: 320 }}
             />
