@@ -26,7 +26,7 @@ use late::Late;
 use lookup::unsent;
 pub(super) use lookup::{Lookup, Topics};
 pub(super) use slot::Slot;
-use slot::{Next, Waiting};
+use slot::{DueReplay, Next};
 
 const NODES_AT_ONCE: usize = 64;
 
@@ -144,7 +144,7 @@ impl Replays {
         let Some(own) = self.of.get_mut(&session) else { return };
         let Some(last) = own.slots.back_mut() else { return };
         for replay in replays.into_iter().filter(Lookup::may_find) {
-            let mut waiting = Waiting::from(replay);
+            let mut waiting = DueReplay::from(replay);
             if own.has_released {
                 waiting.release();
             }

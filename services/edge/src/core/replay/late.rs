@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::slot::{Waiting, WaitingReplays};
+use super::slot::{DueReplay, DueReplays};
 
 /// Where the replay of each filter waits in the session's last slot. The indexes stay valid, because no replay of the last
 /// slot begins before the earlier slots are done. Then [`super::SessionReplay`] clears them.
@@ -15,7 +15,7 @@ pub(super) struct Late {
 
 impl Late {
     /// Returns true if the replay replaces one of the same filter.
-    pub(super) fn push(&mut self, last: &mut WaitingReplays, waiting: Waiting) -> bool {
+    pub(super) fn push(&mut self, last: &mut DueReplays, waiting: DueReplay) -> bool {
         match self.of.entry(waiting.filter().into()) {
             Entry::Occupied(at) => {
                 last[*at.get()] = waiting;
@@ -30,7 +30,7 @@ impl Late {
     }
 
     /// The subscription has ended. Ended replays are removed once they are the larger part.
-    pub(super) fn end(&mut self, last: &mut WaitingReplays, filter: &str) {
+    pub(super) fn end(&mut self, last: &mut DueReplays, filter: &str) {
         if let Some(at) = self.of.remove(filter) {
             last[at].end();
             self.ended += 1;
@@ -40,7 +40,7 @@ impl Late {
         }
     }
 
-    fn compact(&mut self, last: &mut WaitingReplays) {
+    fn compact(&mut self, last: &mut DueReplays) {
         let mut index = 0;
         let moved: Vec<usize> = last
             .iter()
@@ -63,14 +63,14 @@ mod tests {
     use super::*;
     use crate::jobs::replay::{Replay, RetainedPages};
 
-    fn waiting(filter: &str) -> Waiting {
+    fn waiting(filter: &str) -> DueReplay {
         let (filter, qos, pages) = (filter.into(), QoS::AtLeastOnce, RetainedPages::default().into());
-        Waiting::from(Replay { filter, qos, identifier: 0, left_out: 0, retained: None, pages })
+        DueReplay::from(Replay { filter, qos, identifier: 0, left_out: 0, retained: None, pages })
     }
 
     #[test]
     fn filters_that_come_and_go_leave_no_replays() {
-        let (mut late, mut last) = (Late::default(), WaitingReplays::new());
+        let (mut late, mut last) = (Late::default(), DueReplays::new());
         last.push_back(waiting("of the place"));
         assert!(!late.push(&mut last, waiting("stays")));
         for number in 0..10_000 {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn indexes_hold_after_others_have_ended() {
-        let (mut late, mut last) = (Late::default(), WaitingReplays::new());
+        let (mut late, mut last) = (Late::default(), DueReplays::new());
         let filters: Vec<String> = (0..100).map(|number| format!("f/{number}")).collect();
         for filter in &filters {
             late.push(&mut last, waiting(filter));

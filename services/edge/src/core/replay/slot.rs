@@ -9,33 +9,33 @@ use super::lookup::{Lookup, Tree};
 use crate::broker::Broker;
 use crate::jobs::replay::Replay;
 
-pub(super) type WaitingReplays = VecDeque<Waiting>;
+pub(super) type DueReplays = VecDeque<DueReplay>;
 
 #[derive(Default)]
 pub(in crate::core) struct Slot {
     begun: Lookups,
-    pub(super) replays: WaitingReplays,
+    pub(super) replays: DueReplays,
     /// Look-ups that follow the replays, each begun already.
     lookups: Lookups,
     /// Insertions into the tree of `$SYS` topics at the time of the SUBSCRIBE.
     sys_insertions: u64,
 }
 
-pub(super) struct Waiting {
+pub(super) struct DueReplay {
     /// Its filter is empty once the subscription has ended.
     replay: Replay,
     /// Insertions into the tree of retained messages. `None`: the store has not read them.
     insertions: Option<u64>,
 }
 
-impl From<Replay> for Waiting {
+impl From<Replay> for DueReplay {
     fn from(replay: Replay) -> Self {
         let insertions = replay.retained.as_ref().map(|retained| retained.insertions());
         Self { replay, insertions }
     }
 }
 
-impl Waiting {
+impl DueReplay {
     pub(super) fn filter(&self) -> &str {
         &self.replay.filter
     }
@@ -65,7 +65,7 @@ pub(super) enum Next<'s> {
 
 impl Slot {
     pub(super) fn new(replays: impl IntoIterator<Item = Replay>, broker: &Broker) -> Self {
-        let replays = replays.into_iter().filter(Lookup::may_find).map(Waiting::from).collect();
+        let replays = replays.into_iter().filter(Lookup::may_find).map(DueReplay::from).collect();
         Self { replays, sys_insertions: broker.sys.snapshot().insertions(), ..Self::default() }
     }
 
@@ -99,7 +99,7 @@ impl Slot {
         }
     }
 
-    fn begin(&mut self, Waiting { mut replay, insertions }: Waiting, broker: &Broker) {
+    fn begin(&mut self, DueReplay { mut replay, insertions }: DueReplay, broker: &Broker) {
         if insertions.is_some() {
             replay.retained.get_or_insert_with(|| broker.retained.snapshot());
         }
@@ -113,7 +113,7 @@ impl Slot {
     /// Keeps no snapshot of retained messages, see [`Lookup::release`].
     pub(super) fn release(&mut self) {
         self.begun.iter_mut().chain(&mut self.lookups).for_each(Lookup::release);
-        self.replays.iter_mut().for_each(Waiting::release);
+        self.replays.iter_mut().for_each(DueReplay::release);
     }
 
     /// The same, if only the first look-up has a snapshot.

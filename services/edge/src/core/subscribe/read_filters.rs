@@ -16,7 +16,7 @@ use crate::incomplete_packets::{Charge, IncompletePackets, OverLimit};
 const AT_ONCE: usize = 16_000;
 /// Filters that are read, and compared with those before them, for one unit of work.
 const PER_UNIT: usize = 4;
-/// Memory of a filter that was read, with its place, its hash and its look-up of retained messages.
+/// Memory of a filter that was read, with its index, its hash and its look-up of retained messages.
 const FILTER_BYTES: usize = 160;
 
 /// The part of a packet with the filters that are not read yet.
