@@ -64,7 +64,7 @@ impl Core {
             self.reached(slot, Limit::Matches);
             return Some((
                 ReasonCode::QUOTA_EXCEEDED,
-                "too many topic filters match the topic: its subscribers must use fewer",
+                "too many overlapping topic filters match the topic: its subscribers must use fewer",
             ));
         }
         // Only the store knows the subscribers on other pods.
