@@ -11,7 +11,7 @@ use millrace_session::{Message, Session};
 use super::connection::{Paused, Request};
 use super::limits;
 use super::publish::is_reserved;
-use super::{Core, Ended, enhanced, parts};
+use super::{Core, Ended, enhanced, parts, work};
 use crate::access::is_connect_token;
 use crate::authenticator::Login;
 use crate::authorization::LoginOutcome;
@@ -149,12 +149,13 @@ impl Core {
             self.note_absent(name.clone(), found.map_or(Absent::Unread, |_| Absent::Unknown));
         }
         for id in self.connects.opening.remove(name).unwrap_or_default() {
-            self.resume(id);
+            self.resume_stranger(id);
         }
     }
 
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>) {
         self.end_connect_step(slot, ConnectStep::Packet);
+        self.spend(work::CONNECT);
         // Not looked up again: another loop may have opened the broker since, and this loop may not own the client id
         // there.
         let Some(broker) = self.connects.broker.take() else {

@@ -97,11 +97,12 @@ impl Core {
         group: u64,
     ) {
         let core = receiver.target.core;
+        self.spend(work::SINGLE_COPY);
         if core == ELSEWHERE {
             return self.deliver_elsewhere(routes, &receiver, message, group);
         }
         if core == self.index {
-            self.spend(work::SINGLE_COPY);
+            self.spend_bytes(message.size());
             let publisher = Publisher { id: from, client: message.publisher(), may_wait: true };
             let began = self.trace_began(message);
             self.deliver_one(&routes.broker, &receiver, message, publisher, group);

@@ -61,7 +61,7 @@ pub(super) enum Task {
     Unsubscribe(Box<UnsubscribeInProgress>),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
     ToRead(u32),
     /// A connection without a session: the next one of [`Work::strangers`].
@@ -77,8 +77,8 @@ pub(super) struct Work {
     /// The value of `spent` at which the current connection has used its share.
     share_ends: u64,
     waiting: FairQueue<Waiting>,
-    /// Connections without a session that wait to be read, by address: together they take turns with brokers.
-    strangers: FairQueue<u32>,
+    /// Connections without a session that wait, by address: together they take turns with brokers.
+    strangers: FairQueue<Waiting>,
     pub(super) unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
@@ -225,14 +225,18 @@ impl Core {
         while self.work.spent < TURN
             && let Some((_, waiting)) = self.work.waiting.pop()
         {
-            match waiting {
-                Waiting::ToRead(slot) => self.read_listed(slot),
-                Waiting::Stranger => self.read_stranger(),
-                Waiting::ToResume(id) => {
-                    let began = self.begin_work(|core| core.broker_of(id.slot));
-                    self.run_tasks(id);
-                    self.end_work(began);
-                }
+            self.go_on_with(waiting);
+        }
+    }
+
+    fn go_on_with(&mut self, waiting: Waiting) {
+        match waiting {
+            Waiting::ToRead(slot) => self.read_listed(slot),
+            Waiting::Stranger => self.go_on_with_stranger(),
+            Waiting::ToResume(id) => {
+                let began = self.begin_work(|core| core.broker_of(id.slot));
+                self.run_tasks(id);
+                self.end_work(began);
             }
         }
     }

@@ -14,6 +14,8 @@ use crate::limits::ROUTE_CACHE_BYTES_MAX;
 /// Units of work of a match besides the nodes that it visits, and how many bytes of its result make a unit.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
+/// Subscriptions of several filters that are merged for one unit.
+const MERGED: usize = 2;
 /// Calls of [`RouteCache::forget_idle`] that visit a small cache, and entries that a call visits at most.
 const FORGET_CALLS: usize = 5;
 const FORGOTTEN_MAX: usize = 2_000;
@@ -131,7 +133,8 @@ impl RouteCache {
 }
 
 fn work_of(routes: &Routes, bytes: usize) -> u64 {
-    MATCH_WORK + NODE_WORK * routes.visited as u64 + (bytes / MATCH_BYTES) as u64
+    let merged = routes.matched.overlap / MERGED;
+    MATCH_WORK + NODE_WORK * routes.visited as u64 + (bytes / MATCH_BYTES + merged) as u64
 }
 
 #[cfg(test)]
@@ -228,6 +231,70 @@ mod tests {
         let ((), retained) = broker.edit_subscriptions(|_| drop(broker.retain(&message)));
         assert!(retained.get("t").is_some());
         assert!(broker.remove_retained("t"));
+    }
+
+    /// A broker where the first `clients` sessions have a subscription of each filter.
+    fn subscribed(clients: u32, filters: &[String]) -> Arc<Broker> {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        broker.router.edit(|edit| {
+            for (slot, filter) in
+                (0..clients).flat_map(|slot| filters.iter().map(move |filter| (slot, filter)))
+            {
+                let subscription = Subscription {
+                    target: Target { core: 0, slot, generation: 0 },
+                    qos: QoS::AtMostOnce,
+                    no_local: false,
+                    retain_as_published: false,
+                    persistent: false,
+                    identifier: 0,
+                };
+                edit.subscribe(Filter { share: None, filter }, subscription);
+            }
+        });
+        broker
+    }
+
+    /// They all match a topic of as many levels.
+    fn overlapping(count: usize) -> Vec<String> {
+        (0..count).map(|levels| format!("{}#", "+/".repeat(levels))).collect()
+    }
+
+    #[test]
+    fn subscriptions_of_several_filters_count_for_the_match_that_merges_them() {
+        let (clients, filters) = (400, 100);
+        let broker = subscribed(clients, &overlapping(filters));
+        let mut cache = RouteCache::default();
+        let routes = cache.get(&broker, &["x"; 100].join("/"));
+        assert_eq!(routes.matched.receivers.len(), clients as usize);
+        let merged = u64::from(clients) * (filters as u64 - 1);
+        let work = cache.take_work();
+        assert!(work > merged / MERGED as u64, "{work} units for {merged} merged subscriptions");
+    }
+
+    #[test]
+    fn a_topic_with_too_many_subscriptions_of_several_filters_is_over_the_limit() {
+        let broker = subscribed(1_000, &overlapping(100));
+        let mut cache = RouteCache::default();
+        let topic = |levels| vec!["x"; levels].join("/");
+        // `+/#` matches its parent level, too.
+        let over = |levels| cache.get(&broker, &topic(levels)).is_over_limit;
+        assert_eq!([49, 50, 51, 100].map(over), [false, false, true, true]);
+    }
+
+    #[test]
+    fn a_filter_of_many_subscribers_costs_what_its_receivers_take() {
+        let clients = 100_000;
+        let broker = subscribed(clients, &["t".to_owned()]);
+        let mut cache = RouteCache::default();
+        let routes = cache.get(&broker, "t");
+        let work =
+            |routes: &Routes| MATCH_WORK + NODE_WORK * routes.visited as u64 + routes.size() as u64 / 64;
+        assert_eq!((routes.matched.receivers.len(), cache.take_work()), (clients as usize, work(&routes)));
+        // A second filter of each of them does not make the topic refused.
+        let broker = subscribed(clients, &["t".to_owned(), "t/#".to_owned()]);
+        let routes = cache.get(&broker, "t");
+        assert!(!routes.is_over_limit);
+        assert_eq!(routes.matched.receivers.len(), clients as usize);
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(in crate::core) const UNITS_PER_US: u64 = 10;
 /// Setting or removing a level of a retained message's topic.
 pub(in crate::core) const RETAINED_LEVEL: u64 = 6;
 pub(in crate::core) const ACCEPT: u64 = 100;
+/// Carrying out a CONNECT, without reading it and without a stored session.
+pub(in crate::core) const CONNECT: u64 = 50;
 pub(in crate::core) const HANDSHAKE: u64 = 3_000;
 pub(in crate::core) const END: u64 = 100;
 /// Attaching a stored session to this loop, besides its filters and messages.
