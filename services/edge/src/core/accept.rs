@@ -10,9 +10,9 @@ use millrace_transport::socket::Socket;
 use mio::Token;
 use mio::net::TcpStream;
 
-use super::connection::{Connected, Partial};
+use super::connection::{Connected, NONE, Partial};
 use super::timers::Due;
-use super::{Core, FIRST_LISTENER, work};
+use super::{Core, Ended, FIRST_LISTENER, work};
 use crate::clock::ticks;
 use crate::handover::{Adopted, Arrival, Transport};
 use crate::tls::Tls;
@@ -256,8 +256,10 @@ impl Core {
     }
 
     pub(super) fn remove_connection(&mut self, slot: u32) {
-        if !self.connections.contains(slot as usize) {
-            return;
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        if connection.session != NONE {
+            // The session must not outlive its connection: the slot is given to another one.
+            return self.end(slot, Ended::Lost, true);
         }
         self.forget_arrival(slot);
         self.connects.times.remove(&slot);

@@ -100,7 +100,7 @@ impl Core {
                 None
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
-            Err(error) if connection.stream.is_handshaking() => {
+            Err(error) if connection.stream.is_handshaking() && connection.session == NONE => {
                 tracing::debug!(%error, "a TLS handshake failed");
                 self.counters().refused_tls.add(1);
                 self.remove_connection(slot);

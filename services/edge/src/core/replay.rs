@@ -191,7 +191,7 @@ impl Core {
         self.work.spend((replays.len() / work::PASSED_FILTERS) as u64);
         let mut due = Slot::new(replays, &local.broker);
         let is_first = !self.unfinished.replays.has(session, local.generation);
-        if !holds && is_first {
+        if !holds && is_first && !due.is_empty() {
             self.replay_at_once(slot, &mut due);
         }
         if holds || !due.is_empty() {
