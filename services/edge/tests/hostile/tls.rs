@@ -248,7 +248,7 @@ fn a_session_ends_with_its_connection_when_tls_fails_right_after_the_handshake()
     let mut publisher = Client::connect(&server, V5, "publisher");
     let mut packets = encoded(&Packet::Connect(connect(V5, "ann")), V5);
     let filter = [("t", SubscribeOptions::default())];
-    encode::subscribe(id(1), Properties::EMPTY, filter.into_iter(), V5, &mut packets);
+    encode::subscribe(id(1), Properties::EMPTY, filter, V5, &mut packets);
     for _ in 0..3 {
         let stream = handshake_with(&server, &config, &packets);
         let mut answer = [0; 1];

@@ -53,7 +53,7 @@ pub struct TlsSession {
     server_name: Option<Box<str>>,
     stage: Stage,
     closed: bool,
-    /// The peer broke the TLS protocol, or the socket failed: nothing more is read.
+    /// Data that came before the error is read first.
     has_failed: bool,
     /// The last read ended although the socket may have more.
     is_cut: bool,
@@ -161,7 +161,6 @@ impl TlsSession {
                 Ok(More::No) if filled > 0 || self.closed => return Ok(filled),
                 Ok(More::No) => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(error) => {
-                    // Data before the error is returned first.
                     self.has_failed = true;
                     return if filled > 0 { Ok(filled) } else { Err(error) };
                 }
