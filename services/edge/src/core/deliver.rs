@@ -222,6 +222,7 @@ impl Core {
         let outcome =
             local.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now, &mut out);
         count(counters, outcome);
+        self.work.spend((local.session.moved_bytes(outcome) / work::MOVED_BYTES) as u64);
         if let Delivered::Dropped(reason) = outcome {
             let now_ms = self.process.clock.unix_now_ms();
             self.tracing.note_drop(local.connection, delivery.message, reason, &self.process.clock);
@@ -239,8 +240,8 @@ impl Core {
         }
         local.note_delivered(&delivery, self.following.handed_over);
         let settled = if delivery.shared == 0 { Vec::new() } else { local.session.take_settled() };
-        let (connection, reserves) =
-            (local.connection, local.session.is_stored && delivery.qos == QoS::ExactlyOnce);
+        let connection = local.connection;
+        let reserves = local.session.is_stored && delivery.qos == QoS::ExactlyOnce;
         let broker = local.broker.id;
         self.note_settled(broker, settled);
         if let (Some(behind), Some(from)) = (behind, from.id) {

@@ -275,9 +275,11 @@ impl Core {
         self.say_and_close(slot, reason, what, Ended::KeepAlive);
     }
 
-    fn refuse_to_hold(&mut self, slot: u32) {
-        let (reason, what) =
-            (ReasonCode::QUOTA_EXCEEDED, "incomplete packets take more memory than they may");
+    pub(super) fn refuse_to_hold(&mut self, slot: u32) {
+        let (reason, what) = (
+            ReasonCode::QUOTA_EXCEEDED,
+            "packets that are incomplete, or have very many filters, take more memory than they may",
+        );
         if self.connections[slot as usize].session == NONE {
             self.counters().refused_input.add(1);
             return self.end(slot, Ended::Error(reason), true);

@@ -40,6 +40,7 @@ use super::replay;
 use super::work::Task;
 use crate::broker::Broker;
 use crate::incidents::{Kind, NewIncident};
+use crate::incomplete_packets::OverLimit;
 use crate::jobs::PendingSubscribe;
 use crate::quota::Limit;
 
@@ -100,6 +101,10 @@ impl Core {
         let connection = &mut self.connections[slot as usize];
         let session = connection.session;
         if !(task.is_read() && task.ends()) {
+            let broker = &self.sessions[session as usize].broker;
+            if let Err(OverLimit) = task.charge(&self.process.memory.input, broker) {
+                return self.refuse_to_hold(slot);
+            }
             self.change_filters_now(slot);
             if let Task::Subscribe(subscribe) = &mut task {
                 // Retained messages come before live ones, but not before the SUBACK.

@@ -298,14 +298,15 @@ impl Core {
         while let Some(mut task) = pop_of(&mut self.work.tasks, id.slot) {
             let work = task.read_more();
             self.spend(work);
-            if !task.is_read() {
+            let session = self.connections[id.slot as usize].session;
+            let broker = self.sessions[session as usize].broker.clone();
+            let is_over = work > 0 && task.charge(&self.process.memory.input, &broker).is_err();
+            if is_over || !task.is_read() {
                 self.work.tasks.entry(id.slot).or_default().push_front(task);
-                return self.resume_in_turn(id.slot);
+                return if is_over { self.refuse_to_hold(id.slot) } else { self.resume_in_turn(id.slot) };
             }
             let work = task.plan();
             self.spend(work);
-            let session = self.connections[id.slot as usize].session;
-            let broker = self.sessions[session as usize].broker.clone();
             if let Some(task) = self.edit_filters(&broker, vec![(id, task)]) {
                 self.work.tasks.entry(id.slot).or_default().push_front(task);
             }
@@ -338,7 +339,7 @@ impl Core {
                 && local.is_some_and(|local| local.persistent.is_none())
             {
                 // Closes the session's reserved place for retained messages, because live messages wait behind it.
-                self.replay_later(session, VecDeque::new(), true);
+                self.replay_later(session, super::replay::Slot::default(), true);
             }
         }
     }

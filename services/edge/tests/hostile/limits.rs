@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
-    Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions,
+    Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
 };
 
 use crate::common::{Client, STORED, Server, connect, id, list, properties, publish, publish_qos, will};
@@ -396,7 +396,7 @@ fn filters_over_a_limit_of_bytes_are_refused() {
 fn incomplete(bytes: usize) -> Vec<u8> {
     let payload = vec![b'x'; bytes];
     let mut packet = Vec::new();
-    millrace_mqtt::encode::packet(&Packet::Publish(publish("t", &payload)), V5, &mut packet);
+    encode::packet(&Packet::Publish(publish("t", &payload)), V5, &mut packet);
     packet.pop();
     packet
 }
@@ -432,12 +432,34 @@ fn a_connection_that_is_closed_for_its_incomplete_packet_is_told() {
 }
 
 #[test]
+fn filters_of_packets_that_take_several_turns_count_like_incomplete_packets() {
+    const MAX: u64 = 4_000_000;
+    let server = Server::with(|config| config.limits.input_memory_max = MAX);
+    let held = || metric(&server, "millrace_input_held_bytes", "");
+    let filters: Vec<String> = (0..40_000).map(|number| format!("{number:x}")).collect();
+    let options = SubscribeOptions::default();
+    let mut subscribe = Vec::new();
+    let all = filters.iter().map(|filter| (&**filter, options));
+    encode::subscribe(id(1), Properties::EMPTY, all, V5, &mut subscribe);
+    assert!((subscribe.len() as u64) < MAX / 2, "the packet itself fits");
+    let mut ann = Client::connect(&server, V5, "ann");
+    send_anyway(ann.stream(), &subscribe);
+    ann.expect_disconnect(ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(metric(&server, "millrace_limits_reached_total", "server.input_bytes"), 1);
+    eventually(|| held() == 0, || format!("{} bytes held", held()));
+    let mut bob = Client::connect(&server, V5, "bob");
+    let few: Vec<_> = filters.iter().take(5_000).map(|filter| (&**filter, options)).collect();
+    assert_eq!(bob.subscribe_all(&few, Properties::EMPTY).reasons.len(), few.len());
+    eventually(|| held() == 0, || format!("{} bytes held", held()));
+}
+
+#[test]
 fn incomplete_connects_take_a_bounded_memory_and_ordinary_ones_are_accepted() {
     let server = Server::with(|config| config.limits.input_memory_max = 1_000_000);
     let password = vec![b'x'; 200_000];
     let connect = Connect { password: Some(password[..60_000].into()), ..connect(V5, "stranger") };
     let mut packet = Vec::new();
-    millrace_mqtt::encode::packet(&Packet::Connect(connect), V5, &mut packet);
+    encode::packet(&Packet::Connect(connect), V5, &mut packet);
     packet.pop();
     let mut all: Vec<_> = (0..20).map(|_| Client::raw(&server)).collect();
     all.iter_mut().for_each(|client| send_anyway(client.stream(), &packet));

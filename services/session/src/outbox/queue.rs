@@ -28,6 +28,12 @@ impl Outbox {
         self.queue.len()
     }
 
+    /// Bytes that the queue moved to new memory for its last entry.
+    pub(crate) fn moved_bytes(&self) -> usize {
+        let before = self.queue.len().saturating_sub(1);
+        if self.queue.capacity() == 2 * before { before * size_of::<Waiting>() } else { 0 }
+    }
+
     pub(crate) fn queue_bytes(&self) -> u64 {
         self.queue_bytes
     }
