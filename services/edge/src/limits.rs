@@ -10,6 +10,8 @@ pub(crate) const MATCH: MatchLimits = MatchLimits {
     nodes_max: 8_192,
     overlap_max: 50_000,
 };
+/// The same for the streams of a topic. The store accepts no more for one message.
+pub(crate) const STREAM_MATCH: MatchLimits = MatchLimits { overlap_max: MATCH.filters_max, ..MATCH };
 
 /// Share names on one topic filter. A SUBSCRIBE for one more is refused (0x97), because every message of the topic costs a
 /// delivery for each share name.

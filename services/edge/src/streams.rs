@@ -10,14 +10,14 @@ use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_layers::webhooks::name_of_group;
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{MatchLimits, Receiver, Router, ShareGroup, Subscription, Target};
+use millrace_router::{Receiver, Router, ShareGroup, Subscription, Target};
 use millrace_storage::StoreVersion;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::limits::MATCH;
+use crate::limits::STREAM_MATCH;
 
 #[derive(Default)]
 pub(crate) struct Streams {
@@ -121,9 +121,6 @@ impl TopicStreams {
     }
 }
 
-/// The store accepts no more streams for one message.
-const STREAMS: MatchLimits = MatchLimits { overlap_max: MATCH.filters_max, ..MATCH };
-
 impl Streams {
     pub(crate) fn has_webhooks(&self) -> bool {
         self.has_webhooks.load(Ordering::Relaxed)
@@ -137,7 +134,7 @@ impl Streams {
         let snapshot = self.router.snapshot();
         let generation = snapshot.generation();
         let mut visited = 0;
-        let Some(found) = snapshot.matches_counted(topic, STREAMS, &mut visited) else {
+        let Some(found) = snapshot.matches_counted(topic, STREAM_MATCH, &mut visited) else {
             return TopicStreams { generation, is_over_limit: true, visited, ..TopicStreams::default() };
         };
         let streams: Box<[StreamRef]> = found

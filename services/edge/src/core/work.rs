@@ -82,6 +82,8 @@ pub(super) struct Work {
     pub(super) unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
+    /// How many of their filters sessions that come online have looked at.
+    pub(super) coming_online: HashMap<u32, usize, foldhash::fast::FixedState>,
     pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
     /// The store's answers to SUBSCRIBE packets, in their order.
     pub(super) stored_answers: HashMap<u32, VecDeque<StoredAnswer>, foldhash::fast::FixedState>,
@@ -283,7 +285,7 @@ impl Core {
         if !self.resume_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
-        if !self.answer_more(id.slot) {
+        if !self.answer_more(id.slot) || !self.come_online_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
         if had_session && self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
@@ -328,6 +330,7 @@ impl Core {
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         self.work.revocations.remove(&slot);
         self.work.stored_answers.remove(&slot);
+        self.work.coming_online.remove(&slot);
         self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
