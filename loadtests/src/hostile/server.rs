@@ -77,7 +77,8 @@ impl Server {
             write_password(program, &file)?;
             command.arg("--password-file").arg(file);
         }
-        if !setup.arguments.iter().any(|argument| argument.starts_with("--threads=")) {
+        let mut own = setup.arguments.iter().copied().chain(more.iter().map(String::as_str));
+        if !own.any(|argument| argument.starts_with("--threads=")) {
             command.arg("--threads=1");
         }
         command.args(setup.arguments).args(more);
