@@ -20,6 +20,10 @@ pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
 /// Bytes of one event loop's cache of topics' receivers; the least recently used topics are evicted.
 pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// While the cache has more than this, topics go that were not used for a while: at least 5 s, and a second for each 2,000 topics.
+/// Unused topics of ordinary brokers stay, and a flood of topics does not hold the cache's memory.
+pub(crate) const ROUTE_CACHE_UNUSED_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// Work that one broker may cause in a second by new topics from other pods, in units of 0.1 microseconds: a quarter of the
 /// fabric's thread. Beyond it, the broker's live copies are dropped until the next second.
 pub(crate) const FABRIC_MATCH_WORK_MAX: u64 = 2_500_000;

@@ -1,5 +1,6 @@
 //! Messages to a client: first the unacknowledged ones, then the queued ones.
 
+mod held;
 mod left;
 mod packet_ids;
 mod queue;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
+pub(crate) use self::held::NoRoom;
 pub use self::left::Left;
 use self::packet_ids::{UsedIds, distance, id_after};
 use self::queue::Waiting;
@@ -87,6 +89,8 @@ pub(crate) struct Outbox {
     used: Option<Box<UsedIds>>,
     removed: u64,
     window: usize,
+    /// Bytes of unacknowledged messages without a [`Hold`].
+    uncounted: u64,
     /// Slots before this index were sent on the present connection.
     resend: usize,
     /// PUBRELs of slots before this index were sent on the present connection.
@@ -115,6 +119,7 @@ impl Default for Outbox {
             used: None,
             removed: 0,
             window: 0,
+            uncounted: 0,
             resend: 0,
             release_again: 0,
             queue: VecDeque::new(),
@@ -162,6 +167,7 @@ impl Outbox {
     }
 
     pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
+        self.count_without(hold.as_ref(), &entry);
         let (id, state) = (self.take_id(), State::Published(entry));
         self.slots.push_back(Slot { id, state, sent: true, awaits_store: false, never_sent: false, hold });
         self.resend = self.slots.len();
@@ -169,17 +175,11 @@ impl Outbox {
     }
 
     /// Assigns [`Outbox::next_id`] to a message that is sent once the store has the id.
-    pub(crate) fn reserve(&mut self, entry: Entry) {
+    pub(crate) fn reserve(&mut self, entry: Entry, hold: Option<Hold>) {
+        self.count_without(hold.as_ref(), &entry);
         let (id, state) = (self.take_id(), State::Published(entry));
         self.reserved.push(id);
-        self.slots.push_back(Slot {
-            id,
-            state,
-            sent: false,
-            awaits_store: true,
-            never_sent: true,
-            hold: None,
-        });
+        self.slots.push_back(Slot { id, state, sent: false, awaits_store: true, never_sent: true, hold });
     }
 
     pub(crate) fn settle(&mut self, shared: u64, position: StoredPosition) {
@@ -234,6 +234,9 @@ impl Outbox {
             let is_begun = slot.never_sent
                 && !self.reserved.contains(&slot.id)
                 && matches!(&slot.state, State::Published(entry) if wanted(entry));
+            if is_begun {
+                slot.uncount(&mut self.uncounted);
+            }
             if is_begun && let State::Published(entry) = std::mem::replace(&mut slot.state, State::Done) {
                 begun.push((slot.id, entry));
             }
@@ -279,6 +282,7 @@ impl Outbox {
             };
             Slot { id, state, sent: false, awaits_store: false, never_sent, hold: None }
         }));
+        outbox.uncounted = outbox.entries().map(Entry::bytes_held).sum();
         if has_skipped_ids {
             outbox.skip_ids();
         }
@@ -296,6 +300,7 @@ impl Outbox {
     /// store does not know of the PUBREC yet.
     pub(crate) fn release(&mut self, id: PacketId, sends_pubrel: bool) {
         let Some(index) = self.index_of(id) else { return };
+        self.slots[index].uncount(&mut self.uncounted);
         let state = &mut self.slots[index].state;
         let position = match &*state {
             State::Published(entry) => {
@@ -306,17 +311,17 @@ impl Outbox {
             State::Done => return,
         };
         *state = if sends_pubrel { State::Released(position) } else { State::Releasing(position) };
-        self.slots[index].hold = None;
     }
 
     /// Handles a PUBACK, PUBCOMP or refusing PUBREC: frees the packet id.
     pub(crate) fn complete(&mut self, id: PacketId) {
         let Some(index) = self.index_of(id) else { return };
         let slot = &mut self.slots[index];
+        slot.uncount(&mut self.uncounted);
         if let State::Published(entry) = &slot.state {
             self.settled.extend(entry.settles());
         }
-        (slot.state, slot.hold) = (State::Done, None);
+        slot.state = State::Done;
         self.done += 1;
         if slot.sent {
             slot.sent = false;

@@ -223,6 +223,7 @@ impl Core {
         raw: usize,
     ) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
+        self.unfinished.records.remove(&slot);
         if connection.is_traced() {
             self.tracing.tapped.remove(&slot);
         }
@@ -264,6 +265,7 @@ impl Core {
         self.forget_arrival(slot);
         self.connects.times.remove(&slot);
         let mut connection = self.connections.remove(slot as usize);
+        self.unfinished.records.remove(&slot);
         if connection.is_traced() {
             self.tracing.tapped.remove(&slot);
         }

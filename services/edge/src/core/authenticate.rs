@@ -13,7 +13,6 @@ use super::limits;
 use super::publish::is_reserved;
 use super::{Core, Ended, enhanced, parts, work};
 use crate::access::is_connect_token;
-use crate::authenticator::Login;
 use crate::authorization::LoginOutcome;
 use crate::broker::{Broker, is_broker_name};
 use crate::clock::Millis;
@@ -198,23 +197,11 @@ impl Core {
         if has_token || broker.access().is_some() {
             return self.ask_service(slot, request, connect);
         }
-        let user = request.user.clone();
-        let login = Login {
-            connection: self.id_of(slot),
-            broker: broker.id,
-            user: user.as_deref(),
-            password: connect.password,
-        };
-        let connection = &self.connections[slot as usize];
-        let outcome = self
-            .process
-            .authenticator
-            .check(&login, || (connection.address().map(|address| address.ip()), request.begin_check()));
-        self.decided(slot, request, outcome);
+        self.check_by_settings(slot, request, connect);
     }
 
     /// Continues with the result of the password file and the rules file.
-    fn decided(&mut self, slot: u32, mut request: Request, outcome: LoginOutcome) {
+    pub(super) fn decided(&mut self, slot: u32, mut request: Request, outcome: LoginOutcome) {
         if outcome != LoginOutcome::Later {
             request.check = None;
         }

@@ -259,7 +259,8 @@ impl Core {
         let tapped = self.tracing.tapped.get(&slot).map(|tapped| &**tapped);
         let mut pumped = Pumped::of(&local.broker, self.index, tapped, &self.process.clock);
         let mut done = |outcome, message: &Message| pumped.add(outcome, message);
-        let count = local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+        let (settings, budget) = (&self.process.settings, local.broker.queues());
+        let count = local.session.pump(protocol, settings, budget, self.now, &mut out, &mut done);
         let Pumped { messages, bytes, .. } = pumped;
         self.connections[slot as usize].count_out(messages, bytes);
         self.work.spend(work::SINGLE_COPY * count as u64 + (bytes / work::COPIED_BYTES) as u64);

@@ -221,8 +221,9 @@ impl Core {
                     }
                     let delivery = lookup.delivery(&message);
                     let settings = &self.process.settings;
+                    let budget = local.broker.queues();
                     let outcome =
-                        local.session.deliver(delivery, Some(protocol), settings, None, self.now, &mut out);
+                        local.session.deliver(delivery, Some(protocol), settings, budget, self.now, &mut out);
                     count(&local.broker.counters[usize::from(self.index)], outcome);
                     if outcome == Delivered::Sent {
                         local.broker.meters[usize::from(self.index)].delivered(&message);
@@ -296,11 +297,11 @@ impl Core {
         let tapped = self.tracing.tapped.get(&slot).map(|tapped| &**tapped);
         let mut sent = Pumped::of(&local.broker, self.index, tapped, &self.process.clock);
         let mut done = |outcome, message: &Message| sent.add(outcome, message);
-        let (settings, now) = (&self.process.settings, self.now);
+        let (settings, budget, now) = (&self.process.settings, local.broker.queues(), self.now);
         let is_enough = millrace_session::Out::is_enough(&out);
         let mut pumped = 0;
         let pump = |session: &mut Session| {
-            pumped = session.pump(protocol, settings, now, &mut out, &mut done);
+            pumped = session.pump(protocol, settings, budget, now, &mut out, &mut done);
             millrace_session::Out::is_enough(&out)
         };
         let nodes = own.feed(&mut local.session, &local.broker, counters, now, is_enough, pump);

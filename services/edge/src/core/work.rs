@@ -29,6 +29,7 @@ use super::{Core, State};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::fair_queue::FairQueue;
+use crate::incomplete_packets::Charge;
 
 /// How many of the first of these filters are added or removed in one turn, and the work of that.
 pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (usize, u64) {
@@ -158,6 +159,8 @@ pub(super) struct Unfinished {
     pub(super) filter_changes: FilterChanges,
     /// Incomplete packets that must grow: the connection's generation by its slot, and the bytes held so far.
     pub(super) packets: HashMap<u32, (u32, usize)>,
+    /// Charges of incomplete TLS records, by the connection's slot.
+    pub(super) records: HashMap<u32, Charge>,
 }
 
 impl Unfinished {

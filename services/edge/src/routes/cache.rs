@@ -9,7 +9,7 @@ use slab::Slab;
 
 use super::Routes;
 use crate::broker::Broker;
-use crate::limits::ROUTE_CACHE_BYTES_MAX;
+use crate::limits::{ROUTE_CACHE_BYTES_MAX, ROUTE_CACHE_UNUSED_BYTES_MAX};
 
 /// Units of work of a match besides the nodes that it visits, and how many bytes of its result make a unit.
 const MATCH_WORK: u64 = 5;
@@ -19,6 +19,11 @@ const MERGED: usize = 2;
 /// Calls of [`RouteCache::forget_idle`] that visit a small cache, and entries that a call visits at most.
 const FORGET_CALLS: usize = 5;
 const FORGOTTEN_MAX: usize = 2_000;
+/// Memory of an entry beside its routes, bytes: its slot, two places in the index, and what the allocator rounds up.
+const ENTRY_BYTES: usize = 100;
+/// The cache returns memory of removed entries when it has room for so many times its entries, and for so many at least.
+const SPARSE: usize = 8;
+const SPARSE_MIN: usize = 1_024;
 /// Units of work of visiting a node in the tree of retained messages or of filters.
 pub(crate) const NODE_WORK: u64 = 2;
 
@@ -79,7 +84,7 @@ impl RouteCache {
             self.work += MATCH_WORK;
             if !entry.routes.is_still_valid_for(now) {
                 entry.routes = matched(entry.routes.topic.clone());
-                let bytes = entry.routes.size();
+                let bytes = size_of_entry(&entry.routes);
                 self.work += work_of(&entry.routes, bytes);
                 self.bytes = self.bytes - entry.bytes + bytes;
                 entry.bytes = bytes;
@@ -87,7 +92,7 @@ impl RouteCache {
             return entry.routes.clone();
         }
         let routes = matched(topic.into());
-        let bytes = routes.size();
+        let bytes = size_of_entry(&routes);
         self.work += work_of(&routes, bytes);
         self.make_room(bytes);
         self.bytes += bytes;
@@ -101,16 +106,34 @@ impl RouteCache {
         std::mem::take(&mut self.work)
     }
 
-    /// Removes the entries of brokers without clients in a part of the cache: an entry keeps its broker open.
+    /// Visits a part of the cache. Removes the entries of brokers without clients, because an entry keeps its broker open, and
+    /// entries that were not used since the last visit, while there are more than a few: a flood of topics leaves them behind.
     pub(crate) fn forget_idle(&mut self) {
         let capacity = self.entries.capacity();
         for _ in 0..capacity.div_ceil(FORGET_CALLS).min(FORGOTTEN_MAX) {
             self.idle_hand = if self.idle_hand + 1 < capacity { self.idle_hand + 1 } else { 0 };
-            let entry = self.entries.get(self.idle_hand);
-            if entry.is_some_and(|entry| !entry.routes.broker.has_clients()) {
+            let Some(entry) = self.entries.get_mut(self.idle_hand) else { continue };
+            let is_unused = self.bytes > ROUTE_CACHE_UNUSED_BYTES_MAX && !std::mem::take(&mut entry.is_used);
+            if is_unused || !entry.routes.broker.has_clients() {
                 self.remove(self.idle_hand);
             }
         }
+        if capacity > SPARSE_MIN && self.entries.len() < capacity / SPARSE {
+            self.shrink();
+        }
+    }
+
+    fn shrink(&mut self) {
+        let index = &mut self.index;
+        self.entries.compact(|entry, from, to| match index.find_mut(entry.hash, |key| *key == from) {
+            Some(key) => {
+                *key = to;
+                true
+            }
+            None => false,
+        });
+        let entries = &self.entries;
+        self.index.shrink_to(0, |key| entries[*key].hash);
     }
 
     fn make_room(&mut self, bytes: usize) {
@@ -130,6 +153,10 @@ impl RouteCache {
             found.remove();
         }
     }
+}
+
+fn size_of_entry(routes: &Routes) -> usize {
+    routes.size() + ENTRY_BYTES
 }
 
 fn work_of(routes: &Routes, bytes: usize) -> u64 {
@@ -308,7 +335,40 @@ mod tests {
             assert!(Arc::ptr_eq(&wanted, &cache.get(&broker, "wanted")));
         }
         assert!(cache.bytes <= ROUTE_CACHE_BYTES_MAX);
-        assert_eq!(cache.bytes, cache.entries.iter().map(|(_, entry)| entry.routes.size()).sum::<usize>());
-        assert_eq!(cache.index.len(), cache.entries.len());
+        expect_whole(&cache);
+    }
+
+    fn expect_whole(cache: &RouteCache) {
+        let bytes = cache.entries.iter().map(|(_, entry)| size_of_entry(&entry.routes)).sum::<usize>();
+        assert_eq!((cache.bytes, cache.index.len()), (bytes, cache.entries.len()));
+    }
+
+    #[test]
+    fn topics_of_a_flood_go_although_their_broker_has_clients_and_topics_in_use_stay() {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        broker.counters[0].connected.add(1);
+        let mut cache = RouteCache::default();
+        let wanted: Vec<_> = (0..500).map(|number| cache.get(&broker, &format!("wanted/{number}"))).collect();
+        for number in 0..100_000 {
+            cache.get(&broker, &format!("flood/{number}"));
+        }
+        let (capacity, indexed) = (cache.entries.capacity(), cache.index.capacity());
+        for _ in 0..2 * capacity / FORGOTTEN_MAX {
+            for (number, routes) in wanted.iter().enumerate() {
+                assert!(Arc::ptr_eq(routes, &cache.get(&broker, &format!("wanted/{number}"))));
+            }
+            cache.forget_idle();
+        }
+        assert!(cache.bytes <= ROUTE_CACHE_UNUSED_BYTES_MAX, "{} bytes", cache.bytes);
+        expect_whole(&cache);
+        // Few topics stay as long as there is room.
+        let left = cache.entries.len();
+        (0..100).for_each(|_| cache.forget_idle());
+        assert_eq!(cache.entries.len(), left);
+        broker.counters[0].connected.sub(1);
+        (0..100).for_each(|_| cache.forget_idle());
+        assert_eq!(cache.entries.len(), 0);
+        assert!(cache.entries.capacity() < capacity / SPARSE && cache.index.capacity() < indexed / SPARSE);
+        expect_whole(&cache);
     }
 }

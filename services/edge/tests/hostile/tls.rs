@@ -31,9 +31,13 @@ fn certificate(folder: &Path, names: &[&str]) {
 const NAMES: [&str; 3] = ["localhost", "acme.local.test", "absent.local.test"];
 
 fn with_tls(folder: &Path, threads: usize) -> Server {
+    with_tls_and(folder, |config| config.threads = threads)
+}
+
+fn with_tls_and(folder: &Path, change: impl FnOnce(&mut millrace_edge::Config)) -> Server {
     certificate(folder, &NAMES);
     Server::with(|config| {
-        config.threads = threads;
+        change(config);
         config.brokers = vec!["acme".into()];
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         (config.mqtts_listen, config.wss_listen) = (vec![loopback], vec![loopback]);
@@ -108,6 +112,48 @@ fn the_server_name_selects_the_broker_and_a_second_connection_resumes() {
             eventually(|| clients() == if name == "localhost" { 0 } else { 2 }, || clients().to_string());
         }
     }
+}
+
+/// A record of 16 KiB without its last byte.
+fn incomplete_record(kind: u8, version: u8) -> Vec<u8> {
+    let mut record = vec![kind, 3, version, 0x40, 0];
+    record.resize(5 + 0x4000 - 1, 0);
+    record
+}
+
+#[test]
+fn incomplete_records_count_as_incomplete_packets_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_tls_and(folder.path(), |config| config.limits.input_memory_max = 1_000_000);
+    let held = || metric(&server, "millrace_input_held_bytes", "");
+    // A quarter of the memory is for strangers.
+    let strangers: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let stranger = TcpStream::connect(server.edge.mqtts_addresses()[0]).unwrap();
+            send_anyway(&stranger, &incomplete_record(22, 1));
+            stranger
+        })
+        .collect();
+    let closed = || refused(&server, "input_memory");
+    eventually(|| closed() > 15, || format!("{} are refused", closed()));
+    assert!((200_000..=250_000).contains(&held()), "{} bytes", held());
+    drop(strangers);
+    eventually(|| held() == 0, || format!("{} bytes are held by nobody", held()));
+    // A client counts for its broker, which has half of the memory, as long as no other broker takes any.
+    let config = client(folder.path());
+    let mut clients: Vec<Stream> = (0..50)
+        .map(|number| {
+            let mut stream = open(&config, &server, "localhost");
+            assert_eq!(connack(&mut stream, &format!("client-{number}")), ReasonCode::SUCCESS);
+            send_anyway(&stream.sock, &incomplete_record(23, 3));
+            stream
+        })
+        .collect();
+    let is_full = || metric(&server, "millrace_limits_reached_total", "server.input_bytes") > 0;
+    eventually(is_full, || format!("{} bytes are held", held()));
+    assert!((450_000..=500_000).contains(&held()), "{} bytes", held());
+    clients.clear();
+    eventually(|| held() == 0, || format!("{} bytes are held by nobody", held()));
 }
 
 #[test]

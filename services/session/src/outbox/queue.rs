@@ -11,8 +11,8 @@ use crate::budget::Hold;
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) entry: Entry,
-    /// Unset for stored and retained messages, which do not count.
-    hold: Option<Hold>,
+    /// Unset for stored and retained messages, which do not count before they are sent.
+    pub(super) hold: Option<Hold>,
 }
 
 impl Outbox {

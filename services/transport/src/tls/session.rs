@@ -5,10 +5,9 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 
-use rustls::HandshakeKind;
-use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus, WriteTraffic};
+use rustls::{HandshakeKind, ServerConfig};
 
 use super::encode::{encode, invalid};
 use super::resolver::take_asked;
@@ -44,7 +43,7 @@ pub struct Peer {
 
 pub struct TlsSession {
     tls: UnbufferedServerConnection,
-    /// Ciphertext of an incomplete record.
+    /// Ciphertext of an incomplete record, whose rest the peer has not sent yet.
     incomplete: Vec<u8>,
     /// Plaintext that did not fit into the caller's buffer.
     unread: Vec<u8>,
@@ -116,6 +115,10 @@ impl TlsSession {
 
     pub fn unsent_bytes(&self) -> usize {
         self.unsent.len()
+    }
+
+    pub fn incomplete_bytes(&self) -> usize {
+        self.incomplete.len()
     }
 
     #[cfg(test)]

@@ -351,6 +351,7 @@ fn a_stranger_makes_the_session_hold_no_more_than_a_certificate_chain_needs() {
         wire.to_server = part_of_a_handshake_of_60000_bytes(number == 0);
         kinds.push(session.read(&mut wire, &mut [0; 100]).unwrap_err().kind());
         assert!(session.buffered_bytes() <= 37 * 1024, "{} bytes", session.buffered_bytes());
+        assert_eq!(session.incomplete_bytes(), session.buffered_bytes(), "the server charges all of them");
     }
     assert_eq!(kinds, [ErrorKind::WouldBlock, ErrorKind::WouldBlock, ErrorKind::InvalidData]);
 }
