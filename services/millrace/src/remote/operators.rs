@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::client::{Ask, Client};
 use super::login::checked;
 use super::print::Printer;
+use super::profiles::variable;
 use crate::failure::Failure;
 use crate::user::own_name;
 
@@ -20,7 +21,8 @@ pub(super) struct OperatorArgs {
     /// URL of the server's admin port (admin_listen).
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
     admin: String,
-    /// File with the operators' token, where the server has operator_token_file.
+    /// File with the operators' token, where the server has operator_token_file [default:
+    /// MILLRACE_OPERATOR_TOKEN_FILE].
     #[arg(long, value_name = "FILE")]
     operator_token_file: Option<PathBuf>,
     /// Allow HTTP without TLS to another machine; anybody on the way can then read the answer and
@@ -69,8 +71,9 @@ impl OperatorArgs {
         if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             client.who.push((OPERATOR, name));
         }
-        if let Some(file) = &self.operator_token_file {
-            client.who.push((header::AUTHORIZATION, format!("Bearer {}", token(file)?)));
+        let file = self.operator_token_file.clone();
+        if let Some(file) = file.or_else(|| Some(variable("MILLRACE_OPERATOR_TOKEN_FILE")?.into())) {
+            client.who.push((header::AUTHORIZATION, format!("Bearer {}", token(&file)?)));
         }
         Ok(client)
     }

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use super::args::{AuditFilter, Limit, Sure};
 use super::control::{changes, flat};
 use super::operators::OfRegion;
-use super::print::Fields;
+use super::print::{Fields, say};
 use super::site::{List, pages, part};
 use super::{audit, usage};
 use crate::failure::Failure;
+use crate::limits::whole_number;
 use crate::terminal::confirm::{confirm, may_ask};
 
 const TENANTS: Fields = &[
@@ -23,6 +24,16 @@ const TENANTS: Fields = &[
     ("SUSPENDED", "suspended"),
     ("MADE", "created_at_ms"),
 ];
+const LOUDEST: Fields = &[
+    ("ID", "id"),
+    ("NAME", "name"),
+    ("IN", "messages_in"),
+    ("DELIVERED", "messages_delivered"),
+    ("BYTES IN", "bytes_in"),
+    ("BYTES OUT", "bytes_out"),
+];
+/// The operator API's maximum.
+const LOUDEST_MAX: usize = 100;
 const PLANS: Fields = &[("NAME", "name"), ("PUBLIC", "is_public"), ("CEILING", "limits")];
 const PODS: Fields = &[("NAME", "name"), ("ALIVE", "is_alive"), ("LEASE ENDS", "until_ms")];
 
@@ -52,6 +63,21 @@ enum TenantsCommand {
     },
     /// Show a tenant.
     Show(OneTenant),
+    /// Find the tenant of a broker, such as the broker of an alert.
+    Find {
+        /// Name of the broker, as metrics and alerts have it.
+        broker: String,
+        #[command(flatten)]
+        region: OfRegion,
+    },
+    /// List the tenants that have published the most messages in this month, with their usage.
+    Loudest {
+        /// Most rows.
+        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = whole_number::<usize>(1, LOUDEST_MAX))]
+        limit: usize,
+        #[command(flatten)]
+        region: OfRegion,
+    },
     /// Suspend a tenant: its clients are disconnected, and its members can only read.
     Suspend {
         /// The reason, which the tenant sees.
@@ -184,6 +210,11 @@ pub(crate) fn tenants(args: TenantsArgs) -> Result<(), Failure> {
             let region = of.region.open()?;
             region.printer.details(&region.get(&of.path(""))?)
         }
+        TenantsCommand::Find { broker, region } => {
+            let region = region.open()?;
+            region.printer.details(&region.get(&format!("/brokers/{}", part(&broker)))?)
+        }
+        TenantsCommand::Loudest { limit, region } => loudest(limit, &region),
         TenantsCommand::Suspend { reason, sure, of } => {
             may_ask(sure.yes)?;
             let region = of.region.open()?;
@@ -210,6 +241,24 @@ pub(crate) fn tenants(args: TenantsArgs) -> Result<(), Failure> {
             audit::of_operators(&region, &of.path("/audit"), &filter)
         }
     }
+}
+
+fn loudest(limit: usize, region: &OfRegion) -> Result<(), Failure> {
+    let region = region.open()?;
+    let answer = region.get(&format!("/loudest?limit={limit}"))?;
+    let mut list = List::of_answer(&answer);
+    if !region.printer.json {
+        for tenant in &mut list.rows {
+            for (name, count) in tenant["used"].take().as_object().into_iter().flatten() {
+                tenant[name] = count.clone();
+            }
+        }
+    }
+    region.printer.list(LOUDEST, &list, "There are no tenants.")?;
+    if answer["incomplete"] == true {
+        say("Incomplete: the server has not compared all tenants.");
+    }
+    Ok(())
 }
 
 impl OneTenant {

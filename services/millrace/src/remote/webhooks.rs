@@ -34,6 +34,10 @@ pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
             let (site, path) = at(&name, &of)?;
             site.printer.details(&site.get(&path)?.body)
         }
+        WebhooksCommand::Status { name, of } => {
+            let (site, path) = at(&name, &of)?;
+            site.printer.details(&site.get(&format!("{path}/status"))?.body)
+        }
         WebhooksCommand::Deliveries { name, of } => deliveries(&name, &of),
         WebhooksCommand::Test { name, of } => {
             let (site, path) = at(&name, &of)?;

@@ -21,6 +21,13 @@ pub(in crate::remote) enum WebhooksCommand {
         #[command(flatten)]
         of: OfBroker,
     },
+    /// Show how a webhook works: its queue, its last failure, the next attempt.
+    Status {
+        /// Name of the webhook.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
     /// List the last 100 attempts to deliver, the latest first.
     Deliveries {
         /// Name of the webhook.
