@@ -229,6 +229,9 @@ pub(crate) const END_MS_MAX: u64 = 36_525 * DAY_MS;
 
 /// The last time that RFC 3339 can express.
 pub(crate) const TIME_MS_MAX: u64 = 253_402_300_799_999;
+/// Largest limit and amount that a request may set: the largest number up to which every reader of JSON sees whole numbers as
+/// they are (RFC 8259 section 6).
+pub(crate) const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// Detail of a problem about a time after [`TIME_MS_MAX`].
 pub(crate) const TOO_LATE: &str = "is after the year 9999: send unix milliseconds";
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;

@@ -248,7 +248,7 @@ impl Provider {
             .map_err(|error| wrong(error.to_string()))?;
         // Core section 2 allows at most 255 ASCII characters.
         if claims.sub.len() > PROVIDER_SUBJECT_BYTES_MAX {
-            return Err(wrong("its sub is too long".into()));
+            return Err(wrong(format!("its sub has more than {PROVIDER_SUBJECT_BYTES_MAX} bytes")));
         }
         Ok(claims)
     }

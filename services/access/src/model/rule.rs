@@ -18,6 +18,7 @@ pub struct Rule {
     pub retain: bool,
     /// Highest QoS (0, 1, 2) that an `allow` rule permits for publishes and grants to subscriptions.
     #[serde(default = "two")]
+    #[cfg_attr(feature = "schema", schema(maximum = 2))]
     pub qos_max: u8,
 }
 
@@ -60,7 +61,7 @@ impl Rule {
         if let Err(what) = check_filter(&self.filter) {
             findings.add("filter", what);
         }
-        findings.require(self.qos_max <= 2, "qos_max", "is not 0, 1 or 2");
+        findings.require(self.qos_max <= 2, "qos_max", "must be 0, 1 or 2");
     }
 }
 

@@ -17,6 +17,7 @@ use utoipa_axum::routes;
 use super::extract::{CSRF, SourceAddress};
 use super::problem::{Answer, Problem, WrongField};
 use super::{Api, PATH, examples, headers, parameters};
+use crate::limits::NUMBER_MAX;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_openapi))
@@ -70,6 +71,7 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(key("__Host-millrace"))));
     components.add_security_scheme("csrf", SecurityScheme::ApiKey(ApiKey::Header(key(CSRF))));
     open_parts(components);
+    bound_limits(components);
     describe_answers(api);
     headers::declare_rate_limits(api);
     router
@@ -116,6 +118,18 @@ fn open_parts(components: &mut Components) {
     for name in parts.collect::<Vec<_>>() {
         if let Some(RefOr::T(Schema::Object(part))) = components.schemas.get_mut(&name) {
             part.additional_properties = None;
+        }
+    }
+}
+
+/// Changes of limits are checked one by one, so their bound is not in the type (`domain::limit_changes`).
+fn bound_limits(components: &mut Components) {
+    for name in ["BrokerLimits", "ClientLimits"] {
+        let Some(RefOr::T(Schema::Object(limits))) = components.schemas.get_mut(name) else { continue };
+        for limit in limits.properties.values_mut() {
+            if let RefOr::T(Schema::Object(limit)) = limit {
+                limit.maximum = usize::try_from(NUMBER_MAX).ok().map(utoipa::Number::UInt);
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use subtle::ConstantTimeEq as _;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::Api;
@@ -261,7 +261,7 @@ fn wrong_encoding(path: &str) -> Option<&str> {
     })
 }
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {
+impl<T: DeserializeOwned + IntoParams + Send> FromRequestParts<Api> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Answer<Self> {
@@ -338,7 +338,7 @@ pub(crate) fn etag(version: u64) -> [(header::HeaderName, String); 1] {
     [(header::ETAG, format!("\"{version}\""))]
 }
 
-impl<T: DeserializeOwned, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
+impl<T: DeserializeOwned + ToSchema, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Answer<Self> {

@@ -2,6 +2,7 @@
 //! whose default would silently apply.
 
 mod by_name;
+pub(super) mod ranges;
 mod repeated;
 
 use axum::http::StatusCode;
@@ -9,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
 use serde_json::error::Category;
+use utoipa::ToSchema;
 
 use self::by_name::ByName;
 use super::problem::{Answer, Problem};
@@ -19,7 +21,7 @@ const UNKNOWN_MAX: usize = 8;
 
 const TWICE: &str = "is there more than once";
 
-pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
+pub(crate) fn parse<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Answer<T> {
     if values(body) > BODY_VALUES_MAX {
         let detail = format!("the body has more than {BODY_VALUES_MAX} values: send less at once");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
@@ -46,7 +48,7 @@ fn values(body: &[u8]) -> usize {
 }
 
 /// Adds what is wrong without an unknown field: a misspelt name often is why another one is missing.
-fn with_others<T: DeserializeOwned>(mut problem: Problem, first: String, body: &[u8]) -> Problem {
+fn with_others<T: DeserializeOwned + ToSchema>(mut problem: Problem, first: String, body: &[u8]) -> Problem {
     let Ok(Value::Object(mut rest)) = serde_json::from_slice(body) else { return problem };
     let mut unknown = Some(first);
     for _ in 0..UNKNOWN_MAX {
@@ -79,7 +81,7 @@ impl Refused {
     }
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Refused>> {
+fn read<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Result<T, Box<Refused>> {
     let mut text = serde_json::Deserializer::from_slice(body);
     let mut track = serde_path_to_error::Track::new();
     let mut unknown = None;
@@ -90,7 +92,8 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Refused>> {
         Ok(value) => value,
         Err(wrong) if wrong.classify() == Category::Data => {
             let path = track.path().to_string();
-            return Err(Box::new(wrong_field(if path == "." { "" } else { &path }, &wrong)));
+            let path = if path == "." { "" } else { &path };
+            return Err(Box::new(wrong_field(path, &wrong, ranges::of_body::<T>)));
         }
         Err(wrong) => return Err(Box::new(no_json(&wrong).into())),
     };
@@ -128,7 +131,7 @@ fn below(parent: &str, key: &str) -> String {
 }
 
 /// Rewrites serde's error without the names of Rust types.
-fn wrong_field(path: &str, wrong: &serde_json::Error) -> Refused {
+fn wrong_field(path: &str, wrong: &serde_json::Error, range: fn(&str) -> Option<String>) -> Refused {
     let said = wrong.to_string();
     let said = said.rsplit_once(" at line ").map_or(&*said, |(said, _)| said);
     if let Some(name) = said.strip_prefix("missing field ") {
@@ -143,7 +146,7 @@ fn wrong_field(path: &str, wrong: &serde_json::Error) -> Refused {
     }
     let kinds = ["invalid type: ", "invalid value: ", "unknown variant "];
     let rest = kinds.into_iter().find_map(|kind| said.strip_prefix(kind));
-    let detail = rest.map_or_else(|| said.to_owned(), found_and_wanted);
+    let detail = rest.map_or_else(|| said.to_owned(), |rest| found_and_wanted(rest, || range(path)));
     if path.is_empty() {
         return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("the body {detail}")).into();
     }
@@ -151,7 +154,7 @@ fn wrong_field(path: &str, wrong: &serde_json::Error) -> Refused {
 }
 
 /// Splits serde's "FOUND, expected WANTED".
-pub(crate) fn found_and_wanted(said: &str) -> String {
+pub(crate) fn found_and_wanted(said: &str, range: impl FnOnce() -> Option<String>) -> String {
     let (found, expected) = said.split_once(", expected ").unwrap_or((said, ""));
     let value = |prefix: &str| found.strip_prefix(prefix).map(|rest| rest.trim_matches('`'));
     let found = if let Some(number) = value("integer ").or_else(|| value("floating point ")) {
@@ -167,13 +170,21 @@ pub(crate) fn found_and_wanted(said: &str) -> String {
             other => other.into(),
         }
     };
-    format!("is {found}, and must be {}", named(expected))
+    format!("is {found}, and must be {}", named(expected, range))
 }
 
-fn named(expected: &str) -> String {
+fn named(expected: &str, range: impl FnOnce() -> Option<String>) -> String {
+    let most = match expected {
+        "u8" => Some(u8::MAX.into()),
+        "u16" => Some(u16::MAX.into()),
+        "u32" => Some(u32::MAX.into()),
+        "u64" | "usize" => Some(u64::MAX),
+        _ => None,
+    };
+    if let Some(most) = most {
+        return format!("a whole number from {}", range().unwrap_or_else(|| format!("0 to {most}")));
+    }
     match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not negative and not too large".into(),
-        "i8" | "i16" | "i32" | "i64" => "a whole number that is not too large".into(),
         "a sequence" => "a list".into(),
         "a string" | "a borrowed string" => "a text".into(),
         "a boolean" => "true or false".into(),
@@ -194,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Deserialize, ToSchema)]
     struct Outer {
         #[serde(default)]
         rules: Vec<Inner>,
@@ -202,7 +213,7 @@ mod tests {
         key: Option<Key>,
     }
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Deserialize, ToSchema)]
     #[serde(tag = "kind", rename_all = "snake_case")]
     enum Key {
         Pem {
@@ -211,16 +222,20 @@ mod tests {
         },
     }
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Deserialize, ToSchema)]
     struct Inner {
         #[serde(default)]
+        #[schema(maximum = 2)]
         #[allow(dead_code, reason = "only read")]
         qos: u8,
+        #[serde(default)]
+        #[allow(dead_code, reason = "only read")]
+        port: u16,
         #[allow(dead_code, reason = "only read")]
         effect: Effect,
     }
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     enum Effect {
         Allow,
@@ -241,8 +256,18 @@ mod tests {
         };
         for (body, field, words) in [
             (rule("qso", json!(1)), "rules[1].qso", "not known"),
-            (rule("qos", json!("1")), "rules[1].qos", "the text \"1\", and must be a whole number"),
-            (rule("qos", json!(-1)), "rules[1].qos", "the number -1, and must be a whole number"),
+            (
+                rule("qos", json!("1")),
+                "rules[1].qos",
+                "the text \"1\", and must be a whole number from 0 to 2",
+            ),
+            (rule("qos", json!(-1)), "rules[1].qos", "the number -1, and must be a whole number from 0 to 2"),
+            (
+                rule("qos", json!(300)),
+                "rules[1].qos",
+                "the number 300, and must be a whole number from 0 to 2",
+            ),
+            (rule("port", json!(70_000)), "rules[1].port", "must be a whole number from 0 to 65535"),
             (rule("effect", json!("maybe")), "rules[1].effect", "`maybe`, and must be `allow`"),
             (json!({ "rules": [{}] }), "rules[0].effect", "is missing"),
             (json!({ "rules": {} }), "rules", "an object, and must be a list"),
@@ -256,7 +281,7 @@ mod tests {
         assert!(parse::<Outer>(b"{} {}").is_err());
         assert!(parse::<Outer>(b"{}").unwrap().rules.is_empty());
     }
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "only read")]
     struct Strict {

@@ -87,9 +87,11 @@ pub(crate) struct GoOn {
 }
 
 /// Parameters of earlier versions, which callers now send in a POST.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 struct Former {
+    #[param(value_type = Option<String>)]
     token: Option<serde::de::IgnoredAny>,
+    #[param(value_type = Option<String>)]
     connect: Option<serde::de::IgnoredAny>,
 }
 

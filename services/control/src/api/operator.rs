@@ -140,7 +140,7 @@ fn limit(asked: Option<usize>, default: usize, max: usize) -> Answer<usize> {
     }
 }
 
-fn query<T: serde::de::DeserializeOwned>(request: &Parts) -> Answer<T> {
+fn query<T: serde::de::DeserializeOwned + IntoParams>(request: &Parts) -> Answer<T> {
     super::query::parse(&request.uri)
 }
 
@@ -239,7 +239,7 @@ async fn choose_plan(
     Ok(Json(operators.0.control.choose_plan(tenant, &input, &operator).await?))
 }
 
-async fn body<T: serde::de::DeserializeOwned>(request: Request) -> Answer<T> {
+async fn body<T: serde::de::DeserializeOwned + ToSchema>(request: Request) -> Answer<T> {
     json::parse(&super::body::read(request.into_body(), BODY_BYTES_MAX).await?)
 }
 

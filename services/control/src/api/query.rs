@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::{OpenApi, RefOr};
 
@@ -85,15 +86,15 @@ pub(crate) async fn refuse_unknown(known: &KnownParameters, request: Request, ne
     }
 }
 
-pub(crate) fn parse<T: DeserializeOwned>(uri: &Uri) -> Answer<T> {
+pub(crate) fn parse<T: DeserializeOwned + IntoParams>(uri: &Uri) -> Answer<T> {
     let pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let text = serde_urlencoded::Deserializer::new(pairs);
     serde_path_to_error::deserialize(text)
-        .map_err(|found| wrong_value(&found.path().to_string(), &found.inner().to_string()))
+        .map_err(|found| wrong_value::<T>(&found.path().to_string(), &found.inner().to_string()))
 }
 
 /// Translates serde's error for the API's users.
-fn wrong_value(path: &str, said: &str) -> Problem {
+fn wrong_value<T: IntoParams>(path: &str, said: &str) -> Problem {
     let quoted = |prefix: &str| Some(said.strip_prefix(prefix)?.trim_matches('`'));
     if let Some(name) = quoted("missing field ") {
         return wrong(name, "is missing");
@@ -102,9 +103,10 @@ fn wrong_value(path: &str, said: &str) -> Problem {
         return wrong(name, "is there more than once");
     }
     let detail = if let Some(rest) = said.strip_prefix("unknown variant ") {
-        json::found_and_wanted(rest)
+        json::found_and_wanted(rest, || None)
     } else if said.contains("digit") || said.contains("integer") || said.contains("number too") {
-        "must be a whole number, not negative and not too large".into()
+        let range = json::ranges::of_parameter::<T>(path);
+        format!("must be a whole number{}", range.map_or_else(String::new, |range| format!(" from {range}")))
     } else if said.contains("`true` or `false`") {
         "must be true or false".into()
     } else {
@@ -121,19 +123,21 @@ pub(crate) fn wrong(name: &str, detail: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
+    use utoipa::ToSchema;
 
     use super::*;
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Deserialize, IntoParams)]
     #[allow(dead_code, reason = "only read")]
     struct Wanted {
         topic: String,
+        #[param(minimum = 1, maximum = 200)]
         limit: Option<u64>,
         retained: Option<bool>,
         step: Option<Step>,
     }
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     enum Step {
         Hour,
@@ -145,14 +149,10 @@ mod tests {
         for (query, name, detail) in [
             ("", "topic", "is missing"),
             ("topic=a&topic=b", "topic", "is there more than once"),
-            ("topic=a&limit=abc", "limit", "must be a whole number, not negative and not too large"),
-            ("topic=a&limit=-1", "limit", "must be a whole number, not negative and not too large"),
-            ("topic=a&limit=", "limit", "must be a whole number, not negative and not too large"),
-            (
-                "topic=a&limit=99999999999999999999",
-                "limit",
-                "must be a whole number, not negative and not too large",
-            ),
+            ("topic=a&limit=abc", "limit", "must be a whole number from 1 to 200"),
+            ("topic=a&limit=-1", "limit", "must be a whole number from 1 to 200"),
+            ("topic=a&limit=", "limit", "must be a whole number from 1 to 200"),
+            ("topic=a&limit=99999999999999999999", "limit", "must be a whole number from 1 to 200"),
             ("topic=a&retained=maybe", "retained", "must be true or false"),
             ("topic=a&step=week", "step", "is `week`, and must be `hour` or `day`"),
             ("topic=a&step=digit", "step", "is `digit`, and must be `hour` or `day`"),

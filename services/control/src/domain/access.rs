@@ -60,17 +60,21 @@ const BY_SETTINGS: &str = "cannot be set to true: no request gives a broker back
 
 /// A service that is asked about a client that no other method has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct AccessWebhook {
     /// URL that receives the requests, by POST.
     pub url: String,
     /// Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
-    #[serde(skip_serializing_if = "is_not_shown")]
+    #[serde(default, skip_serializing_if = "is_not_shown")]
     #[schema(value_type = Option<String>, format = Password, write_only, max_length = 1024)]
     pub signing_key: Option<HiddenText>,
     /// Time for an answer, in milliseconds. Afterwards the client is refused as if the service could not be reached.
+    #[serde(default = "timeout_ms")]
+    #[schema(minimum = 1, maximum = 8_000)]
     pub timeout_ms: u32,
     /// Time for which an answer counts for the same client with the same password, in seconds.
+    #[serde(default = "cache_s")]
+    #[schema(maximum = 3_600)]
     pub cache_s: u32,
     pub group: Option<String>,
 }
@@ -81,10 +85,12 @@ impl Default for AccessSettings {
     }
 }
 
-impl Default for AccessWebhook {
-    fn default() -> Self {
-        WebhookAuth::default().into()
-    }
+fn timeout_ms() -> u32 {
+    WebhookAuth::default().timeout_ms
+}
+
+fn cache_s() -> u32 {
+    WebhookAuth::default().cache_s
 }
 
 impl From<Access> for AccessSettings {

@@ -28,7 +28,9 @@ impl Fields {
 
     pub(super) fn end(&mut self, field: &str, at_ms: Option<u64>, now_ms: u64) {
         match at_ms {
-            Some(at_ms) if at_ms <= now_ms => self.add(field, "is over already"),
+            Some(at_ms) if at_ms <= now_ms => {
+                self.add(field, "is over already: send a later time in unix milliseconds, or null for no end")
+            }
             Some(at_ms) if at_ms > now_ms + END_MS_MAX => {
                 self.add(field, "is more than 100 years ahead: send unix milliseconds, or null for no end");
             }

@@ -71,7 +71,7 @@ pub struct NewClaimToken {
     pub uses_max: u64,
     /// End of the token, in unix milliseconds: at most 366 days ahead, and not after the end of an API token that makes
     /// it. Credentials that devices have made stay.
-    #[schema(example = 1_822_348_800_000_u64)]
+    #[schema(example = 1_822_348_800_000_u64, maximum = 253_402_300_799_999_u64)]
     pub expires_at_ms: u64,
     /// The group of the credentials. Without a group and rules, the broker's rules alone apply.
     #[schema(example = "pumps", min_length = 1, max_length = 64)]

@@ -38,6 +38,7 @@ pub struct NewCredentialBatch {
     #[schema(max_items = 100)]
     pub rules: Vec<Rule>,
     /// Expiry of the credentials, in unix milliseconds: the broker then refuses these users.
+    #[schema(maximum = 253_402_300_799_999_u64)]
     pub expires_at_ms: Option<u64>,
     /// Whether clients may prove their passwords by SCRAM-SHA-256. A batch has 100 devices at most then, because each
     /// verifier takes some time.
@@ -186,11 +187,17 @@ impl NewCredentialBatch {
         let mut found = Vec::new();
         let mut add = |field: String, what: String| found.push(Invalid { field, what });
         if !(1..=BATCH_CREDENTIALS_MAX).contains(&self.devices.len()) {
-            add("devices".into(), format!("must be 1 to {BATCH_CREDENTIALS_MAX}"));
+            add(
+                "devices".into(),
+                format!("must be 1 to {BATCH_CREDENTIALS_MAX}: send the others in further requests"),
+            );
             return Err(Error::Invalid(found));
         }
         if self.scram && self.devices.len() > BATCH_SCRAM_MAX {
-            add("devices".into(), format!("must be {BATCH_SCRAM_MAX} at most with scram"));
+            add(
+                "devices".into(),
+                format!("must be 1 to {BATCH_SCRAM_MAX} with scram: send the others in further requests"),
+            );
         }
         let shared = model::Credential {
             user: "-".into(),
@@ -203,7 +210,11 @@ impl NewCredentialBatch {
         }
         let rules = serde_json::to_vec(&self.rules).map_or(usize::MAX, |rules| rules.len());
         if !self.rules.is_empty() && rules.saturating_mul(self.devices.len()) > BATCH_RULES_BYTES_MAX {
-            add("rules".into(), "are too long for so many devices: put them into a group".into());
+            let most = BATCH_RULES_BYTES_MAX / self.devices.len().max(1);
+            let what = format!(
+                "are longer than {most} bytes as JSON, the most for so many devices: put them into a group"
+            );
+            add("rules".into(), what);
         }
         let mut users = BTreeSet::new();
         for (number, device) in self.devices.iter().enumerate() {

@@ -66,6 +66,7 @@ pub struct NewCredential {
     #[serde(default)]
     pub rules: Vec<Rule>,
     /// Expiry, in unix milliseconds: the broker then refuses this user.
+    #[schema(maximum = 253_402_300_799_999_u64)]
     pub expires_at_ms: Option<u64>,
     /// The only client id that may connect as this user; null: any.
     #[schema(example = "pump-7", min_length = 1)]
@@ -88,6 +89,7 @@ pub struct CredentialChange {
     /// False: the broker refuses this user, and disconnects the user's clients.
     pub enabled: bool,
     /// Expiry, in unix milliseconds: the broker then refuses this user.
+    #[schema(maximum = 253_402_300_799_999_u64)]
     pub expires_at_ms: Option<u64>,
     /// The only client id that may connect as this user; null: any.
     #[schema(example = "pump-7", min_length = 1)]

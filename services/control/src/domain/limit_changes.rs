@@ -5,6 +5,7 @@ use millrace_layers::catalog::Details;
 use serde_json::{Value, json};
 
 use super::{Error, Result};
+use crate::limits::NUMBER_MAX;
 
 /// The settings that an organisation can change, flattened to one entry per limit: the audit log shows each that
 /// differs.
@@ -42,8 +43,13 @@ fn merge(all: &mut Value, path: &str, change: &serde_json::Map<String, Value>) -
             (Value::Object(_), Value::Object(new)) => merge(old, &path, new)?,
             (Value::Object(_), _) => return Err(Error::field(&path, "must be an object")),
             (_, Value::Null) => *old = Value::Null,
-            (_, new) if new.is_u64() => *old = new.clone(),
-            _ => return Err(Error::field(&path, "must be a whole number of 0 or more, or null")),
+            (_, new) if new.as_u64().is_some_and(|new| new <= NUMBER_MAX) => *old = new.clone(),
+            _ => {
+                let what = format!(
+                    "must be a whole number from 0 to {NUMBER_MAX}, or null for the server's own limit"
+                );
+                return Err(Error::field(&path, what));
+            }
         }
     }
     Ok(())

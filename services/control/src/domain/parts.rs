@@ -20,7 +20,7 @@ use super::{
     BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, change::Change,
     names, permits,
 };
-use crate::limits::{GROUPS_BYTES_MAX, GROUPS_MAX, PARTS_BYTES_MAX};
+use crate::limits::{GROUPS_BYTES_MAX, GROUPS_MAX, PARTS_BYTES_MAX, TIME_MS_MAX, TOO_LATE};
 
 /// A record and its version, which the API sends as the ETag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -325,7 +325,15 @@ impl Part for Ban {
     }
 
     fn check(&self) -> Checked {
-        self.validate()
+        self.validate()?;
+        // Pods do not check it, so that stored bans stay in force.
+        match self.until_ms.is_some_and(|until_ms| until_ms > TIME_MS_MAX) {
+            true => Err(vec![Invalid {
+                field: "until_ms".into(),
+                what: format!("{TOO_LATE}, or null for no end"),
+            }]),
+            false => Ok(()),
+        }
     }
 
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) -> Checked {

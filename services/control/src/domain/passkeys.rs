@@ -20,7 +20,7 @@ use super::second_factor::{self, Factors, Proof};
 use super::{Caller, Control, Error, Once, Result, web_sessions};
 use crate::limits::{ATTESTATION_BYTES_MAX, CLIENT_DATA_BYTES_MAX, PASSKEY_CHALLENGE_MS, PASSKEYS_MAX};
 use crate::secret::{Hash, letters};
-use crate::webauthn::{ALGORITHMS, Ceremony, ClientData, Refusal, Registration, RelyingParty};
+use crate::webauthn::{ALGORITHMS, Ceremony, ClientData, PasskeyRefusal, Registration, RelyingParty};
 use challenges::spend;
 pub(super) use challenges::{Purposed, expire};
 pub(super) use record::{Stored, forget};
@@ -242,14 +242,22 @@ impl Control {
 
 /// Decodes and verifies the browser's answer to the creation of a passkey. An error names the field that is wrong.
 fn read_registration(input: &NewPasskey, rp: &RelyingParty) -> Result<(ClientData, Registration)> {
-    let too_long = |field| Error::field(field, "is not Base64 for URLs without padding, or is too long");
-    let client_data =
-        decoded(&input.client_data, CLIENT_DATA_BYTES_MAX).ok_or_else(|| too_long("client_data"))?;
-    let attestation = decoded(&input.attestation_object, ATTESTATION_BYTES_MAX)
-        .ok_or_else(|| too_long("attestation_object"))?;
-    let refused = |refusal: Refusal| {
-        let is_client_data =
-            matches!(refusal, Refusal::ClientData | Refusal::Type | Refusal::Origin | Refusal::CrossOrigin);
+    let bytes = |field, text, bytes_max| {
+        decoded(text, bytes_max).ok_or_else(|| {
+            let what = format!("is not Base64 for URLs without padding of {bytes_max} bytes at most: send it as the browser gave it");
+            Error::field(field, what)
+        })
+    };
+    let client_data = bytes("client_data", &input.client_data, CLIENT_DATA_BYTES_MAX)?;
+    let attestation = bytes("attestation_object", &input.attestation_object, ATTESTATION_BYTES_MAX)?;
+    let refused = |refusal: PasskeyRefusal| {
+        let is_client_data = matches!(
+            refusal,
+            PasskeyRefusal::ClientData
+                | PasskeyRefusal::Type
+                | PasskeyRefusal::Origin
+                | PasskeyRefusal::CrossOrigin
+        );
         Error::field(if is_client_data { "client_data" } else { "attestation_object" }, refusal.to_string())
     };
     let client_data = ClientData::read(&client_data, Ceremony::Registration, rp).map_err(refused)?;

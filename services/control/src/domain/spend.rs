@@ -14,6 +14,7 @@ use super::difference::difference;
 use super::parts::Versioned;
 use super::usage::all_of;
 use super::{Caller, Control, Error, Once, Permission, Precondition, Result, authorise, month};
+use crate::limits::NUMBER_MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -28,7 +29,7 @@ pub enum CapAction {
 #[serde(deny_unknown_fields)]
 pub struct NewSpendCap {
     /// Millionths of the region's currency.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub monthly_micros: u64,
     pub action: CapAction,
 }
@@ -136,8 +137,9 @@ impl Control {
         input: &NewSpendCap,
         seen: Precondition,
     ) -> Result<Versioned<SpendCap>> {
-        if input.monthly_micros == 0 {
-            return Err(Error::field("monthly_micros", "must be 1 or more: suspend a broker to stop it"));
+        if !(1..=NUMBER_MAX).contains(&input.monthly_micros) {
+            let what = format!("must be a whole number from 1 to {NUMBER_MAX}: suspend a broker to stop it");
+            return Err(Error::field("monthly_micros", what));
         }
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;

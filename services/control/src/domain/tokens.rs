@@ -57,6 +57,7 @@ pub struct NewToken {
     #[schema(min_items = 1)]
     pub scopes: Vec<Permission>,
     /// End of the token, in unix milliseconds. Left out: it has no end, or that of the API token that makes it.
+    #[schema(maximum = 253_402_300_799_999_u64)]
     pub expires_at_ms: Option<u64>,
 }
 

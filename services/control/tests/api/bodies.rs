@@ -46,7 +46,7 @@ fn is_open(operation: &Value) -> bool {
     operation["security"].as_array().is_some_and(|all| all.contains(&json!({})))
 }
 
-async fn send(owned: &Owned, operation: &Operation, body: Value) -> Answer {
+pub(crate) async fn send(owned: &Owned, operation: &Operation, body: Value) -> Answer {
     let Operation { method, path, .. } = operation;
     let missing = "00000000-0000-7000-8000-000000000000";
     let path = fill(path, &owned.client.organisation, owned).replace("{passkey}", missing);
@@ -81,7 +81,7 @@ fn objects(value: &Value, at: (String, String), found: &mut Vec<(String, String)
     }
 }
 
-fn fields_of(answer: &Answer) -> Vec<String> {
+pub(crate) fn fields_of(answer: &Answer) -> Vec<String> {
     let named = answer.body["fields"].as_array().into_iter().flatten();
     named.map(|one| one["field"].as_str().unwrap().to_owned()).collect()
 }

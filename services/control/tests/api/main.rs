@@ -5,6 +5,7 @@ mod account_links;
 mod accounts;
 mod audit;
 mod bodies;
+mod bounds;
 mod brokers;
 mod budget;
 mod contract;

@@ -41,7 +41,7 @@ impl BacklogJob for Job {
             Write::Purge(purge) => purge.broker.id,
             Write::Webhooks(broker) | Write::Grown(broker, _) => broker.id,
             Write::Confirmed { publisher, .. } => publisher.broker,
-            Write::Shared(shared) => {
+            Write::StoreContext(shared) => {
                 let SharedMessages { settled, returned, joined } = &**shared;
                 let placed = settled.first().or(returned.first()).map(|(stream, _)| stream);
                 placed.or(joined.first()).map_or(NO_BROKER, |(broker, _)| *broker)
@@ -73,7 +73,7 @@ impl BacklogJob for Job {
             Write::Webhooks(_) => cost::WEBHOOKS,
             Write::Ids(_) => cost::IDS,
             Write::Checkpoint(checkpoint) => 1 + checkpoint.streams.len(),
-            Write::Shared(_)
+            Write::StoreContext(_)
             | Write::Confirmed { .. }
             | Write::Grown(..)
             | Write::Notices
@@ -161,7 +161,7 @@ impl queue::Sized for Job {
                 }
                 IdWrite::Release(..) | IdWrite::Forget(_) => 128,
             },
-            Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
+            Write::StoreContext(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,
             Write::Webhooks(_) => 64 * 1024,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),

@@ -310,7 +310,7 @@ impl Writer<'_> {
             return false;
         };
         let (core, message) = (usize::from(receiver.target.core), message.clone());
-        let mail = Mail::Shared { routes, receiver, message, from: None, group: stored.number() };
+        let mail = Mail::StoreContext { routes, receiver, message, from: None, group: stored.number() };
         self.mail[core].push(mail);
         true
     }

@@ -43,7 +43,7 @@ impl Applier<'_> {
             | Write::Purge(_)
             | Write::Webhooks(_)
             | Write::Grown(..)
-            | Write::Shared(_)
+            | Write::StoreContext(_)
             | Write::Mark { .. }
             | Write::Notices
             | Write::Confirmed { .. } => Ok(()),

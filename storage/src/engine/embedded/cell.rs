@@ -32,7 +32,7 @@ use crate::{
 };
 
 pub(super) struct Cell {
-    shared: Arc<Shared>,
+    shared: Arc<CellState>,
     version: AtomicU64,
     watermark: Watermark,
     /// The store was opened again, and the contents of its journals are not in tables yet.
@@ -43,7 +43,7 @@ pub(super) struct Cell {
     options: Options,
 }
 
-struct Shared {
+struct CellState {
     slot: RwLock<Slot>,
     /// Declared after the store, so that the folder stays locked until the store is closed.
     folder: Folder,
@@ -65,7 +65,7 @@ impl Cell {
         let version = store.version().map_err(|error| corrupt(folder.path(), error.to_string()))?;
         let version = AtomicU64::new(version);
         let slot = RwLock::new(Slot { store: Some(store), opened: 0 });
-        let shared = Arc::new(Shared { slot, folder });
+        let shared = Arc::new(CellState { slot, folder });
         let (settling, space, counters, gauges) = Default::default();
         Ok(Self { shared, version, watermark, settling, space, counters, gauges, options })
     }
@@ -136,7 +136,7 @@ impl Cell {
     }
 }
 
-impl Shared {
+impl CellState {
     fn slot(&self) -> RwLockReadGuard<'_, Slot> {
         self.slot.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,7 +216,7 @@ impl Backend for Cell {
 }
 
 pub(super) struct CellView {
-    shared: Arc<Shared>,
+    shared: Arc<CellState>,
     opened: u64,
     snapshot: Option<OpenView>,
 }

@@ -21,7 +21,7 @@ const DETAILS: &[(&str, &str)] = &[
     ("second-factor-required", "send the code of your second factor as well"),
     ("second-factor-wrong", "the code is not right"),
     ("timeout", "the body did not come in time"),
-    ("too-large", "the body is too large"),
+    ("too-large", "this request has more than the 1300000 bytes that it may have"),
     ("too-many-requests", "there were too many requests like this one: try again in 5 s"),
     ("unauthenticated", "sign in, or send an API token: Authorization: Bearer mlr_..."),
     ("unavailable", "the store takes no changes for the moment: try again, with the same Idempotency-Key"),

@@ -52,6 +52,7 @@ pub(super) struct JwtIssuerSettings {
     claims: ClaimMapping,
     /// Tolerated clock difference to the issuer, in seconds.
     #[serde(default = "leeway_s")]
+    #[schema(maximum = 600)]
     leeway_s: u32,
     /// The group whose rules its users have, unless a credential with their user name sets another.
     group: Option<String>,
@@ -214,6 +215,7 @@ pub(super) struct BanSettings {
     address: Option<String>,
     /// End of the ban in unix milliseconds; null: it has no end.
     #[serde(default)]
+    #[schema(maximum = 253_402_300_799_999_u64)]
     until_ms: Option<u64>,
     #[serde(default)]
     #[schema(max_length = 256)]

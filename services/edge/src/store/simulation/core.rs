@@ -196,7 +196,7 @@ impl Core {
                 }
             }
             Mail::Page(target, version, page) => self.page(turn, target.slot, version, page),
-            Mail::Shared { receiver, message, group, .. } => {
+            Mail::StoreContext { receiver, message, group, .. } => {
                 self.deliver_shared(turn, receiver.target.slot, &message, group);
             }
             Mail::Unsaved(checkpoint) => {

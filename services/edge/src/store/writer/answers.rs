@@ -153,7 +153,7 @@ impl Writer<'_> {
             applied.watched.values().for_each(|broker| broker.streams.set_through(through));
         }
         applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));
-        self.shared.hooked.note(std::mem::take(&mut applied.hooked));
+        self.shared.queued_webhooks.note(std::mem::take(&mut applied.queued_webhooks));
         if !applied.touched.is_empty() {
             let mut touched =
                 self.shared.upkeep.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -250,7 +250,7 @@ impl Writer<'_> {
                 let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
                 self.post(core, Mail::Marked { fence, through });
             }
-            (Write::Shared(shared), _) => self.shared(*shared),
+            (Write::StoreContext(shared), _) => self.shared(*shared),
             (Write::Notices, _) => self.listened_at = 0,
             (Write::Grown(broker, topic), _) => {
                 let groups = &self.routes.get(&broker, &topic).stored.groups;

@@ -116,7 +116,13 @@ impl Writer<'_> {
             }
             let (routes, message) = (routes.clone(), message.clone());
             let core = usize::from(receiver.target.core);
-            self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: group_id(group) });
+            self.mail[core].push(Mail::StoreContext {
+                routes,
+                receiver,
+                message,
+                from,
+                group: group_id(group),
+            });
         }
     }
 }
@@ -124,11 +130,11 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
 
     #[test]
     fn the_writer_matches_a_topic_only_after_a_change_of_its_subscriptions() {
-        let (shared, id) = Shared::with_broker(true);
+        let (shared, id) = StoreContext::with_broker(true);
         let broker = shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
         let routes = Arc::new(Routes::new(broker, "t".into()));

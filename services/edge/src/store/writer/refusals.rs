@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use crate::broker::Broker;
     use crate::routes::RouteCache;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
 
     fn message(payload: &[u8]) -> Arc<Message> {
         Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload, 0).into()
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn memory_follows_the_commits_of_all_pods_whatever_the_store_refuses() {
-        let (shared, id) = Shared::with_broker(true);
+        let (shared, id) = StoreContext::with_broker(true);
         let broker = Arc::new(Broker::new(id, "default", 1));
         let mut writer = Writer::new(&shared);
         let other_pod = |payload, position| {
