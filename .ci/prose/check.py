@@ -4,10 +4,11 @@
 check.py [--write | --accept-rise] [--all] [PATH...]
 
 A finding is a sentence that begins without naming its subject or has a private term (rules.py), in tests too, or a private term in
-the name of an item or a file of Rust outside tests.
+the name of an item, a field or a file of Rust outside tests.
 
 baseline.json counts the findings that each file still has, and without tests the comment sentences per 1,000 lines of each crate (or
-language of a folder) and the types that share a name: public ones of all crates, and within a crate those that other files can use. All may only shrink: --write lowers the baseline to what is there,
+language of a folder) and the types that share a name: public ones of all crates, within a crate those that other files can use, and
+private ones too if the name is vague (VAGUE_TYPE in sources.py). All may only shrink: --write lowers the baseline to what is there,
 --accept-rise also raises it, after a merge.
 """
 
@@ -71,6 +72,8 @@ def read(root):
                 if path.endswith(".rs"):
                     for name in sources.public_types(text):
                         types[name].append(path)
+                    for name in sources.vague_types(path, text):
+                        types[f"{name} anywhere"].append(path)
                     for name in sources.shared_types(path, text):
                         types[f"{name} in {crate_of(path)}"].append(path)
                 code[crate_of(path)] += lines

@@ -38,8 +38,11 @@ SHELL = re.compile(r"(?:^|(?<=\s))#(?P<line>(?!!)[^\n]*)(?P<block>)", re.M)
 # Instructions for tools, and code that is switched off.
 DIRECTIVE = re.compile(r"^(?:go:|nolint|\s*(?:eslint-|prettier-|biome-|@ts-|@vite|noqa|type: ignore|shellcheck |pylint|fmt:|/ <))")
 ITEM_NAME = re.compile(r"^ *(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |static )*(?:fn|struct|enum|trait|type|mod|union) (\w+)|^ *(?:pub(?:\([^)]*\))? )?(?:const|static) (\w+):", re.M)
+FIELD_NAME = re.compile(r"^ +(?:pub(?:\([^)]*\))? )?(\w+): [^=;{}]*,$", re.M)
 PUBLIC_TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.M)
 SHARED_TYPE = re.compile(r"^ *pub(?:\([^)]*\))? (?:struct|enum|trait|type|union) (\w+)", re.M)
+# Names that say so little that several types had them: each may name one type of all crates, private ones too.
+VAGUE_TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|type|union) (Shared|Refusal|Job|Verdict|Note|Kept|Meter|Core)\b", re.M)
 TEST_ONLY = re.compile(r"/src/(?:.*/)?(?:simulation|testing)(?:/|\.rs$)")
 SENTENCE_END = re.compile(r"(?<![.\s][a-z])(?<!e\.g)(?<!i\.e)(?<!etc)[.!?][\"')*`_]*\s+(?=[\"'(\[*`_]*[A-Z`])")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
@@ -177,15 +180,20 @@ def public_types(text):
     return PUBLIC_TYPE.findall(TEST_MODULE.sub("", text))
 
 
+def vague_types(path, text):
+    return [] if TEST_ONLY.search(path) else VAGUE_TYPE.findall(TEST_MODULE.sub("", text))
+
+
 def shared_types(path, text):
     """The types that other files of the crate can use; modules for tests may take the names of the code that they imitate."""
     return set() if TEST_ONLY.search(path) else set(SHARED_TYPE.findall(TEST_MODULE.sub("", text)))
 
 
 def items(text):
-    """(line number, name) of each function, type, module and constant of a Rust file, outside its test modules."""
+    """(line number, name) of each function, type, module, constant and field of a Rust file, outside its test modules."""
     text = TEST_MODULE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
-    return [(text.count("\n", 0, match.end()) + 1, match.group(1) or match.group(2)) for match in ITEM_NAME.finditer(text)]
+    found = [(text.count("\n", 0, match.end()) + 1, match.group(1) or match.group(2)) for match in ITEM_NAME.finditer(text)]
+    return found + [(text.count("\n", 0, match.end()) + 1, match.group(1)) for match in FIELD_NAME.finditer(text)]
 
 
 def markdown(text):

@@ -94,6 +94,15 @@ class Baseline(Tree):
         self.assertIn("Outcome in services/a: 2 types have this name", out)
         self.assertNotIn("State", out)
 
+    def test_a_vague_name_of_two_private_types_fails(self):
+        self.write("services/a/src/a.rs", "struct Shared;\n" + "\n" * 40)
+        self.write("services/a/src/simulation/a.rs", "struct Shared;\n" + "\n" * 40)
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("services/b/src/b.rs", "struct Shared<T> {}\n" + "\n" * 40)
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("Shared anywhere: 2 types have this name", out)
+
     def test_sentences_of_tests_are_read_and_their_comments_not_counted(self):
         many = "    // Waits.\n" * 40
         self.write("services/a/tests/one.rs", f"// Who finds no room waits.\n{many}")
@@ -106,11 +115,11 @@ class Baseline(Tree):
 
 
     def test_private_terms_in_names_of_items_and_files_fail(self):
-        items = ["pub(crate) const fn is_fresh() {}", "struct RateMeter {", "    async fn tell_pods(&self) {", "static DESKS: u8 = 1;"]
+        items = ["pub(crate) const fn is_fresh() {}", "struct RateMeter {", "    async fn tell_pods(&self) {", "static DESKS: u8 = 1;", "    pub(super) fresh: bool,"]
         self.write("services/a/src/hooks.rs", "\n".join(items) + "\n" * 40)
         code, out = self.run_check()
         self.assertEqual(code, 1)
-        for line, name in [(1, "is_fresh"), (2, "RateMeter"), (3, "tell_pods"), (4, "DESKS"), (1, "hooks")]:
+        for line, name in [(1, "is_fresh"), (2, "RateMeter"), (3, "tell_pods"), (4, "DESKS"), (5, "fresh"), (1, "hooks")]:
             self.assertIn(f"services/a/src/hooks.rs:{line}: ", out)
             self.assertIn(f"in the name {name}: ", out)
 

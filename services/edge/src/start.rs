@@ -125,7 +125,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Res
         }
     };
     let webhooks = |(layers, store): (Layers, &Store)| {
-        Webhooks::start(layers, clock, store.hooked().clone(), &config, brokers.clone())
+        Webhooks::start(layers, clock, store.queued_webhooks().clone(), &config, brokers.clone())
     };
     let webhooks = webhook_layers.zip(store.as_ref()).map(webhooks).transpose()?;
     let process = Arc::new(Process {

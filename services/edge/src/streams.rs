@@ -251,7 +251,7 @@ impl Streams {
                 ended.push_back(gone);
             }
         }
-        let (hooked, grouped): (Vec<_>, Vec<_>) = streams
+        let (queued_webhooks, grouped): (Vec<_>, Vec<_>) = streams
             .iter()
             .filter(|indexed| !indexed.group.is_empty())
             .partition(|indexed| indexed.group.starts_with(b"#"));
@@ -261,7 +261,7 @@ impl Streams {
             groups.insert(indexed.stream, Arc::new(group));
         }
         drop(groups);
-        self.set_webhooks(old, &hooked);
+        self.set_webhooks(old, &queued_webhooks);
         self.router.edit(|edit| {
             for stream in old.iter().filter(|stream| !new.contains(stream)) {
                 edit.unsubscribe(parsed, target(*stream));

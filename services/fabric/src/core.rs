@@ -39,7 +39,7 @@ struct Pod {
     is_known: bool,
 }
 
-pub(crate) struct Core {
+pub(crate) struct FabricCore {
     own: PodId,
     name: String,
     limits: FabricLimits,
@@ -62,7 +62,7 @@ pub(crate) struct Core {
     sweep_at: Millis,
 }
 
-impl Core {
+impl FabricCore {
     pub(crate) fn new(
         own: PodId,
         name: String,

@@ -7,21 +7,21 @@ use std::thread::JoinHandle;
 
 use crate::address::{PodId, Subjects, To};
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::core::FabricCore;
 use crate::counters::{Counters, Counts};
 use crate::health::Health;
 use crate::link::options;
 use crate::link::state::Link;
 use crate::outbox::{Outbox, Sent};
 use crate::settings::{Settings, SettingsError};
-use crate::shared::{JoinRequests, Shared};
 use crate::sink::Sink;
+use crate::state::{FabricState, JoinRequests};
 use crate::tasks;
 
 /// A pod's connection to the other pods. Any thread may call any method, and none blocks. Dropping
 /// it sends the queued messages, for a second at most, and says goodbye.
 pub struct Fabric {
-    shared: Arc<Shared>,
+    shared: Arc<FabricState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -35,8 +35,9 @@ impl Fabric {
         let outbox = Arc::new(Outbox::new(pod, limits.clone(), counts.clone()));
         let subjects = Subjects::new(&region, pod);
         let link = Link::new(servers.len(), limits.reconnect_ms_max, subjects.all(), counts.clone());
-        let core = Core::new(pod, pod_name, limits.clone(), counts.clone(), outbox.clone(), sink.clone());
-        let shared = Arc::new(Shared {
+        let core =
+            FabricCore::new(pod, pod_name, limits.clone(), counts.clone(), outbox.clone(), sink.clone());
+        let shared = Arc::new(FabricState {
             limits,
             subjects,
             counts,

@@ -25,10 +25,10 @@ mod linger;
 mod link;
 mod outbox;
 pub mod settings;
-mod shared;
 #[cfg(test)]
 mod simulation;
 mod sink;
+mod state;
 mod tasks;
 
 pub use address::{PodId, To};

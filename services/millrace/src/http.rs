@@ -72,7 +72,7 @@ pub(crate) struct Api {
 }
 
 #[derive(Clone)]
-struct Shared {
+struct HttpState {
     health: Health,
     at: Arc<Addresses>,
 }
@@ -89,7 +89,7 @@ pub(crate) fn start(
     connections: Arc<Connections>,
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut app = router(Shared { health: Health::of(running), at: Arc::new(at.clone()) });
+    let mut app = router(HttpState { health: Health::of(running), at: Arc::new(at.clone()) });
     if let Some(api) = api {
         let pools = threads::Pools::start()?;
         // A thread of its own, because a panic of the background work must end the process, and one of a request must not.
@@ -130,7 +130,7 @@ fn spawn(
     Ok(())
 }
 
-fn router(shared: Shared) -> Router {
+fn router(shared: HttpState) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/page.css", get(async || shown("text/css", STYLE)))
@@ -163,7 +163,7 @@ impl Health {
 }
 
 async fn health(
-    State(shared): State<Shared>,
+    State(shared): State<HttpState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> (StatusCode, String) {
     shared.health.answer(peer.ip())
@@ -182,7 +182,7 @@ async fn nothing_here(path: Uri) -> Response {
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
-async fn page(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+async fn page(State(shared): State<HttpState>, headers: HeaderMap) -> Response {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     shown("text/html", render(&shared.at, host))
 }

@@ -25,9 +25,9 @@ use crate::stream::Stream;
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 #[derive(Clone)]
-pub(crate) struct Tcp(Arc<Shared>);
+pub(crate) struct Tcp(Arc<ConnectorState>);
 
-struct Shared {
+struct ConnectorState {
     guard: Guard,
     connections: Arc<Semaphore>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Connector(pub(crate) HttpsConnector<Tcp>);
 
 impl Tcp {
     pub(crate) fn new(guard: Guard, connections: Arc<Semaphore>) -> Self {
-        Self(Arc::new(Shared { guard, connections }))
+        Self(Arc::new(ConnectorState { guard, connections }))
     }
 }
 
@@ -84,7 +84,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-impl Shared {
+impl ConnectorState {
     async fn connect(&self, uri: &Uri, found: &[SocketAddr]) -> Result<Stream, CallError> {
         let addresses = self.guard.pass(found, uri.scheme() == Some(&Scheme::HTTPS))?;
         let permit = self.connections.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;

@@ -28,13 +28,13 @@ pub(crate) struct Lookups {
     shares: Arc<Permits>,
     resolve: Box<Resolve>,
     longest: Duration,
-    kept: Kept,
+    kept: LookupCache,
 }
 
 /// Addresses of resolved hosts, with the time of their lookup. Failures are not kept: a lookup can fail because its share
 /// has no permit, which must not fail other shares.
 #[derive(Default)]
-struct Kept(Mutex<HashMap<(String, u16), Resolved>>);
+struct LookupCache(Mutex<HashMap<(String, u16), Resolved>>);
 
 type Resolved = (Instant, Vec<SocketAddr>);
 
@@ -58,7 +58,7 @@ impl Lookups {
             waiting: WAITING_MAX,
             waiting_per_host: WAITING_PER_HOST_MAX,
         });
-        Self { shares: Arc::new(shares), resolve: Box::new(resolve), longest, kept: Kept::default() }
+        Self { shares: Arc::new(shares), resolve: Box::new(resolve), longest, kept: LookupCache::default() }
     }
 
     /// On failure, returns a result of at most [`LOOKUP_STALE_MAX`], if one is left.
@@ -87,7 +87,7 @@ impl Lookups {
     }
 }
 
-impl Kept {
+impl LookupCache {
     fn get(&self, host: &str, port: u16, age_max: Duration) -> Option<Vec<SocketAddr>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, addresses) = kept.get(&(host.to_owned(), port))?;

@@ -55,11 +55,11 @@ pub type SecondsClock = Box<dyn Fn() -> u32 + Send + Sync>;
 
 /// Dropping it ends its threads.
 pub struct Checker<C: Send + 'static> {
-    shared: Arc<Shared<C>>,
+    shared: Arc<CheckerState<C>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared<C> {
+struct CheckerState<C> {
     queue: FairQueue<Request<C>>,
     remembered: Remembered,
     counters: Counters,
@@ -75,7 +75,7 @@ impl<C: Send + 'static> Checker<C> {
         clock: SecondsClock,
         answers: Sender<C>,
     ) -> Result<Self, ThreadError> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CheckerState {
             queue: FairQueue::new(limits::WAITING),
             remembered: Remembered::new(key),
             counters: Counters::default(),
@@ -132,7 +132,7 @@ impl<C: Send + 'static> Drop for Checker<C> {
     }
 }
 
-impl<C> Shared<C> {
+impl<C> CheckerState<C> {
     fn run(&self) {
         yield_to_event_loops();
         while let Some(request) = self.queue.pop() {

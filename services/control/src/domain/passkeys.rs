@@ -22,7 +22,7 @@ use crate::limits::{
     ATTESTATION_BYTES_MAX, CLIENT_DATA_BYTES_MAX, PASSKEY_CHALLENGE_MS, PASSKEY_TRANSPORTS_MAX, PASSKEYS_MAX,
 };
 use crate::secret::{Hash, letters};
-use crate::webauthn::{ALGORITHMS, Ceremony, ClientData, Refusal, Registration, RelyingParty};
+use crate::webauthn::{ALGORITHMS, Ceremony, ClientData, PasskeyRefusal, Registration, RelyingParty};
 use challenges::spend;
 pub(super) use challenges::{Purposed, expire};
 pub(super) use record::{Stored, forget};
@@ -262,9 +262,14 @@ fn read_registration(input: &NewPasskey, rp: &RelyingParty) -> Result<(ClientDat
     };
     let client_data = bytes("client_data", &input.client_data, CLIENT_DATA_BYTES_MAX)?;
     let attestation = bytes("attestation_object", &input.attestation_object, ATTESTATION_BYTES_MAX)?;
-    let refused = |refusal: Refusal| {
-        let is_client_data =
-            matches!(refusal, Refusal::ClientData | Refusal::Type | Refusal::Origin | Refusal::CrossOrigin);
+    let refused = |refusal: PasskeyRefusal| {
+        let is_client_data = matches!(
+            refusal,
+            PasskeyRefusal::ClientData
+                | PasskeyRefusal::Type
+                | PasskeyRefusal::Origin
+                | PasskeyRefusal::CrossOrigin
+        );
         Error::field(if is_client_data { "client_data" } else { "attestation_object" }, refusal.to_string())
     };
     let client_data = ClientData::read(&client_data, Ceremony::Registration, rp).map_err(refused)?;

@@ -12,7 +12,7 @@ use millrace_authentication::passwords::{
 };
 
 use super::AuthenticationRequest;
-use super::service::{Shared, settle};
+use super::service::{AccessContext, settle};
 use crate::authorization::{AccessDecision, Loaded, Refused};
 use crate::clock::seconds;
 use crate::metrics::Metric;
@@ -31,7 +31,7 @@ pub(crate) fn checker_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX)
 }
 
-pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
+pub(super) fn start(shared: &Arc<AccessContext>) -> Result<Passwords, StartError> {
     let key =
         random::bytes().map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
     let clock = shared.clock;
@@ -41,7 +41,12 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
     Checker::start(checker_threads(), &key, now, answered).map_err(|error| StartError(error.to_string()))
 }
 
-pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: CheckedLogin, hashes: Vec<Box<str>>) {
+pub(super) fn check(
+    shared: &AccessContext,
+    passwords: &Passwords,
+    waiting: CheckedLogin,
+    hashes: Vec<Box<str>>,
+) {
     let request = &waiting.request;
     let check = Request {
         broker: request.broker.id,
@@ -57,7 +62,7 @@ pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: CheckedLogi
     }
 }
 
-fn answered(shared: &Shared, answer: CheckedPassword<CheckedLogin>) {
+fn answered(shared: &AccessContext, answer: CheckedPassword<CheckedLogin>) {
     let CheckedLogin { request, loaded, mut entry, credential } = answer.context;
     let is_right = match answer.outcome {
         CheckOutcome::Right => true,

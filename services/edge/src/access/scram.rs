@@ -9,7 +9,7 @@ use millrace_access::scram::{Enhanced, ScramAccepted};
 use millrace_layers::LayerError;
 
 use super::AuthenticationRequest;
-use super::service::{Shared, settle};
+use super::service::{AccessContext, settle};
 use crate::authorization::{Attempted, ExchangeStep, Loaded, Refused};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
@@ -37,7 +37,7 @@ impl ScramLookup {
     }
 }
 
-pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<ScramLookup> {
+pub(super) fn begin(shared: &AccessContext, mut attempt: Box<Attempt>) -> Option<ScramLookup> {
     let connection = attempt.request.connection;
     let Some(loaded) = attempt.request.broker.access() else {
         send_outcome(shared, connection, Err(Refused::Unread));
@@ -69,7 +69,7 @@ fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Acce
 }
 
 pub(super) fn proceed(
-    shared: &Shared,
+    shared: &AccessContext,
     mut lookup: ScramLookup,
     credential: Result<Option<Credential>, LayerError>,
 ) {
@@ -127,7 +127,7 @@ fn decide(
 }
 
 pub(super) fn send_outcome(
-    shared: &Shared,
+    shared: &AccessContext,
     connection: ConnectionId,
     outcome: Result<ExchangeStep, Refused>,
 ) {

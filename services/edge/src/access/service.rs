@@ -34,14 +34,14 @@ use crate::metrics::Metric;
 
 /// The queue of authentication jobs, and its threads, which end when it is dropped.
 pub(crate) struct AuthenticationService {
-    shared: Arc<Shared>,
+    shared: Arc<AccessContext>,
     passwords: Arc<Passwords>,
     stop: Option<SyncSender<()>>,
     stop_calls: Option<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-pub(super) struct Shared {
+pub(super) struct AccessContext {
     pub(super) store: Store,
     pub(super) clock: Clock,
     pub(super) brokers: Arc<Brokers>,
@@ -82,7 +82,7 @@ impl AuthenticationService {
         let cores = mailboxes.len();
         let mut threads = Vec::new();
         let (calls, stop_calls) = Calls::start(outgoing, &mut threads)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(AccessContext {
             store,
             clock,
             brokers,
@@ -149,7 +149,7 @@ impl Drop for AuthenticationService {
     }
 }
 
-impl Shared {
+impl AccessContext {
     pub(super) fn report(&self, decision: AccessDecision) {
         let core = usize::from(decision.connection.core);
         self.mailboxes[core].deliver(&mut vec![Mail::AccessDecided(Box::new(decision))], 0);
@@ -224,7 +224,7 @@ pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result
     spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))
 }
 
-fn serve(shared: &Arc<Shared>, passwords: &Passwords) {
+fn serve(shared: &Arc<AccessContext>, passwords: &Passwords) {
     while let Some(taken) = shared.jobs.take() {
         let (mut lookups, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
@@ -255,7 +255,7 @@ fn serve(shared: &Arc<Shared>, passwords: &Passwords) {
     }
 }
 
-fn begin(shared: &Arc<Shared>, request: Box<AuthenticationRequest>) -> Option<CredentialLookup> {
+fn begin(shared: &Arc<AccessContext>, request: Box<AuthenticationRequest>) -> Option<CredentialLookup> {
     if request.password.as_deref().is_some_and(connect_token::is_likely) {
         let outcome = connect_token::check(shared, &request);
         shared.report(AccessDecision { connection: request.connection, outcome });
@@ -280,7 +280,7 @@ fn begin(shared: &Arc<Shared>, request: Box<AuthenticationRequest>) -> Option<Cr
 }
 
 fn proceed(
-    shared: &Arc<Shared>,
+    shared: &Arc<AccessContext>,
     lookup: CredentialLookup,
     credential: Result<Option<Credential>, LayerError>,
     passwords: &Passwords,
@@ -311,7 +311,7 @@ fn proceed(
 }
 
 fn answered_by_webhook(
-    shared: &Arc<Shared>,
+    shared: &Arc<AccessContext>,
     (mut pending, answer): (PendingConnect, WebhookAnswer),
 ) -> Option<CredentialLookup> {
     let PendingConnect { request, loaded, entry } = &mut pending;
@@ -329,7 +329,11 @@ fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
 }
 
 /// Returns a client that needs its credential; others wait elsewhere or have their result.
-fn continue_with(shared: &Arc<Shared>, pending: PendingConnect, next: Next) -> Option<CredentialLookup> {
+fn continue_with(
+    shared: &Arc<AccessContext>,
+    pending: PendingConnect,
+    next: Next,
+) -> Option<CredentialLookup> {
     match next {
         Next::Credential(user) => return Some(CredentialLookup { pending, user }),
         Next::Webhook(certificate_user) => {
@@ -360,7 +364,7 @@ pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Re
 
 /// A client whose credential cannot be read keeps its permissions until the watch tries
 /// again.
-fn review(shared: &Shared, reviews: &[Review]) {
+fn review(shared: &AccessContext, reviews: &[Review]) {
     let user = |review: &Review| review.identity.user.clone();
     let users: Vec<_> = reviews.iter().map(user).collect();
     let reads = reviews.iter().zip(&users).map(async |(review, user)| match user {

@@ -6,6 +6,7 @@
 mod accept;
 mod access_changes;
 mod admit;
+mod allocator;
 mod answers;
 mod attach;
 mod authenticate;
@@ -28,7 +29,6 @@ mod fanout;
 mod feed;
 mod files;
 mod filter_set;
-mod freed_pages;
 mod homes;
 mod ids;
 mod input;

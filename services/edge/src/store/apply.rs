@@ -24,7 +24,7 @@ use millrace_storage::Transaction;
 
 use super::load::{self, subscribers};
 use super::plant::{Plant, is_planted};
-use super::{Attached, Job, SessionKey, Shared, StreamKey, Write};
+use super::{Attached, Job, SessionKey, StoreContext, StreamKey, Write};
 use crate::broker::{Broker, Reserved};
 use crate::metering::Amount;
 use crate::quota::Limit;
@@ -69,7 +69,7 @@ pub(super) struct Applied {
     pub(super) trimmed: usize,
     pub(super) trims: Vec<(StreamKey, Position)>,
     pub(super) counts: Vec<(Arc<Broker>, Counts)>,
-    pub(super) hooked: BTreeSet<(u64, Arc<str>)>,
+    pub(super) queued_webhooks: BTreeSet<(u64, Arc<str>)>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -136,7 +136,7 @@ pub(super) struct Change {
 
 pub(super) struct Applier<'a> {
     pub(super) tx: &'a Transaction,
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a StoreContext,
     applied: RefCell<Applied>,
     pub(super) is_retry: bool,
     began_us: u64,
@@ -145,7 +145,7 @@ pub(super) struct Applier<'a> {
 }
 
 impl<'a> Applier<'a> {
-    pub(super) fn new(tx: &'a Transaction, shared: &'a Shared, is_retry: bool) -> Self {
+    pub(super) fn new(tx: &'a Transaction, shared: &'a StoreContext, is_retry: bool) -> Self {
         let began_us = shared.clock.micros();
         Self { tx, shared, applied: RefCell::default(), is_retry, began_us, memory_lags: false }
     }
@@ -263,7 +263,7 @@ impl Applier<'_> {
             add(Unit::MessagesIn, received.units)?;
             add(Unit::BytesIn, received.bytes)?;
         }
-        for (broker, name) in &applied.hooked {
+        for (broker, name) in &applied.queued_webhooks {
             webhooks::enqueue(self.tx, WebhookId { broker: *broker, name })?;
         }
         applied.added.write(self.tx)

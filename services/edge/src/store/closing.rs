@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Shared;
+use super::StoreContext;
 use crate::clock::Millis;
 
 /// Looks at the brokers within the time after which an idle one is closed.
@@ -10,7 +10,7 @@ const LOOKS: u32 = 10;
 
 /// A closing in progress. When it ends, the broker is opened again for the event loops that asked for it meanwhile.
 struct Closing<'s> {
-    shared: &'s Shared,
+    shared: &'s StoreContext,
     name: &'s str,
 }
 
@@ -22,7 +22,7 @@ impl Drop for Closing<'_> {
     }
 }
 
-impl Shared {
+impl StoreContext {
     /// The time between two looks, `None` if no broker is closed.
     pub(super) fn look_every_ms(&self) -> Option<Millis> {
         let idle_s = Millis::from(self.limits.broker_idle_s);

@@ -10,7 +10,6 @@
 //! to there.
 
 mod apply;
-mod away;
 mod backlog;
 mod claims;
 mod closing;
@@ -24,6 +23,7 @@ mod groups;
 mod lease;
 mod load;
 mod opening;
+mod outage;
 mod pages;
 mod parts;
 mod plant;
@@ -67,7 +67,7 @@ use crate::mailbox::Mailbox;
 use crate::metrics::{self, Histogram};
 use crate::region::{Notices, Region};
 use crate::traces::Tracer;
-use crate::webhooks::Hooked;
+use crate::webhooks::QueuedWebhooks;
 use crate::{StartError, access};
 pub(crate) use apply::WHOLE_BYTES_MAX;
 use lease::Leases;
@@ -84,13 +84,13 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 const START_RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreContext>,
     threads: Vec<JoinHandle<()>>,
     /// Renews this pod's lease until the writer has ended.
     lease: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct StoreContext {
     layers: millrace_layers::Store,
     clock: Clock,
     limits: EdgeLimits,
@@ -112,7 +112,7 @@ struct Shared {
     /// Version up to which messages have their position.
     through: AtomicU64,
     upkeep: Upkeep,
-    hooked: Arc<Hooked>,
+    queued_webhooks: Arc<QueuedWebhooks>,
     tracer: Option<Arc<Tracer>>,
 }
 
@@ -139,7 +139,7 @@ impl Store {
     ) -> Result<Self, StartError> {
         let read_version = || block_on(layers.run(async |tx| Ok(tx.read_version().await?)));
         let through = patiently(clock, "cannot read the store", read_version)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StoreContext {
             layers,
             clock,
             limits: config.limits.clone(),
@@ -158,13 +158,13 @@ impl Store {
             transactions: TransactionMetrics::default(),
             through: AtomicU64::new(through),
             upkeep: Upkeep::default(),
-            hooked: Arc::default(),
+            queued_webhooks: Arc::default(),
             tracer: config.tracer.clone(),
         });
         let lease = shared.is_shared.then(|| start(&shared, "store-lease", lease::run)).transpose()?;
         let mut store = Self { shared: shared.clone(), threads: Vec::new(), lease };
         if let Some(region) = &shared.region {
-            let notices: Weak<Shared> = Arc::downgrade(&shared);
+            let notices: Weak<StoreContext> = Arc::downgrade(&shared);
             region.set_notices(notices);
             let others = || block_on(lease::others(&shared));
             region.wait_for_pods(&patiently(clock, "cannot read the pods of the store", others)?);
@@ -236,8 +236,8 @@ impl Store {
         Position::end_of(self.shared.through.load(Ordering::Acquire))
     }
 
-    pub(crate) fn hooked(&self) -> &Arc<Hooked> {
-        &self.shared.hooked
+    pub(crate) fn queued_webhooks(&self) -> &Arc<QueuedWebhooks> {
+        &self.shared.queued_webhooks
     }
 
     pub(crate) fn stats(&self) -> Vec<Stat> {
@@ -292,13 +292,17 @@ fn patiently<T>(
     }
 }
 
-fn start(shared: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandle<()>, StartError> {
+fn start(
+    shared: &Arc<StoreContext>,
+    name: &str,
+    run: fn(&StoreContext),
+) -> Result<JoinHandle<()>, StartError> {
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name(name.into());
     thread.spawn(move || run(&shared)).map_err(|error| StartError(format!("cannot start a thread: {error}")))
 }
 
-impl Notices for Shared {
+impl Notices for StoreContext {
     fn look(&self) {
         self.writes.push(&mut vec![Job { write: Write::Notices, ack: None }]);
     }

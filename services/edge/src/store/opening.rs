@@ -14,7 +14,7 @@ use millrace_layers::{LayerError, catalog};
 use millrace_storage::{Read, block_on};
 
 use super::queue::{Sized, Taken};
-use super::{Shared, access, load};
+use super::{StoreContext, access, load};
 use crate::broker::Broker;
 use crate::mailbox::Mail;
 
@@ -75,7 +75,7 @@ impl Openings {
 /// An opening that has begun. Its drop answers all that wait for it, also after a panic: that of an API thread ends only its
 /// request.
 struct Opening<'s> {
-    shared: &'s Shared,
+    shared: &'s StoreContext,
     name: &'s str,
     /// `None`: the store has not said whether there is such a broker.
     opened: Option<Option<Arc<Broker>>>,
@@ -95,7 +95,7 @@ impl Drop for Opening<'_> {
     }
 }
 
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &StoreContext) {
     let wait = shared.look_every_ms().map_or(WAIT, |every_ms| WAIT.min(Duration::from_millis(every_ms)));
     loop {
         match shared.opens.take_some(wait, 1) {
@@ -107,7 +107,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-impl Shared {
+impl StoreContext {
     /// The answer is [`Mail::Opened`].
     pub(super) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
         self.opens.push(&mut vec![ToOpen { name, core: Some(core) }]);

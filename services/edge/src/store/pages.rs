@@ -18,7 +18,7 @@ use millrace_storage::{Transaction, block_on};
 use super::inflight::Row;
 use super::parts::{self, Part, Parts};
 use super::writer::may_pass;
-use super::{Attached, Detach, Job, Page, Read, Shared, Write, record};
+use super::{Attached, Detach, Job, Page, Read, StoreContext, Write, record};
 use crate::broker::Broker;
 use crate::jobs::{PageEntry, Reader};
 use crate::mailbox::Mail;
@@ -31,7 +31,7 @@ type Resolved = (Vec<(PacketId, InFlight)>, Vec<Position>);
 
 /// Answers sessions with the next page of each. Returns the reads to repeat later, because the store does not answer
 /// now.
-pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Vec<Read> {
+pub(super) fn answer(shared: &StoreContext, parts: &mut Parts, reads: Vec<Read>) -> Vec<Read> {
     if reads.is_empty() {
         return reads;
     }
@@ -78,14 +78,14 @@ pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Ve
     later
 }
 
-fn count_missed(shared: &Shared, broker: u64, missed: u64) {
+fn count_missed(shared: &StoreContext, broker: u64, missed: u64) {
     let run = shared.layers.run(async |tx| usage::add(&tx, broker, Counter::MissedEntries, missed));
     if let Err(error) = block_on(run) {
         tracing::warn!(%error, missed, "messages that sessions missed are left out of the broker's losses, because the store does not count them");
     }
 }
 
-fn to_mail(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerError>) -> Mail {
+fn to_mail(shared: &StoreContext, read: Read, found: Result<(Page, Resolved), LayerError>) -> Mail {
     if let Err(error) = &found {
         tracing::error!(%error, "a session's messages cannot be read: its client is disconnected, and may connect again");
     }
@@ -110,7 +110,7 @@ fn to_mail(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerErr
 }
 
 struct Streams<'a, 'p> {
-    shared: &'a Shared,
+    shared: &'a StoreContext,
     tx: Transaction,
     parts: &'a Mutex<&'p mut Parts>,
     read: &'a Read,

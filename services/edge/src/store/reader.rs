@@ -10,7 +10,7 @@ use super::parts::Parts;
 use super::queue::Taken;
 use super::queues::{self, Keep, Look, TRIMMED_AT_ONCE};
 use super::removal::Removal;
-use super::{Read, Shared, StreamKey, pages};
+use super::{Read, StoreContext, StreamKey, pages};
 use crate::quota::Limit;
 
 /// Interval in which grown streams are checked against their limits.
@@ -23,14 +23,14 @@ const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
 const TAKEN: usize = 64;
 
 /// Reads beside [`run`], until the queue is closed.
-pub(super) fn help(shared: &Shared) {
+pub(super) fn help(shared: &StoreContext) {
     let (mut parts, mut unread) = (Parts::default(), Vec::new());
     while read_some(shared, LOOK_EVERY, &mut parts, &mut unread).is_some() {
         parts.clean(shared.clock.now());
     }
 }
 
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &StoreContext) {
     let mut first = FirstReader::new(shared);
     while first.step(shared, LOOK_EVERY) {}
 }
@@ -49,7 +49,7 @@ pub(super) struct FirstReader {
 }
 
 impl FirstReader {
-    pub(super) fn new(shared: &Shared) -> Self {
+    pub(super) fn new(shared: &StoreContext) -> Self {
         let now = shared.clock.now();
         Self {
             parts: Parts::default(),
@@ -65,7 +65,7 @@ impl FirstReader {
     }
 
     /// Returns false once the queue is closed.
-    pub(super) fn step(&mut self, shared: &Shared, wait: Duration) -> bool {
+    pub(super) fn step(&mut self, shared: &StoreContext, wait: Duration) -> bool {
         // A store that does not answer is not asked again at once.
         let is_idle = self.due.is_empty() && self.removal.is_done() && self.look.is_done();
         let is_idle = is_idle && self.expiry.is_done(shared);
@@ -100,7 +100,12 @@ impl FirstReader {
 
 /// Waits up to `wait` for requests. Serves them, after those in `unread` that an unavailable store has not answered.
 /// Returns false if the store does not answer, `None` once the queue is closed.
-fn read_some(shared: &Shared, wait: Duration, parts: &mut Parts, unread: &mut Vec<Read>) -> Option<bool> {
+fn read_some(
+    shared: &StoreContext,
+    wait: Duration,
+    parts: &mut Parts,
+    unread: &mut Vec<Read>,
+) -> Option<bool> {
     let mut pages = std::mem::take(unread);
     match shared.reads.take_some(wait, TAKEN) {
         Taken::Work(work) => {
@@ -114,7 +119,7 @@ fn read_some(shared: &Shared, wait: Duration, parts: &mut Parts, unread: &mut Ve
 }
 
 /// Queues the streams that have grown enough to be checked against their limits.
-fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
+fn queue_due(shared: &StoreContext, all: bool, due: &mut VecDeque<StreamKey>) {
     let grown = std::mem::take(&mut *shared.upkeep.touched.lock().unwrap_or_else(PoisonError::into_inner));
     // A large stream may still be on its way to its limit.
     let queued: HashSet<StreamKey> = due.iter().copied().collect();
@@ -140,7 +145,7 @@ fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
 
 /// Trims some streams towards their limits: removes the oldest messages, and counts them. Sessions wait for reads
 /// meanwhile, so a check of very many streams is done in pieces, and so is that of a large one.
-fn trim_some(shared: &Shared, due: &mut VecDeque<StreamKey>) {
+fn trim_some(shared: &StoreContext, due: &mut VecDeque<StreamKey>) {
     for _ in 0..due.len().min(TRIMMED_AT_ONCE) {
         let Some(key) = due.pop_front() else { return };
         let Some(broker) = shared.brokers.peek(key.0) else { continue };
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_large_stream_over_its_limit_is_trimmed_in_steps_between_reads() {
-        let (shared, id) = Shared::with_broker(false);
+        let (shared, id) = StoreContext::with_broker(false);
         let [large, small] = ["large", "small"].map(|name| shared.message_of_group(id, name));
         [large, small].into_iter().for_each(|stream| shared.append_many(stream, 2_500));
         let broker = shared.open("default").unwrap().unwrap();

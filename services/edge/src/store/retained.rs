@@ -18,7 +18,7 @@ use millrace_storage::block_on;
 
 pub(super) use self::queue::RetainedQueue;
 use super::writer::may_pass;
-use super::{Shared, Subscribe, record};
+use super::{StoreContext, Subscribe, record};
 use crate::broker::retained_size;
 use crate::clock::Clock;
 use crate::jobs::replay::RetainedPages;
@@ -115,12 +115,12 @@ impl RetainedRead {
         Ok(Step::Done)
     }
 
-    fn answer(self, shared: &Shared) {
+    fn answer(self, shared: &StoreContext) {
         let core = usize::from(self.subscribe.target.core);
         shared.mailboxes[core].deliver(&mut vec![Mail::Subscribed(self.subscribe, self.subscribed)], 0);
     }
 
-    fn refuse(mut self, shared: &Shared, what: &'static str) {
+    fn refuse(mut self, shared: &StoreContext, what: &'static str) {
         self.subscribe.pending.is_refused = true;
         self.subscribe.pending.what = what;
         self.answer(shared);
@@ -128,7 +128,7 @@ impl RetainedRead {
 }
 
 /// Reads the retained messages for a SUBSCRIBE, or refuses it if too many of its broker wait.
-pub(super) fn read(shared: &Shared, read: RetainedRead) {
+pub(super) fn read(shared: &StoreContext, read: RetainedRead) {
     if let Err(read) = shared.retained.push(read) {
         let broker = &*read.subscribe.session.broker.name;
         tracing::warn!(broker, "too many SUBSCRIBEs wait for retained messages; a SUBSCRIBE is refused");
@@ -138,7 +138,7 @@ pub(super) fn read(shared: &Shared, read: RetainedRead) {
 
 /// The thread that reads retained messages. It has nothing else to do, so that neither pages of sessions nor
 /// housekeeping wait for it. Runs until the queue is closed.
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &StoreContext) {
     while let Some(reads) = shared.retained.take(TAKEN) {
         if !step_all(shared, reads) {
             shared.retained.pause(RETRY_AFTER);
@@ -147,7 +147,7 @@ pub(super) fn run(shared: &Shared) {
 }
 
 /// Returns false if the store answered none of them.
-fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
+fn step_all(shared: &StoreContext, mut reads: Vec<RetainedRead>) -> bool {
     let results = block_on(join_all(reads.iter_mut().map(|read| read.step(&shared.layers, &shared.clock))));
     let mut is_there = false;
     for (read, result) in reads.into_iter().zip(results) {

@@ -15,14 +15,14 @@ use millrace_storage::{Database, KeyRange, RangeOptions, Transaction, block_on};
 use mio::{Poll, Token, Waker};
 
 use super::queue::Queue;
-use super::{Shared, StreamKey, record};
+use super::{StoreContext, StreamKey, record};
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::home::Loads;
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 
-impl Shared {
+impl StoreContext {
     pub(super) fn of_test(layers: Store, clock: Clock, is_shared: bool, owner: &str) -> Self {
         Self {
             layers,
@@ -43,7 +43,7 @@ impl Shared {
             transactions: Default::default(),
             through: Default::default(),
             upkeep: Default::default(),
-            hooked: Arc::default(),
+            queued_webhooks: Arc::default(),
             tracer: None,
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::Hooked;
+use super::QueuedWebhooks;
 use super::{
     AT_ONCE, AT_ONCE_PART, COUNT_EVERY, Counters, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX,
     TURN, deliver, event::event, page,
@@ -60,7 +60,7 @@ enum Found {
 pub(super) struct WorkerContext {
     pub(super) store: Store,
     pub(super) clock: Clock,
-    pub(super) hooked: Arc<Hooked>,
+    pub(super) queued_webhooks: Arc<QueuedWebhooks>,
     pub(super) owner: String,
     pub(super) brokers: Arc<Brokers>,
     pub(super) outgoing: CallSettings,
@@ -104,7 +104,7 @@ impl Worker {
                 looked_at = Some(now);
                 self.look().await;
             }
-            for name in self.parts.hooked.take() {
+            for name in self.parts.queued_webhooks.take() {
                 self.want(name);
             }
             self.begin();
@@ -114,7 +114,7 @@ impl Worker {
                 spawn_local(async move { worker.count_waiting().await });
             }
             tokio::select! {
-                () = self.parts.hooked.wait() => {}
+                () = self.parts.queued_webhooks.wait() => {}
                 () = sleep(LOOK_EVERY) => {}
                 _ = &mut stopped => return,
             }
@@ -148,13 +148,14 @@ impl Worker {
     }
 
     async fn count_waiting(&self) {
-        let hooks = self.parts.store.run(|tx| async move { webhooks::queued(&tx, None, PAGE).await }).await;
+        let queued = self.parts.store.run(|tx| async move { webhooks::queued(&tx, None, PAGE).await }).await;
         // A store that does not answer leaves the last count; `look` logs its failure.
-        let Ok(hooks) = hooks else { return };
+        let Ok(queued) = queued else { return };
         let (mut events, mut bytes, mut oldest_ms) = (0, 0, None);
-        for (broker, name) in hooks {
-            let hook = WebhookId { broker, name: &name };
-            let found = self.parts.store.run(|tx| async move { webhooks::status(&tx, hook).await }).await;
+        for (broker, name) in queued {
+            let webhook_id = WebhookId { broker, name: &name };
+            let found =
+                self.parts.store.run(|tx| async move { webhooks::status(&tx, webhook_id).await }).await;
             let Ok((_, waiting)) = found else { return };
             events += waiting.totals.entries;
             bytes += waiting.totals.bytes;
@@ -221,10 +222,10 @@ impl Worker {
     }
 
     async fn turn(&self, name: &Name) -> Turned {
-        let hook = WebhookId { broker: name.0, name: &name.1 };
+        let webhook_id = WebhookId { broker: name.0, name: &name.1 };
         for _ in 0..TURN {
             let again = self.parts.clock.now() + LOOK_AGAIN_MS;
-            let (taken, webhook, owner) = match self.take(hook).await {
+            let (taken, webhook, owner) = match self.take(webhook_id).await {
                 Ok(Found::Taken(taken, webhook, owner)) => {
                     self.note_tenant(name.0, &owner.tenant);
                     (taken, webhook, owner)
@@ -250,7 +251,7 @@ impl Worker {
                     return Turned::Until(again.min(self.parts.clock.now() + wait_ms));
                 }
             };
-            match self.deliver(hook, &webhook, &owner, &work).await {
+            match self.deliver(webhook_id, &webhook, &owner, &work).await {
                 Ok(Outcome::Failed { .. }) => {}
                 Ok(_) => continue,
                 Err(LayerError::Fenced { .. }) => return Turned::Until(again),
@@ -263,22 +264,23 @@ impl Worker {
         Turned::More
     }
 
-    async fn take(&self, hook: WebhookId<'_>) -> Result<Found, LayerError> {
+    async fn take(&self, webhook_id: WebhookId<'_>) -> Result<Found, LayerError> {
         let now_ms = self.parts.clock.unix_now_ms();
         let found = self
             .parts
             .store
             .run(|tx| async move {
-                let broker = catalog::name_of(&tx, hook.broker).await?;
-                let all = accounts::webhooks(hook.broker);
-                let record = all.get::<Webhook>(&tx, hook.name.as_bytes(), Read::Snapshot).await?;
+                let broker = catalog::name_of(&tx, webhook_id.broker).await?;
+                let all = accounts::webhooks(webhook_id.broker);
+                let record = all.get::<Webhook>(&tx, webhook_id.name.as_bytes(), Read::Snapshot).await?;
                 let record = record.map(|document| document.value).filter(|webhook| webhook.enabled);
                 let (Some(broker), Some(webhook)) = (broker, record) else {
-                    webhooks::remove_queued(&tx, hook)?;
+                    webhooks::remove_queued(&tx, webhook_id)?;
                     return Ok(Found::Gone);
                 };
                 let taken =
-                    webhooks::take(&tx, hook, &self.parts.owner, now_ms, page(webhook.batch_max)).await?;
+                    webhooks::take(&tx, webhook_id, &self.parts.owner, now_ms, page(webhook.batch_max))
+                        .await?;
                 let found = catalog::get(&tx, &broker, Read::Snapshot).await?;
                 let organisation = found.map(|found| found.details()).transpose()?;
                 let organisation = organisation.and_then(|details| details.value.organisation);
@@ -289,14 +291,14 @@ impl Worker {
             .await?;
         if matches!(found, Found::Gone) {
             // Removes its queue, if the broker is open here.
-            self.parts.brokers.webhooks_changed(hook.broker);
+            self.parts.brokers.webhooks_changed(webhook_id.broker);
         }
         Ok(found)
     }
 
     async fn deliver(
         &self,
-        hook: WebhookId<'_>,
+        webhook_id: WebhookId<'_>,
         webhook: &Webhook,
         Owner { broker, tenant }: &Owner,
         work: &Work,
@@ -318,13 +320,13 @@ impl Worker {
             outcome
         };
         let (settled, now_ms) = ((&outcome, made.as_ref()), self.parts.clock.unix_now_ms());
-        let settle = |tx| async move { webhooks::settle(&tx, hook, work, settled, now_ms).await };
+        let settle = |tx| async move { webhooks::settle(&tx, webhook_id, work, settled, now_ms).await };
         let state = self.parts.store.run(settle).await?;
         self.count(&outcome, work, state.lost - work.state.lost.min(state.lost));
         if let Outcome::Failed { failure, .. } = &outcome {
             tracing::debug!(
                 broker,
-                webhook = hook.name,
+                webhook = webhook_id.name,
                 reason = failure.reason,
                 "a delivery to a webhook failed"
             );
@@ -340,11 +342,11 @@ impl Worker {
             return;
         }
         self.limited.borrow_mut().insert(name.clone(), now);
-        let hook = WebhookId { broker: name.0, name: &name.1 };
+        let webhook_id = WebhookId { broker: name.0, name: &name.1 };
         let now_ms = self.parts.clock.unix_now_ms();
         let (before_ms, keep) = (now_ms.saturating_sub(QUEUE_MS_MAX), self.keep);
         let limits = StreamLimits { now_ms, before_ms, keep, over_keep: LossReason::Size };
-        if let Err(error) = hook.limit(&self.parts.store, limits).await {
+        if let Err(error) = webhook_id.limit(&self.parts.store, limits).await {
             tracing::warn!(%error, "a webhook's queue could not be trimmed to its limits; the next round tries again");
         }
     }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use crate::address::{PodId, To};
 use crate::clock::Millis;
-use crate::core::Core;
+use crate::core::FabricCore;
 use crate::counters::Counts;
 use crate::limits::FabricLimits;
 use crate::outbox::{Outbox, Sent};
@@ -87,7 +87,7 @@ impl Sink for Recorder {
 pub(super) struct Pod {
     pub(super) id: PodId,
     outbox: Arc<Outbox>,
-    pub(super) core: Core,
+    pub(super) core: FabricCore,
     pub(super) recorder: Arc<Recorder>,
     pub(super) is_connected: bool,
     was_connected: bool,
@@ -107,7 +107,7 @@ impl Pod {
         let counts = Arc::new(Counts::default());
         let outbox = Arc::new(Outbox::new(id, limits.clone(), counts.clone()));
         let recorder = Arc::new(Recorder::default());
-        let core = Core::new(id, id.to_string(), limits, counts, outbox.clone(), recorder.clone());
+        let core = FabricCore::new(id, id.to_string(), limits, counts, outbox.clone(), recorder.clone());
         let mut pod = Self {
             id,
             outbox,

@@ -32,14 +32,14 @@ const SAID_EVERY: Duration = Duration::from_secs(1);
 const RENEWED_EVERY_S: u32 = 10;
 
 #[derive(Default)]
-struct Shared {
+struct TraceCounts {
     left_out: AtomicU64,
     waiting_bytes: AtomicUsize,
 }
 
 struct Open {
     receiver: Receiver<client_traces::ClientTraceEvent>,
-    shared: Arc<Shared>,
+    shared: Arc<TraceCounts>,
     trace: ClientTrace,
     broker: BrokerId,
     running: Running,
@@ -56,7 +56,7 @@ pub(super) async fn trace(
     client_id: &str,
 ) -> Result<BoxStream<'static, TraceEvent>, LiveError> {
     let (sender, receiver) = channel(QUEUE_EVENTS);
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(TraceCounts::default());
     let counts = Arc::clone(&shared);
     let take = move |report: TraceReport| {
         counts.left_out.fetch_add(report.left_out, Ordering::Relaxed);

@@ -22,7 +22,7 @@ use crate::process_metrics;
 use crate::running::Running;
 
 #[derive(Clone)]
-struct Shared {
+struct AdminState {
     health: Health,
     running: Running,
     http: HttpMetrics,
@@ -39,7 +39,7 @@ pub(crate) fn start(
     operator: Option<Router>,
 ) -> std::io::Result<bool> {
     let has_pages = operator.is_some() && console::has_operator_pages();
-    let shared = Shared { health: Health::of(running), running: Arc::clone(running), http, telemetry };
+    let shared = AdminState { health: Health::of(running), running: Arc::clone(running), http, telemetry };
     let is_loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
     let mut app = Router::new()
         .route("/healthz", get(health))
@@ -83,13 +83,13 @@ async fn own_name(State(is_loopback): State<bool>, request: Request, next: Next)
 }
 
 async fn health(
-    State(shared): State<Shared>,
+    State(shared): State<AdminState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> (StatusCode, String) {
     shared.health.answer(peer.ip())
 }
 
-async fn metrics(State(shared): State<Shared>) -> Response {
+async fn metrics(State(shared): State<AdminState>) -> Response {
     match page_of_metrics(&shared.running, &shared.http, shared.telemetry.as_ref()) {
         Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         None => stopping().into_response(),

@@ -9,8 +9,8 @@
 mod args;
 mod audit;
 mod backup;
+mod backup_commands;
 mod command;
-mod copies;
 mod open_folder;
 mod print;
 mod request;
@@ -27,6 +27,6 @@ mod testing;
 pub(crate) use args::{
     BACKUP_HELP, BackupArgs, RESTORE_HELP, RestoreArgs, RetainedArgs, SessionsArgs, StreamsArgs,
 };
+pub(crate) use backup_commands::{backup, restore};
 pub(crate) use command::{retained, sessions, streams};
-pub(crate) use copies::{backup, restore};
 pub(crate) use source::is_missing;

@@ -57,11 +57,11 @@ enum Line {
 /// Dropping it removes the socket.
 pub(crate) struct Socket {
     folder: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<SocketState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct SocketState {
     opened: OpenFolder,
     stopping: AtomicBool,
     requests: AtomicUsize,
@@ -73,7 +73,7 @@ impl Socket {
         let listener = bind(folder)?;
         let opened = OpenFolder::new(folder.into(), embedded, Some(live));
         let shared =
-            Arc::new(Shared { opened, stopping: AtomicBool::new(false), requests: AtomicUsize::new(0) });
+            Arc::new(SocketState { opened, stopping: AtomicBool::new(false), requests: AtomicUsize::new(0) });
         let listening = shared.clone();
         let thread = std::thread::Builder::new()
             .name("admin-socket".into())
@@ -123,7 +123,7 @@ fn bind(folder: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
+fn listen(listener: &UnixListener, shared: &Arc<SocketState>) {
     for stream in listener.incoming() {
         if shared.stopping.load(Ordering::SeqCst) {
             return;
@@ -140,7 +140,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
 }
 
 /// Answers one connection on a thread of its own; over the limit, answers an error and closes.
-fn serve(stream: UnixStream, shared: &Arc<Shared>) {
+fn serve(stream: UnixStream, shared: &Arc<SocketState>) {
     let others = shared.requests.fetch_add(1, Ordering::SeqCst);
     let slot = Slot(shared.clone());
     if others >= REQUESTS_MAX {
@@ -161,7 +161,7 @@ fn serve(stream: UnixStream, shared: &Arc<Shared>) {
 }
 
 /// A request that is being answered; a panic releases it, too.
-struct Slot(Arc<Shared>);
+struct Slot(Arc<SocketState>);
 
 impl Drop for Slot {
     fn drop(&mut self) {
@@ -169,7 +169,7 @@ impl Drop for Slot {
     }
 }
 
-fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+fn converse(stream: &UnixStream, shared: &SocketState) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;
     let mut line = String::new();
@@ -189,7 +189,7 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     out.flush()
 }
 
-fn answer(call: &Call, shared: &Shared, out: &mut impl Write) -> Result<Option<String>, Ended> {
+fn answer(call: &Call, shared: &SocketState, out: &mut impl Write) -> Result<Option<String>, Ended> {
     let Call { by, request } = call;
     if request.is_harmless() {
         debug!(by, ?request, "asked through the admin socket");

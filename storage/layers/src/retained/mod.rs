@@ -11,7 +11,7 @@ mod tests;
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 pub use tree::{Branch, Branches, branches};
-use walk::{Pattern, Verdict};
+use walk::{Pattern, WalkStep};
 
 use crate::{
     BrokerId,
@@ -169,13 +169,13 @@ async fn page_of(
             page.examined += 1;
             page.bytes += row_bytes;
             match pattern.judge(&levels(root, &row.key)?) {
-                Verdict::Matches(topic) => {
+                WalkStep::Matches(topic) => {
                     let in_row = row.value.len();
                     let body = blob(broker, &topic).rest(tx, row.value).await?;
                     page.bytes += body.len().saturating_sub(in_row);
                     page.items.push(RetainedRow { topic: topic.into(), body });
                 }
-                Verdict::GoTo(next) => begin = next,
+                WalkStep::GoTo(next) => begin = next,
             }
         }
         if !rows.more {

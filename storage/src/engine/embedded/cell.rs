@@ -33,7 +33,7 @@ use crate::{
 };
 
 pub(super) struct Cell {
-    shared: Arc<Shared>,
+    shared: Arc<CellState>,
     version: AtomicU64,
     watermark: Watermark,
     recovery: FolderRecovery,
@@ -45,7 +45,7 @@ pub(super) struct Cell {
     options: Options,
 }
 
-struct Shared {
+struct CellState {
     slot: RwLock<Slot>,
     /// Declared after the store, so that the folder stays locked until the store is closed.
     folder: Folder,
@@ -70,7 +70,7 @@ impl Cell {
         let recovery = FolderRecovery { acknowledged, recovered: version, journal_commits, cut_bytes };
         let version = AtomicU64::new(version);
         let slot = RwLock::new(Slot { store: Some(store), opened: 0 });
-        let shared = Arc::new(Shared { slot, folder });
+        let shared = Arc::new(CellState { slot, folder });
         let (settling, space, counters, gauges) = Default::default();
         Ok(Self { shared, version, watermark, recovery, settling, space, counters, gauges, options })
     }
@@ -145,7 +145,7 @@ impl Cell {
     }
 }
 
-impl Shared {
+impl CellState {
     fn slot(&self) -> RwLockReadGuard<'_, Slot> {
         self.slot.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,7 +225,7 @@ impl Backend for Cell {
 }
 
 pub(super) struct CellView {
-    shared: Arc<Shared>,
+    shared: Arc<CellState>,
     opened: u64,
     snapshot: Option<OpenView>,
 }

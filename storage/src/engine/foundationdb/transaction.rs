@@ -14,7 +14,7 @@ use fdb::{
     options::{ConflictRangeType, MutationType, StreamingMode, TransactionOption as FdbOption},
 };
 
-use super::{Shared, error, task};
+use super::{ClusterHandle, error, task};
 use crate::{
     completion::Completion,
     engine::stamped::{Stamped, StampedKeys},
@@ -33,7 +33,7 @@ const NO_COMMIT_VERSION: i32 = 2021;
 type Rows = Pin<Box<dyn Future<Output = FdbResult<FdbValues>> + Send>>;
 
 pub(super) struct FdbTransaction {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterHandle>,
     state: Mutex<State>,
 }
 
@@ -46,7 +46,7 @@ struct State {
 }
 
 impl FdbTransaction {
-    pub(super) fn begin(shared: Arc<Shared>) -> Self {
+    pub(super) fn begin(shared: Arc<ClusterHandle>) -> Self {
         let transaction = shared.database.create_trx().map_err(error::of_call);
         let state = State { transaction, version: None, writes: 0, stamped: StampedKeys::default() };
         Self { shared, state: Mutex::new(state) }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Shared,
+    EngineState,
     backend::{Backend, Readiness},
     counters::{Written, micros},
     overlay::{Known, Overlay},
@@ -29,7 +29,7 @@ const FREE_EVERY: Duration = Duration::from_secs(1);
 const BEHIND_PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Committer<B: Backend> {
-    shared: Arc<Shared<B>>,
+    shared: Arc<EngineState<B>>,
     known: Known,
     version: StoreVersion,
     failure: Option<Failure>,
@@ -46,7 +46,7 @@ struct Failure {
 }
 
 impl<B: Backend> Committer<B> {
-    pub(super) fn new(shared: Arc<Shared<B>>) -> Self {
+    pub(super) fn new(shared: Arc<EngineState<B>>) -> Self {
         let version = shared.snapshots.current().version;
         Self { shared, known: Known::new(version), version, failure: None, short: false, unfreed: false }
     }
@@ -203,7 +203,7 @@ impl<B: Backend> Committer<B> {
 
 /// Closes the queue however the thread ends, so that no transaction waits for a thread that is
 /// gone.
-struct End<'a, B: Backend>(&'a Shared<B>);
+struct End<'a, B: Backend>(&'a EngineState<B>);
 
 impl<B: Backend> Drop for End<'_, B> {
     fn drop(&mut self) {

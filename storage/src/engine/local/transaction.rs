@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::{
-    Shared,
+    EngineState,
     backend::{Backend, View},
     buffer::{Buffer, Op, add},
     merge::{self, Layer},
@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub(super) struct LocalTransaction<B: Backend> {
-    shared: Arc<Shared<B>>,
+    shared: Arc<EngineState<B>>,
     state: Mutex<State<B::View>>,
 }
 
@@ -45,7 +45,7 @@ impl<V> Default for State<V> {
 }
 
 impl<B: Backend> LocalTransaction<B> {
-    pub(super) fn new(shared: Arc<Shared<B>>) -> Self {
+    pub(super) fn new(shared: Arc<EngineState<B>>) -> Self {
         Self { shared, state: Mutex::default() }
     }
 

@@ -112,15 +112,15 @@ impl Paid {
     }
 
     /// An amount larger than a second allows passes after a quiet second, and later publishes wait for it.
-    fn with(self, amount: u64, now: u64) -> Result<Self, Refusal> {
+    fn with(self, amount: u64, now: u64) -> Result<Self, PublishRefusal> {
         let cost = self.cost(amount);
         if cost > DEBT_MAX {
-            return Err(Refusal::Never { most: self.limit.saturating_mul(PUBLISH_DEBT_S_MAX) });
+            return Err(PublishRefusal::Never { most: self.limit.saturating_mul(PUBLISH_DEBT_S_MAX) });
         }
         let paid_until = self.paid_until.max(now - SECOND);
         match (paid_until + cost.min(SECOND)).saturating_sub(now) {
             0 => Ok(Self { paid_until: paid_until + cost, ..self }),
-            wait => Err(Refusal::Later(Duration::from_nanos(wait))),
+            wait => Err(PublishRefusal::Later(Duration::from_nanos(wait))),
         }
     }
 
@@ -134,7 +134,7 @@ impl Paid {
     }
 }
 
-enum Refusal {
+enum PublishRefusal {
     Later(Duration),
     /// `most`: the largest amount that the limit lets pass.
     Never {
@@ -142,7 +142,7 @@ enum Refusal {
     },
 }
 
-impl Refusal {
+impl PublishRefusal {
     fn of(self, limit: &str, amount: u64) -> Problem {
         match self {
             Self::Later(wait) => Problem::limited(limit, wait.as_secs() + 1),

@@ -14,7 +14,7 @@ use super::shapes::decoded;
 use super::{PasskeyAssertion, PasskeyRequest, Purposed, Stored};
 use crate::limits::{CREDENTIAL_ID_BYTES_MAX, PASSKEY_CHALLENGE_MS};
 use crate::secret::{Purpose, Secret, letters};
-use crate::webauthn::{Authentication, Ceremony, ClientData, Refusal};
+use crate::webauthn::{Authentication, Ceremony, ClientData, PasskeyRefusal};
 use millrace_storage::Read;
 use serde_json::json;
 use uuid::Uuid;
@@ -151,7 +151,7 @@ impl Control {
         let verified = Authentication::verify(&client_data, data, signature, &passkey.key, &rp);
         let verified = verified.and_then(|used| match used.is_user_verified || !is_discovery {
             true => Ok(used),
-            false => Err(Refusal::UserNotVerified),
+            false => Err(PasskeyRefusal::UserNotVerified),
         });
         let Ok(used) = verified else { return wrong };
         if used.is_backup_eligible != passkey.is_backup_eligible || !spend(&change.tx, &open).await? {

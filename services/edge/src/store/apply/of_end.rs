@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::broker::Broker;
     use crate::store::writer::Writer;
-    use crate::store::{Attached, Job, SessionKey, Shared, Write};
+    use crate::store::{Attached, Job, SessionKey, StoreContext, Write};
 
     fn at(number: u8) -> [u8; 12] {
         let mut position = [0; 12];
@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// The epoch of a new session.
-    fn attached(shared: &Shared, session: SessionId<'_>) -> u64 {
+    fn attached(shared: &StoreContext, session: SessionId<'_>) -> u64 {
         let (owner, details) = (Bytes::from_static(b"pod"), None);
         let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: None, details };
         shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await).epoch
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_a_member_cannot_return_is_counted_as_dropped() {
-        let (shared, id) = Shared::with_broker(false);
+        let (shared, id) = StoreContext::with_broker(false);
         let group = shared.message_of_group(id, "one");
         let broker = shared.open("default").unwrap().unwrap();
         let session = SessionId { broker: id, client: b"member" };
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_member_that_ends_its_session_returns_what_it_took_and_never_sent() {
         for is_shared in [false, true] {
-            let (shared, id) = Shared::with_broker(is_shared);
+            let (shared, id) = StoreContext::with_broker(is_shared);
             let group = shared.message_of_group(id, "one");
             let broker = shared.open("default").unwrap().unwrap();
             let session = SessionId { broker: id, client: b"member" };

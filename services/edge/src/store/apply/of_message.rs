@@ -105,8 +105,8 @@ impl Applier<'_> {
         if streams.is_empty() {
             return Ok(());
         }
-        let hooked = matched.webhooks.iter().map(|(_, name)| (broker.id, name.clone()));
-        self.applied().hooked.extend(hooked);
+        let queued_webhooks = matched.webhooks.iter().map(|(_, name)| (broker.id, name.clone()));
+        self.applied().queued_webhooks.extend(queued_webhooks);
         // A QoS 0 message is stored for webhooks only, so it has no position for other receivers.
         let number = match message.qos() {
             QoS::AtMostOnce => self.applied().next_number(),
@@ -206,11 +206,11 @@ mod tests {
 
     use super::*;
     use crate::broker::Broker;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
 
     #[test]
     fn a_will_whose_transaction_conflicts_finds_the_room_that_its_first_attempt_found() {
-        let (mut shared, id) = Shared::with_broker(true);
+        let (mut shared, id) = StoreContext::with_broker(true);
         let will = Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, &[b'x'; 1_000], 0);
         shared.limits.retained_bytes_max = 1_800;
         let broker = Arc::new(Broker::new(id, "default", 1));

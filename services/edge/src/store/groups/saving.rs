@@ -109,11 +109,11 @@ mod tests {
 
     use super::super::Group;
     use super::*;
-    use crate::store::{Shared, duties};
+    use crate::store::{StoreContext, duties};
 
     #[test]
     fn many_groups_are_saved_in_few_transactions_with_jobs_in_between() {
-        let (shared, broker) = Shared::with_broker(false);
+        let (shared, broker) = StoreContext::with_broker(false);
         let groups: Vec<StreamKey> =
             (0..100).map(|number| shared.message_of_group(broker, &number.to_string())).collect();
         shared.open("default").unwrap().unwrap();
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_group_that_cannot_be_saved_keeps_no_other_from_it() {
-        let (shared, broker) = Shared::with_broker(false);
+        let (shared, broker) = StoreContext::with_broker(false);
         let names = (0..SAVED_TOGETHER / 2).map(|number| number.to_string());
         let groups: Vec<StreamKey> = names.map(|name| shared.message_of_group(broker, &name)).collect();
         shared.open("default").unwrap().unwrap();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_a_group_has_read_is_removed_in_steps() {
-        let (shared, broker) = Shared::with_broker(false);
+        let (shared, broker) = StoreContext::with_broker(false);
         let key = shared.group(broker, "one", "t");
         shared.append_many(key, 5_000);
         shared.open("default").unwrap().unwrap();

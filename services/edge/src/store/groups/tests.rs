@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::{Shared, duties};
+use crate::store::{StoreContext, duties};
 
 fn at(version: u64) -> Position {
     Position::end_of(version)
@@ -58,7 +58,7 @@ fn one_message_that_stays_with_a_member_makes_no_memory_grow() {
 
 #[test]
 fn groups_of_a_closed_broker_are_forgotten() {
-    let (shared, broker) = Shared::with_broker(false);
+    let (shared, broker) = StoreContext::with_broker(false);
     let group = shared.message_of_group(broker, "one");
     let mut writer = Writer::new(&shared);
     shared.open("default").unwrap().unwrap();
@@ -75,7 +75,7 @@ fn groups_of_a_closed_broker_are_forgotten() {
 
 #[test]
 fn pages_for_new_members_of_many_groups_are_read_with_jobs_in_between() {
-    let (shared, id) = Shared::with_broker(false);
+    let (shared, id) = StoreContext::with_broker(false);
     let names = ["one", "two", "three"];
     let groups = names.map(|name| shared.group(id, name, "t"));
     shared.open("default").unwrap().unwrap();

@@ -145,7 +145,7 @@ impl Writer<'_> {
             applied.watched.values().for_each(|broker| broker.streams.set_through(through));
         }
         applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));
-        self.shared.hooked.note(std::mem::take(&mut applied.hooked));
+        self.shared.queued_webhooks.note(std::mem::take(&mut applied.queued_webhooks));
         if !applied.touched.is_empty() {
             let mut touched =
                 self.shared.upkeep.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

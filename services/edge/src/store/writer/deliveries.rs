@@ -124,11 +124,11 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
 
     #[test]
     fn the_writer_matches_a_topic_only_after_a_change_of_its_subscriptions() {
-        let (shared, id) = Shared::with_broker(true);
+        let (shared, id) = StoreContext::with_broker(true);
         let broker = shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
         let routes = Arc::new(Routes::new(broker, "t".into()));

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::broker::Broker;
     use crate::routes::RouteCache;
-    use crate::store::{Shared, record};
+    use crate::store::{StoreContext, record};
 
     fn message(payload: &[u8]) -> Arc<Message> {
         Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload, 0).into()
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn memory_follows_the_commits_of_all_pods_whatever_the_store_refuses() {
-        let (shared, id) = Shared::with_broker(true);
+        let (shared, id) = StoreContext::with_broker(true);
         let broker = Arc::new(Broker::new(id, "default", 1));
         let mut writer = Writer::new(&shared);
         let other_pod = |payload, position| {
@@ -272,7 +272,7 @@ mod tests {
         ];
         for together in [true, false] {
             for (former, messages, last) in cases {
-                let (shared, id) = Shared::with_broker(false);
+                let (shared, id) = StoreContext::with_broker(false);
                 let broker = Arc::new(Broker::new(id, "default", 1));
                 let mut writer = Writer::new(&shared);
                 writer.write(vec![publish(&broker, former.as_bytes())]);

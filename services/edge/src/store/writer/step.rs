@@ -13,7 +13,7 @@ impl Writer<'_> {
     /// How long [`Writer::step`] may wait for jobs.
     pub(in crate::store) fn wait_for_jobs(&self) -> Duration {
         let wait = match () {
-            () if self.away.holds() || !self.backlog.is_empty() => Duration::ZERO,
+            () if self.outage.holds() || !self.backlog.is_empty() => Duration::ZERO,
             () if !self.waiting.is_empty() => RETRY,
             () if self.shared.is_shared => pods::TICK,
             () => TICK,
@@ -24,8 +24,8 @@ impl Writer<'_> {
     /// One pass of the writer's loop, with the jobs that were submitted meanwhile. Breaks when the queue is closed and
     /// everything in it is written.
     pub(in crate::store) fn step(&mut self, taken: Taken<Job>) -> ControlFlow<()> {
-        if self.away.holds() {
-            let held = self.away.take_held();
+        if self.outage.holds() {
+            let held = self.outage.take_held();
             self.backlog.push(held.into_iter().flat_map(Job::by_broker));
         }
         match taken {
