@@ -83,25 +83,33 @@ class Baseline(Tree):
         self.assertEqual(code, 1)
         self.assertIn("Outcome: 2 types have this name", out)
 
-    def test_a_second_type_of_a_name_in_a_crate_fails(self):
-        types = "pub(crate) struct Outcome;\nstruct State;\n" + "\n" * 40
-        for path in ["a/src/a.rs", "a/src/simulation/a.rs", "a/src/testing.rs", "b/src/a.rs"]:
-            self.write(f"services/{path}", types)
+    def test_a_second_type_of_a_name_in_the_server_fails(self):
+        types = "struct Outcome<T> {}\ntrait A {\n    type Item;\n}\n" + "\n" * 40
+        self.write("services/a/src/a.rs", types)
+        for path in ["services/a/src/simulation/a.rs", "services/a/src/testing.rs", "loadtests/src/a.rs", "storage/simulation/src/a.rs"]:
+            self.write(path, types)
+        self.write("services/b/src/a.rs", "trait B {\n    type Item;\n}\n" + "\n" * 40)
         self.assertEqual(self.run_check()[0], 0)
-        self.write("services/a/src/b.rs", "mod b {\n    pub(super) trait Outcome {}\n    struct State;\n}\n")
-        code, out = self.run_check()
-        self.assertEqual(code, 1)
-        self.assertIn("Outcome in services/a: 2 types have this name", out)
-        self.assertNotIn("State", out)
+        for second in ["struct Outcome;", "mod b {\n    enum Outcome {}\n}", "type Outcome = u8;", "pub(crate) trait Outcome {}"]:
+            self.write("services/b/src/b.rs", second + "\n" * 40)
+            code, out = self.run_check()
+            self.assertEqual(code, 1, second)
+            self.assertIn("Outcome in the server: 2 types have this name", out)
 
-    def test_a_vague_name_of_two_private_types_fails(self):
-        self.write("services/a/src/a.rs", "struct Shared;\n" + "\n" * 40)
-        self.write("services/a/src/simulation/a.rs", "struct Shared;\n" + "\n" * 40)
+    def test_a_second_type_of_a_name_in_a_load_test_fails(self):
+        self.write("loadtests/src/a.rs", "struct Outcome;\n" + "\n" * 40)
+        self.write("loadtests/src/b.rs", "struct Outcome;\n" + "\n" * 40)
+        self.assertIn("Outcome in loadtests: 2 types have this name", self.run_check()[1])
+
+    def test_a_local_name_may_repeat_but_not_where_other_files_can_use_it(self):
+        for path in ["services/a/src/a.rs", "services/b/src/b.rs"]:
+            self.write(path, "struct State {}\n" + "\n" * 40)
+        self.write("storage/src/c.rs", "pub(super) enum State {}\n" + "\n" * 40)
         self.assertEqual(self.run_check()[0], 0)
-        self.write("services/b/src/b.rs", "struct Shared<T> {}\n" + "\n" * 40)
+        self.write("services/b/src/c.rs", "mod c {\n    pub(super) struct State;\n}\n" + "\n" * 40)
         code, out = self.run_check()
         self.assertEqual(code, 1)
-        self.assertIn("Shared anywhere: 2 types have this name", out)
+        self.assertIn("State in the server: 2 types have this name: one name, one thing: services/b/src/c.rs, storage/src/c.rs", out)
 
     def test_sentences_of_tests_are_read_and_their_comments_not_counted(self):
         many = "    // Waits.\n" * 40

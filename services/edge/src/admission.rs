@@ -48,7 +48,7 @@ pub(crate) enum AdmissionOutcome {
 /// One event loop's share of the rate, and its queue. `T` identifies a client.
 #[derive(Debug)]
 pub(crate) struct Admission<T> {
-    bucket: Bucket,
+    bucket: TokenBucket,
     waiting: HashMap<u64, VecDeque<(T, Millis)>>,
     waiting_len: usize,
     waiting_max: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Admission<T> {
 impl<T> Admission<T> {
     pub(crate) fn new(limits: &EdgeLimits, cores: usize, now: Millis) -> Self {
         Self {
-            bucket: Bucket::new(limits, cores as u64, now),
+            bucket: TokenBucket::new(limits, cores as u64, now),
             waiting: HashMap::new(),
             waiting_len: 0,
             waiting_max: (limits.connects_waiting_max as usize).div_ceil(cores),
@@ -182,7 +182,7 @@ impl<T> Admission<T> {
 
 /// A CONNECT costs [`COST`] tokens for each loop of the process.
 #[derive(Debug)]
-struct Bucket {
+struct TokenBucket {
     tokens: u64,
     tokens_max: u64,
     cost: u64,
@@ -190,7 +190,7 @@ struct Bucket {
     filled_at: Millis,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A loop's share: client ids are spread evenly over the loops, so they need no common bucket.
     fn new(limits: &EdgeLimits, cores: u64, now: Millis) -> Self {
         let cost = COST * cores;

@@ -20,9 +20,9 @@ use crate::limits::{
 use crate::permits::{PermitLimits, Permits};
 use crate::resolver::SystemResolver;
 
-type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
-type Resolve = dyn Fn(String) -> Addresses + Send + Sync;
-type Found = Result<Vec<SocketAddr>, CallError>;
+type ResolveFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+type Resolve = dyn Fn(String) -> ResolveFuture + Send + Sync;
+type LookupResult = Result<Vec<SocketAddr>, CallError>;
 
 pub(crate) struct Lookups {
     shares: Arc<Permits>,
@@ -41,7 +41,7 @@ type Resolved = (Instant, Vec<SocketAddr>);
 impl Lookups {
     pub(crate) fn of_the_system() -> Self {
         let resolver = Arc::new(SystemResolver::default());
-        let resolve = move |host: String| -> Addresses {
+        let resolve = move |host: String| -> ResolveFuture {
             let resolver = Arc::clone(&resolver);
             Box::pin(async move { resolver.addresses(&host).await })
         };
@@ -50,7 +50,7 @@ impl Lookups {
 
     pub(crate) fn with(
         longest: Duration,
-        resolve: impl Fn(String) -> Addresses + Send + Sync + 'static,
+        resolve: impl Fn(String) -> ResolveFuture + Send + Sync + 'static,
     ) -> Self {
         let shares = Permits::new(PermitLimits {
             all: LOOKUPS_MAX,
@@ -62,7 +62,7 @@ impl Lookups {
     }
 
     /// On failure, returns a result of at most [`LOOKUP_STALE_MAX`], if one is left.
-    pub(crate) async fn look_up(&self, share: &str, host: &str, port: u16) -> Found {
+    pub(crate) async fn look_up(&self, share: &str, host: &str, port: u16) -> LookupResult {
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {
             return Ok(kept);
         }
@@ -73,7 +73,7 @@ impl Lookups {
         found.unwrap_or_else(|_| Err(late())).or_else(|error| stale.ok_or(error))
     }
 
-    async fn resolved(&self, share: &str, host: &str, port: u16) -> Found {
+    async fn resolved(&self, share: &str, host: &str, port: u16) -> LookupResult {
         let _permit = self.shares.take(share).await.ok_or(CallError::Busy)?;
         // Another caller may have resolved the name while this one waited.
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {

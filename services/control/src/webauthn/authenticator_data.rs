@@ -19,10 +19,10 @@ pub(super) struct AuthenticatorData<'a> {
     rp_id_hash: [u8; 32],
     flags: u8,
     pub(super) counter: u32,
-    pub(super) credential: Option<Credential<'a>>,
+    pub(super) credential: Option<AttestedCredential<'a>>,
 }
 
-pub(super) struct Credential<'a> {
+pub(super) struct AttestedCredential<'a> {
     pub(super) id: &'a [u8],
     pub(super) key: PublicKey,
 }
@@ -32,7 +32,7 @@ impl<'a> AuthenticatorData<'a> {
         let (mut data, mut rest) = Self::head(bytes)?;
         if data.flags & HAS_CREDENTIAL != 0 {
             let credential;
-            (credential, rest) = Credential::read(rest)?;
+            (credential, rest) = AttestedCredential::read(rest)?;
             data.credential = Some(credential);
         }
         if data.flags & HAS_EXTENSIONS != 0 {
@@ -80,7 +80,7 @@ impl<'a> AuthenticatorData<'a> {
     }
 }
 
-impl<'a> Credential<'a> {
+impl<'a> AttestedCredential<'a> {
     /// Attested credential data (section 6.5.1).
     fn read(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), PasskeyRefusal> {
         let wrong = PasskeyRefusal::AuthenticatorData;

@@ -83,7 +83,7 @@ pub(crate) struct Registration {
 
 /// A use of a credential, whose signature is right.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Authentication {
+pub(crate) struct PasskeyAuthentication {
     pub(crate) counter: u32,
     pub(crate) is_user_verified: bool,
     pub(crate) is_backup_eligible: bool,
@@ -121,7 +121,7 @@ impl ClientData {
     pub(crate) fn read(json: &[u8], ceremony: Ceremony, rp: &RelyingParty) -> Result<Self, PasskeyRefusal> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Collected {
+        struct CollectedClientData {
             r#type: String,
             challenge: String,
             origin: String,
@@ -129,7 +129,8 @@ impl ClientData {
             cross_origin: bool,
             top_origin: Option<String>,
         }
-        let collected: Collected = serde_json::from_slice(json).map_err(|_| PasskeyRefusal::ClientData)?;
+        let collected: CollectedClientData =
+            serde_json::from_slice(json).map_err(|_| PasskeyRefusal::ClientData)?;
         let expected = match ceremony {
             Ceremony::Registration => "webauthn.create",
             Ceremony::Authentication => "webauthn.get",
@@ -162,7 +163,7 @@ impl Registration {
     }
 }
 
-impl Authentication {
+impl PasskeyAuthentication {
     /// Verifies an assertion (section 7.2).
     pub(crate) fn verify(
         client_data: &ClientData,

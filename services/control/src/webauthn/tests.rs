@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::software::{
-    Assertion, Authenticator, BACKED_UP, BACKUP_ELIGIBLE, HAS_EXTENSIONS, PRESENT, VERIFIED, attestation,
-    base64, bytes, int, item, map, text,
+    Assertion, BACKED_UP, BACKUP_ELIGIBLE, HAS_EXTENSIONS, PRESENT, SoftwareAuthenticator, VERIFIED,
+    attestation, base64, bytes, int, item, map, text,
 };
 use super::*;
 use crate::limits::{ATTESTATION_BYTES_MAX, CREDENTIAL_ID_BYTES_MAX};
@@ -13,34 +13,37 @@ fn rp() -> RelyingParty {
     RelyingParty::of(ORIGIN).unwrap()
 }
 
-fn authenticator() -> Authenticator {
-    Authenticator::new("console.example.org", ORIGIN)
+fn authenticator() -> SoftwareAuthenticator {
+    SoftwareAuthenticator::new("console.example.org", ORIGIN)
 }
 
 fn challenge() -> String {
     base64(b"a challenge")
 }
 
-fn registered(authenticator: &Authenticator) -> Result<Registration, PasskeyRefusal> {
+fn registered(authenticator: &SoftwareAuthenticator) -> Result<Registration, PasskeyRefusal> {
     let (client_data, attestation) = authenticator.register(&challenge());
     let client_data = ClientData::read(&client_data, Ceremony::Registration, &rp())?;
     assert_eq!(client_data.challenge, b"a challenge");
     Registration::read(&attestation, &rp())
 }
 
-fn verified(answer: &Assertion, key: &PublicKey) -> Result<Authentication, PasskeyRefusal> {
+fn verified(answer: &Assertion, key: &PublicKey) -> Result<PasskeyAuthentication, PasskeyRefusal> {
     let client_data = ClientData::read(&answer.client_data, Ceremony::Authentication, &rp())?;
-    Authentication::verify(&client_data, &answer.authenticator_data, &answer.signature, key, &rp())
+    PasskeyAuthentication::verify(&client_data, &answer.authenticator_data, &answer.signature, key, &rp())
 }
 
-fn signed_in(authenticator: &Authenticator, key: &PublicKey) -> Result<Authentication, PasskeyRefusal> {
+fn signed_in(
+    authenticator: &SoftwareAuthenticator,
+    key: &PublicKey,
+) -> Result<PasskeyAuthentication, PasskeyRefusal> {
     verified(&authenticator.sign_in(&challenge()), key)
 }
 
 #[test]
 fn a_passkey_of_each_algorithm_registers_and_signs_in() {
-    for key in [authenticator().key, Authenticator::ed25519(), Authenticator::rsa()] {
-        let mut authenticator = Authenticator::with_key(key, "console.example.org", ORIGIN);
+    for key in [authenticator().key, SoftwareAuthenticator::ed25519(), SoftwareAuthenticator::rsa()] {
+        let mut authenticator = SoftwareAuthenticator::with_key(key, "console.example.org", ORIGIN);
         authenticator.counter = 7;
         let registered = registered(&authenticator).unwrap();
         assert_eq!((&registered.credential_id, registered.counter), (&authenticator.id, 7));
@@ -55,7 +58,7 @@ fn a_passkey_of_each_algorithm_registers_and_signs_in() {
 }
 
 /// A change of the authenticator, and the refusal that it causes.
-type Fault = (fn(&mut Authenticator), PasskeyRefusal);
+type Fault = (fn(&mut SoftwareAuthenticator), PasskeyRefusal);
 
 const FAULTS: [Fault; 11] = [
     (|it| it.origin = "https://evil.example.org".into(), PasskeyRefusal::Origin),
@@ -76,7 +79,7 @@ fn each_fault_is_refused_at_registration_and_sign_in() {
     let right = authenticator();
     let key = registered(&right).unwrap().key;
     for (number, (plant, refusal)) in FAULTS.iter().enumerate() {
-        let mut faulty = Authenticator::with_key(right.key.clone(), &rp().id, ORIGIN);
+        let mut faulty = SoftwareAuthenticator::with_key(right.key.clone(), &rp().id, ORIGIN);
         plant(&mut faulty);
         assert_eq!(registered(&faulty).unwrap_err(), *refusal, "registration {number}");
         assert_eq!(signed_in(&faulty, &key).unwrap_err(), *refusal, "sign-in {number}");
@@ -331,7 +334,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
     ) {
-        let authenticator = Authenticator::with_key(Authenticator::ed25519(), "console.example.org", ORIGIN);
+        let authenticator = SoftwareAuthenticator::with_key(SoftwareAuthenticator::ed25519(), "console.example.org", ORIGIN);
         let mut sent = attestation(&authenticator.registered_data());
         for (at, byte) in changes {
             let at = at.index(sent.len());

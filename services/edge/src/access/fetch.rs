@@ -26,7 +26,7 @@ use crate::metrics::Metric;
 const RESULTS: Results = results!("fetched" "status" "invalid" "url" "forbidden" "insecure" "resolve" "connect" "tls" "timeout"
     "too_long" "busy" "http");
 
-pub(super) struct KeySets {
+pub(super) struct KeySetFetcher {
     cache: Mutex<KeySetCache<Box<AuthenticationRequest>>>,
     fetches: ResultCounters,
 }
@@ -38,7 +38,7 @@ pub(super) struct KeySetLookup<'a> {
     fetches: Cell<Option<u64>>,
 }
 
-impl KeySets {
+impl KeySetFetcher {
     pub(super) fn new() -> Self {
         let help = "Fetches of key sets of issuers, by result.";
         Self {

@@ -8,12 +8,12 @@ use millrace_access::model::Credential;
 use millrace_authentication::ClientSource;
 use millrace_authentication::passwords::limits::THREADS_MAX;
 use millrace_authentication::passwords::{
-    CheckOutcome, CheckedPassword, Checker, PasswordCheckCounts, Request,
+    CheckOutcome, CheckedPassword, Checker, PasswordCheckCounts, PasswordRequest,
 };
 
 use super::AuthenticationRequest;
 use super::service::{AccessContext, settle};
-use crate::authorization::{AccessDecision, Loaded, Refused};
+use crate::authorization::{AccessDecision, Denied, Loaded};
 use crate::clock::seconds;
 use crate::metrics::Metric;
 use crate::{StartError, random};
@@ -48,7 +48,7 @@ pub(super) fn check(
     hashes: Vec<Box<str>>,
 ) {
     let request = &waiting.request;
-    let check = Request {
+    let check = PasswordRequest {
         broker: request.broker.id,
         source: ClientSource::new(request.address.map(|address| address.ip())),
         user: request.user.as_deref().unwrap_or_default().into(),
@@ -68,13 +68,13 @@ fn answered(shared: &AccessContext, answer: CheckedPassword<CheckedLogin>) {
         CheckOutcome::Right => true,
         CheckOutcome::Wrong => false,
         CheckOutcome::Busy => {
-            let outcome = Err(Refused::Busy);
+            let outcome = Err(Denied::Busy);
             return shared.report(AccessDecision { connection: request.connection, outcome });
         }
     };
     let now_ms = shared.clock.unix_now_ms();
     let step = entry.password_checked(&loaded.access, credential.as_ref(), is_right, now_ms);
-    let outcome = settle(step, &loaded).unwrap_or(Err(Refused::Unread));
+    let outcome = settle(step, &loaded).unwrap_or(Err(Denied::Unread));
     shared.report(AccessDecision { connection: request.connection, outcome });
 }
 

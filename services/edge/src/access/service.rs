@@ -19,14 +19,14 @@ use millrace_transport::throttle::Throttle;
 use tokio::sync::oneshot;
 
 use super::calls::Calls;
-use super::fetch::{self, KeySetLookup, KeySets};
+use super::fetch::{self, KeySetFetcher, KeySetLookup};
 use super::job_queue::{AccessJob, JobQueue};
 use super::passwords::{self, Passwords};
 use super::webhooks::{self, AccessWebhooks};
-use super::{Attempt, AuthenticationRequest, Review};
+use super::{AuthenticationRequest, Review, ScramAttempt};
 use super::{connect_token, scram, watch};
 use crate::StartError;
-use crate::authorization::{AccessDecision, Granted, Loaded, Refused, Reviewed};
+use crate::authorization::{AccessDecision, Denied, Granted, Loaded, Reviewed};
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
@@ -47,7 +47,7 @@ pub(super) struct AccessContext {
     pub(super) brokers: Arc<Brokers>,
     pub(super) mailboxes: Arc<[Mailbox]>,
     pub(super) calls: Calls,
-    pub(super) key_sets: KeySets,
+    pub(super) key_sets: KeySetFetcher,
     pub(super) webhooks: AccessWebhooks,
     jobs: JobQueue,
     unread: Throttle,
@@ -64,10 +64,10 @@ struct CredentialLookup {
     user: Box<str>,
 }
 
-enum Next {
+enum LoginStep {
     Credential(Box<str>),
     Webhook(Option<Box<str>>),
-    Over(Result<Granted, Refused>),
+    Over(Result<Granted, Denied>),
 }
 
 impl AuthenticationService {
@@ -88,7 +88,7 @@ impl AuthenticationService {
             brokers,
             mailboxes,
             calls,
-            key_sets: KeySets::new(),
+            key_sets: KeySetFetcher::new(),
             webhooks: AccessWebhooks::new()?,
             jobs: JobQueue::new(),
             unread: Throttle::default(),
@@ -117,7 +117,7 @@ impl AuthenticationService {
     }
 
     /// Queues a SCRAM message of a client; a [`Mail::Attempted`] brings the result. False when the queue is full.
-    pub(crate) fn attempt(&self, attempt: Attempt) -> bool {
+    pub(crate) fn attempt(&self, attempt: ScramAttempt) -> bool {
         self.shared.push(AccessJob::Attempt(Box::new(attempt))).is_ok()
     }
 
@@ -179,14 +179,14 @@ impl AccessContext {
             AccessJob::Connect(request) => request.connection,
             AccessJob::Answered(answered) => answered.0.request.connection,
             AccessJob::Attempt(attempt) => {
-                return scram::send_outcome(self, attempt.request.connection, Err(Refused::Busy));
+                return scram::send_outcome(self, attempt.request.connection, Err(Denied::Busy));
             }
             // The watch then reviews all clients of the broker.
             AccessJob::Review(reviews) => {
                 return reviews.iter().for_each(|review| review.broker.forget_changes());
             }
         };
-        self.report(AccessDecision { connection, outcome: Err(Refused::Busy) });
+        self.report(AccessDecision { connection, outcome: Err(Denied::Busy) });
     }
 
     pub(super) fn log_unread(&self, error: &LayerError, broker: &Broker) {
@@ -263,7 +263,7 @@ fn begin(shared: &Arc<AccessContext>, request: Box<AuthenticationRequest>) -> Op
     }
     let Some(loaded) = request.broker.access() else {
         // The broker stopped being managed after the client connected.
-        shared.report(AccessDecision { connection: request.connection, outcome: Err(Refused::Unread) });
+        shared.report(AccessDecision { connection: request.connection, outcome: Err(Denied::Unread) });
         return None;
     };
     let mut entry = ConnectAuthentication::default();
@@ -304,7 +304,7 @@ fn proceed(
         }
         Err(error) => {
             shared.log_unread(&error, &request.broker);
-            Next::Over(Err(Refused::Unread))
+            LoginStep::Over(Err(Denied::Unread))
         }
     };
     continue_with(shared, pending, next)
@@ -320,11 +320,11 @@ fn answered_by_webhook(
     continue_with(shared, pending, next)
 }
 
-fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
+fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> LoginStep {
     match step {
-        AuthenticationStep::Credential(user) => Next::Credential(user),
-        AuthenticationStep::Webhook(certificate_user) => Next::Webhook(certificate_user),
-        step => Next::Over(settle(step, loaded).unwrap_or(Err(Refused::Unread))),
+        AuthenticationStep::Credential(user) => LoginStep::Credential(user),
+        AuthenticationStep::Webhook(certificate_user) => LoginStep::Webhook(certificate_user),
+        step => LoginStep::Over(settle(step, loaded).unwrap_or(Err(Denied::Unread))),
     }
 }
 
@@ -332,15 +332,15 @@ fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
 fn continue_with(
     shared: &Arc<AccessContext>,
     pending: PendingConnect,
-    next: Next,
+    next: LoginStep,
 ) -> Option<CredentialLookup> {
     match next {
-        Next::Credential(user) => return Some(CredentialLookup { pending, user }),
-        Next::Webhook(certificate_user) => {
+        LoginStep::Credential(user) => return Some(CredentialLookup { pending, user }),
+        LoginStep::Webhook(certificate_user) => {
             let known = webhooks::ask(shared, pending, certificate_user.as_deref());
             return known.and_then(|answered| answered_by_webhook(shared, answered));
         }
-        Next::Over(outcome) => {
+        LoginStep::Over(outcome) => {
             shared.report(AccessDecision { connection: pending.request.connection, outcome });
         }
     }
@@ -348,7 +348,7 @@ fn continue_with(
 }
 
 /// The result of the last step; `None`: the authentication has further steps.
-pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
+pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Denied>> {
     Some(match step {
         AuthenticationStep::Accept(accepted) => {
             let (identity, grant) = *accepted;

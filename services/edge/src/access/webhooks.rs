@@ -21,7 +21,7 @@ use super::limits::{
 use super::result_counters::{ResultCounters, Results, gauge, results};
 use super::service::{AccessContext, PendingConnect};
 use crate::metrics::Metric;
-use crate::shares::Shares;
+use crate::shares::TenantShares;
 use crate::{StartError, random};
 
 const RESULTS: Results = results!("allowed" "refused" "remembered" "shared" "answer" "url" "forbidden" "insecure" "resolve"
@@ -40,7 +40,7 @@ pub(super) struct AccessWebhooks {
 struct State {
     answers: AnswerCache,
     asked: HashMap<Tag, PendingCall>,
-    tenants: Shares,
+    tenants: TenantShares,
     brokers: HashMap<u64, Service>,
 }
 
@@ -73,7 +73,7 @@ impl AccessWebhooks {
             state: Mutex::new(State {
                 answers,
                 asked: HashMap::new(),
-                tenants: Shares::new(QUESTIONS_MAX, QUESTIONS_PART),
+                tenants: TenantShares::new(QUESTIONS_MAX, QUESTIONS_PART),
                 brokers: HashMap::new(),
             }),
             questions: ResultCounters::new("millrace_webhook_questions_total", help, RESULTS),

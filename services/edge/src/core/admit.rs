@@ -9,14 +9,14 @@ use millrace_mqtt::{Connect, ReasonCode};
 use super::Core;
 use super::authenticate::Absent;
 use super::connect_times::Measured;
-use super::connection::{NONE, Paused, Request};
+use super::connection::{ConnectRequest, NONE, Paused};
 use super::limits;
 use crate::admission::{Admission, AdmissionAnswer, AdmissionOutcome, AdmissionRefusal};
 use crate::broker::{Broker, OVER_CAP};
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
-use crate::incidents::{Kind, NewIncident};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::incomplete_packets::OverLimit;
 use crate::limits::EdgeLimits;
 use crate::memory::Pressure;
@@ -156,7 +156,7 @@ impl Core {
 
     fn decide_gone(&mut self, id: ConnectionId) {
         if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForAdmission) {
-            self.end(id.slot, super::Ended::Lost, false);
+            self.end(id.slot, super::ConnectionEnd::Lost, false);
         }
     }
 
@@ -193,7 +193,11 @@ impl Core {
         match limit {
             Some(limit) => self.reached_by(broker, limit, Some(client_id), None),
             None => {
-                self.note(broker, &NewIncident::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
+                self.note(
+                    broker,
+                    &NewIncident::new(StoredIncidentKind::ConnectRefused, "", what).of(client_id, None),
+                    1,
+                );
             }
         }
         self.refuse(slot, reason, what);
@@ -219,7 +223,12 @@ impl Core {
     }
 
     /// Charges the memory of a CONNECT, because a stranger may take long to authenticate. False: the client was refused.
-    pub(super) fn charge_connect(&mut self, slot: u32, request: &mut Request, connect: &Connect<'_>) -> bool {
+    pub(super) fn charge_connect(
+        &mut self,
+        slot: u32,
+        request: &mut ConnectRequest,
+        connect: &Connect<'_>,
+    ) -> bool {
         let will = request.will.as_ref().map_or(0, |(will, _)| will.size());
         let names = connect.client_id.len() + connect.user_name.map_or(0, str::len);
         let bytes = will + names + connect.password.map_or(0, <[u8]>::len);

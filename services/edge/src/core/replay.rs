@@ -9,8 +9,8 @@ mod lookup;
 
 use std::collections::{HashMap, VecDeque};
 
-use millrace_router::Step;
-use millrace_session::{Delivered, DropReason, Entry, Message, Seconds, Session};
+use millrace_router::TreeStep;
+use millrace_session::{Delivered, DropReason, Message, OutboxEntry, Seconds, Session};
 
 use super::connection::NONE;
 use super::deliver::{Pumped, count};
@@ -33,7 +33,7 @@ pub(super) fn work_at_once(retained: usize) -> u64 {
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
 
-pub(super) type Lookups = VecDeque<Lookup>;
+pub(super) type ReplayLookups = VecDeque<Lookup>;
 
 /// The unfinished look-ups of one session.
 struct SessionReplay {
@@ -41,8 +41,9 @@ struct SessionReplay {
     is_listed: bool,
     /// Only the first look-up may hold a snapshot of the retained messages; new ones release theirs at once.
     has_released: bool,
-    /// One entry for each slot that the session has marked, in the order of its queue.
-    slots: VecDeque<Lookups>,
+    /// For each slot that the session has marked.
+    slots: VecDeque<ReplayLookups>,
+    /// Look-ups that joined the last slot, because the session has no more slots.
     late: Late,
 }
 
@@ -80,13 +81,13 @@ impl SessionReplay {
                 continue;
             };
             match lookup.step(broker) {
-                Step::Value(message) if !message.is_expired(now) => {
+                TreeStep::Value(message) if !message.is_expired(now) => {
                     session.replay(lookup.delivery(&message));
                     count(counters, Delivered::Queued);
                     is_enough = pump(session);
                 }
-                Step::Value(_) | Step::Nothing => {}
-                Step::Done => drop(lookups.pop_front()),
+                TreeStep::Value(_) | TreeStep::Nothing => {}
+                TreeStep::Done => drop(lookups.pop_front()),
             }
         }
         nodes
@@ -179,7 +180,8 @@ impl Core {
             let counters = &local.broker.counters[usize::from(self.index)];
             return self.unfinished.replays.push_late(session, lookups, counters);
         }
-        let mut lookups: Lookups = current.flat_map(|replay| Lookup::all(replay, &local.broker)).collect();
+        let mut lookups: ReplayLookups =
+            current.flat_map(|replay| Lookup::all(replay, &local.broker)).collect();
         let is_first = !self.unfinished.replays.has(session, local.generation);
         if !holds && is_first {
             self.replay_at_once(slot, &mut lookups);
@@ -190,13 +192,13 @@ impl Core {
     }
 
     /// Sends a few retained messages now. In most brokers these are all.
-    fn replay_at_once(&mut self, slot: u32, lookups: &mut Lookups) {
+    fn replay_at_once(&mut self, slot: u32, lookups: &mut ReplayLookups) {
         let broker = self.sessions[self.connections[slot as usize].session as usize].broker.clone();
         for _ in 0..NODES_AT_ONCE {
             let Some(lookup) = lookups.front_mut() else { return };
             self.spend(work::NODE);
             match lookup.step(&broker) {
-                Step::Value(message) if !message.is_expired(self.now) => {
+                TreeStep::Value(message) if !message.is_expired(self.now) => {
                     self.spend_bytes(message.size());
                     let (protocol, mut out, session) = parts!(self, slot);
                     let local = &mut self.sessions[session as usize];
@@ -213,13 +215,13 @@ impl Core {
                         local.broker.meters[usize::from(self.index)].delivered(&message);
                     }
                 }
-                Step::Value(_) | Step::Nothing => {}
-                Step::Done => drop(lookups.pop_front()),
+                TreeStep::Value(_) | TreeStep::Nothing => {}
+                TreeStep::Done => drop(lookups.pop_front()),
             }
         }
     }
 
-    pub(super) fn replay_later(&mut self, session: u32, mut lookups: Lookups, holds: bool) {
+    pub(super) fn replay_later(&mut self, session: u32, mut lookups: ReplayLookups, holds: bool) {
         let local = &mut self.sessions[session as usize];
         let generation = local.generation;
         let own = self
@@ -315,7 +317,7 @@ impl Core {
 
     /// The QoS 1 and 2 retained messages that a session lacks when its connection ends, and whether these are all: at most
     /// `NODES_AT_END` nodes are visited for them.
-    pub(super) fn take_unsent_retained(&mut self, session: u32) -> (Vec<Entry>, bool) {
+    pub(super) fn take_unsent_retained(&mut self, session: u32) -> (Vec<OutboxEntry>, bool) {
         let generation = self.sessions[session as usize].generation;
         let broker = self.sessions[session as usize].broker.clone();
         let Some(own) =
@@ -331,9 +333,9 @@ impl Core {
             let Some(current) = &mut lookup else { break };
             self.work.spend(work::NODE);
             match current.step(&broker) {
-                Step::Value(message) => entries.extend(unsent(current, message, now)),
-                Step::Nothing => {}
-                Step::Done => lookup = lookups.next(),
+                TreeStep::Value(message) => entries.extend(unsent(current, message, now)),
+                TreeStep::Nothing => {}
+                TreeStep::Done => lookup = lookups.next(),
             }
         }
         (entries, lookup.is_none())

@@ -12,11 +12,11 @@ use millrace_session::ClientSubscription;
 pub(super) struct Unanswered {
     /// Number of the last SUBSCRIBE; the first one is 1.
     last: u64,
-    filters: HashMap<Box<str>, OfFilter, foldhash::fast::RandomState>,
+    filters: HashMap<Box<str>, FilterRequests, foldhash::fast::RandomState>,
 }
 
 #[derive(Default)]
-struct OfFilter {
+struct FilterRequests {
     /// Unanswered SUBSCRIBE packets with the filter.
     packets: u32,
     /// The part of them that no UNSUBSCRIBE has ended.

@@ -24,8 +24,8 @@ use super::resume::Resumption;
 use super::revoke::Revocation;
 use super::slices::Slices;
 use super::subscribe::{StoredAnswer, SubscribeInProgress, UnsubscribeInProgress};
-use super::timers::Due;
-use super::{Core, State};
+use super::timers::DueTimer;
+use super::{ConnectionState, Core};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::fair_queue::FairQueue;
@@ -56,31 +56,31 @@ pub(super) fn single_copy(receiver: &Receiver) -> u64 {
     SINGLE_COPY + receiver.identifiers.len() as u64
 }
 
-pub(super) enum Task {
+pub(super) enum PacketTask {
     Subscribe(Box<SubscribeInProgress>),
     Unsubscribe(Box<UnsubscribeInProgress>),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Waiting {
+enum WaitingClient {
     ToRead(u32),
-    /// A connection without a session: the next one of [`Work::strangers`].
+    /// A connection without a session: the next one of [`CoreWork::strangers`].
     Stranger,
     ToResume(ConnectionId),
 }
 
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct CoreWork {
     spent: u64,
     /// The part of `spent` by which sends took longer than their bytes count.
     overtime: u64,
     /// The value of `spent` at which the current connection has used its share.
     share_ends: u64,
-    waiting: FairQueue<Waiting>,
+    waiting: FairQueue<WaitingClient>,
     /// Connections without a session that wait to be read, by address: together they take turns with brokers.
     strangers: FairQueue<u32>,
     pub(super) unwritten: FairQueue<u32>,
-    tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
+    tasks: HashMap<u32, VecDeque<PacketTask>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
     pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
     /// The store's answers to SUBSCRIBE packets, in their order.
@@ -94,7 +94,7 @@ pub(super) struct FilterRemoval {
     pub(super) remains: Remains,
 }
 
-impl Work {
+impl CoreWork {
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.unwritten.is_empty() || self.has_removals()
     }
@@ -152,7 +152,7 @@ pub(super) struct Unfinished {
     pub(super) replays: Replays,
     pub(super) scans: Scans,
     pub(super) slices: Slices,
-    pub(super) due: VecDeque<Due>,
+    pub(super) due: VecDeque<DueTimer>,
     pub(super) filter_changes: FilterChanges,
     /// Incomplete packets that must grow: the connection's generation by its slot, and the bytes held so far.
     pub(super) packets: HashMap<u32, (u32, usize)>,
@@ -226,9 +226,9 @@ impl Core {
             && let Some((_, waiting)) = self.work.waiting.pop()
         {
             match waiting {
-                Waiting::ToRead(slot) => self.read_listed(slot),
-                Waiting::Stranger => self.read_stranger(),
-                Waiting::ToResume(id) => {
+                WaitingClient::ToRead(slot) => self.read_listed(slot),
+                WaitingClient::Stranger => self.read_stranger(),
+                WaitingClient::ToResume(id) => {
                     let began = self.begin_work(|core| core.broker_of(id.slot));
                     self.run_tasks(id);
                     self.end_work(began);
@@ -258,11 +258,11 @@ impl Core {
     pub(super) fn resume_in_turn(&mut self, slot: u32) {
         let (id, broker) = (self.id_of(slot), self.broker_of(slot));
         self.connections[slot as usize].paused = Paused::ForWork;
-        self.work.waiting.push(broker, Waiting::ToResume(id));
+        self.work.waiting.push(broker, WaitingClient::ToResume(id));
     }
 
     /// Processes a packet over several turns. The server does not read from the connection until then.
-    pub(super) fn queue_task(&mut self, slot: u32, task: Task) {
+    pub(super) fn queue_task(&mut self, slot: u32, task: PacketTask) {
         self.work.tasks.entry(slot).or_default().push_back(task);
         if self.connections[slot as usize].paused != Paused::ForWork {
             self.resume_in_turn(slot);
@@ -271,7 +271,7 @@ impl Core {
 
     fn run_tasks(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection_of(id) else { return };
-        if connection.state != State::Open {
+        if connection.state != ConnectionState::Open {
             return;
         }
         let had_session = connection.session != NONE;
@@ -308,7 +308,7 @@ impl Core {
             }
             if self.is_share_used() && self.work.tasks.contains_key(&id.slot) {
                 let broker = self.broker_of(id.slot);
-                return self.work.waiting.push(broker, Waiting::ToResume(id));
+                return self.work.waiting.push(broker, WaitingClient::ToResume(id));
             }
         }
         if self.work.revocations.contains_key(&id.slot) {
@@ -326,7 +326,7 @@ impl Core {
         self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
-            if let Task::Subscribe(subscribe) = task
+            if let PacketTask::Subscribe(subscribe) = task
                 && subscribe.holds()
                 && local.is_some_and(|local| local.persistent.is_none())
             {

@@ -18,13 +18,13 @@ const PASSED_OVER_MS: u64 = 60_000;
 
 #[derive(Default)]
 pub(super) struct DueTurns {
-    shards: [Shard; SHARDS as usize],
+    shards: [DueShard; SHARDS as usize],
     /// Pods that did not settle a row, and until when they have no turns.
     passed_over: Vec<(Bytes, u64)>,
 }
 
 #[derive(Default)]
-struct Shard {
+struct DueShard {
     /// The first row, the pod whose turn it is, and since when both are the same.
     first: Option<(Due, Bytes, u64)>,
     /// Where the next look begins: rows of other pods do not keep this pod from its own behind them.

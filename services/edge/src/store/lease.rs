@@ -120,7 +120,7 @@ impl Leases {
 }
 
 pub(super) fn run(shared: &StoreContext) {
-    let _ended = Ended(&shared.leases);
+    let _ended = EndGuard(&shared.leases);
     let mut watch = Watch::default();
     loop {
         step(shared, &mut watch);
@@ -224,9 +224,9 @@ impl Watch {
 
 /// Notifies the waiting thread that this one has ended. A pod without a lease must not continue, so a panic ends the
 /// process.
-struct Ended<'l>(&'l Leases);
+struct EndGuard<'l>(&'l Leases);
 
-impl Drop for Ended<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             std::process::abort();

@@ -6,7 +6,7 @@
 //!
 //! **The order that everything depends on.** An event loop first posts a message to its receivers' loops, then submits
 //! its job. When the job is committed, the writer sets the message's position, and only then advances
-//! [`Store::through`] past it. So a loop that reads `through` and then takes all its mail has seen every live copy up
+//! [`StoreService::through`] past it. So a loop that reads `through` and then takes all its mail has seen every live copy up
 //! to there.
 
 mod apply;
@@ -59,20 +59,21 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::encoding::{inflight, record};
 use crate::jobs::{
-    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, Publish, PublisherKey, Purge, Read,
-    SessionKey, SharedMessages, StreamKey, Subscribe, Unsubscribe, Write,
+    AttachWrite, AttachedSession, Checkpoint, DetachWrite, IdWrite, Ids, Job, PublishAck, PublishWrite,
+    PublisherKey, Purge, SessionKey, SharedMessages, StoredPage, StreamKey, StreamRead, SubscribeWrite,
+    UnsubscribeWrite, Write,
 };
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, Histogram};
-use crate::region::{Notices, Region};
+use crate::region::{Notices, PodNetwork};
 use crate::traces::Tracer;
 use crate::webhooks::QueuedWebhooks;
 use crate::{StartError, access};
 pub(crate) use apply::WHOLE_BYTES_MAX;
 use lease::Leases;
 use opening::{Openings, ToOpen};
-use queue::Queue;
+use queue::WorkQueue;
 use retained::RetainedQueue;
 use transaction_metrics::TransactionMetrics;
 
@@ -83,7 +84,7 @@ const READERS_SHARED: usize = 4;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const START_RETRY: Duration = Duration::from_secs(1);
 
-pub(crate) struct Store {
+pub(crate) struct StoreService {
     shared: Arc<StoreContext>,
     threads: Vec<JoinHandle<()>>,
     /// Renews this pod's lease until the writer has ended.
@@ -96,14 +97,14 @@ struct StoreContext {
     limits: EdgeLimits,
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
-    region: Option<Arc<Region>>,
+    region: Option<Arc<PodNetwork>>,
     is_shared: bool,
     /// Owner of this process's sessions in the store.
     owner: Box<[u8]>,
     openings: Openings,
-    opens: Queue<ToOpen>,
-    writes: Queue<Job>,
-    reads: Queue<Read>,
+    opens: WorkQueue<ToOpen>,
+    writes: WorkQueue<Job>,
+    reads: WorkQueue<StreamRead>,
     retained: RetainedQueue,
     leases: Leases,
     /// Times from submission to commit; the writer adds to it.
@@ -127,7 +128,7 @@ struct Upkeep {
     missed: Mutex<BTreeSet<Option<BrokerId>>>,
 }
 
-impl Store {
+impl StoreService {
     /// Reads what is needed at the start, ends sessions that an earlier process left open, and starts the threads.
     pub(crate) fn start(
         layers: millrace_layers::Store,
@@ -135,7 +136,7 @@ impl Store {
         brokers: Arc<Brokers>,
         config: &Config,
         mailboxes: Arc<[Mailbox]>,
-        region: Option<Arc<Region>>,
+        region: Option<Arc<PodNetwork>>,
     ) -> Result<Self, StartError> {
         let read_version = || block_on(layers.run(async |tx| Ok(tx.read_version().await?)));
         let through = patiently(clock, "cannot read the store", read_version)?;
@@ -149,9 +150,9 @@ impl Store {
             is_shared: config.pod.is_some(),
             owner: config.pod_name().as_bytes().into(),
             openings: Openings::default(),
-            opens: Queue::new(clock),
-            writes: Queue::new(clock),
-            reads: Queue::new(clock),
+            opens: WorkQueue::new(clock),
+            writes: WorkQueue::new(clock),
+            reads: WorkQueue::new(clock),
             retained: RetainedQueue::default(),
             leases: Leases::default(),
             acknowledged: Histogram::default(),
@@ -217,7 +218,7 @@ impl Store {
         self.shared.clear_expired(broker, topics);
     }
 
-    pub(crate) fn read(&self, read: Read) {
+    pub(crate) fn read(&self, read: StreamRead) {
         self.shared.reads.push(&mut vec![read]);
     }
 
@@ -322,7 +323,7 @@ impl Notices for StoreContext {
     }
 }
 
-impl Drop for Store {
+impl Drop for StoreService {
     /// Waits until all submitted jobs are written.
     fn drop(&mut self) {
         self.shared.writes.close();

@@ -14,11 +14,11 @@ use millrace_layers::LayerError;
 use millrace_mqtt::QoS;
 use millrace_storage::{StoreError, block_on};
 
-use super::queue::{Sized as _, Taken};
+use super::queue::{Sized as _, TakenWork};
 use super::writer::{Why, Writer};
 use super::{Job, PublisherKey, Write};
 use crate::connection_id::ConnectionId;
-use crate::jobs::{IdWrite, Publish};
+use crate::jobs::{IdWrite, PublishWrite};
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -125,7 +125,7 @@ impl Writer<'_> {
 
     pub(super) fn turn_away(&mut self, wait: Duration) -> Result<(), LayerError> {
         match self.shared.writes.take(wait) {
-            Taken::Work(jobs) => {
+            TakenWork::Work(jobs) => {
                 for job in jobs {
                     let (broker, bytes) = (job.broker().cloned(), job.size());
                     match job.write {
@@ -147,8 +147,8 @@ impl Writer<'_> {
                     }
                 }
             }
-            Taken::Nothing => {}
-            Taken::Closed => {
+            TakenWork::Nothing => {}
+            TakenWork::Closed => {
                 let now_ms = self.shared.clock.now();
                 if now_ms >= *self.outage.gives_up_at.get_or_insert(now_ms + FAREWELL_MS) {
                     return Err(StoreError::Unavailable("it did not answer before the end".into()).into());
@@ -160,7 +160,7 @@ impl Writer<'_> {
     }
 }
 
-impl Publish {
+impl PublishWrite {
     /// Whether receivers wait for the commit only so that the order stays.
     pub(super) fn is_late(&self) -> bool {
         self.deliver && self.message.qos() == QoS::AtMostOnce

@@ -46,7 +46,7 @@ impl Keep {
 }
 
 /// Trims a stream towards `keep`, and counts the removed messages. Returns whether the stream needs more trims.
-pub(super) fn hold(
+pub(super) fn trim_to_limit(
     shared: &StoreContext,
     broker: &Broker,
     stream: StreamId,
@@ -81,7 +81,7 @@ pub(super) fn hold(
 /// A check of the brokers with limits that a check of a single growing stream cannot enforce. It is done in steps, because
 /// sessions wait for reads meanwhile.
 #[derive(Default)]
-pub(super) struct Look {
+pub(super) struct LimitScan {
     brokers: VecDeque<BrokerId>,
     /// The totals that were read of the first broker.
     totals: Vec<(StreamId, Totals)>,
@@ -95,14 +95,14 @@ struct Trim {
     limit: Limit,
 }
 
-impl Look {
+impl LimitScan {
     pub(super) fn is_done(&self) -> bool {
         self.brokers.is_empty() && self.trims.is_empty()
     }
 
     pub(super) fn start(&mut self, shared: &StoreContext) {
         if self.brokers.is_empty() {
-            let limited = shared.brokers.each().filter(|broker| Limits::of(broker).is_any());
+            let limited = shared.brokers.each().filter(|broker| BrokerStreamLimits::of(broker).is_any());
             self.brokers.extend(limited.map(|broker| broker.id));
         }
     }
@@ -117,7 +117,7 @@ impl Look {
         for _ in 0..TRIMMED_AT_ONCE {
             let Some((id, trim)) = self.trims.pop() else { return };
             let Some(broker) = shared.brokers.peek(id) else { continue };
-            if hold(shared, &broker, trim.stream, trim.keep, trim.limit) {
+            if trim_to_limit(shared, &broker, trim.stream, trim.keep, trim.limit) {
                 return self.trims.push(id, trim);
             }
         }
@@ -155,12 +155,12 @@ impl Look {
     }
 }
 
-struct Limits {
+struct BrokerStreamLimits {
     bytes: Option<u64>,
     has_age: bool,
 }
 
-impl Limits {
+impl BrokerStreamLimits {
     fn of(broker: &Broker) -> Self {
         let limits = broker.quota.limits();
         Self { bytes: limits.broker.queue_bytes, has_age: limits.client.queue_age_s.is_some() }
@@ -173,7 +173,7 @@ impl Limits {
 
 /// The streams to trim, the largest first.
 fn trims(shared: &StoreContext, broker: &Broker, mut all: Vec<(StreamId, Totals)>) -> Vec<Trim> {
-    let Limits { bytes, has_age } = Limits::of(broker);
+    let BrokerStreamLimits { bytes, has_age } = BrokerStreamLimits::of(broker);
     all.sort_unstable_by_key(|(_, totals)| std::cmp::Reverse(totals.bytes));
     let sum: u64 = all.iter().map(|(_, totals)| totals.bytes).sum();
     let keep = Keep::of(shared, broker);
@@ -211,7 +211,7 @@ mod tests {
             let all = shared.run(&async |tx| streams::all_totals(tx, id, None, PAGE).await);
             all.iter().filter(|(_, totals)| totals.entries > 0).count()
         };
-        let mut look = Look::default();
+        let mut look = LimitScan::default();
         look.start(&shared);
         let mut seen = Vec::new();
         while !look.is_done() {
@@ -236,7 +236,7 @@ mod tests {
         let left = |(broker, stream): StreamKey| {
             shared.run(&async |tx| streams::totals(tx, broker, stream).await).entries
         };
-        let mut look = Look::default();
+        let mut look = LimitScan::default();
         look.start(&shared);
         let mut removed = Vec::new();
         while !look.is_done() {
@@ -261,7 +261,7 @@ mod tests {
             let broker = shared.open(name).unwrap().unwrap();
             broker.quota.set(TenantLimits { broker: limits, ..TenantLimits::default() });
         }
-        let mut look = Look::default();
+        let mut look = LimitScan::default();
         look.start(&shared);
         let mut steps = 0;
         while shared.run(&async |tx| streams::totals(tx, other, small).await).entries > 0 {

@@ -6,11 +6,11 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::expiry::Expiry;
-use super::parts::Parts;
-use super::queue::Taken;
-use super::queues::{self, Keep, Look, TRIMMED_AT_ONCE};
+use super::parts::PartCache;
+use super::queue::TakenWork;
+use super::queues::{self, Keep, LimitScan, TRIMMED_AT_ONCE};
 use super::removal::Removal;
-use super::{Read, StoreContext, StreamKey, pages};
+use super::{StoreContext, StreamKey, StreamRead, pages};
 use crate::quota::Limit;
 
 /// Interval in which grown streams are checked against their limits.
@@ -20,11 +20,11 @@ const LOOK_AT_PART: u64 = 8;
 /// Interval in which all grown streams are checked.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
 
-const TAKEN: usize = 64;
+const READS_AT_ONCE: usize = 64;
 
 /// Reads beside [`run`], until the queue is closed.
 pub(super) fn help(shared: &StoreContext) {
-    let (mut parts, mut unread) = (Parts::default(), Vec::new());
+    let (mut parts, mut unread) = (PartCache::default(), Vec::new());
     while read_some(shared, LOOK_EVERY, &mut parts, &mut unread).is_some() {
         parts.clean(shared.clock.now());
     }
@@ -37,12 +37,12 @@ pub(super) fn run(shared: &StoreContext) {
 
 /// The reader that also trims and removes.
 pub(super) struct FirstReader {
-    parts: Parts,
-    unread: Vec<Read>,
+    parts: PartCache,
+    unread: Vec<StreamRead>,
     due: VecDeque<StreamKey>,
     removal: Removal,
     expiry: Expiry,
-    look: Look,
+    look: LimitScan,
     looked_at: u64,
     looked_at_all: u64,
     looked_at_queues: u64,
@@ -52,12 +52,12 @@ impl FirstReader {
     pub(super) fn new(shared: &StoreContext) -> Self {
         let now = shared.clock.now();
         Self {
-            parts: Parts::default(),
+            parts: PartCache::default(),
             unread: Vec::new(),
             due: VecDeque::new(),
             removal: Removal::new(shared.is_shared),
             expiry: Expiry::default(),
-            look: Look::default(),
+            look: LimitScan::default(),
             looked_at: now,
             looked_at_all: now,
             looked_at_queues: now,
@@ -70,8 +70,10 @@ impl FirstReader {
         let is_idle = self.due.is_empty() && self.removal.is_done() && self.look.is_done();
         let is_idle = is_idle && self.expiry.is_done(shared);
         let wait = if is_idle || !self.unread.is_empty() { wait } else { Duration::ZERO };
-        let Some(is_there) = read_some(shared, wait, &mut self.parts, &mut self.unread) else { return false };
-        if !is_there {
+        let Some(has_answered) = read_some(shared, wait, &mut self.parts, &mut self.unread) else {
+            return false;
+        };
+        if !has_answered {
             return true;
         }
         let now = shared.clock.now();
@@ -103,16 +105,16 @@ impl FirstReader {
 fn read_some(
     shared: &StoreContext,
     wait: Duration,
-    parts: &mut Parts,
-    unread: &mut Vec<Read>,
+    parts: &mut PartCache,
+    unread: &mut Vec<StreamRead>,
 ) -> Option<bool> {
     let mut pages = std::mem::take(unread);
-    match shared.reads.take_some(wait, TAKEN) {
-        Taken::Work(work) => {
+    match shared.reads.take_some(wait, READS_AT_ONCE) {
+        TakenWork::Work(work) => {
             pages.extend(work);
         }
-        Taken::Nothing => {}
-        Taken::Closed => return None,
+        TakenWork::Nothing => {}
+        TakenWork::Closed => return None,
     }
     *unread = pages::answer(shared, parts, pages);
     Some(unread.is_empty())
@@ -149,7 +151,7 @@ fn trim_some(shared: &StoreContext, due: &mut VecDeque<StreamKey>) {
     for _ in 0..due.len().min(TRIMMED_AT_ONCE) {
         let Some(key) = due.pop_front() else { return };
         let Some(broker) = shared.brokers.peek(key.0) else { continue };
-        if queues::hold(shared, &broker, key.1, Keep::of(shared, &broker), Limit::ClientQueue) {
+        if queues::trim_to_limit(shared, &broker, key.1, Keep::of(shared, &broker), Limit::ClientQueue) {
             return due.push_back(key);
         }
     }

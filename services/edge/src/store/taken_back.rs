@@ -11,7 +11,7 @@ use millrace_session::Message;
 use millrace_storage::{Read, block_on};
 
 use super::writer::Writer;
-use super::{Job, Publish, Write, record};
+use super::{Job, PublishWrite, Write, record};
 use crate::broker::Broker;
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl TakenBack {
 
 fn retained_by(job: &Job) -> Option<(u64, Arc<Message>)> {
     match &job.write {
-        Write::Publish(Publish { retains: true, routes, message, .. }) => {
+        Write::Publish(PublishWrite { retains: true, routes, message, .. }) => {
             Some((routes.broker.id, message.clone()))
         }
         _ => None,
@@ -51,8 +51,8 @@ fn retained_by(job: &Job) -> Option<(u64, Arc<Message>)> {
 
 impl Writer<'_> {
     /// A retained message that is not stored leaves memory. With several pods memory does not have it yet.
-    pub(super) fn take_back(&mut self, publish: &Publish) {
-        let Publish { message, routes, retains, .. } = publish;
+    pub(super) fn take_back(&mut self, publish: &PublishWrite) {
+        let PublishWrite { message, routes, retains, .. } = publish;
         if !retains || self.shared.is_shared {
             return;
         }

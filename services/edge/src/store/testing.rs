@@ -14,7 +14,7 @@ use millrace_session::Message;
 use millrace_storage::{Database, KeyRange, RangeOptions, Transaction, block_on};
 use mio::{Poll, Token, Waker};
 
-use super::queue::Queue;
+use super::queue::WorkQueue;
 use super::{StoreContext, StreamKey, record};
 use crate::broker::Brokers;
 use crate::clock::Clock;
@@ -34,9 +34,9 @@ impl StoreContext {
             is_shared,
             owner: owner.as_bytes().into(),
             openings: Default::default(),
-            opens: Queue::new(clock),
-            writes: Queue::new(clock),
-            reads: Queue::new(clock),
+            opens: WorkQueue::new(clock),
+            writes: WorkQueue::new(clock),
+            reads: WorkQueue::new(clock),
             retained: Default::default(),
             leases: Default::default(),
             acknowledged: Default::default(),

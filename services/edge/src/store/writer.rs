@@ -22,7 +22,7 @@ use millrace_storage::Versionstamp;
 
 use self::refusals::is_unknown;
 pub(super) use self::refusals::{Why, is_hopeless, is_of_jobs, may_pass};
-use super::apply::{Applied, Outcome};
+use super::apply::{Applied, WriteOutcome};
 use super::backlog::Backlog;
 use super::claims::Claims;
 use super::commit_times::CommitTimes;
@@ -34,7 +34,7 @@ use super::queue::Sized as _;
 use super::read_versions::ReadVersions;
 use super::taken_back::TakenBack;
 use super::unconfirmed::Unconfirmed;
-use super::{Ack, Job, SessionKey, StoreContext, Write, pods, sweep};
+use super::{Job, PublishAck, SessionKey, StoreContext, Write, pods, sweep};
 use crate::broker::Broker;
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
@@ -99,7 +99,7 @@ pub(super) struct Writer<'s> {
     /// The same as `groups` if other pods may have members too.
     pub(super) claims: Claims,
     pub(super) mail: Vec<Vec<Mail>>,
-    stored: Vec<Vec<Ack>>,
+    stored: Vec<Vec<PublishAck>>,
     traced: Vec<(u16, StoredTraces)>,
     /// Start of the current transaction in microseconds; only set while messages are traced.
     began_us: u64,
@@ -203,21 +203,21 @@ impl<'s> Writer<'s> {
     }
 
     /// A part of a job is durable. Returns the job after its last part, with the outcome of all parts.
-    fn go_on(&mut self, job: Job, outcome: Outcome) -> Option<(Job, Outcome)> {
+    fn go_on(&mut self, job: Job, outcome: WriteOutcome) -> Option<(Job, WriteOutcome)> {
         let Job { mut write, ack } = job;
         match (&mut write, outcome) {
-            (Write::Subscribe(subscribe), Outcome::Subscribed(subscribed)) => {
+            (Write::Subscribe(subscribe), WriteOutcome::Subscribed(subscribed)) => {
                 let ends = subscribe.ends();
                 subscribe.written.extend(subscribed);
                 if ends {
                     let all = std::mem::take(&mut subscribe.written);
-                    return Some((Job { write, ack }, Outcome::Subscribed(all)));
+                    return Some((Job { write, ack }, WriteOutcome::Subscribed(all)));
                 }
             }
-            (Write::Unsubscribe(unsubscribe), Outcome::Done) => {
+            (Write::Unsubscribe(unsubscribe), WriteOutcome::Done) => {
                 unsubscribe.written = unsubscribe.until;
                 if unsubscribe.until >= unsubscribe.filters.len() {
-                    return Some((Job { write, ack }, Outcome::Done));
+                    return Some((Job { write, ack }, WriteOutcome::Done));
                 }
             }
             (_, outcome) => return Some((Job { write, ack }, outcome)),

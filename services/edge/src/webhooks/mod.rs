@@ -19,7 +19,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-pub(crate) use event::Kind;
+pub(crate) use event::EventKind;
 pub(crate) use queued::QueuedWebhooks;
 
 use crate::StartError;
@@ -61,11 +61,11 @@ const QUEUE_MS_MAX: u64 = 3 * 86_400_000;
 pub(crate) struct Webhooks {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    counters: Arc<Counters>,
+    counters: Arc<WebhookCounters>,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct WebhookCounters {
     accepted: Count,
     failed: Count,
     refused: Count,
@@ -85,7 +85,7 @@ impl Webhooks {
         config: &Config,
         brokers: Arc<Brokers>,
     ) -> Result<Self, StartError> {
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(WebhookCounters::default());
         let owner = config.pod_name().to_owned();
         let (counted, outgoing, limits) = (counters.clone(), config.outgoing.clone(), config.limits.clone());
         let parts =

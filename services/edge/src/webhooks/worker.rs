@@ -9,7 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_access::model::Webhook;
 use millrace_layers::streams::{LossReason, StreamLimits, Totals};
-use millrace_layers::webhooks::{self, DeliveryRecord, Outcome, Taken, WebhookId, Work};
+use millrace_layers::webhooks::{
+    self, DeliveryOutcome, DeliveryRecord, DeliveryWork, TakenDelivery, WebhookId,
+};
 use millrace_layers::{LayerError, Store, accounts, catalog};
 use millrace_outgoing::{CallSettings, HttpClient};
 use millrace_storage::Read;
@@ -19,13 +21,13 @@ use tokio::time::sleep;
 
 use super::QueuedWebhooks;
 use super::{
-    AT_ONCE, AT_ONCE_PART, COUNT_EVERY, Counters, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX,
-    TURN, deliver, event::event, page,
+    AT_ONCE, AT_ONCE_PART, COUNT_EVERY, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN,
+    WebhookCounters, deliver, event::event, page,
 };
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::limits::EdgeLimits;
-use crate::shares::Shares;
+use crate::shares::TenantShares;
 
 const PAGE: usize = 1_000;
 /// Brokers whose tenant is remembered, about 100 bytes each.
@@ -47,13 +49,13 @@ enum Turned {
     Over,
 }
 
-struct Owner {
+struct WebhookOwner {
     broker: String,
     tenant: String,
 }
 
-enum Found {
-    Taken(Taken, Box<Webhook>, Owner),
+enum NextDelivery {
+    Taken(TakenDelivery, Box<Webhook>, WebhookOwner),
     Gone,
 }
 
@@ -64,7 +66,7 @@ pub(super) struct WorkerContext {
     pub(super) owner: String,
     pub(super) brokers: Arc<Brokers>,
     pub(super) outgoing: CallSettings,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<WebhookCounters>,
 }
 
 pub(super) struct Worker {
@@ -76,7 +78,7 @@ pub(super) struct Worker {
     /// When queues of pausing webhooks were held to their limits, milliseconds of the process.
     limited: RefCell<HashMap<Name, u64>>,
     ready: RefCell<VecDeque<Name>>,
-    active: RefCell<Shares>,
+    active: RefCell<TenantShares>,
     tenants: RefCell<HashMap<u64, Arc<str>>>,
     random: RandomState,
 }
@@ -90,7 +92,7 @@ impl Worker {
             known: RefCell::default(),
             limited: RefCell::default(),
             ready: RefCell::default(),
-            active: RefCell::new(Shares::new(AT_ONCE, AT_ONCE_PART)),
+            active: RefCell::new(TenantShares::new(AT_ONCE, AT_ONCE_PART)),
             tenants: RefCell::default(),
             random: RandomState::new(),
         }
@@ -226,25 +228,25 @@ impl Worker {
         for _ in 0..TURN {
             let again = self.parts.clock.now() + LOOK_AGAIN_MS;
             let (taken, webhook, owner) = match self.take(webhook_id).await {
-                Ok(Found::Taken(taken, webhook, owner)) => {
+                Ok(NextDelivery::Taken(taken, webhook, owner)) => {
                     self.note_tenant(name.0, &owner.tenant);
                     (taken, webhook, owner)
                 }
-                Ok(Found::Gone) => return Turned::Over,
+                Ok(NextDelivery::Gone) => return Turned::Over,
                 Err(error) => {
                     tracing::warn!(%error, "a webhook's queue cannot be read; it waits");
                     return Turned::Until(again);
                 }
             };
             let work = match taken {
-                Taken::Work(mut work) => {
+                TakenDelivery::Work(mut work) => {
                     let keys = webhook.keys(self.parts.clock.unix_now_ms());
                     work.signed_by = keys.into_iter().map(|(number, _)| number).collect();
                     work
                 }
-                Taken::Empty => return Turned::Over,
-                Taken::LeasedUntil(at_ms) | Taken::RetryAt(at_ms) => {
-                    if matches!(taken, Taken::RetryAt(_)) {
+                TakenDelivery::Empty => return Turned::Over,
+                TakenDelivery::LeasedUntil(at_ms) | TakenDelivery::RetryAt(at_ms) => {
+                    if matches!(taken, TakenDelivery::RetryAt(_)) {
                         self.limit(name).await;
                     }
                     let wait_ms = at_ms.saturating_sub(self.parts.clock.unix_now_ms());
@@ -252,7 +254,7 @@ impl Worker {
                 }
             };
             match self.deliver(webhook_id, &webhook, &owner, &work).await {
-                Ok(Outcome::Failed { .. }) => {}
+                Ok(DeliveryOutcome::Failed { .. }) => {}
                 Ok(_) => continue,
                 Err(LayerError::Fenced { .. }) => return Turned::Until(again),
                 Err(error) => {
@@ -264,7 +266,7 @@ impl Worker {
         Turned::More
     }
 
-    async fn take(&self, webhook_id: WebhookId<'_>) -> Result<Found, LayerError> {
+    async fn take(&self, webhook_id: WebhookId<'_>) -> Result<NextDelivery, LayerError> {
         let now_ms = self.parts.clock.unix_now_ms();
         let found = self
             .parts
@@ -276,7 +278,7 @@ impl Worker {
                 let record = record.map(|document| document.value).filter(|webhook| webhook.enabled);
                 let (Some(broker), Some(webhook)) = (broker, record) else {
                     webhooks::remove_queued(&tx, webhook_id)?;
-                    return Ok(Found::Gone);
+                    return Ok(NextDelivery::Gone);
                 };
                 let taken =
                     webhooks::take(&tx, webhook_id, &self.parts.owner, now_ms, page(webhook.batch_max))
@@ -286,10 +288,10 @@ impl Worker {
                 let organisation = organisation.and_then(|details| details.value.organisation);
                 let broker = String::from_utf8_lossy(&broker).into_owned();
                 let tenant = organisation.unwrap_or_else(|| broker.clone());
-                Ok(Found::Taken(taken, Box::new(webhook), Owner { broker, tenant }))
+                Ok(NextDelivery::Taken(taken, Box::new(webhook), WebhookOwner { broker, tenant }))
             })
             .await?;
-        if matches!(found, Found::Gone) {
+        if matches!(found, NextDelivery::Gone) {
             // Removes its queue, if the broker is open here.
             self.parts.brokers.webhooks_changed(webhook_id.broker);
         }
@@ -300,13 +302,13 @@ impl Worker {
         &self,
         webhook_id: WebhookId<'_>,
         webhook: &Webhook,
-        Owner { broker, tenant }: &Owner,
-        work: &Work,
-    ) -> Result<Outcome, LayerError> {
+        WebhookOwner { broker, tenant }: &WebhookOwner,
+        work: &DeliveryWork,
+    ) -> Result<DeliveryOutcome, LayerError> {
         let (events, id) = self.events(broker, work);
         let mut made = None;
         let outcome = if events.is_empty() {
-            Outcome::Delivered
+            DeliveryOutcome::Delivered
         } else {
             let (begun, at_ms) = (self.parts.clock.now(), self.parts.clock.unix_now_ms());
             let call = deliver::call((webhook, tenant), &events, &id, self.parts.clock.unix_now_ms());
@@ -323,7 +325,7 @@ impl Worker {
         let settle = |tx| async move { webhooks::settle(&tx, webhook_id, work, settled, now_ms).await };
         let state = self.parts.store.run(settle).await?;
         self.count(&outcome, work, state.lost - work.state.lost.min(state.lost));
-        if let Outcome::Failed { failure, .. } = &outcome {
+        if let DeliveryOutcome::Failed { failure, .. } = &outcome {
             tracing::debug!(
                 broker,
                 webhook = webhook_id.name,
@@ -351,7 +353,7 @@ impl Worker {
         }
     }
 
-    fn events(&self, broker: &str, work: &Work) -> (Vec<Bytes>, String) {
+    fn events(&self, broker: &str, work: &DeliveryWork) -> (Vec<Bytes>, String) {
         if let Some(letter) = &work.letter {
             return (vec![letter.event.clone()], letter.id.to_string());
         }
@@ -367,17 +369,17 @@ impl Worker {
         (read, id)
     }
 
-    fn count(&self, outcome: &Outcome, work: &Work, lost: u64) {
+    fn count(&self, outcome: &DeliveryOutcome, work: &DeliveryWork, lost: u64) {
         let counters = &self.parts.counters;
         let events = work.entries.len().max(1);
         match outcome {
-            Outcome::Delivered => {
+            DeliveryOutcome::Delivered => {
                 counters.accepted.add(1);
                 counters.delivered.add(events);
             }
-            Outcome::Failed { .. } => counters.failed.add(1),
-            Outcome::Split(_) => counters.refused.add(1),
-            Outcome::Dead { .. } => {
+            DeliveryOutcome::Failed { .. } => counters.failed.add(1),
+            DeliveryOutcome::Split(_) => counters.refused.add(1),
+            DeliveryOutcome::Dead { .. } => {
                 counters.refused.add(1);
                 counters.dead.add(events);
             }

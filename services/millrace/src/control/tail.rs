@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, Interval, interval};
 
 use super::inside::{Gone, Inside};
-use super::live::Edge;
+use super::live::LiveEdge;
 use super::properties;
 use crate::clock::now_ms;
 
@@ -41,7 +41,7 @@ struct TailCounts {
 }
 
 pub(super) async fn tail(
-    edge: &Edge,
+    edge: &LiveEdge,
     visit: &Visit,
     filter: &str,
     retained: bool,

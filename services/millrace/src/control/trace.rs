@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::clients;
-use super::live::Edge;
+use super::live::LiveEdge;
 use crate::running::Running;
 
 const QUEUE_EVENTS: usize = 500;
@@ -37,7 +37,7 @@ struct TraceCounts {
     waiting_bytes: AtomicUsize,
 }
 
-struct Open {
+struct OpenTrace {
     receiver: Receiver<client_traces::ClientTraceEvent>,
     shared: Arc<TraceCounts>,
     trace: ClientTrace,
@@ -51,7 +51,7 @@ struct Open {
 }
 
 pub(super) async fn trace(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     client_id: &str,
 ) -> Result<BoxStream<'static, TraceEvent>, LiveError> {
@@ -82,7 +82,7 @@ pub(super) async fn trace(
     let mut ticks = interval(SAID_EVERY);
     // A reader that stalled asks the other pods once, not once for each missed tick.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let open = Open {
+    let open = OpenTrace {
         receiver,
         shared,
         trace,
@@ -93,7 +93,7 @@ pub(super) async fn trace(
         held: Some(TraceEvent::Begun(Box::new(TraceBegun { client, unanswered }))),
         is_over: false,
     };
-    Ok(stream::unfold(open, Open::next).boxed())
+    Ok(stream::unfold(open, OpenTrace::next).boxed())
 }
 
 fn question(trace: &ClientTrace) -> Question {
@@ -101,7 +101,7 @@ fn question(trace: &ClientTrace) -> Question {
     Question::Trace { client_id: client_id.into(), number }
 }
 
-impl Open {
+impl OpenTrace {
     async fn next(mut self) -> Option<(TraceEvent, Self)> {
         if self.is_over {
             return None;

@@ -1,7 +1,7 @@
 //! Looks into a broker's stored data, and copies it: `millrace sessions`, `streams`, `retained`,
 //! `backup` and `restore`.
 //!
-//! The process that has the data folder open answers a [`request::Request`] with [`rows::Row`]s
+//! The process that has the data folder open answers a [`request::InspectRequest`] with [`rows::InspectRow`]s
 //! ([`open_folder::OpenFolder`]). If a server has it open, this process asks the server through a socket in
 //! the folder ([`socket`]); otherwise it opens the folder itself. [`source`] decides. Reads are
 //! snapshots, one transaction per page or session, so they delay no client.

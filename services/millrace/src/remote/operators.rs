@@ -6,7 +6,7 @@ use clap::Args;
 use http::{HeaderName, Method, header};
 use serde_json::Value;
 
-use super::client::{Ask, Client};
+use super::client::{ApiClient, Ask};
 use super::login::checked;
 use super::print::Printer;
 use super::profiles::variable;
@@ -42,18 +42,18 @@ pub(super) struct OfRegion {
 }
 
 /// The operator API of a region.
-pub(super) struct Region {
-    pub(super) client: Client,
+pub(super) struct RegionApi {
+    pub(super) client: ApiClient,
     pub(super) printer: Printer,
 }
 
 impl OfRegion {
-    pub(super) fn open(&self) -> Result<Region, Failure> {
-        Ok(Region { client: self.operator.client()?, printer: Printer { json: self.json } })
+    pub(super) fn open(&self) -> Result<RegionApi, Failure> {
+        Ok(RegionApi { client: self.operator.client()?, printer: Printer { json: self.json } })
     }
 }
 
-impl Region {
+impl RegionApi {
     pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
         Ok(self.client.ask(&Ask::get(path))?.body)
     }
@@ -64,8 +64,8 @@ impl Region {
 }
 
 impl OperatorArgs {
-    pub(super) fn client(&self) -> Result<Client, Failure> {
-        let mut client = Client::of_operators(&checked(&self.admin, self.insecure)?)?;
+    pub(super) fn client(&self) -> Result<ApiClient, Failure> {
+        let mut client = ApiClient::of_operators(&checked(&self.admin, self.insecure)?)?;
         let name = own_name();
         // A header carries ASCII.
         if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {

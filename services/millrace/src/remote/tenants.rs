@@ -5,17 +5,17 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::args::{AuditFilter, Limit, Sure};
+use super::args::{AuditFilterArgs, ListLimit, Sure};
 use super::control::{changes, flat};
 use super::operators::OfRegion;
-use super::print::{Fields, say};
-use super::site::{List, pages, part};
+use super::print::{TableColumns, say};
+use super::site::{ListAnswer, pages, part};
 use super::{audit, usage};
 use crate::failure::Failure;
 use crate::limits::whole_number;
 use crate::terminal::confirm::{confirm, may_ask};
 
-const TENANTS: Fields = &[
+const TENANTS: TableColumns = &[
     ("ID", "id"),
     ("NAME", "name"),
     ("PLAN", "plan"),
@@ -24,7 +24,7 @@ const TENANTS: Fields = &[
     ("SUSPENDED", "suspended"),
     ("MADE", "created_at_ms"),
 ];
-const LOUDEST: Fields = &[
+const LOUDEST: TableColumns = &[
     ("ID", "id"),
     ("NAME", "name"),
     ("IN", "messages_in"),
@@ -34,8 +34,8 @@ const LOUDEST: Fields = &[
 ];
 /// The operator API's maximum.
 const LOUDEST_MAX: usize = 100;
-const PLANS: Fields = &[("NAME", "name"), ("PUBLIC", "is_public"), ("CEILING", "limits")];
-const PODS: Fields = &[("NAME", "name"), ("ALIVE", "is_alive"), ("LEASE ENDS", "until_ms")];
+const PLANS: TableColumns = &[("NAME", "name"), ("PUBLIC", "is_public"), ("CEILING", "limits")];
+const PODS: TableColumns = &[("NAME", "name"), ("ALIVE", "is_alive"), ("LEASE ENDS", "until_ms")];
 
 #[derive(Debug, Args)]
 pub(crate) struct TenantsArgs {
@@ -57,7 +57,7 @@ enum TenantsCommand {
     /// List the tenants of the region.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
         region: OfRegion,
     },
@@ -106,14 +106,14 @@ enum TenantsCommand {
         #[command(flatten)]
         of: OneTenant,
         #[command(flatten)]
-        span: usage::Span,
+        span: usage::UsageSpan,
     },
     /// Audit log of a tenant, or of a deleted one.
     Audit {
         #[command(flatten)]
         of: OneTenant,
         #[command(flatten)]
-        filter: AuditFilter,
+        filter: AuditFilterArgs,
     },
 }
 
@@ -246,7 +246,7 @@ pub(crate) fn tenants(args: TenantsArgs) -> Result<(), Failure> {
 fn loudest(limit: usize, region: &OfRegion) -> Result<(), Failure> {
     let region = region.open()?;
     let answer = region.get(&format!("/loudest?limit={limit}"))?;
-    let mut list = List::of_answer(&answer);
+    let mut list = ListAnswer::of_answer(&answer);
     if !region.printer.json {
         for tenant in &mut list.rows {
             for (name, count) in tenant["used"].take().as_object().into_iter().flatten() {
@@ -271,7 +271,7 @@ pub(crate) fn region_plans(args: RegionPlansArgs) -> Result<(), Failure> {
     match args.what {
         RegionPlansCommand::List { region } => {
             let region = region.open()?;
-            let mut list = List::of_answer(&region.get("/plans")?);
+            let mut list = ListAnswer::of_answer(&region.get("/plans")?);
             if !region.printer.json {
                 for plan in &mut list.rows {
                     plan["limits"] = ceiling(&plan["ceiling"]).into();
@@ -310,7 +310,7 @@ pub(crate) fn pods(args: PodsArgs) -> Result<(), Failure> {
     match args.what {
         PodsCommand::List { region } => {
             let region = region.open()?;
-            let list = List::of_answer(&region.get("/pods")?);
+            let list = ListAnswer::of_answer(&region.get("/pods")?);
             let nothing = "The server runs without other pods; `millrace pods show` shows it.";
             region.printer.list(PODS, &list, nothing)
         }

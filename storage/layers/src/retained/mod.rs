@@ -61,7 +61,7 @@ pub struct RetainedPage {
 }
 
 /// Retains a message on its topic. The size of the message before is of a snapshot, so that writers do not conflict:
-/// of pods that write the same topic at the same moment, one does not see the other's, and the level is off by the difference.
+/// of pods that write the same topic at the same moment, one does not see the other's, and the counted bytes are off by the difference.
 ///
 /// # Errors
 /// [`crate::LayerError::NameTooLong`], [`crate::LayerError::BodyTooLarge`], or the store's.

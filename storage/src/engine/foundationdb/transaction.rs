@@ -30,7 +30,7 @@ use crate::{
 /// The error code of a transaction without a commit version, because it wrote nothing.
 const NO_COMMIT_VERSION: i32 = 2021;
 
-type Rows = Pin<Box<dyn Future<Output = FdbResult<FdbValues>> + Send>>;
+type RowsFuture = Pin<Box<dyn Future<Output = FdbResult<FdbValues>> + Send>>;
 
 pub(super) struct FdbTransaction {
     shared: Arc<ClusterHandle>,
@@ -94,7 +94,7 @@ impl FdbTransaction {
 
     /// Requests as many rows as one server sends at once; also returns the count of writes before
     /// it.
-    fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), StoreError> {
+    fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(RowsFuture, u64), StoreError> {
         let (begin, end) = self.shared.space.ends(range);
         let option = RangeOption {
             begin: KeySelector::first_greater_or_equal(begin),
@@ -112,7 +112,7 @@ impl FdbTransaction {
 
     async fn page(
         &self,
-        mut rows: Rows,
+        mut rows: RowsFuture,
         range: &KeyRange,
         options: RangeOptions,
     ) -> Result<RangePage, StoreError> {

@@ -24,11 +24,11 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-pub(crate) use backend::{Backend, Readiness, View, Write};
+pub(crate) use backend::{Backend, KeyWrite, Readiness, View};
 use committer::Committer;
 use counters::Counters;
-use queue::Queue;
-use request::Request;
+use queue::CommitQueue;
+use request::CommitRequest;
 use snapshots::Snapshots;
 use transaction::LocalTransaction;
 
@@ -49,7 +49,7 @@ pub(crate) struct LocalEngine<B: Backend> {
 struct EngineState<B: Backend> {
     backend: Arc<B>,
     snapshots: Snapshots<B::View>,
-    queue: Queue,
+    queue: CommitQueue,
     counters: Counters,
 }
 
@@ -66,7 +66,7 @@ impl<B: Backend> EngineState<B> {
         }
     }
 
-    fn refuse(&self, group: impl IntoIterator<Item = Request>, error: &StoreError) {
+    fn refuse(&self, group: impl IntoIterator<Item = CommitRequest>, error: &StoreError) {
         let count = self.counters.refused(error);
         for request in group {
             count.add(1);
@@ -81,7 +81,7 @@ impl<B: Backend> LocalEngine<B> {
         let shared = Arc::new(EngineState {
             backend,
             snapshots,
-            queue: Queue::default(),
+            queue: CommitQueue::default(),
             counters: Counters::default(),
         });
         let committer = Committer::new(shared.clone());

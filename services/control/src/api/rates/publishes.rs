@@ -12,7 +12,7 @@ use governor::clock::{Clock as _, MonotonicClock};
 use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
-use crate::api::problem::{Answer, Problem};
+use crate::api::problem::{ApiResult, Problem};
 use crate::forgetting::Forgetting;
 use crate::limits::PUBLISH_DEBT_S_MAX;
 
@@ -22,17 +22,17 @@ const DEBT_MAX: u64 = PUBLISH_DEBT_S_MAX * SECOND;
 pub(super) struct Publishes {
     made_at: Instant,
     forgetting: Forgetting,
-    by_broker_and_caller: Mutex<HashMap<(u64, Uuid), Counts>>,
+    by_broker_and_caller: Mutex<HashMap<(u64, Uuid), PublishCounts>>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct PublishCounts {
     messages: Paid,
     bytes: Paid,
 }
 
 /// A taken charge, which [`Publishes::give_back`] takes out of the counts again.
-pub(crate) struct Charge {
+pub(crate) struct PublishCharge {
     by: (u64, Uuid),
     bytes: u64,
 }
@@ -46,7 +46,12 @@ impl Publishes {
         }
     }
 
-    pub(super) fn take(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64) -> Answer<Charge> {
+    pub(super) fn take(
+        &self,
+        by: (u64, Uuid),
+        limits: &ClientLimits,
+        bytes: u64,
+    ) -> ApiResult<PublishCharge> {
         self.take_at(by, limits, bytes, self.now())
     }
 
@@ -56,8 +61,14 @@ impl Publishes {
         u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX - SECOND) + SECOND
     }
 
-    fn take_at(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64, now: u64) -> Answer<Charge> {
-        let charge = Charge { by, bytes };
+    fn take_at(
+        &self,
+        by: (u64, Uuid),
+        limits: &ClientLimits,
+        bytes: u64,
+        now: u64,
+    ) -> ApiResult<PublishCharge> {
+        let charge = PublishCharge { by, bytes };
         let mut all = self.by_broker_and_caller.lock().unwrap_or_else(PoisonError::into_inner);
         if limits.publishes_per_s.is_none() && limits.publish_bytes_per_s.is_none() {
             all.remove(&by);
@@ -76,11 +87,11 @@ impl Publishes {
         let messages = messages.map_err(|refusal| refusal.of("client.publishes_per_s", 1))?;
         let after = counts.bytes.with(bytes, now);
         let after = after.map_err(|refusal| refusal.of("client.publish_bytes_per_s", bytes))?;
-        *counts = Counts { messages, bytes: after };
+        *counts = PublishCounts { messages, bytes: after };
         Ok(charge)
     }
 
-    pub(super) fn give_back(&self, charge: &Charge) {
+    pub(super) fn give_back(&self, charge: &PublishCharge) {
         let mut all = self.by_broker_and_caller.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counts) = all.get_mut(&charge.by) {
             counts.messages.give_back(1);

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::Lookups;
-use super::lookup::{Lookup, Tree};
+use super::ReplayLookups;
+use super::lookup::{Lookup, LookupTree};
 
 /// Where the waiting look-up of each filter is in the session's last slot; a `$SYS` filter has two. The indexes stay valid,
 /// because no look-up of the last slot starts before the earlier slots are done.
@@ -17,8 +17,8 @@ pub(super) struct Late {
 
 impl Late {
     /// Returns true if the look-up replaces one of the same filter.
-    pub(super) fn push(&mut self, last: &mut Lookups, filter: Box<str>, lookup: Lookup) -> bool {
-        let at = if lookup.tree == Tree::Sys { &mut self.of_server } else { &mut self.of_clients };
+    pub(super) fn push(&mut self, last: &mut ReplayLookups, filter: Box<str>, lookup: Lookup) -> bool {
+        let at = if lookup.tree == LookupTree::Sys { &mut self.of_server } else { &mut self.of_clients };
         match at.entry(filter) {
             Entry::Occupied(at) => {
                 last[*at.get()] = lookup;
@@ -33,7 +33,7 @@ impl Late {
     }
 
     /// The subscription has ended. Ended look-ups are removed once they are the larger part.
-    pub(super) fn end(&mut self, last: &mut Lookups, filter: &str) {
+    pub(super) fn end(&mut self, last: &mut ReplayLookups, filter: &str) {
         for at in [self.of_clients.remove(filter), self.of_server.remove(filter)].into_iter().flatten() {
             last[at].end();
             self.ended += 1;
@@ -43,7 +43,7 @@ impl Late {
         }
     }
 
-    fn compact(&mut self, last: &mut Lookups) {
+    fn compact(&mut self, last: &mut ReplayLookups) {
         let mut index = 0;
         let moved: Vec<usize> = last
             .iter()
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn filters_that_come_and_go_leave_no_lookups() {
         let broker = broker();
-        let (mut late, mut last) = (Late::default(), Lookups::new());
+        let (mut late, mut last) = (Late::default(), ReplayLookups::new());
         last.push_back(lookup(&broker, "of the place"));
         assert!(!late.push(&mut last, "stays".into(), lookup(&broker, "stays")));
         for number in 0..10_000 {
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn indexes_hold_after_others_have_ended() {
         let broker = broker();
-        let (mut late, mut last) = (Late::default(), Lookups::new());
+        let (mut late, mut last) = (Late::default(), ReplayLookups::new());
         let filters: Vec<String> = (0..100).map(|number| format!("f/{number}")).collect();
         for filter in &filters {
             late.push(&mut last, (&**filter).into(), lookup(&broker, filter));

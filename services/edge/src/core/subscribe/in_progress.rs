@@ -16,7 +16,7 @@ use super::subscribe_limits::{SubscribeLimits, wants_retained};
 use super::{SubscribeInProgress, UnsubscribeInProgress};
 use crate::core::LocalSession;
 use crate::core::resume::routed;
-use crate::core::work::{self, Task};
+use crate::core::work::{self, PacketTask};
 use crate::jobs::replay::{Replay, left_out};
 
 impl SubscribeInProgress {
@@ -107,7 +107,7 @@ impl UnsubscribeInProgress {
     }
 }
 
-impl Task {
+impl PacketTask {
     pub(in crate::core) fn read_more(&mut self) -> u64 {
         match self {
             Self::Subscribe(subscribe) => subscribe.read.read_more(),

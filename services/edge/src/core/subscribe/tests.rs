@@ -6,10 +6,10 @@ use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
 use millrace_session::ClientSubscription;
 use millrace_storage::{Embedded, Options};
 
-use crate::core::Ended;
+use crate::core::ConnectionEnd;
 use crate::core::feed::{Feed, ReadState, Way};
-use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, publish, subscribe};
-use crate::jobs::{self, Page, PendingSubscribe};
+use crate::core::testing::{Loops, PUBLISH_QOS_1, SUBACK, TestClient, long_filters, publish, subscribe};
+use crate::jobs::{self, PendingSubscribe, StoredPage};
 
 const TURN_MAX: u64 = 40_000;
 /// Filters of [`long_filters`] that a turn may remove.
@@ -17,7 +17,7 @@ const REMOVED_MAX: usize = 100;
 const FAILED: u8 = 0x80;
 
 /// A publisher, and a client whose SUBSCRIBE with these filters the store has answered: a part of them is in the router.
-fn with_begun_answer(filters: &[String]) -> (Loops, Client, Client) {
+fn with_begun_answer(filters: &[String]) -> (Loops, TestClient, TestClient) {
     let mut loops = Loops::stored(1);
     let publisher = loops.connect(0, "publisher");
     let mut client = loops.connect_as("session", false);
@@ -56,7 +56,7 @@ fn a_session_that_leaves_before_its_suback_has_its_messages_next_time() {
     let filters = long_filters();
     let (mut loops, mut publisher, client) = with_begun_answer(&filters);
     let slot = loops.session(0, &client).connection;
-    loops.cores[0].end(slot, Ended::Kicked, false);
+    loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
     loops.until(|loops| !loops.cores[0].work.has_removals());
     assert!(loops.cores[0].work.stored_answers.is_empty());
     assert_eq!(loops.broker().router.subscriptions(), 0);
@@ -79,7 +79,7 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
     let version = persistent.sources_version;
     loops.publish(&mut publisher, &filters[999], b"x");
     assert!(!loops.cores[0].work.stored_answers.is_empty(), "the page would come too late");
-    let page = Page { entries: Vec::new(), through: Position::MAX, more: false, missed: 0 };
+    let page = StoredPage { entries: Vec::new(), through: Position::MAX, more: false, missed: 0 };
     loops.cores[0].page(target, version, Some(page));
     loops.answer(&mut client, SUBACK);
     loops.answer(&mut client, PUBLISH_QOS_1);
@@ -94,7 +94,7 @@ fn messages_held_during_a_subscribe_whose_filters_are_all_refused_are_delivered(
     // A stored filter has 1,024 bytes at most.
     let refused: Vec<String> = (0..900).map(|number| format!("{}{number}", "a/".repeat(512))).collect();
     loops.send_to(0, &mut client, &subscribe(&refused, QoS::AtLeastOnce));
-    let is_subscribing = |loops: &mut Loops, client: &Client| {
+    let is_subscribing = |loops: &mut Loops, client: &TestClient| {
         loops.session(0, client).persistent.as_ref().unwrap().subscribing > 0
     };
     loops.until(|loops| is_subscribing(loops, &client));
@@ -107,7 +107,7 @@ fn messages_held_during_a_subscribe_whose_filters_are_all_refused_are_delivered(
 }
 
 /// Expects the SUBACK of a refused SUBSCRIBE, whose filters leave the router over several turns.
-fn expect_refusal(loops: &mut Loops, client: &mut Client) {
+fn expect_refusal(loops: &mut Loops, client: &mut TestClient) {
     let broker = loops.broker();
     let (mut left, mut most, mut suback) = (broker.router.subscriptions(), 0, None);
     assert!(left > long_filters().len() - REMOVED_MAX, "{left} filters are left");
@@ -169,7 +169,7 @@ fn a_refused_subscribe_of_a_session_in_memory_is_undone_over_several_turns() {
         is_refused: true,
         ..PendingSubscribe::new(PacketId::new(2))
     };
-    let subscribe = jobs::Subscribe::new(local.key(), target, Vec::new(), Vec::new(), pending);
+    let subscribe = jobs::SubscribeWrite::new(local.key(), target, Vec::new(), Vec::new(), pending);
     core.subscribed(subscribe, &[]);
     expect_refusal(&mut loops, &mut client);
 }

@@ -1,7 +1,7 @@
 //! Connections without a session wait to be read in turns of their addresses, so that a flood from some addresses does not delay
 //! the CONNECT of another one. All of them together take turns with the brokers.
 
-use super::Waiting;
+use super::WaitingClient;
 use crate::core::Core;
 
 impl Core {
@@ -10,9 +10,9 @@ impl Core {
         let waiting = match self.connects.times.get(&slot).filter(|_| broker == 0) {
             Some(times) => {
                 self.work.strangers.push(times.address, slot);
-                Waiting::Stranger
+                WaitingClient::Stranger
             }
-            None => Waiting::ToRead(slot),
+            None => WaitingClient::ToRead(slot),
         };
         self.work.waiting.push(broker, waiting);
     }

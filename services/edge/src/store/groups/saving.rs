@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Bound;
 
-use millrace_layers::streams::{self, Progress};
+use millrace_layers::streams::{self, GroupProgress};
 use millrace_storage::{TransactionOption, block_on};
 
 use super::OUTSTANDING_MAX;
@@ -51,7 +51,7 @@ impl Writer<'_> {
         }
         let begin = groups.saved_to.map_or(Bound::Unbounded, Bound::Excluded);
         let unsaved = groups.of.range((begin, Bound::Unbounded)).filter(|(_, group)| group.unsaved);
-        let progress: Vec<(StreamKey, Progress)> =
+        let progress: Vec<(StreamKey, GroupProgress)> =
             unsaved.take(SAVED_TOGETHER).map(|(stream, group)| (*stream, group.progress())).collect();
         let is_last = progress.len() < SAVED_TOGETHER;
         groups.saved_to = progress.last().filter(|_| !is_last).map(|(stream, _)| *stream);
@@ -61,7 +61,7 @@ impl Writer<'_> {
 
     /// Returns whether messages are left that another transaction must remove; `None` if the store takes nothing now. A
     /// group that cannot be saved does not keep the others from it.
-    fn save_progress(&mut self, of: &[(StreamKey, Progress)]) -> Option<bool> {
+    fn save_progress(&mut self, of: &[(StreamKey, GroupProgress)]) -> Option<bool> {
         if of.is_empty() {
             return Some(false);
         }
@@ -107,7 +107,7 @@ impl Writer<'_> {
 mod tests {
     use millrace_layers::Position;
 
-    use super::super::Group;
+    use super::super::GroupState;
     use super::*;
     use crate::store::{StoreContext, duties};
 
@@ -119,7 +119,7 @@ mod tests {
         shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
         for key in &groups {
-            let mut group = Group::new(Progress::default());
+            let mut group = GroupState::new(GroupProgress::default());
             (group.through, group.unsaved) = (Position::MAX, true);
             writer.groups.of.insert(*key, group);
         }
@@ -148,7 +148,7 @@ mod tests {
         shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
         for key in &groups {
-            let mut group = Group::new(Progress::default());
+            let mut group = GroupState::new(GroupProgress::default());
             (group.through, group.unsaved) = (Position::MAX, true);
             writer.groups.of.insert(*key, group);
         }
@@ -167,7 +167,7 @@ mod tests {
         shared.append_many(key, 5_000);
         shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
-        let mut group = Group::new(Progress::default());
+        let mut group = GroupState::new(GroupProgress::default());
         (group.through, group.unsaved) = (Position::MAX, true);
         writer.groups.of.insert(key, group);
         let left = || shared.run(&async |tx| streams::totals(tx, key.0, key.1).await).entries;

@@ -166,7 +166,7 @@ impl Pod {
         world.micros() + wait.as_micros() as u64 + jitter_us
     }
 
-    /// As [`crate::store::Store::start`] does.
+    /// As [`crate::store::StoreService::start`] does.
     fn start(&self, world: &World) {
         self.state.set(State::Starting);
         let ahead_ms = world.random(0..2 * world.plan.clocks_ms + 1);

@@ -6,9 +6,9 @@ use millrace_storage::StoreError;
 
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
-use crate::store::apply::Outcome;
+use crate::store::apply::WriteOutcome;
 use crate::store::plant::{Plant, is_planted};
-use crate::store::{Ack, Job, Publish, Write};
+use crate::store::{Job, PublishAck, PublishWrite, Write};
 
 use super::Writer;
 
@@ -45,12 +45,12 @@ impl Writer<'_> {
             write @ (Write::Detach(_) | Write::Webhooks(_)) if !is_planted(Plant::ForgetsEnds) => {
                 self.unwritten.push(Job { write, ack: None });
             }
-            write => self.answer(write, Outcome::Unstored),
+            write => self.answer(write, WriteOutcome::Unstored),
         }
     }
 
     /// A QoS 0 message still goes to its receivers.
-    pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, why: Why) {
+    pub(super) fn refuse_publish(&mut self, publish: &PublishWrite, ack: Option<PublishAck>, why: Why) {
         if publish.is_late() {
             self.deliver(&publish.routes, &publish.message, publish.from);
         }
@@ -201,7 +201,7 @@ mod tests {
     fn job(broker: &Arc<Broker>, payload: &[u8]) -> Job {
         let (message, routes) = (message(payload), RouteCache::default().get(broker, "t"));
         let reserved = broker.reserve_retained(&message);
-        let publish = Publish {
+        let publish = PublishWrite {
             message,
             routes,
             from: None,
@@ -210,7 +210,7 @@ mod tests {
             reserved,
             deliver: true,
             fence: None,
-            wanted: None,
+            skip_if: None,
             queued_us: 0,
         };
         Job { write: Write::Publish(publish), ack: None }
