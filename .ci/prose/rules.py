@@ -76,3 +76,17 @@ def findings_of_name(name):
             part = part.lower()
             if instead := NAME_TERMS.get(part) or NAME_TERMS.get(part.removesuffix("s")):
                 yield f'"{part}" in the name {name}: {instead}'
+
+
+NOT_OF_THE_SERVER = {"services/conformance", "storage/simulation"}
+# Names that a type may share, with the reason: if no other file can use the type, and of one thing in several crates.
+LOCAL_NAMES = {
+    "State": "the fields behind the lock of the file's one type, or the states of its state machine",
+    "Entry": "the entry of the file's one cache or table",
+    "Inner": "the fields that a cheap handle shares by an Arc",
+}
+SAME_THING = {
+    "Broker": "the API describes the broker that the edge runs",
+    "Millis": "u64 as the clocks of several crates count it",
+    "Mailbox": "the edge names the mailbox with its own kind of mail",
+}

@@ -38,8 +38,10 @@ SHELL = re.compile(r"(?:^|(?<=\s))#(?P<line>(?!!)[^\n]*)(?P<block>)", re.M)
 # Instructions for tools, and code that is switched off.
 DIRECTIVE = re.compile(r"^(?:go:|nolint|\s*(?:eslint-|prettier-|biome-|@ts-|@vite|noqa|type: ignore|shellcheck |pylint|fmt:|/ <))")
 ITEM_NAME = re.compile(r"^ *(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe |static )*(?:fn|struct|enum|trait|type|mod|union) (\w+)|^ *(?:pub(?:\([^)]*\))? )?(?:const|static) (\w+):", re.M)
+FIELD_NAME = re.compile(r"^ +(?:pub(?:\([^)]*\))? )?(\w+): [^=;{}]*,$", re.M)
 PUBLIC_TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.M)
-SHARED_TYPE = re.compile(r"^ *pub(?:\([^)]*\))? (?:struct|enum|trait|type|union) (\w+)", re.M)
+# An indented `type` belongs to a trait.
+TYPE = re.compile(r"^(?: *(pub(?:\([^)]*\))? )?(?:struct|enum|trait|union)|(pub(?:\([^)]*\))? )?type) (\w+)", re.M)
 TEST_ONLY = re.compile(r"/src/(?:.*/)?(?:simulation|testing)(?:/|\.rs$)")
 SENTENCE_END = re.compile(r"(?<![.\s][a-z])(?<!e\.g)(?<!i\.e)(?<!etc)[.!?][\"')*`_]*\s+(?=[\"'(\[*`_]*[A-Z`])")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
@@ -177,15 +179,18 @@ def public_types(text):
     return PUBLIC_TYPE.findall(TEST_MODULE.sub("", text))
 
 
-def shared_types(path, text):
-    """The types that other files of the crate can use; modules for tests may take the names of the code that they imitate."""
-    return set() if TEST_ONLY.search(path) else set(SHARED_TYPE.findall(TEST_MODULE.sub("", text)))
+def types(path, text):
+    """(name, whether other files can use it) of each type outside modules for tests, which imitate other code."""
+    if TEST_ONLY.search(path):
+        return set()
+    return {(match.group(3), bool(match.group(1) or match.group(2))) for match in TYPE.finditer(TEST_MODULE.sub("", text))}
 
 
 def items(text):
-    """(line number, name) of each function, type, module and constant of a Rust file, outside its test modules."""
+    """(line number, name) of each function, type, module, constant and field of a Rust file, outside its test modules."""
     text = TEST_MODULE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
-    return [(text.count("\n", 0, match.end()) + 1, match.group(1) or match.group(2)) for match in ITEM_NAME.finditer(text)]
+    found = [(text.count("\n", 0, match.end()) + 1, match.group(1) or match.group(2)) for match in ITEM_NAME.finditer(text)]
+    return found + [(text.count("\n", 0, match.end()) + 1, match.group(1)) for match in FIELD_NAME.finditer(text)]
 
 
 def markdown(text):

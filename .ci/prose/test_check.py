@@ -83,16 +83,33 @@ class Baseline(Tree):
         self.assertEqual(code, 1)
         self.assertIn("Outcome: 2 types have this name", out)
 
-    def test_a_second_type_of_a_name_in_a_crate_fails(self):
-        types = "pub(crate) struct Outcome;\nstruct State;\n" + "\n" * 40
-        for path in ["a/src/a.rs", "a/src/simulation/a.rs", "a/src/testing.rs", "b/src/a.rs"]:
-            self.write(f"services/{path}", types)
+    def test_a_second_type_of_a_name_in_the_server_fails(self):
+        types = "struct Outcome<T> {}\ntrait A {\n    type Item;\n}\n" + "\n" * 40
+        self.write("services/a/src/a.rs", types)
+        for path in ["services/a/src/simulation/a.rs", "services/a/src/testing.rs", "loadtests/src/a.rs", "storage/simulation/src/a.rs"]:
+            self.write(path, types)
+        self.write("services/b/src/a.rs", "trait B {\n    type Item;\n}\n" + "\n" * 40)
         self.assertEqual(self.run_check()[0], 0)
-        self.write("services/a/src/b.rs", "mod b {\n    pub(super) trait Outcome {}\n    struct State;\n}\n")
+        for second in ["struct Outcome;", "mod b {\n    enum Outcome {}\n}", "type Outcome = u8;", "pub(crate) trait Outcome {}"]:
+            self.write("services/b/src/b.rs", second + "\n" * 40)
+            code, out = self.run_check()
+            self.assertEqual(code, 1, second)
+            self.assertIn("Outcome in the server: 2 types have this name", out)
+
+    def test_a_second_type_of_a_name_in_a_load_test_fails(self):
+        self.write("loadtests/src/a.rs", "struct Outcome;\n" + "\n" * 40)
+        self.write("loadtests/src/b.rs", "struct Outcome;\n" + "\n" * 40)
+        self.assertIn("Outcome in loadtests: 2 types have this name", self.run_check()[1])
+
+    def test_a_local_name_may_repeat_but_not_where_other_files_can_use_it(self):
+        for path in ["services/a/src/a.rs", "services/b/src/b.rs"]:
+            self.write(path, "struct State {}\n" + "\n" * 40)
+        self.write("storage/src/c.rs", "pub(super) enum State {}\n" + "\n" * 40)
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("services/b/src/c.rs", "mod c {\n    pub(super) struct State;\n}\n" + "\n" * 40)
         code, out = self.run_check()
         self.assertEqual(code, 1)
-        self.assertIn("Outcome in services/a: 2 types have this name", out)
-        self.assertNotIn("State", out)
+        self.assertIn("State in the server: 2 types have this name: one name, one thing: services/b/src/c.rs, storage/src/c.rs", out)
 
     def test_sentences_of_tests_are_read_and_their_comments_not_counted(self):
         many = "    // Waits.\n" * 40
@@ -106,11 +123,11 @@ class Baseline(Tree):
 
 
     def test_private_terms_in_names_of_items_and_files_fail(self):
-        items = ["pub(crate) const fn is_fresh() {}", "struct RateMeter {", "    async fn tell_pods(&self) {", "static DESKS: u8 = 1;"]
+        items = ["pub(crate) const fn is_fresh() {}", "struct RateMeter {", "    async fn tell_pods(&self) {", "static DESKS: u8 = 1;", "    pub(super) fresh: bool,"]
         self.write("services/a/src/hooks.rs", "\n".join(items) + "\n" * 40)
         code, out = self.run_check()
         self.assertEqual(code, 1)
-        for line, name in [(1, "is_fresh"), (2, "RateMeter"), (3, "tell_pods"), (4, "DESKS"), (1, "hooks")]:
+        for line, name in [(1, "is_fresh"), (2, "RateMeter"), (3, "tell_pods"), (4, "DESKS"), (5, "fresh"), (1, "hooks")]:
             self.assertIn(f"services/a/src/hooks.rs:{line}: ", out)
             self.assertIn(f"in the name {name}: ", out)
 

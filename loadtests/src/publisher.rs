@@ -13,6 +13,7 @@ pub(crate) struct Publisher {
     batch_messages: u32,
     sent: u32,
     acks: Option<Acks>,
+    /// Waits for its turn in the engine's list.
     pub(crate) queued: bool,
 }
 

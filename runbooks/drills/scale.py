@@ -53,7 +53,7 @@ def run(drill):
     drill.say("ACT   in: take the pod out of the gateway, then drain it")
     drill.run(f"{name} {' '.join(PODS[:2])}")
     drill.until_value(HEALTHY, lambda values: values == [2])
-    drill.run("curl -sS -X POST http://127.0.0.1:8092/v1/operator/pods/pod-3/drain")
+    drill.run("millrace pods drain pod-3 --admin http://127.0.0.1:8092 --yes")
     drill.until_value('sum(millrace_connections_open{instance="pod-3"})', lambda values: values == [0])
     drill.run("curl -sS http://127.0.0.1:8082/healthz")
     # The publisher is one of the clients.

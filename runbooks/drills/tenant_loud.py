@@ -9,7 +9,7 @@ from stage import Publisher, Subscriber
 from tenants import Tenant
 
 BATCH, PAUSE_SECONDS = 2000, 0.05
-OPERATOR = "http://127.0.0.1:8090/v1/operator"
+OPERATOR = "MILLRACE_OPERATOR_TOKEN_FILE=operator-token millrace"
 
 
 def text(value):
@@ -45,18 +45,18 @@ def run(drill):
     over = threading.Event()
     thread = threading.Thread(target=flood, args=(*loud.device(noisy, "bench"), over), daemon=True)
     thread.start()
-    ask = f"curl -sS -H @<(echo \"Authorization: Bearer $(cat operator-token)\")"
     try:
         drill.fires("TenantLoud")
         drill.query("topk(5, broker:millrace_messages:rate5m)")
         before = len(reader.got)
         until(lambda: len(reader.got) > before + 50, "the neighbour gets nothing")
         drill.check("the neighbour's messages go on", True)
-        found = json.loads(drill.run(f"{ask} {OPERATOR}/brokers/{noisy}"))
+        drill.run(f"{OPERATOR} tenants loudest --limit 5")
+        found = json.loads(drill.run(f"{OPERATOR} tenants find {noisy} --json"))
         tenant = found["tenant"]["id"]
         drill.check("the broker's name leads to its tenant", tenant == loud.organisation)
         drill.say("ACT   suspend the tenant")
-        drill.run(f"{ask} {OPERATOR}/tenants/{tenant}/suspend -d '{{\"reason\": \"floods the region\"}}'")
+        drill.run(f"{OPERATOR} tenants suspend {tenant} --reason 'floods the region' --yes")
         thread.join(60)
         drill.check("the device's connection was closed", not thread.is_alive())
     finally:
@@ -64,6 +64,6 @@ def run(drill):
         thread.join()
     drill.ends("TenantLoud")
     drill.say("ACT   the owner has repaired the device: resume the tenant")
-    drill.run(f"{ask} {OPERATOR}/tenants/{tenant}/resume -X POST")
+    drill.run(f"{OPERATOR} tenants resume {tenant}")
     before = len(reader.got)
     until(lambda: len(reader.got) > before + 20, "the neighbour gets nothing")

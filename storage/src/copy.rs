@@ -88,7 +88,7 @@ pub async fn copy(
     }
     let id = target.random();
     let begin = begin(target, id).await.map_err(CopyError::Target)?.ok_or(CopyError::NotEmpty)?;
-    let mut pass = Pass { source, target, id, seen: CopyProgress::default(), progress };
+    let mut pass = CopyPass { source, target, id, seen: CopyProgress::default(), progress };
     pass.run(begin).await?;
     for _ in 0..COMPARISONS_MAX {
         pass.seen = CopyProgress { is_comparing: true, ..CopyProgress::default() };
@@ -157,7 +157,7 @@ fn value_of(id: u64, begin: &Bytes) -> Bytes {
     [&id.to_be_bytes()[..], begin].concat().into()
 }
 
-struct Pass<'a> {
+struct CopyPass<'a> {
     source: &'a Database,
     target: &'a Database,
     id: u64,
@@ -165,7 +165,7 @@ struct Pass<'a> {
     progress: &'a mut (dyn FnMut(CopyProgress) + Send),
 }
 
-impl Pass<'_> {
+impl CopyPass<'_> {
     async fn run(&mut self, mut begin: Bytes) -> Result<(), CopyError> {
         loop {
             let range = KeyRange { begin: begin.clone(), end: Bytes::from_static(KEY_SPACE_END) };

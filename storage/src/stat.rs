@@ -53,9 +53,9 @@ impl Stat {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct StoreCount(AtomicU64);
 
-impl Count {
+impl StoreCount {
     pub(crate) fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ macro_rules! stats {
     ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:ident $name:literal [$($label:literal)?] $help:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
-        pub(crate) struct $set { $(pub(crate) $field: $crate::stat::Count,)* }
+        pub(crate) struct $set { $(pub(crate) $field: $crate::stat::StoreCount,)* }
 
         impl $set {
             pub(crate) fn list(&self) -> Vec<$crate::stat::Stat> {

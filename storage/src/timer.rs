@@ -17,10 +17,10 @@ use std::{
 use crate::clock::instant;
 
 #[derive(Default)]
-pub(crate) struct Timer(Arc<Shared>);
+pub(crate) struct Timer(Arc<SharedTimer>);
 
 #[derive(Default)]
-struct Shared {
+struct SharedTimer {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -49,7 +49,7 @@ impl Timer {
 }
 
 struct Sleep {
-    timer: Arc<Shared>,
+    timer: Arc<SharedTimer>,
     due: Instant,
     alarm: Option<Arc<Alarm>>,
 }
@@ -74,7 +74,7 @@ impl Future for Sleep {
     }
 }
 
-fn set(timer: &Arc<Shared>, wait: Wait) -> bool {
+fn set(timer: &Arc<SharedTimer>, wait: Wait) -> bool {
     let mut state = timer.state.lock().unwrap_or_else(PoisonError::into_inner);
     state.waits.push(Reverse(wait));
     timer.changed.notify_one();
@@ -87,7 +87,7 @@ fn set(timer: &Arc<Shared>, wait: Wait) -> bool {
 }
 
 /// The thread: wakes what is due, until nothing waits.
-fn ring(timer: &Shared) {
+fn ring(timer: &SharedTimer) {
     let mut state = timer.state.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(Reverse(next)) = state.waits.peek() {
         let now = instant();

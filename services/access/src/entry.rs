@@ -15,7 +15,7 @@ mod broker;
 mod connect_token_identity;
 mod steps;
 
-pub use broker::{BrokerAccess, Records};
+pub use broker::{AccessRecords, BrokerAccess};
 pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, PresentedCredentials};
 
 use crate::limits::USER_BYTES_MAX;

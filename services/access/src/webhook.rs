@@ -55,13 +55,13 @@ pub enum Password<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WebhookAnswer {
-    Allowed(Box<Allowed>),
+    Allowed(Box<WebhookGrant>),
     Refused,
     Failed(&'static str),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allowed {
+pub struct WebhookGrant {
     /// `None` keeps the user name of the CONNECT.
     pub user: Option<Box<str>>,
     /// `None` keeps the group of the webhook's record.
@@ -71,8 +71,8 @@ pub struct Allowed {
 }
 
 #[derive(Deserialize)]
-struct Body {
-    result: Outcome,
+struct WebhookAnswerBody {
+    result: WebhookDecision,
     user: Option<Box<str>>,
     group: Option<Box<str>>,
     rules: Option<Vec<Rule>>,
@@ -81,7 +81,7 @@ struct Body {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Outcome {
+enum WebhookDecision {
     Allow,
     Deny,
 }
@@ -113,10 +113,10 @@ impl WebhookAnswer {
         }
     }
 
-    fn of_body(body: Body) -> Self {
+    fn of_body(body: WebhookAnswerBody) -> Self {
         let is_usable =
             |user: &str| !user.is_empty() && user.len() <= USER_BYTES_MAX && !user.contains(char::is_control);
-        if matches!(body.result, Outcome::Deny) {
+        if matches!(body.result, WebhookDecision::Deny) {
             return Self::Refused;
         }
         if body.user.as_deref().is_some_and(|user| !is_usable(user)) {
@@ -125,7 +125,7 @@ impl WebhookAnswer {
             );
         }
         match body.rules.as_deref().map(RuleList::compile).transpose() {
-            Ok(rules) => Self::Allowed(Box::new(Allowed {
+            Ok(rules) => Self::Allowed(Box::new(WebhookGrant {
                 user: body.user,
                 group: body.group,
                 rules,
@@ -196,7 +196,7 @@ mod tests {
         let rule = Rule::new(Effect::Allow, Action::All, "a/%c");
         let full =
             json!({ "result": "allow", "user": "bob", "group": "g", "expires_at_ms": 5, "rules": [rule] });
-        let expected = Allowed {
+        let expected = WebhookGrant {
             user: Some("bob".into()),
             group: Some("g".into()),
             rules: Some(RuleList::compile(&[rule]).unwrap()),

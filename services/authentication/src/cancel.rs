@@ -4,14 +4,14 @@ use std::sync::{Arc, Weak};
 
 /// Held by the waiting connection; dropping it cancels the request.
 #[derive(Debug, Default)]
-pub struct Pending(Arc<()>);
+pub struct PendingRequest(Arc<()>);
 
-/// Belongs to a request, which is skipped once the [`Pending`] is dropped, unless its check has
+/// Belongs to a request, which is skipped once the [`PendingRequest`] is dropped, unless its check has
 /// begun. The default is never cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation(Option<Weak<()>>);
 
-impl Pending {
+impl PendingRequest {
     pub fn cancellation(&self) -> Cancellation {
         Cancellation(Some(Arc::downgrade(&self.0)))
     }
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn a_request_is_cancelled_when_its_connection_lets_go() {
-        let pending = Pending::default();
+        let pending = PendingRequest::default();
         let cancellation = pending.cancellation();
         assert!(!cancellation.is_cancelled());
         drop(pending);

@@ -13,8 +13,8 @@ mod queue;
 mod rotation;
 mod source;
 
-pub use cancel::{Cancellation, Pending};
-pub use queue::{FairQueue, Pushed, QueueLimits};
+pub use cancel::{Cancellation, PendingRequest};
+pub use queue::{AuthenticationQueue, Pushed, QueueLimits};
 pub use source::ClientSource;
 
 #[derive(Debug, thiserror::Error)]

@@ -3,10 +3,10 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::ClientSource;
-use crate::rotation::{Ends, Rotation, Turns};
+use crate::rotation::{Ends, FairRotation, Turns};
 
-type OfSource<J> = Rotation<Box<str>, Ends<J>>;
-type OfBroker<J> = Rotation<ClientSource, OfSource<J>>;
+type OfSource<J> = FairRotation<Box<str>, Ends<J>>;
+type BrokerRotation<J> = FairRotation<ClientSource, OfSource<J>>;
 
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
@@ -14,14 +14,14 @@ pub struct QueueLimits {
     pub broker_max: usize,
 }
 
-pub struct FairQueue<J> {
+pub struct AuthenticationQueue<J> {
     limits: QueueLimits,
     state: Mutex<State<J>>,
     came: Condvar,
 }
 
 struct State<J> {
-    jobs: Rotation<u64, OfBroker<J>>,
+    jobs: FairRotation<u64, BrokerRotation<J>>,
     is_closed: bool,
 }
 
@@ -33,9 +33,9 @@ pub enum Pushed<J> {
     Instead(J),
 }
 
-impl<J> FairQueue<J> {
+impl<J> AuthenticationQueue<J> {
     pub fn new(limits: QueueLimits) -> Self {
-        let state = State { jobs: Rotation::default(), is_closed: false };
+        let state = State { jobs: FairRotation::default(), is_closed: false };
         Self { limits, state: Mutex::new(state), came: Condvar::new() }
     }
 
@@ -100,7 +100,7 @@ impl<J> FairQueue<J> {
     }
 }
 
-fn in_source<J>(of_broker: &OfBroker<J>, source: ClientSource) -> usize {
+fn in_source<J>(of_broker: &BrokerRotation<J>, source: ClientSource) -> usize {
     of_broker.get(&source).map_or(0, Turns::len)
 }
 
@@ -112,13 +112,13 @@ mod tests {
         ClientSource::new(Some([10, 0, 0, last].into()))
     }
 
-    fn queue(all_max: usize, broker_max: usize) -> FairQueue<&'static str> {
-        FairQueue::new(QueueLimits { all_max, broker_max })
+    fn queue(all_max: usize, broker_max: usize) -> AuthenticationQueue<&'static str> {
+        AuthenticationQueue::new(QueueLimits { all_max, broker_max })
     }
 
     /// The answer to a push: nothing, or the job for which the queue has no room.
     fn push(
-        queue: &FairQueue<&'static str>,
+        queue: &AuthenticationQueue<&'static str>,
         broker: u64,
         last: u8,
         user: &str,

@@ -15,39 +15,39 @@ pub(crate) trait Turns {
     fn evict(&mut self) -> Option<Self::Job>;
 }
 
-pub(crate) struct Rotation<K, Q> {
+pub(crate) struct FairRotation<K, Q> {
     /// No child is empty.
     children: HashMap<K, Q>,
     /// Children that have had a turn, the next one first.
     order: VecDeque<K>,
     /// Children that have had none, the newest last.
     fresh: VecDeque<K>,
-    next: Next,
+    next: NextChild,
     len: usize,
 }
 
 /// A guesser with many names or addresses makes many children. The newest child comes before them, and the oldest one
 /// is not left behind.
 #[derive(Clone, Copy)]
-enum Next {
+enum NextChild {
     Newest,
     Served,
     Oldest,
 }
 
-impl<K, Q> Default for Rotation<K, Q> {
+impl<K, Q> Default for FairRotation<K, Q> {
     fn default() -> Self {
         Self {
             children: HashMap::new(),
             order: VecDeque::new(),
             fresh: VecDeque::new(),
-            next: Next::Newest,
+            next: NextChild::Newest,
             len: 0,
         }
     }
 }
 
-impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
+impl<K: Eq + Hash + Clone, Q: Turns + Default> FairRotation<K, Q> {
     pub(crate) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
         if !self.children.contains_key(key) {
             self.fresh.push_back(key.clone());
@@ -71,9 +71,9 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
     fn next_child(&mut self) -> Option<K> {
         for _ in 0..3 {
             let (key, next) = match self.next {
-                Next::Newest => (self.fresh.pop_back(), Next::Served),
-                Next::Served => (self.order.pop_front(), Next::Oldest),
-                Next::Oldest => (self.fresh.pop_front(), Next::Newest),
+                NextChild::Newest => (self.fresh.pop_back(), NextChild::Served),
+                NextChild::Served => (self.order.pop_front(), NextChild::Oldest),
+                NextChild::Oldest => (self.fresh.pop_front(), NextChild::Newest),
             };
             self.next = next;
             if key.is_some() {
@@ -84,7 +84,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
     }
 }
 
-impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
+impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for FairRotation<K, Q> {
     type Job = Q::Job;
 
     fn len(&self) -> usize {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn children_take_turns_whatever_their_number_of_jobs() {
-        let mut rotation = Rotation::<_, Ends<_>>::default();
+        let mut rotation = FairRotation::<_, Ends<_>>::default();
         for (key, job) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (3, "c1"), (2, "b2")] {
             rotation.with(&key, |child| child.push(job));
         }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_new_child_does_not_wait_for_all_others_nor_does_the_oldest() {
-        let mut rotation = Rotation::<_, Ends<_>>::default();
+        let mut rotation = FairRotation::<_, Ends<_>>::default();
         for guess in 0..400 {
             rotation.with(&guess, |child| child.push(guess));
         }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_the_largest_child_is_given_up() {
-        let mut rotation = Rotation::<_, Ends<_>>::default();
+        let mut rotation = FairRotation::<_, Ends<_>>::default();
         for (key, job) in [(1, "a1"), (2, "b1"), (2, "b2"), (3, "c1")] {
             rotation.with(&key, |child| child.push(job));
         }

@@ -52,10 +52,10 @@ impl<K: Hash + Eq + Clone> KeyedRateLimiter<K> {
 /// Says when to look for quiet keys. A search reads all keys. If it leaves many, the next one waits until as many have come
 /// anew or [`SEARCH_EVERY`] has passed, so that searches cost each request a bounded time, however many keys stay.
 pub(crate) struct Forgetting {
-    last: Mutex<Option<Search>>,
+    last: Mutex<Option<PendingSearch>>,
 }
 
-struct Search {
+struct PendingSearch {
     at: Instant,
     left: usize,
 }
@@ -74,10 +74,11 @@ impl Forgetting {
 
     fn of_many(&self, keys: usize, now: Instant, forget: impl FnOnce() -> usize) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due =
-            |last: &Search| keys > 2 * last.left || now.saturating_duration_since(last.at) >= SEARCH_EVERY;
+        let is_due = |last: &PendingSearch| {
+            keys > 2 * last.left || now.saturating_duration_since(last.at) >= SEARCH_EVERY
+        };
         if last.as_ref().is_none_or(is_due) {
-            *last = Some(Search { at: now, left: forget() });
+            *last = Some(PendingSearch { at: now, left: forget() });
         }
     }
 }

@@ -95,14 +95,14 @@ struct Tokens {
 
 /// Standard claims (Core section 5.1).
 #[derive(Deserialize)]
-struct Claims {
+struct StandardClaims {
     sub: String,
     email: Option<String>,
     email_verified: Option<Value>,
     name: Option<String>,
 }
 
-impl Claims {
+impl StandardClaims {
     /// Some providers write the claim as text; section 5.1 lets a provider leave it out.
     fn is_unverified(&self) -> bool {
         !matches!(&self.email_verified, None | Some(Value::Null | Value::Bool(true)))
@@ -218,7 +218,7 @@ impl Provider {
         flow: &Flow,
         token: &str,
         now_s: u64,
-    ) -> Result<Claims, OidcError> {
+    ) -> Result<StandardClaims, OidcError> {
         const WHAT: &str = "keys";
         let wrong = |why: String| OidcError::Answer { what: "token", why };
         let keys = self.get(WHAT, &at.jwks_uri, None).await?;
@@ -244,7 +244,7 @@ impl Provider {
         if text("azp").map_or(is_shared, |party| party != self.settings.client_id) {
             return Err(wrong("it was made for somebody else (azp)".into()));
         }
-        let claims: Claims = serde_json::from_value(Value::Object(claims.clone()))
+        let claims: StandardClaims = serde_json::from_value(Value::Object(claims.clone()))
             .map_err(|error| wrong(error.to_string()))?;
         // Core section 2 allows at most 255 ASCII characters.
         if claims.sub.len() > PROVIDER_SUBJECT_BYTES_MAX {
@@ -254,13 +254,18 @@ impl Provider {
     }
 
     /// Asks the UserInfo endpoint for claims that the ID token lacks (Core section 5.3).
-    async fn ask_more(&self, url: &str, token: &str, known: Claims) -> Result<Claims, OidcError> {
+    async fn ask_more(
+        &self,
+        url: &str,
+        token: &str,
+        known: StandardClaims,
+    ) -> Result<StandardClaims, OidcError> {
         const WHAT: &str = "user information";
-        let more: Claims = read(WHAT, &self.get(WHAT, url, Some(token)).await?)?;
+        let more: StandardClaims = read(WHAT, &self.get(WHAT, url, Some(token)).await?)?;
         if more.sub != known.sub {
             return Err(OidcError::Answer { what: WHAT, why: "it is of somebody else".into() });
         }
-        Ok(Claims { name: more.name.or(known.name), ..more })
+        Ok(StandardClaims { name: more.name.or(known.name), ..more })
     }
 
     async fn get(&self, what: &'static str, url: &str, token: Option<&str>) -> Result<Response, OidcError> {

@@ -21,7 +21,7 @@ pub(crate) const HELD_BYTES_MAX: usize = 4096;
 const COST: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum AdmissionRefusal {
     Rate,
     Limit,
     /// The server cannot keep up with the admitted clients.
@@ -35,25 +35,25 @@ pub(crate) enum AdmissionAnswer {
     Admitted,
     /// [`Admission::next`] returns the result later.
     Waits,
-    Refused(Refusal),
+    Refused(AdmissionRefusal),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AdmissionOutcome {
     Admitted,
-    Refused(Refusal),
+    Refused(AdmissionRefusal),
     Gone,
 }
 
 /// One event loop's share of the rate, and its queue. `T` identifies a client.
 #[derive(Debug)]
 pub(crate) struct Admission<T> {
-    bucket: Bucket,
+    bucket: TokenBucket,
     waiting: HashMap<u64, VecDeque<(T, Millis)>>,
     waiting_len: usize,
     waiting_max: usize,
     turns: VecDeque<u64>,
-    refused: BTreeMap<(Millis, u64), (T, Refusal)>,
+    refused: BTreeMap<(Millis, u64), (T, AdmissionRefusal)>,
     spread_ms: u64,
     next_refusal: u64,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Admission<T> {
 impl<T> Admission<T> {
     pub(crate) fn new(limits: &EdgeLimits, cores: usize, now: Millis) -> Self {
         Self {
-            bucket: Bucket::new(limits, cores as u64, now),
+            bucket: TokenBucket::new(limits, cores as u64, now),
             waiting: HashMap::new(),
             waiting_len: 0,
             waiting_max: (limits.connects_waiting_max as usize).div_ceil(cores),
@@ -97,14 +97,20 @@ impl<T> Admission<T> {
             self.waiting.entry(broker).or_default().push_back((client, now));
             return AdmissionAnswer::Waits;
         }
-        self.refuse(client, if keeps_up { Refusal::Rate } else { Refusal::Busy }, bytes, now, random)
+        self.refuse(
+            client,
+            if keeps_up { AdmissionRefusal::Rate } else { AdmissionRefusal::Busy },
+            bytes,
+            now,
+            random,
+        )
     }
 
     /// Refuses a client, with a delay if there is room to remember it until then.
     pub(crate) fn refuse(
         &mut self,
         client: T,
-        refusal: Refusal,
+        refusal: AdmissionRefusal,
         bytes: usize,
         now: Millis,
         random: u32,
@@ -124,20 +130,25 @@ impl<T> Admission<T> {
         keeps_up: bool,
         now: Millis,
         is_there: impl Fn(&T) -> bool,
-    ) -> Option<(T, Verdict)> {
+    ) -> Option<(T, AdmissionOutcome)> {
         if let Some(first) = self.refused.first_entry()
             && first.key().0 <= now
         {
             let (client, refusal) = first.remove();
-            let verdict = if is_there(&client) { Verdict::Refused(refusal) } else { Verdict::Gone };
+            let verdict =
+                if is_there(&client) { AdmissionOutcome::Refused(refusal) } else { AdmissionOutcome::Gone };
             return Some((client, verdict));
         }
         let (client, since) = self.waiting.get(self.turns.front()?)?.front()?;
         let verdict = match () {
-            () if !is_there(client) => Verdict::Gone,
-            () if keeps_up && self.bucket.take(now) => Verdict::Admitted,
+            () if !is_there(client) => AdmissionOutcome::Gone,
+            () if keeps_up && self.bucket.take(now) => AdmissionOutcome::Admitted,
             () if now < since + WAIT_MS_MAX => return None,
-            () => Verdict::Refused(if keeps_up { Refusal::Rate } else { Refusal::Busy }),
+            () => AdmissionOutcome::Refused(if keeps_up {
+                AdmissionRefusal::Rate
+            } else {
+                AdmissionRefusal::Busy
+            }),
         };
         self.take_turn().map(|client| (client, verdict))
     }
@@ -171,7 +182,7 @@ impl<T> Admission<T> {
 
 /// A CONNECT costs [`COST`] tokens for each loop of the process.
 #[derive(Debug)]
-struct Bucket {
+struct TokenBucket {
     tokens: u64,
     tokens_max: u64,
     cost: u64,
@@ -179,7 +190,7 @@ struct Bucket {
     filled_at: Millis,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A loop's share: client ids are spread evenly over the loops, so they need no common bucket.
     fn new(limits: &EdgeLimits, cores: u64, now: Millis) -> Self {
         let cost = COST * cores;

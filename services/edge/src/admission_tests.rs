@@ -26,7 +26,7 @@ struct Herd {
     /// When each came in.
     admitted: HashMap<Client, Millis>,
     /// When each was refused, and why.
-    refused: Vec<(Millis, Client, Refusal)>,
+    refused: Vec<(Millis, Client, AdmissionRefusal)>,
     random: u32,
 }
 
@@ -60,14 +60,14 @@ impl Herd {
         }
         while let Some((client, verdict)) = self.admission.next(keeps_up, now, |_| true) {
             match verdict {
-                Verdict::Admitted => assert_eq!(self.admitted.insert(client, now), None),
-                Verdict::Refused(refusal) => self.refuse(now, client, refusal),
-                Verdict::Gone => panic!("{client:?} is there"),
+                AdmissionOutcome::Admitted => assert_eq!(self.admitted.insert(client, now), None),
+                AdmissionOutcome::Refused(refusal) => self.refuse(now, client, refusal),
+                AdmissionOutcome::Gone => panic!("{client:?} is there"),
             }
         }
     }
 
-    fn refuse(&mut self, now: Millis, client: Client, refusal: Refusal) {
+    fn refuse(&mut self, now: Millis, client: Client, refusal: AdmissionRefusal) {
         self.refused.push((now, client, refusal));
         self.coming.entry(now + self.comes_back_ms.max(1)).or_default().push(client);
     }
@@ -182,7 +182,7 @@ fn refusals_are_spread_over_their_time_and_those_that_find_no_room_are_not_delay
         let count = herd.refused.iter().filter(|(at, ..)| within(*at)).count();
         assert!((60..=140).contains(&count), "{count} of 1000 in tenth {tenth}");
     }
-    assert!(herd.refused.iter().all(|(.., refusal)| *refusal == Refusal::Rate));
+    assert!(herd.refused.iter().all(|(.., refusal)| *refusal == AdmissionRefusal::Rate));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_server_that_is_behind_lets_nobody_in_and_refuses_as_busy() {
     assert_eq!((herd.admitted.len(), herd.refused.len()), (0, 40));
     herd.pass(WAIT_MS_MAX, false);
     assert_eq!(herd.refused.len(), 50);
-    assert!(herd.refused.iter().all(|(.., refusal)| *refusal == Refusal::Busy));
+    assert!(herd.refused.iter().all(|(.., refusal)| *refusal == AdmissionRefusal::Busy));
     // Once it has caught up the next ones come in.
     herd.come(WAIT_MS_MAX + 1, 2, 50);
     herd.pass(WAIT_MS_MAX + 1, true);
@@ -214,10 +214,12 @@ fn what_is_too_large_to_be_kept_is_refused_at_once() {
     for (bytes, waits) in [(HELD_BYTES_MAX, true), (HELD_BYTES_MAX + 1, false)] {
         let mut admission = Admission::new(&limits(1, 1, 100, 1_000), 1, 0);
         assert_eq!(admission.ask(1, 1, bytes, true, 0, 0), AdmissionAnswer::Admitted);
-        let expected = if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(Refusal::Rate) };
+        let expected =
+            if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(AdmissionRefusal::Rate) };
         assert_eq!(admission.ask(2, 1, bytes, true, 0, 0), expected, "{bytes}");
-        let expected = if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(Refusal::Quota) };
-        assert_eq!(admission.refuse(3, Refusal::Quota, bytes, 0, 0), expected, "{bytes}");
+        let expected =
+            if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(AdmissionRefusal::Quota) };
+        assert_eq!(admission.refuse(3, AdmissionRefusal::Quota, bytes, 0, 0), expected, "{bytes}");
     }
 }
 
@@ -231,8 +233,8 @@ fn who_has_left_while_it_waited_costs_nothing() {
     while let Some(verdict) = admission.next(true, 1_000, is_there) {
         told.push(verdict);
     }
-    let gone = (1..9).map(|client| (client, Verdict::Gone));
-    assert_eq!(told, gone.chain([(9, Verdict::Admitted)]).collect::<Vec<_>>());
+    let gone = (1..9).map(|client| (client, AdmissionOutcome::Gone));
+    assert_eq!(told, gone.chain([(9, AdmissionOutcome::Admitted)]).collect::<Vec<_>>());
     assert!(admission.is_idle());
 }
 

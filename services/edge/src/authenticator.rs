@@ -10,7 +10,7 @@ use millrace_access::files::rules;
 use millrace_access::rules::{ClientIdentity, Permissions};
 use millrace_access::secrets::{chosen, generated};
 use millrace_authentication::passwords::{
-    CheckOutcome, CheckedPassword, Checker, PasswordCheckCounts, Request,
+    CheckOutcome, CheckedPassword, Checker, PasswordCheckCounts, PasswordRequest,
 };
 use millrace_authentication::{Cancellation, ClientSource};
 use millrace_mqtt::QoS;
@@ -23,7 +23,7 @@ use crate::connection_id::ConnectionId;
 use crate::mailbox::{Mail, Mailbox};
 use crate::{StartError, random};
 
-pub(crate) struct Login<'a> {
+pub(crate) struct ConnectLogin<'a> {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: u64,
     pub(crate) user: Option<&'a str>,
@@ -96,7 +96,7 @@ impl Authenticator {
     //= [MQTT-3.1.4-2] v5 v3.1.1
     pub(crate) fn check(
         &self,
-        login: &Login<'_>,
+        login: &ConnectLogin<'_>,
         source: impl FnOnce() -> (Option<IpAddr>, Cancellation),
     ) -> LoginOutcome {
         let passwords = self.passwords.load();
@@ -114,7 +114,7 @@ impl Authenticator {
         };
         let phc = file.lookup(user);
         let (address, cancellation) = source();
-        let request = Request {
+        let request = PasswordRequest {
             broker: login.broker,
             source: ClientSource::new(address),
             user: user.into(),

@@ -47,7 +47,7 @@ pub(crate) enum ExchangeTurn {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum Denied {
     #[error(transparent)]
     For(#[from] AccessRefusal),
     #[error("the store could not be asked")]
@@ -58,7 +58,7 @@ pub(crate) enum Refused {
 
 pub(crate) struct AccessDecision {
     pub(crate) connection: ConnectionId,
-    pub(crate) outcome: Result<Granted, Refused>,
+    pub(crate) outcome: Result<Granted, Denied>,
 }
 
 pub(crate) struct Reviewed {
@@ -68,7 +68,7 @@ pub(crate) struct Reviewed {
 
 pub(crate) struct Attempted {
     pub(crate) connection: ConnectionId,
-    pub(crate) outcome: Result<ExchangeStep, Refused>,
+    pub(crate) outcome: Result<ExchangeStep, Denied>,
 }
 
 /// Enhanced authentication after one packet of the client, with the data of the answer.

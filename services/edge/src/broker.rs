@@ -24,7 +24,7 @@ use crate::limits;
 use crate::metering::UsageCounter;
 use crate::metrics::{BrokerCounters, Latencies};
 use crate::quota::Quota;
-use crate::streams::Streams;
+use crate::streams::BrokerStreams;
 use closing::{ClosedBrokers, Idleness};
 pub(crate) use reservation::{Reservation, Reserved};
 pub(crate) use retaining::retained_size;
@@ -43,7 +43,7 @@ pub fn is_broker_name(text: &str) -> bool {
 /// The open brokers of a process: those with connected clients, and those with work that is due. Any other broker is
 /// only rows in the store.
 pub(crate) struct Brokers {
-    known: RwLock<Known>,
+    known: RwLock<KnownBrokers>,
     filter_bytes: Arc<AtomicU64>,
     retained_bytes: Arc<AtomicU64>,
     /// For the retained messages of all brokers, bytes.
@@ -59,7 +59,7 @@ pub(crate) struct Brokers {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownBrokers {
     by_name: HashMap<Arc<str>, Arc<Broker>, foldhash::fast::RandomState>,
     by_id: BTreeMap<u64, Arc<Broker>>,
     /// The sums of the counters of closed brokers, in the order of [`BrokerCounters::METRICS`].
@@ -133,7 +133,7 @@ impl Brokers {
         std::mem::take(&mut self.webhooks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Known> {
+    fn read(&self) -> RwLockReadGuard<'_, KnownBrokers> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,7 +157,7 @@ pub(crate) struct Broker {
     pub(crate) home: Arc<Home>,
     pub(crate) router: Router,
     /// Streams in the store, for the filters of persistent sessions, connected or offline.
-    pub(crate) streams: Streams,
+    pub(crate) streams: BrokerStreams,
     /// Filters of this broker's clients on other pods.
     pub(crate) elsewhere: Elsewhere,
     /// Whether the store may have sessions of this broker.
@@ -225,7 +225,7 @@ impl Broker {
             idleness: Idleness::default(),
             home: Home::new(id, name),
             router: Router::new(),
-            streams: Streams::default(),
+            streams: BrokerStreams::default(),
             elsewhere: Elsewhere::default(),
             has_sessions: AtomicBool::new(false),
             retained: TopicTree::new(),

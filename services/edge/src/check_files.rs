@@ -1,6 +1,6 @@
 //! Reads the files that a configuration names, for a check without a start.
 
-use millrace_fabric::Settings;
+use millrace_fabric::FabricSettings;
 
 use crate::authenticator::Authenticator;
 use crate::config::Config;
@@ -15,6 +15,6 @@ use crate::tls::Tls;
 pub fn check_files(config: &Config) -> Result<(), StartError> {
     Authenticator::check_files(&config.authentication)?;
     config.tls_in_use().map(Tls::start).transpose()?;
-    let checked = config.fabric.as_ref().map(Settings::check).transpose();
+    let checked = config.fabric.as_ref().map(FabricSettings::check).transpose();
     checked.map(drop).map_err(|error| StartError(error.to_string()))
 }

@@ -92,13 +92,13 @@ pub struct ClientFilter {
 
 /// The answer of one event loop or pod, or the merged answers of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ClientsAnswer {
     pub clients: Vec<ConnectedClient>,
     /// Client id after which more clients may follow.
     pub next: Option<String>,
 }
 
-impl Answer {
+impl ClientsAnswer {
     /// Merges answers to at most `limit` clients. Clients after the end of any one answer are left for the next page,
     /// because that answer may lack some between.
     #[must_use]
@@ -128,10 +128,10 @@ impl Answer {
 pub struct PodAnswer {
     pub pod: Option<Box<str>>,
     /// `None`: the pod has too many requests at once.
-    pub answer: Option<Answer>,
+    pub answer: Option<ClientsAnswer>,
 }
 
-pub(crate) type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
+pub(crate) type Done = Box<dyn FnOnce(Option<ClientsAnswer>) + Send>;
 
 pub(crate) struct ClientSearch {
     pub(crate) broker: Arc<Broker>,
@@ -141,7 +141,7 @@ pub(crate) struct ClientSearch {
 
 struct Gathered {
     left: usize,
-    answers: Option<Vec<Answer>>,
+    answers: Option<Vec<ClientsAnswer>>,
     done: Option<Done>,
 }
 
@@ -153,7 +153,7 @@ impl ClientSearch {
     }
 
     /// An event loop has answered; `None`: it cannot. The last answer completes the request.
-    pub(crate) fn answer(&self, answer: Option<Answer>) {
+    pub(crate) fn answer(&self, answer: Option<ClientsAnswer>) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Some(answer) => gathered.answers.iter_mut().for_each(|answers| answers.push(answer.clone())),
@@ -166,7 +166,7 @@ impl ClientSearch {
         let (answers, done) = (gathered.answers.take(), gathered.done.take());
         drop(gathered);
         if let Some(done) = done {
-            done(answers.map(|answers| Answer::merged(answers, self.question.limit())));
+            done(answers.map(|answers| ClientsAnswer::merged(answers, self.question.limit())));
         }
     }
 }
@@ -208,29 +208,29 @@ mod tests {
         }
     }
 
-    fn answer(ids: &[&str], next: Option<&str>) -> Answer {
-        Answer { clients: ids.iter().map(|id| client(id, 1)).collect(), next: next.map(Into::into) }
+    fn answer(ids: &[&str], next: Option<&str>) -> ClientsAnswer {
+        ClientsAnswer { clients: ids.iter().map(|id| client(id, 1)).collect(), next: next.map(Into::into) }
     }
 
     #[test]
     fn an_answer_goes_no_further_than_the_shortest_of_its_parts() {
         let parts =
             [answer(&["a", "d"], Some("d")), answer(&["b", "c", "e"], None), answer(&["f"], Some("f"))];
-        assert_eq!(Answer::merged(parts.clone(), 9), answer(&["a", "b", "c", "d"], Some("d")));
-        assert_eq!(Answer::merged(parts, 2), answer(&["a", "b"], Some("b")));
-        assert_eq!(Answer::merged([answer(&["a"], None), answer(&[], None)], 1), answer(&["a"], None));
+        assert_eq!(ClientsAnswer::merged(parts.clone(), 9), answer(&["a", "b", "c", "d"], Some("d")));
+        assert_eq!(ClientsAnswer::merged(parts, 2), answer(&["a", "b"], Some("b")));
+        assert_eq!(ClientsAnswer::merged([answer(&["a"], None), answer(&[], None)], 1), answer(&["a"], None));
         // The clients before "c" of the first answer have gone meanwhile; the page ends at "c" all the same.
         assert_eq!(
-            Answer::merged([answer(&[], Some("c")), answer(&["b", "x"], None)], 9),
+            ClientsAnswer::merged([answer(&[], Some("c")), answer(&["b", "x"], None)], 9),
             answer(&["b"], Some("c"))
         );
     }
 
     #[test]
     fn a_client_that_moves_is_there_once_where_it_came_last() {
-        let at = |ms| Answer { clients: vec![client("a", ms)], next: None };
+        let at = |ms| ClientsAnswer { clients: vec![client("a", ms)], next: None };
         for parts in [[at(1), at(2)], [at(2), at(1)]] {
-            assert_eq!(Answer::merged(parts, 9), at(2));
+            assert_eq!(ClientsAnswer::merged(parts, 9), at(2));
         }
     }
 }

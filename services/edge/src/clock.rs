@@ -12,7 +12,7 @@ use millrace_session::Seconds;
 /// Time since the process started, which event loops read once a turn and pass on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    source: Source,
+    source: TimeSource,
     /// Milliseconds since 1970 at the start, from which stored times derive.
     unix_start_ms: u64,
     /// Microseconds within that millisecond, so that spans of several pods can be compared.
@@ -21,7 +21,7 @@ pub(crate) struct Clock {
 
 /// Where the time comes from. A simulation moves a time of its own, and waiting lets others act.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+enum TimeSource {
     /// The machine's clock, since this moment.
     Machine(Instant),
     /// Microseconds of the simulation at the start.
@@ -47,7 +47,7 @@ impl Clock {
 
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn at(unix_start_ms: u64) -> Self {
-        Self { source: Source::Machine(Instant::now()), unix_start_ms, unix_start_us: 0 }
+        Self { source: TimeSource::Machine(Instant::now()), unix_start_ms, unix_start_us: 0 }
     }
 
     /// The same clock, `ms` milliseconds ahead of the machine's.
@@ -58,28 +58,28 @@ impl Clock {
     /// A clock of a pod in a simulation.
     #[cfg(test)]
     pub(crate) fn simulated(unix_start_ms: u64) -> Self {
-        Self { source: Source::Simulated(simulated::micros()), unix_start_ms, unix_start_us: 0 }
+        Self { source: TimeSource::Simulated(simulated::micros()), unix_start_ms, unix_start_us: 0 }
     }
 
     #[cfg(test)]
     pub(crate) fn is_simulated(&self) -> bool {
-        matches!(self.source, Source::Simulated(_))
+        matches!(self.source, TimeSource::Simulated(_))
     }
 
     fn elapsed(&self) -> Duration {
         match self.source {
-            Source::Machine(start) => start.elapsed(),
+            TimeSource::Machine(start) => start.elapsed(),
             #[cfg(test)]
-            Source::Simulated(start_us) => Duration::from_micros(simulated::micros() - start_us),
+            TimeSource::Simulated(start_us) => Duration::from_micros(simulated::micros() - start_us),
         }
     }
 
     /// [`millrace_storage::block_on_for`] on this clock.
     pub(crate) fn block_on_for<F: Future>(&self, future: Pin<&mut F>, wait: Duration) -> Option<F::Output> {
         match self.source {
-            Source::Machine(_) => millrace_storage::block_on_for(future, wait),
+            TimeSource::Machine(_) => millrace_storage::block_on_for(future, wait),
             #[cfg(test)]
-            Source::Simulated(_) => simulated::block_on_for(future, wait),
+            TimeSource::Simulated(_) => simulated::block_on_for(future, wait),
         }
     }
 

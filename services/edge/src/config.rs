@@ -43,7 +43,7 @@ pub struct Config {
     pub pod: Option<String>,
     /// The network between pods. Without it, pods notice each other's changes through the store alone: later, and only stored
     /// ones.
-    pub fabric: Option<millrace_fabric::Settings>,
+    pub fabric: Option<millrace_fabric::FabricSettings>,
     /// How tenants' services are called: key sets of issuers, and webhooks.
     pub outgoing: millrace_outgoing::CallSettings,
     /// The Server Reference for 5.0 clients when this process stops.

@@ -25,7 +25,7 @@ pub(crate) struct Run {
 }
 
 /// A message that the store has committed, for the persistent sessions of an event loop.
-pub(crate) struct Committed {
+pub(crate) struct CommittedMessage {
     pub(crate) routes: Arc<Routes>,
     pub(crate) message: Arc<Message>,
     /// As [`crate::encoding::record::publisher`] has it.

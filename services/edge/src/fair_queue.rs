@@ -11,7 +11,7 @@ use slab::Slab;
 /// A piece therefore looks up its broker only when the piece before it was another broker's.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
-    queues: Slab<Own<T>>,
+    queues: Slab<BrokerQueue<T>>,
     of: HashMap<u64, usize, foldhash::fast::FixedState>,
     order: VecDeque<usize>,
     /// Key of the queue that was last pushed to. It may be gone, or be another broker's.
@@ -21,7 +21,7 @@ pub(crate) struct FairQueue<T> {
 
 /// Never empty.
 #[derive(Debug)]
-struct Own<T> {
+struct BrokerQueue<T> {
     broker: u64,
     pieces: VecDeque<T>,
 }
@@ -48,7 +48,7 @@ impl<T> FairQueue<T> {
             return own.pieces.push_back(work);
         }
         self.last = *self.of.entry(broker).or_insert_with(|| {
-            let key = self.queues.insert(Own { broker, pieces: VecDeque::new() });
+            let key = self.queues.insert(BrokerQueue { broker, pieces: VecDeque::new() });
             self.order.push_back(key);
             key
         });

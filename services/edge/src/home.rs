@@ -48,7 +48,7 @@ pub(crate) struct Home {
     broker_name: Box<str>,
     /// Set once; a broker without it is spread from the start.
     home_loop: OnceLock<HomeLoop>,
-    claims: Mutex<Claims>,
+    claims: Mutex<ClaimCounts>,
     /// The broker has spread and no claim is left: nothing can be at home again.
     is_left: AtomicBool,
 }
@@ -62,7 +62,7 @@ struct HomeLoop {
 }
 
 #[derive(Debug, Default)]
-struct Claims {
+struct ClaimCounts {
     has_spread: bool,
     /// Claims by the hash of the client id. Client ids with the same hash have the same owner.
     counts: HashMap<u64, u32, foldhash::fast::FixedState>,
@@ -132,7 +132,7 @@ impl Home {
         self.spread_now(&mut self.claims());
     }
 
-    fn spread_now(&self, claims: &mut Claims) {
+    fn spread_now(&self, claims: &mut ClaimCounts) {
         if !std::mem::replace(&mut claims.has_spread, true)
             && let Some(home_loop) = self.home_loop.get()
         {
@@ -141,7 +141,7 @@ impl Home {
         self.note_left(claims);
     }
 
-    fn note_left(&self, claims: &Claims) {
+    fn note_left(&self, claims: &ClaimCounts) {
         if claims.has_spread && claims.counts.is_empty() {
             self.is_left.store(true, Ordering::Release);
         }
@@ -164,7 +164,7 @@ impl Home {
         self.claims().counts.len()
     }
 
-    fn claims(&self) -> MutexGuard<'_, Claims> {
+    fn claims(&self) -> MutexGuard<'_, ClaimCounts> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

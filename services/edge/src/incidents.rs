@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millrace_layers::incidents::IncidentRecord;
-pub(crate) use millrace_layers::incidents::Kind;
+pub(crate) use millrace_layers::incidents::StoredIncidentKind;
 
 use crate::quota::Limit;
 
@@ -19,7 +19,7 @@ const TEXT_BYTES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct NewIncident<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: StoredIncidentKind,
     pub(crate) client_id: Option<&'a str>,
     pub(crate) user: Option<&'a str>,
     /// The topic, the filter or the limit that it is about; empty if there is none.
@@ -33,22 +33,22 @@ pub(crate) struct Incidents {
     /// The broker has a tenant who can see incidents.
     is_on: AtomicBool,
     has_any: AtomicBool,
-    rows: Mutex<HashMap<u64, Row>>,
+    rows: Mutex<HashMap<u64, IncidentRow>>,
 }
 
-struct Row {
+struct IncidentRow {
     incident: IncidentRecord,
     /// When the row was last written to the store, unix milliseconds.
     written_at: Option<u64>,
 }
 
 impl<'a> NewIncident<'a> {
-    pub(crate) fn new(kind: Kind, what: &'a str, reason: &'a str) -> Self {
+    pub(crate) fn new(kind: StoredIncidentKind, what: &'a str, reason: &'a str) -> Self {
         Self { kind, client_id: None, user: None, what, reason }
     }
 
     pub(crate) fn limit(limit: Limit) -> Self {
-        Self::new(Kind::LimitReached, limit.name(), limit.meaning())
+        Self::new(StoredIncidentKind::LimitReached, limit.name(), limit.meaning())
     }
 
     pub(crate) fn of(self, client_id: &'a str, user: Option<&'a str>) -> Self {
@@ -100,7 +100,7 @@ impl Incidents {
             key = note.hashed();
         }
         let is_new = !rows.contains_key(&key);
-        let new = || Row { incident: note.incident(now_ms), written_at: None };
+        let new = || IncidentRow { incident: note.incident(now_ms), written_at: None };
         let incident = &mut rows.entry(key).or_insert_with(new).incident;
         if incident.count == 0 {
             incident.at_ms = now_ms;
@@ -135,7 +135,7 @@ impl Incidents {
         taken
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<u64, Row>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<u64, IncidentRow>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn alike_ones_are_one_row_in_a_window() {
         let incidents = Incidents::default();
-        let note = NewIncident::new(Kind::PublishRefused, "a", "no").of("ann", None);
+        let note = NewIncident::new(StoredIncidentKind::PublishRefused, "a", "no").of("ann", None);
         incidents.note(&note, 1, 5);
         assert_eq!(counts(&incidents, 5), [], "nobody may see it");
         incidents.set_on(true);
@@ -177,7 +177,11 @@ mod tests {
         incidents.set_on(true);
         for number in 0..1_000 {
             let (id, topic) = (format!("c{number}"), "é".repeat(1_000));
-            incidents.note(&NewIncident::new(Kind::ConnectRefused, &topic, "no").of(&id, None), 1, 1);
+            incidents.note(
+                &NewIncident::new(StoredIncidentKind::ConnectRefused, &topic, "no").of(&id, None),
+                1,
+                1,
+            );
         }
         let taken = incidents.take(1);
         assert_eq!(taken.len(), ROWS_MAX + 1);

@@ -13,15 +13,15 @@ use crate::authorization::{AccessDecision, Attempted, LoginOutcome, Reviewed};
 use crate::broker::Broker;
 use crate::clients::{ClientSearch, Done, Question};
 use crate::connection_id::ConnectionId;
-use crate::deliveries::{Committed, Run};
+use crate::deliveries::{CommittedMessage, Run};
 use crate::handover::Adopted;
 use crate::home::HomeClaim;
 use crate::jobs::{
-    Ack, Attached, Checkpoint, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe,
-    Unsubscribe,
+    AttachedSession, Checkpoint, Ids, PendingSubscribe, PublishAck, Purge, SessionKey, StoredPage,
+    StoredTraces, SubscribeWrite, UnsubscribeWrite,
 };
 use crate::quota::Limit;
-use crate::routes::{Progress, Routes};
+use crate::routes::{RouteProgress, Routes};
 
 pub(crate) enum Mail {
     /// A connection whose client id this core owns, with the bytes received so far.
@@ -44,7 +44,7 @@ pub(crate) enum Mail {
     /// Receivers lag: pause reading from this publisher, unless most of its receivers on all cores do not.
     Congested {
         publisher: ConnectionId,
-        progress: Progress,
+        progress: RouteProgress,
     },
     Relieved(ConnectionId),
     /// A loop has an unfinished fan-out of this publisher's messages, or has finished it.
@@ -56,12 +56,12 @@ pub(crate) enum Mail {
     Grown(Arc<Routes>),
     /// A committed message for the persistent sessions on this core. A session delivers this copy, or reads the message
     /// from the store.
-    Committed(Arc<Committed>),
+    Committed(Arc<CommittedMessage>),
     /// Notices may be lost: sessions look in the store; `None`: for all brokers.
     LookAround(Option<u64>),
     /// The messages of these publishers are durable, or could not be stored.
     Stored {
-        acks: Vec<Ack>,
+        acks: Vec<PublishAck>,
         stored: bool,
     },
     /// An earlier message of this publisher was refused. Its connection ends, so that it sends later messages again, too.
@@ -76,7 +76,7 @@ pub(crate) enum Mail {
     /// Result of opening a broker: whether it exists; `None`: unknown.
     Opened(Arc<str>, Option<bool>),
     /// The session of a connection with its first page; `None`: it is unavailable now.
-    Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<Attached>, Option<Page>)>),
+    Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<AttachedSession>, Option<StoredPage>)>),
     /// No session for this connection: the session of its client id belongs to another user.
     OfAnotherUser(ConnectionId, (Arc<Broker>, Arc<str>)),
     /// No session for this connection: the broker's stored sessions or wills are at a limit.
@@ -84,12 +84,12 @@ pub(crate) enum Mail {
     /// The writer cannot retain a will because of this limit.
     LimitReached(Arc<Broker>, Limit),
     /// The subscriptions that are durable; `None` for each that is not.
-    Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
+    Subscribed(Box<SubscribeWrite>, Vec<Option<Subscribed>>),
     /// Other pods know the filters of this SUBSCRIBE, which can now be acknowledged.
     Suback(ConnectionId, Box<PendingSubscribe>),
     /// Other pods know the filters of this session. Their notices before that may be missing, so it reads again.
     Reread(Target),
-    Unsubscribed(Box<Unsubscribe>, bool),
+    Unsubscribed(Box<UnsubscribeWrite>, bool),
     Ids(Box<Ids>, bool),
     /// The store has refused a checkpoint, which the session keeps for a later one.
     Unsaved(Box<Checkpoint>),
@@ -103,7 +103,7 @@ pub(crate) enum Mail {
     /// A session has waited for the fan-outs of its broker up to this number, and becomes live.
     FannedOut(Target, u64),
     /// Messages for a session, with the version of its sources; `None`: they cannot be read now.
-    Page(Target, u32, Option<Page>),
+    Page(Target, u32, Option<StoredPage>),
     /// The claim keeps the client id here until the purge is submitted.
     Purge(Box<Purge>, Option<HomeClaim>),
     AccessDecided(Box<AccessDecision>),

@@ -15,7 +15,7 @@ use millrace_mqtt::Version;
 pub(crate) use connect_steps::{ConnectStep, ConnectSteps, ConnectTimes};
 pub(crate) use histogram::Histogram;
 pub(crate) use latencies::Latencies;
-pub(crate) use loudest::{LoudRow, Loudest};
+pub(crate) use loudest::{LoudRow, LoudestBrokers};
 
 /// A counter or gauge with a single writer.
 #[derive(Debug, Default)]

@@ -13,13 +13,13 @@ use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
 use crate::client_traces::{ClientTrace, TraceReport};
-use crate::clients::{Answer, PodAnswer, Question};
+use crate::clients::{ClientsAnswer, PodAnswer, Question};
 use crate::handover::{Adopted, Transport};
-use crate::jobs::{Job, Publish, Purge, Write};
+use crate::jobs::{Job, PublishWrite, Purge, Write};
 use crate::limits::MATCH;
 use crate::mailbox::{self, Mail};
 use crate::origin::Origin;
-use crate::region::{AnswerSink, Region};
+use crate::region::{AnswerSink, PodNetwork};
 use crate::routes::Routes;
 use crate::start::Edge;
 
@@ -27,7 +27,7 @@ use crate::start::Edge;
 pub struct Asking {
     /// The name of this pod, if there are several.
     pub pod: Option<String>,
-    elsewhere: Option<(Weak<Region>, u64)>,
+    elsewhere: Option<(Weak<PodNetwork>, u64)>,
 }
 
 impl Drop for Asking {
@@ -57,7 +57,7 @@ impl Edge {
         let here = move |answer| on_answer(PodAnswer { pod: None, answer });
         match process.brokers.by_id(broker) {
             Some(broker) => mailbox::ask_clients(&process.mailboxes, broker, question, Box::new(here)),
-            None => here(Some(Answer::default())),
+            None => here(Some(ClientsAnswer::default())),
         }
         Asking { pod: process.config.pod.clone(), elsewhere }
     }
@@ -167,7 +167,7 @@ impl Edge {
         if let Some(store) = &self.process.store {
             let qos = QoS::AtMostOnce;
             let message = Message::new(topic.into(), qos, true, Properties::EMPTY, b"", 0);
-            let publish = Publish {
+            let publish = PublishWrite {
                 message: Arc::new(message),
                 routes: Arc::new(Routes::new(broker.clone(), topic.into())),
                 from: None,
@@ -176,7 +176,7 @@ impl Edge {
                 reserved: None,
                 deliver: false,
                 fence: None,
-                wanted: None,
+                skip_if: None,
                 queued_us: 0,
             };
             store.submit(&mut vec![Job { write: Write::Publish(publish), ack: None }]);

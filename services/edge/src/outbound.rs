@@ -59,7 +59,7 @@ pub(crate) struct Outbound {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum OutboundRoom {
     Free,
     /// Over the soft limit for a short time: append, and pause reading from the publisher.
     Congested,
@@ -73,7 +73,7 @@ pub(crate) enum Room {
 pub(crate) const GRACE_MS: Millis = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flushed {
+pub(crate) enum SocketFlush {
     All,
     Busy,
     /// As many bytes as one call may write.
@@ -107,19 +107,19 @@ impl Outbound {
     }
 
     /// Whether a QoS 0 message may be appended while the socket is busy.
-    pub(crate) fn room(&mut self, soft_bytes: usize, hard_bytes: usize, now: Millis) -> Room {
+    pub(crate) fn room(&mut self, soft_bytes: usize, hard_bytes: usize, now: Millis) -> OutboundRoom {
         let len = self.held();
         if len < soft_bytes {
-            return Room::Free;
+            return OutboundRoom::Free;
         }
         // The other half is for messages that publishers had sent before they were paused.
         if len > hard_bytes / 2 {
-            return Room::Full;
+            return OutboundRoom::Full;
         }
         if self.full_since == 0 {
             (self.full_since, self.full_written) = (now.max(1), 0);
         }
-        if now - self.full_since < GRACE_MS { Room::Congested } else { Room::Full }
+        if now - self.full_since < GRACE_MS { OutboundRoom::Congested } else { OutboundRoom::Full }
     }
 
     pub(crate) fn waits_since(&self) -> Millis {
@@ -180,19 +180,19 @@ impl Outbound {
         socket: &mut impl Write,
         websocket: bool,
         most: usize,
-    ) -> io::Result<(usize, Flushed)> {
+    ) -> io::Result<(usize, SocketFlush)> {
         let mut total = 0;
         loop {
             if self.len() == 0 {
                 // TLS may hold bytes that the socket has not accepted.
                 return match socket.flush() {
-                    Ok(()) => Ok((total, Flushed::All)),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((total, Flushed::Busy)),
+                    Ok(()) => Ok((total, SocketFlush::All)),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((total, SocketFlush::Busy)),
                     Err(error) => Err(error),
                 };
             }
             if total >= most {
-                return Ok((total, Flushed::Enough));
+                return Ok((total, SocketFlush::Enough));
             }
             if websocket && self.frame_left == 0 {
                 self.begin_frame();
@@ -210,10 +210,12 @@ impl Outbound {
                     // it has room.
                     if n < offered {
                         self.compact();
-                        return Ok((total, Flushed::Busy));
+                        return Ok((total, SocketFlush::Busy));
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((total, Flushed::Busy)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok((total, SocketFlush::Busy));
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -331,7 +333,7 @@ pub(crate) struct OutboundSlot<'a> {
 }
 
 impl OutboundSlot<'_> {
-    /// A connection has a buffer exactly while it is in `dirty` or `Work::unwritten`, or its socket is busy.
+    /// A connection has a buffer exactly while it is in `dirty` or `CoreWork::unwritten`, or its socket is busy.
     #[inline]
     pub(crate) fn outbound(&mut self) -> &mut Outbound {
         if self.slot.is_none() {

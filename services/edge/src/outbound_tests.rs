@@ -76,12 +76,12 @@ fn answers_count_until_the_last_byte_of_them_is_written() {
 fn bytes_that_tls_holds_for_a_busy_socket_count() {
     let mut outbound = Outbound::default();
     add_messages(&mut outbound, 1_000);
-    assert_eq!(outbound.room(60_000, 1_000_000, 1), Room::Free);
+    assert_eq!(outbound.room(60_000, 1_000_000, 1), OutboundRoom::Free);
     outbound.note_written(1, 64_000, 60_000, 1);
-    assert_eq!((outbound.held(), outbound.room(60_000, 1_000_000, 1)), (65_000, Room::Congested));
-    assert_eq!(outbound.room(60_000, 1_000_000, 1 + GRACE_MS), Room::Full);
+    assert_eq!((outbound.held(), outbound.room(60_000, 1_000_000, 1)), (65_000, OutboundRoom::Congested));
+    assert_eq!(outbound.room(60_000, 1_000_000, 1 + GRACE_MS), OutboundRoom::Full);
     outbound.note_written(64_000, 0, 60_000, 2);
-    assert_eq!(outbound.room(60_000, 1_000_000, 2), Room::Free);
+    assert_eq!(outbound.room(60_000, 1_000_000, 2), OutboundRoom::Free);
 }
 
 #[test]

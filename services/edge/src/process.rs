@@ -20,12 +20,12 @@ use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metrics::{
-    self, BrokerCounters, ConnectSteps, CoreCounters, Count, Histogram, LoudRow, Loudest, Metric,
+    self, BrokerCounters, ConnectSteps, CoreCounters, Count, Histogram, LoudRow, LoudestBrokers, Metric,
 };
 use crate::recent_peers::RecentPeers;
-use crate::region::Region;
+use crate::region::PodNetwork;
 use crate::reporters::Reporters;
-use crate::store::Store;
+use crate::store::StoreService;
 use crate::tls::Tls;
 use crate::webhooks::Webhooks;
 
@@ -74,12 +74,12 @@ pub(crate) struct Process {
     /// Held so that their threads run as long as the process.
     pub(crate) _reporters: Option<Reporters>,
     /// Persistent state; without a store, state ends with the process.
-    pub(crate) store: Option<Store>,
+    pub(crate) store: Option<StoreService>,
     pub(crate) webhooks: Option<Webhooks>,
-    pub(crate) region: Option<Arc<Region>>,
+    pub(crate) region: Option<Arc<PodNetwork>>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) cores: Box<[PerCore]>,
-    pub(crate) loudest: Loudest,
+    pub(crate) loudest: LoudestBrokers,
     pub(crate) memory: Memory,
     pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
@@ -169,7 +169,7 @@ impl Process {
         let bytes: usize = self.mailboxes.iter().map(Mailbox::bytes).sum();
         metrics::write(&mut out, &[waiting], &[(String::new(), vec![bytes as u64])]);
         self.write_broker_metrics(&mut out);
-        let stats = self.store.iter().flat_map(Store::stats).map(|stat| {
+        let stats = self.store.iter().flat_map(StoreService::stats).map(|stat| {
             let Stat { name, labels, help, kind, value } = stat;
             (Metric { kind: kind.as_str(), name, labels, help }, value)
         });

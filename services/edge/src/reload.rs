@@ -23,7 +23,7 @@ pub(crate) struct Reloader {
 /// The identity of a file's contents. A mounted secret is replaced by a link to another file.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
-struct Part {
+struct ReloadedFiles {
     what: &'static str,
     files: Vec<PathBuf>,
     loaded: Vec<Stamp>,
@@ -65,13 +65,13 @@ impl Reloader {
     }
 }
 
-fn parts(config: &Config) -> Vec<Part> {
+fn parts(config: &Config) -> Vec<ReloadedFiles> {
     let tls = config.tls.iter().flat_map(|files| {
         [&files.certificate, &files.key].into_iter().chain(&files.client_authorities).cloned()
     });
     let part = |what, files: Vec<PathBuf>, load| {
         let now = stamps(&files);
-        Part { what, files, loaded: now.clone(), seen: now, load }
+        ReloadedFiles { what, files, loaded: now.clone(), seen: now, load }
     };
     let all = [
         part("certificate and key", tls.collect(), load_tls as fn(&Process) -> Result<(), String>),
@@ -85,7 +85,7 @@ fn parts(config: &Config) -> Vec<Part> {
     all.into_iter().filter(|part| !part.files.is_empty()).collect()
 }
 
-fn run(mut parts: Vec<Part>, orders: &Receiver<()>, process: &Weak<Process>) {
+fn run(mut parts: Vec<ReloadedFiles>, orders: &Receiver<()>, process: &Weak<Process>) {
     loop {
         let is_ordered = match orders.recv_timeout(LOOK) {
             Ok(()) => true,
@@ -101,7 +101,7 @@ fn run(mut parts: Vec<Part>, orders: &Receiver<()>, process: &Weak<Process>) {
     }
 }
 
-impl Part {
+impl ReloadedFiles {
     /// True when the files changed, and did not change again since the last check. So files that are replaced one after the
     /// other, or written slowly, are read once they are complete.
     fn is_due(&mut self, is_ordered: bool) -> bool {

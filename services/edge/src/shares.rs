@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub(crate) struct TenantShares {
     max: usize,
     /// With 8, one tenant has at most an eighth of the free slots.
     part: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Shares {
     by_tenant: HashMap<Arc<str>, usize>,
 }
 
-impl Shares {
+impl TenantShares {
     pub(crate) fn new(max: usize, part: usize) -> Self {
         Self { max, part, taken: 0, by_tenant: HashMap::new() }
     }
@@ -49,14 +49,14 @@ impl Shares {
 mod tests {
     use super::*;
 
-    fn take_all(shares: &mut Shares, tenant: &str) -> usize {
+    fn take_all(shares: &mut TenantShares, tenant: &str) -> usize {
         let tenant = tenant.into();
         std::iter::from_fn(|| shares.take(&tenant).then_some(())).count()
     }
 
     #[test]
     fn however_many_tenants_take_all_that_they_may_another_one_finds_slots() {
-        let mut shares = Shares::new(10_000, 8);
+        let mut shares = TenantShares::new(10_000, 8);
         // It stops at an eighth of what it leaves free: 1,111 of 8,889.
         assert_eq!(take_all(&mut shares, "alone"), 1_111);
         for number in 0..64 {
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn slots_that_are_given_back_can_be_taken_and_nothing_is_kept_of_a_tenant_without_one() {
-        let mut shares = Shares::new(2, 1);
+        let mut shares = TenantShares::new(2, 1);
         let (ann, bob) = ("ann".into(), "bob".into());
         assert!(shares.take(&ann) && !shares.take(&ann));
         assert!(shares.take(&bob), "the last slot");

@@ -30,13 +30,13 @@ use crate::home::Loads;
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metrics::Loudest;
+use crate::metrics::LoudestBrokers;
 use crate::process::{LogThrottles, PerCore, Process};
 use crate::recent_peers::{RecentPeer, RecentPeers};
-use crate::region::Region;
+use crate::region::PodNetwork;
 use crate::reload::Reloader;
 use crate::reporters::Reporters;
-use crate::store::Store;
+use crate::store::StoreService;
 use crate::tls::Tls;
 use crate::webhooks::Webhooks;
 
@@ -80,9 +80,9 @@ pub(crate) fn start_for_turns(
     })
 }
 
-type Run<T> = fn(Arc<Process>, Vec<Poll>, Bound) -> Result<T, StartError>;
+type LoopStarter<T> = fn(Arc<Process>, Vec<Poll>, Bound) -> Result<T, StartError>;
 
-fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Result<T, StartError> {
+fn start_with<T>(config: Config, database: Option<Database>, run: LoopStarter<T>) -> Result<T, StartError> {
     let cores = event_loops(&config);
     let bound = Bound::new(&config, cores)?;
     if config.listens_with_tls() && config.tls.is_none() {
@@ -114,7 +114,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Res
     let store = match layers {
         Some(layers) => {
             let region = region.clone();
-            Some(Store::start(layers, clock, brokers.clone(), &config, mailboxes.clone(), region)?)
+            Some(StoreService::start(layers, clock, brokers.clone(), &config, mailboxes.clone(), region)?)
         }
         None => {
             for (number, name) in config.broker_names().enumerate() {
@@ -124,8 +124,8 @@ fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Res
             None
         }
     };
-    let webhooks = |(layers, store): (Layers, &Store)| {
-        Webhooks::start(layers, clock, store.hooked().clone(), &config, brokers.clone())
+    let webhooks = |(layers, store): (Layers, &StoreService)| {
+        Webhooks::start(layers, clock, store.queued_webhooks().clone(), &config, brokers.clone())
     };
     let webhooks = webhook_layers.zip(store.as_ref()).map(webhooks).transpose()?;
     let process = Arc::new(Process {
@@ -151,7 +151,7 @@ fn start_with<T>(config: Config, database: Option<Database>, run: Run<T>) -> Res
         config,
         brokers,
         cores: (0..cores).map(|_| PerCore::default()).collect(),
-        loudest: Loudest::default(),
+        loudest: LoudestBrokers::default(),
         mailboxes,
         drain: OnceLock::new(),
         stopping: AtomicBool::new(false),
@@ -187,7 +187,7 @@ fn start_region(
     clock: Clock,
     brokers: &Arc<Brokers>,
     mailboxes: &Arc<[Mailbox]>,
-) -> Result<Option<Arc<Region>>, StartError> {
+) -> Result<Option<Arc<PodNetwork>>, StartError> {
     match (&config.fabric, &config.pod) {
         (Some(_), None) => Err(StartError("a pod of a region needs a name".into())),
         (Some(_), Some(_)) if !has_store => {
@@ -197,7 +197,7 @@ fn start_region(
         (Some(fabric), Some(_)) => {
             let (fabric, tracer) = (fabric.clone(), config.tracer.clone());
             let region =
-                Region::start(fabric, clock, brokers.clone(), mailboxes.clone(), &config.limits, tracer);
+                PodNetwork::start(fabric, clock, brokers.clone(), mailboxes.clone(), &config.limits, tracer);
             Ok(Some(region.map_err(|error| StartError(error.to_string()))?))
         }
     }

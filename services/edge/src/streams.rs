@@ -1,5 +1,5 @@
 //! The streams that store the messages of a topic: a copy of one broker's filter index, in memory. Loops cache what
-//! [`Streams::matches`] finds for a topic until [`Streams::generation`] changes.
+//! [`BrokerStreams::matches`] finds for a topic until [`BrokerStreams::generation`] changes.
 //!
 //! Only the writer thread changes it: after each commit that changed the index, and before the commit is announced. So
 //! a filter that is missing here has not been acknowledged yet (P2).
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::limits::STREAM_MATCH;
 
 #[derive(Default)]
-pub(crate) struct Streams {
+pub(crate) struct BrokerStreams {
     router: Router,
     /// The streams of each filter in the router, to find those that were removed.
     of_filter: Mutex<HashMap<Box<str>, Vec<StreamId>>>,
@@ -45,7 +45,7 @@ pub(crate) struct Subscribers {
 
 /// Condition under which a publish need not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct SkipCondition {
     /// Number of sessions that must have acknowledged it.
     pub(crate) acknowledged: u32,
     /// [`TopicStreams::changes`] when the message was delivered to them.
@@ -110,18 +110,18 @@ impl TopicStreams {
 
     /// Whether the receivers are all subscribers of the streams. If so, the message need not be stored once all have
     /// acknowledged it (P1).
-    pub(crate) fn wanted(&self, receivers: &[Receiver]) -> Option<Wanted> {
+    pub(crate) fn skip_condition(&self, receivers: &[Receiver]) -> Option<SkipCondition> {
         let changes = self.changes();
         let all: u64 =
             self.subscribers.iter().map(|subscribers| subscribers.count.load(Ordering::SeqCst)).sum();
         let online: u64 = receivers.iter().map(|receiver| u64::from(receiver.persistent_subscriptions)).sum();
         let sessions = receivers.iter().filter(|receiver| receiver.is_persistent()).count();
         let is_exact = self.groups.is_empty() && all <= EXACT_MAX && all == online;
-        is_exact.then(|| Wanted { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
+        is_exact.then(|| SkipCondition { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
     }
 }
 
-impl Streams {
+impl BrokerStreams {
     pub(crate) fn has_webhooks(&self) -> bool {
         self.has_webhooks.load(Ordering::Relaxed)
     }
@@ -253,17 +253,16 @@ impl Streams {
                 ended.push_back(gone);
             }
         }
-        let (hooked, grouped): (Vec<_>, Vec<_>) = streams
-            .iter()
-            .filter(|indexed| !indexed.group.is_empty())
-            .partition(|indexed| indexed.group.starts_with(b"#"));
+        let is_of_webhook = |indexed: &&IndexedStream| indexed.group.starts_with(b"#");
+        let (of_webhooks, grouped): (Vec<_>, Vec<_>) =
+            streams.iter().filter(|indexed| !indexed.group.is_empty()).partition(is_of_webhook);
         for indexed in grouped {
             let name = String::from_utf8_lossy(&indexed.group).into();
             let group = StoredGroup { stream: indexed.stream, name, filter: filter.into() };
             groups.insert(indexed.stream, Arc::new(group));
         }
         drop(groups);
-        self.set_webhooks(old, &hooked);
+        self.set_webhooks(old, &of_webhooks);
         self.router.edit(|edit| {
             for stream in old.iter().filter(|stream| !new.contains(stream)) {
                 edit.unsubscribe(parsed, target(*stream));
@@ -280,7 +279,7 @@ impl Streams {
     }
 }
 
-impl Streams {
+impl BrokerStreams {
     fn set_webhooks(&self, old: &[StreamId], new: &[&IndexedStream]) {
         let mut webhooks = self.webhooks.write().unwrap_or_else(PoisonError::into_inner);
         for stream in old {
@@ -338,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_topic_finds_the_streams_of_its_filters_as_they_come_and_go() {
-        let streams = Streams::default();
+        let streams = BrokerStreams::default();
         let indexed = |group: &'static str, stream| IndexedStream { group: group.into(), stream };
         let found = |topic| {
             let mut found: Vec<u64> =
@@ -371,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_streams_of_webhooks_are_told_apart_from_those_of_clients() {
-        let streams = Streams::default();
+        let streams = BrokerStreams::default();
         let indexed = |group: &'static str, stream| IndexedStream { group: group.into(), stream };
         assert!(!streams.has_webhooks());
         streams.set("a/+", &[indexed("", 1), indexed("g", 2), indexed("#in%2Fout", 3)], &[1, 1, 1]);
@@ -379,14 +378,14 @@ mod tests {
         assert_eq!((stored.streams.len(), stored.groups.len()), (3, 1));
         let hook = StreamRef { stream: 3, partition: 0 };
         assert_eq!(*stored.webhooks, [(hook, "in/out".into())]);
-        assert_eq!(stored.wanted(&[]), None, "a webhook is never online");
+        assert_eq!(stored.skip_condition(&[]), None, "a webhook is never online");
         streams.set("a/+", &[indexed("", 1)], &[1]);
         assert!(!streams.has_webhooks() && streams.matches("a/b").webhooks.is_empty());
     }
 
     #[test]
     fn what_other_pods_changed_replaces_what_was_known() {
-        let streams = Streams::default();
+        let streams = BrokerStreams::default();
         let row = |filter: &'static str, ids: &[u64]| {
             let streams =
                 ids.iter().map(|stream| IndexedStream { group: "".into(), stream: *stream }).collect();
@@ -406,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_message_is_wanted_by_nobody_else_only_when_all_subscribers_got_it() {
-        let streams = Streams::default();
+        let streams = BrokerStreams::default();
         let stream = [IndexedStream { group: "".into(), stream: 5 }];
         let receiver = |slot, stored| {
             let target = Target { core: 0, slot, generation: 1 };
@@ -415,17 +414,22 @@ mod tests {
         };
         streams.set("a", &stream, &[2]);
         let stored = streams.matches("a");
-        assert_eq!(stored.wanted(&[receiver(1, true), receiver(2, false)]), None, "one is offline");
-        let wanted = stored.wanted(&[receiver(1, true), receiver(2, true), receiver(3, false)]).unwrap();
+        assert_eq!(stored.skip_condition(&[receiver(1, true), receiver(2, false)]), None, "one is offline");
+        let wanted =
+            stored.skip_condition(&[receiver(1, true), receiver(2, true), receiver(3, false)]).unwrap();
         assert_eq!((wanted.acknowledged, wanted.changes), (2, stored.changes()));
         // One comes and another goes.
         streams.set("a", &stream, &[2]);
         assert_ne!(wanted.changes, stored.changes());
         streams.set("a", &stream, &[EXACT_MAX + 1]);
         let all: Vec<Receiver> = (0..=EXACT_MAX as u32).map(|slot| receiver(slot, true)).collect();
-        assert_eq!(stored.wanted(&all), None, "their number may not be exact");
+        assert_eq!(stored.skip_condition(&all), None, "their number may not be exact");
         let shared = [IndexedStream { group: "g".into(), stream: 6 }];
         streams.set("b", &shared, &[1]);
-        assert_eq!(streams.matches("b").wanted(&[receiver(1, true)]), None, "a group is not a session");
+        assert_eq!(
+            streams.matches("b").skip_condition(&[receiver(1, true)]),
+            None,
+            "a group is not a session"
+        );
     }
 }

@@ -6,9 +6,9 @@ use std::time::Instant;
 pub(crate) type Millis = u64;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct FabricClock(Instant);
 
-impl Clock {
+impl FabricClock {
     pub(crate) fn start() -> Self {
         Self(instant())
     }

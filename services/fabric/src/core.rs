@@ -16,18 +16,18 @@ use crate::address::{PodId, To};
 use crate::clock::Millis;
 use crate::collections::HashMap;
 use crate::counters::Counts;
-use crate::frame::{self, ANNOUNCED_MAX, Bad, Content, Frame};
+use crate::frame::{self, ANNOUNCED_MAX, Bad, FabricFrame, FrameContent};
 use crate::inbox::Inbox;
 use crate::joins::Joins;
 use crate::limits::FabricLimits;
-use crate::outbox::{Destination, Outbox};
+use crate::outbox::{Destination, FabricOutbox};
 use crate::sink::Sink;
 
 /// Interval of dropping silent senders and incomplete batches from the inbox; short beside their
 /// limits of 10 s and more.
 const SWEEP_MS: u64 = 8_000;
 
-struct Pod {
+struct PeerPod {
     name: String,
     /// Time of the last Hello, or of this pod's reconnect if that was later.
     last_seen_at: Millis,
@@ -39,16 +39,16 @@ struct Pod {
     is_known: bool,
 }
 
-pub(crate) struct Core {
+pub(crate) struct FabricCore {
     own: PodId,
     name: String,
     limits: FabricLimits,
     counts: Arc<Counts>,
-    outbox: Arc<Outbox>,
+    outbox: Arc<FabricOutbox>,
     sink: Arc<dyn Sink>,
     inbox: Inbox,
     joins: Joins,
-    pods: HashMap<PodId, Pod>,
+    pods: HashMap<PodId, PeerPod>,
     is_connected: bool,
     was_connected: bool,
     /// How often this pod began its numbers anew, after outages longer than
@@ -62,13 +62,13 @@ pub(crate) struct Core {
     sweep_at: Millis,
 }
 
-impl Core {
+impl FabricCore {
     pub(crate) fn new(
         own: PodId,
         name: String,
         limits: FabricLimits,
         counts: Arc<Counts>,
-        outbox: Arc<Outbox>,
+        outbox: Arc<FabricOutbox>,
         sink: Arc<dyn Sink>,
     ) -> Self {
         let inbox = Inbox::new(limits.clone(), counts.clone(), sink.clone());
@@ -154,9 +154,9 @@ impl Core {
     }
 
     pub(crate) fn received_control(&mut self, payload: Bytes, now: Millis) {
-        let Some(Frame { from, content }) = self.decode(payload) else { return };
+        let Some(FabricFrame { from, content }) = self.decode(payload) else { return };
         match content {
-            Content::Hello { asks, is_fresh, epoch, name } => {
+            FrameContent::Hello { asks, is_fresh, epoch, name } => {
                 self.pod_seen(from, &name, (is_fresh, epoch), now);
                 if asks {
                     // The pod was disconnected and may have missed this pod's announcements.
@@ -164,20 +164,20 @@ impl Core {
                     self.repeat_announcements(from);
                 }
             }
-            Content::Bye => self.remove_pod(from, now),
-            Content::Joined { announcement, list } => {
+            FrameContent::Bye => self.remove_pod(from, now),
+            FrameContent::Joined { announcement, list } => {
                 let positions = self.outbox.pod_joined(&list);
                 let frame = frame::answer(self.own, announcement, &positions);
                 self.outbox.control(Destination::ControlOf(from), frame);
             }
-            Content::Answer { announcement, positions } => {
+            FrameContent::Answer { announcement, positions } => {
                 let from = (from, self.is_known(from));
                 if let Some(list) = self.joins.answered(announcement, from.0) {
                     self.inbox.answered(from, (announcement, list), &positions, now);
                     self.end_joins(now);
                 }
             }
-            Content::Batch { .. } | Content::Part { .. } => self.counts.malformed.add(1),
+            FrameContent::Batch { .. } | FrameContent::Part { .. } => self.counts.malformed.add(1),
         }
     }
 
@@ -205,7 +205,7 @@ impl Core {
         self.outbox.control(Destination::Control, frame::bye(self.own));
     }
 
-    fn decode(&self, payload: Bytes) -> Option<Frame> {
+    fn decode(&self, payload: Bytes) -> Option<FabricFrame> {
         self.counts.bytes_received.add(payload.len());
         match frame::decode(payload) {
             Ok(frame) => (frame.from != self.own).then_some(frame),
@@ -249,7 +249,7 @@ impl Core {
         }
         self.pods.insert(
             pod,
-            Pod { name: name.into(), last_seen_at: now, epoch, is_alive: true, is_known: is_fresh },
+            PeerPod { name: name.into(), last_seen_at: now, epoch, is_alive: true, is_known: is_fresh },
         );
         self.count_pods();
         if is_fresh {
@@ -289,7 +289,7 @@ impl Core {
     }
 
     fn remove_pod(&mut self, pod: PodId, now: Millis) {
-        if let Some(Pod { is_alive: true, is_known, .. }) = self.pods.remove(&pod) {
+        if let Some(PeerPod { is_alive: true, is_known, .. }) = self.pods.remove(&pod) {
             self.report_gone(pod, is_known, now);
         }
     }

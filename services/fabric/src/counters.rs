@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct FabricCount(AtomicU64);
 
-impl Count {
+impl FabricCount {
     pub(crate) fn add(&self, n: usize) {
         self.0.fetch_add(n as u64, Ordering::Relaxed);
     }
@@ -20,7 +20,7 @@ impl Count {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metric {
+pub struct FabricMetric {
     /// `counter` or `gauge`.
     pub kind: &'static str,
     pub name: &'static str,
@@ -33,7 +33,7 @@ pub struct Metric {
 macro_rules! counters {
     ($($field:ident: $kind:literal $name:literal [$($label:literal)?] $help:literal,)*) => {
         #[derive(Debug, Default)]
-        pub(crate) struct Counts { $(pub(crate) $field: Count,)* }
+        pub(crate) struct Counts { $(pub(crate) $field: FabricCount,)* }
 
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Counters { $(#[doc = $help] pub $field: u64,)* }
@@ -46,8 +46,8 @@ macro_rules! counters {
 
         impl Counters {
             /// In a fixed order; metrics of one name are adjacent.
-            pub fn metrics(&self) -> impl Iterator<Item = (Metric, u64)> + use<> {
-                [$((Metric { kind: $kind, name: $name, labels: concat!($($label)?), help: $help }, self.$field),)*]
+            pub fn metrics(&self) -> impl Iterator<Item = (FabricMetric, u64)> + use<> {
+                [$((FabricMetric { kind: $kind, name: $name, labels: concat!($($label)?), help: $help }, self.$field),)*]
                     .into_iter()
             }
         }

@@ -6,44 +6,45 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crate::address::{PodId, Subjects, To};
-use crate::clock::Clock;
-use crate::core::Core;
+use crate::clock::FabricClock;
+use crate::core::FabricCore;
 use crate::counters::{Counters, Counts};
 use crate::health::Health;
 use crate::link::options;
 use crate::link::state::Link;
-use crate::outbox::{Outbox, Sent};
-use crate::settings::{Settings, SettingsError};
-use crate::shared::{JoinRequests, Shared};
+use crate::outbox::{FabricOutbox, Sent};
+use crate::settings::{FabricSettings, SettingsError};
 use crate::sink::Sink;
+use crate::state::{FabricContext, JoinRequests};
 use crate::tasks;
 
 /// A pod's connection to the other pods. Any thread may call any method, and none blocks. Dropping
 /// it sends the queued messages, for a second at most, and says goodbye.
 pub struct Fabric {
-    shared: Arc<Shared>,
+    shared: Arc<FabricContext>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fabric {
     /// Fails for invalid settings only. NATS need not be reachable: [`Fabric::health`] says whether
     /// it is.
-    pub fn start(settings: Settings, sink: Arc<dyn Sink>) -> Result<Self, SettingsError> {
+    pub fn start(settings: FabricSettings, sink: Arc<dyn Sink>) -> Result<Self, SettingsError> {
         let (servers, client_options) = options::check(&settings)?;
-        let Settings { pod, region, pod_name, limits, .. } = settings;
+        let FabricSettings { pod, region, pod_name, limits, .. } = settings;
         let counts = Arc::new(Counts::default());
-        let outbox = Arc::new(Outbox::new(pod, limits.clone(), counts.clone()));
+        let outbox = Arc::new(FabricOutbox::new(pod, limits.clone(), counts.clone()));
         let subjects = Subjects::new(&region, pod);
         let link = Link::new(servers.len(), limits.reconnect_ms_max, subjects.all(), counts.clone());
-        let core = Core::new(pod, pod_name, limits.clone(), counts.clone(), outbox.clone(), sink.clone());
-        let shared = Arc::new(Shared {
+        let core =
+            FabricCore::new(pod, pod_name, limits.clone(), counts.clone(), outbox.clone(), sink.clone());
+        let shared = Arc::new(FabricContext {
             limits,
             subjects,
             counts,
             outbox,
             link: Arc::new(link),
             sink,
-            clock: Clock::start(),
+            clock: FabricClock::start(),
             core: Mutex::new(core),
             join_requests: Mutex::new(JoinRequests::default()),
             join_requested: tokio::sync::Notify::new(),

@@ -49,26 +49,26 @@ impl Numbers {
 
 /// The position of a sender at a receiver: every later message has this number or a greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct SenderPosition {
     pub(crate) to: To,
     pub(crate) generation: u64,
     pub(crate) next: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct FabricFrame {
     pub(crate) from: PodId,
-    pub(crate) content: Content,
+    pub(crate) content: FrameContent,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum FrameContent {
     Batch { numbers: Numbers, body: Bytes },
     Part { numbers: Numbers, index: u16, parts: u16, piece: Bytes },
     Hello { asks: bool, is_fresh: bool, epoch: u32, name: String },
     Bye,
     Joined { announcement: u64, list: Vec<To> },
-    Answer { announcement: u64, positions: Vec<Position> },
+    Answer { announcement: u64, positions: Vec<SenderPosition> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ pub(crate) fn joined(from: PodId, announcement: u64, list: &[To]) -> Bytes {
     frame.into()
 }
 
-pub(crate) fn answer(from: PodId, announcement: u64, positions: &[Position]) -> Bytes {
+pub(crate) fn answer(from: PodId, announcement: u64, positions: &[SenderPosition]) -> Bytes {
     let mut frame = start(ANSWER, from, 8 + 25 * positions.len());
     frame.put_u64(announcement);
     for position in positions {
@@ -157,7 +157,7 @@ pub(crate) fn answer(from: PodId, announcement: u64, positions: &[Position]) -> 
     frame.into()
 }
 
-pub(crate) fn decode(mut bytes: Bytes) -> Result<Frame, Bad> {
+pub(crate) fn decode(mut bytes: Bytes) -> Result<FabricFrame, Bad> {
     if bytes.try_get_u8()? != VERSION {
         return Err(Bad::Version);
     }
@@ -167,30 +167,30 @@ pub(crate) fn decode(mut bytes: Bytes) -> Result<Frame, Bad> {
         BATCH => {
             let numbers = get_numbers(&mut bytes)?;
             check_body(&bytes, numbers.count)?;
-            Content::Batch { numbers, body: bytes }
+            FrameContent::Batch { numbers, body: bytes }
         }
         PART => {
             let numbers = get_numbers(&mut bytes)?;
             let (index, parts) = (bytes.try_get_u16()?, bytes.try_get_u16()?);
-            Content::Part { numbers, index, parts, piece: bytes }
+            FrameContent::Part { numbers, index, parts, piece: bytes }
         }
         HELLO => {
             let (flags, epoch) = (bytes.try_get_u8()?, bytes.try_get_u32()?);
             let name = std::str::from_utf8(&bytes).map_err(|_| Bad::Malformed)?.to_owned();
-            Content::Hello { asks: flags & 1 != 0, is_fresh: flags & 2 != 0, epoch, name }
+            FrameContent::Hello { asks: flags & 1 != 0, is_fresh: flags & 2 != 0, epoch, name }
         }
-        BYE => Content::Bye,
+        BYE => FrameContent::Bye,
         JOINED => {
             let announcement = bytes.try_get_u64()?;
-            Content::Joined { announcement, list: get_all(&mut bytes, get_to)? }
+            FrameContent::Joined { announcement, list: get_all(&mut bytes, get_to)? }
         }
         ANSWER => {
             let announcement = bytes.try_get_u64()?;
-            Content::Answer { announcement, positions: get_all(&mut bytes, get_position)? }
+            FrameContent::Answer { announcement, positions: get_all(&mut bytes, get_position)? }
         }
         _ => return Err(Bad::Malformed),
     };
-    Ok(Frame { from, content })
+    Ok(FabricFrame { from, content })
 }
 
 /// Checks that encoding a decoded frame and decoding it again gives the same frame.
@@ -199,16 +199,16 @@ pub(crate) fn round_trip(bytes: &[u8]) {
     let Ok(frame) = decode(Bytes::copy_from_slice(bytes)) else { return };
     let from = frame.from;
     let written = match &frame.content {
-        Content::Batch { numbers, body } => {
+        FrameContent::Batch { numbers, body } => {
             let mut batch = open();
             batch.extend_from_slice(body);
             close(batch, from, *numbers)
         }
-        Content::Part { numbers, index, parts, piece } => part(from, *numbers, (*index, *parts), piece),
-        Content::Hello { asks, is_fresh, epoch, name } => hello(from, *asks, *is_fresh, *epoch, name),
-        Content::Bye => bye(from),
-        Content::Joined { announcement, list } => joined(from, *announcement, list),
-        Content::Answer { announcement, positions } => answer(from, *announcement, positions),
+        FrameContent::Part { numbers, index, parts, piece } => part(from, *numbers, (*index, *parts), piece),
+        FrameContent::Hello { asks, is_fresh, epoch, name } => hello(from, *asks, *is_fresh, *epoch, name),
+        FrameContent::Bye => bye(from),
+        FrameContent::Joined { announcement, list } => joined(from, *announcement, list),
+        FrameContent::Answer { announcement, positions } => answer(from, *announcement, positions),
     };
     assert_eq!(decode(written), Ok(frame));
 }
@@ -279,8 +279,8 @@ fn get_to(bytes: &mut Bytes) -> Result<To, Bad> {
     })
 }
 
-fn get_position(bytes: &mut Bytes) -> Result<Position, Bad> {
-    Ok(Position { to: get_to(bytes)?, generation: bytes.try_get_u64()?, next: bytes.try_get_u64()? })
+fn get_position(bytes: &mut Bytes) -> Result<SenderPosition, Bad> {
+    Ok(SenderPosition { to: get_to(bytes)?, generation: bytes.try_get_u64()?, next: bytes.try_get_u64()? })
 }
 
 fn get_all<T>(bytes: &mut Bytes, get: fn(&mut Bytes) -> Result<T, Bad>) -> Result<Vec<T>, Bad> {
@@ -330,7 +330,7 @@ mod tests {
     fn a_batch_comes_back() {
         let frame = decode(batch()).unwrap();
         let body = Bytes::from_static(b"\0\0\0\x05hello\0\0\0\0");
-        assert_eq!(frame, Frame { from: POD, content: Content::Batch { numbers: NUMBERS, body } });
+        assert_eq!(frame, FabricFrame { from: POD, content: FrameContent::Batch { numbers: NUMBERS, body } });
     }
 
     #[test]
@@ -340,7 +340,8 @@ mod tests {
             let mut joined = Vec::new();
             let mut count = 0;
             for (expected, frame) in parts_of(&batch, bytes_max).enumerate() {
-                let Content::Part { numbers, index, parts, piece } = decode(frame).unwrap().content else {
+                let FrameContent::Part { numbers, index, parts, piece } = decode(frame).unwrap().content
+                else {
                     panic!("not a part");
                 };
                 assert_eq!((numbers, usize::from(index)), (NUMBERS, expected));
@@ -357,24 +358,24 @@ mod tests {
         let at = To::BrokerOnPod { pod: PodId(4), broker: 5 };
         let list = vec![To::Broker(1), To::Group { broker: 2, group: 3 }, To::Pod(PodId(4)), To::Pods, at];
         let positions: Vec<_> =
-            list.iter().map(|to| Position { to: *to, generation: 5, next: u64::MAX }).collect();
+            list.iter().map(|to| SenderPosition { to: *to, generation: 5, next: u64::MAX }).collect();
         for (frame, content) in [
             (
                 hello(POD, true, false, 8, "pod-é"),
-                Content::Hello { asks: true, is_fresh: false, epoch: 8, name: "pod-é".into() },
+                FrameContent::Hello { asks: true, is_fresh: false, epoch: 8, name: "pod-é".into() },
             ),
-            (bye(POD), Content::Bye),
-            (joined(POD, 9, &list), Content::Joined { announcement: 9, list }),
-            (answer(POD, 9, &positions), Content::Answer { announcement: 9, positions }),
+            (bye(POD), FrameContent::Bye),
+            (joined(POD, 9, &list), FrameContent::Joined { announcement: 9, list }),
+            (answer(POD, 9, &positions), FrameContent::Answer { announcement: 9, positions }),
             (
                 heartbeat(POD, 1, 50),
-                Content::Batch {
+                FrameContent::Batch {
                     numbers: Numbers { generation: 1, first: 50, count: 0 },
                     body: Bytes::new(),
                 },
             ),
         ] {
-            assert_eq!(decode(frame), Ok(Frame { from: POD, content }));
+            assert_eq!(decode(frame), Ok(FabricFrame { from: POD, content }));
         }
     }
 

@@ -13,7 +13,7 @@ const ANSWER_MS_MAX: u64 = 1000;
 const TRIES_MAX: u32 = 20;
 
 #[derive(Debug)]
-pub(crate) struct Announcement {
+pub(crate) struct JoinAnnouncement {
     pub(crate) number: u64,
     pub(crate) list: Vec<To>,
     pub(crate) waits_for: Vec<PodId>,
@@ -24,18 +24,18 @@ pub(crate) struct Announcement {
 #[derive(Default)]
 pub(crate) struct Joins {
     next: u64,
-    open: Vec<Announcement>,
+    open: Vec<JoinAnnouncement>,
     /// The time by which each join must be reported.
     unreported: VecDeque<(Millis, To)>,
 }
 
 #[derive(Default)]
-pub(crate) struct Outcome {
-    pub(crate) complete: Vec<Announcement>,
+pub(crate) struct JoinOutcome {
+    pub(crate) complete: Vec<JoinAnnouncement>,
     /// Some pods did not answer in time. The repetition keeps its number, because their answers may
     /// just be late.
-    pub(crate) unanswered: Vec<Announcement>,
-    pub(crate) failed: Vec<Announcement>,
+    pub(crate) unanswered: Vec<JoinAnnouncement>,
+    pub(crate) failed: Vec<JoinAnnouncement>,
 }
 
 impl Joins {
@@ -45,13 +45,13 @@ impl Joins {
 
     pub(crate) fn announce(&mut self, list: Vec<To>, waits_for: Vec<PodId>, now: Millis) -> u64 {
         self.next += 1;
-        self.open.push(Announcement { number: self.next, list, waits_for, since: now, tries: 0 });
+        self.open.push(JoinAnnouncement { number: self.next, list, waits_for, since: now, tries: 0 });
         self.next
     }
 
     /// Repeats an announcement to the pods that have not answered.
-    pub(crate) fn repeat(&mut self, announcement: Announcement, now: Millis) {
-        self.open.push(Announcement { since: now, tries: announcement.tries + 1, ..announcement });
+    pub(crate) fn repeat(&mut self, announcement: JoinAnnouncement, now: Millis) {
+        self.open.push(JoinAnnouncement { since: now, tries: announcement.tries + 1, ..announcement });
     }
 
     /// Forgets all announcements; the caller announces everything again.
@@ -89,9 +89,9 @@ impl Joins {
     }
 
     /// Takes the announcements that are answered, and those that waited long enough for answers.
-    pub(crate) fn outcome(&mut self, now: Millis) -> Outcome {
-        let mut outcome = Outcome::default();
-        let is_over = |announcement: &mut Announcement| {
+    pub(crate) fn outcome(&mut self, now: Millis) -> JoinOutcome {
+        let mut outcome = JoinOutcome::default();
+        let is_over = |announcement: &mut JoinAnnouncement| {
             announcement.waits_for.is_empty() || now - announcement.since >= ANSWER_MS_MAX
         };
         for announcement in self.open.extract_if(.., is_over) {

@@ -25,20 +25,20 @@ mod linger;
 mod link;
 mod outbox;
 pub mod settings;
-mod shared;
 #[cfg(test)]
 mod simulation;
 mod sink;
+mod state;
 mod tasks;
 
 pub use address::{PodId, To};
-pub use counters::{Counters, Metric};
+pub use counters::{Counters, FabricMetric};
 pub use fabric::Fabric;
 pub use health::Health;
 pub use limits::FabricLimits;
-pub use outbox::{Dropped, Sent};
-pub use settings::{Credentials, NatsTls, Settings, SettingsError};
-pub use sink::{Batch, Gap, Messages, Sink};
+pub use outbox::{FabricDropReason, Sent};
+pub use settings::{Credentials, FabricSettings, NatsTls, SettingsError};
+pub use sink::{Gap, MessageBatch, Messages, Sink};
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -9,14 +9,18 @@ use crate::clock::instant;
 pub(crate) struct Linger {
     interval: Duration,
     last: Instant,
-    timer: timer::Timer,
+    timer: timer::LingerTimer,
 }
 
 impl Linger {
     /// `interval` is the shortest time between two rounds; call it within a runtime.
     pub(crate) fn new(interval: Duration) -> io::Result<Self> {
         let now = instant();
-        Ok(Self { interval, last: now.checked_sub(interval).unwrap_or(now), timer: timer::Timer::new()? })
+        Ok(Self {
+            interval,
+            last: now.checked_sub(interval).unwrap_or(now),
+            timer: timer::LingerTimer::new()?,
+        })
     }
 
     pub(crate) fn start(&mut self) {
@@ -45,9 +49,9 @@ mod timer {
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
-    pub(super) struct Timer(AsyncFd<OwnedFd>);
+    pub(super) struct LingerTimer(AsyncFd<OwnedFd>);
 
-    impl Timer {
+    impl LingerTimer {
         #[expect(
             deprecated,
             reason = "its successor is unsafe, for descriptors that are not owned; this one is"
@@ -80,9 +84,9 @@ mod timer {
     use std::io;
     use std::time::Duration;
 
-    pub(super) struct Timer;
+    pub(super) struct LingerTimer;
 
-    impl Timer {
+    impl LingerTimer {
         pub(super) fn new() -> io::Result<Self> {
             Ok(Self)
         }

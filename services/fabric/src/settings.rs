@@ -8,7 +8,7 @@ use crate::address::PodId;
 use crate::limits::FabricLimits;
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct FabricSettings {
     /// `nats://host:port` or `tls://host:port`; servers that these announce are ignored.
     pub servers: Vec<String>,
     /// Letters, digits, `-` and `_`, 64 at most. Pods of other regions on the same servers are
@@ -23,7 +23,7 @@ pub struct Settings {
     pub limits: FabricLimits,
 }
 
-impl Settings {
+impl FabricSettings {
     /// A random pod on one server, without TLS and credentials.
     #[must_use]
     pub fn new(server: &str, region: &str) -> Self {

@@ -10,7 +10,7 @@ use crate::health::Health;
 /// thread of yours and return. A sink may call the fabric.
 pub trait Sink: Send + Sync + 'static {
     /// Messages of one pod, in the order in which it sent them to this receiver.
-    fn receive(&self, batch: &Batch);
+    fn receive(&self, batch: &MessageBatch);
 
     /// Messages are lost; earlier messages were passed before this call, later messages follow.
     fn gap(&self, gap: &Gap);
@@ -52,7 +52,7 @@ pub struct Gap {
 }
 
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct MessageBatch {
     pub(crate) from: PodId,
     pub(crate) to: To,
     pub(crate) count: u32,
@@ -60,7 +60,7 @@ pub struct Batch {
     pub(crate) body: Bytes,
 }
 
-impl Batch {
+impl MessageBatch {
     #[must_use]
     pub fn from(&self) -> PodId {
         self.from
@@ -86,7 +86,7 @@ impl Batch {
         Messages { body: &self.body, left: self.count }
     }
 
-    /// Keeps a message of [`Batch::messages`] without a copy. The whole buffer of 64 KiB or more
+    /// Keeps a message of [`MessageBatch::messages`] without a copy. The whole buffer of 64 KiB or more
     /// stays in memory, so copy a short message that lives long.
     #[must_use]
     pub fn share(&self, message: &[u8]) -> Bytes {

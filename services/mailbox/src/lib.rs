@@ -36,21 +36,21 @@ impl Wake for mio::Waker {
 
 #[derive(Debug)]
 pub struct Mailbox<M, W> {
-    waiting: Mutex<Waiting<M>>,
+    waiting: Mutex<QueuedMail<M>>,
     bytes: AtomicUsize,
     sleeping: AtomicBool,
     waker: W,
 }
 
 #[derive(Debug)]
-struct Waiting<M> {
+struct QueuedMail<M> {
     mail: Vec<M>,
     bytes: usize,
 }
 
 impl<M, W: Wake> Mailbox<M, W> {
     pub fn new(waker: W) -> Self {
-        let waiting = Waiting { mail: Vec::new(), bytes: 0 };
+        let waiting = QueuedMail { mail: Vec::new(), bytes: 0 };
         Self {
             waiting: Mutex::new(waiting),
             bytes: AtomicUsize::new(0),
@@ -112,7 +112,7 @@ impl<M, W: Wake> Mailbox<M, W> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting<M>> {
+    fn waiting(&self) -> MutexGuard<'_, QueuedMail<M>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

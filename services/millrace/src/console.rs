@@ -17,14 +17,14 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use crate::listeners::reachable;
 
-struct File {
+struct ConsoleFile {
     path: &'static str,
     plain: &'static [u8],
     brotli: Option<&'static [u8]>,
 }
 
 /// build.rs makes this list; it is empty without a built console.
-const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
+const FILES: &[ConsoleFile] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
 /// The page of tenants, and the page of operators. Neither port serves the other's page.
 const PAGE: &str = "/index.html";
@@ -64,12 +64,12 @@ pub(crate) fn has_operator_pages() -> bool {
 
 fn with_page(app: Router, page: &'static str, sockets: Sockets) -> Router {
     match find(page) {
-        Some(_) => app.layer(from_fn_with_state(Arc::new(Site { page, sockets }), serve)),
+        Some(_) => app.layer(from_fn_with_state(Arc::new(ConsoleSite { page, sockets }), serve)),
         None => app,
     }
 }
 
-struct Site {
+struct ConsoleSite {
     page: &'static str,
     sockets: Sockets,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Sockets {
     pub(crate) gateway: Option<String>,
 }
 
-async fn serve(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+async fn serve(State(site): State<Arc<ConsoleSite>>, request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
     if !is_read || OTHERS.iter().any(|other| path.starts_with(other)) {
@@ -99,7 +99,7 @@ async fn serve(State(site): State<Arc<Site>>, request: Request, next: Next) -> R
     secured(answer)
 }
 
-fn find(path: &str) -> Option<&'static File> {
+fn find(path: &str) -> Option<&'static ConsoleFile> {
     FILES.binary_search_by(|file| file.path.cmp(path)).ok().map(|found| &FILES[found])
 }
 
@@ -142,7 +142,7 @@ fn content_type(path: &str) -> &'static str {
 }
 
 /// The nonce lets the page's components add style elements.
-fn page(site: &Site, host: Option<&str>) -> Response {
+fn page(site: &ConsoleSite, host: Option<&str>) -> Response {
     let mut bytes = [0; NONCE_BYTES];
     let text = find(site.page).and_then(|file| std::str::from_utf8(file.plain).ok());
     let (Some(text), Ok(())) = (text, getrandom::fill(&mut bytes)) else {
@@ -219,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_browser_gets_the_console_for_mailed_links() {
-        let site = Arc::new(Site { page: PAGE, sockets: Sockets { ws: Vec::new(), gateway: None } });
+        let site = Arc::new(ConsoleSite { page: PAGE, sockets: Sockets { ws: Vec::new(), gateway: None } });
         let mut app: Router = Router::new()
             .route("/confirm", get(async || "not for browsers"))
             .route("/confirm-address", get(async || "not for browsers"))

@@ -64,10 +64,10 @@ pub(crate) fn run(args: &DevCertsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-type Files = Vec<(&'static str, String)>;
+type CertificateFiles = Vec<(&'static str, String)>;
 
-fn generate(hosts: &[String], client: &str) -> Result<Files, rcgen::Error> {
-    let mut files = Files::new();
+fn generate(hosts: &[String], client: &str) -> Result<CertificateFiles, rcgen::Error> {
+    let mut files = CertificateFiles::new();
     let servers = authority("Millrace development CA", "ca.crt", "ca.key", &mut files)?;
     let hosts: Vec<_> = HOSTS.iter().map(|host| (*host).to_owned()).chain(hosts.iter().cloned()).collect();
     let mut server = params("Millrace development server", hosts)?;
@@ -98,7 +98,7 @@ fn authority(
     name: &str,
     certificate: &'static str,
     key: &'static str,
-    files: &mut Files,
+    files: &mut CertificateFiles,
 ) -> Result<Issuer<'static, KeyPair>, rcgen::Error> {
     let mut params = params(name, Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -114,7 +114,7 @@ fn signed(
     issuer: &Issuer<'_, KeyPair>,
     certificate: &'static str,
     key: &'static str,
-    files: &mut Files,
+    files: &mut CertificateFiles,
 ) -> Result<(), rcgen::Error> {
     let pair = KeyPair::generate()?;
     files.push((certificate, params.signed_by(&pair, issuer)?.pem()));

@@ -28,7 +28,7 @@ use millrace_edge::Edge;
 use tracing::error;
 
 use crate::console;
-use crate::listeners::{Addresses, reachable};
+use crate::listeners::{BoundAddresses, reachable};
 use crate::panics;
 use crate::running::Running;
 use connections::Connections;
@@ -64,7 +64,7 @@ impl HttpMetrics {
 pub(crate) const UPKEEP: &str = "upkeep";
 
 /// The API of the control plane, and its background work.
-pub(crate) struct Api {
+pub(crate) struct ControlApi {
     pub(crate) router: Router,
     pub(crate) upkeep: Pin<Box<dyn Future<Output = Infallible> + Send>>,
     /// For the console: MQTT over WebSocket through a gateway.
@@ -72,24 +72,24 @@ pub(crate) struct Api {
 }
 
 #[derive(Clone)]
-struct Shared {
-    health: Health,
-    at: Arc<Addresses>,
+struct HttpState {
+    health: HealthzState,
+    at: Arc<BoundAddresses>,
 }
 
 #[derive(Clone)]
-struct Health(Running);
+struct HealthzState(Running);
 
 /// `listener` must be non-blocking.
 pub(crate) fn start(
     listener: TcpListener,
     running: &Running,
-    at: &Addresses,
-    api: Option<Api>,
+    at: &BoundAddresses,
+    api: Option<ControlApi>,
     connections: Arc<Connections>,
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut app = router(Shared { health: Health::of(running), at: Arc::new(at.clone()) });
+    let mut app = router(HttpState { health: HealthzState::of(running), at: Arc::new(at.clone()) });
     if let Some(api) = api {
         let pools = threads::Pools::start()?;
         // A thread of its own, because a panic of the background work must end the process, and one of a request must not.
@@ -130,7 +130,7 @@ fn spawn(
     Ok(())
 }
 
-fn router(shared: Shared) -> Router {
+fn router(shared: HttpState) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/page.css", get(async || shown("text/css", STYLE)))
@@ -139,7 +139,7 @@ fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-impl Health {
+impl HealthzState {
     fn of(running: &Running) -> Self {
         Self(Arc::clone(running))
     }
@@ -163,7 +163,7 @@ impl Health {
 }
 
 async fn health(
-    State(shared): State<Shared>,
+    State(shared): State<HttpState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> (StatusCode, String) {
     shared.health.answer(peer.ip())
@@ -182,7 +182,7 @@ async fn nothing_here(path: Uri) -> Response {
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
-async fn page(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+async fn page(State(shared): State<HttpState>, headers: HeaderMap) -> Response {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     shown("text/html", render(&shared.at, host))
 }
@@ -202,7 +202,7 @@ fn shown(kind: &str, text: impl Into<String>) -> Response {
 }
 
 /// `host` is the name by which the browser reached this server, with or without port.
-fn render(at: &Addresses, host: Option<&str>) -> String {
+fn render(at: &BoundAddresses, host: Option<&str>) -> String {
     let list = |addresses: &[SocketAddr], scheme: &str, path: &str| match addresses {
         [] => "off".to_owned(),
         addresses => addresses
@@ -234,9 +234,9 @@ mod tests {
     use super::*;
     use crate::limits::{API_THREADS, ConnectionLimits};
 
-    fn at(mqtt: &[&str], ws: &[&str]) -> Addresses {
+    fn at(mqtt: &[&str], ws: &[&str]) -> BoundAddresses {
         let parse = |list: &[&str]| list.iter().map(|at| at.parse().unwrap()).collect();
-        Addresses { mqtt: parse(mqtt), ws: parse(ws), mqtts: Vec::new(), wss: Vec::new() }
+        BoundAddresses { mqtt: parse(mqtt), ws: parse(ws), mqtts: Vec::new(), wss: Vec::new() }
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
             let _ = axum::body::to_bytes(request.into_body(), 100).await;
         };
         let router = Router::new().route("/reads", axum::routing::post(reads));
-        let api = Api { router, upkeep: Box::pin(std::future::pending()), gateway_socket: None };
+        let api = ControlApi { router, upkeep: Box::pin(std::future::pending()), gateway_socket: None };
         let running = Arc::new(RwLock::new(None));
         let limits = ConnectionLimits {
             all: 4,
@@ -413,7 +413,7 @@ mod tests {
         };
         let router = Router::new().route("/stuck", get(async move || stuck()));
         let upkeep = Box::pin(std::future::pending());
-        let api = Api { router, upkeep, gateway_socket: None };
+        let api = ControlApi { router, upkeep, gateway_socket: None };
         let running = Arc::new(RwLock::new(None));
         start(listener, &running, &at(&["127.0.0.1:1883"], &[]), Some(api), connections(64)).unwrap();
         let path = format!("{}/stuck", millrace_control::PATH);

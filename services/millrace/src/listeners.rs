@@ -3,14 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Addresses {
+pub(crate) struct BoundAddresses {
     pub(crate) mqtt: Vec<SocketAddr>,
     pub(crate) ws: Vec<SocketAddr>,
     pub(crate) mqtts: Vec<SocketAddr>,
     pub(crate) wss: Vec<SocketAddr>,
 }
 
-impl Addresses {
+impl BoundAddresses {
     pub(crate) fn of(edge: &millrace_edge::Edge) -> Self {
         Self {
             mqtt: edge.mqtt_addresses().to_vec(),

@@ -107,7 +107,7 @@ fn migrate(source: &StoreLocation, target: &StoreLocation) -> Result<(), Failure
         )?;
     }
     let to = open(target)?;
-    let mut progress = Progress::new();
+    let mut progress = ProgressLines::new();
     let copied = block_on(copy(&from.database(), &to.database(), &mut |seen| progress.show(seen)));
     let seen = copied.map_err(|error| failure(&error))?;
     if let StoreLocation::Cluster(_) = source {
@@ -184,11 +184,11 @@ fn keys(number: u64) -> String {
 }
 
 /// Lines on stderr, at most one a second.
-struct Progress {
+struct ProgressLines {
     shown_at: std::time::Instant,
 }
 
-impl Progress {
+impl ProgressLines {
     #[allow(clippy::disallowed_methods, reason = "paces the lines that a person reads")]
     fn new() -> Self {
         Self { shown_at: std::time::Instant::now() }

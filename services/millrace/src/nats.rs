@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use millrace_edge::fabric::{Credentials, NatsTls, Settings};
+use millrace_edge::fabric::{Credentials, FabricSettings, NatsTls};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NatsArgs {
@@ -49,7 +49,7 @@ pub(crate) struct NatsArgs {
 impl NatsArgs {
     /// `None` without a network; `pod` is the name of this process among the processes that share a
     /// store.
-    pub(crate) fn fabric(self, pod: Option<&str>) -> Result<Option<Settings>, String> {
+    pub(crate) fn fabric(self, pod: Option<&str>) -> Result<Option<FabricSettings>, String> {
         let [first, ..] = &self.nats[..] else {
             let set = self.set();
             return match set.into_iter().find(|(_, is_set)| *is_set) {
@@ -93,8 +93,8 @@ impl NatsArgs {
                 );
             }
         };
-        let settings = Settings::new(first, self.nats_region.as_deref().unwrap_or("millrace"));
-        Ok(Some(Settings { servers: self.nats, pod_name: pod.into(), credentials, tls, ..settings }))
+        let settings = FabricSettings::new(first, self.nats_region.as_deref().unwrap_or("millrace"));
+        Ok(Some(FabricSettings { servers: self.nats, pod_name: pod.into(), credentials, tls, ..settings }))
     }
 
     fn set(&self) -> [(&'static str, bool); 8] {

@@ -10,15 +10,15 @@ use crate::store::numbered_pod;
 
 /// The settings of one pod. Pods of one process share the store, and differ in name, ports and
 /// network identity.
-pub(crate) struct Pod {
+pub(crate) struct PodSettings {
     pub(crate) edge: Config,
     pub(crate) http_listen: Option<SocketAddr>,
     pub(crate) admin_listen: Option<AdminListen>,
 }
 
 /// The first pod has the settings unchanged; a single pod keeps its name.
-pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
-    let first = Pod {
+pub(crate) fn all(settings: &Settings) -> Result<Vec<PodSettings>, String> {
+    let first = PodSettings {
         edge: settings.edge.clone(),
         http_listen: settings.http_listen,
         admin_listen: settings.admin_listen,
@@ -33,14 +33,14 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
     Ok([first].into_iter().chain(others).collect())
 }
 
-impl Pod {
+impl PodSettings {
     /// Another pod, with a name of its own and higher ports; `None` if there are no such ports.
     fn with_number(&self, number: u16) -> Option<Self> {
         let of_all = |all: &[SocketAddr]| all.iter().map(|at| counted_up(*at, number)).collect::<Option<_>>();
         let name = numbered_pod(number);
         let fabric = self.edge.fabric.clone();
         let fabric =
-            fabric.map(|all| fabric::Settings { pod: PodId::random(), pod_name: name.clone(), ..all });
+            fabric.map(|all| fabric::FabricSettings { pod: PodId::random(), pod_name: name.clone(), ..all });
         let edge = Config {
             mqtt_listen: of_all(&self.edge.mqtt_listen)?,
             ws_listen: of_all(&self.edge.ws_listen)?,
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::settings::load;
 
-    fn of(flags: &[&str]) -> Result<Vec<Pod>, String> {
+    fn of(flags: &[&str]) -> Result<Vec<PodSettings>, String> {
         let args = ["millrace", "serve"].iter().chain(flags).map(std::ffi::OsString::from).collect();
         let (settings, _) = load(args, std::iter::empty()).map_err(|failure| format!("{failure:?}"))?;
         all(&settings)

@@ -13,7 +13,7 @@ pub(crate) fn text() -> String {
          millrace_build_info{{version=\"{}\",revision=\"{revision}\",features=\"{features}\"}} 1",
         env!("CARGO_PKG_VERSION")
     );
-    let process = Process::read().unwrap_or_default();
+    let process = ProcessStats::read().unwrap_or_default();
     let metrics: [(&str, &str, &str, Option<f64>); 7] = [
         (
             "process_cpu_seconds_total",
@@ -42,7 +42,7 @@ pub(crate) fn text() -> String {
 }
 
 #[derive(Default)]
-struct Process {
+struct ProcessStats {
     cpu_seconds: Option<f64>,
     resident_bytes: Option<f64>,
     virtual_bytes: Option<f64>,
@@ -50,7 +50,7 @@ struct Process {
     started_at: Option<f64>,
 }
 
-impl Process {
+impl ProcessStats {
     fn read() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         let booted_at = fs::read_to_string("/proc/stat").ok().and_then(|text| booted_at(&text));
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_columns_are_counted_behind_a_name_with_spaces_and_brackets() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 9 0 1000 4096000 250 18446744073709551615";
-        let process = Process::parse(stat, Some(1_000_000.0)).unwrap();
+        let process = ProcessStats::parse(stat, Some(1_000_000.0)).unwrap();
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         assert_eq!(process.cpu_seconds, Some(200.0 / ticks));
         assert_eq!(process.threads, Some(9.0));
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn a_line_that_is_not_understood_gives_nothing() {
-        assert!(Process::parse("", None).is_none());
-        assert_eq!(Process::parse("1 (x) S", None).unwrap().threads, None);
+        assert!(ProcessStats::parse("", None).is_none());
+        assert_eq!(ProcessStats::parse("1 (x) S", None).unwrap().threads, None);
     }
 
     #[test]

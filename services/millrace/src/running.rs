@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Changes by the running edge. The methods block, so each request calls them on a thread of its
 /// own.
-pub(crate) trait Live: Send + Sync {
+pub(crate) trait LiveChanges: Send + Sync {
     /// Ends a session on any pod: closes its connection, publishes its will, removes its data.
     /// Returns whether there was one.
     ///
@@ -31,7 +31,7 @@ pub(crate) trait Live: Send + Sync {
     fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String>;
 }
 
-impl Live for Running {
+impl LiveChanges for Running {
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String> {
         let running = self.read().unwrap_or_else(PoisonError::into_inner);
         let answer = running.as_ref().map(|edge| edge.purge_session(broker, client_id));

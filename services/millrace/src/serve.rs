@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millrace_edge::{DrainRate, Edge};
 use millrace_storage::Embedded;
-use millrace_telemetry::{Queue, TelemetrySource};
+use millrace_telemetry::{TelemetryQueue, TelemetrySource};
 use signal_hook::consts::{SIGHUP, SIGTERM, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
@@ -17,7 +17,7 @@ use crate::control::Plane;
 use crate::failure::Failure;
 use crate::http::HttpMetrics;
 use crate::http::connections::Connections;
-use crate::listeners::{Addresses, bare, reachable};
+use crate::listeners::{BoundAddresses, bare, reachable};
 use crate::running::Running;
 use crate::service_manager::ServiceManager;
 use crate::settings::{AdminListen, Settings};
@@ -169,7 +169,7 @@ fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
 pub(crate) struct Started {
     pub(crate) name: Option<String>,
     pub(crate) running: Running,
-    at: Addresses,
+    at: BoundAddresses,
     gateway: Vec<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,
     admin: Option<SocketAddr>,
@@ -178,7 +178,7 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    fn telemetry_source(&self, queue: Option<Queue>) -> TelemetrySource {
+    fn telemetry_source(&self, queue: Option<TelemetryQueue>) -> TelemetrySource {
         let (running, http) = (Arc::clone(&self.running), self.http_metrics.clone());
         telemetry::source(self.name.as_deref(), self.http, move || {
             http::admin::page_of_metrics(&running, &http, queue.as_ref())
@@ -195,11 +195,11 @@ struct Https {
 impl Https {
     /// Binds all public ports before the first admin port. From eleven pods on, the default admin
     /// port of one pod is the public port of another.
-    fn bind_all(pods: &[pods::Pod], settings: &Settings) -> Result<Vec<Self>, Failure> {
-        let public = |pod: &pods::Pod| pod.http_listen.map(|at| bind(at, "http-listen")).transpose();
+    fn bind_all(pods: &[pods::PodSettings], settings: &Settings) -> Result<Vec<Self>, Failure> {
+        let public = |pod: &pods::PodSettings| pod.http_listen.map(|at| bind(at, "http-listen")).transpose();
         let public: Vec<_> = pods.iter().map(public).collect::<Result<_, _>>()?;
         let http_limits = settings.http_limits.clone().within(panics::HTTP, millrace_edge::reserved_files());
-        let with_admin = |(pod, public): (&pods::Pod, _)| {
+        let with_admin = |(pod, public): (&pods::PodSettings, _)| {
             let admin = pod.admin_listen.map(bind_admin).transpose()?;
             Ok(Self { public, admin, connections: Connections::new(http_limits.clone()) })
         };
@@ -223,7 +223,7 @@ fn start(
     https: Https,
     durable: Option<(&Opened, &Plane)>,
     settings: &Settings,
-    telemetry: Option<&Queue>,
+    telemetry: Option<&TelemetryQueue>,
 ) -> Result<Started, Failure> {
     let name = edge.pod.clone();
     let edge = match durable {
@@ -231,7 +231,7 @@ fn start(
         None => millrace_edge::start(edge),
     };
     let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
-    let (at, gateway) = (Addresses::of(&edge), edge.gateway_addresses().to_vec());
+    let (at, gateway) = (BoundAddresses::of(&edge), edge.gateway_addresses().to_vec());
     if let Some((_, plane)) = durable {
         plane.reached_at(&at, &settings.edge);
     }
@@ -244,7 +244,7 @@ fn start(
         ..HttpMetrics::default()
     };
     if let Some((listener, address)) = public {
-        let api = durable.map(|(store, plane)| http::Api {
+        let api = durable.map(|(store, plane)| http::ControlApi {
             router: http_metrics.requests.around(plane.api(store.database(), &running)),
             upkeep: Box::pin(plane.upkeep()),
             gateway_socket: plane.gateway_socket(),
@@ -283,8 +283,8 @@ fn start(
 }
 
 /// The socket for `millrace sessions` and similar commands.
-fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::socket::Socket> {
-    let opened = inspect::socket::Socket::open(path, store, Arc::new(Arc::clone(running)));
+fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::socket::InspectSocket> {
+    let opened = inspect::socket::InspectSocket::open(path, store, Arc::new(Arc::clone(running)));
     opened
         .inspect_err(|error| {
             warn!(%error, "the admin socket cannot be made; commands such as `millrace sessions` do not reach this server");

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use millrace_edge::{MessageSpan, SpanSink, TraceStep, Tracer};
 use millrace_telemetry::{
-    CollectorEndpoint, Exporter, Inbox, LogLayer, OtlpSettings, Queue, SpanKind, TelemetrySource, TraceSpan,
-    Value,
+    CollectorEndpoint, Exporter, FieldValue, LogLayer, OtlpSettings, SpanKind, TelemetryInbox,
+    TelemetryQueue, TelemetrySource, TraceSpan,
 };
 
 use crate::limits::whole_number;
@@ -80,8 +80,8 @@ fn endpoint(text: &str) -> Result<Collector, String> {
 pub(crate) struct Telemetry {
     settings: Option<(CollectorEndpoint, Option<Duration>)>,
     traces: (f64, u32),
-    queue: Option<Queue>,
-    inbox: Option<Inbox>,
+    queue: Option<TelemetryQueue>,
+    inbox: Option<TelemetryInbox>,
 }
 
 impl Telemetry {
@@ -102,7 +102,7 @@ impl Telemetry {
     }
 
     /// Pods put their data here; `None` without a collector.
-    pub(crate) fn queue(&self) -> Option<&Queue> {
+    pub(crate) fn queue(&self) -> Option<&TelemetryQueue> {
         self.queue.as_ref()
     }
 
@@ -129,7 +129,7 @@ impl Telemetry {
 }
 
 struct Spans {
-    queue: Queue,
+    queue: TelemetryQueue,
     source: usize,
 }
 
@@ -148,15 +148,15 @@ impl SpanSink for Spans {
         let count = i64::try_from(span.count).unwrap_or(i64::MAX);
         // Names follow OpenTelemetry's conventions for messaging, where these have one.
         let counted = match span.step {
-            TraceStep::Deliver => Some(("millrace.receivers", Value::Number(count))),
-            TraceStep::Commit => Some(("millrace.transaction.jobs", Value::Number(count))),
+            TraceStep::Deliver => Some(("millrace.receivers", FieldValue::Number(count))),
+            TraceStep::Commit => Some(("millrace.transaction.jobs", FieldValue::Number(count))),
             _ => None,
         };
         let attributes = [
-            Some(("messaging.system", Value::Constant("mqtt"))),
-            Some(("messaging.destination.name", Value::Shared(span.topic))),
-            Some(("millrace.broker", Value::Shared(span.broker))),
-            Some(("millrace.qos", Value::Number(span.qos as i64))),
+            Some(("messaging.system", FieldValue::Constant("mqtt"))),
+            Some(("messaging.destination.name", FieldValue::Shared(span.topic))),
+            Some(("millrace.broker", FieldValue::Shared(span.broker))),
+            Some(("millrace.qos", FieldValue::Number(span.qos as i64))),
             counted,
         ];
         self.queue.span(TraceSpan {
@@ -188,14 +188,14 @@ pub(crate) fn source(
         (None, Some(http)) => format!("{host}:{}", http.port()),
         (None, None) => host.clone(),
     };
-    let text = |text: &str| Value::Text(text.to_owned());
+    let text = |text: &str| FieldValue::Text(text.to_owned());
     TelemetrySource {
         attributes: vec![
             ("service.name", text("millrace")),
             ("service.version", text(env!("CARGO_PKG_VERSION"))),
-            ("service.instance.id", Value::Text(instance)),
-            ("host.name", Value::Text(host)),
-            ("process.pid", Value::Number(i64::from(std::process::id()))),
+            ("service.instance.id", FieldValue::Text(instance)),
+            ("host.name", FieldValue::Text(host)),
+            ("process.pid", FieldValue::Number(i64::from(std::process::id()))),
         ],
         metrics: Box::new(metrics),
     }

@@ -20,14 +20,14 @@ use tower_service::Service;
 use crate::CallError;
 use crate::guard::Guard;
 use crate::limits::{ADDRESS_MAX, ADDRESSES_MAX, CONNECT_MAX};
-use crate::stream::Stream;
+use crate::stream::OutgoingStream;
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 #[derive(Clone)]
-pub(crate) struct Tcp(Arc<Shared>);
+pub(crate) struct Tcp(Arc<ConnectorState>);
 
-struct Shared {
+struct ConnectorState {
     guard: Guard,
     connections: Arc<Semaphore>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Connector(pub(crate) HttpsConnector<Tcp>);
 
 impl Tcp {
     pub(crate) fn new(guard: Guard, connections: Arc<Semaphore>) -> Self {
-        Self(Arc::new(Shared { guard, connections }))
+        Self(Arc::new(ConnectorState { guard, connections }))
     }
 }
 
@@ -55,9 +55,9 @@ pub(crate) fn place(uri: &Uri) -> (&str, u16) {
 }
 
 impl Service<Uri> for Tcp {
-    type Response = Stream;
+    type Response = OutgoingStream;
     type Error = CallError;
-    type Future = Boxed<Stream, CallError>;
+    type Future = Boxed<OutgoingStream, CallError>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
@@ -70,7 +70,7 @@ impl Service<Uri> for Tcp {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<Stream>;
+    type Response = MaybeHttpsStream<OutgoingStream>;
     type Error = Box<dyn StdError + Send + Sync>;
     type Future = Boxed<Self::Response, Self::Error>;
 
@@ -84,14 +84,14 @@ impl Service<Uri> for Connector {
     }
 }
 
-impl Shared {
-    async fn connect(&self, uri: &Uri, found: &[SocketAddr]) -> Result<Stream, CallError> {
+impl ConnectorState {
+    async fn connect(&self, uri: &Uri, found: &[SocketAddr]) -> Result<OutgoingStream, CallError> {
         let addresses = self.guard.pass(found, uri.scheme() == Some(&Scheme::HTTPS))?;
         let permit = self.connections.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;
         let stream = connect_to_one(&addresses).await.map_err(connect)?;
         // A request is one small packet, so waiting for more to send with it only delays it.
         stream.set_nodelay(true).map_err(connect)?;
-        Ok(Stream::new(stream, permit))
+        Ok(OutgoingStream::new(stream, permit))
     }
 }
 

@@ -20,28 +20,28 @@ use crate::limits::{
 use crate::permits::{PermitLimits, Permits};
 use crate::resolver::SystemResolver;
 
-type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
-type Resolve = dyn Fn(String) -> Addresses + Send + Sync;
-type Found = Result<Vec<SocketAddr>, CallError>;
+type ResolveFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+type Resolve = dyn Fn(String) -> ResolveFuture + Send + Sync;
+type LookupResult = Result<Vec<SocketAddr>, CallError>;
 
 pub(crate) struct Lookups {
     shares: Arc<Permits>,
     resolve: Box<Resolve>,
     longest: Duration,
-    kept: Kept,
+    kept: LookupCache,
 }
 
 /// Addresses of resolved hosts, with the time of their lookup. Failures are not kept: a lookup can fail because its share
 /// has no permit, which must not fail other shares.
 #[derive(Default)]
-struct Kept(Mutex<HashMap<(String, u16), Resolved>>);
+struct LookupCache(Mutex<HashMap<(String, u16), Resolved>>);
 
 type Resolved = (Instant, Vec<SocketAddr>);
 
 impl Lookups {
     pub(crate) fn of_the_system() -> Self {
         let resolver = Arc::new(SystemResolver::default());
-        let resolve = move |host: String| -> Addresses {
+        let resolve = move |host: String| -> ResolveFuture {
             let resolver = Arc::clone(&resolver);
             Box::pin(async move { resolver.addresses(&host).await })
         };
@@ -50,7 +50,7 @@ impl Lookups {
 
     pub(crate) fn with(
         longest: Duration,
-        resolve: impl Fn(String) -> Addresses + Send + Sync + 'static,
+        resolve: impl Fn(String) -> ResolveFuture + Send + Sync + 'static,
     ) -> Self {
         let shares = Permits::new(PermitLimits {
             all: LOOKUPS_MAX,
@@ -58,11 +58,11 @@ impl Lookups {
             waiting: WAITING_MAX,
             waiting_per_host: WAITING_PER_HOST_MAX,
         });
-        Self { shares: Arc::new(shares), resolve: Box::new(resolve), longest, kept: Kept::default() }
+        Self { shares: Arc::new(shares), resolve: Box::new(resolve), longest, kept: LookupCache::default() }
     }
 
     /// On failure, returns a result of at most [`LOOKUP_STALE_MAX`], if one is left.
-    pub(crate) async fn look_up(&self, share: &str, host: &str, port: u16) -> Found {
+    pub(crate) async fn look_up(&self, share: &str, host: &str, port: u16) -> LookupResult {
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {
             return Ok(kept);
         }
@@ -73,7 +73,7 @@ impl Lookups {
         found.unwrap_or_else(|_| Err(late())).or_else(|error| stale.ok_or(error))
     }
 
-    async fn resolved(&self, share: &str, host: &str, port: u16) -> Found {
+    async fn resolved(&self, share: &str, host: &str, port: u16) -> LookupResult {
         let _permit = self.shares.take(share).await.ok_or(CallError::Busy)?;
         // Another caller may have resolved the name while this one waited.
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {
@@ -87,7 +87,7 @@ impl Lookups {
     }
 }
 
-impl Kept {
+impl LookupCache {
     fn get(&self, host: &str, port: u16, age_max: Duration) -> Option<Vec<SocketAddr>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, addresses) = kept.get(&(host.to_owned(), port))?;

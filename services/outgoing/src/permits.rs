@@ -35,12 +35,12 @@ pub(crate) struct Permits {
 
 #[derive(Debug, Default)]
 struct Hosts {
-    by_name: HashMap<Arc<str>, Host>,
+    by_name: HashMap<Arc<str>, HostPermits>,
     calls: usize,
 }
 
 #[derive(Debug)]
-struct Host {
+struct HostPermits {
     permits: Arc<Semaphore>,
     calls: usize,
 }
@@ -48,10 +48,10 @@ struct Host {
 pub(crate) struct Permit {
     _host: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
-    _noted: Noted,
+    _noted: HostGuard,
 }
 
-struct Noted {
+struct HostGuard {
     permits: Arc<Permits>,
     host: Arc<str>,
 }
@@ -71,7 +71,7 @@ impl Permits {
     }
 
     /// Counts a call in the queue of its host; `None` when a queue is full.
-    fn note(self: &Arc<Self>, host: &str) -> Option<(Noted, Arc<Semaphore>)> {
+    fn note(self: &Arc<Self>, host: &str) -> Option<(HostGuard, Arc<Semaphore>)> {
         let mut guard = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let hosts = &mut *guard;
         let known = hosts.by_name.get(host).map_or(0, |host| host.calls);
@@ -80,15 +80,15 @@ impl Permits {
         }
         let name: Arc<str> = host.into();
         let permits = self.limits.per_host;
-        let new_host = || Host { permits: Arc::new(Semaphore::new(permits)), calls: 0 };
+        let new_host = || HostPermits { permits: Arc::new(Semaphore::new(permits)), calls: 0 };
         let host = hosts.by_name.entry(name.clone()).or_insert_with(new_host);
         host.calls += 1;
         hosts.calls += 1;
-        Some((Noted { permits: self.clone(), host: name }, host.permits.clone()))
+        Some((HostGuard { permits: self.clone(), host: name }, host.permits.clone()))
     }
 }
 
-impl Drop for Noted {
+impl Drop for HostGuard {
     fn drop(&mut self) {
         let mut hosts = self.permits.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         hosts.calls -= 1;

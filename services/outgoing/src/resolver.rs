@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::limits::{OTHER_FAMILY_MAX, RESOLVED_MAX, RESOLVER_KEPT, TRY_MAX};
 
-type Found = io::Result<Vec<IpAddr>>;
+type ResolverResult = io::Result<Vec<IpAddr>>;
 
 #[derive(Default)]
 pub(crate) struct SystemResolver(Mutex<Option<(Instant, TokioResolver)>>);
@@ -23,7 +23,7 @@ pub(crate) struct SystemResolver(Mutex<Option<(Instant, TokioResolver)>>);
 impl SystemResolver {
     /// The families take turns, because a connection is tried to the first addresses alone, and a server may
     /// have one family.
-    pub(crate) async fn addresses(&self, host: &str) -> Found {
+    pub(crate) async fn addresses(&self, host: &str) -> ResolverResult {
         let resolver = self.current()?;
         let mut four = pin!(of_family(&resolver, host, RecordType::A));
         let mut six = pin!(of_family(&resolver, host, RecordType::AAAA));
@@ -62,7 +62,7 @@ impl SystemResolver {
     }
 }
 
-async fn of_family(resolver: &TokioResolver, host: &str, family: RecordType) -> Found {
+async fn of_family(resolver: &TokioResolver, host: &str, family: RecordType) -> ResolverResult {
     // Underscores are usual in names of containers.
     let name = Name::from_str_relaxed(host).map_err(io::Error::other)?;
     let found = resolver.lookup(name, family).await.map_err(io::Error::other)?;
@@ -70,7 +70,10 @@ async fn of_family(resolver: &TokioResolver, host: &str, family: RecordType) -> 
 }
 
 /// Some name servers do not answer for IPv6 where a host has none, so that answer is not waited for long.
-async fn addresses_of_six(first: &Found, other: Pin<&mut impl Future<Output = Found>>) -> Found {
+async fn addresses_of_six(
+    first: &ResolverResult,
+    other: Pin<&mut impl Future<Output = ResolverResult>>,
+) -> ResolverResult {
     match first {
         Ok(_) => timeout(OTHER_FAMILY_MAX, other).await.unwrap_or_else(|_| Ok(Vec::new())),
         Err(_) => other.await,

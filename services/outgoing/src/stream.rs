@@ -10,24 +10,24 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
-pub(crate) struct Stream {
+pub(crate) struct OutgoingStream {
     inner: TokioIo<TcpStream>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Stream {
+impl OutgoingStream {
     pub(crate) fn new(stream: TcpStream, permit: OwnedSemaphorePermit) -> Self {
         Self { inner: TokioIo::new(stream), _permit: permit }
     }
 }
 
-impl Connection for Stream {
+impl Connection for OutgoingStream {
     fn connected(&self) -> Connected {
         Connected::new()
     }
 }
 
-impl Read for Stream {
+impl Read for OutgoingStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -37,7 +37,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for OutgoingStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -29,4 +29,4 @@ pub use matched::Matched;
 pub use receiver::{CopyOptions, Receiver};
 pub use router::{Edit, MatchLimits, Router, Snapshot};
 pub use subscription::{Subscription, Target};
-pub use topic_tree::{Step, TopicTree, TreeSnapshot, Walk};
+pub use topic_tree::{TopicTree, TreeSnapshot, TreeStep, Walk};

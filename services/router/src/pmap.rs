@@ -2,7 +2,7 @@
 //! O(log n) nodes. The writer changes nodes in place that no clone shares.
 //!
 //! The map is a hash trie. Most maps of a broker have at most two entries, so the small forms take
-//! at most one allocation. A leaf that exceeds [`Entry::LEAF_MAX`] becomes a branch with 16 slots,
+//! at most one allocation. A leaf that exceeds [`MapEntry::LEAF_MAX`] becomes a branch with 16 slots,
 //! chosen by the next four bits of the entry's address.
 
 use std::mem;
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::seed::Seed;
 
-pub(crate) trait Entry: Clone {
+pub(crate) trait MapEntry: Clone {
     type Key: Ord + ?Sized;
     /// Entries of the largest leaf, at least 2; small for entries that are costly to clone, because
     /// a change copies the whole leaf.
@@ -35,11 +35,11 @@ pub(crate) enum Map<T> {
     Empty,
     One(T),
     Leaf(Arc<Leaf<T>>),
-    Branch(Arc<Branch<T>>),
+    Branch(Arc<MapBranch<T>>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Branch<T> {
+pub(crate) struct MapBranch<T> {
     len: usize,
     slots: [Map<T>; 16],
 }
@@ -49,7 +49,7 @@ fn slot(address: u64) -> usize {
     (address >> 60) as usize
 }
 
-fn search<T: Entry>(leaf: &[T], key: &T::Key) -> Result<usize, usize> {
+fn search<T: MapEntry>(leaf: &[T], key: &T::Key) -> Result<usize, usize> {
     leaf.binary_search_by(|entry| entry.key().cmp(key))
 }
 
@@ -118,7 +118,7 @@ impl<T> Map<T> {
     }
 }
 
-impl<T: Entry> Map<T> {
+impl<T: MapEntry> Map<T> {
     pub(crate) fn get(&self, key: &T::Key, seed: &Seed) -> Option<&T> {
         let mut map = self;
         if let Self::Branch(_) = map {
@@ -215,7 +215,7 @@ impl<T: Entry> Map<T> {
                 }
             }
             Self::Leaf(leaf) if leaf.len() >= T::LEAF_MAX && depth < DEPTH_MAX => {
-                let mut branch = Branch { len: leaf.len(), slots: Default::default() };
+                let mut branch = MapBranch { len: leaf.len(), slots: Default::default() };
                 let mut lists: [Leaf<T>; 16] = Default::default();
                 for entry in leaf.iter() {
                     lists[slot(T::address(entry.key(), seed) << (4 * depth))].push(entry.clone());

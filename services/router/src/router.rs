@@ -14,9 +14,9 @@ use crate::matched::Matched;
 use crate::pmap::Map;
 use crate::recent::{Changed, RecentChanges};
 use crate::seed::Seed;
-use crate::set::Set;
+use crate::set::SubscriberSet;
 use crate::subscription::{Subscription, Target};
-use crate::trie::{Content, Node};
+use crate::trie::{Node, NodeContent};
 
 #[derive(Debug)]
 pub struct Router {
@@ -35,7 +35,7 @@ const SUBSCRIPTION_BYTES: usize = 160;
 
 #[derive(Clone, Debug)]
 struct Tree {
-    root: Arc<Node<Set>>,
+    root: Arc<Node<SubscriberSet>>,
     subscriptions: usize,
     bytes: usize,
     seed: Seed,
@@ -225,7 +225,7 @@ impl Snapshot {
         &self,
         start: S,
         step: impl Fn(S, &str) -> S,
-        visit: impl FnMut(S, &Set, bool),
+        visit: impl FnMut(S, &SubscriberSet, bool),
     ) {
         self.tree.root.walk(start, step, visit);
     }
@@ -241,7 +241,7 @@ impl Snapshot {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
         let Tree { root, seed, .. } = &self.tree;
-        let is_complete = root.matching(topic, seed, limits.nodes_max, visited, |set: &Set| {
+        let is_complete = root.matching(topic, seed, limits.nodes_max, visited, |set: &SubscriberSet| {
             if !set.subscribers.is_empty() {
                 found.push(&set.subscribers);
             }
@@ -270,7 +270,7 @@ impl Edit<'_> {
 
     /// Number of share names that `filter` (without `$share` and share name) has.
     pub fn groups(&self, filter: &str) -> usize {
-        self.tree.root.find(filter, &self.tree.seed).map_or(0, Set::groups_len)
+        self.tree.root.find(filter, &self.tree.seed).map_or(0, SubscriberSet::groups_len)
     }
 
     pub fn has_group(&self, name: &str, filter: &str) -> bool {

@@ -3,26 +3,26 @@
 use std::sync::Arc;
 
 use crate::group::ShareGroup;
-use crate::pmap::{Entry, Map};
+use crate::pmap::{Map, MapEntry};
 use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
-use crate::trie::Content;
+use crate::trie::NodeContent;
 
 /// The subscribers of one filter; every node of the trie has a set, so the rare groups are behind a
 /// pointer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Set {
+pub(crate) struct SubscriberSet {
     pub(crate) subscribers: Map<Subscription>,
     groups: Option<Arc<Map<Arc<ShareGroup>>>>,
 }
 
-impl Content for Set {
+impl NodeContent for SubscriberSet {
     fn is_empty(&self) -> bool {
         self.subscribers.is_empty() && self.groups.is_none()
     }
 }
 
-impl Entry for Arc<ShareGroup> {
+impl MapEntry for Arc<ShareGroup> {
     type Key = str;
     const LEAF_MAX: usize = 8;
 
@@ -35,7 +35,7 @@ impl Entry for Arc<ShareGroup> {
     }
 }
 
-impl Set {
+impl SubscriberSet {
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Arc<ShareGroup>> {
         self.groups.iter().flat_map(|groups| groups.iter())
     }

@@ -2,7 +2,7 @@
 
 use millrace_mqtt::QoS;
 
-use crate::pmap::Entry;
+use crate::pmap::MapEntry;
 use crate::seed::Seed;
 
 /// A session in this process: its core (event loop) and its slot in the core's table, ordered by
@@ -59,7 +59,7 @@ pub struct Subscription {
     pub identifier: u32,
 }
 
-impl Entry for Subscription {
+impl MapEntry for Subscription {
     type Key = Target;
     // Entries are plain bytes, so that copying a full leaf is one short memcpy.
     const LEAF_MAX: usize = 32;

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::pmap::Entry;
+use crate::pmap::MapEntry;
 use crate::seed::Seed;
-use crate::trie::{Content, Node, split_level};
+use crate::trie::{Node, NodeContent, split_level};
 
 #[derive(Debug)]
 pub struct TopicTree<V: Clone> {
@@ -25,7 +25,7 @@ pub struct TreeSnapshot<V: Clone> {
 
 type TreeNode<V> = Node<Option<(V, u64)>>;
 
-impl<V: Clone> Content for Option<V> {
+impl<V: Clone> NodeContent for Option<V> {
     fn is_empty(&self) -> bool {
         self.is_none()
     }
@@ -116,7 +116,7 @@ impl<V: Clone> TreeSnapshot<V> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<V> {
+pub enum TreeStep<V> {
     Value(V),
     Nothing,
     Done,
@@ -236,22 +236,22 @@ impl<V: Clone> Walk<V> {
         self.snapshot = Some(snapshot);
     }
 
-    /// Visits one node; [`Step::Done`] at the end, and also without a snapshot.
-    pub fn step(&mut self) -> Step<V> {
-        let Some(snapshot) = self.snapshot.take() else { return Step::Done };
+    /// Visits one node; [`TreeStep::Done`] at the end, and also without a snapshot.
+    pub fn step(&mut self) -> TreeStep<V> {
+        let Some(snapshot) = self.snapshot.take() else { return TreeStep::Done };
         let step = self.step_in(&snapshot);
         self.snapshot = Some(snapshot);
         step
     }
 
-    fn step_in(&mut self, snapshot: &TreeSnapshot<V>) -> Step<V> {
+    fn step_in(&mut self, snapshot: &TreeSnapshot<V>) -> TreeStep<V> {
         if !self.has_begun {
             self.has_begun = true;
             //= [MQTT-4.7.2-1] v5 v3.1.1
             return self.descend(snapshot, snapshot.root.clone(), RemainingLevels::From(0), true);
         }
         let address = |child: &Arc<TreeNode<V>>| Arc::<TreeNode<V>>::address(child.level(), &snapshot.seed);
-        let Some(open) = self.open.last_mut() else { return Step::Done };
+        let Some(open) = self.open.last_mut() else { return TreeStep::Done };
         let children = open.parent.children();
         let child = match open.after {
             None => children.first(address),
@@ -259,11 +259,11 @@ impl<V: Clone> Walk<V> {
         };
         let Some(child) = child.cloned() else {
             self.open.pop();
-            return Step::Nothing;
+            return TreeStep::Nothing;
         };
         open.after = Some(address(&child));
         if open.hide_dollar && child.level().starts_with('$') {
-            return Step::Nothing;
+            return TreeStep::Nothing;
         }
         let rest = open.rest;
         self.descend(snapshot, child, rest, false)
@@ -276,13 +276,14 @@ impl<V: Clone> Walk<V> {
         node: Arc<TreeNode<V>>,
         rest: RemainingLevels,
         is_root: bool,
-    ) -> Step<V> {
+    ) -> TreeStep<V> {
         match descend_levels(snapshot, &self.filter, node, rest, is_root) {
-            Descent::NoTopic => Step::Nothing,
+            Descent::NoTopic => TreeStep::Nothing,
             Descent::End(node) => self.value(&node),
             Descent::Wildcard { parent, rest, hide_dollar } => {
                 // `a/#` matches `a`, too.
-                let found = if let RemainingLevels::All = rest { self.value(&parent) } else { Step::Nothing };
+                let found =
+                    if let RemainingLevels::All = rest { self.value(&parent) } else { TreeStep::Nothing };
                 if !parent.children().is_empty() {
                     self.open.push(OpenNode { parent, after: None, rest, hide_dollar });
                 }
@@ -291,10 +292,10 @@ impl<V: Clone> Walk<V> {
         }
     }
 
-    fn value(&self, node: &TreeNode<V>) -> Step<V> {
+    fn value(&self, node: &TreeNode<V>) -> TreeStep<V> {
         match node.content() {
-            Some((value, inserted)) if *inserted <= self.insertions_max => Step::Value(value.clone()),
-            _ => Step::Nothing,
+            Some((value, inserted)) if *inserted <= self.insertions_max => TreeStep::Value(value.clone()),
+            _ => TreeStep::Nothing,
         }
     }
 }
@@ -339,9 +340,9 @@ impl<V: Clone> Iterator for Walk<V> {
     fn next(&mut self) -> Option<V> {
         loop {
             match self.step() {
-                Step::Value(value) => return Some(value),
-                Step::Nothing => {}
-                Step::Done => return None,
+                TreeStep::Value(value) => return Some(value),
+                TreeStep::Nothing => {}
+                TreeStep::Done => return None,
             }
         }
     }

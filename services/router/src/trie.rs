@@ -10,10 +10,10 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
-use crate::pmap::{Entry, Map};
+use crate::pmap::{Map, MapEntry};
 use crate::seed::Seed;
 
-pub(crate) trait Content: Clone + Default {
+pub(crate) trait NodeContent: Clone + Default {
     fn is_empty(&self) -> bool;
 }
 
@@ -33,7 +33,7 @@ struct Wild<C> {
     many: C,
 }
 
-impl<C> Entry for Arc<Node<C>> {
+impl<C> MapEntry for Arc<Node<C>> {
     type Key = str;
     // Cloning an entry writes to the reference count in its node, so leaves are short.
     const LEAF_MAX: usize = 4;
@@ -63,7 +63,7 @@ pub(crate) fn split_level(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-impl<C: Content> Node<C> {
+impl<C: NodeContent> Node<C> {
     pub(crate) fn new(level: &str) -> Self {
         Self { level: level.into(), children: Map::Empty, content: C::default(), wild: None }
     }
@@ -321,7 +321,7 @@ impl<C> Node<C> {
 }
 
 #[cfg(test)]
-impl<C: Content> Node<C> {
+impl<C: NodeContent> Node<C> {
     /// Panics when something below this node leads to no content.
     pub(crate) fn assert_tidy(&self) {
         let plus = self.wild.iter().inspect(|wild| assert!(wild.plus.is_some() || !wild.many.is_empty()));

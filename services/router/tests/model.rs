@@ -242,7 +242,7 @@ proptest! {
         let mut found: Vec<String> = Vec::new();
         let mut take = |walk: &mut Walk<(String, u32)>, steps: usize| {
             for _ in 0..steps {
-                if let millrace_router::Step::Value((topic, version)) = walk.step() {
+                if let millrace_router::TreeStep::Value((topic, version)) = walk.step() {
                     assert_eq!(version, 0, "{topic} is newer than the walk");
                     found.push(topic);
                 }
@@ -252,7 +252,7 @@ proptest! {
         for (topic, is_removed, steps) in changes {
             take(&mut walk, steps);
             walk.suspend();
-            prop_assert_eq!(walk.step(), millrace_router::Step::Done);
+            prop_assert_eq!(walk.step(), millrace_router::TreeStep::Done);
             if is_removed {
                 tree.remove(&topic);
             } else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{
-    CopyOptions, MatchLimits, Matched, Router, Step, Subscription, Target, TopicTree, Walk,
+    CopyOptions, MatchLimits, Matched, Router, Subscription, Target, TopicTree, TreeStep, Walk,
 };
 
 fn target(slot: u32) -> Target {
@@ -364,7 +364,7 @@ fn a_walk_visits_one_node_at_a_time() {
         tree.insert(&format!("a/{number}/b"), number);
     }
     let mut walk = Walk::new(tree.snapshot(), "a/+/c");
-    let steps = std::iter::from_fn(|| (walk.step() != Step::Done).then_some(())).count();
+    let steps = std::iter::from_fn(|| (walk.step() != TreeStep::Done).then_some(())).count();
     assert!((100..=103).contains(&steps), "{steps}");
     let mut walk = Walk::new(tree.snapshot(), "#");
     let first = walk.next();

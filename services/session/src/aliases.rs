@@ -14,7 +14,7 @@ pub(crate) struct Aliases {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outbound {
+pub(crate) enum OutboundAlias {
     /// The client knows the alias: the topic name is left out.
     Known(u16),
     /// Name and alias are sent, which sets the alias.
@@ -45,17 +45,17 @@ impl Aliases {
         self.outbound.iter().find(|(_, number)| **number == alias).map(|(topic, _)| topic.clone())
     }
 
-    pub(crate) fn outbound(&mut self, topic: &Arc<str>, alias_max: u16) -> Outbound {
+    pub(crate) fn outbound(&mut self, topic: &Arc<str>, alias_max: u16) -> OutboundAlias {
         if let Some(alias) = self.outbound.get(topic) {
-            return Outbound::Known(*alias);
+            return OutboundAlias::Known(*alias);
         }
         let next = self.outbound.len() + 1;
         match u16::try_from(next) {
             Ok(alias) if alias <= alias_max && topic.len() <= ALIASED_TOPIC_BYTES_MAX => {
                 self.outbound.insert(topic.clone(), alias);
-                Outbound::Set(alias)
+                OutboundAlias::Set(alias)
             }
-            _ => Outbound::Plain,
+            _ => OutboundAlias::Plain,
         }
     }
 

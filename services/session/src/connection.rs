@@ -11,7 +11,7 @@ use millrace_mqtt::{
     Connect, DecodeError, Disconnect, Packet, PacketType, Properties, Property, ReasonCode, Version, encode,
 };
 
-use crate::aliases::{Aliases, Outbound};
+use crate::aliases::{Aliases, OutboundAlias};
 use crate::effect::{Closing, SessionEffect};
 use crate::{Out, Session, SessionSettings, connack};
 
@@ -134,9 +134,9 @@ impl Connection {
     }
 
     //= [MQTT-3.1.2-26] [MQTT-3.1.2-27] v5
-    pub(crate) fn outbound_alias(&mut self, topic: &Arc<str>) -> Outbound {
+    pub(crate) fn outbound_alias(&mut self, topic: &Arc<str>) -> OutboundAlias {
         if self.topic_alias_max == 0 {
-            return Outbound::Plain;
+            return OutboundAlias::Plain;
         }
         self.aliases.get_or_insert_default().outbound(topic, self.topic_alias_max)
     }

@@ -6,9 +6,9 @@ use millrace_mqtt::encode::{self, PublishHead};
 use millrace_mqtt::{PacketId, PacketType, Properties, Property, QoS, Version};
 use smallvec::SmallVec;
 
-use crate::aliases::Outbound;
+use crate::aliases::OutboundAlias;
 use crate::budget::Hold;
-use crate::outbox::{Entry, NoRoom, State};
+use crate::outbox::{NoRoom, OutboxEntry, SlotState};
 use crate::settings::{STORED_INFLIGHT_MAX, UNCOUNTED_BYTES_MAX};
 use crate::{Budget, Connection, Message, Out, Seconds, Session, SessionSettings};
 
@@ -22,7 +22,7 @@ pub struct Delivery<'m> {
     pub retain: bool,
     /// A retained message: live messages are queued until it is sent.
     pub replay: bool,
-    /// As [`Entry::maybe_sent`] has it.
+    /// As [`OutboxEntry::maybe_sent`] has it.
     pub maybe_sent: bool,
     /// Number of the matching shared subscription in the caller's table; 0 for none.
     pub shared: u64,
@@ -184,7 +184,7 @@ impl Session {
             if let Some((id, state, again)) = outbox.next_resend(window_max) {
                 match state {
                     //= [MQTT-3.3.1-1] v5 v3.1.1
-                    State::Published(entry) => {
+                    SlotState::Published(entry) => {
                         let entry = entry.clone();
                         //= [MQTT-3.3.2-5] v5
                         if !again && entry.message.is_expired(now) {
@@ -201,7 +201,7 @@ impl Session {
                 }
                 continue;
             }
-            let reserves = |entry: &Entry| entry.qos == QoS::ExactlyOnce && self.is_stored;
+            let reserves = |entry: &OutboxEntry| entry.qos == QoS::ExactlyOnce && self.is_stored;
             match outbox.next_in_queue() {
                 // No message overtakes one that waits until the store has its packet id.
                 Some(entry) if !reserves(entry) && outbox.unsent() > 0 => return count - 1,
@@ -226,7 +226,7 @@ impl Session {
 
     fn send(
         &mut self,
-        entry: Entry,
+        entry: OutboxEntry,
         hold: Option<Hold>,
         connection: &mut Connection,
         now: Seconds,
@@ -263,8 +263,8 @@ impl Session {
 }
 
 impl Delivery<'_> {
-    pub(crate) fn to_entry(self) -> Entry {
-        Entry {
+    pub(crate) fn to_entry(self) -> OutboxEntry {
+        OutboxEntry {
             message: self.message.clone(),
             qos: self.qos,
             retain: self.retain,
@@ -278,7 +278,7 @@ impl Delivery<'_> {
 
 /// The properties of a 5.0 PUBLISH that differ between its receivers, without the topic alias.
 #[inline]
-fn properties_of(entry: &Entry, now: Seconds) -> Vec<u8> {
+fn properties_of(entry: &OutboxEntry, now: Seconds) -> Vec<u8> {
     let mut properties = Vec::new();
     //= [MQTT-3.3.2-6] v5
     if let Some(seconds) = entry.message.expiry_left(now) {
@@ -293,7 +293,7 @@ fn properties_of(entry: &Entry, now: Seconds) -> Vec<u8> {
 
 /// False, with nothing appended, when the PUBLISH exceeds the client's Maximum Packet Size.
 fn encode(
-    entry: &Entry,
+    entry: &OutboxEntry,
     packet_id: Option<PacketId>,
     dup: bool,
     connection: &mut Connection,
@@ -305,18 +305,18 @@ fn encode(
     let mut more = Vec::new();
     let mut more_without_alias = 0;
     let mut topic: &str = message.topic();
-    let mut alias = Outbound::Plain;
+    let mut alias = OutboundAlias::Plain;
     if version == Version::V5 {
         more = properties_of(entry, now);
         more_without_alias = more.len();
         alias = connection.outbound_alias(message.topic());
         match alias {
-            Outbound::Known(alias) => {
+            OutboundAlias::Known(alias) => {
                 topic = "";
                 Property::TopicAlias(alias).encode(&mut more);
             }
-            Outbound::Set(alias) => Property::TopicAlias(alias).encode(&mut more),
-            Outbound::Plain => {}
+            OutboundAlias::Set(alias) => Property::TopicAlias(alias).encode(&mut more),
+            OutboundAlias::Plain => {}
         }
     }
     let mut head = PublishHead {
@@ -334,7 +334,7 @@ fn encode(
     };
     //= [MQTT-3.1.2-24] [MQTT-3.1.2-25] v5
     if !fits(&head, connection) {
-        if let Outbound::Set(_) = alias {
+        if let OutboundAlias::Set(_) = alias {
             connection.unset_alias(message.topic());
         }
         // Leaving out the alias may make room; it comes on top of the name, or is longer than a very short name.

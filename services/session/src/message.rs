@@ -35,7 +35,7 @@ pub struct Message {
     /// A limit forbids to retain it.
     is_only_live: AtomicBool,
     /// Unset until the store's writer decides.
-    stored: OnceLock<Stored>,
+    stored: OnceLock<StoredAt>,
     acknowledged: AtomicU32,
     /// Set for sampled messages only.
     trace: Option<Box<Trace>>,
@@ -44,7 +44,7 @@ pub struct Message {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stored {
+enum StoredAt {
     At(StoredPosition),
     Nowhere,
     Refused,
@@ -180,21 +180,21 @@ impl Message {
 
     /// `None` for a message that is not stored. Later calls have no effect.
     pub fn set_position(&self, position: Option<StoredPosition>) {
-        let _ = self.stored.set(position.map_or(Stored::Nowhere, Stored::At));
+        let _ = self.stored.set(position.map_or(StoredAt::Nowhere, StoredAt::At));
     }
 
     /// The store refused the message, so its publisher sends it again. Later calls of [`Self::set_position`] have no effect.
     pub fn refuse(&self) {
-        let _ = self.stored.set(Stored::Refused);
+        let _ = self.stored.set(StoredAt::Refused);
     }
 
     pub fn is_refused(&self) -> bool {
-        matches!(self.stored.get(), Some(Stored::Refused))
+        matches!(self.stored.get(), Some(StoredAt::Refused))
     }
 
     pub fn position(&self) -> Option<StoredPosition> {
         match self.stored.get() {
-            Some(Stored::At(position)) => Some(*position),
+            Some(StoredAt::At(position)) => Some(*position),
             _ => None,
         }
     }
@@ -202,8 +202,8 @@ impl Message {
     /// Whether the message is stored behind this position. One that waits for its commit will be.
     pub fn is_after(&self, position: StoredPosition) -> bool {
         match self.stored.get() {
-            Some(Stored::At(own)) => *own > position,
-            Some(Stored::Nowhere | Stored::Refused) => false,
+            Some(StoredAt::At(own)) => *own > position,
+            Some(StoredAt::Nowhere | StoredAt::Refused) => false,
             None => true,
         }
     }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 pub(crate) use self::held::NoRoom;
 pub use self::left::Left;
 use self::packet_ids::{UsedIds, distance, id_after};
-use self::queue::Waiting;
+use self::queue::QueuedEntry;
 use crate::budget::Hold;
 use crate::{Message, StoredPosition};
 
@@ -23,7 +23,7 @@ use crate::{Message, StoredPosition};
 const DONE_MAX: usize = 32;
 
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct OutboxEntry {
     pub message: Arc<Message>,
     pub qos: QoS,
     pub retain: bool,
@@ -35,15 +35,15 @@ pub struct Entry {
     pub identifiers: SmallVec<[u32; 1]>,
 }
 
-impl Entry {
+impl OutboxEntry {
     fn settles(&self) -> Option<(u64, StoredPosition)> {
         self.message.position().filter(|_| self.shared != 0).map(|position| (self.shared, position))
     }
 }
 
 #[derive(Debug)]
-pub(crate) enum State {
-    Published(Entry),
+pub(crate) enum SlotState {
+    Published(OutboxEntry),
     /// PUBREC has arrived; PUBREL waits until the store has recorded it.
     Releasing(Option<StoredPosition>),
     Released(Option<StoredPosition>),
@@ -54,7 +54,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Slot {
     id: PacketId,
-    pub(crate) state: State,
+    pub(crate) state: SlotState,
     /// Sent on the present connection, so it counts against Receive Maximum.
     pub(crate) sent: bool,
     /// The store does not have the packet id yet, so nothing can be sent under it.
@@ -65,15 +65,15 @@ pub(crate) struct Slot {
 
 #[derive(Clone, Debug)]
 pub enum InFlight {
-    Published(Entry),
+    Published(OutboxEntry),
     /// Has its packet id, but was never sent.
-    Unsent(Entry),
+    Unsent(OutboxEntry),
     Released(Option<StoredPosition>),
 }
 
 impl Slot {
     fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, SlotState::Done)
     }
 }
 
@@ -87,7 +87,9 @@ pub(crate) struct Outbox {
     free_ids: usize,
     skipped_ids: bool,
     used: Option<Box<UsedIds>>,
+    /// Slots that left at the front; `used` numbers slots from there.
     removed: u64,
+    /// Messages sent on the present connection that the client has not acknowledged.
     window: usize,
     /// Bytes of unacknowledged messages without a [`Hold`].
     uncounted: u64,
@@ -95,7 +97,7 @@ pub(crate) struct Outbox {
     resend: usize,
     /// PUBRELs of slots before this index were sent on the present connection.
     release_again: usize,
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<QueuedEntry>,
     queue_bytes: u64,
     replays: usize,
     queued_qos_0: usize,
@@ -166,18 +168,18 @@ impl Outbox {
         self.slots.len() - self.done + self.queue.len()
     }
 
-    pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
+    pub(crate) fn push(&mut self, entry: OutboxEntry, hold: Option<Hold>) {
         self.count_without(hold.as_ref(), &entry);
-        let (id, state) = (self.take_id(), State::Published(entry));
+        let (id, state) = (self.take_id(), SlotState::Published(entry));
         self.slots.push_back(Slot { id, state, sent: true, awaits_store: false, never_sent: false, hold });
         self.resend = self.slots.len();
         self.window += 1;
     }
 
     /// Assigns [`Outbox::next_id`] to a message that is sent once the store has the id.
-    pub(crate) fn reserve(&mut self, entry: Entry, hold: Option<Hold>) {
+    pub(crate) fn reserve(&mut self, entry: OutboxEntry, hold: Option<Hold>) {
         self.count_without(hold.as_ref(), &entry);
-        let (id, state) = (self.take_id(), State::Published(entry));
+        let (id, state) = (self.take_id(), SlotState::Published(entry));
         self.reserved.push(id);
         self.slots.push_back(Slot { id, state, sent: false, awaits_store: true, never_sent: true, hold });
     }
@@ -190,10 +192,10 @@ impl Outbox {
         std::mem::take(&mut self.settled)
     }
 
-    pub(crate) fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
+    pub(crate) fn take_reserved(&mut self) -> Vec<(PacketId, OutboxEntry)> {
         let reserved = std::mem::take(&mut self.reserved);
         let entry = |id: PacketId| match &self.slots[self.index_of(id)?].state {
-            State::Published(entry) => Some((id, entry.clone())),
+            SlotState::Published(entry) => Some((id, entry.clone())),
             _ => None,
         };
         reserved.into_iter().filter_map(entry).collect()
@@ -211,33 +213,38 @@ impl Outbox {
 
     /// Unacknowledged messages in the order of sending, then those whose packet id is not stored, which the client never
     /// received.
-    pub(crate) fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
+    pub(crate) fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&OutboxEntry>) {
         let (mut sent, mut unseen) = (Vec::new(), Vec::new());
         for slot in &self.slots {
             let id = slot.id;
             match &slot.state {
-                State::Published(entry) if slot.never_sent => unseen.push(entry),
-                State::Published(entry) => sent.push((id, InFlight::Published(entry.clone()))),
-                State::Releasing(position) | State::Released(position) => {
+                SlotState::Published(entry) if slot.never_sent => unseen.push(entry),
+                SlotState::Published(entry) => sent.push((id, InFlight::Published(entry.clone()))),
+                SlotState::Releasing(position) | SlotState::Released(position) => {
                     sent.push((id, InFlight::Released(*position)));
                 }
-                State::Done => {}
+                SlotState::Done => {}
             }
         }
         (sent, unseen)
     }
 
     /// Removes and returns the messages that were never sent although the caller got their packet ids to store them.
-    pub(crate) fn take_begun(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<(PacketId, Entry)> {
+    pub(crate) fn take_begun(
+        &mut self,
+        wanted: impl Fn(&OutboxEntry) -> bool,
+    ) -> Vec<(PacketId, OutboxEntry)> {
         let mut begun = Vec::new();
         for slot in &mut self.slots {
             let is_begun = slot.never_sent
                 && !self.reserved.contains(&slot.id)
-                && matches!(&slot.state, State::Published(entry) if wanted(entry));
+                && matches!(&slot.state, SlotState::Published(entry) if wanted(entry));
             if is_begun {
                 slot.uncount(&mut self.uncounted);
             }
-            if is_begun && let State::Published(entry) = std::mem::replace(&mut slot.state, State::Done) {
+            if is_begun
+                && let SlotState::Published(entry) = std::mem::replace(&mut slot.state, SlotState::Done)
+            {
                 begun.push((slot.id, entry));
             }
         }
@@ -253,15 +260,15 @@ impl Outbox {
 
     pub(crate) fn position_of(&self, id: PacketId) -> Option<StoredPosition> {
         match &self.slots[self.index_of(id)?].state {
-            State::Published(entry) => entry.message.position(),
-            State::Releasing(position) | State::Released(position) => *position,
-            State::Done => None,
+            SlotState::Published(entry) => entry.message.position(),
+            SlotState::Releasing(position) | SlotState::Released(position) => *position,
+            SlotState::Done => None,
         }
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &OutboxEntry> {
         let slots = self.slots.iter().filter_map(|slot| match &slot.state {
-            State::Published(entry) => Some(entry),
+            SlotState::Published(entry) => Some(entry),
             _ => None,
         });
         slots.chain(self.queue())
@@ -277,21 +284,21 @@ impl Outbox {
         outbox.slots.extend(in_flight.into_iter().map(|(id, in_flight)| {
             let never_sent = matches!(in_flight, InFlight::Unsent(_));
             let state = match in_flight {
-                InFlight::Published(entry) | InFlight::Unsent(entry) => State::Published(entry),
-                InFlight::Released(position) => State::Released(position),
+                InFlight::Published(entry) | InFlight::Unsent(entry) => SlotState::Published(entry),
+                InFlight::Released(position) => SlotState::Released(position),
             };
             Slot { id, state, sent: false, awaits_store: false, never_sent, hold: None }
         }));
-        outbox.uncounted = outbox.entries().map(Entry::bytes_held).sum();
+        outbox.uncounted = outbox.entries().map(OutboxEntry::bytes_held).sum();
         if has_skipped_ids {
             outbox.skip_ids();
         }
         outbox
     }
 
-    pub(crate) fn state(&self, id: PacketId) -> Option<&State> {
+    pub(crate) fn state(&self, id: PacketId) -> Option<&SlotState> {
         match &self.slots[self.index_of(id)?] {
-            Slot { state: State::Done, .. } | Slot { awaits_store: true, .. } => None,
+            Slot { state: SlotState::Done, .. } | Slot { awaits_store: true, .. } => None,
             slot => Some(&slot.state),
         }
     }
@@ -303,14 +310,14 @@ impl Outbox {
         self.slots[index].uncount(&mut self.uncounted);
         let state = &mut self.slots[index].state;
         let position = match &*state {
-            State::Published(entry) => {
+            SlotState::Published(entry) => {
                 self.settled.extend(entry.settles());
                 entry.message.position()
             }
-            State::Releasing(position) | State::Released(position) => *position,
-            State::Done => return,
+            SlotState::Releasing(position) | SlotState::Released(position) => *position,
+            SlotState::Done => return,
         };
-        *state = if sends_pubrel { State::Released(position) } else { State::Releasing(position) };
+        *state = if sends_pubrel { SlotState::Released(position) } else { SlotState::Releasing(position) };
     }
 
     /// Handles a PUBACK, PUBCOMP or refusing PUBREC: frees the packet id.
@@ -318,10 +325,10 @@ impl Outbox {
         let Some(index) = self.index_of(id) else { return };
         let slot = &mut self.slots[index];
         slot.uncount(&mut self.uncounted);
-        if let State::Published(entry) = &slot.state {
+        if let SlotState::Published(entry) = &slot.state {
             self.settled.extend(entry.settles());
         }
-        slot.state = State::Done;
+        slot.state = SlotState::Done;
         self.done += 1;
         if slot.sent {
             slot.sent = false;

@@ -2,10 +2,10 @@ use super::packet_ids::{PACKET_IDS, STEPS};
 use super::*;
 use crate::Left;
 
-fn entry(qos: QoS, payload: &str) -> Entry {
+fn entry(qos: QoS, payload: &str) -> OutboxEntry {
     let message =
         Message::new("t".into(), qos, false, millrace_mqtt::Properties::EMPTY, payload.as_bytes(), 0);
-    Entry {
+    OutboxEntry {
         message: Arc::new(message),
         qos,
         retain: false,
@@ -182,7 +182,7 @@ fn what_is_sent_again_leaves_out_what_is_done_and_keeps_its_order() {
     assert_eq!(outbox.window(), 0);
     let mut again = Vec::new();
     while let Some((id, state, _)) = outbox.next_resend(usize::MAX) {
-        again.push((id.get(), matches!(state, State::Released(_))));
+        again.push((id.get(), matches!(state, SlotState::Released(_))));
     }
     assert_eq!(again, [(65_534, false), (65_535, true), (2, false)]);
     assert_eq!(outbox.window(), 3);
@@ -199,7 +199,7 @@ fn what_is_sent_again_leaves_out_what_is_done_and_keeps_its_order() {
 fn what_is_taken_from_the_queue_no_longer_counts() {
     let mut outbox = Outbox::default();
     for (shared, replay) in [(0, true), (7, false), (0, false), (7, false)] {
-        outbox.enqueue(Entry { shared, replay, ..entry(QoS::AtLeastOnce, "four") }, None);
+        outbox.enqueue(OutboxEntry { shared, replay, ..entry(QoS::AtLeastOnce, "four") }, None);
     }
     let size = entry(QoS::AtLeastOnce, "four").message.size() as u64;
     assert_eq!((outbox.queue_len(), outbox.queue_bytes(), outbox.replays()), (4, 4 * size, 1));
@@ -244,7 +244,7 @@ fn what_is_supplied_at_a_mark_comes_between_what_stood_before_it_and_behind_it()
 fn replay_points_keep_their_position_when_entries_leave_the_middle_or_the_end() {
     let queued = || {
         let mut outbox = Outbox::default();
-        outbox.enqueue(Entry { shared: 1, ..entry(QoS::AtLeastOnce, "a") }, None);
+        outbox.enqueue(OutboxEntry { shared: 1, ..entry(QoS::AtLeastOnce, "a") }, None);
         outbox.enqueue(entry(QoS::AtLeastOnce, "b"), None);
         outbox.open_replay();
         outbox.enqueue(entry(QoS::AtLeastOnce, "c"), None);
@@ -265,12 +265,12 @@ fn begun_messages_are_those_whose_packet_ids_the_caller_has_and_the_client_has_n
     let mut outbox = Outbox::default();
     outbox.send(QoS::ExactlyOnce, "sent");
     for shared in [7, 0, 7] {
-        outbox.reserve(Entry { shared, ..entry(QoS::ExactlyOnce, "begun") }, None);
+        outbox.reserve(OutboxEntry { shared, ..entry(QoS::ExactlyOnce, "begun") }, None);
     }
     assert_eq!(outbox.take_reserved().len(), 3);
     // The store has this one already, and the last one is not on its way.
     outbox.confirm(id(2));
-    outbox.reserve(Entry { shared: 7, ..entry(QoS::ExactlyOnce, "reserved") }, None);
+    outbox.reserve(OutboxEntry { shared: 7, ..entry(QoS::ExactlyOnce, "reserved") }, None);
     let begun = outbox.take_begun(|entry| entry.shared == 7);
     assert_eq!(begun.iter().map(|(id, _)| id.get()).collect::<Vec<_>>(), [2, 4]);
     assert!(outbox.take_begun(|entry| entry.shared == 7).is_empty());
@@ -335,7 +335,7 @@ fn a_full_window_finds_the_next_free_id_without_looking_at_all_messages() {
 
 #[test]
 fn replay_points_stay_where_they_are_when_entries_are_supplied_and_taken() {
-    let shared = |payload| Entry { shared: 1, ..entry(QoS::AtLeastOnce, payload) };
+    let shared = |payload| OutboxEntry { shared: 1, ..entry(QoS::AtLeastOnce, payload) };
     let mut outbox = Outbox::default();
     outbox.open_replay();
     outbox.enqueue(shared("a"), None);

@@ -10,7 +10,7 @@ use millrace_mqtt::{PacketId, SubscribeOptions};
 
 pub use self::remains::{NextFilter, Remains};
 use crate::inbound::{Inbound, Receipt};
-use crate::outbox::{Entry, InFlight, Outbox};
+use crate::outbox::{InFlight, Outbox, OutboxEntry};
 use crate::{Delivered, Delivery, Message, Seconds, StoredPosition};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl Session {
     /// Returns new QoS 2 packet ids and their messages, which [`Session::pump`] sends after the caller has stored the ids and called
     /// [`Session::confirm`] for each.
     //= [MQTT-4.3.3-2] v5
-    pub fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
+    pub fn take_reserved(&mut self) -> Vec<(PacketId, OutboxEntry)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_reserved())
     }
 
@@ -198,7 +198,7 @@ impl Session {
 
     /// Returns the unacknowledged messages in the order of sending, and apart from them the messages that were never sent: first
     /// those with a reserved packet id, then the queue.
-    pub fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
+    pub fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&OutboxEntry>) {
         let Some(outbox) = &self.outbox else { return (Vec::new(), Vec::new()) };
         let (sent, mut unsent) = outbox.in_flight();
         unsent.extend(outbox.queue());
@@ -211,7 +211,7 @@ impl Session {
     }
 
     /// Messages that the client has not acknowledged by PUBACK or PUBREC: first those with a packet id, then the queue.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &OutboxEntry> {
         self.outbox.iter().flat_map(|outbox| outbox.entries())
     }
 
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// Removes messages from the end of the queue while `unwanted` returns true.
-    pub fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
+    pub fn cut_queue(&mut self, unwanted: impl Fn(&OutboxEntry) -> bool) {
         if let Some(outbox) = &mut self.outbox {
             outbox.cut_queue(unwanted);
         }
@@ -261,13 +261,13 @@ impl Session {
     }
 
     /// Removes and returns the queued messages of shared subscriptions, which other members get while this client is offline.
-    pub fn take_shared(&mut self) -> Vec<Entry> {
+    pub fn take_shared(&mut self) -> Vec<OutboxEntry> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_waiting(|entry| entry.shared != 0))
     }
 
     /// Removes and returns, with their packet ids, the messages that were never sent although [`Session::take_reserved`] has
     /// returned them.
-    pub fn take_begun(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<(PacketId, Entry)> {
+    pub fn take_begun(&mut self, wanted: impl Fn(&OutboxEntry) -> bool) -> Vec<(PacketId, OutboxEntry)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_begun(wanted))
     }
 

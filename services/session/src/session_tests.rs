@@ -119,8 +119,8 @@ fn busy_client() -> Client {
     client
 }
 
-fn payloads(entries: impl IntoIterator<Item = Entry>) -> Vec<(u64, String)> {
-    let text = |entry: &Entry| String::from_utf8(entry.message.payload().to_vec()).unwrap();
+fn payloads(entries: impl IntoIterator<Item = OutboxEntry>) -> Vec<(u64, String)> {
+    let text = |entry: &OutboxEntry| String::from_utf8(entry.message.payload().to_vec()).unwrap();
     entries.into_iter().map(|entry| (entry.shared, text(&entry))).collect()
 }
 

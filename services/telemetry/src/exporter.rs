@@ -14,10 +14,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::endpoint::CollectorEndpoint;
-use crate::items::{Record, Signal, TraceSpan, Value, unix_ns};
+use crate::items::{FieldValue, LogEntry, Signal, TraceSpan, unix_ns};
 use crate::prometheus::{self, Period};
-use crate::queue::{Inbox, RECORDS_MAX, SPANS_MAX};
-use crate::sender::{Failed, Sender};
+use crate::queue::{RECORDS_MAX, SPANS_MAX, TelemetryInbox};
+use crate::sender::{CollectorSender, Failed};
 use crate::{logs, request, spans};
 
 /// Interval of looking at the queues. Producers do not wake the thread, because that would cost a
@@ -49,7 +49,7 @@ pub struct OtlpSettings {
 
 /// A part of the process with an identity of its own, such as a pod.
 pub struct TelemetrySource {
-    pub attributes: Vec<(&'static str, Value)>,
+    pub attributes: Vec<(&'static str, FieldValue)>,
     /// Returns metrics in Prometheus text, or `None` once the source has ended. Runs on the
     /// exporting thread.
     pub metrics: Box<dyn Fn() -> Option<String> + Send>,
@@ -74,7 +74,7 @@ pub struct Exporter {
 impl Exporter {
     /// Fails when the thread cannot be started, or when an `https` endpoint needs the system's
     /// certificate authorities and they cannot be read.
-    pub fn start(settings: OtlpSettings, inbox: Inbox) -> std::io::Result<Self> {
+    pub fn start(settings: OtlpSettings, inbox: TelemetryInbox) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // Name resolution runs on threads of the runtime.
@@ -122,30 +122,30 @@ fn run(runtime: &Runtime, mut thread: Thread, stop: &Notify) {
 }
 
 /// A batch that must be sent again, and since when it fails.
-struct Pending<T> {
+struct PendingBatch<T> {
     items: Vec<T>,
     since: Instant,
 }
 
 struct Thread {
-    sender: Sender,
-    inbox: Inbox,
+    sender: CollectorSender,
+    inbox: TelemetryInbox,
     sources: Vec<TelemetrySource>,
     resources: Vec<Resource>,
     interval: Option<Duration>,
     end_max: Duration,
     started_ns: u64,
     metrics_at: Instant,
-    spans: Option<Pending<TraceSpan>>,
-    records: Option<Pending<Record>>,
+    spans: Option<PendingBatch<TraceSpan>>,
+    records: Option<PendingBatch<LogEntry>>,
     trouble: Trouble,
 }
 
 impl Thread {
-    fn new(settings: OtlpSettings, inbox: Inbox) -> std::io::Result<Self> {
+    fn new(settings: OtlpSettings, inbox: TelemetryInbox) -> std::io::Result<Self> {
         let OtlpSettings { endpoint, interval, end_max, sources } = settings;
         Ok(Self {
-            sender: Sender::new(endpoint)?,
+            sender: CollectorSender::new(endpoint)?,
             inbox,
             resources: sources.iter().map(|source| request::resource(&source.attributes)).collect(),
             sources,
@@ -251,10 +251,13 @@ impl Thread {
     }
 }
 
-fn take<T>(pending: &mut Option<Pending<T>>, queued: impl FnOnce() -> Vec<T>) -> Option<Pending<T>> {
+fn take<T>(
+    pending: &mut Option<PendingBatch<T>>,
+    queued: impl FnOnce() -> Vec<T>,
+) -> Option<PendingBatch<T>> {
     pending.take().or_else(|| {
         let items = queued();
-        (!items.is_empty()).then(|| Pending { items, since: Instant::now() })
+        (!items.is_empty()).then(|| PendingBatch { items, since: Instant::now() })
     })
 }
 

@@ -25,7 +25,7 @@ impl Signal {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum FieldValue {
     Text(String),
     Constant(&'static str),
     /// A text that the producer has already, so that it need not copy it.
@@ -60,19 +60,19 @@ pub struct TraceSpan {
     /// Both times are nanoseconds since 1970.
     pub start_ns: u64,
     pub end_ns: u64,
-    pub attributes: [Option<(&'static str, Value)>; SPAN_ATTRIBUTES_MAX],
+    pub attributes: [Option<(&'static str, FieldValue)>; SPAN_ATTRIBUTES_MAX],
     pub is_error: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct LogEntry {
     pub(crate) time_ns: u64,
     pub(crate) level: Level,
     pub(crate) message: String,
-    pub(crate) fields: Vec<(&'static str, Value)>,
+    pub(crate) fields: Vec<(&'static str, FieldValue)>,
 }
 
-impl Record {
+impl LogEntry {
     /// `SeverityNumber` of OTLP.
     pub(crate) fn severity(&self) -> i32 {
         match self.level {
@@ -105,7 +105,7 @@ pub(crate) mod tests {
             kind: SpanKind::Server,
             start_ns: 5,
             end_ns: 4,
-            attributes: [Some(("topic", Value::Text(topic.to_owned()))), None, None, None, None],
+            attributes: [Some(("topic", FieldValue::Text(topic.to_owned()))), None, None, None, None],
             is_error: true,
         }
     }

@@ -19,6 +19,6 @@ mod spans;
 
 pub use endpoint::CollectorEndpoint;
 pub use exporter::{Exporter, OtlpSettings, TelemetrySource};
-pub use items::{SPAN_ATTRIBUTES_MAX, SpanKind, TraceSpan, Value};
+pub use items::{FieldValue, SPAN_ATTRIBUTES_MAX, SpanKind, TraceSpan};
 pub use logs::{LogLayer, SECRET_TARGET};
-pub use queue::{Inbox, Queue, queue};
+pub use queue::{TelemetryInbox, TelemetryQueue, queue};

@@ -8,8 +8,8 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use crate::items::{Record, Value, unix_ns};
-use crate::queue::Queue;
+use crate::items::{FieldValue, LogEntry, unix_ns};
+use crate::queue::TelemetryQueue;
 
 /// Bytes of the longest message or field; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 8192;
@@ -32,7 +32,7 @@ pub(crate) fn exclude_this_thread() {
 
 /// Queues every event that the subscriber's filter passes, except those of the exporter.
 #[derive(Debug)]
-pub struct LogLayer(pub Queue);
+pub struct LogLayer(pub TelemetryQueue);
 
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -42,10 +42,10 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         if is_exporter || metadata.target().starts_with(OWN_TARGET) || metadata.target() == SECRET_TARGET {
             return;
         }
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
-        fields.all.push(("code.namespace", Value::Text(metadata.target().to_owned())));
-        self.0.record(Record {
+        fields.all.push(("code.namespace", FieldValue::Text(metadata.target().to_owned())));
+        self.0.record(LogEntry {
             time_ns: unix_ns(),
             level: *metadata.level(),
             message: fields.message,
@@ -55,27 +55,29 @@ impl<S: Subscriber> Layer<S> for LogLayer {
 }
 
 #[derive(Default)]
-struct Fields {
+struct LogFields {
     message: String,
-    all: Vec<(&'static str, Value)>,
+    all: Vec<(&'static str, FieldValue)>,
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.all.push((field.name(), Value::Float(value)));
+        self.all.push((field.name(), FieldValue::Float(value)));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.all.push((field.name(), Value::Number(value)));
+        self.all.push((field.name(), FieldValue::Number(value)));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.all
-            .push((field.name(), i64::try_from(value).map_or(Value::Text(value.to_string()), Value::Number)));
+        self.all.push((
+            field.name(),
+            i64::try_from(value).map_or(FieldValue::Text(value.to_string()), FieldValue::Number),
+        ));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.all.push((field.name(), Value::Bool(value)));
+        self.all.push((field.name(), FieldValue::Bool(value)));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -87,12 +89,12 @@ impl Visit for Fields {
     }
 }
 
-impl Fields {
+impl LogFields {
     fn text(&mut self, field: &Field, mut text: String) {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
         match field.name() {
             "message" => self.message = text,
-            name => self.all.push((name, Value::Text(text))),
+            name => self.all.push((name, FieldValue::Text(text))),
         }
     }
 }
@@ -118,9 +120,9 @@ mod tests {
         let found: Vec<_> = inbox.records.try_iter().collect();
         let [first, cut] = &found[..] else { panic!("{found:?}") };
         assert_eq!((&*first.message, first.level, first.severity()), ("it is slow", Level::WARN, 13));
-        assert_eq!(first.fields[0], ("count", Value::Number(3)));
-        assert_eq!(first.fields[1], ("client", Value::Text("a".into())));
-        assert_eq!(first.fields[2], ("code.namespace", Value::Text("millrace_edge".into())));
-        assert_eq!(cut.fields[0], ("long", Value::Text("ä".repeat(TEXT_BYTES_MAX / 2))));
+        assert_eq!(first.fields[0], ("count", FieldValue::Number(3)));
+        assert_eq!(first.fields[1], ("client", FieldValue::Text("a".into())));
+        assert_eq!(first.fields[2], ("code.namespace", FieldValue::Text("millrace_edge".into())));
+        assert_eq!(cut.fields[0], ("long", FieldValue::Text("ä".repeat(TEXT_BYTES_MAX / 2))));
     }
 }

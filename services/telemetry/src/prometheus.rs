@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, Sum,
 };
 
-use crate::items::Value;
+use crate::items::FieldValue;
 use crate::request;
 
 /// The interval of a data point, nanoseconds since 1970.
@@ -188,7 +188,7 @@ fn numbers(samples: Vec<Sample<'_>>, period: Period, start_time_unix_nano: u64) 
 }
 
 fn attributes(labels: Labels<'_>) -> Vec<KeyValue> {
-    labels.into_iter().map(|(name, value)| request::attribute(name, Value::Text(value))).collect()
+    labels.into_iter().map(|(name, value)| request::attribute(name, FieldValue::Text(value))).collect()
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -223,7 +223,7 @@ mod tests {
         assert!(sum.is_monotonic && sum.aggregation_temporality == AggregationTemporality::Cumulative as i32);
         let first = &sum.data_points[0];
         assert_eq!((first.start_time_unix_nano, first.time_unix_nano), (1, 2));
-        assert_eq!(first.attributes[0], request::attribute("broker", Value::Text("x \"y\\".into())));
+        assert_eq!(first.attributes[0], request::attribute("broker", FieldValue::Text("x \"y\\".into())));
         assert_eq!(sum.data_points[1].value, Some(Number::AsDouble(4.5)));
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::items::{Record, Signal, TraceSpan};
+use crate::items::{LogEntry, Signal, TraceSpan};
 
 /// Queued spans: 40 s at the default rate of traces, 2 MiB.
 pub(crate) const SPANS_MAX: usize = 4096;
@@ -14,7 +14,7 @@ pub(crate) const RECORDS_MAX: usize = 2048;
 
 /// Counts the items of one signal by what became of them; an item of metrics is a data point.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct SignalCounts {
     pub(crate) exported: AtomicU64,
     /// The collector refused these items, or failed until the retries ended.
     pub(crate) failed: AtomicU64,
@@ -22,10 +22,10 @@ pub(crate) struct Counts {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters([Counts; 3]);
+pub(crate) struct QueueCounters([SignalCounts; 3]);
 
-impl Counters {
-    pub(crate) fn of(&self, signal: Signal) -> &Counts {
+impl QueueCounters {
+    pub(crate) fn of(&self, signal: Signal) -> &SignalCounts {
         &self.0[signal as usize]
     }
 
@@ -49,38 +49,38 @@ impl Counters {
 }
 
 #[derive(Clone, Debug)]
-pub struct Queue {
+pub struct TelemetryQueue {
     spans: SyncSender<TraceSpan>,
     spans_full: Arc<AtomicBool>,
-    records: SyncSender<Record>,
-    counters: Arc<Counters>,
+    records: SyncSender<LogEntry>,
+    counters: Arc<QueueCounters>,
 }
 
 #[derive(Debug)]
-pub struct Inbox {
+pub struct TelemetryInbox {
     pub(crate) spans: Receiver<TraceSpan>,
     /// A span was dropped since the last time that the exporting thread took spans.
     pub(crate) spans_full: Arc<AtomicBool>,
-    pub(crate) records: Receiver<Record>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) records: Receiver<LogEntry>,
+    pub(crate) counters: Arc<QueueCounters>,
 }
 
 /// Makes a queue; its inbox is for [`crate::Exporter::start`].
 #[must_use]
-pub fn queue() -> (Queue, Inbox) {
+pub fn queue() -> (TelemetryQueue, TelemetryInbox) {
     let (spans, spans_out) = sync_channel(SPANS_MAX);
     let (records, records_out) = sync_channel(RECORDS_MAX);
-    let (counters, spans_full) = (Arc::new(Counters::default()), Arc::new(AtomicBool::new(false)));
-    let inbox = Inbox {
+    let (counters, spans_full) = (Arc::new(QueueCounters::default()), Arc::new(AtomicBool::new(false)));
+    let inbox = TelemetryInbox {
         spans: spans_out,
         spans_full: Arc::clone(&spans_full),
         records: records_out,
         counters: Arc::clone(&counters),
     };
-    (Queue { spans, spans_full, records, counters }, inbox)
+    (TelemetryQueue { spans, spans_full, records, counters }, inbox)
 }
 
-impl Queue {
+impl TelemetryQueue {
     /// Never waits and makes no system call: the exporting thread polls.
     pub fn span(&self, span: TraceSpan) {
         let is_queued = self.spans.try_send(span).is_ok();
@@ -97,7 +97,7 @@ impl Queue {
         !self.spans_full.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn record(&self, record: Record) {
+    pub(crate) fn record(&self, record: LogEntry) {
         self.count(Signal::Logs, self.records.try_send(record).is_ok());
     }
 

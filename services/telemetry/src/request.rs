@@ -7,25 +7,25 @@ use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use crate::items::{Record, Value};
+use crate::items::{FieldValue, LogEntry};
 
-pub(crate) fn resource(attributes: &[(&'static str, Value)]) -> Resource {
+pub(crate) fn resource(attributes: &[(&'static str, FieldValue)]) -> Resource {
     let attributes = attributes.iter().map(|(key, value)| attribute(key, value.clone())).collect();
     Resource { attributes, ..Resource::default() }
 }
 
-pub(crate) fn attribute(key: &str, value: Value) -> KeyValue {
+pub(crate) fn attribute(key: &str, value: FieldValue) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(any(value)), ..KeyValue::default() }
 }
 
-fn any(value: Value) -> AnyValue {
+fn any(value: FieldValue) -> AnyValue {
     let value = match value {
-        Value::Text(text) => any_value::Value::StringValue(text),
-        Value::Constant(text) => any_value::Value::StringValue(text.to_owned()),
-        Value::Shared(text) => any_value::Value::StringValue(text.as_ref().to_owned()),
-        Value::Number(number) => any_value::Value::IntValue(number),
-        Value::Float(number) => any_value::Value::DoubleValue(number),
-        Value::Bool(yes) => any_value::Value::BoolValue(yes),
+        FieldValue::Text(text) => any_value::Value::StringValue(text),
+        FieldValue::Constant(text) => any_value::Value::StringValue(text.to_owned()),
+        FieldValue::Shared(text) => any_value::Value::StringValue(text.as_ref().to_owned()),
+        FieldValue::Number(number) => any_value::Value::IntValue(number),
+        FieldValue::Float(number) => any_value::Value::DoubleValue(number),
+        FieldValue::Bool(yes) => any_value::Value::BoolValue(yes),
     };
     AnyValue { value: Some(value) }
 }
@@ -45,7 +45,7 @@ pub(crate) fn of_metrics(all: Vec<(Resource, Vec<Metric>)>) -> ExportMetricsServ
 }
 
 /// Log records belong to the process as a whole, so they go under its first source.
-pub(crate) fn of_records(records: Vec<Record>, resource: &Resource) -> ExportLogsServiceRequest {
+pub(crate) fn of_records(records: Vec<LogEntry>, resource: &Resource) -> ExportLogsServiceRequest {
     let log_records = records.into_iter().map(LogRecord::from).collect();
     let scope_logs = vec![ScopeLogs { scope: scope(), log_records, schema_url: String::new() }];
     let resource = Some(resource.clone());
@@ -54,14 +54,14 @@ pub(crate) fn of_records(records: Vec<Record>, resource: &Resource) -> ExportLog
     }
 }
 
-impl From<Record> for LogRecord {
-    fn from(record: Record) -> Self {
+impl From<LogEntry> for LogRecord {
+    fn from(record: LogEntry) -> Self {
         Self {
             time_unix_nano: record.time_ns,
             observed_time_unix_nano: record.time_ns,
             severity_number: record.severity(),
             severity_text: record.level.to_string(),
-            body: Some(any(Value::Text(record.message))),
+            body: Some(any(FieldValue::Text(record.message))),
             attributes: record.fields.into_iter().map(|(key, value)| attribute(key, value)).collect(),
             ..Self::default()
         }

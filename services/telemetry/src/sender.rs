@@ -26,12 +26,12 @@ pub(crate) enum Failed {
     ForGood(String),
 }
 
-pub(crate) struct Sender {
+pub(crate) struct CollectorSender {
     http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     pub(crate) endpoint: CollectorEndpoint,
 }
 
-impl Sender {
+impl CollectorSender {
     pub(crate) fn new(endpoint: CollectorEndpoint) -> std::io::Result<Self> {
         let tls = ClientConfig::builder();
         let tls = if endpoint.to_string().starts_with("https://") {

@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
 use prost::Message as _;
 
-use crate::items::{SpanKind, TraceSpan, Value};
+use crate::items::{FieldValue, SpanKind, TraceSpan};
 use crate::request::scope;
 
 /// The sampled bit of a span's `flags`.
@@ -24,7 +24,7 @@ const FIXED_32: u32 = 5;
 
 /// [`TraceSpan::source`] is an index of `resources`. A span with another source is left out.
 pub(crate) fn request(spans: &[TraceSpan], resources: &[Resource]) -> Vec<u8> {
-    let mut request = Fields(Vec::with_capacity(spans.len() * SPAN_BYTES));
+    let mut request = ProtobufFields(Vec::with_capacity(spans.len() * SPAN_BYTES));
     for (source, resource) in resources.iter().enumerate() {
         let mut of_source = spans.iter().filter(|span| span.source == source).peekable();
         if of_source.peek().is_none() {
@@ -44,9 +44,9 @@ pub(crate) fn request(spans: &[TraceSpan], resources: &[Resource]) -> Vec<u8> {
 }
 
 /// Encoded fields of a protobuf message. As in all protobuf, a number of 0 and an empty text are left out.
-struct Fields(Vec<u8>);
+struct ProtobufFields(Vec<u8>);
 
-impl Fields {
+impl ProtobufFields {
     /// Field numbers of `opentelemetry.proto.trace.v1.Span`.
     fn span(&mut self, span: &TraceSpan) {
         self.bytes(1, &span.trace_id);
@@ -78,20 +78,20 @@ impl Fields {
     }
 
     /// Field numbers of `opentelemetry.proto.common.v1.AnyValue`, a choice, so that empty values are written too.
-    fn value(&mut self, value: &Value) {
+    fn value(&mut self, value: &FieldValue) {
         match value {
-            Value::Text(text) => self.delimited(1, text.as_bytes()),
-            Value::Constant(text) => self.delimited(1, text.as_bytes()),
-            Value::Shared(text) => self.delimited(1, text.as_bytes()),
-            Value::Bool(yes) => {
+            FieldValue::Text(text) => self.delimited(1, text.as_bytes()),
+            FieldValue::Constant(text) => self.delimited(1, text.as_bytes()),
+            FieldValue::Shared(text) => self.delimited(1, text.as_bytes()),
+            FieldValue::Bool(yes) => {
                 self.key(2, VARINT);
                 self.varint(u64::from(*yes));
             }
-            Value::Number(number) => {
+            FieldValue::Number(number) => {
                 self.key(3, VARINT);
                 self.varint(number.cast_unsigned());
             }
-            Value::Float(number) => {
+            FieldValue::Float(number) => {
                 self.key(4, FIXED_64);
                 self.0.extend(number.to_le_bytes());
             }
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    fn attributes(values: [Value; 5]) -> [Option<(&'static str, Value)>; 5] {
+    fn attributes(values: [FieldValue; 5]) -> [Option<(&'static str, FieldValue)>; 5] {
         values.map(|value| Some(("key", value)))
     }
 
@@ -198,18 +198,18 @@ mod tests {
             (SpanKind::Consumer, Kind::Consumer),
         ];
         let values = [
-            Value::Number(-1),
-            Value::Float(0.5),
-            Value::Bool(false),
-            Value::Shared("".into()),
-            Value::Text(long.clone()),
+            FieldValue::Number(-1),
+            FieldValue::Float(0.5),
+            FieldValue::Bool(false),
+            FieldValue::Shared("".into()),
+            FieldValue::Text(long.clone()),
         ];
         let mut spans = vec![
             TraceSpan { attributes: attributes(values), ..span("a") },
             TraceSpan { parent: Some([9; 8]), start_ns: 0, end_ns: u64::MAX, is_error: false, ..span(&long) },
         ];
         spans.extend(kinds.map(|(kind, _)| TraceSpan { kind, ..span("") }));
-        let resources = [resource(&[("pod", Value::Number(1))])];
+        let resources = [resource(&[("pod", FieldValue::Number(1))])];
         let kind_of = |span: &TraceSpan| kinds.iter().find(|(kind, _)| *kind == span.kind).unwrap().1;
         let scope_spans = ScopeSpans {
             scope: scope(),
@@ -230,7 +230,8 @@ mod tests {
 
     #[test]
     fn spans_come_under_the_resource_of_their_source() {
-        let resources = [resource(&[("pod", Value::Number(1))]), resource(&[("pod", Value::Number(2))])];
+        let resources =
+            [resource(&[("pod", FieldValue::Number(1))]), resource(&[("pod", FieldValue::Number(2))])];
         let spans = [TraceSpan { source: 1, ..span("a") }, TraceSpan { source: 9, ..span("of nobody") }];
         let request = ExportTraceServiceRequest::decode(&request(&spans, &resources)[..]).unwrap();
         let [of_source] = &request.resource_spans[..] else { panic!("{request:?}") };

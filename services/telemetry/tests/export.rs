@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use millrace_telemetry::{
-    Exporter, Inbox, LogLayer, OtlpSettings, Queue, SpanKind, TelemetrySource, TraceSpan, Value, queue,
+    Exporter, FieldValue, LogLayer, OtlpSettings, SpanKind, TelemetryInbox, TelemetryQueue, TelemetrySource,
+    TraceSpan, queue,
 };
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -77,19 +78,28 @@ fn answer<'s>(
     let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
 }
 
-fn start(address: SocketAddr) -> (Queue, Exporter) {
+fn start(address: SocketAddr) -> (TelemetryQueue, Exporter) {
     // A long interval: metrics are sent at the start, and with the end.
     start_with(address, Some(Duration::from_secs(3600)), PATIENCE)
 }
 
-fn start_with(address: SocketAddr, interval: Option<Duration>, end_max: Duration) -> (Queue, Exporter) {
+fn start_with(
+    address: SocketAddr,
+    interval: Option<Duration>,
+    end_max: Duration,
+) -> (TelemetryQueue, Exporter) {
     let (queue, inbox) = queue();
     (queue, start_at(&format!("http://{address}"), inbox, interval, end_max))
 }
 
-fn start_at(endpoint: &str, inbox: Inbox, interval: Option<Duration>, end_max: Duration) -> Exporter {
+fn start_at(
+    endpoint: &str,
+    inbox: TelemetryInbox,
+    interval: Option<Duration>,
+    end_max: Duration,
+) -> Exporter {
     let sources = vec![TelemetrySource {
-        attributes: vec![("service.name", Value::Text("millrace".into()))],
+        attributes: vec![("service.name", FieldValue::Text("millrace".into()))],
         metrics: Box::new(|| Some(PAGE.to_owned())),
     }];
     let endpoint = endpoint.parse().unwrap();
@@ -106,7 +116,13 @@ fn span() -> TraceSpan {
         kind: SpanKind::Internal,
         start_ns: 10,
         end_ns: 20,
-        attributes: [Some(("messaging.destination.name", Value::Text("a/b".into()))), None, None, None, None],
+        attributes: [
+            Some(("messaging.destination.name", FieldValue::Text("a/b".into()))),
+            None,
+            None,
+            None,
+            None,
+        ],
         is_error: false,
     }
 }

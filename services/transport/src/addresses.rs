@@ -72,7 +72,7 @@ impl Address {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum AddressRefusal {
     Connections,
     Rate,
 }
@@ -107,7 +107,7 @@ impl Addresses {
     ///
     /// # Errors
     /// The address is over a limit, and nothing must be released.
-    pub fn admit(&self, address: IpAddr, cost: u32, now: Millis) -> Result<Address, Refused> {
+    pub fn admit(&self, address: IpAddr, cost: u32, now: Millis) -> Result<Address, AddressRefusal> {
         if self.unlimited.contain(address) {
             return Ok(Address::NONE);
         }
@@ -116,12 +116,12 @@ impl Addresses {
         shard.sweep(now);
         let entry = shard.entries.entry(address.0).or_default();
         if entry.open >= self.limits.connections_max {
-            return Err(Refused::Connections);
+            return Err(AddressRefusal::Connections);
         }
         if self.limits.cost_per_second_max > 0 {
             let paid_at = entry.paid_at.max(now * 1000) + self.micros(cost);
             if paid_at > now * 1000 + self.micros(self.limits.burst.max(cost)) {
-                return Err(Refused::Rate);
+                return Err(AddressRefusal::Rate);
             }
             entry.paid_at = paid_at;
         }

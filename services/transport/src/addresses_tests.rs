@@ -21,7 +21,7 @@ fn an_ipv6_network_of_64_bits_counts_as_one_and_an_ipv4_address_as_itself() {
     for (first, second) in same {
         let table = addresses(1, 0, 0);
         table.admit(ip(first), 1, 0).unwrap();
-        assert_eq!(table.admit(ip(second), 1, 0), Err(Refused::Connections), "{first} {second}");
+        assert_eq!(table.admit(ip(second), 1, 0), Err(AddressRefusal::Connections), "{first} {second}");
     }
     for (first, second) in different {
         let table = addresses(1, 0, 0);
@@ -36,7 +36,7 @@ fn a_connection_that_ended_makes_room_for_another_one() {
     let address = ip("198.51.100.7");
     let first = table.admit(address, 1, 0).unwrap();
     table.admit(address, 1, 0).unwrap();
-    assert_eq!(table.admit(address, 1, 0), Err(Refused::Connections));
+    assert_eq!(table.admit(address, 1, 0), Err(AddressRefusal::Connections));
     table.release(first);
     assert!(table.admit(address, 1, 0).is_ok());
 }
@@ -52,7 +52,11 @@ fn a_burst_is_taken_and_then_the_rate() {
     assert_eq!(admitted(address, 300), 3);
     assert_eq!(admitted(address, 100_000), 5, "a long quiet time is worth one burst");
     assert_eq!(table.admit(other, 4, 400), Ok(Address::of(other)));
-    assert_eq!(table.admit(other, 4, 400), Err(Refused::Rate), "a costly connection counts as several");
+    assert_eq!(
+        table.admit(other, 4, 400),
+        Err(AddressRefusal::Rate),
+        "a costly connection counts as several"
+    );
 }
 
 #[test]

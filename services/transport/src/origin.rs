@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 
-use crate::proxy::Header;
+use crate::proxy::ProxyHeader;
 use crate::tls::session::Peer;
 
 const INSIDE: &str = ".inside";
@@ -62,7 +62,7 @@ impl Origin {
     }
 
     /// `None` when the gateway speaks for itself (a health check) or sends no address.
-    pub fn of(header: &Header<'_>) -> Option<Self> {
+    pub fn of(header: &ProxyHeader<'_>) -> Option<Self> {
         let tlvs = &header.tlvs;
         let certificate = tlvs.fingerprint().map(|fingerprint| {
             Box::new(Certificate {

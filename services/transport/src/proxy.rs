@@ -22,7 +22,7 @@ const CERTIFICATE: u8 = 0xE3;
 const KNOWN: [u8; 5] = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS, CERTIFICATE];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header<'a> {
+pub struct ProxyHeader<'a> {
     pub size: usize,
     /// `None` when the gateway sends no IP address.
     pub source: Option<SocketAddr>,
@@ -55,7 +55,7 @@ pub enum ProxyError {
 
 /// `Ok(None)` means that the header is incomplete, which never happens once `buf` has
 /// [`HEADER_BYTES_MAX`] bytes. An error shows as early as possible, before the header is complete.
-pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
+pub fn parse(buf: &[u8]) -> Result<Option<ProxyHeader<'_>>, ProxyError> {
     let Some((&signature, after)) = buf.split_first_chunk() else { return begins(buf).map(|()| None) };
     if signature != SIGNATURE {
         return Err(begins(buf).err().unwrap_or(ProxyError::NotProxy));
@@ -82,7 +82,7 @@ pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
         true => (None, &[][..]),
         false => addresses(family, body)?,
     };
-    Ok(Some(Header { size, source, local, tlvs: Tlvs::check(tlvs)? }))
+    Ok(Some(ProxyHeader { size, source, local, tlvs: Tlvs::check(tlvs)? }))
 }
 
 fn begins(buf: &[u8]) -> Result<(), ProxyError> {

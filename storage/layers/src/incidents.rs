@@ -17,7 +17,7 @@ use crate::{
 /// The names are stored, so they must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum StoredIncidentKind {
     ConnectRefused,
     PublishRefused,
     SubscribeRefused,
@@ -31,7 +31,7 @@ pub struct IncidentRecord {
     pub last_at_ms: u64,
     /// Number of equal events that the record joins, or of dropped messages.
     pub count: u64,
-    pub kind: Kind,
+    pub kind: StoredIncidentKind,
     pub client_id: Option<String>,
     pub user: Option<String>,
     /// The topic, the filter or the limit.
@@ -42,7 +42,7 @@ pub struct IncidentRecord {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IncidentSearch<'a> {
     pub client_id: Option<&'a str>,
-    pub kind: Option<Kind>,
+    pub kind: Option<StoredIncidentKind>,
 }
 
 impl IncidentSearch<'_> {
@@ -119,7 +119,11 @@ mod tests {
     use crate::testing::{BROKER, database, run};
 
     fn incident(number: u64) -> IncidentRecord {
-        let kind = if number.is_multiple_of(2) { Kind::PublishRefused } else { Kind::LimitReached };
+        let kind = if number.is_multiple_of(2) {
+            StoredIncidentKind::PublishRefused
+        } else {
+            StoredIncidentKind::LimitReached
+        };
         IncidentRecord {
             at_ms: number,
             last_at_ms: number,
@@ -148,7 +152,8 @@ mod tests {
         let (first, next, more) = numbers(IncidentSearch::default(), None, 5);
         assert_eq!((first, more), (vec![7, 6, 5, 4, 3], true));
         assert_eq!(numbers(IncidentSearch::default(), next, 5).0, [2, 1, 0]);
-        let odd = IncidentSearch { kind: Some(Kind::LimitReached), ..IncidentSearch::default() };
+        let odd =
+            IncidentSearch { kind: Some(StoredIncidentKind::LimitReached), ..IncidentSearch::default() };
         assert_eq!(numbers(odd, None, 9).0, [7, 5, 3, 1]);
         let both = IncidentSearch { client_id: Some("c1"), ..odd };
         assert_eq!((numbers(both, None, 9).0, numbers(both, None, 9).2), (vec![7, 1], false));

@@ -8,15 +8,15 @@ use crate::{
     error::LayerResult,
     name::GroupedFilter,
     rows::Blob,
-    session_record::{self, Record},
-    streams::{self, Source, WaitingMessages},
+    session_record::{self, SessionRecord},
+    streams::{self, StreamSource, WaitingMessages},
     subscriptions::{self, NO_STREAM, StoredSubscription},
     tags,
     tuple::Key,
 };
 
 pub struct StoredSession {
-    pub record: Record,
+    pub record: SessionRecord,
     pub subscriptions: Vec<StoredSubscription>,
     pub waiting: WaitingMessages,
 }
@@ -33,8 +33,11 @@ pub async fn session(
     let own = |of: &&StoredSubscription| {
         of.stream != NO_STREAM && GroupedFilter::parse(&of.filter).group.is_empty()
     };
-    let sources: Vec<Source> =
-        subscriptions.iter().filter(own).map(|of| Source { stream: of.stream, since: of.since }).collect();
+    let sources: Vec<StreamSource> = subscriptions
+        .iter()
+        .filter(own)
+        .map(|of| StreamSource { stream: of.stream, since: of.since })
+        .collect();
     let (cursor, acknowledged) = (record.cursor, &record.acknowledged);
     let waiting = streams::waiting(tx, id.broker, &sources, cursor, acknowledged, waiting_max).await?;
     Ok(Some(StoredSession { record, subscriptions, waiting }))

@@ -15,11 +15,11 @@ use crate::{
 pub const EXPIRY_NEVER: u32 = u32::MAX;
 
 const HAS_WILL: u8 = 1;
-/// [`Record::maybe_sent`] follows.
+/// [`SessionRecord::maybe_sent`] follows.
 const MAYBE_SENT: u8 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct SessionRecord {
     /// Grows with every owner of this client id, and does not begin again after the session has ended.
     pub epoch: u64,
     /// The pod of the present or last connection.
@@ -38,7 +38,7 @@ pub struct Record {
     pub details: Bytes,
 }
 
-impl Record {
+impl SessionRecord {
     #[must_use]
     pub fn is_detached(&self) -> bool {
         self.detached_at_ms != 0
@@ -95,7 +95,7 @@ impl Record {
 pub struct Owned<'t> {
     pub(crate) tx: &'t Transaction,
     id: SessionId<'t>,
-    record: Record,
+    record: SessionRecord,
 }
 
 impl<'t> Owned<'t> {
@@ -105,11 +105,11 @@ impl<'t> Owned<'t> {
     }
 
     #[must_use]
-    pub fn record(&self) -> &Record {
+    pub fn record(&self) -> &SessionRecord {
         &self.record
     }
 
-    pub(crate) fn record_mut(&mut self) -> &mut Record {
+    pub(crate) fn record_mut(&mut self) -> &mut SessionRecord {
         &mut self.record
     }
 }
@@ -141,7 +141,7 @@ pub async fn fence_until_taken<'t>(
 }
 
 /// Reads a session with its cursor; an expired session is there until it is swept.
-pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> LayerResult<Option<Record>> {
+pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> LayerResult<Option<SessionRecord>> {
     let cursor = tx.get(cursor_key(id), read);
     let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };
     if let Some(value) = cursor.await? {
@@ -155,15 +155,15 @@ pub(crate) async fn get_fenced(
     tx: &Transaction,
     id: SessionId<'_>,
     read: Read,
-) -> LayerResult<Option<Record>> {
-    tx.get(key(id), read).await?.map(Record::decode).transpose()
+) -> LayerResult<Option<SessionRecord>> {
+    tx.get(key(id), read).await?.map(SessionRecord::decode).transpose()
 }
 
-pub(crate) fn decode(value: Bytes) -> LayerResult<Record> {
-    Record::decode(value)
+pub(crate) fn decode(value: Bytes) -> LayerResult<SessionRecord> {
+    SessionRecord::decode(value)
 }
 
-pub(crate) fn set(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<()> {
+pub(crate) fn set(tx: &Transaction, id: SessionId<'_>, record: &SessionRecord) -> LayerResult<()> {
     Ok(tx.set(key(id), record.encode())?)
 }
 

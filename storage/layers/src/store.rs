@@ -15,8 +15,8 @@ use crate::{
     retained,
     sessions::{self, Attach, Attached, Detach, SessionId},
     streams::{
-        self, DroppedFrom, LossCause, LossReason, NewEntry, ReadLimit, Source, StreamBatch, StreamId,
-        StreamLimits, StreamRef, Totals, Trimmed,
+        self, DroppedFrom, LossCause, LossReason, NewEntry, ReadLimit, StreamBatch, StreamId, StreamLimits,
+        StreamRef, StreamSource, Totals, Trimmed,
     },
     subscriptions::{self, StoredOptions, Subscribed, SweptFilters},
 };
@@ -121,7 +121,7 @@ impl Store {
     pub async fn read(
         &self,
         broker: BrokerId,
-        sources: &[Source],
+        sources: &[StreamSource],
         cursor: Position,
         limit: ReadLimit,
     ) -> LayerResult<StreamBatch> {

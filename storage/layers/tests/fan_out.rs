@@ -7,7 +7,7 @@ use common::{BROKER, attach, database, id, publish_all, rows, run};
 use millrace_layers::{
     Position, Store, retained,
     sessions::{self, Detach, fence},
-    streams::{LossReason, NewEntry, ReadLimit, Source, StreamLimits, StreamRef, Totals},
+    streams::{LossReason, NewEntry, ReadLimit, StreamLimits, StreamRef, StreamSource, Totals},
     subscriptions::{self, StoredOptions},
 };
 use millrace_storage::Database;
@@ -59,7 +59,7 @@ fn futures_can_be_sent_to_another_thread() {
     let limit = ReadLimit { entries: 1, bytes: 1 };
     let body = Bytes::new();
     let to = [StreamRef { stream: 1, partition: 0 }];
-    let source = [Source { stream: 1, since: 0 }];
+    let source = [StreamSource { stream: 1, since: 0 }];
     is_send(store.ensure_broker(b"default"));
     is_send(store.subscribe(id("c"), 1, b"a", StoredOptions::default()));
     is_send(store.unsubscribe(id("c"), 1, b"a"));

@@ -10,7 +10,7 @@ use common::{BROKER, attach, database, id, matches, publish_all, run};
 use millrace_layers::{
     Position, Positions,
     sessions::{self, Detach, fence},
-    streams::{self, CountedSpan, ReadLimit, Source, Totals},
+    streams::{self, CountedSpan, ReadLimit, StreamSource, Totals},
     subscriptions::{self, StoredOptions},
 };
 use millrace_storage::Database;
@@ -133,8 +133,9 @@ impl World {
         let client = &mut self.clients[number];
         let (batch, sources) = run(&self.database, async |tx| {
             let subscriptions = subscriptions::list(tx, id(client.name)).await?;
-            let source = |s: &subscriptions::StoredSubscription| Source { stream: s.stream, since: s.since };
-            let sources: Vec<Source> = subscriptions.iter().map(source).collect();
+            let source =
+                |s: &subscriptions::StoredSubscription| StreamSource { stream: s.stream, since: s.since };
+            let sources: Vec<StreamSource> = subscriptions.iter().map(source).collect();
             let limit = ReadLimit { entries, bytes: usize::MAX };
             Ok((streams::read(tx, BROKER, &sources, client.cursor.0, limit).await?, sources))
         });
@@ -215,7 +216,7 @@ impl World {
         for client in &self.clients {
             run(&self.database, async |tx| {
                 for subscription in subscriptions::list(tx, id(client.name)).await? {
-                    let source = [Source { stream: subscription.stream, since: 0 }];
+                    let source = [StreamSource { stream: subscription.stream, since: 0 }];
                     let all = ReadLimit { entries: 10_000, bytes: usize::MAX };
                     let mut counted = Totals::default();
                     for entry in streams::read(tx, BROKER, &source, Position::MIN, all).await?.entries {

@@ -16,7 +16,7 @@ use foundationdb_simulation::{
 };
 use millrace_storage::{Database, FoundationDb, Host, Pause, RetryPolicy};
 
-use crate::{Plant, RunPlan, Shared, World, check, prepare, work};
+use crate::{Plant, RunPlan, SharedHistory, World, check, prepare, work};
 
 const PREFIX: &[u8] = b"millrace/";
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const CHECK_SECONDS: f64 = 20_000.0;
 
 thread_local! {
     /// All simulated processes are in this one, so that they can share one history.
-    static HISTORY: Shared = Shared::default();
+    static HISTORY: SharedHistory = SharedHistory::default();
     /// The simulator's pointers, which must not leave this thread.
     static CONTEXTS: RefCell<BTreeMap<u64, WorkloadContext>> = const { RefCell::new(BTreeMap::new()) };
 }
@@ -65,7 +65,7 @@ struct Workload {
     client: i32,
     plan: RunPlan,
     world: World,
-    history: Shared,
+    history: SharedHistory,
 }
 
 impl SingleRustWorkload for Workload {
@@ -80,7 +80,7 @@ impl SingleRustWorkload for Workload {
         };
         CONTEXTS.with_borrow_mut(|all| all.insert(instance, context));
         let world = World::new(Arc::new(Simulator { instance }));
-        Self { instance, client, plan, world, history: HISTORY.with(Shared::clone) }
+        Self { instance, client, plan, world, history: HISTORY.with(SharedHistory::clone) }
     }
 }
 

@@ -20,14 +20,14 @@ mod world;
 
 use millrace_storage::Database;
 
-pub use history::{PodHistory, Shared};
+pub use history::{PodHistory, SharedHistory};
 pub use plan::{Plant, RunPlan};
 pub use world::World;
 
 const SETUP_TRIES: u64 = 60;
 
 /// Makes the rows that must exist before pods start.
-pub async fn prepare(database: &Database, world: &World, history: &Shared) {
+pub async fn prepare(database: &Database, world: &World, history: &SharedHistory) {
     for _ in 0..SETUP_TRIES {
         match setup::setup(database, world, history).await {
             Ok(()) => return,
@@ -37,15 +37,21 @@ pub async fn prepare(database: &Database, world: &World, history: &Shared) {
     history.borrow_mut().violated("the store cannot be set up".into());
 }
 
-/// Runs pods for as long as the plan says. `place` distinguishes them from those of other
+/// Runs pods for as long as the plan says. `instance` distinguishes them from those of other
 /// instances.
-pub async fn work(database: &Database, world: &World, history: &Shared, plan: RunPlan, place: &str) {
-    let places: Vec<String> = (0..plan.pods).map(|number| format!("{place}.{number}")).collect();
+pub async fn work(
+    database: &Database,
+    world: &World,
+    history: &SharedHistory,
+    plan: RunPlan,
+    instance: &str,
+) {
+    let places: Vec<String> = (0..plan.pods).map(|number| format!("{instance}.{number}")).collect();
     let lives = |place| Box::pin(pod::lives(database, world, history, plan, place)) as tasks::Local<'_>;
-    tasks::steady(tasks::all(places.iter().map(|place| lives(place)).collect())).await;
+    tasks::poll_again_if_woken(tasks::all(places.iter().map(|place| lives(place)).collect())).await;
 }
 
 /// Adds violations to the history; to be called after all pods have ended.
-pub async fn check(database: &Database, world: &World, history: &Shared) {
-    tasks::steady(check::check(database, world, history)).await;
+pub async fn check(database: &Database, world: &World, history: &SharedHistory) {
+    tasks::poll_again_if_woken(check::check(database, world, history)).await;
 }

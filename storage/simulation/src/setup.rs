@@ -6,7 +6,7 @@ use millrace_layers::{LayerResult, streams};
 use millrace_storage::Database;
 
 use crate::{
-    history::{Group, Shared},
+    history::{Group, SharedHistory},
     plan::{AUDIT, BROKERS, GROUP_MEMBER, GROUPS, HOLDER},
     pod::{Connect, Pod},
     world::World,
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const STAYS: Connect = Connect { clean: false, expiry_s: 3_600_000, will_s: None };
 
 /// Can be repeated after a failure.
-pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) -> LayerResult<()> {
+pub(crate) async fn setup(database: &Database, world: &World, history: &SharedHistory) -> LayerResult<()> {
     let maker = Pod::new(HOLDER.into(), database, world, history, None);
     let mut brokers = Vec::new();
     for name in BROKERS {

@@ -32,7 +32,7 @@ pub(crate) async fn until(future: impl Future<Output = ()>, end: impl Future<Out
 
 /// Polls again after a wake during a poll, which the simulator's executor forgets: dropping a
 /// transaction can end another's read at once.
-pub(crate) async fn steady<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn poll_again_if_woken<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let flag = Arc::new(Flag { woken: AtomicBool::new(false), outer: Mutex::new(None) });
     let waker = Waker::from(flag.clone());

@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use millrace_simulation::{Plant, RunPlan, Shared, World, check, prepare, work};
+use millrace_simulation::{Plant, RunPlan, SharedHistory, World, check, prepare, work};
 use millrace_storage::{Database, System, block_on};
 
-fn run(seconds: u64, plant: Option<Plant>) -> Shared {
+fn run(seconds: u64, plant: Option<Plant>) -> SharedHistory {
     let world = World::new(Arc::new(System::new()));
     let database = Database::memory_on(world.host());
-    let history = Shared::default();
+    let history = SharedHistory::default();
     let plan = RunPlan { seconds, pods: 12, plant };
     block_on(async {
         prepare(&database, &world, &history).await;

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::local::{Backend, LocalEngine, View, Write};
+use super::local::{Backend, KeyWrite, LocalEngine, View};
 use crate::{
     database::Database,
     error::StoreError,
@@ -26,8 +26,8 @@ impl Database {
 
     #[must_use]
     pub fn memory_on(host: Arc<dyn Host>) -> Self {
-        let engine =
-            LocalEngine::start(Arc::new(Memory::default())).expect("a thread for the commits of a test");
+        let engine = LocalEngine::start(Arc::new(MemoryEngine::default()))
+            .expect("a thread for the commits of a test");
         Self::new(Arc::new(engine), host, RetryPolicy::default())
     }
 }
@@ -35,15 +35,15 @@ impl Database {
 type Keys = BTreeMap<Bytes, Bytes>;
 
 #[derive(Default)]
-struct Memory(Mutex<(StoreVersion, Arc<Keys>)>);
+struct MemoryEngine(Mutex<(StoreVersion, Arc<Keys>)>);
 
-impl Memory {
+impl MemoryEngine {
     fn lock(&self) -> MutexGuard<'_, (StoreVersion, Arc<Keys>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Backend for Memory {
+impl Backend for MemoryEngine {
     type View = Arc<Keys>;
 
     fn version(&self) -> StoreVersion {
@@ -54,11 +54,11 @@ impl Backend for Memory {
         self.lock().1.clone()
     }
 
-    fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError> {
+    fn apply(&self, version: StoreVersion, writes: Vec<KeyWrite>) -> Result<(), StoreError> {
         let mut state = self.lock();
         state.0 = version;
         let keys = Arc::make_mut(&mut state.1);
-        for Write { key, value } in writes {
+        for KeyWrite { key, value } in writes {
             match value {
                 Some(value) => keys.insert(key, value),
                 None => keys.remove(&key),

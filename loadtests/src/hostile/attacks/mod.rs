@@ -33,7 +33,7 @@ impl By {
     }
 }
 
-type Run = fn(&Ring<'_>) -> Outcome<()>;
+type AttackRun = fn(&Ring<'_>) -> Outcome<()>;
 
 pub(super) struct Attack {
     pub(super) name: &'static str,
@@ -45,20 +45,20 @@ pub(super) struct Attack {
     pub(super) is_short: bool,
     /// The attack can run beside others against one server, again and again.
     pub(super) is_for_soak: bool,
-    pub(super) run: Run,
+    pub(super) run: AttackRun,
 }
 
 impl Attack {
-    const fn new(by: By, name: &'static str, what: &'static str, run: Run) -> Self {
+    const fn new(by: By, name: &'static str, what: &'static str, run: AttackRun) -> Self {
         let setup = Setup::default;
         Self { name, by, what, setup, wanted: WANTED, is_short: false, is_for_soak: true, run }
     }
 
-    const fn account(name: &'static str, what: &'static str, run: Run) -> Self {
+    const fn account(name: &'static str, what: &'static str, run: AttackRun) -> Self {
         Self::new(By::Account, name, what, run)
     }
 
-    const fn stranger(name: &'static str, what: &'static str, run: Run) -> Self {
+    const fn stranger(name: &'static str, what: &'static str, run: AttackRun) -> Self {
         Self::new(By::Stranger, name, what, run)
     }
 

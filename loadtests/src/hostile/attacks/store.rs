@@ -77,10 +77,10 @@ fn durable_copies(ring: &Ring<'_>, filters: &[String]) -> Outcome<()> {
     Ok(())
 }
 
-type Hostile<'h> = &'h (dyn Fn(&Ring<'_>, usize, u64) + Sync);
+type AttackStep<'h> = &'h (dyn Fn(&Ring<'_>, usize, u64) + Sync);
 
 /// Phases with and without the hostile clients take turns.
-fn beside_durable(ring: &Ring<'_>, hostile: Hostile<'_>) -> Outcome<()> {
+fn beside_durable(ring: &Ring<'_>, hostile: AttackStep<'_>) -> Outcome<()> {
     let seconds = if ring.short { 0.7 } else { 1.5 };
     let reader = Connect::new(FRIENDLY, "reader").persistent(3_600);
     let mut reader = Client::connect(Ring::address(9_003), ring.server.mqtt, &reader)?;
@@ -99,7 +99,7 @@ fn beside_durable(ring: &Ring<'_>, hostile: Hostile<'_>) -> Outcome<()> {
 }
 
 /// Returns the number of acknowledged publishes of eight clients.
-fn durable_publishes(ring: &Ring<'_>, seconds: f64, hostile: Option<Hostile<'_>>) -> u32 {
+fn durable_publishes(ring: &Ring<'_>, seconds: f64, hostile: Option<AttackStep<'_>>) -> u32 {
     let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
     let publisher = |number: usize| {
         let connect = Connect::new(FRIENDLY, &format!("durable-{number}"));

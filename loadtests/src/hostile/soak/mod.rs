@@ -18,7 +18,7 @@ use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::machine::stand_back;
 use crate::machine::stretch;
-use verdict::{Round, SoakLimits, TURN_S_MAX, Turns};
+use verdict::{SoakLimits, SoakRound, TURN_S_MAX, Turns};
 
 /// Most attacks of a round.
 const AT_ONCE: usize = 3;
@@ -43,7 +43,7 @@ pub(super) fn run(
     let until_ns = clock::now_ns() + clock::seconds_ns(minutes * 60.0);
     // xorshift64 never leaves 0.
     let mut random = Random(seed | 1);
-    let mut rounds: Vec<Round> = Vec::new();
+    let mut rounds: Vec<SoakRound> = Vec::new();
     while clock::now_ns() < until_ns {
         let chosen = choose(among, &mut random);
         let names: Vec<&str> = chosen.iter().map(|attack| attack.name).collect();
@@ -56,7 +56,7 @@ pub(super) fn run(
         clock::pause_ms(REST_MS);
         let metrics = metrics(&server);
         let turns = parse_turns(&metrics).zip(turns_before);
-        let round = Round {
+        let round = SoakRound {
             waits,
             limits: limits(&chosen),
             has_strangers: chosen.iter().any(|attack| attack.by == By::Stranger),

@@ -34,7 +34,7 @@ pub(super) struct SoakLimits {
     pub(super) dial_ms: f64,
 }
 
-pub(super) struct Round {
+pub(super) struct SoakRound {
     pub(super) waits: FriendWaits,
     pub(super) limits: SoakLimits,
     /// Beside strangers the server may refuse a CONNECT, because it does not know friends from
@@ -54,7 +54,7 @@ pub(super) struct Judged {
     pub(super) broken: Vec<String>,
 }
 
-impl Round {
+impl SoakRound {
     fn is_quiet(&self) -> bool {
         self.waits.stretch <= QUIET_STRETCH
     }
@@ -92,7 +92,7 @@ impl Round {
     }
 }
 
-pub(super) fn judge(rounds: &[Round]) -> Judged {
+pub(super) fn judge(rounds: &[SoakRound]) -> Judged {
     let mut judged = Judged::default();
     judged.losses(rounds);
     judged.waits(rounds);
@@ -102,7 +102,7 @@ pub(super) fn judge(rounds: &[Round]) -> Judged {
 }
 
 impl Judged {
-    fn losses(&mut self, rounds: &[Round]) {
+    fn losses(&mut self, rounds: &[SoakRound]) {
         let lost: u64 = rounds.iter().map(|round| round.waits.lost).sum();
         let refused = |beside_strangers| -> u64 {
             let rounds = rounds.iter().filter(|round| round.has_strangers == beside_strangers);
@@ -122,7 +122,7 @@ impl Judged {
         }
     }
 
-    fn waits(&mut self, rounds: &[Round]) {
+    fn waits(&mut self, rounds: &[SoakRound]) {
         for kind in 0..3 {
             let waits = || rounds.iter().map(|round| round.own_waits()[kind]).enumerate();
             let longest = waits().max_by(|(_, one), (_, other)| one.1.total_cmp(&other.1));
@@ -142,11 +142,11 @@ impl Judged {
         }
     }
 
-    fn turns(&mut self, rounds: &[Round]) {
+    fn turns(&mut self, rounds: &[SoakRound]) {
         if rounds.iter().any(|round| round.turns.is_none()) {
             self.broken.push("turns were not judged: /metrics does not show them".to_owned());
         }
-        let quiet: Vec<&Round> = rounds.iter().filter(|round| round.is_quiet()).collect();
+        let quiet: Vec<&SoakRound> = rounds.iter().filter(|round| round.is_quiet()).collect();
         let sum = quiet.iter().filter_map(|round| round.turns).fold(Turns::default(), |sum, turns| Turns {
             all: sum.all + turns.all,
             slow: sum.slow + turns.slow,
@@ -172,7 +172,7 @@ impl Judged {
         }
     }
 
-    fn memory(&mut self, rounds: &[Round]) {
+    fn memory(&mut self, rounds: &[SoakRound]) {
         let left_mib: Vec<f64> = rounds.iter().map(|round| round.left_mib - round.store_mib).collect();
         match growth(&left_mib) {
             Some(growth) => {
@@ -211,8 +211,8 @@ mod tests {
     use super::*;
     use crate::hostile::verdict::Waits;
 
-    fn round() -> Round {
-        Round {
+    fn round() -> SoakRound {
+        SoakRound {
             waits: FriendWaits { stretch: 1.0, ..FriendWaits::default() },
             limits: SoakLimits { other_ms: 50.0, durable_ms: 250.0, dial_ms: 1_000.0 },
             has_strangers: false,
@@ -223,8 +223,8 @@ mod tests {
     }
 
     /// Judges nine good rounds and one that `change` has changed.
-    fn broken(change: impl Fn(&mut Round)) -> String {
-        let mut rounds: Vec<Round> = (0..10).map(|_| round()).collect();
+    fn broken(change: impl Fn(&mut SoakRound)) -> String {
+        let mut rounds: Vec<SoakRound> = (0..10).map(|_| round()).collect();
         change(&mut rounds[6]);
         judge(&rounds).broken.join("; ")
     }
@@ -272,7 +272,7 @@ mod tests {
         let long = Some(Turns { all: 9, slow: 1 });
         assert!(broken(|round| round.turns = long).contains("1 turns of quiet rounds"));
         assert_eq!(broken(|round| (round.turns, round.waits.stretch) = (long, 3.0)), "");
-        let mut rounds: Vec<Round> = (0..10).map(|_| round()).collect();
+        let mut rounds: Vec<SoakRound> = (0..10).map(|_| round()).collect();
         rounds[0].waits.stretch = 3.0;
         rounds[1].turns = long;
         assert_eq!(judge(&rounds).broken, ["1 turns of quiet rounds were too long"]);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_soak_with_few_quiet_rounds_fails() {
-        let mut rounds: Vec<Round> = (0..9).map(|_| round()).collect();
+        let mut rounds: Vec<SoakRound> = (0..9).map(|_| round()).collect();
         rounds[3..].iter_mut().for_each(|round| round.waits.stretch = 1.6);
         assert_eq!(judge(&rounds).broken, [""; 0]);
         rounds[2].waits.stretch = 1.6;
@@ -298,7 +298,7 @@ mod tests {
         assert!(growth(&flat).unwrap().abs() <= 2.0);
         let leak: Vec<f64> = (0..30).map(|round| 100.0 + 10.0 * f64::from(round)).collect();
         assert!(growth(&leak).unwrap() > GROWTH_MIB_MAX);
-        let few: Vec<Round> = (0..7).map(|_| round()).collect();
+        let few: Vec<SoakRound> = (0..7).map(|_| round()).collect();
         assert!(judge(&few).lines.iter().any(|line| line.contains("growth of memory: 7 rounds are too few")));
     }
 }

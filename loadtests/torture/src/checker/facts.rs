@@ -41,7 +41,7 @@ pub(crate) struct Delivery {
     pub(crate) qos: u8,
     /// True when a correct receiver passes the message to its application; false at QoS 2 while the
     /// packet id is still in use.
-    pub(crate) fresh: bool,
+    pub(crate) is_first: bool,
 }
 
 #[derive(Debug, Default)]
@@ -236,8 +236,8 @@ impl<'a> Facts<'a> {
         };
         let session = self.sessions.entry(client).or_default();
         session.by_message.entry(message).or_default().push(session.deliveries.len());
-        let fresh = earlier.is_none();
-        session.deliveries.push(Delivery { at, connection, message, qos, fresh });
+        let is_first = earlier.is_none();
+        session.deliveries.push(Delivery { at, connection, message, qos, is_first });
     }
 
     fn same_message(&self, one: usize, other: usize) -> bool {

@@ -34,7 +34,8 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
                     [publish.first_sent, publish.last_sent, publish.acknowledged].into_iter().flatten();
                 sent.chain(deliveries.iter().map(|delivery| delivery.at)).collect()
             };
-            let handed_on = deliveries.iter().filter(|delivery| delivery.qos == 2 && delivery.fresh).count();
+            let handed_on =
+                deliveries.iter().filter(|delivery| delivery.qos == 2 && delivery.is_first).count();
             verdict.counts.exactly_once += usize::from(handed_on > 0);
             if handed_on > publish.publications.max(1) {
                 let what = format!("{} came to {} {handed_on} times", facts.history.name(id), who.name);

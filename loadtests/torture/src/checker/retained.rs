@@ -16,7 +16,7 @@ use crate::history::{ConnectionId, Event, MessageId, MessageKind};
 /// One SUBSCRIBE of a client without a session. The numbers are indexes of events: of the
 /// SUBSCRIBE, of the first message of each topic, and of the moment until which the client waited.
 #[derive(Default)]
-struct Probe<'a> {
+struct RetainedProbe<'a> {
     subscribed: usize,
     filter: &'a str,
     seen: BTreeMap<&'a str, (usize, MessageId)>,
@@ -42,7 +42,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
 fn judge(
     facts: &Facts<'_>,
     verdict: &mut Verdict,
-    probe: &Probe<'_>,
+    probe: &RetainedProbe<'_>,
     connection: ConnectionId,
     (topic, last): (&str, MessageId),
 ) {
@@ -73,9 +73,9 @@ fn judge(
     }
 }
 
-fn probes<'a>(facts: &Facts<'a>) -> BTreeMap<ConnectionId, Probe<'a>> {
+fn probes<'a>(facts: &Facts<'a>) -> BTreeMap<ConnectionId, RetainedProbe<'a>> {
     let history = facts.history;
-    let mut probes: BTreeMap<ConnectionId, Probe<'a>> = BTreeMap::new();
+    let mut probes: BTreeMap<ConnectionId, RetainedProbe<'a>> = BTreeMap::new();
     for (at, stamped) in history.events.iter().enumerate() {
         let Some(connection) = stamped.event.connection() else { continue };
         if history.who(history.owner(connection)).persistent {
@@ -83,7 +83,8 @@ fn probes<'a>(facts: &Facts<'a>) -> BTreeMap<ConnectionId, Probe<'a>> {
         }
         match &stamped.event {
             Event::SubscribeSent { filter, .. } => {
-                probes.insert(connection, Probe { subscribed: at, filter, ..Probe::default() });
+                probes
+                    .insert(connection, RetainedProbe { subscribed: at, filter, ..RetainedProbe::default() });
             }
             Event::Received { message: Ok(message), retained: true, .. } => {
                 if let Some(probe) = probes.get_mut(&connection) {

@@ -91,7 +91,7 @@ fn later_connections<'a>(facts: &'a Facts<'_>, id: ConnectionId, made: &Connecti
     after.filter(|later| later.client == made.client).collect()
 }
 
-/// A kill ends a connection before the client notices.
+/// A kill ends a connection before the client notices it.
 fn ended_at(facts: &Facts<'_>, made: &Connection) -> Option<usize> {
     let (end, _) = made.end?;
     Some(facts.kill_of(made, made.sent, end).unwrap_or(end))
@@ -143,7 +143,7 @@ fn after_disconnect(facts: &Facts<'_>, made: &Connection, end: usize, later: &[&
 /// How often the will arrived: exact at QoS 2, otherwise the most on one connection.
 fn times(deliveries: &[&Delivery]) -> usize {
     if deliveries.iter().all(|delivery| delivery.qos == 2) {
-        return deliveries.iter().filter(|delivery| delivery.fresh).count();
+        return deliveries.iter().filter(|delivery| delivery.is_first).count();
     }
     let on = |connection| deliveries.iter().filter(|other| other.connection == connection).count();
     deliveries.iter().map(|delivery| on(delivery.connection)).max().unwrap_or_default()

@@ -11,7 +11,7 @@ use crate::rules::{Permissions, RuleList};
 use crate::x509::Authority;
 
 #[derive(Clone, Debug, Default)]
-pub struct Records {
+pub struct AccessRecords {
     pub access: Access,
     /// The broker is suspended or deleted, so every client is refused.
     pub is_closed: bool,
@@ -36,7 +36,7 @@ impl BrokerAccess {
     ///
     /// # Errors
     /// The broker's own rules are invalid, so every client must be refused.
-    pub fn new(records: Records) -> Result<(Self, Vec<Invalid>), Vec<Invalid>> {
+    pub fn new(records: AccessRecords) -> Result<(Self, Vec<Invalid>), Vec<Invalid>> {
         let rules = Arc::new(RuleList::compile(&records.access.rules)?);
         let mut wrong = Vec::new();
         let mut groups = HashMap::new();

@@ -16,7 +16,7 @@ use crate::model::{
 use crate::rules::ClientIdentity;
 use crate::secrets::chosen;
 use crate::secrets::generated::HashKeys;
-use crate::webhook::{Allowed, WebhookAnswer};
+use crate::webhook::{WebhookAnswer, WebhookGrant};
 
 /// 2026-06-01.
 const NOW_MS: u64 = 1_780_272_000_000;
@@ -39,7 +39,7 @@ struct World {
 }
 
 impl World {
-    fn new(records: Records) -> Self {
+    fn new(records: AccessRecords) -> Self {
         let (broker, wrong) = BrokerAccess::new(records).unwrap();
         assert_eq!(wrong, []);
         let keys = HashKeys::new([(1, [1; 32])]).unwrap();
@@ -47,7 +47,7 @@ impl World {
     }
 
     fn with(access: Access) -> Self {
-        Self::new(Records { access, ..Records::default() })
+        Self::new(AccessRecords { access, ..AccessRecords::default() })
     }
 
     fn user(mut self, credential: Credential) -> Self {
@@ -168,7 +168,8 @@ fn issuer() -> JwtIssuer {
 #[test]
 fn a_token_is_valid_until_it_expires() {
     let access = Access { tokens: true, ..Access::default() };
-    let world = World::new(Records { access, issuers: vec![issuer()], ..Records::default() }).bob();
+    let world =
+        World::new(AccessRecords { access, issuers: vec![issuer()], ..AccessRecords::default() }).bob();
     let good = token(serde_json::json!({ "sub": "bob" }));
     let (identity, grant) = world.connect(presented(None, Some(&good))).unwrap();
     assert_eq!(
@@ -194,7 +195,7 @@ fn a_token_whose_key_is_not_there_waits_for_keys() {
     let key = JwtKey::Jwks { url: "https://issuer.test/keys".into() };
     let keyed = JwtIssuer { key, algorithms: vec![JwtAlgorithm::Es256], ..issuer() };
     let access = Access { tokens: true, ..Access::default() };
-    let world = World::new(Records { access, issuers: vec![keyed], ..Records::default() });
+    let world = World::new(AccessRecords { access, issuers: vec![keyed], ..AccessRecords::default() });
     let token = token(serde_json::json!({ "sub": "bob" }));
     assert_eq!(world.method(presented(None, Some(&token))), Err(AccessRefusal::NoKeys));
     assert!(AccessRefusal::NoKeys.is_temporary() && !AccessRefusal::Password.is_temporary());
@@ -237,7 +238,8 @@ fn a_certificate_is_off_accepted_required_or_additional() {
     ] {
         let (groups, authorities) = (vec![group.clone()], vec![authority.clone()]);
         let access = Access { certificates, ..Access::default() };
-        let world = World::new(Records { access, groups, authorities, ..Records::default() }).bob();
+        let world =
+            World::new(AccessRecords { access, groups, authorities, ..AccessRecords::default() }).bob();
         let methods = [with(&ours), both(&ours), both(&theirs), password].map(|one| world.method(one));
         assert_eq!(methods, expected, "{certificates:?}");
     }
@@ -264,7 +266,7 @@ fn scram_does_not_replace_the_certificate_that_the_broker_requires() {
     ] {
         let (groups, authorities) = (vec![group.clone()], vec![authority.clone(), other.clone()]);
         let access = Access { certificates, passwords: false, ..Access::default() };
-        let world = World::new(Records { access, groups, authorities, ..Records::default() });
+        let world = World::new(AccessRecords { access, groups, authorities, ..AccessRecords::default() });
         let bob = world_credential("bob");
         let proven = [Some(&*bobs), Some(&*pumps), Some(&*theirs), None].map(|certificate| {
             match ConnectAuthentication::default().proven_by_scram(
@@ -299,14 +301,18 @@ fn the_webhook_decides_about_unknown_clients() {
     assert_eq!(world.method(eve), Err(AccessRefusal::Webhook));
     world.webhook_answer = WebhookAnswer::Failed("down");
     assert_eq!(world.method(eve), Err(AccessRefusal::WebhookFailed("down")));
-    world.webhook_answer =
-        WebhookAnswer::Allowed(Box::new(Allowed { expires_at_ms: Some(NOW_MS + 5), ..Allowed::default() }));
+    world.webhook_answer = WebhookAnswer::Allowed(Box::new(WebhookGrant {
+        expires_at_ms: Some(NOW_MS + 5),
+        ..WebhookGrant::default()
+    }));
     let (identity, grant) = world.connect(eve).unwrap();
     assert_eq!((identity.method, identity.user.as_deref()), (Method::Webhook, Some("eve")));
     assert_eq!(grant.until_ms, Some(NOW_MS + 5));
     assert_eq!(world.connect(presented(None, None)).unwrap().0.user, None);
-    world.webhook_answer =
-        WebhookAnswer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
+    world.webhook_answer = WebhookAnswer::Allowed(Box::new(WebhookGrant {
+        user: Some("bob".into()),
+        ..WebhookGrant::default()
+    }));
     assert_eq!(world.connect(eve).unwrap().0.user.as_deref(), Some("bob"));
     let long = "x".repeat(USER_BYTES_MAX + 1);
     assert_eq!(world.method(presented(Some(&long), None)), Err(AccessRefusal::LongUserName));
@@ -321,7 +327,7 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     let group = |rules| Group { name: "g".into(), rules, ..Group::default() };
     let broker = |groups, rules| {
         let access = Access { rules, ..Access::default() };
-        BrokerAccess::new(Records { access, groups, ..Records::default() }).unwrap().0
+        BrokerAccess::new(AccessRecords { access, groups, ..AccessRecords::default() }).unwrap().0
     };
     let before = broker(vec![group(vec![allow("group/#")])], vec![allow("broker/#")]);
     let credential =
@@ -349,7 +355,7 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     let wrong = Credential { rules: vec![allow("a#")], ..credential.clone() };
     assert_eq!(review(&after, Some(&wrong)), Some(AccessRefusal::Rules));
     let access = Access { passwords: false, scram: false, ..Access::default() };
-    let closed = BrokerAccess::new(Records { access, ..Records::default() }).unwrap().0;
+    let closed = BrokerAccess::new(AccessRecords { access, ..AccessRecords::default() }).unwrap().0;
     assert_eq!(review(&closed, Some(&credential)), Some(AccessRefusal::MethodRemoved));
 }
 
@@ -361,11 +367,11 @@ fn an_invalid_record_authenticates_nobody_and_affects_no_other_record() {
         ..Group::default()
     };
     let bad = JwtIssuer { key: JwtKey::Pem { pem: "x".into() }, ..issuer() };
-    let records = Records {
+    let records = AccessRecords {
         groups: vec![group("good", "a"), group("bad", "a#")],
         issuers: vec![bad, issuer(), JwtIssuer { enabled: false, ..issuer() }],
         authorities: vec![ClientCa { name: "ca".into(), ..ClientCa::default() }],
-        ..Records::default()
+        ..AccessRecords::default()
     };
     let (broker, wrong) = BrokerAccess::new(records).unwrap();
     let fields: Vec<_> = wrong.iter().map(|invalid| invalid.field.as_str()).collect();
@@ -378,7 +384,7 @@ fn an_invalid_record_authenticates_nobody_and_affects_no_other_record() {
     assert_eq!(fields, expected);
     assert_eq!(broker.issuers().len(), 1);
     let access = Access { rules: vec![allow("a#")], ..Access::default() };
-    assert!(BrokerAccess::new(Records { access, ..Records::default() }).is_err());
+    assert!(BrokerAccess::new(AccessRecords { access, ..AccessRecords::default() }).is_err());
 }
 
 #[test]

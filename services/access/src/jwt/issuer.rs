@@ -1,7 +1,7 @@
 //! An issuer of tokens, compiled from its record.
 
 use super::claims::{Identity, check};
-use super::key::Key;
+use super::key::VerifyingKey;
 use super::{JsonWebToken, KeySet, TokenRefusal};
 use crate::model::{Invalid, JwtIssuer, JwtKey};
 
@@ -16,7 +16,7 @@ impl Issuer {
         record.validate()?;
         let invalid =
             |field: &str, what: &str| vec![Invalid { field: format!("key.{field}"), what: what.to_owned() }];
-        let key = Key::of(&record.key).map_err(|(field, what)| invalid(field, what))?;
+        let key = VerifyingKey::of(&record.key).map_err(|(field, what)| invalid(field, what))?;
         if key.as_ref().is_some_and(|key| !record.algorithms.contains(&key.algorithm())) {
             return Err(invalid(
                 "pem",

@@ -25,7 +25,7 @@ const RSA_BITS_MIN: usize = 2_048;
 const RSA_BITS_MAX: usize = 4_096;
 
 #[derive(Clone)]
-pub(super) enum Key {
+pub(super) enum VerifyingKey {
     Hs256(hmac::Key),
     Rs256(RsaPublicKeyComponents<Vec<u8>>),
     Es256([u8; POINT_BYTES]),
@@ -46,7 +46,7 @@ pub(super) struct Jwk {
     y: Option<String>,
 }
 
-impl Key {
+impl VerifyingKey {
     /// `None` when the record names a key set; an error is the field of [`JwtKey`] and what to
     /// change.
     pub(super) fn of(key: &JwtKey) -> Result<Option<Self>, (&'static str, &'static str)> {

@@ -3,12 +3,12 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::{Jwk, Key};
+use super::key::{Jwk, VerifyingKey};
 use crate::limits::KEYS_MAX;
 use crate::model::JwtAlgorithm;
 
 #[derive(Clone, Default)]
-pub struct KeySet(Vec<(Option<String>, Key)>);
+pub struct KeySet(Vec<(Option<String>, VerifyingKey)>);
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeySetError {
@@ -19,7 +19,7 @@ pub enum KeySetError {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct KeySetDocument {
     keys: Vec<Value>,
 }
 
@@ -27,20 +27,20 @@ impl KeySet {
     /// Skips encryption keys, unsupported kinds, and symmetric keys, because everybody who reads
     /// the set could sign with them.
     pub fn parse(json: &[u8]) -> Result<Self, KeySetError> {
-        let document: Document = serde_json::from_slice(json)?;
+        let document: KeySetDocument = serde_json::from_slice(json)?;
         let jwks = document.keys.into_iter().filter_map(|jwk| serde_json::from_value::<Jwk>(jwk).ok());
-        let keys = jwks.filter_map(|jwk| Key::from_jwk(&jwk).map(|key| (jwk.kid, key)));
+        let keys = jwks.filter_map(|jwk| VerifyingKey::from_jwk(&jwk).map(|key| (jwk.kid, key)));
         let keys: Vec<_> = keys.take(KEYS_MAX).collect();
         if keys.is_empty() { Err(KeySetError::Empty) } else { Ok(Self(keys)) }
     }
 
-    pub(super) fn fixed(key: Key) -> Self {
+    pub(super) fn fixed(key: VerifyingKey) -> Self {
         Self(vec![(None, key)])
     }
 
     /// The key of this id and algorithm; without an id in the token or the key, only while a single
     /// key fits.
-    pub(super) fn find(&self, id: Option<&str>, algorithm: JwtAlgorithm) -> Option<&Key> {
+    pub(super) fn find(&self, id: Option<&str>, algorithm: JwtAlgorithm) -> Option<&VerifyingKey> {
         let mut fitting = self.0.iter().filter(|(key_id, key)| {
             key.algorithm() == algorithm && (id.is_none() || key_id.is_none() || key_id.as_deref() == id)
         });

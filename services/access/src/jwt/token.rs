@@ -19,7 +19,7 @@ pub struct JsonWebToken<'a> {
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct TokenHeader {
     alg: String,
     kid: Option<String>,
     crit: Option<Value>,
@@ -36,7 +36,7 @@ impl<'a> JsonWebToken<'a> {
         let dot = password.iter().rposition(|byte| *byte == b'.').ok_or(TokenRefusal::Malformed)?;
         let (signed, signature) = (&password[..dot], &password[dot + 1..]);
         let dot = signed.iter().position(|byte| *byte == b'.').ok_or(TokenRefusal::Malformed)?;
-        let header: Header = json(&signed[..dot])?;
+        let header: TokenHeader = json(&signed[..dot])?;
         if header.crit.is_some() {
             return Err(TokenRefusal::Malformed);
         }

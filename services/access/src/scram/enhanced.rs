@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ScramRefusal;
-use super::exchange::{Exchange, FakeKey, NONCE_BYTES};
+use super::exchange::{FakeKey, NONCE_BYTES, ScramExchange};
 use super::message::First;
 use crate::model::ScramVerifier;
 
@@ -21,7 +21,7 @@ enum State {
     #[default]
     Idle,
     NeedsVerifier(First),
-    Challenged(Box<Exchange>),
+    Challenged(Box<ScramExchange>),
     Refused,
 }
 
@@ -81,7 +81,7 @@ impl Enhanced {
         nonce: &str,
     ) -> Result<Vec<u8>, ScramRefusal> {
         let State::NeedsVerifier(first) = self.take() else { return Err(ScramRefusal::Order) };
-        let (exchange, message) = Exchange::new(first, verifier, fake, nonce);
+        let (exchange, message) = ScramExchange::new(first, verifier, fake, nonce);
         self.state = State::Challenged(Box::new(exchange));
         Ok(message.into_bytes())
     }

@@ -16,7 +16,7 @@ pub const NONCE_BYTES: usize = 18;
 #[derive(Clone)]
 pub struct FakeKey(pub [u8; 32]);
 
-pub(super) struct Exchange {
+pub(super) struct ScramExchange {
     pub(super) user: Box<str>,
     gs2_header: Box<str>,
     nonce: String,
@@ -26,7 +26,7 @@ pub(super) struct Exchange {
     is_known: bool,
 }
 
-impl Exchange {
+impl ScramExchange {
     /// Also returns the server's first message.
     pub(super) fn new(
         first: First,

@@ -10,7 +10,7 @@ use webpki::{
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::revocation::{self, RevocationList, Status};
+use super::revocation::{self, RevocationList, RevocationStatus};
 use super::{CertificateRefusal, names};
 use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX, SAME_SUBJECT_MAX};
 use crate::model::{ClientCa, Invalid};
@@ -137,9 +137,9 @@ impl Authority {
     ) -> Result<(), Error> {
         let is_unknown = Cell::new(false);
         let verified = verify(None, &|path| match revocation::status(&self.revoked, path) {
-            Status::NotRevoked => Ok(()),
-            Status::Revoked => Err(Error::CertRevoked),
-            Status::Unknown => {
+            RevocationStatus::NotRevoked => Ok(()),
+            RevocationStatus::Revoked => Err(Error::CertRevoked),
+            RevocationStatus::Unknown => {
                 is_unknown.set(true);
                 Err(Error::UnknownRevocationStatus)
             }

@@ -25,7 +25,7 @@ pub(super) struct RevocationList {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum RevocationStatus {
     NotRevoked,
     Revoked,
     /// webpki must decide.
@@ -72,26 +72,26 @@ impl RevocationList {
         self.der.get(offset..offset + usize::from(length)).unwrap_or_default()
     }
 
-    fn status(&self, serial: &[u8], issuer_key: &[u8]) -> Status {
-        let Some(by_serial) = &self.by_serial else { return Status::Unknown };
+    fn status(&self, serial: &[u8], issuer_key: &[u8]) -> RevocationStatus {
+        let Some(by_serial) = &self.by_serial else { return RevocationStatus::Unknown };
         if self.signer.get().is_none_or(|signer| **signer != *issuer_key) {
-            return Status::Unknown;
+            return RevocationStatus::Unknown;
         }
         match by_serial.binary_search_by(|offset| self.serial_at(*offset).cmp(serial)) {
-            Ok(_) => Status::Revoked,
-            Err(_) => Status::NotRevoked,
+            Ok(_) => RevocationStatus::Revoked,
+            Err(_) => RevocationStatus::NotRevoked,
         }
     }
 }
 
 /// The status of a chain whose signatures are verified.
-pub(super) fn status(lists: &[RevocationList], path: &VerifiedPath<'_>) -> Status {
-    let mut worst = Status::NotRevoked;
+pub(super) fn status(lists: &[RevocationList], path: &VerifiedPath<'_>) -> RevocationStatus {
+    let mut worst = RevocationStatus::NotRevoked;
     each_certificate(lists, path, |list, serial, issuer_key| {
         worst = match (worst, list.status(serial, issuer_key)) {
-            (Status::Unknown, _) | (_, Status::Unknown) => Status::Unknown,
-            (Status::Revoked, _) | (_, Status::Revoked) => Status::Revoked,
-            _ => Status::NotRevoked,
+            (RevocationStatus::Unknown, _) | (_, RevocationStatus::Unknown) => RevocationStatus::Unknown,
+            (RevocationStatus::Revoked, _) | (_, RevocationStatus::Revoked) => RevocationStatus::Revoked,
+            _ => RevocationStatus::NotRevoked,
         };
     });
     worst

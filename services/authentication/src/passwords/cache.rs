@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use millrace_access::secrets::VerifiedCache;
 
 use super::limits::{RIGHT_MAX, RIGHT_S, WRONG_MAX, WRONG_S};
-use super::{CheckOutcome, Request};
+use super::{CheckOutcome, PasswordRequest};
 
 /// Right and wrong passwords have separate caches, so that guesses evict no right password.
 pub(super) struct Remembered(Mutex<Both>);
@@ -22,7 +22,7 @@ impl Remembered {
         Self(Mutex::new(Both { right, wrong }))
     }
 
-    pub(super) fn find<C>(&self, request: &Request<C>, now_s: u32) -> Option<CheckOutcome> {
+    pub(super) fn find<C>(&self, request: &PasswordRequest<C>, now_s: u32) -> Option<CheckOutcome> {
         let user = user(request);
         let both = self.lock();
         let has = |cache: &VerifiedCache, hash: &str| cache.contains(&user, &request.password, hash, now_s);
@@ -32,7 +32,7 @@ impl Remembered {
         request.hashes.iter().all(|hash| has(&both.wrong, hash)).then_some(CheckOutcome::Wrong)
     }
 
-    pub(super) fn insert<C>(&self, request: &Request<C>, hash: &str, is_right: bool, now_s: u32) {
+    pub(super) fn insert<C>(&self, request: &PasswordRequest<C>, hash: &str, is_right: bool, now_s: u32) {
         let mut both = self.lock();
         let cache = if is_right { &mut both.right } else { &mut both.wrong };
         cache.insert(&user(request), &request.password, hash, now_s);
@@ -44,6 +44,6 @@ impl Remembered {
 }
 
 /// Includes the broker, because brokers can have users of the same name.
-fn user<C>(request: &Request<C>) -> String {
+fn user<C>(request: &PasswordRequest<C>) -> String {
     format!("{}/{}", request.broker, request.user)
 }

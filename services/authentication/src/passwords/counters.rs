@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct PasswordCounters {
     right: AtomicU64,
     wrong: AtomicU64,
     remembered: AtomicU64,
@@ -22,7 +22,7 @@ pub struct PasswordCheckCounts {
     pub waiting: u64,
 }
 
-impl Counters {
+impl PasswordCounters {
     pub(super) fn checked(&self, is_right: bool) {
         if is_right { &self.right } else { &self.wrong }.fetch_add(1, Relaxed);
     }

@@ -19,12 +19,12 @@ use std::thread::JoinHandle;
 
 use millrace_access::secrets::chosen;
 
-use crate::{Cancellation, ClientSource, FairQueue, Pushed, ThreadError};
+use crate::{AuthenticationQueue, Cancellation, ClientSource, Pushed, ThreadError};
 use cache::Remembered;
-use counters::Counters;
 pub use counters::PasswordCheckCounts;
+use counters::PasswordCounters;
 
-pub struct Request<C> {
+pub struct PasswordRequest<C> {
     pub broker: u64,
     pub source: ClientSource,
     pub user: Box<str>,
@@ -48,22 +48,22 @@ pub struct CheckedPassword<C> {
     pub outcome: CheckOutcome,
 }
 
-pub type Sender<C> = Box<dyn Fn(CheckedPassword<C>) + Send + Sync>;
+pub type ResultSender<C> = Box<dyn Fn(CheckedPassword<C>) + Send + Sync>;
 
 /// Seconds of a monotonic clock.
 pub type SecondsClock = Box<dyn Fn() -> u32 + Send + Sync>;
 
 /// Dropping it ends its threads.
 pub struct Checker<C: Send + 'static> {
-    shared: Arc<Shared<C>>,
+    shared: Arc<CheckerState<C>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared<C> {
-    queue: FairQueue<Request<C>>,
+struct CheckerState<C> {
+    queue: AuthenticationQueue<PasswordRequest<C>>,
     remembered: Remembered,
-    counters: Counters,
-    answers: Sender<C>,
+    counters: PasswordCounters,
+    answers: ResultSender<C>,
     clock: SecondsClock,
 }
 
@@ -73,12 +73,12 @@ impl<C: Send + 'static> Checker<C> {
         threads: usize,
         key: &[u8; 32],
         clock: SecondsClock,
-        answers: Sender<C>,
+        answers: ResultSender<C>,
     ) -> Result<Self, ThreadError> {
-        let shared = Arc::new(Shared {
-            queue: FairQueue::new(limits::WAITING),
+        let shared = Arc::new(CheckerState {
+            queue: AuthenticationQueue::new(limits::WAITING),
             remembered: Remembered::new(key),
-            counters: Counters::default(),
+            counters: PasswordCounters::default(),
             answers,
             clock,
         });
@@ -93,7 +93,7 @@ impl<C: Send + 'static> Checker<C> {
     }
 
     /// Returns the result if it is known at once; otherwise `None`, and `answers` of [`Checker::start`] gets the result later.
-    pub fn check(&self, request: Request<C>) -> Option<CheckedPassword<C>> {
+    pub fn check(&self, request: PasswordRequest<C>) -> Option<CheckedPassword<C>> {
         let shared = &self.shared;
         if let Some(outcome) = shared.remembered.find(&request, (shared.clock)()) {
             shared.counters.remembered();
@@ -132,7 +132,7 @@ impl<C: Send + 'static> Drop for Checker<C> {
     }
 }
 
-impl<C> Shared<C> {
+impl<C> CheckerState<C> {
     fn run(&self) {
         yield_to_event_loops();
         while let Some(request) = self.queue.pop() {
@@ -148,7 +148,7 @@ impl<C> Shared<C> {
         }
     }
 
-    fn verify(&self, request: &Request<C>) -> CheckOutcome {
+    fn verify(&self, request: &PasswordRequest<C>) -> CheckOutcome {
         for hash in &request.hashes {
             let is_right = chosen::verify(hash, &request.password);
             self.counters.checked(is_right);
@@ -161,7 +161,7 @@ impl<C> Shared<C> {
     }
 }
 
-impl<C> Request<C> {
+impl<C> PasswordRequest<C> {
     fn answer(self, outcome: CheckOutcome) -> CheckedPassword<C> {
         CheckedPassword { context: self.context, outcome }
     }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use super::*;
-use crate::Pending;
+use crate::PendingRequest;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -13,7 +13,7 @@ struct World {
     at_once: SyncSender<CheckedPassword<&'static str>>,
     answers: Receiver<CheckedPassword<&'static str>>,
     now_s: Arc<AtomicU32>,
-    pending: Pending,
+    pending: PendingRequest,
     hash: Box<str>,
     /// While a test holds the gate, no thread begins a second check, so the queue is as the test fills it.
     gate: Arc<Mutex<()>>,
@@ -42,14 +42,14 @@ impl World {
             at_once,
             answers,
             now_s,
-            pending: Pending::default(),
+            pending: PendingRequest::default(),
             hash: hash.into(),
             gate,
         }
     }
 
-    fn request(&self, last: u8, password: &str, context: &'static str) -> Request<&'static str> {
-        Request {
+    fn request(&self, last: u8, password: &str, context: &'static str) -> PasswordRequest<&'static str> {
+        PasswordRequest {
             broker: 1,
             source: ClientSource::new(Some([10, 0, 0, last].into())),
             user: "ann".into(),
@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Submits a request; an answer that comes at once stands in the line with the others.
-    fn check(&self, request: Request<&'static str>) {
+    fn check(&self, request: PasswordRequest<&'static str>) {
         if let Some(answer) = self.checker.check(request) {
             self.at_once.send(answer).unwrap();
         }
@@ -112,15 +112,15 @@ fn a_right_password_waits_for_few_of_the_wrong_ones() {
 #[test]
 fn checks_of_a_connection_that_has_gone_are_skipped() {
     let mut world = World::new(1);
-    let stays = Pending::default();
+    let stays = PendingRequest::default();
     let cancellation = stays.cancellation();
     let gate = world.gate.clone();
     let closed = gate.lock().unwrap();
     for number in 0..200 {
         world.check(world.request(1, &format!("guess {number}"), "gone"));
     }
-    world.pending = Pending::default();
-    world.check(Request { cancellation, ..world.request(1, "right", "stays") });
+    world.pending = PendingRequest::default();
+    world.check(PasswordRequest { cancellation, ..world.request(1, "right", "stays") });
     drop(closed);
     while world.next().0 != "stays" {}
     let counts = loop {

@@ -6,8 +6,8 @@ use axum::response::IntoResponse;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Auth, IfMatch, Input, Path, Seen, etag};
-use super::problem::Answer;
+use super::extract::{AuthenticatedCaller, IfMatch, Input, Path, SeenVersion, etag};
+use super::problem::ApiResult;
 use super::{Api, AtBroker};
 use crate::domain::{AccessAnswer, AccessQuestion, AccessSettings, DecidedBy, Permission};
 
@@ -20,9 +20,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     responses((status = 200, description = "The settings", body = AccessSettings)))]
 async fn get_access(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let found = api.control().access(&caller, &at.at()).await?;
     Ok((etag(found.version), Json(found.value)))
 }
@@ -34,11 +34,11 @@ async fn get_access(
     request_body = AccessSettings, responses((status = 200, description = "The settings", body = AccessSettings)))]
 async fn set_access(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Seen(seen): Seen,
+    SeenVersion(seen): SeenVersion,
     Input { value, .. }: Input<AccessSettings>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let set = api.control().set_access(&caller, &at.at(), &value, seen).await?;
     Ok((etag(set.version), Json(set.value)))
 }
@@ -49,10 +49,10 @@ async fn set_access(
     request_body = AccessQuestion, responses((status = 200, description = "The answer", body = AccessAnswer)))]
 async fn test_access(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Input { value, .. }: Input<AccessQuestion>,
-) -> Answer<Json<AccessAnswer>> {
+) -> ApiResult<Json<AccessAnswer>> {
     // Reads the bans of the broker.
     let _turn = api.turn(&caller, at.organisation, Permission::AccessRead).await?;
     let (answer, by_settings) = api.control().test_access(&caller, &at.at(), &value).await?;

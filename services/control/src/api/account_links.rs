@@ -11,8 +11,8 @@ use utoipa_axum::routes;
 use super::Api;
 use super::accounts::with_cookie;
 use super::cookie::Cookie;
-use super::extract::{Auth, Input, Source, SourceAddress};
-use super::problem::{Answer, Problem};
+use super::extract::{AuthenticatedCaller, CallerSource, Input, SourceAddress};
+use super::problem::{ApiResult, Problem};
 use crate::domain::{AddressChange, DeleteAccount, LinkToken, NewPasswordByLink, ResetRequest};
 use crate::limits::STRANGER_BODY_BYTES_MAX;
 
@@ -36,9 +36,9 @@ struct LetterAsked {
     responses((status = 202, description = "If there is such an account, a mail is on its way. The answer is the same without one", body = LetterAsked)))]
 async fn request_password_reset(
     State(api): State<Api>,
-    Source(source): Source,
+    CallerSource(source): CallerSource,
     Input { value, .. }: Input<ResetRequest, STRANGER_BODY_BYTES_MAX>,
-) -> Answer<(StatusCode, Json<LetterAsked>)> {
+) -> ApiResult<(StatusCode, Json<LetterAsked>)> {
     api.rates().password(source.address)?;
     if !api.control().confirms_addresses() {
         let detail = "this server sends no mail: ask its operator for a link, which `millrace accounts reset-link` makes";
@@ -62,9 +62,9 @@ async fn request_password_reset(
     responses((status = 204, description = "It is set: sign in with it")))]
 async fn reset_password(
     State(api): State<Api>,
-    Source(source): Source,
+    CallerSource(source): CallerSource,
     Input { value, .. }: Input<NewPasswordByLink, STRANGER_BODY_BYTES_MAX>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.rates().password(source.address)?;
     api.control().reset_password(&value, &source).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -76,10 +76,10 @@ async fn reset_password(
     responses((status = 202, description = "The mails are on their way. The answer is the same with and without an account", body = LetterAsked)))]
 async fn request_address(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<AddressChange>,
-) -> Answer<(StatusCode, Json<LetterAsked>)> {
+) -> ApiResult<(StatusCode, Json<LetterAsked>)> {
     api.rates().password(address)?;
     let is_mailed = |email: &str| api.rates().new_address(email);
     api.rates().address_change(caller.id())?;
@@ -92,10 +92,10 @@ async fn request_address(
     responses((status = 204, description = "From now on you sign in with it")))]
 async fn confirm_address(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<LinkToken>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.rates().password(address)?;
     api.control().confirm_address(&caller, &value).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -106,10 +106,10 @@ async fn confirm_address(
     responses((status = 204, description = "It is deleted")))]
 async fn delete_account(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<DeleteAccount>,
-) -> Answer<(StatusCode, HeaderMap)> {
+) -> ApiResult<(StatusCode, HeaderMap)> {
     api.rates().password(address)?;
     api.control().delete_account(&caller, &value).await?;
     let mut headers = HeaderMap::new();

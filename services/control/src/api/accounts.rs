@@ -10,12 +10,14 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::cookie::{self, Cookie};
-use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path, Source, SourceAddress};
-use super::problem::{Answer, Problem};
+use super::extract::{
+    AuthenticatedCaller, CallerSource, IdempotencyKey, Input, PageQuery, Paging, Path, SourceAddress,
+};
+use super::problem::{ApiResult, Problem};
 use super::{Api, List};
 use crate::domain::{
-    Confirmation, Error, Me, NewPassword, SignIn, SignInSession, SignUp, SignedIn, SignedUp, User,
-    UserChange, Who,
+    Confirmation, Error, Me, NewPassword, Principal, SignIn, SignInSession, SignUp, SignedIn, SignedUp, User,
+    UserChange,
 };
 use crate::limits::STRANGER_BODY_BYTES_MAX;
 use crate::secret::Secret;
@@ -53,9 +55,9 @@ struct MailSent {
         (status = 202, description = "Where the server confirms addresses: a link was mailed, or printed on the server's log for the operator to pass on, and its page makes the account. It is the same whether or not the address has an account", body = MailSent)))]
 async fn sign_up(
     State(api): State<Api>,
-    Source(source): Source,
+    CallerSource(source): CallerSource,
     Input { value, once }: Input<SignUp, STRANGER_BODY_BYTES_MAX>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     api.rates().password(source.address)?;
     let reveals = api.control().reveals_accounts();
     if reveals {
@@ -66,7 +68,9 @@ async fn sign_up(
         api.rates().account_revealed(source.address);
     }
     match signed_up? {
-        SignedUp::In(signed_in) => Ok(welcome(&api, *signed_in, StatusCode::CREATED)?.into_response()),
+        SignedUp::In(signed_in) => {
+            Ok(signed_in_answer(&api, *signed_in, StatusCode::CREATED)?.into_response())
+        }
         SignedUp::Asked(mail) => {
             // The answer is the same, so that it does not reveal sign-ups of others with this address.
             if api.rates().mail(&mail.to) {
@@ -82,12 +86,12 @@ async fn sign_up(
     responses((status = 201, description = "The new account", body = WebSession)))]
 async fn confirm_sign_up(
     State(api): State<Api>,
-    Source(source): Source,
+    CallerSource(source): CallerSource,
     Input { value, .. }: Input<Confirmation, STRANGER_BODY_BYTES_MAX>,
-) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
+) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     let signed_in = api.control().confirm_sign_up(&value, &source).await?;
-    welcome(&api, signed_in, StatusCode::CREATED)
+    signed_in_answer(&api, signed_in, StatusCode::CREATED)
 }
 
 /// Signs in.
@@ -96,21 +100,21 @@ async fn confirm_sign_up(
         (status = 401, description = "The password is not right; or it is, and the type of the problem is `urn:millrace:problem:second-factor-required` or `urn:millrace:problem:second-factor-wrong`: repeat the request with `code`, or with `passkey`", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in(
     State(api): State<Api>,
-    Source(source): Source,
+    CallerSource(source): CallerSource,
     Input { value, .. }: Input<SignIn, STRANGER_BODY_BYTES_MAX>,
-) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
+) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     let has_signed_in = api.control().has_signed_in_from(&value.email, source.address);
     api.rates().sign_in(&value.email, source.address, has_signed_in).await?;
     let signed_in = api.control().sign_in(&value, &source).await?;
-    welcome(&api, signed_in, StatusCode::OK)
+    signed_in_answer(&api, signed_in, StatusCode::OK)
 }
 
-pub(crate) fn welcome(
+pub(crate) fn signed_in_answer(
     api: &Api,
     signed_in: SignedIn,
     status: StatusCode,
-) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
+) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     let SignedIn { secret, csrf, me, .. } = signed_in;
     let mut headers = HeaderMap::new();
     with_cookie(api, &mut headers, Cookie::SignIn, Some(&secret))?;
@@ -122,7 +126,7 @@ pub(crate) fn with_cookie(
     headers: &mut HeaderMap,
     of: Cookie,
     secret: Option<&Secret>,
-) -> Answer<()> {
+) -> ApiResult<()> {
     let broken = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the cookie cannot be written");
     headers.append(header::SET_COOKIE, cookie::set(of, secret, api.is_secure()).ok_or_else(broken)?);
     Ok(())
@@ -130,7 +134,10 @@ pub(crate) fn with_cookie(
 
 /// Signs out.
 #[utoipa::path(post, path = "/sign-out", tag = "people", responses((status = 204, description = "You are signed out")))]
-async fn sign_out(State(api): State<Api>, Auth(caller): Auth) -> Answer<(StatusCode, HeaderMap)> {
+async fn sign_out(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<(StatusCode, HeaderMap)> {
     api.control().sign_out(&caller).await?;
     let mut headers = HeaderMap::new();
     with_cookie(&api, &mut headers, Cookie::SignIn, None)?;
@@ -139,11 +146,14 @@ async fn sign_out(State(api): State<Api>, Auth(caller): Auth) -> Answer<(StatusC
 
 /// The caller and their organisations.
 #[utoipa::path(get, path = "/me", tag = "people", responses((status = 200, description = "You", body = WebSession)))]
-async fn get_me(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<WebSession>> {
+async fn get_me(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<Json<WebSession>> {
     let me = api.control().me(&caller).await?;
     let csrf_token = match &caller.who {
-        Who::Person { sign_in, .. } => Some(api.control().csrf(sign_in)?),
-        Who::Token { .. } => None,
+        Principal::Person { sign_in, .. } => Some(api.control().csrf(sign_in)?),
+        Principal::Token { .. } => None,
     };
     Ok(Json(WebSession { me, csrf_token }))
 }
@@ -153,9 +163,9 @@ async fn get_me(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<WebSe
     responses((status = 200, description = "You", body = User)))]
 async fn change_me(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Input { value, once }: Input<UserChange>,
-) -> Answer<Json<User>> {
+) -> ApiResult<Json<User>> {
     Ok(Json(api.control().change_me(&caller, &value, &once).await?))
 }
 
@@ -164,10 +174,10 @@ async fn change_me(
     responses((status = 204, description = "It is changed")))]
 async fn change_password(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<NewPassword>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.rates().password(address)?;
     api.control().change_password(&caller, &value).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -184,15 +194,18 @@ struct AtSession {
     responses((status = 200, description = "Web sessions", body = List<SignInSession>)))]
 async fn list_web_sessions(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Paging(page): Paging,
-) -> Answer<Json<List<SignInSession>>> {
+) -> ApiResult<Json<List<SignInSession>>> {
     Ok(List::of(api.control().sessions(&caller, &page).await?))
 }
 
 /// Signs you out everywhere but here.
 #[utoipa::path(delete, path = "/me/sessions", tag = "people", responses((status = 204, description = "They have ended")))]
-async fn end_other_web_sessions(State(api): State<Api>, Auth(caller): Auth) -> Answer<StatusCode> {
+async fn end_other_web_sessions(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<StatusCode> {
     api.control().end_sessions(&caller, None).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -202,9 +215,9 @@ async fn end_other_web_sessions(State(api): State<Api>, Auth(caller): Auth) -> A
     responses((status = 204, description = "It has ended")))]
 async fn end_web_session(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtSession { session }): Path<AtSession>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.control().end_sessions(&caller, Some(&session)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

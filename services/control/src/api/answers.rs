@@ -12,16 +12,16 @@ use futures_util::stream;
 use uuid::Uuid;
 
 use super::problem::Problem;
-use super::shares::{Share, Shares};
+use super::shares::{HolderShares, Share};
 use crate::domain::Caller;
 use crate::limits::{
     ANSWER_BYTES_COUNTED, ANSWER_BYTES_EACH_MAX, ANSWER_BYTES_MAX, ANSWER_BYTES_WRITTEN, SHARE_LEFT_TO_OTHERS,
 };
 
 #[derive(Clone, Default)]
-pub(crate) struct Answers(Shares);
+pub(crate) struct AnswerPermits(HolderShares);
 
-impl Answers {
+impl AnswerPermits {
     /// Counts a long answer until its client has read it; `None`: too much of the account waits already.
     fn take(&self, account: Uuid, bytes: usize) -> Option<Share> {
         let taken = self.0.take(vec![account], bytes, |held, _| {
@@ -61,10 +61,10 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Who;
+    use crate::domain::Principal;
 
     fn caller(id: u128) -> Caller {
-        let who = Who::Person { user: Uuid::from_u128(id), email: String::new(), sign_in: [0; 32] };
+        let who = Principal::Person { user: Uuid::from_u128(id), email: String::new(), sign_in: [0; 32] };
         Caller { who, address: None, agent: None }
     }
 
@@ -75,7 +75,7 @@ mod tests {
     #[tokio::test]
     async fn a_caller_who_does_not_read_gets_no_more_until_an_answer_is_read() {
         const BYTES: usize = ANSWER_BYTES_EACH_MAX / 4;
-        let answers = Answers::default();
+        let answers = AnswerPermits::default();
         let ask = async |id: u128| answers.hold(Some(&caller(id)), long(BYTES)).await;
         let mut held = Vec::new();
         for _ in 0..3 {
@@ -96,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_few_callers_who_do_not_read_leave_room_for_others() {
-        let (answers, mut held) = (Answers::default(), Vec::new());
+        let (answers, mut held) = (AnswerPermits::default(), Vec::new());
         for id in 0..16 {
             loop {
                 let answer = answers.hold(Some(&caller(id)), long(1 << 20)).await;
@@ -114,7 +114,8 @@ mod tests {
     #[tokio::test]
     async fn the_parts_of_an_answer_are_the_answer() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
-        let answer = Answers::default().hold(Some(&caller(1)), Response::new(Body::from(text.clone()))).await;
+        let answer =
+            AnswerPermits::default().hold(Some(&caller(1)), Response::new(Body::from(text.clone()))).await;
         assert_eq!(answer.headers()[header::CONTENT_LENGTH], text.len().to_string());
         assert_eq!(to_bytes(answer.into_body(), usize::MAX).await.unwrap(), text);
     }

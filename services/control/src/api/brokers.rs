@@ -7,9 +7,11 @@ use axum::response::IntoResponse;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Seen, etag};
+use super::extract::{
+    AuthenticatedCaller, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, SeenVersion, etag,
+};
 use super::headers::location;
-use super::problem::Answer;
+use super::problem::ApiResult;
 use super::{Api, AtBroker, InOrganisation, List};
 use crate::domain::{Broker, BrokerChange, NewBroker};
 
@@ -26,10 +28,10 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     responses((status = 200, description = "Brokers", body = List<Broker>)))]
 async fn list_brokers(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Paging(page): Paging,
-) -> Answer<Json<List<Broker>>> {
+) -> ApiResult<Json<List<Broker>>> {
     Ok(List::of(api.control().brokers(&caller, organisation, &page).await?))
 }
 
@@ -38,10 +40,10 @@ async fn list_brokers(
     request_body = NewBroker, responses((status = 201, description = "The broker", body = Broker)))]
 async fn create_broker(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Input { value, once }: Input<NewBroker>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let made = api.control().create_broker(&caller, organisation, &value, &once).await?;
     let path = location(&["organisations", &organisation.to_string(), "brokers", &made.value.name]);
     Ok((StatusCode::CREATED, etag(made.version), path, Json(made.value)))
@@ -52,9 +54,9 @@ async fn create_broker(
     responses((status = 200, description = "The broker", body = Broker)))]
 async fn get_broker(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let found = api.control().broker(&caller, &at.at()).await?;
     Ok((etag(found.version), Json(found.value)))
 }
@@ -64,11 +66,11 @@ async fn get_broker(
     request_body = BrokerChange, responses((status = 200, description = "The broker", body = Broker)))]
 async fn change_broker(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Seen(seen): Seen,
+    SeenVersion(seen): SeenVersion,
     Input { value, .. }: Input<BrokerChange>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let changed = api.control().change_broker(&caller, &at.at(), &value, seen).await?;
     Ok((etag(changed.version), Json(changed.value)))
 }
@@ -78,10 +80,10 @@ async fn change_broker(
     responses((status = 204, description = "It is gone")))]
 async fn delete_broker(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Seen(seen): Seen,
-) -> Answer<StatusCode> {
+    SeenVersion(seen): SeenVersion,
+) -> ApiResult<StatusCode> {
     api.control().delete_broker(&caller, &at.at(), seen).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -91,9 +93,9 @@ async fn delete_broker(
     responses((status = 200, description = "The broker", body = Broker)))]
 async fn suspend_broker(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let changed = api.control().suspend_broker(&caller, &at.at(), true).await?;
     Ok((etag(changed.version), Json(changed.value)))
 }
@@ -103,9 +105,9 @@ async fn suspend_broker(
     responses((status = 200, description = "The broker", body = Broker)))]
 async fn resume_broker(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let changed = api.control().suspend_broker(&caller, &at.at(), false).await?;
     Ok((etag(changed.version), Json(changed.value)))
 }

@@ -6,22 +6,22 @@ use std::net::IpAddr;
 use axum::http::StatusCode;
 use uuid::Uuid;
 
-use super::problem::{Answer, Problem};
-use super::shares::{Share, Shares};
+use super::problem::{ApiResult, Problem};
+use super::shares::{HolderShares, Share};
 use crate::domain::Caller;
 use crate::limits::{CHANGES_MAX, SHARE_LEFT_TO_OTHERS};
 use crate::network::network;
 
 /// Strangers are counted apart: many networks together would leave little to accounts.
 #[derive(Clone, Default)]
-pub(crate) struct Changes {
-    of_accounts: Shares,
-    of_strangers: Shares,
+pub(crate) struct ChangePermits {
+    of_accounts: HolderShares,
+    of_strangers: HolderShares,
 }
 
-impl Changes {
+impl ChangePermits {
     /// The tokens of an account that only read have a share of their own, so that a leaked one does not use up the account's.
-    pub(crate) fn take(&self, caller: &Caller) -> Answer<Share> {
+    pub(crate) fn take(&self, caller: &Caller) -> ApiResult<Share> {
         let account = caller.account();
         let holder = match caller.is_token_that_only_reads() {
             true => hashed("millrace 2026-11 changes of tokens that only read", account.as_bytes()),
@@ -30,13 +30,13 @@ impl Changes {
         take(&self.of_accounts, holder, CHANGES_MAX, "of yours")
     }
 
-    pub(crate) fn take_as_stranger(&self, address: Option<IpAddr>) -> Answer<Share> {
+    pub(crate) fn take_as_stranger(&self, address: Option<IpAddr>) -> ApiResult<Share> {
         take(&self.of_strangers, holder(address), CHANGES_MAX / 2, "from your network")
     }
 }
 
 /// The more changes run, the fewer one holder may have, so that a few holders never take all.
-fn take(shares: &Shares, holder: Uuid, all_max: usize, whose: &str) -> Answer<Share> {
+fn take(shares: &HolderShares, holder: Uuid, all_max: usize, whose: &str) -> ApiResult<Share> {
     shares.take(vec![holder], 1, |running, _| {
         let own = running.of(holder);
         let most = (all_max.saturating_sub(running.all) / SHARE_LEFT_TO_OTHERS).max(1);
@@ -65,16 +65,16 @@ fn hashed(context: &str, holder: &[u8]) -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Who;
+    use crate::domain::Principal;
 
     fn person(id: u128) -> Caller {
-        let who = Who::Person { user: Uuid::from_u128(id), email: String::new(), sign_in: [0; 32] };
+        let who = Principal::Person { user: Uuid::from_u128(id), email: String::new(), sign_in: [0; 32] };
         Caller { who, address: None, agent: None }
     }
 
     #[test]
     fn a_few_accounts_that_make_all_changes_they_may_leave_room_to_others() {
-        let (changes, mut held) = (Changes::default(), Vec::new());
+        let (changes, mut held) = (ChangePermits::default(), Vec::new());
         for id in 1..=8 {
             held.extend(std::iter::from_fn(|| changes.take(&person(id)).ok()));
         }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn strangers_of_many_networks_leave_accounts_what_they_had() {
-        let (changes, mut held) = (Changes::default(), Vec::new());
+        let (changes, mut held) = (ChangePermits::default(), Vec::new());
         for number in 0..=255 {
             let address = IpAddr::from([10, 0, 0, number]);
             held.extend(std::iter::from_fn(|| changes.take_as_stranger(Some(address)).ok()));

@@ -12,9 +12,10 @@ use uuid::Uuid;
 
 use super::budget::Turn;
 use super::extract::{
-    Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Query, Seen, checked_search, etag,
+    AuthenticatedCaller, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Query, SeenVersion,
+    checked_search, etag,
 };
-use super::problem::Answer;
+use super::problem::ApiResult;
 use super::{Api, AtBroker, List};
 use crate::domain::{
     BrokerRef, Caller, CredentialChange, CredentialInfo, NewCredential, Permission, Rotation,
@@ -64,11 +65,11 @@ struct CredentialSearch {
     params(AtBroker, CredentialSearch, PageQuery), responses((status = 200, description = "Credentials", body = List<CredentialInfo>)))]
 async fn list_credentials(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Query(CredentialSearch { search }): Query<CredentialSearch>,
     Paging(page): Paging,
-) -> Answer<Json<List<CredentialInfo>>> {
+) -> ApiResult<Json<List<CredentialInfo>>> {
     let search = checked_search(search.as_deref())?;
     Ok(List::of(api.control().credentials(&caller, &at.at(), search, &page).await?))
 }
@@ -79,10 +80,10 @@ async fn list_credentials(
     responses((status = 201, description = "The credential", body = MadeCredential)))]
 async fn create_credential(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Input { value, once }: Input<NewCredential>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let at = at.at();
     let costs_a_hash = value.password.is_some() || value.scram;
     let _turn = if costs_a_hash { Some(turn(&api, &caller, &at).await?) } else { None };
@@ -97,9 +98,9 @@ async fn create_credential(
     params(AtCredential), responses((status = 200, description = "The credential", body = CredentialInfo)))]
 async fn get_credential(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtCredential>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let (at, user) = at.split();
     let found = api.control().credential(&caller, &at, &user).await?;
     Ok((etag(found.version), Json(found.value)))
@@ -111,11 +112,11 @@ async fn get_credential(
     responses((status = 200, description = "The credential", body = CredentialInfo)))]
 async fn change_credential(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtCredential>,
-    Seen(seen): Seen,
+    SeenVersion(seen): SeenVersion,
     Input { value, .. }: Input<CredentialChange>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let (at, user) = at.split();
     let changed = api.control().change_credential(&caller, (&at, &user), &value, seen).await?;
     Ok((etag(changed.version), Json(changed.value)))
@@ -126,10 +127,10 @@ async fn change_credential(
     params(AtCredential, IfMatch), responses((status = 204, description = "It is removed")))]
 async fn delete_credential(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtCredential>,
-    Seen(seen): Seen,
-) -> Answer<StatusCode> {
+    SeenVersion(seen): SeenVersion,
+) -> ApiResult<StatusCode> {
     let (at, user) = at.split();
     api.control().delete_credential(&caller, (&at, &user), seen).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -141,10 +142,10 @@ async fn delete_credential(
     responses((status = 200, description = "The credential", body = MadeCredential)))]
 async fn rotate_credential(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtCredential>,
     Input { value, once }: Input<Rotation>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let (at, user) = at.split();
     // The verifier of SCRAM is made before it is known whether the credential has one.
     let costs_a_hash = value.scram != Some(false);
@@ -155,7 +156,7 @@ async fn rotate_credential(
 
 /// Waits until a password of the organisation may be hashed. The permission comes first, so that strangers cannot use
 /// up the organisation's turns.
-async fn turn(api: &Api, caller: &Caller, at: &BrokerRef) -> Answer<Turn> {
+async fn turn(api: &Api, caller: &Caller, at: &BrokerRef) -> ApiResult<Turn> {
     api.control().may(caller, at.organisation, Permission::AccessWrite).await?;
     api.hashing().turn(at.organisation).await
 }

@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{CSRF, SourceAddress};
-use super::problem::{Answer, Problem, WrongField};
+use super::problem::{ApiResult, Problem, WrongField};
 use super::{Api, PATH, examples, headers, parameters};
 use crate::limits::NUMBER_MAX;
 
@@ -29,7 +29,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 async fn get_openapi(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     api.rates().stranger(address)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], api.described()))
 }

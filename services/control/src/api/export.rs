@@ -20,9 +20,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, Path};
+use super::extract::{AuthenticatedCaller, Path};
 use super::parts::without_secrets;
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use super::shares::Share;
 use super::{Api, InOrganisation};
 use crate::domain::{
@@ -43,16 +43,16 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     responses((status = 200, description = "Lines of JSON", content_type = "application/x-ndjson", body = String)))]
 async fn export_organisation(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     for needed in
         [Permission::OrganisationRead, Permission::BrokersRead, Permission::AccessRead, Permission::AuditRead]
     {
         api.control().may(&caller, organisation, needed).await?;
     }
     let share = api.streams().take(organisation, caller.person())?;
-    let (left, until) = (Part::first().into(), Instant::now() + EXPORT_MAX);
+    let (left, until) = (ExportPart::first().into(), Instant::now() + EXPORT_MAX);
     let export = Export { api, caller, organisation, left, until, _share: share };
     let lines = stream::unfold(export, async |mut export| {
         let lines = export.next().await?;
@@ -68,13 +68,13 @@ struct Export {
     api: Api,
     caller: Caller,
     organisation: Uuid,
-    left: VecDeque<Part>,
+    left: VecDeque<ExportPart>,
     until: Instant,
     _share: Share,
 }
 
-struct Part {
-    kind: Kind,
+struct ExportPart {
+    kind: ExportKind,
     /// Name of the broker that it belongs to.
     broker: Option<String>,
     /// Where its next page begins.
@@ -82,7 +82,7 @@ struct Part {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ExportKind {
     Organisation,
     Member,
     Invitation,
@@ -102,7 +102,7 @@ enum Kind {
     End,
 }
 
-impl Kind {
+impl ExportKind {
     /// Parts of a broker, besides its own settings.
     const OF_BROKER: [Self; 9] = [
         Self::Access,
@@ -139,18 +139,18 @@ impl Kind {
     }
 }
 
-impl Part {
+impl ExportPart {
     fn first() -> Vec<Self> {
         let kinds = [
-            Kind::Organisation,
-            Kind::Member,
-            Kind::Invitation,
-            Kind::Token,
-            Kind::SpendCap,
-            Kind::Usage,
-            Kind::Broker,
-            Kind::AuditEntry,
-            Kind::End,
+            ExportKind::Organisation,
+            ExportKind::Member,
+            ExportKind::Invitation,
+            ExportKind::Token,
+            ExportKind::SpendCap,
+            ExportKind::Usage,
+            ExportKind::Broker,
+            ExportKind::AuditEntry,
+            ExportKind::End,
         ];
         kinds.map(|kind| Self { kind, broker: None, after: None }).into()
     }
@@ -176,15 +176,19 @@ impl Export {
         }
     }
 
-    fn go_on(&mut self, part: Part, page: &Page<Value>) {
+    fn go_on(&mut self, part: ExportPart, page: &Page<Value>) {
         let kind = part.kind;
         if let Some(next) = &page.next {
-            self.left.push_front(Part { after: Some(next.clone()), ..part });
+            self.left.push_front(ExportPart { after: Some(next.clone()), ..part });
         }
-        if kind == Kind::Broker {
+        if kind == ExportKind::Broker {
             let names = page.items.iter().filter_map(|broker| broker["name"].as_str());
             let parts = names.flat_map(|name| {
-                Kind::OF_BROKER.map(|kind| Part { kind, broker: Some(name.to_owned()), after: None })
+                ExportKind::OF_BROKER.map(|kind| ExportPart {
+                    kind,
+                    broker: Some(name.to_owned()),
+                    after: None,
+                })
             });
             for part in parts.collect::<Vec<_>>().into_iter().rev() {
                 self.left.push_front(part);
@@ -192,7 +196,7 @@ impl Export {
         }
     }
 
-    async fn read(&self, part: &Part) -> Answer<Page<Value>> {
+    async fn read(&self, part: &ExportPart) -> ApiResult<Page<Value>> {
         let _turn = self.api.budget().turn_of_export(self.organisation).await?;
         self.api.control().is_still_there(&self.caller).await?;
         if Instant::now() > self.until {
@@ -203,11 +207,11 @@ impl Export {
         let page = &PageRequest { after: part.after.clone(), limit: PAGE_ROWS_MAX };
         let at = &BrokerRef { organisation, name: part.broker.clone().unwrap_or_default() };
         match part.kind {
-            Kind::Organisation => one(control.organisation(caller, organisation).await?.value),
-            Kind::Member => values(control.members(caller, organisation, page).await?),
-            Kind::Invitation => values(control.invitations(caller, organisation, page).await?),
-            Kind::Token => values(control.tokens(caller, organisation, page).await?),
-            Kind::SpendCap => {
+            ExportKind::Organisation => one(control.organisation(caller, organisation).await?.value),
+            ExportKind::Member => values(control.members(caller, organisation, page).await?),
+            ExportKind::Invitation => values(control.invitations(caller, organisation, page).await?),
+            ExportKind::Token => values(control.tokens(caller, organisation, page).await?),
+            ExportKind::SpendCap => {
                 let of = CapOf { organisation, broker: part.broker.clone() };
                 match control.spend_cap(caller, &of).await {
                     Ok(cap) => one(cap.value),
@@ -215,29 +219,29 @@ impl Export {
                     Err(error) => Err(error.into()),
                 }
             }
-            Kind::Usage => {
+            ExportKind::Usage => {
                 let from_ms = control.now_ms().saturating_sub((USAGE_DAYS_MAX - 1) * 86_400_000);
                 let span = Span { from_ms: Some(from_ms), to_ms: None, step: UsageStep::Day };
                 one(control.organisation_usage(caller, organisation, span).await?)
             }
-            Kind::Broker => values(control.brokers(caller, organisation, page).await?),
-            Kind::Access => one(control.access(caller, at).await?.value.without_secrets()),
-            Kind::Group => without_secrets::<Group>(control.parts(caller, at, page).await?),
-            Kind::JwtIssuer => without_secrets::<JwtIssuer>(control.parts(caller, at, page).await?),
-            Kind::ClientCa => without_secrets::<ClientCa>(control.parts(caller, at, page).await?),
-            Kind::Webhook => without_secrets::<Webhook>(control.parts(caller, at, page).await?),
-            Kind::Ban => without_secrets::<Ban>(control.parts(caller, at, page).await?),
-            Kind::ClaimToken => values(control.claim_tokens(caller, at, page).await?),
-            Kind::Credential => values(control.credentials(caller, at, None, page).await?),
-            Kind::AuditEntry => {
+            ExportKind::Broker => values(control.brokers(caller, organisation, page).await?),
+            ExportKind::Access => one(control.access(caller, at).await?.value.without_secrets()),
+            ExportKind::Group => without_secrets::<Group>(control.parts(caller, at, page).await?),
+            ExportKind::JwtIssuer => without_secrets::<JwtIssuer>(control.parts(caller, at, page).await?),
+            ExportKind::ClientCa => without_secrets::<ClientCa>(control.parts(caller, at, page).await?),
+            ExportKind::Webhook => without_secrets::<Webhook>(control.parts(caller, at, page).await?),
+            ExportKind::Ban => without_secrets::<Ban>(control.parts(caller, at, page).await?),
+            ExportKind::ClaimToken => values(control.claim_tokens(caller, at, page).await?),
+            ExportKind::Credential => values(control.credentials(caller, at, None, page).await?),
+            ExportKind::AuditEntry => {
                 values(control.audit_log(caller, organisation, &AuditFilter::default(), page).await?)
             }
-            Kind::End => one(json!({})),
+            ExportKind::End => one(json!({})),
         }
     }
 }
 
-pub(super) fn values(page: Page<impl Serialize>) -> Answer<Page<Value>> {
+pub(super) fn values(page: Page<impl Serialize>) -> ApiResult<Page<Value>> {
     let items = page.items.into_iter().map(serde_json::to_value).collect::<Result<_, _>>();
     let items = items.map_err(|error| {
         tracing::error!(%error, "a row cannot be written as JSON, so its request fails: report it with this line");
@@ -246,7 +250,7 @@ pub(super) fn values(page: Page<impl Serialize>) -> Answer<Page<Value>> {
     Ok(Page { items, next: page.next })
 }
 
-fn one(value: impl Serialize) -> Answer<Page<Value>> {
+fn one(value: impl Serialize) -> ApiResult<Page<Value>> {
     values(Page { items: vec![value], next: None })
 }
 

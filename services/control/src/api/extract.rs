@@ -19,9 +19,9 @@ use super::body;
 use super::cookie::{self, Cookie};
 use super::guard::RequestNotes;
 use super::json;
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use super::query;
-use crate::domain::{Caller, Once, PageRequest, Precondition, RequestSource, Who, shortened};
+use crate::domain::{Caller, Once, PageRequest, Precondition, Principal, RequestSource, shortened};
 use crate::limits::{
     BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX, SEARCH_BYTES_MAX,
 };
@@ -30,12 +30,12 @@ use crate::secret::Secret;
 /// Header that the console's scripts send with the web session's CSRF token.
 pub(crate) const CSRF: &str = "x-csrf-token";
 
-pub(crate) struct Auth(pub(crate) Caller);
+pub(crate) struct AuthenticatedCaller(pub(crate) Caller);
 
 /// The address of the client, also behind a proxy.
 pub(crate) struct SourceAddress(pub(crate) Option<IpAddr>);
 
-pub(crate) struct Source(pub(crate) RequestSource);
+pub(crate) struct CallerSource(pub(crate) RequestSource);
 
 pub(crate) struct Path<T>(pub(crate) T);
 
@@ -48,7 +48,7 @@ pub(crate) struct Input<T, const MAX: usize = BODY_BYTES_MAX> {
 }
 
 /// The version that the caller expects, from `If-Match` and `If-None-Match`.
-pub(crate) struct Seen(pub(crate) Precondition);
+pub(crate) struct SeenVersion(pub(crate) Precondition);
 
 pub(crate) struct Paging(pub(crate) PageRequest);
 
@@ -99,7 +99,7 @@ pub(crate) struct IdempotencyKey {
 impl FromRequestParts<Api> for SourceAddress {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical());
         let Some(peer) = peer.filter(|peer| api.is_proxy(*peer)) else { return Ok(Self(peer)) };
         Ok(Self(Some(behind_proxies(&parts.headers, peer, |address| api.is_proxy(address)))))
@@ -130,30 +130,30 @@ fn address(text: &str) -> Option<IpAddr> {
     bare.parse::<IpAddr>().or_else(|_| with_port()).ok().map(|address| address.to_canonical())
 }
 
-impl FromRequestParts<Api> for Source {
+impl FromRequestParts<Api> for CallerSource {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         Ok(Self(RequestSource { address, user_agent: agent.map(Into::into) }))
     }
 }
 
-impl FromRequestParts<Api> for Auth {
+impl FromRequestParts<Api> for AuthenticatedCaller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
         let shown = match single(&parts.headers, header::AUTHORIZATION.as_str())? {
-            Some(value) => Shown::Token(bearer(value)?),
-            None => Shown::Cookie(
+            Some(value) => PresentedSecret::Token(bearer(value)?),
+            None => PresentedSecret::Cookie(
                 cookie::read(&parts.headers, Cookie::SignIn, api.is_secure()).ok_or_else(nobody)?,
             ),
         };
         let caller = match &shown {
-            Shown::Token(token) => api.control().with_token(token, address).await,
-            Shown::Cookie(secret) => api.control().signed_in(secret, address).await,
+            PresentedSecret::Token(token) => api.control().with_token(token, address).await,
+            PresentedSecret::Cookie(secret) => api.control().signed_in(secret, address).await,
         };
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let caller = match caller {
@@ -164,7 +164,7 @@ impl FromRequestParts<Api> for Auth {
                 return Err(error.into());
             }
         };
-        if let (Shown::Cookie(_), Who::Person { sign_in, .. }) = (&shown, &caller.who) {
+        if let (PresentedSecret::Cookie(_), Principal::Person { sign_in, .. }) = (&shown, &caller.who) {
             check_csrf(&parts.method, &parts.headers, &api.control().csrf(sign_in)?)?;
         }
         api.rates().request(caller.id(), caller.account())?;
@@ -174,13 +174,13 @@ impl FromRequestParts<Api> for Auth {
             }
             let _ = known.0.caller.set(caller.clone());
         }
-        parts.extensions.insert(Client(caller.id()));
+        parts.extensions.insert(CallerId(caller.id()));
         Ok(Self(caller))
     }
 }
 
-/// Counts a change whose handler asks for no credentials, before its body is read; [`Auth`] runs first and counts those of callers.
-async fn take_share_of_stranger(parts: &mut Parts, api: &Api) -> Answer<()> {
+/// Counts a change whose handler asks for no credentials, before its body is read; [`AuthenticatedCaller`] runs first and counts those of callers.
+async fn take_share_of_stranger(parts: &mut Parts, api: &Api) -> ApiResult<()> {
     let Some(RequestNotes(known)) = parts.extensions.get().cloned() else { return Ok(()) };
     if known.change.get().is_none() && !parts.method.is_safe() {
         let SourceAddress(address) = SourceAddress::from_request_parts(parts, api).await?;
@@ -191,14 +191,14 @@ async fn take_share_of_stranger(parts: &mut Parts, api: &Api) -> Answer<()> {
 
 /// Id of the caller, which the extractor of the body reads for [`Once`].
 #[derive(Clone, Copy)]
-struct Client(Uuid);
+struct CallerId(Uuid);
 
-enum Shown {
+enum PresentedSecret {
     Token(Secret),
     Cookie(Secret),
 }
 
-fn bearer(value: &header::HeaderValue) -> Answer<Secret> {
+fn bearer(value: &header::HeaderValue) -> ApiResult<Secret> {
     let text = value.to_str().ok().and_then(|text| text.split_once(' '));
     match text {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Secret::from(token.trim())),
@@ -211,7 +211,7 @@ fn nobody() -> Problem {
 }
 
 /// Two values of a header that decides could mean different things to a proxy and to this server.
-pub(super) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Answer<Option<&'h header::HeaderValue>> {
+pub(super) fn single<'h>(headers: &'h HeaderMap, name: &str) -> ApiResult<Option<&'h header::HeaderValue>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
@@ -220,7 +220,7 @@ pub(super) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Answer<Option<&'
 }
 
 /// Another site can make a browser send our cookie, but not a header of ours.
-fn check_csrf(method: &Method, headers: &HeaderMap, expected: &Secret) -> Answer<()> {
+fn check_csrf(method: &Method, headers: &HeaderMap, expected: &Secret) -> ApiResult<()> {
     if method.is_safe() {
         return Ok(());
     }
@@ -235,7 +235,7 @@ fn check_csrf(method: &Method, headers: &HeaderMap, expected: &Secret) -> Answer
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> ApiResult<Self> {
         if let Some(wrong) = wrong_encoding(parts.uri.path()) {
             let detail = format!(
                 "the path has a percent-encoding that cannot be read, at {wrong:?}: write a % as %25, and other characters as the \
@@ -264,7 +264,7 @@ fn wrong_encoding(path: &str) -> Option<&str> {
 impl<T: DeserializeOwned + IntoParams + Send> FromRequestParts<Api> for Query<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> ApiResult<Self> {
         query::parse(&parts.uri).map(Self)
     }
 }
@@ -272,7 +272,7 @@ impl<T: DeserializeOwned + IntoParams + Send> FromRequestParts<Api> for Query<T>
 impl FromRequestParts<Api> for Paging {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
         let Query(PageQuery { cursor, limit }) = Query::from_request_parts(parts, api).await?;
         let limit = limit.unwrap_or(PAGE_ROWS);
         if !(1..=PAGE_ROWS_MAX).contains(&limit) {
@@ -287,17 +287,17 @@ impl FromRequestParts<Api> for Paging {
 }
 
 /// The prefix that a search asks for. No name of the store is longer than this bound.
-pub(crate) fn checked_search(search: Option<&str>) -> Answer<Option<&str>> {
+pub(crate) fn checked_search(search: Option<&str>) -> ApiResult<Option<&str>> {
     match search.is_some_and(|search| search.len() > SEARCH_BYTES_MAX) {
         true => Err(query::wrong("search", &format!("has more than {SEARCH_BYTES_MAX} bytes"))),
         false => Ok(search),
     }
 }
 
-impl FromRequestParts<Api> for Seen {
+impl FromRequestParts<Api> for SeenVersion {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> ApiResult<Self> {
         let header = |name: header::HeaderName| {
             let value = single(&parts.headers, name.as_str())?;
             Ok::<_, Problem>(value.map(|value| value.to_str().unwrap_or_default().trim()))
@@ -319,7 +319,7 @@ impl FromRequestParts<Api> for Seen {
 }
 
 /// A foreign tag matches no version.
-fn version(tag: &str) -> Answer<u64> {
+fn version(tag: &str) -> ApiResult<u64> {
     let inner = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).filter(|tag| !tag.contains('"'));
     let inner = inner.ok_or_else(|| {
         Problem::new(
@@ -341,7 +341,7 @@ pub(crate) fn etag(version: u64) -> [(header::HeaderName, String); 1] {
 impl<T: DeserializeOwned + ToSchema, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, api: &Api) -> Answer<Self> {
+    async fn from_request(request: Request, api: &Api) -> ApiResult<Self> {
         let (mut parts, unread) = request.into_parts();
         take_share_of_stranger(&mut parts, api).await?;
         let is_json = parts.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
@@ -366,12 +366,12 @@ impl<T: DeserializeOwned + ToSchema, const MAX: usize> FromRequest<Api> for Inpu
 impl FromRequestParts<Api> for Once {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> ApiResult<Self> {
         once(parts, &Bytes::new())
     }
 }
 
-fn once(parts: &Parts, body: &Bytes) -> Answer<Once> {
+fn once(parts: &Parts, body: &Bytes) -> ApiResult<Once> {
     let Some(key) = single(&parts.headers, "idempotency-key")? else {
         return Once::unnamed().map_err(|error| crate::domain::Error::from(error).into());
     };
@@ -380,7 +380,7 @@ fn once(parts: &Parts, body: &Bytes) -> Answer<Once> {
         let detail = format!("an Idempotency-Key has 1 to {IDEMPOTENCY_KEY_BYTES_MAX} printable characters");
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })?;
-    let client = parts.extensions.get::<Client>().map_or(Uuid::nil(), |client| client.0);
+    let client = parts.extensions.get::<CallerId>().map_or(Uuid::nil(), |client| client.0);
     let mut fingerprint = blake3::Hasher::new();
     for part in [parts.method.as_str().as_bytes(), parts.uri.path().as_bytes(), body] {
         fingerprint.update(&(part.len() as u64).to_be_bytes()).update(part);

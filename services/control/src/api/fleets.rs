@@ -12,8 +12,8 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::credentials::MadeCredential;
-use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path, Source};
-use super::problem::{Answer, Problem};
+use super::extract::{AuthenticatedCaller, CallerSource, IdempotencyKey, Input, PageQuery, Paging, Path};
+use super::problem::{ApiResult, Problem};
 use super::{Api, AtBroker, List};
 use crate::domain::{
     BrokerRef, Claim, ClaimAnswer, ClaimToken, Error, MadeBatch, NewClaimToken, NewCredentialBatch, Once,
@@ -92,10 +92,10 @@ struct ClaimKey {
     responses((status = 201, description = "The credentials", body = MadeCredentials)))]
 async fn create_credential_batch(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Input { value, once }: Input<NewCredentialBatch>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let at = at.at();
     // The permission comes first, so that strangers cannot use up what the organisation may make.
     api.control().may(&caller, at.organisation, Permission::AccessWrite).await?;
@@ -129,10 +129,10 @@ fn answer((batch, made): MadeBatch) -> (StatusCode, Json<MadeCredentials>) {
     params(AtBroker, PageQuery), responses((status = 200, description = "Claim tokens", body = List<ClaimToken>)))]
 async fn list_claim_tokens(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Paging(page): Paging,
-) -> Answer<Json<List<ClaimToken>>> {
+) -> ApiResult<Json<List<ClaimToken>>> {
     Ok(List::of(api.control().claim_tokens(&caller, &at.at(), &page).await?))
 }
 
@@ -142,10 +142,10 @@ async fn list_claim_tokens(
     responses((status = 201, description = "The claim token", body = MadeClaimToken)))]
 async fn create_claim_token(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Input { value, once }: Input<NewClaimToken>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let at = at.at();
     let (claim_token, secret) = api.control().create_claim_token(&caller, &at, &value, &once).await?;
     let path = at.location(&["claim-tokens", &claim_token.id.to_string()]);
@@ -157,9 +157,9 @@ async fn create_claim_token(
     params(AtClaimToken), responses((status = 200, description = "The claim token", body = ClaimToken)))]
 async fn get_claim_token(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtClaimToken>,
-) -> Answer<Json<ClaimToken>> {
+) -> ApiResult<Json<ClaimToken>> {
     let (at, id) = at.split();
     Ok(Json(api.control().claim_token(&caller, &at, id).await?))
 }
@@ -169,10 +169,10 @@ async fn get_claim_token(
     params(AtClaimToken), responses((status = 204, description = "It is deleted")))]
 async fn delete_claim_token(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtClaimToken>,
     once: Once,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let (at, id) = at.split();
     api.control().delete_claim_token(&caller, &at, id, &once).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -186,7 +186,7 @@ async fn claim(
     Claiming(source): Claiming,
     headers: HeaderMap,
     Input { value, once }: Input<Claim, CLAIM_BYTES_MAX>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     if headers.get("idempotency-key").is_none_or(|key| key.len() < CLAIM_KEY_BYTES_MIN) {
         let detail = format!(
             "a claim needs the header Idempotency-Key: at least {CLAIM_KEY_BYTES_MIN} random characters, with which the device repeats the claim if it gets no answer"
@@ -212,8 +212,8 @@ struct Claiming(RequestSource);
 impl FromRequestParts<Api> for Claiming {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
-        let Source(source) = Source::from_request_parts(parts, api).await?;
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> ApiResult<Self> {
+        let CallerSource(source) = CallerSource::from_request_parts(parts, api).await?;
         api.rates().claim(source.address)?;
         Ok(Self(source))
     }

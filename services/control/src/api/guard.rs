@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::Api;
-use super::problem::{Denied, Problem};
+use super::problem::{DenialReason, Problem};
 use super::rates::with_rate_limits;
 use super::request_id::with_id;
 use super::shares::Share;
@@ -32,10 +32,10 @@ pub(super) const IN_FORCE_AT: header::HeaderName = header::HeaderName::from_stat
 
 /// Notes of the caller's extractor about a request, which live until its answer.
 #[derive(Clone, Default)]
-pub(crate) struct RequestNotes(pub(crate) Arc<Noted>);
+pub(crate) struct RequestNotes(pub(crate) Arc<GuardContext>);
 
 #[derive(Default)]
-pub(crate) struct Noted {
+pub(crate) struct GuardContext {
     pub(crate) caller: OnceLock<Caller>,
     /// Held until the change has ended.
     pub(crate) change: OnceLock<Share>,
@@ -59,7 +59,7 @@ async fn with_caller(State(api): State<Api>, mut request: Request, next: Next) -
     let is_safe = request.method().is_safe();
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
-        let reason = response.extensions().get().map_or("", |Denied(reason)| reason.as_str());
+        let reason = response.extensions().get().map_or("", |DenialReason(reason)| reason.as_str());
         note_denial(&api, &known, (&what, reason)).await;
     }
     // A change is made by now, and its answer may have the only copy of a secret.

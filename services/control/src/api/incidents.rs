@@ -7,8 +7,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Auth, PageQuery, Paging, Path, Query};
-use super::problem::Answer;
+use super::extract::{AuthenticatedCaller, PageQuery, Paging, Path, Query};
+use super::problem::ApiResult;
 use super::{Api, AtBroker, List};
 use crate::domain::{Incident, IncidentKind};
 
@@ -18,7 +18,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Wanted {
+struct IncidentQuery {
     client_id: Option<String>,
     #[param(inline)]
     kind: Option<IncidentKind>,
@@ -26,13 +26,13 @@ struct Wanted {
 
 /// Requests that were refused and messages that were dropped, the latest first: the last thousand, for a week.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/incidents", tag = "clients",
-    params(AtBroker, Wanted, PageQuery), responses((status = 200, description = "Incidents", body = List<Incident>)))]
+    params(AtBroker, IncidentQuery, PageQuery), responses((status = 200, description = "Incidents", body = List<Incident>)))]
 async fn list_incidents(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Query(Wanted { client_id, kind }): Query<Wanted>,
+    Query(IncidentQuery { client_id, kind }): Query<IncidentQuery>,
     Paging(page): Paging,
-) -> Answer<Json<List<Incident>>> {
+) -> ApiResult<Json<List<Incident>>> {
     Ok(List::of(api.control().incidents(&caller, &at.at(), client_id.as_deref(), kind, &page).await?))
 }

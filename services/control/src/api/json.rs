@@ -13,7 +13,7 @@ use serde_json::error::Category;
 use utoipa::ToSchema;
 
 use self::by_name::ByName;
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use crate::limits::BODY_VALUES_MAX;
 
 /// Unknown fields of a request that one answer names.
@@ -21,14 +21,14 @@ const UNKNOWN_MAX: usize = 8;
 
 const TWICE: &str = "is there more than once";
 
-pub(crate) fn parse<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Answer<T> {
+pub(crate) fn parse<T: DeserializeOwned + ToSchema>(body: &[u8]) -> ApiResult<T> {
     if values(body) > BODY_VALUES_MAX {
         let detail = format!("the body has more than {BODY_VALUES_MAX} values: send less at once");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
     }
     read(body).map_err(|refused| match *refused {
-        Refused { problem, unknown: Some(name) } => with_others::<T>(problem, name, body),
-        Refused { problem, unknown: None } => problem,
+        RefusedBody { problem, unknown: Some(name) } => with_others::<T>(problem, name, body),
+        RefusedBody { problem, unknown: None } => problem,
     })
 }
 
@@ -64,24 +64,24 @@ fn with_others<T: DeserializeOwned + ToSchema>(mut problem: Problem, first: Stri
     problem
 }
 
-struct Refused {
+struct RefusedBody {
     problem: Problem,
     unknown: Option<String>,
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for RefusedBody {
     fn from(problem: Problem) -> Self {
         Self { problem, unknown: None }
     }
 }
 
-impl Refused {
+impl RefusedBody {
     fn unknown(path: String) -> Self {
         Self { problem: Problem::field(&*path, "is not known here: is it misspelt?"), unknown: Some(path) }
     }
 }
 
-fn read<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Result<T, Box<Refused>> {
+fn read<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Result<T, Box<RefusedBody>> {
     let mut text = serde_json::Deserializer::from_slice(body);
     let mut track = serde_path_to_error::Track::new();
     let mut unknown = None;
@@ -98,7 +98,7 @@ fn read<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Result<T, Box<Refused>> 
         Err(wrong) => return Err(Box::new(no_json(&wrong).into())),
     };
     if let Some(field) = unknown {
-        return Err(Box::new(Refused::unknown(field)));
+        return Err(Box::new(RefusedBody::unknown(field)));
     }
     match repeated::find(body) {
         Some(field) => Err(Box::new(Problem::field(field, TWICE).into())),
@@ -131,7 +131,7 @@ fn below(parent: &str, key: &str) -> String {
 }
 
 /// Rewrites serde's error without the names of Rust types.
-fn wrong_field(path: &str, wrong: &serde_json::Error, range: fn(&str) -> Option<String>) -> Refused {
+fn wrong_field(path: &str, wrong: &serde_json::Error, range: fn(&str) -> Option<String>) -> RefusedBody {
     let said = wrong.to_string();
     let said = said.rsplit_once(" at line ").map_or(&*said, |(said, _)| said);
     if let Some(name) = said.strip_prefix("missing field ") {
@@ -142,7 +142,7 @@ fn wrong_field(path: &str, wrong: &serde_json::Error, range: fn(&str) -> Option<
     }
     if let Some((name, _)) = said.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
         let parent = path.strip_suffix(name).unwrap_or(path).trim_end_matches('.');
-        return Refused::unknown(below(parent, name));
+        return RefusedBody::unknown(below(parent, name));
     }
     let kinds = ["invalid type: ", "invalid value: ", "unknown variant "];
     let rest = kinds.into_iter().find_map(|kind| said.strip_prefix(kind));

@@ -17,8 +17,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, PageQuery, Paging, Path, Query, checked_search};
-use super::problem::Answer;
+use super::extract::{AuthenticatedCaller, PageQuery, Paging, Path, Query, checked_search};
+use super::problem::ApiResult;
 use super::{Api, AtBroker, List, streams};
 use crate::domain::{BrokerRef, Caller, HistorySpan, HistoryStep, LiveBroker, MetricsHistory, Permission};
 use crate::limits::METRICS_EVERY;
@@ -53,14 +53,14 @@ struct AtClient {
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Search {
+struct SearchQuery {
     /// Prefix of the client id or user name.
     search: Option<String>,
 }
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Filter {
+struct FilterQuery {
     /// Topic filter; left out: all topics.
     #[param(min_length = 1)]
     filter: Option<String>,
@@ -68,13 +68,13 @@ struct Filter {
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Topic {
+struct TopicQuery {
     #[param(min_length = 1)]
     topic: String,
 }
 
 /// Finds the broker, if the caller has the permission.
-async fn open(api: &Api, caller: &Caller, at: BrokerRef, permission: Permission) -> Answer<LiveBroker> {
+async fn open(api: &Api, caller: &Caller, at: BrokerRef, permission: Permission) -> ApiResult<LiveBroker> {
     let id = api.control().open_broker(caller, &at, permission).await?;
     Ok(LiveBroker { id, name: at.name })
 }
@@ -111,14 +111,14 @@ impl From<Clients> for ClientList {
 
 /// Connected clients of all servers in the region.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients", tag = "clients",
-    params(AtBroker, Search, PageQuery), responses((status = 200, description = "Clients", body = ClientList)))]
+    params(AtBroker, SearchQuery, PageQuery), responses((status = 200, description = "Clients", body = ClientList)))]
 async fn list_clients(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Query(Search { search }): Query<Search>,
+    Query(SearchQuery { search }): Query<SearchQuery>,
     Paging(page): Paging,
-) -> Answer<Json<ClientList>> {
+) -> ApiResult<Json<ClientList>> {
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
     let _turn = api.budget().own_turn(organisation).await?;
@@ -130,9 +130,9 @@ async fn list_clients(
     params(AtClient), responses((status = 200, description = "The client", body = ClientDetails)))]
 async fn get_client(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtClient>,
-) -> Answer<Json<ClientDetails>> {
+) -> ApiResult<Json<ClientDetails>> {
     let (at, client_id) = at.split();
     let organisation = at.organisation;
     let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
@@ -145,9 +145,9 @@ async fn get_client(
     params(AtClient), responses((status = 204, description = "It is closed")))]
 async fn kick_client(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtClient>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
     let _turn = api.budget().own_turn(at.organisation).await?;
@@ -164,9 +164,9 @@ async fn kick_client(
     params(AtClient), responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]
 async fn trace_client(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtClient>,
-) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let (at, client_id) = at.split();
     open(&api, &caller, at.clone(), Permission::ClientsRead).await?;
     // A trace shows topics, so its reader must also be allowed to read messages.
@@ -201,11 +201,11 @@ struct SessionSearch {
     params(AtBroker, SessionSearch, PageQuery), responses((status = 200, description = "Sessions", body = List<SessionInfo>)))]
 async fn list_sessions(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Query(SessionSearch { search }): Query<SessionSearch>,
     Paging(page): Paging,
-) -> Answer<Json<List<SessionInfo>>> {
+) -> ApiResult<Json<List<SessionInfo>>> {
     let search = checked_search(search.as_deref())?;
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
@@ -218,9 +218,9 @@ async fn list_sessions(
     params(AtClient), responses((status = 200, description = "The session", body = SessionDetails)))]
 async fn get_session(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtClient>,
-) -> Answer<Json<SessionDetails>> {
+) -> ApiResult<Json<SessionDetails>> {
     let organisation = at.organisation;
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
@@ -233,9 +233,9 @@ async fn get_session(
     params(AtClient), responses((status = 204, description = "It has ended")))]
 async fn purge_session(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtClient>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
     let _turn = api.budget().turn(at.organisation).await?;
@@ -246,14 +246,14 @@ async fn purge_session(
 
 /// Retained messages.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/retained", tag = "clients",
-    params(AtBroker, Filter, PageQuery), responses((status = 200, description = "Messages", body = List<Retained>)))]
+    params(AtBroker, FilterQuery, PageQuery), responses((status = 200, description = "Messages", body = List<Retained>)))]
 async fn list_retained(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Query(Filter { filter }): Query<Filter>,
+    Query(FilterQuery { filter }): Query<FilterQuery>,
     Paging(page): Paging,
-) -> Answer<Json<List<Retained>>> {
+) -> ApiResult<Json<List<Retained>>> {
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
     let _turn = api.budget().turn(organisation).await?;
@@ -273,11 +273,11 @@ struct Below {
     params(AtBroker, Below, PageQuery), responses((status = 200, description = "Levels", body = List<TopicBranch>)))]
 async fn list_topics(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Query(Below { below }): Query<Below>,
     Paging(page): Paging,
-) -> Answer<Json<List<TopicBranch>>> {
+) -> ApiResult<Json<List<TopicBranch>>> {
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
     let _turn = api.budget().turn(organisation).await?;
@@ -286,26 +286,26 @@ async fn list_topics(
 
 /// The retained message of a topic.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/retained/message", tag = "clients",
-    params(AtBroker, Topic), responses((status = 200, description = "The message", body = RetainedMessage)))]
+    params(AtBroker, TopicQuery), responses((status = 200, description = "The message", body = RetainedMessage)))]
 async fn get_retained(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Query(Topic { topic }): Query<Topic>,
-) -> Answer<Json<RetainedMessage>> {
+    Query(TopicQuery { topic }): Query<TopicQuery>,
+) -> ApiResult<Json<RetainedMessage>> {
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
     Ok(Json(api.live().retained_message(&broker, &topic).await?))
 }
 
 /// Removes the retained message of a topic.
 #[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/retained/message", tag = "clients",
-    params(AtBroker, Topic), responses((status = 204, description = "It is removed")))]
+    params(AtBroker, TopicQuery), responses((status = 204, description = "It is removed")))]
 async fn clear_retained(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Query(Topic { topic }): Query<Topic>,
-) -> Answer<StatusCode> {
+    Query(TopicQuery { topic }): Query<TopicQuery>,
+) -> ApiResult<StatusCode> {
     let at = at.at();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
     api.live().clear_retained(&broker, &topic).await?;
@@ -318,9 +318,9 @@ async fn clear_retained(
     responses((status = 200, description = "Now", body = Metrics)))]
 async fn get_metrics(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-) -> Answer<Json<Metrics>> {
+) -> ApiResult<Json<Metrics>> {
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
     Ok(Json(api.live().metrics(&broker).await?))
 }
@@ -346,10 +346,10 @@ struct HistoryQuery {
     params(AtBroker, HistoryQuery), responses((status = 200, description = "One point for each step", body = MetricsHistory)))]
 async fn get_metrics_history(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Query(HistoryQuery { from, to, step }): Query<HistoryQuery>,
-) -> Answer<Json<MetricsHistory>> {
+) -> ApiResult<Json<MetricsHistory>> {
     let _turn = api.turn(&caller, at.organisation, Permission::ClientsRead).await?;
     let span = HistorySpan { from_ms: from, to_ms: to, step };
     Ok(Json(api.control().history(&caller, &at.at(), span).await?))
@@ -360,9 +360,9 @@ async fn get_metrics_history(
     responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]
 async fn stream_metrics(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let at = at.at();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsRead).await?;
     let share = api.streams().take(at.organisation, caller.person())?;

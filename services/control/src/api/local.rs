@@ -12,9 +12,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use super::accounts::{WebSession, welcome};
-use super::extract::{Input, Source};
-use super::problem::{Answer, Problem};
+use super::accounts::{WebSession, signed_in_answer};
+use super::extract::{CallerSource, Input};
+use super::problem::{ApiResult, Problem};
 use crate::limits::STRANGER_BODY_BYTES_MAX;
 use crate::secret::Secret;
 
@@ -48,10 +48,10 @@ struct LocalSignIn {
             content_type = "application/problem+json")))]
 async fn sign_in_local(
     State(api): State<Api>,
-    Source(source): Source,
+    CallerSource(source): CallerSource,
     headers: HeaderMap,
     Input { value, .. }: Input<LocalSignIn, STRANGER_BODY_BYTES_MAX>,
-) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
+) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     let Some(door) = api.local_door() else {
         let detail = "this server can be reached from elsewhere, so it asks for an account: POST /sign-in";
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
@@ -67,7 +67,7 @@ async fn sign_in_local(
         return Err(Problem::new(StatusCode::UNAUTHORIZED, detail));
     }
     let signed_in = api.control().sign_in_machine_owner(&door.machine, &source).await?;
-    welcome(&api, signed_in, StatusCode::OK)
+    signed_in_answer(&api, signed_in, StatusCode::OK)
 }
 
 /// Whether a program on this machine sent the request, to this machine by name. A page of another site can make a

@@ -19,8 +19,8 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Auth, IdempotencyKey, Input, Path, Query};
-use super::problem::{Answer, Problem};
+use super::extract::{AuthenticatedCaller, IdempotencyKey, Input, Path, Query};
+use super::problem::{ApiResult, Problem};
 use super::{Api, AtBroker, streams};
 use crate::domain::{ConnectToken, LiveBroker, NewConnectToken, Permission};
 use crate::limits::{REQUEST_TIME_MAX, STREAM_MAX};
@@ -48,10 +48,10 @@ struct MadeConnectToken {
     responses((status = 201, description = "The token", body = MadeConnectToken)))]
 async fn create_connect_token(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Input { value, once }: Input<NewConnectToken>,
-) -> Answer<(StatusCode, Json<MadeConnectToken>)> {
+) -> ApiResult<(StatusCode, Json<MadeConnectToken>)> {
     let (token, password) = api.control().create_connect_token(&caller, &at.at(), &value, &once).await?;
     Ok((StatusCode::CREATED, Json(MadeConnectToken { token, password })))
 }
@@ -106,10 +106,10 @@ fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Re
     request_body = NewMessage, responses((status = 200, description = "It is published", body = Published)))]
 async fn publish(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Input { value, .. }: Input<NewMessage>,
-) -> Answer<Json<Published>> {
+) -> ApiResult<Json<Published>> {
     let publication = value.check()?;
     let at = at.at();
     let (id, limits) = api.control().open_to_publish(&caller, &at).await?;
@@ -125,7 +125,7 @@ async fn publish(
 }
 
 impl NewMessage {
-    fn check(self) -> Answer<PublishRequest> {
+    fn check(self) -> ApiResult<PublishRequest> {
         let payload = match (self.payload, self.payload_base64) {
             (Some(_), Some(_)) => {
                 return Err(Problem::field("payload_base64", "stands beside payload: send one"));
@@ -154,7 +154,7 @@ impl NewMessage {
     }
 }
 
-fn decoded(field: &str, text: &str) -> Answer<Vec<u8>> {
+fn decoded(field: &str, text: &str) -> ApiResult<Vec<u8>> {
     BASE64_STANDARD
         .decode(text)
         .map_err(|_| Problem::field(field, "is not base64 with padding (RFC 4648 section 4)"))
@@ -183,10 +183,10 @@ fn everything() -> String {
     responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]
 async fn tail(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Query(TailFilter { filter, retained }): Query<TailFilter>,
-) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let at = at.at();
     let id = api.control().open_broker(&caller, &at, Permission::MessagesRead).await?;
     let share = api.streams().take(at.organisation, caller.person())?;

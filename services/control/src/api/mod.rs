@@ -70,20 +70,20 @@ use crate::domain::{BrokerRef, Caller, Control, Page, Permission};
 use crate::limits::DEVICE_HASHES_AT_ONCE;
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
-use answers::Answers;
+use answers::AnswerPermits;
 pub use budget::is_expensive;
-use budget::{Budget, Turn};
-use changes::Changes;
+use budget::{RequestBudget, Turn};
+use changes::ChangePermits;
 pub use local::{LocalDoor, is_loopback_host};
 pub use operator::{
     FabricState, GatewayPeer, HealthCheck, OPERATOR_PATH, Operations, OwnPod, operator_openapi,
     operator_router,
 };
-use problem::{Answer, Problem};
+use problem::{ApiResult, Problem};
 use rates::Rates;
 pub use request_id::unanswered;
 pub use request_metrics::RequestMetrics;
-use streams::Streams;
+use streams::StreamPermits;
 
 pub const PATH: &str = "/api/v1";
 
@@ -107,11 +107,11 @@ struct Inner {
     options: ApiOptions,
     provider: Option<Provider>,
     rates: Rates,
-    streams: Streams,
-    budget: Budget,
-    hashing: Budget,
-    answers: Answers,
-    changes: Changes,
+    streams: StreamPermits,
+    budget: RequestBudget,
+    hashing: RequestBudget,
+    answers: AnswerPermits,
+    changes: ChangePermits,
     described: OnceLock<Bytes>,
 }
 
@@ -144,18 +144,23 @@ impl Api {
         self.0.options.local.as_ref()
     }
 
-    pub(crate) fn budget(&self) -> &Budget {
+    pub(crate) fn budget(&self) -> &RequestBudget {
         &self.0.budget
     }
 
     /// A turn in the organisation's budget. The permission comes first, so that strangers cannot use up the turns.
-    pub(crate) async fn turn(&self, caller: &Caller, organisation: Uuid, needed: Permission) -> Answer<Turn> {
+    pub(crate) async fn turn(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        needed: Permission,
+    ) -> ApiResult<Turn> {
         self.control().may(caller, organisation, needed).await?;
         self.budget().turn(organisation).await
     }
 
     /// Turns for hashing passwords of devices. Sign-ins of people need none.
-    pub(crate) fn hashing(&self) -> &Budget {
+    pub(crate) fn hashing(&self) -> &RequestBudget {
         &self.0.hashing
     }
 
@@ -165,22 +170,22 @@ impl Api {
         self.0.described.get_or_init(|| describe().into()).clone()
     }
 
-    pub(crate) fn answers(&self) -> &Answers {
+    pub(crate) fn answers(&self) -> &AnswerPermits {
         &self.0.answers
     }
 
-    pub(crate) fn changes(&self) -> &Changes {
+    pub(crate) fn changes(&self) -> &ChangePermits {
         &self.0.changes
     }
 
-    pub(crate) fn streams(&self) -> &Streams {
+    pub(crate) fn streams(&self) -> &StreamPermits {
         &self.0.streams
     }
 }
 
 /// The API, to be nested at [`PATH`].
 pub fn router(control: Control, live: Arc<dyn Live>, options: ApiOptions) -> Router {
-    let streams = Streams::default();
+    let streams = StreamPermits::default();
     let provider = options.oidc.clone().map(Provider::new);
     let api = Api(Arc::new(Inner {
         control,
@@ -189,10 +194,10 @@ pub fn router(control: Control, live: Arc<dyn Live>, options: ApiOptions) -> Rou
         provider,
         rates: Rates::new(),
         streams,
-        budget: Budget::default(),
-        hashing: Budget::of(DEVICE_HASHES_AT_ONCE),
-        answers: Answers::default(),
-        changes: Changes::default(),
+        budget: RequestBudget::default(),
+        hashing: RequestBudget::of(DEVICE_HASHES_AT_ONCE),
+        answers: AnswerPermits::default(),
+        changes: ChangePermits::default(),
         described: OnceLock::new(),
     }));
     let (router, described) = routes().split_for_parts();

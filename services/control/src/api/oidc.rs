@@ -15,11 +15,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::cookie::{self, Cookie};
-use super::extract::{Auth, Input, Path, Query, Source, SourceAddress};
+use super::extract::{AuthenticatedCaller, CallerSource, Input, Path, Query, SourceAddress};
 use super::headers::location;
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use super::{Api, List, accounts::with_cookie};
-use crate::domain::{ConnectIdentity, LinkedIdentity, Page, SignUpBy, Who};
+use crate::domain::{ConnectIdentity, LinkedIdentity, Page, Principal, SignUpBy};
 use crate::limits::STRANGER_BODY_BYTES_MAX;
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
@@ -88,7 +88,7 @@ pub(crate) struct GoOn {
 
 /// Parameters of earlier versions, which callers now send in a POST.
 #[derive(Deserialize, IntoParams)]
-struct Former {
+struct FormerParameters {
     #[param(value_type = Option<String>)]
     token: Option<serde::de::IgnoredAny>,
     #[param(value_type = Option<String>)]
@@ -135,8 +135,8 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
 async fn begin(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-    Query(Former { token, connect }): Query<Former>,
-) -> Answer<(StatusCode, HeaderMap)> {
+    Query(FormerParameters { token, connect }): Query<FormerParameters>,
+) -> ApiResult<(StatusCode, HeaderMap)> {
     // Otherwise a link on another site could make a browser join an organisation or connect an account.
     if token.is_some() {
         let detail = "an invitation is taken from its page: POST /sign-in/oidc with the token";
@@ -168,7 +168,7 @@ async fn begin_with(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<BeginWith, STRANGER_BODY_BYTES_MAX>,
-) -> Answer<(HeaderMap, Json<GoOn>)> {
+) -> ApiResult<(HeaderMap, Json<GoOn>)> {
     api.rates().stranger(address)?;
     let token = value.token.as_ref().map_or("", Secret::expose);
     // The token is stored in a cookie, which a semicolon would end.
@@ -180,7 +180,7 @@ async fn begin_with(
 }
 
 /// Returns the URL to send the browser to, and sets the cookie with the purpose of its return.
-async fn leave(api: &Api, journey: &Secret, errand: &str, with: &str) -> Answer<(String, HeaderMap)> {
+async fn leave(api: &Api, journey: &Secret, errand: &str, with: &str) -> ApiResult<(String, HeaderMap)> {
     let provider = provider(api)?;
     let to = provider.begin(&api.control().oidc_flow(journey)?, errand == CONNECT).await?;
     let note = Secret::from(format!("{}.{errand}.{with}", journey.expose()).as_str());
@@ -189,7 +189,7 @@ async fn leave(api: &Api, journey: &Secret, errand: &str, with: &str) -> Answer<
     Ok((to, headers))
 }
 
-fn journey() -> Answer<Secret> {
+fn journey() -> ApiResult<Secret> {
     Ok(secret::generate().map_err(crate::domain::Error::from)?)
 }
 
@@ -199,10 +199,10 @@ fn journey() -> Answer<Secret> {
         (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
 async fn finish(
     State(api): State<Api>,
-    Source(source): Source,
+    CallerSource(source): CallerSource,
     headers: HeaderMap,
     Query(back): Query<Back>,
-) -> Answer<(StatusCode, HeaderMap)> {
+) -> ApiResult<(StatusCode, HeaderMap)> {
     let provider = provider(&api)?;
     api.rates().password(source.address)?;
     let note = cookie::read(&headers, Cookie::Oidc, api.is_secure()).ok_or_else(not_begun)?;
@@ -247,7 +247,10 @@ async fn finish(
 /// Your identities: accounts of the provider that you sign in with.
 #[utoipa::path(get, path = "/me/identities", tag = "people",
     responses((status = 200, description = "Identities", body = List<LinkedIdentity>)))]
-async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<List<LinkedIdentity>>> {
+async fn list_identities(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<Json<List<LinkedIdentity>>> {
     let items = api.control().identities(&caller).await?;
     Ok(List::of(Page { items, next: None }))
 }
@@ -260,10 +263,10 @@ async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<J
 async fn connect_identity(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Input { value, .. }: Input<ConnectIdentity>,
-) -> Answer<(HeaderMap, Json<GoOn>)> {
-    let Who::Person { user, .. } = &caller.who else {
+) -> ApiResult<(HeaderMap, Json<GoOn>)> {
+    let Principal::Person { user, .. } = &caller.who else {
         return Err(Problem::new(StatusCode::FORBIDDEN, "only people have identities: sign in"));
     };
     provider(&api)?;
@@ -282,9 +285,9 @@ async fn connect_identity(
         (status = 404, description = "No account of a provider waits", body = Problem, content_type = "application/problem+json")))]
 async fn pending_identity(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     headers: HeaderMap,
-) -> Answer<Json<LinkedIdentity>> {
+) -> ApiResult<Json<LinkedIdentity>> {
     Ok(Json(api.control().pending(&caller, &link(&api, &headers)?)?))
 }
 
@@ -294,9 +297,9 @@ async fn pending_identity(
         (status = 404, description = "No account of a provider waits", body = Problem, content_type = "application/problem+json")))]
 async fn confirm_identity(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     headers: HeaderMap,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let identity = api.control().confirm(&caller, &link(&api, &headers)?).await?;
     let mut headers = HeaderMap::new();
     with_cookie(&api, &mut headers, Cookie::Link, None)?;
@@ -314,20 +317,20 @@ struct AtIdentity {
     responses((status = 204, description = "It is removed")))]
 async fn disconnect_identity(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtIdentity { identity }): Path<AtIdentity>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.control().disconnect(&caller, &identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn link(api: &Api, headers: &HeaderMap) -> Answer<Secret> {
+fn link(api: &Api, headers: &HeaderMap) -> ApiResult<Secret> {
     let detail = "no account of a provider waits for your confirmation: sign in with the provider again";
     let none = || Problem::new(StatusCode::NOT_FOUND, detail);
     cookie::read(headers, Cookie::Link, api.is_secure()).ok_or_else(none)
 }
 
-fn provider(api: &Api) -> Answer<&Provider> {
+fn provider(api: &Api) -> ApiResult<&Provider> {
     let none = || {
         Problem::new(
             StatusCode::NOT_FOUND,

@@ -22,7 +22,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::extract::Path;
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use super::usage::UsageQuery;
 use super::{List, json, query};
 use crate::domain::{
@@ -132,7 +132,7 @@ struct PodLeases {
     items: Vec<PodLease>,
 }
 
-fn limit(asked: Option<usize>, default: usize, max: usize) -> Answer<usize> {
+fn limit(asked: Option<usize>, default: usize, max: usize) -> ApiResult<usize> {
     let limit = asked.unwrap_or(default);
     match (1..=max).contains(&limit) {
         true => Ok(limit),
@@ -140,19 +140,19 @@ fn limit(asked: Option<usize>, default: usize, max: usize) -> Answer<usize> {
     }
 }
 
-fn query<T: serde::de::DeserializeOwned + IntoParams>(request: &Parts) -> Answer<T> {
+fn query<T: serde::de::DeserializeOwned + IntoParams>(request: &Parts) -> ApiResult<T> {
     super::query::parse(&request.uri)
 }
 
 /// Tenants of the region, in order of ids.
 #[utoipa::path(get, path = "/tenants", tag = "operator", params(TenantsQuery),
     responses((status = 200, description = "Tenants", body = List<Tenant>)))]
-async fn list_tenants(State(operators): State<Operators>, request: Request) -> Answer<Json<List<Tenant>>> {
+async fn list_tenants(State(operators): State<Operators>, request: Request) -> ApiResult<Json<List<Tenant>>> {
     let page = page(&request.into_parts().0)?;
     Ok(List::of(operators.0.control.tenants(&page).await?))
 }
 
-fn page(request: &Parts) -> Answer<PageRequest> {
+fn page(request: &Parts) -> ApiResult<PageRequest> {
     let TenantsQuery { cursor, limit: asked } = query(request)?;
     let wrong = |_| super::query::wrong("cursor", "is none that a page of a list has given");
     let after = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor).map_err(wrong)).transpose()?;
@@ -165,7 +165,7 @@ fn page(request: &Parts) -> Answer<PageRequest> {
 async fn list_former_tenants(
     State(operators): State<Operators>,
     request: Request,
-) -> Answer<Json<List<FormerTenant>>> {
+) -> ApiResult<Json<List<FormerTenant>>> {
     let page = page(&request.into_parts().0)?;
     Ok(List::of(operators.0.control.former_tenants(&page).await?))
 }
@@ -178,7 +178,7 @@ async fn get_tenant_usage(
     State(operators): State<Operators>,
     Id(tenant): Id,
     request: Request,
-) -> Answer<Json<OrganisationUsage>> {
+) -> ApiResult<Json<OrganisationUsage>> {
     let asked: UsageQuery = query(&request.into_parts().0)?;
     Ok(Json(operators.0.control.tenant_usage(tenant, asked.into()).await?))
 }
@@ -189,13 +189,13 @@ async fn get_tenant_usage(
 async fn get_tenant_broker(
     State(operators): State<Operators>,
     Path(broker): Path<String>,
-) -> Answer<Json<TenantBroker>> {
+) -> ApiResult<Json<TenantBroker>> {
     Ok(Json(operators.0.control.tenant_broker(&broker).await?))
 }
 
 /// The plans of the region.
 #[utoipa::path(get, path = "/plans", tag = "operator", responses((status = 200, description = "Plans", body = List<Plan>)))]
-async fn list_plans(State(operators): State<Operators>) -> Answer<Json<List<Plan>>> {
+async fn list_plans(State(operators): State<Operators>) -> ApiResult<Json<List<Plan>>> {
     Ok(List::of(Page { items: operators.0.control.plans().await?, next: None }))
 }
 
@@ -208,7 +208,7 @@ async fn set_plan(
     Path(plan): Path<String>,
     By(operator): By,
     request: Request,
-) -> Answer<Json<Plan>> {
+) -> ApiResult<Json<Plan>> {
     let input: NewPlan = body(request).await?;
     Ok(Json(operators.0.control.set_plan(&plan, &input, &operator).await?))
 }
@@ -220,7 +220,7 @@ async fn delete_plan(
     State(operators): State<Operators>,
     Path(plan): Path<String>,
     By(operator): By,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     operators.0.control.delete_plan(&plan, &operator).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -234,19 +234,19 @@ async fn choose_plan(
     Id(tenant): Id,
     By(operator): By,
     request: Request,
-) -> Answer<Json<Tenant>> {
+) -> ApiResult<Json<Tenant>> {
     let input: PlanChoice = body(request).await?;
     Ok(Json(operators.0.control.choose_plan(tenant, &input, &operator).await?))
 }
 
-async fn body<T: serde::de::DeserializeOwned + ToSchema>(request: Request) -> Answer<T> {
+async fn body<T: serde::de::DeserializeOwned + ToSchema>(request: Request) -> ApiResult<T> {
     json::parse(&super::body::read(request.into_body(), BODY_BYTES_MAX).await?)
 }
 
 /// A tenant.
 #[utoipa::path(get, path = "/tenants/{tenant}", tag = "operator", params(("tenant" = Uuid, Path, description = "Id of the organisation.")),
     responses((status = 200, description = "The tenant", body = Tenant)))]
-async fn get_tenant(State(operators): State<Operators>, Id(tenant): Id) -> Answer<Json<Tenant>> {
+async fn get_tenant(State(operators): State<Operators>, Id(tenant): Id) -> ApiResult<Json<Tenant>> {
     Ok(Json(operators.0.control.tenant(tenant).await?))
 }
 
@@ -259,7 +259,7 @@ async fn suspend_tenant(
     Id(tenant): Id,
     By(operator): By,
     request: Request,
-) -> Answer<Json<Tenant>> {
+) -> ApiResult<Json<Tenant>> {
     let input: NewSuspension = body(request).await?;
     Ok(Json(operators.0.control.suspend_tenant(tenant, &input, &operator).await?))
 }
@@ -272,14 +272,14 @@ async fn resume_tenant(
     State(operators): State<Operators>,
     Id(tenant): Id,
     By(operator): By,
-) -> Answer<Json<Tenant>> {
+) -> ApiResult<Json<Tenant>> {
     Ok(Json(operators.0.control.resume_tenant(tenant, &operator).await?))
 }
 
 /// The tenants that have published the most messages in this month.
 #[utoipa::path(get, path = "/loudest", tag = "operator", params(LoudestQuery),
     responses((status = 200, description = "Tenants", body = Loudest)))]
-async fn list_loudest(State(operators): State<Operators>, request: Request) -> Answer<Json<Loudest>> {
+async fn list_loudest(State(operators): State<Operators>, request: Request) -> ApiResult<Json<Loudest>> {
     let LoudestQuery { limit: asked } = query(&request.into_parts().0)?;
     Ok(Json(operators.0.control.loudest(limit(asked, 20, LOUDEST_MAX)?).await?))
 }
@@ -293,7 +293,7 @@ async fn make_reset_link(
     State(operators): State<Operators>,
     By(operator): By,
     request: Request,
-) -> Answer<(StatusCode, Json<ResetLink>)> {
+) -> ApiResult<(StatusCode, Json<ResetLink>)> {
     let input: ResetRequest = body(request).await?;
     Ok((StatusCode::CREATED, Json(operators.0.control.reset_link(&input, &operator).await?)))
 }
@@ -308,7 +308,7 @@ async fn remove_second_factor(
     State(operators): State<Operators>,
     By(operator): By,
     request: Request,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let input: SecondFactorRemoval = body(request).await?;
     operators.0.control.remove_second_factor(&input, &operator).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -316,7 +316,7 @@ async fn remove_second_factor(
 
 /// The pod that serves this API.
 #[utoipa::path(get, path = "/pod", tag = "operator", responses((status = 200, description = "The pod", body = OwnPod)))]
-async fn get_own_pod(State(operators): State<Operators>) -> Answer<Json<OwnPod>> {
+async fn get_own_pod(State(operators): State<Operators>) -> ApiResult<Json<OwnPod>> {
     let stopping =
         || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping: ask another one");
     operators.0.operations.pod().map(Json).ok_or_else(stopping)
@@ -324,7 +324,7 @@ async fn get_own_pod(State(operators): State<Operators>) -> Answer<Json<OwnPod>>
 
 /// The pods of the region, by their leases in the store. A server without other pods has none.
 #[utoipa::path(get, path = "/pods", tag = "operator", responses((status = 200, description = "Pods", body = PodLeases)))]
-async fn list_pods(State(operators): State<Operators>) -> Answer<Json<PodLeases>> {
+async fn list_pods(State(operators): State<Operators>) -> ApiResult<Json<PodLeases>> {
     Ok(Json(PodLeases { items: operators.0.control.pods().await? }))
 }
 
@@ -337,7 +337,7 @@ async fn drain_pod(
     State(operators): State<Operators>,
     Path(pod): Path<String>,
     By(operator): By,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     match operators.0.operations.drain(&pod) {
         true => {
             tracing::info!(%pod, operator = operator.name, "an operator drains the pod");
@@ -368,7 +368,7 @@ struct Id(Uuid);
 impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> ApiResult<Self> {
         let id = Path::<Uuid>::from_request_parts(parts, state).await;
         id.map(|id| Self(id.0)).map_err(|_| {
             Problem::new(

@@ -10,9 +10,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Query, Seen, etag};
+use super::extract::{
+    AuthenticatedCaller, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Query, SeenVersion, etag,
+};
 use super::headers::location;
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use super::{Api, InOrganisation, List, query};
 use crate::domain::{
     AuditEntry, AuditFilter, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation,
@@ -75,7 +77,10 @@ struct Joined {
 /// Your organisations.
 #[utoipa::path(get, path = "/organisations", tag = "organisations",
     responses((status = 200, description = "Your organisations", body = List<Membership>)))]
-async fn list_organisations(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<List<Membership>>> {
+async fn list_organisations(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<Json<List<Membership>>> {
     let items = api.control().me(&caller).await?.organisations;
     Ok(Json(List { items, next_cursor: None }))
 }
@@ -85,9 +90,9 @@ async fn list_organisations(State(api): State<Api>, Auth(caller): Auth) -> Answe
     responses((status = 201, description = "The organisation", body = Organisation)))]
 async fn create_organisation(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Input { value, once }: Input<NewOrganisation>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let made = api.control().create_organisation(&caller, &value, &once).await?;
     let path = location(&["organisations", &made.value.id.to_string()]);
     Ok((StatusCode::CREATED, etag(made.version), path, Json(made.value)))
@@ -98,9 +103,9 @@ async fn create_organisation(
     responses((status = 200, description = "The organisation", body = Organisation)))]
 async fn get_organisation(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let found = api.control().organisation(&caller, organisation).await?;
     Ok((etag(found.version), Json(found.value)))
 }
@@ -110,11 +115,11 @@ async fn get_organisation(
     request_body = NewOrganisation, responses((status = 200, description = "The organisation", body = Organisation)))]
 async fn change_organisation(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
-    Seen(seen): Seen,
+    SeenVersion(seen): SeenVersion,
     Input { value, once }: Input<NewOrganisation>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let changed = api.control().rename_organisation(&caller, organisation, &value, &seen, &once).await?;
     Ok((etag(changed.version), Json(changed.value)))
 }
@@ -124,11 +129,11 @@ async fn change_organisation(
     responses((status = 204, description = "It is removed")))]
 async fn delete_organisation(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
-    Seen(seen): Seen,
+    SeenVersion(seen): SeenVersion,
     once: Once,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.control().delete_organisation(&caller, organisation, &seen, &once).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -138,10 +143,10 @@ async fn delete_organisation(
     responses((status = 200, description = "Members", body = List<Member>)))]
 async fn list_members(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Paging(page): Paging,
-) -> Answer<Json<List<Member>>> {
+) -> ApiResult<Json<List<Member>>> {
     Ok(List::of(api.control().members(&caller, organisation, &page).await?))
 }
 
@@ -150,10 +155,10 @@ async fn list_members(
     request_body = MemberChange, responses((status = 200, description = "The member", body = Member)))]
 async fn change_member(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtMember { organisation, user }): Path<AtMember>,
     Input { value, once }: Input<MemberChange>,
-) -> Answer<Json<Member>> {
+) -> ApiResult<Json<Member>> {
     Ok(Json(api.control().change_member(&caller, (organisation, user), &value, &once).await?))
 }
 
@@ -162,10 +167,10 @@ async fn change_member(
     responses((status = 204, description = "They are no member any more")))]
 async fn remove_member(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtMember { organisation, user }): Path<AtMember>,
     once: Once,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.control().remove_member(&caller, (organisation, user), &once).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -175,10 +180,10 @@ async fn remove_member(
     params(InOrganisation, PageQuery), responses((status = 200, description = "Invitations", body = List<Invitation>)))]
 async fn list_invitations(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Paging(page): Paging,
-) -> Answer<Json<List<Invitation>>> {
+) -> ApiResult<Json<List<Invitation>>> {
     Ok(List::of(api.control().invitations(&caller, organisation, &page).await?))
 }
 
@@ -188,10 +193,10 @@ async fn list_invitations(
     responses((status = 201, description = "The invitation", body = MadeInvitation)))]
 async fn invite(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Input { value, once }: Input<NewInvitation>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     if api.control().confirms_addresses() {
         // The permission comes first, so that strangers cannot use up the organisation's budget of mails.
         api.control().may(&caller, organisation, Permission::OrganisationWrite).await?;
@@ -208,10 +213,10 @@ async fn invite(
     params(AtInvitation), responses((status = 204, description = "It opens nothing any more")))]
 async fn delete_invitation(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtInvitation { organisation, invitation }): Path<AtInvitation>,
     once: Once,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.control().delete_invitation(&caller, organisation, invitation, &once).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -221,9 +226,9 @@ async fn delete_invitation(
     responses((status = 200, description = "The organisation", body = Joined)))]
 async fn accept_invitation(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Input { value, once }: Input<Acceptance>,
-) -> Answer<Json<Joined>> {
+) -> ApiResult<Json<Joined>> {
     let organisation = api.control().accept_invitation(&caller, &value.token, &once).await?;
     Ok(Json(Joined { organisation }))
 }
@@ -246,7 +251,7 @@ pub(super) struct AuditQuery {
 }
 
 impl AuditQuery {
-    pub(super) fn filter(&self) -> Answer<AuditFilter> {
+    pub(super) fn filter(&self) -> ApiResult<AuditFilter> {
         for (name, text) in [("actor", &self.actor), ("action", &self.action)] {
             if text.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
                 return Err(query::wrong(name, &format!("has more than {SEARCH_BYTES_MAX} bytes")));
@@ -267,11 +272,11 @@ impl AuditQuery {
     responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
 async fn list_audit_entries(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Query(query): Query<AuditQuery>,
     Paging(page): Paging,
-) -> Answer<Json<List<AuditEntry>>> {
+) -> ApiResult<Json<List<AuditEntry>>> {
     let filter = query.filter()?;
     let _turn = api.turn(&caller, organisation, Permission::AuditRead).await?;
     Ok(List::of(api.control().audit_log(&caller, organisation, &filter, &page).await?))
@@ -283,10 +288,10 @@ async fn list_audit_entries(
     responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
 async fn list_own_audit_entries(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Query(query): Query<AuditQuery>,
     Paging(page): Paging,
-) -> Answer<Json<List<AuditEntry>>> {
+) -> ApiResult<Json<List<AuditEntry>>> {
     let filter = query.filter()?;
     // The turns of a person are counted like those of an organisation.
     let _turn = api.budget().turn(caller.id()).await?;

@@ -12,9 +12,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
-use super::problem::Answer;
+use super::problem::ApiResult;
 use super::{Api, export};
-use crate::domain::{Page, Part};
+use crate::domain::{BrokerPart, Page};
 use settings::{BanSettings, ClientCaSettings, GroupSettings, JwtIssuerSettings, WebhookSettings};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -70,9 +70,9 @@ macro_rules! parts {
 
             use super::{$record, $settings, $shown, AtPart};
             use crate::api::extract::{
-                Auth, IfMatch, IfMatchOrNone, Input, PageQuery, Paging, Path, Seen, etag,
+                AuthenticatedCaller, IfMatch, IfMatchOrNone, Input, PageQuery, Paging, Path, SeenVersion, etag,
             };
-            use crate::api::problem::Answer;
+            use crate::api::problem::ApiResult;
             use crate::api::{Api, AtBroker, List};
             use crate::domain::{BrokerRef, Permission};
 
@@ -84,10 +84,10 @@ macro_rules! parts {
                 params(AtBroker, PageQuery), responses((status = 200, description = "A page of them", body = List<$shown>)))]
             async fn $list(
                 State(api): State<Api>,
-                Auth(caller): Auth,
+                AuthenticatedCaller(caller): AuthenticatedCaller,
                 Path(at): Path<AtBroker>,
                 Paging(page): Paging,
-            ) -> Answer<Json<List<$shown>>> {
+            ) -> ApiResult<Json<List<$shown>>> {
                 Ok(List::of(api.control().parts::<$record>(&caller, &at.at(), &page).await?))
             }
 
@@ -95,9 +95,9 @@ macro_rules! parts {
                 params(AtPart), responses((status = 200, description = "The settings", body = $shown)))]
             async fn $get(
                 State(api): State<Api>,
-                Auth(caller): Auth,
+                AuthenticatedCaller(caller): AuthenticatedCaller,
                 Path(AtPart { organisation, broker, name }): Path<AtPart>,
-            ) -> Answer<impl IntoResponse> {
+            ) -> ApiResult<impl IntoResponse> {
                 let at = BrokerRef { organisation, name: broker };
                 let found = api.control().part::<$record>(&caller, &at, &name).await?;
                 Ok((etag(found.version), Json($shown::from(found.value))))
@@ -109,11 +109,11 @@ macro_rules! parts {
                     (status = 201, description = "It is made; ETag is its version")))]
             async fn $put(
                 State(api): State<Api>,
-                Auth(caller): Auth,
+                AuthenticatedCaller(caller): AuthenticatedCaller,
                 Path(AtPart { organisation, broker, name }): Path<AtPart>,
-                Seen(seen): Seen,
+                SeenVersion(seen): SeenVersion,
                 Input { value, .. }: Input<$settings>,
-            ) -> Answer<impl IntoResponse> {
+            ) -> ApiResult<impl IntoResponse> {
                 let at = BrokerRef { organisation, name: broker };
                 // Reads all parts of this kind, which may be megabytes.
                 let _turn = api.turn(&caller, organisation, Permission::AccessWrite).await?;
@@ -128,10 +128,10 @@ macro_rules! parts {
                 params(AtPart, IfMatch), responses((status = 204, description = "It is removed")))]
             async fn $delete(
                 State(api): State<Api>,
-                Auth(caller): Auth,
+                AuthenticatedCaller(caller): AuthenticatedCaller,
                 Path(AtPart { organisation, broker, name }): Path<AtPart>,
-                Seen(seen): Seen,
-            ) -> Answer<StatusCode> {
+                SeenVersion(seen): SeenVersion,
+            ) -> ApiResult<StatusCode> {
                 let at = BrokerRef { organisation, name: broker };
                 api.control().delete_part::<$record>(&caller, &at, &name, seen).await?;
                 Ok(StatusCode::NO_CONTENT)
@@ -141,13 +141,13 @@ macro_rules! parts {
 }
 
 /// A page of parts for an export: as their lists show them, and without the secrets that only some callers may see.
-pub(super) fn without_secrets<P: Exported>(mut page: Page<P>) -> Answer<Page<Value>> {
+pub(super) fn without_secrets<P: Exported>(mut page: Page<P>) -> ApiResult<Page<Value>> {
     page.items.iter_mut().for_each(P::hide_secrets);
     let items = page.items.into_iter().map(P::Shown::from).collect();
     export::values(Page { items, next: page.next })
 }
 
-pub(super) trait Exported: Part {
+pub(super) trait Exported: BrokerPart {
     type Shown: From<Self> + Serialize;
 }
 

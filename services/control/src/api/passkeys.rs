@@ -10,10 +10,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::accounts::{WebSession, welcome};
-use super::extract::{Auth, IdempotencyKey, Input, Path, Source, SourceAddress};
+use super::accounts::{WebSession, signed_in_answer};
+use super::extract::{AuthenticatedCaller, CallerSource, IdempotencyKey, Input, Path, SourceAddress};
 use super::headers::location;
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use super::{Api, List};
 use crate::domain::{
     NewPasskey, Page, Passkey, PasskeyAdded, PasskeyAssertion, PasskeyChange, PasskeyCreation,
@@ -39,7 +39,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 async fn sign_in_challenge(
     State(api): State<Api>,
     SourceAddress(address): SourceAddress,
-) -> Answer<Json<PasskeyRequest>> {
+) -> ApiResult<Json<PasskeyRequest>> {
     api.rates().stranger(address)?;
     Ok(Json(api.control().discovery()?))
 }
@@ -50,20 +50,23 @@ async fn sign_in_challenge(
         (status = 401, description = "The passkey is not known here, or its answer is wrong, late or used: make a new challenge. Or your password was changed: sign in with it once, and the passkey works alone again", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in_with_passkey(
     State(api): State<Api>,
-    Source(source): Source,
+    CallerSource(source): CallerSource,
     Input { value, .. }: Input<PasskeyAssertion, STRANGER_BODY_BYTES_MAX>,
-) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
+) -> ApiResult<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
     let has_signed_in = api.control().has_passkey_signed_in_from(&value.credential_id, source.address);
     api.rates().sign_in(&value.credential_id, source.address, has_signed_in).await?;
     let signed_in = api.control().sign_in_with_passkey(&value, &source).await?;
-    welcome(&api, signed_in, StatusCode::OK)
+    signed_in_answer(&api, signed_in, StatusCode::OK)
 }
 
 /// Your passkeys.
 #[utoipa::path(get, path = "/me/passkeys", tag = "people",
     responses((status = 200, description = "Passkeys", body = List<Passkey>)))]
-async fn list_passkeys(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<List<Passkey>>> {
+async fn list_passkeys(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<Json<List<Passkey>>> {
     let items = api.control().passkeys(&caller).await?;
     Ok(List::of(Page { items, next: None }))
 }
@@ -73,10 +76,10 @@ async fn list_passkeys(State(api): State<Api>, Auth(caller): Auth) -> Answer<Jso
     responses((status = 200, description = "The challenge", body = PasskeyCreation)))]
 async fn begin_passkey(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<Proof>,
-) -> Answer<Json<PasskeyCreation>> {
+) -> ApiResult<Json<PasskeyCreation>> {
     api.rates().password(address)?;
     Ok(Json(api.control().begin_passkey(&caller, &value).await?))
 }
@@ -86,10 +89,10 @@ async fn begin_passkey(
     responses((status = 201, description = "The passkey", body = PasskeyAdded)))]
 async fn add_passkey(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, once }: Input<NewPasskey, PASSKEY_BODY_BYTES_MAX>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     api.rates().password(address)?;
     let added = api.control().add_passkey(&caller, &value, &once).await?;
     Ok((StatusCode::CREATED, location(&["me", "passkeys", &added.passkey.id.to_string()]), Json(added)))
@@ -98,7 +101,10 @@ async fn add_passkey(
 /// Makes a challenge by which you confirm a change of your account with a passkey instead of a code.
 #[utoipa::path(post, path = "/me/passkeys/challenge", tag = "people",
     responses((status = 200, description = "The challenge", body = PasskeyRequest)))]
-async fn passkey_challenge(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<PasskeyRequest>> {
+async fn passkey_challenge(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<Json<PasskeyRequest>> {
     Ok(Json(api.control().passkey_request(&caller).await?))
 }
 
@@ -113,10 +119,10 @@ struct AtPasskey {
     responses((status = 200, description = "The passkey", body = Passkey)))]
 async fn rename_passkey(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtPasskey { passkey }): Path<AtPasskey>,
     Input { value, once }: Input<PasskeyChange>,
-) -> Answer<Json<Passkey>> {
+) -> ApiResult<Json<Passkey>> {
     Ok(Json(api.control().rename_passkey(&caller, passkey, &value, &once).await?))
 }
 
@@ -125,11 +131,11 @@ async fn rename_passkey(
     responses((status = 204, description = "It is removed. Without another second factor, signing in asks for the password alone")))]
 async fn remove_passkey(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Path(AtPasskey { passkey }): Path<AtPasskey>,
     Input { value, .. }: Input<Proof>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.rates().password(address)?;
     api.control().remove_passkey(&caller, passkey, &value).await?;
     Ok(StatusCode::NO_CONTENT)

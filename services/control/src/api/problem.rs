@@ -52,9 +52,9 @@ const RETRY_AFTER_S: u32 = 5;
 
 /// The detail of a problem of status 403, for the audit log; an extension of the response.
 #[derive(Clone)]
-pub(crate) struct Denied(pub(crate) String);
+pub(crate) struct DenialReason(pub(crate) String);
 
-pub(crate) type Answer<T> = Result<T, Problem>;
+pub(crate) type ApiResult<T> = Result<T, Problem>;
 
 impl Problem {
     /// All kinds of problems: status, name, title; the first kind of a status is its default.
@@ -229,7 +229,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let retry_after_s = self.retry_after_s;
-        let denied = (status == StatusCode::FORBIDDEN).then(|| Denied(self.detail.clone()));
+        let denied = (status == StatusCode::FORBIDDEN).then(|| DenialReason(self.detail.clone()));
         let mut response = (status, Json(self)).into_response();
         if let Some(denied) = denied {
             response.extensions_mut().insert(denied);

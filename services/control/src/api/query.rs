@@ -14,7 +14,7 @@ use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::{OpenApi, RefOr};
 
 use super::json;
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 
 /// Paths whose parameters come from somebody else: an identity provider may add its own (RFC 6749 section 4.1.2).
 const OPEN: &str = "/sign-in/oidc";
@@ -46,7 +46,7 @@ impl KnownParameters {
         Self { prefix, names }
     }
 
-    fn check(&self, method: &Method, path: &str, uri: &Uri) -> Answer<()> {
+    fn check(&self, method: &Method, path: &str, uri: &Uri) -> ApiResult<()> {
         let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(()) };
         let path = path.strip_prefix(self.prefix).unwrap_or(path);
         let method = if method == Method::HEAD { Method::GET } else { method.clone() };
@@ -86,7 +86,7 @@ pub(crate) async fn refuse_unknown(known: &KnownParameters, request: Request, ne
     }
 }
 
-pub(crate) fn parse<T: DeserializeOwned + IntoParams>(uri: &Uri) -> Answer<T> {
+pub(crate) fn parse<T: DeserializeOwned + IntoParams>(uri: &Uri) -> ApiResult<T> {
     let pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let text = serde_urlencoded::Deserializer::new(pairs);
     serde_path_to_error::deserialize(text)

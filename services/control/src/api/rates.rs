@@ -14,7 +14,7 @@ use governor::clock::{Clock as _, MonotonicClock};
 use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
-use super::problem::{Answer, Problem};
+use super::problem::{ApiResult, Problem};
 use crate::domain::Result;
 use crate::forgetting::Forgetting;
 use crate::limits::{
@@ -26,7 +26,7 @@ use crate::limits::{
 use crate::network::network;
 use crate::secret::Hash as SecretHash;
 use limiter::{Limiter, count, every};
-pub(crate) use publishes::Charge;
+pub(crate) use publishes::PublishCharge;
 use publishes::Publishes;
 pub(crate) use shown::with_rate_limits;
 
@@ -103,7 +103,7 @@ impl Rates {
         }
     }
 
-    pub(crate) fn password(&self, address: Option<IpAddr>) -> Answer<()> {
+    pub(crate) fn password(&self, address: Option<IpAddr>) -> ApiResult<()> {
         self.passwords.take(&address.map(network))
     }
 
@@ -113,7 +113,7 @@ impl Rates {
         who: &str,
         address: Option<IpAddr>,
         has_signed_in: impl Future<Output = Result<bool>>,
-    ) -> Answer<()> {
+    ) -> ApiResult<()> {
         self.sign_ins.take(&(named(who), address.map(network)))?;
         match self.guesses.take(&named(who)) {
             Err(refused) if !has_signed_in.await? => Err(refused),
@@ -122,7 +122,7 @@ impl Rates {
     }
 
     /// Refuses a sign-up whose answer would reveal an account, after too many of these from one address.
-    pub(crate) fn revealing_sign_up(&self, address: Option<IpAddr>) -> Answer<()> {
+    pub(crate) fn revealing_sign_up(&self, address: Option<IpAddr>) -> ApiResult<()> {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, since)) =
             met.get(&address.map(network)).filter(|(count, _)| *count >= ACCOUNTS_MET_PER_HOUR)
@@ -150,7 +150,7 @@ impl Rates {
     }
 
     /// `account`: the person behind the caller.
-    pub(crate) fn request(&self, who: Uuid, account: Uuid) -> Answer<()> {
+    pub(crate) fn request(&self, who: Uuid, account: Uuid) -> ApiResult<()> {
         self.requests.take(&who)?;
         self.of_accounts.take(&account)
     }
@@ -163,7 +163,7 @@ impl Rates {
         self.resets.take(&named(email)).is_ok()
     }
 
-    pub(crate) fn address_change(&self, who: Uuid) -> Answer<()> {
+    pub(crate) fn address_change(&self, who: Uuid) -> ApiResult<()> {
         self.address_changes.take(&who)
     }
 
@@ -173,7 +173,7 @@ impl Rates {
 
     /// `person` is the inviting person, or the creator of the inviting token; a person with many organisations has one
     /// budget.
-    pub(crate) fn invitation(&self, organisation: Uuid, person: Option<Uuid>, email: &str) -> Answer<()> {
+    pub(crate) fn invitation(&self, organisation: Uuid, person: Option<Uuid>, email: &str) -> ApiResult<()> {
         self.invitations.take(&organisation)?;
         person.map_or(Ok(()), |person| self.invitations.take(&person))?;
         self.invited.take(&named(email))
@@ -183,17 +183,17 @@ impl Rates {
         self.denials.take(&who).is_ok()
     }
 
-    pub(crate) fn claim(&self, address: Option<IpAddr>) -> Answer<()> {
+    pub(crate) fn claim(&self, address: Option<IpAddr>) -> ApiResult<()> {
         self.claims.take(&address.map(network))
     }
 
     /// Unknown tokens are counted too.
-    pub(crate) fn claim_by(&self, token: SecretHash) -> Answer<()> {
+    pub(crate) fn claim_by(&self, token: SecretHash) -> ApiResult<()> {
         self.claims_by.take(&token)
     }
 
     /// The batch itself refuses more devices than the burst.
-    pub(crate) fn devices(&self, organisation: Uuid, devices: usize) -> Answer<()> {
+    pub(crate) fn devices(&self, organisation: Uuid, devices: usize) -> ApiResult<()> {
         let devices = u32::try_from(devices).unwrap_or(u32::MAX).clamp(1, BATCH_DEVICES_AT_ONCE);
         self.devices.take_many(&organisation, count(devices))
     }
@@ -205,16 +205,16 @@ impl Rates {
         who: Uuid,
         limits: &ClientLimits,
         bytes: usize,
-    ) -> Answer<Charge> {
+    ) -> ApiResult<PublishCharge> {
         self.publishes.take((broker, who), limits, bytes as u64)
     }
 
     /// For a message that was not published.
-    pub(crate) fn not_published(&self, charge: &Charge) {
+    pub(crate) fn not_published(&self, charge: &PublishCharge) {
         self.publishes.give_back(charge);
     }
 
-    pub(crate) fn stranger(&self, address: Option<IpAddr>) -> Answer<()> {
+    pub(crate) fn stranger(&self, address: Option<IpAddr>) -> ApiResult<()> {
         self.strangers.take(&address.map(network))
     }
 }

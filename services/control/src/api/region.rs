@@ -8,8 +8,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use super::extract::Auth;
-use super::problem::Answer;
+use super::extract::AuthenticatedCaller;
+use super::problem::ApiResult;
 use crate::domain::{TenantPlan, UnitPrice};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -54,7 +54,10 @@ struct TenantPlans {
 
 /// Regions for brokers. This server is part of one.
 #[utoipa::path(get, path = "/regions", tag = "region", responses((status = 200, description = "Regions", body = Regions)))]
-async fn list_regions(State(api): State<Api>, Auth(_): Auth) -> Answer<Json<Regions>> {
+async fn list_regions(
+    State(api): State<Api>,
+    AuthenticatedCaller(_): AuthenticatedCaller,
+) -> ApiResult<Json<Regions>> {
     let (reach, start) = (api.control().reach(), api.control().server_start());
     let recovery = start.and_then(|start| start.recovery);
     Ok(Json(Regions {
@@ -69,7 +72,10 @@ async fn list_regions(State(api): State<Api>, Auth(_): Auth) -> Answer<Json<Regi
 
 /// The prices of usage.
 #[utoipa::path(get, path = "/prices", tag = "region", responses((status = 200, description = "Prices", body = PriceList)))]
-async fn list_prices(State(api): State<Api>, Auth(_): Auth) -> Answer<Json<PriceList>> {
+async fn list_prices(
+    State(api): State<Api>,
+    AuthenticatedCaller(_): AuthenticatedCaller,
+) -> ApiResult<Json<PriceList>> {
     let (items, currency) = (api.control().price_list(), api.control().currency());
     Ok(Json(PriceList { items, currency }))
 }
@@ -78,6 +84,9 @@ async fn list_prices(State(api): State<Api>, Auth(_): Auth) -> Answer<Json<Price
 /// its tenants' brokers.
 #[utoipa::path(get, path = "/plans", operation_id = "list_tenant_plans", tag = "region",
     responses((status = 200, description = "Plans", body = TenantPlans)))]
-async fn list_plans(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<TenantPlans>> {
+async fn list_plans(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<Json<TenantPlans>> {
     Ok(Json(TenantPlans { items: api.control().plans_for(&caller).await? }))
 }

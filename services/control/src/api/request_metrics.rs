@@ -93,7 +93,7 @@ impl RequestMetrics {
 }
 
 /// Dropped without a status if the client closes the connection before the answer.
-struct Running {
+struct RunningRequest {
     metrics: Arc<RequestMetrics>,
     route: Option<MatchedPath>,
     method: &'static str,
@@ -101,7 +101,7 @@ struct Running {
     status: Option<StatusCode>,
 }
 
-impl Drop for Running {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         let route = self.route.as_ref().map_or(OTHER, MatchedPath::as_str);
         self.metrics.note(route, self.method, self.status, self.began.elapsed());
@@ -110,7 +110,7 @@ impl Drop for Running {
 
 async fn count(State(metrics): State<Arc<RequestMetrics>>, request: Request, next: Next) -> Response {
     let (route, method) = (request.extensions().get().cloned(), method_of(request.method()));
-    let mut running = Running { metrics, route, method, began: Instant::now(), status: None };
+    let mut running = RunningRequest { metrics, route, method, began: Instant::now(), status: None };
     let response = next.run(request).await;
     running.status = Some(response.status());
     response

@@ -7,8 +7,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use super::extract::{Auth, IdempotencyKey, Input, SourceAddress};
-use super::problem::Answer;
+use super::extract::{AuthenticatedCaller, IdempotencyKey, Input, SourceAddress};
+use super::problem::ApiResult;
 use crate::domain::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -22,7 +22,10 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 /// Whether signing in with your password asks for a second factor.
 #[utoipa::path(get, path = "/me/second-factor", tag = "people",
     responses((status = 200, description = "Your second factor", body = SecondFactor)))]
-async fn get_second_factor(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<SecondFactor>> {
+async fn get_second_factor(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<Json<SecondFactor>> {
     Ok(Json(api.control().second_factor(&caller).await?))
 }
 
@@ -31,10 +34,10 @@ async fn get_second_factor(State(api): State<Api>, Auth(caller): Auth) -> Answer
     responses((status = 201, description = "The secret, which is shown once", body = DeviceKey)))]
 async fn begin_second_factor(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<Proof>,
-) -> Answer<(StatusCode, Json<DeviceKey>)> {
+) -> ApiResult<(StatusCode, Json<DeviceKey>)> {
     api.rates().password(address)?;
     Ok((StatusCode::CREATED, Json(api.control().begin_second_factor(&caller, &value).await?)))
 }
@@ -44,10 +47,10 @@ async fn begin_second_factor(
     responses((status = 200, description = "Your recovery codes, which are shown once", body = RecoveryCodes)))]
 async fn confirm_second_factor(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, once }: Input<FirstCode>,
-) -> Answer<Json<RecoveryCodes>> {
+) -> ApiResult<Json<RecoveryCodes>> {
     api.rates().password(address)?;
     Ok(Json(api.control().confirm_second_factor(&caller, &value, &once).await?))
 }
@@ -57,10 +60,10 @@ async fn confirm_second_factor(
     responses((status = 200, description = "Your recovery codes, which are shown once", body = RecoveryCodes)))]
 async fn renew_recovery_codes(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, once }: Input<Proof>,
-) -> Answer<Json<RecoveryCodes>> {
+) -> ApiResult<Json<RecoveryCodes>> {
     api.rates().password(address)?;
     Ok(Json(api.control().renew_recovery_codes(&caller, &value, &once).await?))
 }
@@ -70,10 +73,10 @@ async fn renew_recovery_codes(
     responses((status = 204, description = "It is off")))]
 async fn disable_second_factor(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     SourceAddress(address): SourceAddress,
     Input { value, .. }: Input<Proof>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.rates().password(address)?;
     api.control().disable_second_factor(&caller, &value).await?;
     Ok(StatusCode::NO_CONTENT)

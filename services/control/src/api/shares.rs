@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uuid::Uuid;
 
 #[derive(Clone, Default)]
-pub(super) struct Shares(Arc<Mutex<Held>>);
+pub(super) struct HolderShares(Arc<Mutex<HeldAmounts>>);
 
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct HeldAmounts {
     pub(super) all: usize,
     by_holder: HashMap<Uuid, usize>,
 }
 
-impl Held {
+impl HeldAmounts {
     pub(super) fn of(&self, holder: Uuid) -> usize {
         self.by_holder.get(&holder).copied().unwrap_or_default()
     }
@@ -27,19 +27,19 @@ impl Held {
 
 /// An amount that its holders have until it is dropped.
 pub(crate) struct Share {
-    shares: Shares,
+    shares: HolderShares,
     holders: Vec<Uuid>,
     amount: usize,
 }
 
-impl Shares {
+impl HolderShares {
     /// Takes an amount that counts once in all and fully for each of its holders, such as a person and an organisation, unless
     /// `refuse` finds that too much is in use.
     pub(super) fn take<E>(
         &self,
         holders: Vec<Uuid>,
         amount: usize,
-        refuse: impl FnOnce(&Held, &[Uuid]) -> Result<(), E>,
+        refuse: impl FnOnce(&HeldAmounts, &[Uuid]) -> Result<(), E>,
     ) -> Result<Share, E> {
         let mut held = self.lock();
         refuse(&held, &holders)?;
@@ -51,7 +51,7 @@ impl Shares {
         Ok(Share { shares: self.clone(), holders, amount })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Held> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HeldAmounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

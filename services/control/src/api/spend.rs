@@ -7,8 +7,8 @@ use axum::response::IntoResponse;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Auth, IfMatch, IfMatchOrNone, Input, Path, Seen, etag};
-use super::problem::Answer;
+use super::extract::{AuthenticatedCaller, IfMatch, IfMatchOrNone, Input, Path, SeenVersion, etag};
+use super::problem::ApiResult;
 use super::{Api, AtBroker, InOrganisation};
 use crate::domain::{BrokerRef, Caller, CapOf, NewSpendCap, Permission, Precondition, SpendCap};
 
@@ -38,9 +38,9 @@ impl From<AtBroker> for CapOf {
     responses((status = 200, description = "The cap", body = SpendCap)))]
 async fn get_spend_cap(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<InOrganisation>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     get(&api, &caller, at.into()).await
 }
 
@@ -50,11 +50,11 @@ async fn get_spend_cap(
     responses((status = 200, description = "The cap, which holds", body = SpendCap)))]
 async fn set_spend_cap(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<InOrganisation>,
-    Seen(seen): Seen,
+    SeenVersion(seen): SeenVersion,
     Input { value, .. }: Input<NewSpendCap>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     set(&api, &caller, at.into(), &value, seen).await
 }
 
@@ -63,10 +63,10 @@ async fn set_spend_cap(
     responses((status = 204, description = "It is gone")))]
 async fn delete_spend_cap(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<InOrganisation>,
-    Seen(seen): Seen,
-) -> Answer<StatusCode> {
+    SeenVersion(seen): SeenVersion,
+) -> ApiResult<StatusCode> {
     delete(&api, &caller, at.into(), seen).await
 }
 
@@ -75,9 +75,9 @@ async fn delete_spend_cap(
     responses((status = 200, description = "The cap", body = SpendCap)))]
 async fn get_broker_spend_cap(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     get(&api, &caller, at.into()).await
 }
 
@@ -87,11 +87,11 @@ async fn get_broker_spend_cap(
     responses((status = 200, description = "The cap, which holds", body = SpendCap)))]
 async fn set_broker_spend_cap(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Seen(seen): Seen,
+    SeenVersion(seen): SeenVersion,
     Input { value, .. }: Input<NewSpendCap>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     set(&api, &caller, at.into(), &value, seen).await
 }
 
@@ -100,16 +100,16 @@ async fn set_broker_spend_cap(
     responses((status = 204, description = "It is gone")))]
 async fn delete_broker_spend_cap(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Seen(seen): Seen,
-) -> Answer<StatusCode> {
+    SeenVersion(seen): SeenVersion,
+) -> ApiResult<StatusCode> {
     delete(&api, &caller, at.into(), seen).await
 }
 
 // Each answer reads the month's usage of the brokers, so these requests take turns.
 
-async fn get(api: &Api, caller: &Caller, of: CapOf) -> Answer<impl IntoResponse + use<>> {
+async fn get(api: &Api, caller: &Caller, of: CapOf) -> ApiResult<impl IntoResponse + use<>> {
     let _turn = api.turn(caller, of.organisation, Permission::BrokersRead).await?;
     let found = api.control().spend_cap(caller, &of).await?;
     Ok((etag(found.version), Json(found.value)))
@@ -121,13 +121,13 @@ async fn set(
     of: CapOf,
     cap: &NewSpendCap,
     seen: Precondition,
-) -> Answer<impl IntoResponse + use<>> {
+) -> ApiResult<impl IntoResponse + use<>> {
     let _turn = api.turn(caller, of.organisation, Permission::OrganisationWrite).await?;
     let set = api.control().set_spend_cap(caller, &of, cap, seen).await?;
     Ok((etag(set.version), Json(set.value)))
 }
 
-async fn delete(api: &Api, caller: &Caller, of: CapOf, seen: Precondition) -> Answer<StatusCode> {
+async fn delete(api: &Api, caller: &Caller, of: CapOf, seen: Precondition) -> ApiResult<StatusCode> {
     let _turn = api.turn(caller, of.organisation, Permission::OrganisationWrite).await?;
     api.control().delete_spend_cap(caller, &of, seen).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -7,8 +7,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Auth, PageQuery, Paging, Path, Query};
-use super::problem::Answer;
+use super::extract::{AuthenticatedCaller, PageQuery, Paging, Path, Query};
+use super::problem::ApiResult;
 use super::{Api, AtBroker, List, query};
 use crate::domain::{LiveBroker, Permission};
 use crate::limits::{STORED_MESSAGES, STORED_MESSAGES_MAX};
@@ -23,7 +23,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Wanted {
+struct MessageQuery {
     /// The topic, without wildcards.
     #[param(min_length = 1, example = "plant/7/pump")]
     topic: String,
@@ -35,14 +35,14 @@ struct Wanted {
 
 /// The latest stored messages of a topic, and the sessions that have acknowledged each message or have yet to. The
 /// server reads the last 500 messages of the filters that match the topic, and 1,000 sessions.
-#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/messages", tag = "messages", params(AtBroker, Wanted),
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/messages", tag = "messages", params(AtBroker, MessageQuery),
     responses((status = 200, description = "Messages", body = StoredMessages)))]
 async fn list_stored_messages(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Query(Wanted { topic, limit }): Query<Wanted>,
-) -> Answer<Json<StoredMessages>> {
+    Query(MessageQuery { topic, limit }): Query<MessageQuery>,
+) -> ApiResult<Json<StoredMessages>> {
     let limit = limit.unwrap_or(STORED_MESSAGES);
     if !(1..=STORED_MESSAGES_MAX).contains(&limit) {
         return Err(query::wrong("limit", &format!("must be between 1 and {STORED_MESSAGES_MAX}")));
@@ -59,10 +59,10 @@ async fn list_stored_messages(
     responses((status = 200, description = "Streams", body = List<StreamBacklog>)))]
 async fn list_streams(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Paging(page): Paging,
-) -> Answer<Json<List<StreamBacklog>>> {
+) -> ApiResult<Json<List<StreamBacklog>>> {
     let (organisation, at) = (at.organisation, at.at());
     let id = api.control().open_broker(&caller, &at, Permission::ClientsRead).await?;
     let _turn = api.budget().turn(organisation).await?;
@@ -71,7 +71,7 @@ async fn list_streams(
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct OfFilter {
+struct StoredFilterQuery {
     /// The topic filter, with `$share/GROUP/` for a shared subscription.
     #[param(min_length = 1, example = "plant/+/alarm")]
     filter: String,
@@ -79,14 +79,14 @@ struct OfFilter {
 
 /// The stream of a filter, with its sessions among the first 1,000 of the broker. The server counts about 5,000 messages for all
 /// of them.
-#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/streams/stream", tag = "messages", params(AtBroker, OfFilter),
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/streams/stream", tag = "messages", params(AtBroker, StoredFilterQuery),
     responses((status = 200, description = "The stream", body = StreamBacklogDetails)))]
 async fn get_stream(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
-    Query(OfFilter { filter }): Query<OfFilter>,
-) -> Answer<Json<StreamBacklogDetails>> {
+    Query(StoredFilterQuery { filter }): Query<StoredFilterQuery>,
+) -> ApiResult<Json<StreamBacklogDetails>> {
     let (organisation, at) = (at.organisation, at.at());
     let id = api.control().open_broker(&caller, &at, Permission::ClientsRead).await?;
     let _turn = api.budget().turn(organisation).await?;

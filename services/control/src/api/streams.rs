@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Api;
-use super::problem::{Answer, Problem};
-use super::shares::{Share, Shares};
+use super::problem::{ApiResult, Problem};
+use super::shares::{HolderShares, Share};
 use crate::domain::{BrokerRef, Caller, Permission};
 use crate::limits::{SHARE_LEFT_TO_OTHERS, STREAM_CHECKED_EVERY, STREAM_MAX, STREAMS_EACH_MAX, STREAMS_MAX};
 
 #[derive(Clone, Default)]
-pub(crate) struct Streams(Shares);
+pub(crate) struct StreamPermits(HolderShares);
 
-impl Streams {
+impl StreamPermits {
     /// A stream of the organisation and of the person behind the caller.
-    pub(crate) fn take(&self, organisation: Uuid, person: Option<Uuid>) -> Answer<Share> {
+    pub(crate) fn take(&self, organisation: Uuid, person: Option<Uuid>) -> ApiResult<Share> {
         let holders = [organisation].into_iter().chain(person).collect();
         self.0.take(holders, 1, |open, holders| {
             if open.all >= STREAMS_MAX {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_organisation_and_a_person_have_their_share_of_the_streams_and_get_it_back() {
-        let (streams, one, other) = (Streams::default(), Uuid::from_u128(1), Uuid::from_u128(2));
+        let (streams, one, other) = (StreamPermits::default(), Uuid::from_u128(1), Uuid::from_u128(2));
         let ann = Some(Uuid::from_u128(3));
         let held: Vec<_> = (0..STREAMS_EACH_MAX).map(|_| streams.take(one, ann).unwrap()).collect();
         assert!(streams.take(one, None).is_err() && streams.take(other, ann).is_err());
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_few_organisations_that_take_all_they_get_leave_streams_to_others() {
-        let (streams, mut held) = (Streams::default(), Vec::new());
+        let (streams, mut held) = (StreamPermits::default(), Vec::new());
         for id in 1..=8 {
             held.extend(std::iter::from_fn(|| streams.take(Uuid::from_u128(id), None).ok()));
             assert!(id > 1 || held.len() == STREAMS_EACH_MAX);

@@ -10,9 +10,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path};
+use super::extract::{AuthenticatedCaller, IdempotencyKey, Input, PageQuery, Paging, Path};
 use super::headers::location;
-use super::problem::Answer;
+use super::problem::ApiResult;
 use super::{Api, InOrganisation, List};
 use crate::domain::{NewToken, Once, OwnToken, Token};
 use crate::secret::Secret;
@@ -46,16 +46,19 @@ struct MadeToken {
     responses((status = 200, description = "Tokens", body = List<Token>)))]
 async fn list_tokens(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Paging(page): Paging,
-) -> Answer<Json<List<Token>>> {
+) -> ApiResult<Json<List<Token>>> {
     Ok(List::of(api.control().tokens(&caller, organisation, &page).await?))
 }
 
 /// The API token of this request: its name, organisation, scopes and end. Every token may read itself.
 #[utoipa::path(get, path = "/token", tag = "tokens", responses((status = 200, description = "The token", body = OwnToken)))]
-async fn get_own_token(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<OwnToken>> {
+async fn get_own_token(
+    State(api): State<Api>,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
+) -> ApiResult<Json<OwnToken>> {
     Ok(Json(api.control().own_token(&caller).await?))
 }
 
@@ -64,10 +67,10 @@ async fn get_own_token(State(api): State<Api>, Auth(caller): Auth) -> Answer<Jso
     request_body = NewToken, responses((status = 201, description = "The token", body = MadeToken)))]
 async fn create_token(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Input { value, once }: Input<NewToken>,
-) -> Answer<impl IntoResponse> {
+) -> ApiResult<impl IntoResponse> {
     let (token, secret) = api.control().create_token(&caller, organisation, &value, &once).await?;
     let path = location(&["organisations", &organisation.to_string(), "tokens", &token.id.to_string()]);
     Ok((StatusCode::CREATED, path, Json(MadeToken { token, secret })))
@@ -78,10 +81,10 @@ async fn create_token(
     responses((status = 204, description = "It is removed")))]
 async fn delete_token(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtToken { organisation, token }): Path<AtToken>,
     once: Once,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.control().delete_token(&caller, organisation, token, &once).await?;
     Ok(StatusCode::NO_CONTENT)
 }

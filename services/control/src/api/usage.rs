@@ -9,8 +9,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Auth, Path, Query};
-use super::problem::Answer;
+use super::extract::{AuthenticatedCaller, Path, Query};
+use super::problem::ApiResult;
 use super::{Api, AtBroker, InOrganisation};
 use crate::domain::{OrganisationUsage, Permission, Span, Usage, UsageStep, UsageWindow};
 
@@ -46,11 +46,11 @@ impl From<UsageQuery> for Span {
         content((Usage = "application/json"), (String = "text/csv")))))]
 async fn get_usage(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtBroker>,
     Query(query): Query<UsageQuery>,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let _turn = api.turn(&caller, at.organisation, Permission::BrokersRead).await?;
     let usage = api.control().usage(&caller, &at.at(), query.into()).await?;
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))
@@ -62,11 +62,11 @@ async fn get_usage(
         content((OrganisationUsage = "application/json"), (String = "text/csv")))))]
 async fn get_organisation_usage(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Query(query): Query<UsageQuery>,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let _turn = api.turn(&caller, organisation, Permission::BrokersRead).await?;
     let usage = api.control().organisation_usage(&caller, organisation, query.into()).await?;
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))

@@ -9,9 +9,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path};
+use super::extract::{AuthenticatedCaller, IdempotencyKey, Input, PageQuery, Paging, Path};
 use super::parts::AtPart;
-use super::problem::Answer;
+use super::problem::ApiResult;
 use super::{Api, List};
 use crate::domain::{
     BrokerRef, DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, Settling, WebhookDelivery,
@@ -52,9 +52,9 @@ impl AtPart {
     params(AtPart), responses((status = 200, description = "Its queue, deliveries and failures", body = WebhookStatus)))]
 async fn webhook_status(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtPart>,
-) -> Answer<Json<WebhookStatus>> {
+) -> ApiResult<Json<WebhookStatus>> {
     let (at, name) = at.split();
     Ok(Json(api.control().webhook_status(&caller, &at, &name).await?))
 }
@@ -64,9 +64,9 @@ async fn webhook_status(
     params(AtPart), responses((status = 200, description = "The attempts", body = List<WebhookDelivery>)))]
 async fn list_webhook_deliveries(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtPart>,
-) -> Answer<Json<List<WebhookDelivery>>> {
+) -> ApiResult<Json<List<WebhookDelivery>>> {
     let (at, name) = at.split();
     let items = api.control().webhook_deliveries(&caller, &at, &name).await?;
     Ok(Json(List { items, next_cursor: None }))
@@ -89,10 +89,10 @@ struct MadeKey {
     responses((status = 200, description = "The keys", body = MadeKey)))]
 async fn rotate_webhook_key(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtPart>,
     Input { value, once }: Input<KeyRotation>,
-) -> Answer<Json<MadeKey>> {
+) -> ApiResult<Json<MadeKey>> {
     let (at, name) = at.split();
     let (keys, signing_key) = api.control().rotate_webhook_key(&caller, &at, &name, &value, &once).await?;
     Ok(Json(MadeKey { keys, signing_key }))
@@ -103,9 +103,9 @@ async fn rotate_webhook_key(
     params(AtPart), responses((status = 202, description = "It is queued; if the receiver refuses it, it becomes a dead letter")))]
 async fn test_webhook(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtPart>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let (at, name) = at.split();
     api.control().test_webhook(&caller, &at, &name).await?;
     Ok(StatusCode::ACCEPTED)
@@ -116,10 +116,10 @@ async fn test_webhook(
     params(AtPart, PageQuery), responses((status = 200, description = "A page of them, oldest first", body = List<DeadLetter>)))]
 async fn list_dead_letters(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtPart>,
     Paging(page): Paging,
-) -> Answer<Json<List<DeadLetter>>> {
+) -> ApiResult<Json<List<DeadLetter>>> {
     let (at, name) = at.split();
     Ok(List::of(api.control().dead_letters(&caller, &at, &name, &page).await?))
 }
@@ -129,9 +129,9 @@ async fn list_dead_letters(
     params(AtPart), responses((status = 200, description = "They are removed", body = DeadLetterCount)))]
 async fn remove_dead_letters(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtPart>,
-) -> Answer<Json<DeadLetterCount>> {
+) -> ApiResult<Json<DeadLetterCount>> {
     let (at, name) = at.split();
     Ok(Json(api.control().settle_dead_letters(&caller, &at, &name, Which::All, Settling::Remove).await?))
 }
@@ -141,9 +141,9 @@ async fn remove_dead_letters(
     params(AtPart), responses((status = 202, description = "They are on their way", body = DeadLetterCount)))]
 async fn retry_dead_letters(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(at): Path<AtPart>,
-) -> Answer<(StatusCode, Json<DeadLetterCount>)> {
+) -> ApiResult<(StatusCode, Json<DeadLetterCount>)> {
     let (at, name) = at.split();
     let count = api.control().settle_dead_letters(&caller, &at, &name, Which::All, Settling::Retry).await?;
     Ok((StatusCode::ACCEPTED, Json(count)))
@@ -154,9 +154,9 @@ async fn retry_dead_letters(
     params(AtLetter), responses((status = 204, description = "It is removed")))]
 async fn remove_dead_letter(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtLetter { organisation, broker, name, letter }): Path<AtLetter>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let at = BrokerRef { organisation, name: broker };
     api.control().settle_dead_letters(&caller, &at, &name, Which::One(&letter), Settling::Remove).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -167,9 +167,9 @@ async fn remove_dead_letter(
     params(AtLetter), responses((status = 202, description = "It is on its way")))]
 async fn retry_dead_letter(
     State(api): State<Api>,
-    Auth(caller): Auth,
+    AuthenticatedCaller(caller): AuthenticatedCaller,
     Path(AtLetter { organisation, broker, name, letter }): Path<AtLetter>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     let at = BrokerRef { organisation, name: broker };
     api.control().settle_dead_letters(&caller, &at, &name, Which::One(&letter), Settling::Retry).await?;
     Ok(StatusCode::ACCEPTED)

@@ -12,7 +12,7 @@ use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::check::Fields;
+use super::check::FieldErrors;
 use super::{AccessBySettings, BrokerRef, Caller, Control, Error, Permission, Result, access, brokers};
 
 const BANS_MAX: usize = 10_000;
@@ -129,7 +129,7 @@ impl AccessAnswer {
 }
 
 fn check(question: &AccessQuestion) -> Result<QoS> {
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     match question.action {
         TestedAction::Publish if !topic::is_valid_name(&question.topic) => {
             fields.add("topic", "is no topic: it has at least 1 byte, without + and #");

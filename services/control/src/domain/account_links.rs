@@ -17,10 +17,10 @@ use uuid::Uuid;
 use super::accounts::{UserRecord, audit_everywhere, by_email, get, is_there_one_with, person, person_of};
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
-use super::check::Fields;
+use super::check::FieldErrors;
 use super::passkeys::{PasskeyAssertion, Purposed};
 use super::post::reset_link;
-use super::second_factor::Shown;
+use super::second_factor::PresentedFactor;
 use super::web_sessions::shortened;
 use super::{Caller, Control, Error, Once, Operator, RequestSource, Result, second_factor, web_sessions};
 use crate::limits::{ADDRESS_CHANGE_MS, EMAIL_BYTES_MAX, PASSWORD_RESET_MS};
@@ -79,7 +79,7 @@ pub struct ResetLink {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Record {
+struct LinkRecord {
     user: Uuid,
     errand: Errand,
     /// Hash of the password and address that the account had when the link was made.
@@ -155,7 +155,7 @@ impl Control {
         input: &NewPasswordByLink,
         source: &RequestSource,
     ) -> Result<()> {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.password("password", &input.password);
         fields.done()?;
         let (hash, now_ms) = (&self.link_hash(&input.token)?, self.now_ms());
@@ -194,7 +194,7 @@ impl Control {
         is_mailed: impl FnOnce(&str) -> bool,
     ) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         let email = &fields.email("email", &input.email);
         fields.done()?;
         let post = self.links().ok_or_else(|| {
@@ -211,7 +211,7 @@ impl Control {
                     return Err(Error::field("email", "is your address already"));
                 }
                 let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
-                let shown = Shown { code, passkey, purpose: Purposed::InSession(sign_in) };
+                let shown = PresentedFactor { code, passkey, purpose: Purposed::InSession(sign_in) };
                 let checked = self.take_factor(&change, user, shown).await?;
                 if !checked.passes() {
                     return Ok((checked, String::new()));
@@ -271,7 +271,7 @@ impl Control {
         };
         let (account, expires_at_ms) = (self.state_of(user, account)?, change.now_ms + lasts_ms);
         accounts::account_links()
-            .put(&change.tx, hash, &Record { user, errand, account, expires_at_ms })
+            .put(&change.tx, hash, &LinkRecord { user, errand, account, expires_at_ms })
             .await?;
         expiring(hash, expires_at_ms).schedule(&change.tx)?;
         Ok(expires_at_ms)
@@ -283,8 +283,8 @@ impl Control {
         tx: &Transaction,
         hash: &Hash,
         now_ms: u64,
-    ) -> Result<Option<(Record, UserRecord)>> {
-        let link = accounts::account_links().get::<Record>(tx, hash, Read::Serializable).await?;
+    ) -> Result<Option<(LinkRecord, UserRecord)>> {
+        let link = accounts::account_links().get::<LinkRecord>(tx, hash, Read::Serializable).await?;
         let Some(link) = link.map(|link| link.value).filter(|link| now_ms < link.expires_at_ms) else {
             return Ok(None);
         };
@@ -303,7 +303,7 @@ impl Control {
     }
 }
 
-async fn spend(tx: &Transaction, hash: &Hash, link: &Record) -> Result<()> {
+async fn spend(tx: &Transaction, hash: &Hash, link: &LinkRecord) -> Result<()> {
     accounts::account_links().clear(tx, hash).await?;
     Ok(expiring(hash, link.expires_at_ms).cancel(tx)?)
 }

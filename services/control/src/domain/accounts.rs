@@ -12,15 +12,15 @@ use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
-use super::check::Fields;
+use super::check::FieldErrors;
 use super::passkeys::Purposed;
 use super::post::Post;
-use super::second_factor::{Checked, Shown};
-use super::sign_ups::Wanted;
+use super::second_factor::{FactorCheck, PresentedFactor};
+use super::sign_ups::SignUpRequest;
 use super::web_sessions::NewSession;
 use super::{
-    Caller, Control, Error, Once, RequestSource, Result, Role, SignUpBy, Who, invitations, machine, members,
-    organisations, second_factor, setup, web_sessions, web_sessions::shortened,
+    Caller, Control, Error, Once, Principal, RequestSource, Result, Role, SignUpBy, invitations, machine,
+    members, organisations, second_factor, setup, web_sessions, web_sessions::shortened,
 };
 use crate::secret::{self, Hash, Purpose, Secret};
 pub(super) use record::{
@@ -41,7 +41,7 @@ impl Control {
     /// Makes an account and signs the person in, or mails a link that does so ([`SignedUp::Asked`]).
     pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &RequestSource) -> Result<SignedUp> {
         self.may_sign_up(input.token.as_ref())?;
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         let email = fields.email("email", &input.email);
         fields.password("password", &input.password);
         fields.name("name", &input.name);
@@ -65,7 +65,7 @@ impl Control {
         if let Some(post) = self.confirms_sign_up(input.token.as_ref())?
             && !opens_setup
         {
-            let wanted = Wanted { newcomer, organisation: named, token: input.token.as_ref() };
+            let wanted = SignUpRequest { newcomer, organisation: named, invitation: input.token.as_ref() };
             return Ok(SignedUp::Asked(self.request_sign_up(post, wanted).await?));
         }
         let actor = person(id, &newcomer.email, source.address);
@@ -201,17 +201,17 @@ impl Control {
                     return Ok(None);
                 }
                 let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
-                let shown = Shown { code, passkey, purpose: Purposed::SecondStep };
+                let shown = PresentedFactor { code, passkey, purpose: Purposed::SecondStep };
                 let checked = self.take_factor(&change, id, shown).await?;
                 if checked.passes() {
                     session.begin(&change.tx, id).await?;
                     let details = match checked {
-                        Checked::Right => serde_json::json!({ "second_factor": true }),
-                        Checked::Passkey => serde_json::json!({ "second_factor": true, "passkey": true }),
+                        FactorCheck::Right => serde_json::json!({ "second_factor": true }),
+                        FactorCheck::Passkey => serde_json::json!({ "second_factor": true, "passkey": true }),
                         _ => serde_json::json!({}),
                     };
                     audit_as(&change, id, "sign_in", email, details).await?;
-                } else if checked == Checked::Missing {
+                } else if checked == FactorCheck::Missing {
                     // The password is right, so its owner must be able to see that somebody has it.
                     audit_everywhere(&change, id, "sign_in.ask_code", serde_json::json!({})).await?;
                 }
@@ -227,7 +227,7 @@ impl Control {
             self.note_refused_sign_in(id, email, source, details).await?;
         }
         let asked = match checked {
-            Checked::Missing => self.second_step(id).await?,
+            FactorCheck::Missing => self.second_step(id).await?,
             _ => None,
         };
         checked.at_sign_in(self.now_ms(), asked)?;
@@ -292,7 +292,7 @@ impl Control {
             .await?;
         let (user, email) =
             found.ok_or(Error::Unauthenticated("you are not signed in any more: sign in again"))?;
-        Ok(Caller { who: Who::Person { user, email, sign_in: hash }, address, agent: None })
+        Ok(Caller { who: Principal::Person { user, email, sign_in: hash }, address, agent: None })
     }
 
     /// The token that a script of the page must show with each change, so that no other site can make the browser do
@@ -313,7 +313,7 @@ impl Control {
 
     pub async fn change_me(&self, caller: &Caller, input: &UserChange, once: &Once) -> Result<User> {
         let (user, sign_in) = person_of(caller)?;
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("name", &input.name);
         fields.done()?;
         self.change(caller.into(), once, |change| async move {
@@ -330,7 +330,7 @@ impl Control {
     /// Changes the caller's password, and signs them out everywhere else.
     pub async fn change_password(&self, caller: &Caller, input: &NewPassword) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.password("new", &input.new);
         fields.done()?;
         let account = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
@@ -351,8 +351,8 @@ impl Control {
 
 pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
     match &caller.who {
-        Who::Person { user, sign_in, .. } => Ok((*user, sign_in)),
-        Who::Token { .. } => Err(Error::Forbidden(
+        Principal::Person { user, sign_in, .. } => Ok((*user, sign_in)),
+        Principal::Token { .. } => Err(Error::Forbidden(
             "only a person can do this, because an API token belongs to an organisation: sign in".into(),
         )),
     }

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::accounts::person_of;
 use super::difference::without_secrets;
 use super::{
-    BrokerRef, Caller, Control, Error, Once, Operator, Page, PageRequest, Permission, Result, Who, authorise,
-    former, members,
+    BrokerRef, Caller, Control, Error, Once, Operator, Page, PageRequest, Permission, Principal, Result,
+    authorise, former, members,
 };
 use crate::limits::{AUDIT_LATE_MS, AUDIT_SCAN_BYTES_MAX, AUDIT_SCAN_ROWS, AUDIT_SCAN_ROWS_MAX};
 
@@ -99,12 +99,12 @@ impl Actor {
 impl From<&Caller> for Actor {
     fn from(caller: &Caller) -> Self {
         let (kind, id, name) = match &caller.who {
-            Who::Person { user, email, .. } => (ActorKind::Person, *user, email),
-            Who::Token { id, name, .. } => (ActorKind::Token, *id, name),
+            Principal::Person { user, email, .. } => (ActorKind::Person, *user, email),
+            Principal::Token { id, name, .. } => (ActorKind::Token, *id, name),
         };
         let (scopes, made_by) = match &caller.who {
-            Who::Person { .. } => (Vec::new(), None),
-            Who::Token { scopes, maker, .. } => (scopes.clone(), maker.clone()),
+            Principal::Person { .. } => (Vec::new(), None),
+            Principal::Token { scopes, maker, .. } => (scopes.clone(), maker.clone()),
         };
         let (agent, account) = (caller.agent.clone(), Some(caller.account()));
         Self { id: Some(id), agent, made_by, scopes, account, ..Self::new(kind, name, caller.address) }
@@ -150,8 +150,8 @@ impl Control {
     ) -> Result<()> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let belongs = match &caller.who {
-                Who::Token { organisation: own, .. } => *own == organisation,
-                Who::Person { user, .. } => {
+                Principal::Token { organisation: own, .. } => *own == organisation,
+                Principal::Person { user, .. } => {
                     members::role(&change.tx, organisation, *user, Read::Snapshot).await.is_ok()
                 }
             };

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::check::{Fields, room};
+use super::check::{FieldErrors, room};
 use super::difference::{difference, with};
 use super::limit_changes::{limited, merged};
 use super::parts::{Precondition, Versioned};
@@ -24,7 +24,7 @@ use super::{
     Caller, Control, Endpoints, Error, Once, Page, PageRequest, Permission, Result, access, authorise,
     ledger, setup,
 };
-use super::{Who, plans, spend, tokens, web_sessions};
+use super::{Principal, plans, spend, tokens, web_sessions};
 use crate::limits::BROKERS_MAX;
 use crate::secret;
 
@@ -120,7 +120,7 @@ impl Control {
         input: &NewBroker,
         once: &Once,
     ) -> Result<Versioned<Broker>> {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("display_name", &input.display_name);
         fields.done()?;
         let name = &new_name()?;
@@ -220,7 +220,7 @@ impl Control {
         seen: Precondition,
     ) -> Result<Versioned<Broker>> {
         if let Some(name) = &input.display_name {
-            let mut fields = Fields::default();
+            let mut fields = FieldErrors::default();
             fields.name("display_name", name);
             fields.done()?;
         }
@@ -376,8 +376,10 @@ fn new_name() -> Result<String> {
 
 async fn is_still_there(tx: &Transaction, caller: &Caller, now_ms: u64) -> Result<()> {
     match &caller.who {
-        Who::Person { sign_in, .. } => web_sessions::still_there(tx, sign_in, now_ms, Read::Snapshot).await,
-        Who::Token { organisation, id, .. } => {
+        Principal::Person { sign_in, .. } => {
+            web_sessions::still_there(tx, sign_in, now_ms, Read::Snapshot).await
+        }
+        Principal::Token { organisation, id, .. } => {
             tokens::scopes(tx, *organisation, *id, now_ms, Read::Snapshot).await.map(drop)
         }
     }

@@ -60,13 +60,13 @@ pub enum Role {
 
 #[derive(Clone, Debug)]
 pub struct Caller {
-    pub(crate) who: Who,
+    pub(crate) who: Principal,
     pub(crate) address: Option<IpAddr>,
     pub(crate) agent: Option<String>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Who {
+pub(crate) enum Principal {
     Person {
         user: Uuid,
         email: String,
@@ -126,34 +126,34 @@ impl Caller {
     /// The person behind the caller: the caller, or the creator of the token.
     pub(crate) fn person(&self) -> Option<Uuid> {
         match &self.who {
-            Who::Person { user, .. } => Some(*user),
-            Who::Token { made_by, .. } => *made_by,
+            Principal::Person { user, .. } => Some(*user),
+            Principal::Token { made_by, .. } => *made_by,
         }
     }
 
     /// The person behind the caller, or the organisation of a token that does not say who made it.
     pub(crate) fn account(&self) -> Uuid {
         match &self.who {
-            Who::Person { user, .. } => *user,
-            Who::Token { made_by, organisation, .. } => made_by.unwrap_or(*organisation),
+            Principal::Person { user, .. } => *user,
+            Principal::Token { made_by, organisation, .. } => made_by.unwrap_or(*organisation),
         }
     }
 
     pub(crate) fn is_token_that_only_reads(&self) -> bool {
-        matches!(&self.who, Who::Token { scopes, .. } if !scopes.iter().any(|scope| scope.is_write()))
+        matches!(&self.who, Principal::Token { scopes, .. } if !scopes.iter().any(|scope| scope.is_write()))
     }
 
     pub(crate) fn api_token(&self) -> Option<Uuid> {
         match &self.who {
-            Who::Person { .. } => None,
-            Who::Token { id, .. } => Some(*id),
+            Principal::Person { .. } => None,
+            Principal::Token { id, .. } => Some(*id),
         }
     }
 
     pub(crate) fn id(&self) -> Uuid {
         match &self.who {
-            Who::Person { user, .. } => *user,
-            Who::Token { id, .. } => *id,
+            Principal::Person { user, .. } => *user,
+            Principal::Token { id, .. } => *id,
         }
     }
 }

@@ -47,19 +47,19 @@ pub(super) struct Change {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Receipt {
+struct RequestReceipt {
     fingerprint: String,
     expires_at_ms: u64,
     answer: Value,
     /// Roles of the person at the time. A person who has lost a role since does not get the stored answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    roles: Vec<Held>,
+    roles: Vec<HeldRole>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     scopes: Vec<Permission>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Held {
+struct HeldRole {
     user: Uuid,
     organisation: Uuid,
     role: Role,
@@ -159,14 +159,14 @@ async fn answered<T: DeserializeOwned>(
     now_ms: u64,
     actor: &Actor,
 ) -> Result<Option<T>> {
-    let receipt = accounts::receipts().get::<Receipt>(tx, id, Read::Serializable).await?;
+    let receipt = accounts::receipts().get::<RequestReceipt>(tx, id, Read::Serializable).await?;
     let Some(receipt) = receipt.map(|receipt| receipt.value).filter(|it| now_ms < it.expires_at_ms) else {
         return Ok(None);
     };
     if receipt.fingerprint != BASE64_STANDARD.encode(once.fingerprint) {
         return Err(Error::KeyReused);
     }
-    for Held { user, organisation, role } in receipt.roles {
+    for HeldRole { user, organisation, role } in receipt.roles {
         // A person who is signing up has another id in each attempt.
         if actor.id == Some(user) {
             let now = members::role(tx, organisation, user, Read::Serializable).await;
@@ -191,12 +191,12 @@ async fn answered<T: DeserializeOwned>(
     serde_json::from_value(receipt.answer).map(Some).map_err(|_| Error::Internal("a receipt cannot be read"))
 }
 
-async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) -> Result<Vec<Held>> {
+async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) -> Result<Vec<HeldRole>> {
     let Some(user) = actor.id.filter(|_| actor.kind == ActorKind::Person) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for organisation in organisations {
         match members::role(tx, organisation, user, Read::Serializable).await {
-            Ok(role) => all.push(Held { user, organisation, role }),
+            Ok(role) => all.push(HeldRole { user, organisation, role }),
             // The request made the person leave this organisation.
             Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error),
@@ -211,7 +211,7 @@ async fn keep<T: Serialize>(
     id: &Hash,
     once: &Once,
     now_ms: u64,
-    (roles, scopes): (Vec<Held>, &[Permission]),
+    (roles, scopes): (Vec<HeldRole>, &[Permission]),
     answer: &T,
 ) -> Result<usize> {
     let expires_at_ms = now_ms + once.keep_ms;
@@ -219,7 +219,9 @@ async fn keep<T: Serialize>(
     let bytes = if once.keep_ms == RECEIPT_MS { answer.to_string().len() } else { 0 };
     let fingerprint = BASE64_STANDARD.encode(once.fingerprint);
     let scopes = scopes.to_vec();
-    accounts::receipts().put(tx, id, &Receipt { fingerprint, expires_at_ms, answer, roles, scopes }).await?;
+    accounts::receipts()
+        .put(tx, id, &RequestReceipt { fingerprint, expires_at_ms, answer, roles, scopes })
+        .await?;
     let id = id.to_vec().into();
     Expiring { at_ms: expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?;
     Ok(bytes)
@@ -227,7 +229,7 @@ async fn keep<T: Serialize>(
 
 /// Removes an expired receipt, unless a later request has replaced it by one that is still valid.
 pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<()> {
-    let receipt = accounts::receipts().get::<Receipt>(tx, id, Read::Serializable).await?;
+    let receipt = accounts::receipts().get::<RequestReceipt>(tx, id, Read::Serializable).await?;
     if receipt.is_some_and(|receipt| receipt.value.expires_at_ms <= now_ms) {
         accounts::receipts().clear(tx, id).await?;
     }

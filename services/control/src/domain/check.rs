@@ -11,9 +11,9 @@ use crate::secret::Secret;
 
 /// Collects the errors of all fields, so that one answer names them all.
 #[derive(Default)]
-pub(super) struct Fields(Vec<Invalid>);
+pub(super) struct FieldErrors(Vec<Invalid>);
 
-impl Fields {
+impl FieldErrors {
     pub(super) fn add(&mut self, field: &str, what: impl Into<String>) {
         self.0.push(Invalid { field: field.into(), what: what.into() });
     }
@@ -81,7 +81,7 @@ impl Fields {
 }
 
 pub(super) fn check_end(at_ms: Option<u64>, now_ms: u64) -> Result<()> {
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     fields.end("expires_at_ms", at_ms, now_ms);
     fields.done()
 }
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn fields_are_checked_all_at_once_and_each_is_named() {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("name", "Plant 7");
         assert_eq!(fields.email("email", "Ann@Example.org"), "ann@example.org");
         fields.password("password", &"fifteen letters and a lamp".into());
@@ -203,12 +203,12 @@ mod tests {
         for right in
             ["ann+plant.7@mail.example.org", "o'neil_{x}@b.c", "ann@localhost", "a@xn--bcher-kva.example"]
         {
-            let mut fields = Fields::default();
+            let mut fields = FieldErrors::default();
             fields.email("email", right);
             assert!(fields.done().is_ok(), "{right}");
         }
         for wrong in ["", " ", "a\nb", &"x".repeat(101)] {
-            let mut fields = Fields::default();
+            let mut fields = FieldErrors::default();
             fields.name("name", wrong);
             assert_eq!(fields.0.len(), 1, "{wrong}");
         }
@@ -237,11 +237,11 @@ mod tests {
             &format!("{}@b.c", "a".repeat(65)),
             &format!("{}@b.c", "a".repeat(300)),
         ] {
-            let mut fields = Fields::default();
+            let mut fields = FieldErrors::default();
             fields.email("email", wrong);
             assert_eq!(fields.0.len(), 1, "{wrong}");
         }
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("name", "");
         fields.password("password", &"short".into());
         fields.password("again", &Secret::from("x".repeat(1_025).as_str()));

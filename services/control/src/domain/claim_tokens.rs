@@ -16,7 +16,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::check::{Fields, room};
+use super::check::{FieldErrors, room};
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::{
@@ -292,7 +292,7 @@ pub(super) fn is_plain(name: &str) -> bool {
 
 impl NewClaimToken {
     fn check(&self, now_ms: u64) -> Result<()> {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("name", &self.name);
         if !is_plain(&self.user_prefix) || self.user_prefix.len() > USER_PREFIX_BYTES_MAX {
             let what = format!(

@@ -71,7 +71,7 @@ impl ShownClaimToken {
 
 /// The part of the answer that the server stores for a repeated request.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-struct Made {
+struct ClaimReceipt {
     id: Uuid,
 }
 
@@ -119,7 +119,7 @@ impl Control {
                 let said = json!({ "broker": claim_ref.broker, "claim_token": claim_ref.id });
                 let said = with(said, difference(None, Some(&record))?);
                 change.audit(claim_ref.organisation, "credential.claim", &input.user, said)?;
-                Ok(Made { id })
+                Ok(ClaimReceipt { id })
             })
             .await?;
         let password = self.generated_for(once, made.id, &input.user)?;

@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::check::Fields;
-use super::{BrokerRef, Caller, Control, Error, LiveBroker, Once, Permission, Result, Visit, Who, brokers};
+use super::check::FieldErrors;
+use super::{
+    BrokerRef, Caller, Control, Error, LiveBroker, Once, Permission, Principal, Result, Visit, brokers,
+};
 use crate::limits::{
     AUDIT_TEXT_BYTES_MAX, CONNECT_TOKEN_RULES_MAX, CONNECT_TOKEN_S, CONNECT_TOKEN_S_MAX, CONNECT_TOKEN_S_MIN,
 };
@@ -128,7 +130,7 @@ fn reads_everything() -> Vec<Rule> {
 
 fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
     Rule::validate_all(rules)?;
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     if !(1..=CONNECT_TOKEN_RULES_MAX).contains(&rules.len()) {
         fields.add("rules", format!("must be 1 to {CONNECT_TOKEN_RULES_MAX} rules"));
     }
@@ -172,7 +174,7 @@ fn client_id(asked: Option<&str>) -> Result<String> {
 /// User name of a caller's client: it never matches a credential, because only the token's own rules apply.
 fn user_of(caller: &Caller) -> String {
     match &caller.who {
-        Who::Person { email, .. } => format!("console:{email}"),
-        Who::Token { id, .. } => format!("token:{id}"),
+        Principal::Person { email, .. } => format!("console:{email}"),
+        Principal::Token { id, .. } => format!("token:{id}"),
     }
 }

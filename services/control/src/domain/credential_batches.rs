@@ -59,7 +59,7 @@ pub struct BatchDevice {
 
 /// The part of the answer that the request does not contain.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-struct Made {
+struct BatchReceipt {
     id: Uuid,
     created_at_ms: u64,
 }
@@ -67,19 +67,19 @@ struct Made {
 /// The id of a batch in the audit log, and its credentials; only this answer contains their secrets.
 pub(crate) type MadeBatch = (Uuid, Vec<(CredentialInfo, Secret)>);
 
-type Records = Vec<(model::Credential, Secret)>;
+type BatchRecords = Vec<(model::Credential, Secret)>;
 
 /// Credentials that are not stored yet.
 pub(crate) struct NewCredentials {
     id: Uuid,
-    records: Records,
+    records: BatchRecords,
 }
 
 impl Control {
     pub(crate) fn new_credentials(&self, input: &NewCredentialBatch, once: &Once) -> Result<NewCredentials> {
         input.check()?;
         let id = self.new_id()?;
-        Ok(NewCredentials { id, records: self.records(input, once, Made { id, created_at_ms: 0 })? })
+        Ok(NewCredentials { id, records: self.records(input, once, BatchReceipt { id, created_at_ms: 0 })? })
     }
 
     /// Makes the SCRAM verifier of the device with this index in the request.
@@ -151,19 +151,19 @@ impl Control {
                     all.put(tx, record.user.as_bytes(), &record).await?;
                 }
                 touch(tx, broker.id)?;
-                Ok(Made { id: *id, created_at_ms: change.now_ms })
+                Ok(BatchReceipt { id: *id, created_at_ms: change.now_ms })
             })
             .await?;
         self.made_batch(input, once, made)
     }
 
-    fn made_batch(&self, input: &NewCredentialBatch, once: &Once, made: Made) -> Result<MadeBatch> {
+    fn made_batch(&self, input: &NewCredentialBatch, once: &Once, made: BatchReceipt) -> Result<MadeBatch> {
         let records = self.records(input, once, made)?;
         let shown = |record: &model::Credential| CredentialInfo { scram: input.scram, ..shown(record) };
         Ok((made.id, records.into_iter().map(|(record, secret)| (shown(&record), secret)).collect()))
     }
 
-    fn records(&self, input: &NewCredentialBatch, once: &Once, made: Made) -> Result<Records> {
+    fn records(&self, input: &NewCredentialBatch, once: &Once, made: BatchReceipt) -> Result<BatchRecords> {
         let record = |device: &BatchDevice| {
             let password = self.generated_for(once, made.id, &device.user)?;
             let record = model::Credential {

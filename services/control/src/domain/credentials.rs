@@ -299,7 +299,7 @@ impl Control {
         .await
     }
 
-    async fn check_of(&self, input: &NewCredential, once: &Once, id: Uuid) -> Result<PasswordCheck> {
+    async fn check_of(&self, input: &NewCredential, once: &Once, id: Uuid) -> Result<PasswordForms> {
         let Some(chosen) = &input.password else {
             return self.check_of_generated(once, id, input.scram).await;
         };
@@ -308,17 +308,17 @@ impl Control {
             return Err(Error::field("password", what));
         }
         let secret = StoredSecret::Chosen { phc: self.hash_password(chosen).await?.into() };
-        Ok(PasswordCheck { secret, scram: self.verifier_of(chosen, input.scram).await? })
+        Ok(PasswordForms { secret, scram: self.verifier_of(chosen, input.scram).await? })
     }
 
     async fn verifier_of(&self, password: &Secret, is_wanted: bool) -> Result<Option<ScramVerifier>> {
         if is_wanted { self.scram_verifier(password).await.map(Some) } else { Ok(None) }
     }
 
-    async fn check_of_generated(&self, once: &Once, id: Uuid, has_scram: bool) -> Result<PasswordCheck> {
+    async fn check_of_generated(&self, once: &Once, id: Uuid, has_scram: bool) -> Result<PasswordForms> {
         let password = self.generated(once, id)?;
         let secret = self.0.hash_keys.hash(password.expose().as_bytes());
-        Ok(PasswordCheck { secret, scram: self.verifier_of(&password, has_scram).await? })
+        Ok(PasswordForms { secret, scram: self.verifier_of(&password, has_scram).await? })
     }
 
     /// Derives the generated password. `id` is part of it, so that a key that is used again after its receipt has
@@ -335,7 +335,7 @@ impl Control {
 }
 
 /// The stored forms of a password: servers check CONNECT against one, and SCRAM against the other.
-struct PasswordCheck {
+struct PasswordForms {
     secret: StoredSecret,
     scram: Option<ScramVerifier>,
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::accounts::{found, get, person_of};
 use super::passkeys::{PasskeyAssertion, Purposed};
-use super::second_factor::{self, Shown};
+use super::second_factor::{self, PresentedFactor};
 use super::{
     Caller, Control, Error, Once, Result, Role, machine, members, organisations, visitors, web_sessions,
 };
@@ -62,7 +62,7 @@ impl Control {
                 None => web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?,
             }
             let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
-            let shown = Shown { code, passkey, purpose: Purposed::InSession(sign_in) };
+            let shown = PresentedFactor { code, passkey, purpose: Purposed::InSession(sign_in) };
             let checked = self.take_factor(&change, user, shown).await?;
             if !checked.passes() {
                 return Ok(checked);

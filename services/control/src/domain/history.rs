@@ -149,14 +149,14 @@ impl From<&Point> for HistoryValues {
     }
 }
 
-struct Range {
+struct HistoryRange {
     from_ms: u64,
     to_ms: u64,
     step_ms: u64,
     resolution: Resolution,
 }
 
-impl Range {
+impl HistoryRange {
     fn of(span: HistorySpan, now_ms: u64) -> Result<Self> {
         let HistorySpan { from_ms, to_ms, step } = span;
         let (minute_ms, hour_ms) = (Resolution::Minute.window_ms(), Resolution::Hour.window_ms());
@@ -212,8 +212,8 @@ impl Control {
         span: HistorySpan,
     ) -> Result<MetricsHistory> {
         let now_ms = self.now_ms();
-        let range = Range::of(span, now_ms)?;
-        let Range { from_ms, to_ms, resolution, .. } = range;
+        let range = HistoryRange::of(span, now_ms)?;
+        let HistoryRange { from_ms, to_ms, resolution, .. } = range;
         let oldest_ms = resolution.window_of(now_ms).saturating_sub(resolution.kept_ms());
         let windows = self
             .look(|tx| async move {

@@ -48,19 +48,19 @@ pub enum IncidentKind {
     MessagesDropped,
 }
 
-impl From<incidents::Kind> for IncidentKind {
-    fn from(kind: incidents::Kind) -> Self {
+impl From<incidents::StoredIncidentKind> for IncidentKind {
+    fn from(kind: incidents::StoredIncidentKind) -> Self {
         match kind {
-            incidents::Kind::ConnectRefused => Self::ConnectRefused,
-            incidents::Kind::PublishRefused => Self::PublishRefused,
-            incidents::Kind::SubscribeRefused => Self::SubscribeRefused,
-            incidents::Kind::LimitReached => Self::LimitReached,
-            incidents::Kind::MessagesDropped => Self::MessagesDropped,
+            incidents::StoredIncidentKind::ConnectRefused => Self::ConnectRefused,
+            incidents::StoredIncidentKind::PublishRefused => Self::PublishRefused,
+            incidents::StoredIncidentKind::SubscribeRefused => Self::SubscribeRefused,
+            incidents::StoredIncidentKind::LimitReached => Self::LimitReached,
+            incidents::StoredIncidentKind::MessagesDropped => Self::MessagesDropped,
         }
     }
 }
 
-impl From<IncidentKind> for incidents::Kind {
+impl From<IncidentKind> for incidents::StoredIncidentKind {
     fn from(kind: IncidentKind) -> Self {
         match kind {
             IncidentKind::ConnectRefused => Self::ConnectRefused,

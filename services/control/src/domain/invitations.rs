@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::accounts::{person_of, shown as shown_person};
 use super::by_secret::{self, BySecret, IndexEntry};
 use super::change::Change;
-use super::check::{Fields, room};
+use super::check::{FieldErrors, room};
 use super::{
     Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise, members, operator,
     web_sessions,
@@ -83,7 +83,7 @@ impl Control {
         input: &NewInvitation,
         once: &Once,
     ) -> Result<(Invitation, Secret)> {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         let email = &fields.email("email", &input.email);
         fields.done()?;
         let id = self.new_id()?;

@@ -18,7 +18,7 @@ use crate::limits::{FORMER_BROKERS_MAX, FORMER_BROKERS_READ};
 
 /// A deleted broker with usage that is not yet in the ledger.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Former {
+pub(super) struct FormerBroker {
     organisation: Uuid,
     pub(super) ended_ms: u64,
     /// The ledger has the usage until then, in unix milliseconds.
@@ -27,7 +27,8 @@ pub(super) struct Former {
 
 pub(super) async fn add(change: &Change, organisation: Uuid, id: BrokerId, created_at_ms: u64) -> Result<()> {
     let oldest_ms = change.now_ms.saturating_sub(USAGE_WINDOWS_KEPT * WINDOW_MS);
-    let former = Former { organisation, ended_ms: change.now_ms, from_ms: created_at_ms.max(oldest_ms) };
+    let former =
+        FormerBroker { organisation, ended_ms: change.now_ms, from_ms: created_at_ms.max(oldest_ms) };
     accounts::former_brokers().put(&change.tx, &id.to_be_bytes(), &former).await?;
     accounts::former_brokers_of(organisation.as_bytes()).put(&change.tx, &id.to_be_bytes(), &()).await?;
     Ok(())
@@ -48,11 +49,11 @@ pub(super) async fn has_room(tx: &Transaction, organisation: Uuid) -> Result<()>
     Err(Error::Conflict(what.into()))
 }
 
-pub(super) async fn former(tx: &Transaction, organisation: Uuid) -> Result<Vec<(BrokerId, Former)>> {
+pub(super) async fn former(tx: &Transaction, organisation: Uuid) -> Result<Vec<(BrokerId, FormerBroker)>> {
     let all = accounts::former_brokers_of(organisation.as_bytes());
     let mut found = Vec::new();
     for (id, _) in all.page::<()>(tx, None, FORMER_BROKERS_READ, Read::Snapshot).await?.items {
-        let former = accounts::former_brokers().get::<Former>(tx, &id, Read::Snapshot).await?;
+        let former = accounts::former_brokers().get::<FormerBroker>(tx, &id, Read::Snapshot).await?;
         found.extend(former.map(|former| Ok::<_, Error>((broker_id(&id)?, former.value))).transpose()?);
     }
     Ok(found)
@@ -75,8 +76,8 @@ impl Control {
 /// Returns whether more months remain.
 async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     let (all, id) = (accounts::former_brokers(), broker.to_be_bytes());
-    let Some(found) = all.get::<Former>(tx, &id, Read::Serializable).await? else { return Ok(false) };
-    let Former { organisation, ended_ms, from_ms } = found.value;
+    let Some(found) = all.get::<FormerBroker>(tx, &id, Read::Serializable).await? else { return Ok(false) };
+    let FormerBroker { organisation, ended_ms, from_ms } = found.value;
     let ledger = match of(tx, organisation, Read::Serializable).await? {
         Some(ledger) => ledger,
         None => {
@@ -88,7 +89,7 @@ async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     let next_ms = fold(tx, Fold { broker, ledger, ended_ms }, from_ms).await?;
     match next_ms {
         Some(from_ms) => {
-            all.put(tx, &id, &Former { from_ms, ..found.value }).await?;
+            all.put(tx, &id, &FormerBroker { from_ms, ..found.value }).await?;
         }
         None => {
             all.clear(tx, &id).await?;

@@ -32,7 +32,7 @@ pub struct MemberChange {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Record {
+struct MemberRecord {
     role: Role,
     since_ms: u64,
 }
@@ -47,7 +47,8 @@ impl Control {
         self.look(|tx| async move {
             authorise(&tx, caller, organisation, Permission::OrganisationRead, Read::Snapshot).await?;
             let all = accounts::members(organisation.as_bytes());
-            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows =
+                all.page::<MemberRecord>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
             let rows = Page::of(rows, |id, record| (id.to_vec(), record.value));
             let mut items = Vec::with_capacity(rows.items.len());
             for (id, record) in rows.items {
@@ -119,7 +120,7 @@ impl Control {
     }
 }
 
-impl Record {
+impl MemberRecord {
     fn shown(&self, user: User) -> Member {
         Member { id: user.id, email: user.email, name: user.name, role: self.role, since_ms: self.since_ms }
     }
@@ -145,20 +146,21 @@ async fn may_take(tx: &Transaction, caller: &Caller, organisation: Uuid, role: R
 
 /// A person without a role gets [`Error::NotFound`], and so learns nothing of the organisation.
 pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read: Read) -> Result<Role> {
-    let record = accounts::members(organisation.as_bytes()).get::<Record>(tx, user.as_bytes(), read).await?;
+    let record =
+        accounts::members(organisation.as_bytes()).get::<MemberRecord>(tx, user.as_bytes(), read).await?;
     record.map(|record| record.value.role).ok_or(Error::NotFound("organisation"))
 }
 
 pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: Role) -> Result<()> {
     let tx = &change.tx;
     let (members, own) = (accounts::members(organisation.as_bytes()), accounts::memberships(user.as_bytes()));
-    if members.get::<Record>(tx, user.as_bytes(), Read::Serializable).await?.is_some() {
+    if members.get::<MemberRecord>(tx, user.as_bytes(), Read::Serializable).await?.is_some() {
         return Err(Error::Conflict("you are a member of this organisation already".into()));
     }
-    let all = members.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?;
+    let all = members.page::<MemberRecord>(tx, None, MEMBERS_MAX, Read::Serializable).await?;
     room(all.items.len(), MEMBERS_MAX, "members of this organisation")?;
     room(of_user(tx, user, Read::Serializable).await?.len(), ORGANISATIONS_MAX, "organisations of yours")?;
-    members.put(tx, user.as_bytes(), &Record { role, since_ms: change.now_ms }).await?;
+    members.put(tx, user.as_bytes(), &MemberRecord { role, since_ms: change.now_ms }).await?;
     own.put(tx, organisation.as_bytes(), &()).await?;
     Ok(())
 }
@@ -175,7 +177,7 @@ pub(super) async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<
 
 pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let all = accounts::members(organisation.as_bytes());
-    for (id, _) in all.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?.items {
+    for (id, _) in all.page::<MemberRecord>(tx, None, MEMBERS_MAX, Read::Serializable).await?.items {
         remove(tx, organisation, uuid(&id)?).await?;
     }
     Ok(())
@@ -186,9 +188,9 @@ pub(super) async fn remove(tx: &Transaction, organisation: Uuid, user: Uuid) -> 
     Ok(accounts::memberships(user.as_bytes()).clear(tx, organisation.as_bytes()).await?)
 }
 
-async fn record(tx: &Transaction, organisation: Uuid, user: Uuid) -> Result<Record> {
+async fn record(tx: &Transaction, organisation: Uuid, user: Uuid) -> Result<MemberRecord> {
     let members = accounts::members(organisation.as_bytes());
-    let record = members.get::<Record>(tx, user.as_bytes(), Read::Serializable).await?;
+    let record = members.get::<MemberRecord>(tx, user.as_bytes(), Read::Serializable).await?;
     record.map(|record| record.value).ok_or(Error::NotFound("member"))
 }
 
@@ -201,8 +203,8 @@ async fn keeps_an_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> 
 
 pub(super) async fn has_another_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> Result<bool> {
     let members = accounts::members(organisation.as_bytes());
-    let all = members.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?;
-    let stays = |(id, record): &(_, millrace_layers::documents::Document<Record>)| {
+    let all = members.page::<MemberRecord>(tx, None, MEMBERS_MAX, Read::Serializable).await?;
+    let stays = |(id, record): &(_, millrace_layers::documents::Document<MemberRecord>)| {
         let id: &bytes::Bytes = id;
         record.value.role == Role::Owner && id != &leaving.as_bytes()[..]
     };

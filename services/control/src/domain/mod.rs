@@ -117,11 +117,11 @@ pub use webhooks::{
 };
 
 pub(crate) use brokers::BrokerRef;
-pub(crate) use caller::Who;
+pub(crate) use caller::Principal;
 pub(crate) use claims::ShownClaimToken;
 use left_behind::LeftBehind;
 pub(crate) use operators::shown_name;
-pub(crate) use parts::Part;
+pub(crate) use parts::BrokerPart;
 use post::Post;
 pub(crate) use spend::CapOf;
 pub(crate) use web_sessions::shortened;
@@ -131,7 +131,7 @@ use crate::limits::{DAY_MS, PASSWORDS_AT_ONCE, WRITES_ASIDE_MAX};
 use crate::secret::{self, Hash, Purpose};
 
 /// Tests supply a clock of their own.
-pub trait Clock: Send + Sync + 'static {
+pub trait UnixClock: Send + Sync + 'static {
     fn now_ms(&self) -> u64;
 }
 
@@ -151,7 +151,7 @@ pub struct Control(Arc<Inner>);
 
 struct Inner {
     store: Store,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn UnixClock>,
     keys: Vec<keys::HashKey>,
     hash_keys: HashKeys,
     sign_up_by: SignUpBy,
@@ -174,7 +174,7 @@ struct Inner {
 
 impl Control {
     /// Creates the region's key on first use.
-    pub async fn open(database: Database, clock: Arc<dyn Clock>, sign_up_by: SignUpBy) -> Result<Self> {
+    pub async fn open(database: Database, clock: Arc<dyn UnixClock>, sign_up_by: SignUpBy) -> Result<Self> {
         let store = Store::new(database);
         let random = secret::random()?;
         let keys = store.run(|tx| async move { keys::ensure(&tx, random).await }).await?;
@@ -376,13 +376,13 @@ async fn permits(
 ) -> Result<()> {
     let is_change = read == Read::Serializable || permission.is_write();
     let allowed = match &caller.who {
-        Who::Token { organisation: own, id, scopes, .. } if *own == organisation => {
+        Principal::Token { organisation: own, id, scopes, .. } if *own == organisation => {
             scopes.contains(&permission)
                 && (!is_change
                     || tokens::scopes(tx, organisation, *id, STILL_VALID, read).await?.contains(&permission))
         }
-        Who::Token { .. } => return Err(Error::NotFound("organisation")),
-        Who::Person { user, sign_in, .. } => {
+        Principal::Token { .. } => return Err(Error::NotFound("organisation")),
+        Principal::Person { user, sign_in, .. } => {
             if is_change {
                 web_sessions::still_there(tx, sign_in, STILL_VALID, read).await?;
             }

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::change::Change;
-use super::check::Fields;
+use super::check::FieldErrors;
 use super::parts::{Precondition, Versioned};
 use super::{
     Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers, former,
@@ -139,7 +139,7 @@ impl Control {
 
 impl NewOrganisation {
     fn check(&self) -> Result<()> {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("name", &self.name);
         fields.done()
     }

@@ -1,6 +1,6 @@
 //! Parts of a broker that callers set by name and as a whole: groups, JWT issuers, client CAs, webhooks, bans.
 //!
-//! The operations are the same for all kinds; the trait [`Part`] holds what differs.
+//! The operations are the same for all kinds; the trait [`BrokerPart`] holds what differs.
 
 use millrace_access::jwt::Issuer;
 use millrace_access::model::{Ban, Checked, ClientCa, Group, Invalid, JwtIssuer, JwtKey};
@@ -39,7 +39,7 @@ pub enum Precondition {
 }
 
 /// A kind of part. The record is the caller's input plus its name and creation time.
-pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
+pub(crate) trait BrokerPart: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     const KIND: &'static str;
     const MAX: usize;
     /// Bytes in JSON of all parts of this kind, because every pod that serves the broker holds them.
@@ -82,7 +82,7 @@ impl<T> From<Document<T>> for Versioned<T> {
 }
 
 impl Control {
-    pub(crate) async fn parts<P: Part>(
+    pub(crate) async fn parts<P: BrokerPart>(
         &self,
         caller: &Caller,
         at: &BrokerRef,
@@ -98,7 +98,7 @@ impl Control {
         .await
     }
 
-    pub(crate) async fn part<P: Part>(
+    pub(crate) async fn part<P: BrokerPart>(
         &self,
         caller: &Caller,
         at: &BrokerRef,
@@ -115,7 +115,7 @@ impl Control {
     }
 
     /// Returns the new version, and whether the part was created.
-    pub(crate) async fn put_part<P: Part>(
+    pub(crate) async fn put_part<P: BrokerPart>(
         &self,
         caller: &Caller,
         at: &BrokerRef,
@@ -165,7 +165,7 @@ impl Control {
         .await
     }
 
-    pub(crate) async fn delete_part<P: Part>(
+    pub(crate) async fn delete_part<P: BrokerPart>(
         &self,
         caller: &Caller,
         at: &BrokerRef,
@@ -191,7 +191,7 @@ async fn hides_secrets(tx: &Transaction, caller: &Caller, at: &BrokerRef) -> boo
     permits(tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot).await.is_err()
 }
 
-fn seen<P: Part>(mut part: P, hides_secrets: bool) -> P {
+fn seen<P: BrokerPart>(mut part: P, hides_secrets: bool) -> P {
     if hides_secrets {
         part.hide_secrets();
     }
@@ -203,7 +203,7 @@ fn bytes_of(part: &impl Serialize) -> Result<usize> {
     Ok(text.len())
 }
 
-fn note<P: Part>(
+fn note<P: BrokerPart>(
     change: &Change,
     at: &BrokerRef,
     broker: BrokerId,
@@ -230,7 +230,7 @@ pub(super) async fn check_group(
     }
 }
 
-impl Part for Group {
+impl BrokerPart for Group {
     const KIND: &'static str = "group";
     const MAX: usize = GROUPS_MAX;
     const BYTES_MAX: usize = GROUPS_BYTES_MAX;
@@ -250,7 +250,7 @@ impl Part for Group {
     }
 }
 
-impl Part for JwtIssuer {
+impl BrokerPart for JwtIssuer {
     const KIND: &'static str = "JWT issuer";
     const MAX: usize = millrace_access::limits::AUTHORITIES_MAX;
 
@@ -293,7 +293,7 @@ impl Part for JwtIssuer {
     }
 }
 
-impl Part for ClientCa {
+impl BrokerPart for ClientCa {
     const KIND: &'static str = "client CA";
     const MAX: usize = millrace_access::limits::AUTHORITIES_MAX;
 
@@ -316,7 +316,7 @@ impl Part for ClientCa {
     }
 }
 
-impl Part for Ban {
+impl BrokerPart for Ban {
     const KIND: &'static str = "ban";
     const MAX: usize = millrace_access::limits::BANS_MAX;
 

@@ -15,17 +15,17 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::accounts::{audit_everywhere, found, get as account, person_of};
-use super::check::{Fields, room};
+use super::check::{FieldErrors, room};
 use super::second_factor::{self, Factors, Proof};
 use super::{Caller, Control, Error, Once, Result, web_sessions};
 use crate::limits::{
     ATTESTATION_BYTES_MAX, CLIENT_DATA_BYTES_MAX, PASSKEY_CHALLENGE_MS, PASSKEY_TRANSPORTS_MAX, PASSKEYS_MAX,
 };
 use crate::secret::{Hash, letters};
-use crate::webauthn::{ALGORITHMS, Ceremony, ClientData, Refusal, Registration, RelyingParty};
+use crate::webauthn::{ALGORITHMS, Ceremony, ClientData, PasskeyRefusal, Registration, RelyingParty};
 use challenges::spend;
 pub(super) use challenges::{Purposed, expire};
-pub(super) use record::{Stored, forget};
+pub(super) use record::{StoredPasskey, forget};
 use record::{index, owner};
 use shapes::decoded;
 pub use shapes::{
@@ -57,7 +57,7 @@ impl Control {
         let (user, _) = person_of(caller)?;
         let factors =
             self.look(|tx| async move { second_factor::get(&tx, user, Read::Snapshot).await }).await?;
-        Ok(factors.iter().flat_map(|factors| &factors.passkeys).map(Stored::shown).collect())
+        Ok(factors.iter().flat_map(|factors| &factors.passkeys).map(StoredPasskey::shown).collect())
     }
 
     /// Begins to add a passkey, for a caller who shows the password and the second factor in force.
@@ -90,7 +90,11 @@ impl Control {
             user_handle: letters(user.as_bytes()),
             user_name: record.email,
             algorithms: ALGORITHMS.to_vec(),
-            exclude: factors.iter().flat_map(|factors| &factors.passkeys).map(Stored::credential).collect(),
+            exclude: factors
+                .iter()
+                .flat_map(|factors| &factors.passkeys)
+                .map(StoredPasskey::credential)
+                .collect(),
             timeout_ms: PASSKEY_CHALLENGE_MS,
         })
     }
@@ -129,7 +133,7 @@ impl Control {
                     self.put_recovery_codes(&mut factors, user, codes)?;
                     web_sessions::end_all(tx, user, Some(sign_in)).await?;
                 }
-                let stored = Stored {
+                let stored = StoredPasskey {
                     id,
                     name: input.name.clone(),
                     credential: letters(&registration.credential_id),
@@ -179,7 +183,7 @@ impl Control {
         once: &Once,
     ) -> Result<Passkey> {
         let (user, sign_in) = person_of(caller)?;
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("name", &input.name);
         fields.done()?;
         self.change(caller.into(), once, |change| async move {
@@ -241,7 +245,7 @@ impl Control {
 }
 
 fn check(input: &NewPasskey) -> Result<()> {
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     fields.name("name", &input.name);
     if input.transports.len() > PASSKEY_TRANSPORTS_MAX {
         fields.add("transports", format!("has more than {PASSKEY_TRANSPORTS_MAX} entries"));
@@ -262,9 +266,14 @@ fn read_registration(input: &NewPasskey, rp: &RelyingParty) -> Result<(ClientDat
     };
     let client_data = bytes("client_data", &input.client_data, CLIENT_DATA_BYTES_MAX)?;
     let attestation = bytes("attestation_object", &input.attestation_object, ATTESTATION_BYTES_MAX)?;
-    let refused = |refusal: Refusal| {
-        let is_client_data =
-            matches!(refusal, Refusal::ClientData | Refusal::Type | Refusal::Origin | Refusal::CrossOrigin);
+    let refused = |refusal: PasskeyRefusal| {
+        let is_client_data = matches!(
+            refusal,
+            PasskeyRefusal::ClientData
+                | PasskeyRefusal::Type
+                | PasskeyRefusal::Origin
+                | PasskeyRefusal::CrossOrigin
+        );
         Error::field(if is_client_data { "client_data" } else { "attestation_object" }, refusal.to_string())
     };
     let client_data = ClientData::read(&client_data, Ceremony::Registration, rp).map_err(refused)?;

@@ -12,10 +12,10 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::change::Change;
-use super::check::{Fields, room};
+use super::check::{FieldErrors, room};
 use super::usage::read_all_of;
 use super::{
-    Caller, Control, Error, Once, Operator, Result, Role, Tenant, Who, access, members, operator,
+    Caller, Control, Error, Once, Operator, Principal, Result, Role, Tenant, access, members, operator,
     organisations, organisations::OrganisationRecord,
 };
 use crate::limits::{PAGE_ROWS, PLANS_MAX};
@@ -113,7 +113,7 @@ impl Control {
     /// Copies the ceiling into the brokers of each tenant with this plan, one tenant in a transaction. The plan's record says how far
     /// the copy has come, so the sweep of any server continues a copy that was interrupted.
     pub async fn set_plan(&self, name: &str, input: &NewPlan, operator: &Operator) -> Result<Plan> {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("name", name);
         fields.done()?;
         input.ceiling.validate()?;
@@ -228,8 +228,8 @@ impl Control {
 
 async fn organisations_of(tx: &Transaction, caller: &Caller) -> Result<Vec<Uuid>> {
     match &caller.who {
-        Who::Token { organisation, .. } => Ok(vec![*organisation]),
-        Who::Person { user, .. } => {
+        Principal::Token { organisation, .. } => Ok(vec![*organisation]),
+        Principal::Person { user, .. } => {
             let all = members::of_user(tx, *user, Read::Snapshot).await?;
             Ok(all.into_iter().map(|(id, _)| id).collect())
         }

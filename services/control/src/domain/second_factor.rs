@@ -22,15 +22,15 @@ use uuid::Uuid;
 
 use super::accounts::{audit_everywhere, by_email, person_of, shown};
 use super::change::Change;
-use super::passkeys::{Purposed, Stored};
+use super::passkeys::{Purposed, StoredPasskey};
 use super::{Caller, Control, Error, Once, Operator, Result, web_sessions};
 use crate::limits::{SECOND_FACTOR_PENDING_MS, WRONG_FIRST_CODES_MAX};
 use crate::secret::{self, Sealed};
-pub(super) use checked::Checked;
+pub(super) use checked::FactorCheck;
 use record::in_force;
 pub(super) use record::{Factors, clear, clear_wrong_codes, get, is_enabled, put};
 use recovery::typed;
-pub(super) use shapes::Shown;
+pub(super) use shapes::PresentedFactor;
 pub use shapes::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor, SecondFactorRemoval};
 
 const ISSUER: &str = "Millrace";
@@ -41,13 +41,13 @@ const SECRET_BYTES: usize = 20;
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredCheck {
-    Set(Checked, Uuid),
+    Set(FactorCheck, Uuid),
     /// Written by a server whose sets had no id. Receipts are stored for a day.
-    NoId(Checked),
+    NoId(FactorCheck),
 }
 
 impl StoredCheck {
-    fn split(self) -> (Checked, Option<Uuid>) {
+    fn split(self) -> (FactorCheck, Option<Uuid>) {
         match self {
             Self::Set(checked, id) => (checked, Some(id)),
             Self::NoId(checked) => (checked, None),
@@ -60,7 +60,7 @@ impl Control {
         let (user, _) = person_of(caller)?;
         let found = self.look(|tx| async move { in_force(&tx, user, Read::Snapshot).await }).await?;
         let found = found.unwrap_or_default();
-        let oldest = found.passkeys.iter().map(Stored::created_at_ms).chain(found.enabled_at_ms).min();
+        let oldest = found.passkeys.iter().map(StoredPasskey::created_at_ms).chain(found.enabled_at_ms).min();
         Ok(SecondFactor {
             enabled: oldest.is_some(),
             enabled_at: oldest,
@@ -148,13 +148,13 @@ impl Control {
                     false => accounts::second_factors().clear(tx, user.as_bytes()).await?,
                 }
                 audit_everywhere(&change, user, "person.refuse_code", json!({})).await?;
-                return Ok(StoredCheck::Set(Checked::Wrong, id));
+                return Ok(StoredCheck::Set(FactorCheck::Wrong, id));
             };
             let checked = match record.is_in_force() {
-                true => Checked::RightWithOldCodes,
+                true => FactorCheck::RightWithOldCodes,
                 false => {
                     self.put_recovery_codes(&mut record, user, shown)?;
-                    Checked::Right
+                    FactorCheck::Right
                 }
             };
             (record.last_step, record.wrong) = (step, 0);
@@ -165,11 +165,11 @@ impl Control {
             Ok(StoredCheck::Set(checked, id))
         });
         match checked.await?.split() {
-            (Checked::Right, id) => {
+            (FactorCheck::Right, id) => {
                 self.mail_second_factor(user, true).await?;
                 self.recovery_codes(once, user, id)
             }
-            (Checked::RightWithOldCodes, _) => {
+            (FactorCheck::RightWithOldCodes, _) => {
                 self.mail_second_factor(user, true).await?;
                 Ok(RecoveryCodes { recovery_codes: Vec::new() })
             }
@@ -193,7 +193,7 @@ impl Control {
         let checked = self.change(caller.into(), once, |change| async move {
             proof.holds(&change, caller).await?;
             let checked = self.take_factor(&change, user, input.shown(sign_in)).await?;
-            if matches!(checked, Checked::Right | Checked::Passkey) {
+            if matches!(checked, FactorCheck::Right | FactorCheck::Passkey) {
                 let record = in_force(&change.tx, user, Read::Serializable).await?;
                 let mut record = record.ok_or(Error::NotFound("second factor"))?;
                 self.put_recovery_codes(&mut record, user, shown)?;
@@ -225,7 +225,7 @@ impl Control {
                 ));
             }
             let checked = self.take_factor(&change, user, input.shown(sign_in)).await?;
-            if matches!(checked, Checked::Right | Checked::Passkey) {
+            if matches!(checked, FactorCheck::Right | FactorCheck::Passkey) {
                 let record = in_force(tx, user, Read::Serializable).await?;
                 let mut record = record.ok_or(Error::NotFound("second factor"))?;
                 (record.device, record.enabled_at_ms) = (None, None);
@@ -284,22 +284,27 @@ impl Control {
     }
 
     /// [`Self::settle_factor`] where an account without a second factor is a mistake of the caller.
-    async fn settle_needed(&self, caller: &Caller, user: Uuid, checked: Checked) -> Result<()> {
-        if checked == Checked::NotNeeded {
+    async fn settle_needed(&self, caller: &Caller, user: Uuid, checked: FactorCheck) -> Result<()> {
+        if checked == FactorCheck::NotNeeded {
             return Err(Error::Conflict("you have no second factor: turn one on first".into()));
         }
         self.settle_factor(caller, user, checked).await
     }
 
     /// The answer to somebody who is signed in and has shown a factor. The audit log has those that were wrong.
-    pub(super) async fn settle_factor(&self, caller: &Caller, user: Uuid, checked: Checked) -> Result<()> {
+    pub(super) async fn settle_factor(
+        &self,
+        caller: &Caller,
+        user: Uuid,
+        checked: FactorCheck,
+    ) -> Result<()> {
         if checked.passes() {
             return Ok(());
         }
         // The transaction that found a copied passkey has written its entry.
-        if checked.is_refusal() && checked != Checked::PasskeyCopied {
+        if checked.is_refusal() && checked != FactorCheck::PasskeyCopied {
             let action = match checked {
-                Checked::PasskeyWrong => "person.refuse_passkey",
+                FactorCheck::PasskeyWrong => "person.refuse_passkey",
                 _ => "person.refuse_code",
             };
             self.change(caller.into(), &Once::unnamed()?, |change| async move {
@@ -312,12 +317,17 @@ impl Control {
 
     /// Checks the second factor that a request shows, and spends it. A wrong code is counted, so the transaction has to be committed
     /// then, too.
-    pub(super) async fn take_factor(&self, change: &Change, user: Uuid, shown: Shown<'_>) -> Result<Checked> {
+    pub(super) async fn take_factor(
+        &self,
+        change: &Change,
+        user: Uuid,
+        shown: PresentedFactor<'_>,
+    ) -> Result<FactorCheck> {
         let (tx, now_ms) = (&change.tx, change.now_ms);
         let Some(mut record) = in_force(tx, user, Read::Serializable).await? else {
             return Ok(match shown.purpose {
-                Purposed::Discovery => Checked::PasskeyWrong,
-                _ => Checked::NotNeeded,
+                Purposed::Discovery => FactorCheck::PasskeyWrong,
+                _ => FactorCheck::NotNeeded,
             });
         };
         if let Some(passkey) = shown.passkey {
@@ -328,7 +338,7 @@ impl Control {
             return Ok(checked);
         }
         let Some(code) = shown.code.map(typed).filter(|code| !code.expose().is_empty()) else {
-            return Ok(Checked::Missing);
+            return Ok(FactorCheck::Missing);
         };
         let is_digits = code.expose().bytes().all(|byte| byte.is_ascii_digit()) && code.expose().len() == 6;
         let checked = if is_digits && record.enabled_at_ms.is_some() {
@@ -336,9 +346,9 @@ impl Control {
         } else {
             let shown = self.recovery_hash(user, &record, &code)?;
             let found = record.recovery.iter().position(|hash| hash.ct_eq(&shown).into());
-            found.map_or(Checked::Wrong, |at| {
+            found.map_or(FactorCheck::Wrong, |at| {
                 record.recovery.remove(at);
-                Checked::Right
+                FactorCheck::Right
             })
         };
         accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
@@ -359,9 +369,9 @@ mod tests {
     fn a_receipt_of_a_server_whose_sets_had_no_id_can_be_read() {
         let id = Uuid::from_u128(7);
         let read = |receipt| serde_json::from_value::<StoredCheck>(receipt).unwrap().split();
-        assert_eq!(read(json!("Right")), (Checked::Right, None));
-        assert_eq!(read(json!(["Wrong", id])), (Checked::Wrong, Some(id)));
-        let stored = serde_json::to_value(StoredCheck::Set(Checked::Right, id)).unwrap();
+        assert_eq!(read(json!("Right")), (FactorCheck::Right, None));
+        assert_eq!(read(json!(["Wrong", id])), (FactorCheck::Wrong, Some(id)));
+        let stored = serde_json::to_value(StoredCheck::Set(FactorCheck::Right, id)).unwrap();
         assert_eq!(stored, json!(["Right", id]));
     }
 }

@@ -25,7 +25,7 @@ const ADOPTED_MAX: usize = 1_000;
 const LINKS_MAX: usize = 16;
 
 #[derive(Serialize, Deserialize)]
-struct Link {
+struct SetupLink {
     hash: Hash,
     expires_at_ms: u64,
 }
@@ -44,7 +44,7 @@ impl Control {
                 links.retain(|link| now_ms < link.expires_at_ms);
                 let surplus = (links.len() + 1).saturating_sub(LINKS_MAX);
                 links.drain(..surplus);
-                links.push(Link { hash, expires_at_ms: now_ms + SETUP_MS });
+                links.push(SetupLink { hash, expires_at_ms: now_ms + SETUP_MS });
                 settings().put(&tx, SETUP, &links).await?;
                 Ok(true)
             })
@@ -54,7 +54,7 @@ impl Control {
 
     pub(super) async fn is_setup(&self, tx: &Transaction, secret: &Secret, now_ms: u64) -> Result<bool> {
         let hash = self.setup_hash(secret)?;
-        let is_valid = |link: &Link| is_same(&link.hash, &hash) && now_ms < link.expires_at_ms;
+        let is_valid = |link: &SetupLink| is_same(&link.hash, &hash) && now_ms < link.expires_at_ms;
         Ok(links(tx).await?.iter().any(is_valid))
     }
 
@@ -92,7 +92,7 @@ async fn is_complete(tx: &Transaction) -> Result<bool> {
     }
 }
 
-async fn links(tx: &Transaction) -> Result<Vec<Link>> {
+async fn links(tx: &Transaction) -> Result<Vec<SetupLink>> {
     Ok(settings().get(tx, SETUP, Read::Serializable).await?.map_or_else(Vec::new, |links| links.value))
 }
 

@@ -30,15 +30,15 @@ pub struct Confirmation {
     pub password: Secret,
 }
 
-pub(super) struct Wanted<'a> {
+pub(super) struct SignUpRequest<'a> {
     pub(super) newcomer: &'a Newcomer,
     /// Used without an invitation.
     pub(super) organisation: &'a str,
-    pub(super) token: Option<&'a Secret>,
+    pub(super) invitation: Option<&'a Secret>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Record {
+struct SignUpRecord {
     email: String,
     name: String,
     organisation: String,
@@ -50,12 +50,16 @@ struct Record {
 
 impl Control {
     /// Returns a mail with the link that creates the account. If the address has an account, the mail says so instead.
-    pub(super) async fn request_sign_up(&self, post: &Post, wanted: Wanted<'_>) -> Result<MailMessage> {
-        let Wanted { newcomer, organisation, token } = &wanted;
+    pub(super) async fn request_sign_up(
+        &self,
+        post: &Post,
+        wanted: SignUpRequest<'_>,
+    ) -> Result<MailMessage> {
+        let SignUpRequest { newcomer, organisation, invitation } = &wanted;
         let (secret, now_ms) = (secret::generate()?, self.now_ms());
         let hash = &self.sign_up_hash(&secret)?;
-        let invitation = token.map(|token| self.invitation_hash(token)).transpose()?;
-        let record = &Record {
+        let invitation = invitation.map(|token| self.invitation_hash(token)).transpose()?;
+        let record = &SignUpRecord {
             email: newcomer.email.clone(),
             name: newcomer.name.clone(),
             organisation: (*organisation).to_owned(),
@@ -87,7 +91,7 @@ impl Control {
         let is_right = self.verify_password(phc, &input.password).await?;
         let Some(record) = found.filter(|_| is_right) else { return Err(wrong()) };
         let (id, organisation) = (self.new_id()?, self.new_id()?);
-        let Record { email, name, password, .. } = record.clone();
+        let SignUpRecord { email, name, password, .. } = record.clone();
         let (newcomer, record) = (&Newcomer { id, email, name, password }, &record);
         let actor = person(id, &record.email, source.address);
         self.change(actor, &Once::unnamed()?, |change| async move {
@@ -115,8 +119,8 @@ pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     Ok(accounts::sign_ups().clear(tx, hash).await?)
 }
 
-async fn find(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<Option<Record>> {
-    let found = accounts::sign_ups().get::<Record>(tx, hash, Read::Serializable).await?;
+async fn find(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<Option<SignUpRecord>> {
+    let found = accounts::sign_ups().get::<SignUpRecord>(tx, hash, Read::Serializable).await?;
     Ok(found.map(|found| found.value).filter(|record| now_ms < record.expires_at_ms))
 }
 

@@ -11,8 +11,10 @@ use uuid::Uuid;
 
 use super::accounts as people;
 use super::by_secret::{self, BySecret, IndexEntry};
-use super::check::{Fields, room};
-use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, members};
+use super::check::{FieldErrors, room};
+use super::{
+    Caller, Control, Error, Once, Page, PageRequest, Permission, Principal, Result, authorise, members,
+};
 use crate::limits::TOKENS_MAX;
 use crate::secret::{Hash, Purpose, Secret};
 
@@ -90,7 +92,7 @@ impl Control {
 
     /// The API token that the request is authenticated with, and its scopes that are in force.
     pub async fn own_token(&self, caller: &Caller) -> Result<OwnToken> {
-        let Who::Token { organisation, id, scopes, .. } = &caller.who else {
+        let Principal::Token { organisation, id, scopes, .. } = &caller.who else {
             let what = "GET /token describes an API token, and you are signed in as a person: see GET /me";
             return Err(Error::Forbidden(what.into()));
         };
@@ -158,7 +160,7 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             // A token may delete itself without further permission.
-            if !matches!(&caller.who, Who::Token { organisation: of, id: own, .. } if (*of, *own) == (organisation, id)) {
+            if !matches!(&caller.who, Principal::Token { organisation: of, id: own, .. } if (*of, *own) == (organisation, id)) {
                 authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
             }
             let all = TOKENS.of(organisation);
@@ -196,7 +198,7 @@ impl Control {
             return Err(Error::Unauthenticated("this API token is unknown, deleted or expired"));
         };
         let Token { id, name, scopes, made_by, .. } = token;
-        let who = Who::Token { organisation, id, name, scopes, made_by, maker };
+        let who = Principal::Token { organisation, id, name, scopes, made_by, maker };
         Ok(Caller { who, address, agent: None })
     }
 
@@ -212,7 +214,7 @@ impl Control {
 
 impl NewToken {
     fn check(&self, now_ms: u64) -> Result<Vec<Permission>> {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.name("name", &self.name);
         let mut scopes = self.scopes.clone();
         scopes.sort_unstable();

@@ -35,7 +35,7 @@ pub(super) struct Sum {
 
 /// Rounded to whole windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+struct UsageRange {
     from_ms: u64,
     to_ms: u64,
     step: UsageStep,
@@ -44,7 +44,7 @@ struct Range {
 
 impl Control {
     pub(crate) async fn usage(&self, caller: &Caller, at: &BrokerRef, span: Span) -> Result<Usage> {
-        let range = Range::of(span, self.now_ms())?;
+        let range = UsageRange::of(span, self.now_ms())?;
         let prices = self.prices();
         self.look(|tx| async move {
             let id = brokers::find(&tx, caller, at, Permission::BrokersRead, Read::Snapshot).await?.id;
@@ -68,7 +68,7 @@ impl Control {
         organisation: Uuid,
         span: Span,
     ) -> Result<OrganisationUsage> {
-        let range = Range::of(span, self.now_ms())?;
+        let range = UsageRange::of(span, self.now_ms())?;
         let found = self.look(|tx| async move {
             authorise(&tx, caller, organisation, Permission::BrokersRead, Read::Snapshot).await?;
             all_of(&tx, organisation).await
@@ -78,7 +78,7 @@ impl Control {
 
     /// Also of a deleted organisation.
     pub async fn tenant_usage(&self, organisation: Uuid, span: Span) -> Result<OrganisationUsage> {
-        let range = Range::of(span, self.now_ms())?;
+        let range = UsageRange::of(span, self.now_ms())?;
         let found = self.look(|tx| async move {
             former::is_known(&tx, organisation).await?;
             all_of(&tx, organisation).await
@@ -89,7 +89,7 @@ impl Control {
     async fn usage_of_all(
         &self,
         organisation: Uuid,
-        range: Range,
+        range: UsageRange,
         found: Vec<catalog::BrokerRecord>,
     ) -> Result<OrganisationUsage> {
         let (mut all, mut brokers) = (Vec::new(), Vec::new());
@@ -122,20 +122,20 @@ impl Control {
 
     pub(super) async fn used_by_deleted(&self, organisation: Uuid, from_ms: u64) -> Result<Sum> {
         let now_ms = self.now_ms();
-        let range = Range { from_ms, to_ms: now_ms + 1, step: UsageStep::Total, now_ms };
+        let range = UsageRange { from_ms, to_ms: now_ms + 1, step: UsageStep::Total, now_ms };
         let sums = self.sums_of_deleted(organisation, range).await?;
         Ok(sums.first().map_or_else(Sum::default, |(_, sum)| *sum))
     }
 
     /// One transaction, because usage moves from deleted brokers to the ledger: two could count it twice or not at all.
-    async fn sums_of_deleted(&self, organisation: Uuid, range: Range) -> Result<Vec<(u64, Sum)>> {
+    async fn sums_of_deleted(&self, organisation: Uuid, range: UsageRange) -> Result<Vec<(u64, Sum)>> {
         self.look(|tx| async move {
             let mut all = range.empty();
             if let Some(ledger) = ledger::of(&tx, organisation, Read::Snapshot).await? {
                 add_all(&mut all, &range.read(&tx, ledger).await?);
             }
             for (broker, former) in ledger::former(&tx, organisation).await? {
-                let range = Range { now_ms: former.ended_ms.min(range.now_ms), ..range };
+                let range = UsageRange { now_ms: former.ended_ms.min(range.now_ms), ..range };
                 let windows = range.windows_of(&tx, broker, former.from_ms).await?;
                 add_all(&mut all, &range.sums(windows));
             }
@@ -146,7 +146,7 @@ impl Control {
 
     pub(super) async fn used_since(&self, broker: BrokerId, from_ms: u64) -> Result<Sum> {
         let now_ms = self.now_ms();
-        let range = Range { from_ms, to_ms: now_ms + 1, step: UsageStep::Total, now_ms };
+        let range = UsageRange { from_ms, to_ms: now_ms + 1, step: UsageStep::Total, now_ms };
         self.look(|tx| async move {
             Ok(range.read(&tx, broker).await?.first().map_or_else(Sum::default, |(_, sum)| *sum))
         })
@@ -172,7 +172,7 @@ pub(super) async fn read_all_of(
     Ok(found)
 }
 
-impl Range {
+impl UsageRange {
     fn of(span: Span, now_ms: u64) -> Result<Self> {
         let Span { from_ms, to_ms, step } = span;
         let (unit_ms, max_ms) = match step {

@@ -19,9 +19,9 @@ use super::accounts::{
 };
 use super::audit::Actor;
 use super::change::Change;
-use super::check::Fields;
+use super::check::FieldErrors;
 use super::passkeys::{PasskeyAssertion, Purposed};
-use super::second_factor::Shown;
+use super::second_factor::PresentedFactor;
 use super::web_sessions::shortened;
 use super::{Caller, Control, Error, Once, RequestSource, Result, SignedIn, names, web_sessions};
 use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S, RECENT_SIGN_IN_MS};
@@ -45,7 +45,7 @@ pub struct LinkedIdentity {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct VisitorRecord {
     issuer: String,
     subject: String,
     email: Option<String>,
@@ -68,7 +68,7 @@ pub struct ConnectIdentity {
 
 /// The content of a signed cookie: an account of the provider that `user` has yet to confirm.
 #[derive(Serialize, Deserialize)]
-struct Link {
+struct VisitorLink {
     user: Uuid,
     visitor: Visitor,
     expires_at_ms: u64,
@@ -130,7 +130,7 @@ impl Control {
                 "your provider does not say that an e-mail address is yours, and an account needs one";
             return Err(Error::Forbidden(detail.into()));
         };
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         let email = fields.email("email", email);
         fields.done()?;
         if let Some(token) = token {
@@ -173,7 +173,7 @@ impl Control {
             .change(caller.into(), &Once::unnamed()?, |change| async move {
                 proof.holds(&change, caller).await?;
                 let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
-                let shown = Shown { code, passkey, purpose: Purposed::InSession(sign_in) };
+                let shown = PresentedFactor { code, passkey, purpose: Purposed::InSession(sign_in) };
                 self.take_factor(&change, user, shown).await
             })
             .await?;
@@ -206,7 +206,7 @@ impl Control {
     /// Returns the signed cookie that the browser keeps until `user` confirms the account.
     pub(crate) fn link(&self, user: Uuid, visitor: Visitor) -> Result<Secret> {
         let expires_at_ms = self.now_ms() + OIDC_S * 1_000;
-        let link = serde_json::to_vec(&Link { user, visitor, expires_at_ms });
+        let link = serde_json::to_vec(&VisitorLink { user, visitor, expires_at_ms });
         let link = link.map_err(|_| Error::Internal("a link cannot be written"))?;
         let hash = self.hash(Purpose::Link, &[&link])?;
         Ok(format!("{}.{}", URL_SAFE_NO_PAD.encode(link), secret::letters(&hash)).as_str().into())
@@ -270,7 +270,7 @@ impl Control {
         let (text, shown) = link.expose().split_once('.').ok_or_else(missing)?;
         let text = URL_SAFE_NO_PAD.decode(text).map_err(|_| missing())?;
         let hash = secret::letters(&self.hash(Purpose::Link, &[&text])?);
-        let link: Link = serde_json::from_slice(&text).map_err(|_| missing())?;
+        let link: VisitorLink = serde_json::from_slice(&text).map_err(|_| missing())?;
         let is_right: bool = hash.as_bytes().ct_eq(shown.as_bytes()).into();
         match is_right && link.user == person_of(caller)?.0 && self.now_ms() < link.expires_at_ms {
             true => Ok(link.visitor),
@@ -280,12 +280,12 @@ impl Control {
 
     fn identity(&self, visitor: &Visitor, now_ms: u64) -> Result<LinkedIdentity> {
         let Visitor { issuer, subject, email, .. } = visitor.clone();
-        self.shown_identity(Record { issuer, subject, email, connected_at_ms: now_ms })
+        self.shown_identity(VisitorRecord { issuer, subject, email, connected_at_ms: now_ms })
     }
 
-    fn shown_identity(&self, record: Record) -> Result<LinkedIdentity> {
+    fn shown_identity(&self, record: VisitorRecord) -> Result<LinkedIdentity> {
         let id = self.identity_id(&record.issuer, &record.subject)?;
-        let Record { issuer, subject, email, connected_at_ms } = record;
+        let VisitorRecord { issuer, subject, email, connected_at_ms } = record;
         Ok(LinkedIdentity { id, issuer, subject, email, connected_at_ms: Some(connected_at_ms) })
     }
 
@@ -333,21 +333,21 @@ async fn known_person(tx: &Transaction, visitor: &Visitor) -> Result<Option<(Uui
 async fn connect(change: &Change, user: Uuid, visitor: &Visitor) -> Result<()> {
     let (tx, key) = (&change.tx, visitor.key());
     let own = accounts::subjects_of(user.as_bytes());
-    if own.get::<Record>(tx, &key, Read::Serializable).await?.is_some() {
+    if own.get::<VisitorRecord>(tx, &key, Read::Serializable).await?.is_some() {
         return Ok(());
     }
-    let count = own.page::<Record>(tx, None, IDENTITIES_MAX, Read::Serializable).await?.items.len();
+    let count = own.page::<VisitorRecord>(tx, None, IDENTITIES_MAX, Read::Serializable).await?.items.len();
     super::check::room(count, IDENTITIES_MAX, "identities of yours")?;
     let Visitor { issuer, subject, email, .. } = visitor.clone();
-    let record = Record { issuer, subject, email, connected_at_ms: change.now_ms };
+    let record = VisitorRecord { issuer, subject, email, connected_at_ms: change.now_ms };
     own.put(tx, &key, &record).await?;
     accounts::subjects().put(tx, &key, &user).await?;
     Ok(())
 }
 
-async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<Vec<(Vec<u8>, Record)>> {
+async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<Vec<(Vec<u8>, VisitorRecord)>> {
     let own = accounts::subjects_of(user.as_bytes());
-    let page = own.page::<Record>(tx, None, IDENTITIES_MAX, read).await?;
+    let page = own.page::<VisitorRecord>(tx, None, IDENTITIES_MAX, read).await?;
     Ok(page.items.into_iter().map(|(key, record)| (key.to_vec(), record.value)).collect())
 }
 

@@ -16,7 +16,8 @@ use serde_json::json;
 use super::change::Change;
 use super::difference::without_secrets;
 use super::{
-    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Part, Permission, Result, authorise, brokers,
+    BrokerPart, BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, authorise,
+    brokers,
 };
 use crate::limits::{PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX, WEBHOOKS_MAX};
 use crate::secret::Secret;
@@ -37,7 +38,7 @@ pub(crate) enum Settling {
     Remove,
 }
 
-impl Part for Webhook {
+impl BrokerPart for Webhook {
     const KIND: &'static str = "webhook";
     const MAX: usize = WEBHOOKS_MAX;
 

@@ -39,7 +39,7 @@ pub(crate) enum Ceremony {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum PasskeyRefusal {
     #[error("the client data cannot be read")]
     ClientData,
     #[error("the answer is for another purpose")]
@@ -83,7 +83,7 @@ pub(crate) struct Registration {
 
 /// A use of a credential, whose signature is right.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Authentication {
+pub(crate) struct PasskeyAuthentication {
     pub(crate) counter: u32,
     pub(crate) is_user_verified: bool,
     pub(crate) is_backup_eligible: bool,
@@ -118,10 +118,10 @@ impl RelyingParty {
 
 impl ClientData {
     /// Reads `CollectedClientData` (section 5.8.1), and checks its type and origin.
-    pub(crate) fn read(json: &[u8], ceremony: Ceremony, rp: &RelyingParty) -> Result<Self, Refusal> {
+    pub(crate) fn read(json: &[u8], ceremony: Ceremony, rp: &RelyingParty) -> Result<Self, PasskeyRefusal> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Collected {
+        struct CollectedClientData {
             r#type: String,
             challenge: String,
             origin: String,
@@ -129,21 +129,23 @@ impl ClientData {
             cross_origin: bool,
             top_origin: Option<String>,
         }
-        let collected: Collected = serde_json::from_slice(json).map_err(|_| Refusal::ClientData)?;
+        let collected: CollectedClientData =
+            serde_json::from_slice(json).map_err(|_| PasskeyRefusal::ClientData)?;
         let expected = match ceremony {
             Ceremony::Registration => "webauthn.create",
             Ceremony::Authentication => "webauthn.get",
         };
         if collected.r#type != expected {
-            return Err(Refusal::Type);
+            return Err(PasskeyRefusal::Type);
         }
         if collected.origin != rp.origin {
-            return Err(Refusal::Origin);
+            return Err(PasskeyRefusal::Origin);
         }
         if collected.cross_origin || collected.top_origin.is_some() {
-            return Err(Refusal::CrossOrigin);
+            return Err(PasskeyRefusal::CrossOrigin);
         }
-        let challenge = URL_SAFE_NO_PAD.decode(collected.challenge).map_err(|_| Refusal::ClientData)?;
+        let challenge =
+            URL_SAFE_NO_PAD.decode(collected.challenge).map_err(|_| PasskeyRefusal::ClientData)?;
         Ok(Self { challenge, hash: sha256(json) })
     }
 }
@@ -151,17 +153,17 @@ impl ClientData {
 impl Registration {
     /// Reads an attestation object (section 6.5). The attestation statement is ignored: it names the model of the
     /// authenticator, and this server accepts all models.
-    pub(crate) fn read(attestation_object: &[u8], rp: &RelyingParty) -> Result<Self, Refusal> {
-        let bytes = cose::authenticator_data_of(attestation_object).ok_or(Refusal::Attestation)?;
+    pub(crate) fn read(attestation_object: &[u8], rp: &RelyingParty) -> Result<Self, PasskeyRefusal> {
+        let bytes = cose::authenticator_data_of(attestation_object).ok_or(PasskeyRefusal::Attestation)?;
         let data = AuthenticatorData::read(&bytes)?;
         data.check(rp)?;
         let (counter, is_backup_eligible) = (data.counter, data.is_backup_eligible());
-        let credential = data.credential.ok_or(Refusal::AuthenticatorData)?;
+        let credential = data.credential.ok_or(PasskeyRefusal::AuthenticatorData)?;
         Ok(Self { credential_id: credential.id.to_vec(), key: credential.key, counter, is_backup_eligible })
     }
 }
 
-impl Authentication {
+impl PasskeyAuthentication {
     /// Verifies an assertion (section 7.2).
     pub(crate) fn verify(
         client_data: &ClientData,
@@ -169,12 +171,12 @@ impl Authentication {
         signature: &[u8],
         key: &PublicKey,
         rp: &RelyingParty,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, PasskeyRefusal> {
         let data = AuthenticatorData::read_head(authenticator_data)?;
         data.check(rp)?;
         let signed = [authenticator_data, &client_data.hash].concat();
         if !key.verify(&signed, signature) {
-            return Err(Refusal::Signature);
+            return Err(PasskeyRefusal::Signature);
         }
         Ok(Self {
             counter: data.counter,

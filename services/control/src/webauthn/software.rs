@@ -49,7 +49,7 @@ pub(crate) enum KeyOf {
 }
 
 /// A credential in an authenticator, and the page on which it is used.
-pub(crate) struct Authenticator {
+pub(crate) struct SoftwareAuthenticator {
     pub(crate) key: Arc<KeyOf>,
     pub(crate) id: Vec<u8>,
     pub(crate) counter: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Assertion {
     pub(crate) signature: Vec<u8>,
 }
 
-impl Authenticator {
+impl SoftwareAuthenticator {
     pub(crate) fn new(rp_id: &str, origin: &str) -> Self {
         let pkcs8 =
             EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new()).unwrap();

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::software::{
-    Assertion, Authenticator, BACKED_UP, BACKUP_ELIGIBLE, HAS_EXTENSIONS, PRESENT, VERIFIED, attestation,
-    base64, bytes, int, item, map, text,
+    Assertion, BACKED_UP, BACKUP_ELIGIBLE, HAS_EXTENSIONS, PRESENT, SoftwareAuthenticator, VERIFIED,
+    attestation, base64, bytes, int, item, map, text,
 };
 use super::*;
 use crate::limits::{ATTESTATION_BYTES_MAX, CREDENTIAL_ID_BYTES_MAX};
@@ -13,34 +13,37 @@ fn rp() -> RelyingParty {
     RelyingParty::of(ORIGIN).unwrap()
 }
 
-fn authenticator() -> Authenticator {
-    Authenticator::new("console.example.org", ORIGIN)
+fn authenticator() -> SoftwareAuthenticator {
+    SoftwareAuthenticator::new("console.example.org", ORIGIN)
 }
 
 fn challenge() -> String {
     base64(b"a challenge")
 }
 
-fn registered(authenticator: &Authenticator) -> Result<Registration, Refusal> {
+fn registered(authenticator: &SoftwareAuthenticator) -> Result<Registration, PasskeyRefusal> {
     let (client_data, attestation) = authenticator.register(&challenge());
     let client_data = ClientData::read(&client_data, Ceremony::Registration, &rp())?;
     assert_eq!(client_data.challenge, b"a challenge");
     Registration::read(&attestation, &rp())
 }
 
-fn verified(answer: &Assertion, key: &PublicKey) -> Result<Authentication, Refusal> {
+fn verified(answer: &Assertion, key: &PublicKey) -> Result<PasskeyAuthentication, PasskeyRefusal> {
     let client_data = ClientData::read(&answer.client_data, Ceremony::Authentication, &rp())?;
-    Authentication::verify(&client_data, &answer.authenticator_data, &answer.signature, key, &rp())
+    PasskeyAuthentication::verify(&client_data, &answer.authenticator_data, &answer.signature, key, &rp())
 }
 
-fn signed_in(authenticator: &Authenticator, key: &PublicKey) -> Result<Authentication, Refusal> {
+fn signed_in(
+    authenticator: &SoftwareAuthenticator,
+    key: &PublicKey,
+) -> Result<PasskeyAuthentication, PasskeyRefusal> {
     verified(&authenticator.sign_in(&challenge()), key)
 }
 
 #[test]
 fn a_passkey_of_each_algorithm_registers_and_signs_in() {
-    for key in [authenticator().key, Authenticator::ed25519(), Authenticator::rsa()] {
-        let mut authenticator = Authenticator::with_key(key, "console.example.org", ORIGIN);
+    for key in [authenticator().key, SoftwareAuthenticator::ed25519(), SoftwareAuthenticator::rsa()] {
+        let mut authenticator = SoftwareAuthenticator::with_key(key, "console.example.org", ORIGIN);
         authenticator.counter = 7;
         let registered = registered(&authenticator).unwrap();
         assert_eq!((&registered.credential_id, registered.counter), (&authenticator.id, 7));
@@ -50,25 +53,25 @@ fn a_passkey_of_each_algorithm_registers_and_signs_in() {
         let used = signed_in(&authenticator, &key).unwrap();
         assert!(used.counter == 8 && used.is_user_verified && !used.is_backup_eligible, "{used:?}");
         let other = self::registered(&self::authenticator()).unwrap().key;
-        assert_eq!(signed_in(&authenticator, &other).unwrap_err(), Refusal::Signature);
+        assert_eq!(signed_in(&authenticator, &other).unwrap_err(), PasskeyRefusal::Signature);
     }
 }
 
 /// A change of the authenticator, and the refusal that it causes.
-type Fault = (fn(&mut Authenticator), Refusal);
+type Fault = (fn(&mut SoftwareAuthenticator), PasskeyRefusal);
 
 const FAULTS: [Fault; 11] = [
-    (|it| it.origin = "https://evil.example.org".into(), Refusal::Origin),
-    (|it| it.origin = format!("{ORIGIN}:8443"), Refusal::Origin),
-    (|it| it.origin = "http://console.example.org".into(), Refusal::Origin),
-    (|it| it.rp_id = "example.org".into(), Refusal::RpId),
-    (|it| it.kind = Some("payment.get"), Refusal::Type),
-    (|it| it.more = r#","crossOrigin":true"#.into(), Refusal::CrossOrigin),
-    (|it| it.more = r#","topOrigin":"https://console.example.org""#.into(), Refusal::CrossOrigin),
-    (|it| it.more = r#","origin":"https://console.example.org""#.into(), Refusal::ClientData),
-    (|it| it.flags = VERIFIED, Refusal::UserAbsent),
-    (|it| it.flags = PRESENT | BACKED_UP, Refusal::BackupState),
-    (|it| it.trailing = vec![0], Refusal::AuthenticatorData),
+    (|it| it.origin = "https://evil.example.org".into(), PasskeyRefusal::Origin),
+    (|it| it.origin = format!("{ORIGIN}:8443"), PasskeyRefusal::Origin),
+    (|it| it.origin = "http://console.example.org".into(), PasskeyRefusal::Origin),
+    (|it| it.rp_id = "example.org".into(), PasskeyRefusal::RpId),
+    (|it| it.kind = Some("payment.get"), PasskeyRefusal::Type),
+    (|it| it.more = r#","crossOrigin":true"#.into(), PasskeyRefusal::CrossOrigin),
+    (|it| it.more = r#","topOrigin":"https://console.example.org""#.into(), PasskeyRefusal::CrossOrigin),
+    (|it| it.more = r#","origin":"https://console.example.org""#.into(), PasskeyRefusal::ClientData),
+    (|it| it.flags = VERIFIED, PasskeyRefusal::UserAbsent),
+    (|it| it.flags = PRESENT | BACKED_UP, PasskeyRefusal::BackupState),
+    (|it| it.trailing = vec![0], PasskeyRefusal::AuthenticatorData),
 ];
 
 #[test]
@@ -76,7 +79,7 @@ fn each_fault_is_refused_at_registration_and_sign_in() {
     let right = authenticator();
     let key = registered(&right).unwrap().key;
     for (number, (plant, refusal)) in FAULTS.iter().enumerate() {
-        let mut faulty = Authenticator::with_key(right.key.clone(), &rp().id, ORIGIN);
+        let mut faulty = SoftwareAuthenticator::with_key(right.key.clone(), &rp().id, ORIGIN);
         plant(&mut faulty);
         assert_eq!(registered(&faulty).unwrap_err(), *refusal, "registration {number}");
         assert_eq!(signed_in(&faulty, &key).unwrap_err(), *refusal, "sign-in {number}");
@@ -84,7 +87,7 @@ fn each_fault_is_refused_at_registration_and_sign_in() {
     // Each answer is for its own ceremony.
     let (client_data, _) = right.register(&challenge());
     let swapped = ClientData::read(&client_data, Ceremony::Authentication, &rp());
-    assert_eq!(swapped.unwrap_err(), Refusal::Type);
+    assert_eq!(swapped.unwrap_err(), PasskeyRefusal::Type);
 }
 
 #[test]
@@ -125,8 +128,8 @@ fn outputs_of_extensions_are_skipped() {
     let key = registered(&authenticator).unwrap().key;
     signed_in(&authenticator, &key).unwrap();
     authenticator.trailing = Vec::new();
-    assert_eq!(registered(&authenticator).unwrap_err(), Refusal::AuthenticatorData);
-    assert_eq!(signed_in(&authenticator, &key).unwrap_err(), Refusal::AuthenticatorData);
+    assert_eq!(registered(&authenticator).unwrap_err(), PasskeyRefusal::AuthenticatorData);
+    assert_eq!(signed_in(&authenticator, &key).unwrap_err(), PasskeyRefusal::AuthenticatorData);
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn an_attestation_that_was_not_asked_for_is_ignored() {
     assert_eq!(Registration::read(&packed, &rp()).unwrap().credential_id, authenticator.id);
 }
 
-fn refused(attestation: &[u8]) -> Refusal {
+fn refused(attestation: &[u8]) -> PasskeyRefusal {
     Registration::read(attestation, &rp()).unwrap_err()
 }
 
@@ -178,7 +181,7 @@ fn garbage_deep_nesting_and_huge_lengths_are_refused() {
         ]),
         [right(map(&[])), vec![0]].concat(),
     ] {
-        assert_eq!(refused(&wrong), Refusal::Attestation, "{:02x?}", &wrong[..wrong.len().min(40)]);
+        assert_eq!(refused(&wrong), PasskeyRefusal::Attestation, "{:02x?}", &wrong[..wrong.len().min(40)]);
     }
     for length in 0..data.len() {
         assert_ne!(
@@ -251,7 +254,7 @@ fn a_point_that_is_not_on_the_curve_verifies_nothing() {
         (int(-3), bytes(&[0xff; 32])),
     ]);
     let (key, _) = PublicKey::read(&key).unwrap();
-    assert_eq!(signed_in(&authenticator(), &key).unwrap_err(), Refusal::Signature);
+    assert_eq!(signed_in(&authenticator(), &key).unwrap_err(), PasskeyRefusal::Signature);
 }
 
 #[test]
@@ -331,7 +334,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
     ) {
-        let authenticator = Authenticator::with_key(Authenticator::ed25519(), "console.example.org", ORIGIN);
+        let authenticator = SoftwareAuthenticator::with_key(SoftwareAuthenticator::ed25519(), "console.example.org", ORIGIN);
         let mut sent = attestation(&authenticator.registered_data());
         for (at, byte) in changes {
             let at = at.index(sent.len());

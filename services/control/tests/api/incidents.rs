@@ -1,7 +1,7 @@
 //! Incidents: requests that a broker has refused, as its tenant sees them.
 
 use axum::http::StatusCode;
-use millrace_layers::incidents::{self, IncidentRecord, Kind};
+use millrace_layers::incidents::{self, IncidentRecord, StoredIncidentKind};
 use millrace_layers::{BrokerId, catalog};
 use millrace_storage::Read;
 use serde_json::json;
@@ -20,7 +20,7 @@ fn incident(number: u64) -> IncidentRecord {
         at_ms: number,
         last_at_ms: number,
         count: 1,
-        kind: if number < 3 { Kind::ConnectRefused } else { Kind::LimitReached },
+        kind: if number < 3 { StoredIncidentKind::ConnectRefused } else { StoredIncidentKind::LimitReached },
         client_id: Some(format!("c{}", number % 2)),
         user: None,
         what: None,

@@ -15,7 +15,7 @@ use crate::tools::{Answer, Client, PASSWORD, Region};
 #[path = "../../src/webauthn/software.rs"]
 mod software;
 
-use software::{Authenticator, PRESENT, base64};
+use software::{PRESENT, SoftwareAuthenticator, base64};
 
 const ORIGIN: &str = "https://console.example.org";
 const MINUTE_MS: u64 = 60_000;
@@ -26,8 +26,8 @@ async fn region() -> Region {
     region
 }
 
-fn authenticator() -> Authenticator {
-    Authenticator::new("console.example.org", ORIGIN)
+fn authenticator() -> SoftwareAuthenticator {
+    SoftwareAuthenticator::new("console.example.org", ORIGIN)
 }
 
 /// Somebody with a passkey.
@@ -36,7 +36,7 @@ struct Ann {
     client: Client,
     email: String,
     user: String,
-    authenticator: Authenticator,
+    authenticator: SoftwareAuthenticator,
     passkey: String,
     recovery: Vec<String>,
 }
@@ -67,7 +67,7 @@ impl Ann {
     }
 
     /// Adds a passkey, with what is shown beside the password.
-    async fn add(&self, authenticator: &Authenticator, more: Value) -> Answer {
+    async fn add(&self, authenticator: &SoftwareAuthenticator, more: Value) -> Answer {
         let begun = self.begin(more).await;
         let challenge = begun.is(StatusCode::OK).text("/challenge");
         self.client.post("/me/passkeys", registration(authenticator, challenge)).await
@@ -110,7 +110,7 @@ impl Ann {
     }
 }
 
-fn registration(authenticator: &Authenticator, challenge: &str) -> Value {
+fn registration(authenticator: &SoftwareAuthenticator, challenge: &str) -> Value {
     let (client_data, attestation) = authenticator.register(challenge);
     json!({
         "name": "Laptop", "client_data": base64(&client_data), "attestation_object": base64(&attestation),
@@ -118,7 +118,7 @@ fn registration(authenticator: &Authenticator, challenge: &str) -> Value {
     })
 }
 
-fn assertion(authenticator: &Authenticator, challenge: &str, user: &str) -> Value {
+fn assertion(authenticator: &SoftwareAuthenticator, challenge: &str, user: &str) -> Value {
     let answer = authenticator.sign_in(challenge);
     json!({
         "credential_id": base64(&authenticator.id), "client_data": base64(&answer.client_data),
@@ -375,7 +375,7 @@ async fn wrong_answers_are_refused_and_recorded() {
     let region = region().await;
     let mut ann = Ann::new(&region).await;
     let user = ann.user.clone();
-    let faults: [fn(&mut Authenticator); 5] = [
+    let faults: [fn(&mut SoftwareAuthenticator); 5] = [
         |it| it.origin = "https://evil.example.org".into(),
         |it| it.rp_id = "evil.example.org".into(),
         |it| it.flags = 0,
@@ -384,7 +384,7 @@ async fn wrong_answers_are_refused_and_recorded() {
     ];
     for (number, fault) in faults.iter().enumerate() {
         let mut faulty =
-            Authenticator::with_key(ann.authenticator.key.clone(), "console.example.org", ORIGIN);
+            SoftwareAuthenticator::with_key(ann.authenticator.key.clone(), "console.example.org", ORIGIN);
         faulty.id.clone_from(&ann.authenticator.id);
         fault(&mut faulty);
         let second_step = assertion(&faulty, &ann.second_step().await, &user);

@@ -76,7 +76,7 @@ impl Ann {
 }
 
 fn now_ms(region: &Region) -> u64 {
-    millrace_control::Clock::now_ms(&region.clock)
+    millrace_control::UnixClock::now_ms(&region.clock)
 }
 
 fn recovery(answer: &Answer) -> Vec<String> {

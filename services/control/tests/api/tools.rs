@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header};
-use millrace_control::{ApiOptions, Clock, Control, Live, NothingLive, SignUpBy, router};
+use millrace_control::{ApiOptions, Control, Live, NothingLive, SignUpBy, UnixClock, router};
 use millrace_layers::Store;
 use millrace_storage::Database;
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ pub(crate) async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T
     tokio::time::timeout(Duration::from_secs(20), found).await.expect("it comes")
 }
 
-impl Clock for TestClock {
+impl UnixClock for TestClock {
     fn now_ms(&self) -> u64 {
         let _ = STOP.try_with(Stop::look);
         self.0.load(Ordering::Relaxed)

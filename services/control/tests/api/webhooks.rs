@@ -3,7 +3,9 @@
 use axum::http::{Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_layers::streams::ReadLimit;
-use millrace_layers::webhooks::{self, DeliveryRecord, Failure, Outcome, Taken, WebhookId};
+use millrace_layers::webhooks::{
+    self, DeliveryFailure, DeliveryOutcome, DeliveryRecord, TakenDelivery, WebhookId,
+};
 use millrace_layers::{LayerError, accounts, catalog};
 use millrace_outgoing::CallSettings;
 use millrace_storage::Read;
@@ -31,9 +33,10 @@ async fn refuse(region: &Region, broker: u64, status: u16) -> Value {
     let hook = WebhookId { broker, name: "orders" };
     let limit = ReadLimit { entries: 1, bytes: 1 };
     let taken = region.store.run(|tx| async move { webhooks::take(&tx, hook, "pod", 1, limit).await }).await;
-    let Taken::Work(work) = taken.unwrap() else { panic!("nothing is to be sent") };
-    let failure = Failure { at_ms: 5, status: Some(status), reason: "no".into(), signed_by: vec![2, 1] };
-    let outcome = Outcome::Failed { failure, next_attempt_ms: 9 };
+    let TakenDelivery::Work(work) = taken.unwrap() else { panic!("nothing is to be sent") };
+    let failure =
+        DeliveryFailure { at_ms: 5, status: Some(status), reason: "no".into(), signed_by: vec![2, 1] };
+    let outcome = DeliveryOutcome::Failed { failure, next_attempt_ms: 9 };
     let made = DeliveryRecord {
         at_ms: 5,
         duration_ms: 3,

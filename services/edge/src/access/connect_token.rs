@@ -11,10 +11,10 @@ use millrace_layers::accounts::keys;
 use millrace_storage::{Read, block_on};
 
 use super::AuthenticationRequest;
-use super::service::Shared;
-use crate::authorization::{Granted, Refused};
+use super::service::AccessContext;
+use crate::authorization::{Denied, Granted};
 
-pub(super) fn check(shared: &Shared, request: &AuthenticationRequest) -> Result<Granted, Refused> {
+pub(super) fn check(shared: &AccessContext, request: &AuthenticationRequest) -> Result<Granted, Denied> {
     let loaded = request.broker.access();
     let keys = match &loaded {
         Some(loaded) => loaded.keys.clone(),
@@ -32,11 +32,11 @@ pub(super) fn check(shared: &Shared, request: &AuthenticationRequest) -> Result<
     Ok(Granted { identity: Arc::new(identity), grant, changes, anew: None })
 }
 
-fn region_keys(shared: &Shared) -> Result<HashKeys, Refused> {
+fn region_keys(shared: &AccessContext) -> Result<HashKeys, Denied> {
     let keys = block_on(shared.store.run(async |tx| keys::get(&tx, Read::Snapshot).await));
     let keys = keys.map_err(|error| {
         tracing::error!(%error, "the keys of the region cannot be read: clients with a connect token are refused and may try again");
-        Refused::Unread
+        Denied::Unread
     })?;
     Ok(HashKeys::new(keys.into_iter().map(|key| (key.id, key.key))).unwrap_or_default())
 }

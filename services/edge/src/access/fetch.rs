@@ -19,26 +19,26 @@ use super::job_queue::AccessJob;
 use super::key_set_cache::{Fetched, KeySetCache, Waits};
 use super::limits::KEY_SET_TIMEOUT;
 use super::result_counters::{ResultCounters, Results, gauge, results};
-use super::service::Shared;
+use super::service::AccessContext;
 use crate::authorization::AccessDecision;
 use crate::metrics::Metric;
 
 const RESULTS: Results = results!("fetched" "status" "invalid" "url" "forbidden" "insecure" "resolve" "connect" "tls" "timeout"
     "too_long" "busy" "http");
 
-pub(super) struct KeySets {
+pub(super) struct KeySetFetcher {
     cache: Mutex<KeySetCache<Box<AuthenticationRequest>>>,
     fetches: ResultCounters,
 }
 
 pub(super) struct KeySetLookup<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<AccessContext>,
     tenant: Arc<str>,
     /// [`KeySetCache::fetches`] at its first lookup.
     fetches: Cell<Option<u64>>,
 }
 
-impl KeySets {
+impl KeySetFetcher {
     pub(super) fn new() -> Self {
         let help = "Fetches of key sets of issuers, by result.";
         Self {
@@ -75,7 +75,7 @@ impl entry::KeySets for KeySetLookup<'_> {
 }
 
 impl<'a> KeySetLookup<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>, tenant: Arc<str>) -> Self {
+    pub(super) fn new(shared: &'a Arc<AccessContext>, tenant: Arc<str>) -> Self {
         Self { shared, tenant, fetches: Cell::new(None) }
     }
 
@@ -87,7 +87,7 @@ impl<'a> KeySetLookup<'a> {
 /// Keeps a client waiting until the key set of one of `urls` is fetched. If a fetch has ended since the client's lookup
 /// ([`KeySetLookup::fetches`]), the client is authenticated again at once. If none is under way or too many clients wait, it is refused.
 pub(super) fn wait(
-    shared: &Arc<Shared>,
+    shared: &Arc<AccessContext>,
     request: Box<AuthenticationRequest>,
     urls: &[Box<str>],
     fetches: u64,
@@ -106,7 +106,7 @@ pub(super) fn wait(
     }
 }
 
-fn fetch(shared: &Arc<Shared>, url: Box<str>, tenant: Arc<str>) {
+fn fetch(shared: &Arc<AccessContext>, url: Box<str>, tenant: Arc<str>) {
     let to = shared.clone();
     shared.calls.spawn(async move {
         let fetched = get(&to, &url, &tenant).await;
@@ -117,7 +117,7 @@ fn fetch(shared: &Arc<Shared>, url: Box<str>, tenant: Arc<str>) {
     });
 }
 
-async fn get(shared: &Shared, url: &str, tenant: &str) -> Fetched {
+async fn get(shared: &AccessContext, url: &str, tenant: &str) -> Fetched {
     let call = Call {
         method: Method::GET,
         url,

@@ -2,10 +2,10 @@
 
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::webhook::WebhookAnswer;
-use millrace_authentication::{ClientSource, FairQueue, Pushed, QueueLimits};
+use millrace_authentication::{AuthenticationQueue, ClientSource, Pushed, QueueLimits};
 
 use super::service::PendingConnect;
-use super::{Attempt, AuthenticationRequest, Review};
+use super::{AuthenticationRequest, Review, ScramAttempt};
 
 /// Queued CONNECTs, and queued reviews of up to 500 clients each; one broker has half of them at most. A CONNECT beyond it
 /// is refused as "server busy".
@@ -16,7 +16,7 @@ const TAKEN: usize = 64;
 
 pub(super) enum AccessJob {
     Connect(Box<AuthenticationRequest>),
-    Attempt(Box<Attempt>),
+    Attempt(Box<ScramAttempt>),
     Answered(Box<(PendingConnect, WebhookAnswer)>),
     /// Clients of one broker.
     Review(Vec<Review>),
@@ -41,11 +41,11 @@ impl AccessJob {
     }
 }
 
-pub(super) struct JobQueue(FairQueue<AccessJob>);
+pub(super) struct JobQueue(AuthenticationQueue<AccessJob>);
 
 impl JobQueue {
     pub(super) fn new() -> Self {
-        Self(FairQueue::new(JOBS))
+        Self(AuthenticationQueue::new(JOBS))
     }
 
     pub(super) fn push(&self, job: AccessJob) -> Pushed<AccessJob> {

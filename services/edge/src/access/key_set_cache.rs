@@ -10,12 +10,12 @@ use super::limits::{KEY_SETS_MAX, WAITING_FOR_KEYS_MAX, WAITING_PER_KEY_SET_MAX}
 
 /// Key sets by URL, and clients (`W`) that wait for them; times are whole seconds of a monotonic clock.
 pub(super) struct KeySetCache<W> {
-    sets: HashMap<Box<str>, Set<W>>,
+    sets: HashMap<Box<str>, CachedKeySet<W>>,
     waiting: usize,
     fetches: u64,
 }
 
-struct Set<W> {
+struct CachedKeySet<W> {
     refresh: Refresh,
     keys: Option<Arc<KeySet>>,
     has_failed: bool,
@@ -121,12 +121,12 @@ impl<W> KeySetCache<W> {
     }
 
     /// `None` when the cache is full.
-    fn set(&mut self, url: &str, now_s: u64) -> Option<&mut Set<W>> {
+    fn set(&mut self, url: &str, now_s: u64) -> Option<&mut CachedKeySet<W>> {
         if !self.sets.contains_key(url) {
             if self.sets.len() >= KEY_SETS_MAX {
                 self.forget_one()?;
             }
-            let set = Set {
+            let set = CachedKeySet {
                 refresh: Refresh::default(),
                 keys: None,
                 has_failed: false,

@@ -6,7 +6,7 @@
 //!
 //! Event loops queue CONNECTs at the [`AuthenticationService`]. Its threads read many credentials at once, check them, and reply
 //! by mail ([`crate::authorization`]). Chosen passwords go on to threads of their own ([`passwords`]). A client that
-//! authenticates by SCRAM is queued twice ([`Attempt`]): with its name, and with its proof.
+//! authenticates by SCRAM is queued twice ([`ScramAttempt`]): with its name, and with its proof.
 //!
 //! A client whose token needs missing keys waits on the [`key_set_cache`] while they are fetched ([`fetch`]). A client that waits
 //! for its webhook is in [`webhooks`]. One thread makes these [`calls`] and returns the clients to the queue.
@@ -34,7 +34,7 @@ use millrace_authentication::Cancellation;
 pub(crate) use connect_token::is_likely as is_connect_token;
 pub(crate) use passwords::{checker_threads, counts_as_metrics};
 pub(crate) use records::load;
-pub(crate) use scram::Attempt;
+pub(crate) use scram::ScramAttempt;
 pub(crate) use service::AuthenticationService;
 
 use crate::broker::Broker;

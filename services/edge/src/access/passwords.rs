@@ -8,12 +8,12 @@ use millrace_access::model::Credential;
 use millrace_authentication::ClientSource;
 use millrace_authentication::passwords::limits::THREADS_MAX;
 use millrace_authentication::passwords::{
-    CheckOutcome, CheckedPassword, Checker, PasswordCheckCounts, Request,
+    CheckOutcome, CheckedPassword, Checker, PasswordCheckCounts, PasswordRequest,
 };
 
 use super::AuthenticationRequest;
-use super::service::{Shared, settle};
-use crate::authorization::{AccessDecision, Loaded, Refused};
+use super::service::{AccessContext, settle};
+use crate::authorization::{AccessDecision, Denied, Loaded};
 use crate::clock::seconds;
 use crate::metrics::Metric;
 use crate::{StartError, random};
@@ -31,7 +31,7 @@ pub(crate) fn checker_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX)
 }
 
-pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
+pub(super) fn start(shared: &Arc<AccessContext>) -> Result<Passwords, StartError> {
     let key =
         random::bytes().map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
     let clock = shared.clock;
@@ -41,9 +41,14 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
     Checker::start(checker_threads(), &key, now, answered).map_err(|error| StartError(error.to_string()))
 }
 
-pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: CheckedLogin, hashes: Vec<Box<str>>) {
+pub(super) fn check(
+    shared: &AccessContext,
+    passwords: &Passwords,
+    waiting: CheckedLogin,
+    hashes: Vec<Box<str>>,
+) {
     let request = &waiting.request;
-    let check = Request {
+    let check = PasswordRequest {
         broker: request.broker.id,
         source: ClientSource::new(request.address.map(|address| address.ip())),
         user: request.user.as_deref().unwrap_or_default().into(),
@@ -57,19 +62,19 @@ pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: CheckedLogi
     }
 }
 
-fn answered(shared: &Shared, answer: CheckedPassword<CheckedLogin>) {
+fn answered(shared: &AccessContext, answer: CheckedPassword<CheckedLogin>) {
     let CheckedLogin { request, loaded, mut entry, credential } = answer.context;
     let is_right = match answer.outcome {
         CheckOutcome::Right => true,
         CheckOutcome::Wrong => false,
         CheckOutcome::Busy => {
-            let outcome = Err(Refused::Busy);
+            let outcome = Err(Denied::Busy);
             return shared.report(AccessDecision { connection: request.connection, outcome });
         }
     };
     let now_ms = shared.clock.unix_now_ms();
     let step = entry.password_checked(&loaded.access, credential.as_ref(), is_right, now_ms);
-    let outcome = settle(step, &loaded).unwrap_or(Err(Refused::Unread));
+    let outcome = settle(step, &loaded).unwrap_or(Err(Denied::Unread));
     shared.report(AccessDecision { connection: request.connection, outcome });
 }
 

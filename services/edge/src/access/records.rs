@@ -1,7 +1,7 @@
 //! Reads a broker's access records from the store.
 
 use millrace_access::bans::Bans;
-use millrace_access::entry::{BrokerAccess, Records};
+use millrace_access::entry::{AccessRecords, BrokerAccess};
 use millrace_access::model::{Access, Limits};
 use millrace_access::scram::FakeKey;
 use millrace_access::secrets::generated::HashKeys;
@@ -28,7 +28,7 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<BrokerRecords, Laye
         let found = catalog::get(&tx, name, Read::Snapshot).await?.filter(|found| found.id == id);
         let Some(found) = found else {
             // The broker was deleted, so its remaining clients must be disconnected.
-            let records = Records { is_closed: true, ..Records::default() };
+            let records = AccessRecords { is_closed: true, ..AccessRecords::default() };
             return Ok((Some((records, Vec::new(), random)), Limits::default(), true, bans, changes));
         };
         let details = found.details()?.value;
@@ -44,7 +44,7 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<BrokerRecords, Laye
         if !is_managed && !details.suspended {
             return Ok((None, limits, has_tenant, bans, changes));
         }
-        let records = Records {
+        let records = AccessRecords {
             access,
             is_closed: details.suspended,
             groups: all(&accounts::groups(id), &tx).await?,
@@ -70,7 +70,7 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<BrokerRecords, Laye
 }
 
 /// The control plane stores only valid records; an invalid one authenticates nobody.
-fn ready(broker: &str, records: Records) -> BrokerAccess {
+fn ready(broker: &str, records: AccessRecords) -> BrokerAccess {
     match BrokerAccess::new(records) {
         Ok((access, wrong)) => {
             for invalid in wrong {
@@ -85,7 +85,7 @@ fn ready(broker: &str, records: Records) -> BrokerAccess {
                 %wrong,
                 "the stored rules of a broker are invalid, so all its clients are refused: save valid rules"
             );
-            let records = Records { is_closed: true, ..Records::default() };
+            let records = AccessRecords { is_closed: true, ..AccessRecords::default() };
             BrokerAccess::new(records).map(|(access, _)| access).unwrap_or_default()
         }
     }

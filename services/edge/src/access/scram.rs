@@ -9,13 +9,13 @@ use millrace_access::scram::{Enhanced, ScramAccepted};
 use millrace_layers::LayerError;
 
 use super::AuthenticationRequest;
-use super::service::{Shared, settle};
-use crate::authorization::{Attempted, ExchangeStep, Loaded, Refused};
+use super::service::{AccessContext, settle};
+use crate::authorization::{Attempted, Denied, ExchangeStep, Loaded};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::random;
 
-pub(crate) struct Attempt {
+pub(crate) struct ScramAttempt {
     pub(crate) request: AuthenticationRequest,
     pub(crate) enhanced: Box<Enhanced>,
     pub(crate) data: Box<[u8]>,
@@ -24,7 +24,7 @@ pub(crate) struct Attempt {
 }
 
 pub(super) struct ScramLookup {
-    attempt: Box<Attempt>,
+    attempt: Box<ScramAttempt>,
     loaded: Arc<Loaded>,
     user: Box<str>,
     /// The data for an accepted client; `None` before the challenge.
@@ -37,10 +37,10 @@ impl ScramLookup {
     }
 }
 
-pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<ScramLookup> {
+pub(super) fn begin(shared: &AccessContext, mut attempt: Box<ScramAttempt>) -> Option<ScramLookup> {
     let connection = attempt.request.connection;
     let Some(loaded) = attempt.request.broker.access() else {
-        send_outcome(shared, connection, Err(Refused::Unread));
+        send_outcome(shared, connection, Err(Denied::Unread));
         return None;
     };
     let has_users = loaded.access.access().scram;
@@ -55,7 +55,7 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<ScramL
 }
 
 /// The user whose credential is needed, and the data for a valid proof.
-fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), AccessRefusal> {
+fn understand(attempt: &mut ScramAttempt) -> Result<(Box<str>, Option<Vec<u8>>), AccessRefusal> {
     if attempt.enhanced.is_challenged() {
         let ScramAccepted { user, data } = attempt.enhanced.verify_proof(&attempt.data)?;
         return Ok((user, Some(data)));
@@ -69,7 +69,7 @@ fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Acce
 }
 
 pub(super) fn proceed(
-    shared: &Shared,
+    shared: &AccessContext,
     mut lookup: ScramLookup,
     credential: Result<Option<Credential>, LayerError>,
 ) {
@@ -84,7 +84,7 @@ pub(super) fn proceed(
         }
         Err(error) => {
             shared.log_unread(&error, &lookup.attempt.request.broker);
-            Err(Refused::Unread)
+            Err(Denied::Unread)
         }
     };
     send_outcome(shared, connection, outcome);
@@ -95,11 +95,11 @@ fn challenge(
     lookup: ScramLookup,
     credential: Option<&Credential>,
     now_ms: u64,
-) -> Result<ExchangeStep, Refused> {
+) -> Result<ExchangeStep, Denied> {
     let mut enhanced = lookup.attempt.enhanced;
     let active = credential.filter(|credential| credential.is_active(now_ms));
     let verifier = active.and_then(|credential| credential.scram.as_ref());
-    let random = random::bytes().map_err(|_| Refused::Unread)?;
+    let random = random::bytes().map_err(|_| Denied::Unread)?;
     let data = enhanced.challenge(verifier, &lookup.loaded.fake, &random).map_err(AccessRefusal::from)?;
     Ok(ExchangeStep::Challenged(enhanced, data.into()))
 }
@@ -109,7 +109,7 @@ fn decide(
     credential: Option<Credential>,
     data: Box<[u8]>,
     now_ms: u64,
-) -> Result<ExchangeStep, Refused> {
+) -> Result<ExchangeStep, Denied> {
     let access = &lookup.loaded.access;
     let credential = credential.ok_or(AccessRefusal::Password)?;
     if let Some(identity) = &lookup.attempt.identity {
@@ -122,14 +122,14 @@ fn decide(
         lookup.attempt.request.credentials(),
         now_ms,
     );
-    let granted = settle(step, &lookup.loaded).unwrap_or(Err(Refused::Unread))?;
+    let granted = settle(step, &lookup.loaded).unwrap_or(Err(Denied::Unread))?;
     Ok(ExchangeStep::Granted(Box::new(granted), data))
 }
 
 pub(super) fn send_outcome(
-    shared: &Shared,
+    shared: &AccessContext,
     connection: ConnectionId,
-    outcome: Result<ExchangeStep, Refused>,
+    outcome: Result<ExchangeStep, Denied>,
 ) {
     let attempted = Attempted { connection, outcome };
     let mail = Mail::Attempted(Box::new(attempted));

@@ -19,14 +19,14 @@ use millrace_transport::throttle::Throttle;
 use tokio::sync::oneshot;
 
 use super::calls::Calls;
-use super::fetch::{self, KeySetLookup, KeySets};
+use super::fetch::{self, KeySetFetcher, KeySetLookup};
 use super::job_queue::{AccessJob, JobQueue};
 use super::passwords::{self, Passwords};
 use super::webhooks::{self, AccessWebhooks};
-use super::{Attempt, AuthenticationRequest, Review};
+use super::{AuthenticationRequest, Review, ScramAttempt};
 use super::{connect_token, scram, watch};
 use crate::StartError;
-use crate::authorization::{AccessDecision, Granted, Loaded, Refused, Reviewed};
+use crate::authorization::{AccessDecision, Denied, Granted, Loaded, Reviewed};
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
@@ -34,20 +34,20 @@ use crate::metrics::Metric;
 
 /// The queue of authentication jobs, and its threads, which end when it is dropped.
 pub(crate) struct AuthenticationService {
-    shared: Arc<Shared>,
+    shared: Arc<AccessContext>,
     passwords: Arc<Passwords>,
     stop: Option<SyncSender<()>>,
     stop_calls: Option<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-pub(super) struct Shared {
+pub(super) struct AccessContext {
     pub(super) store: Store,
     pub(super) clock: Clock,
     pub(super) brokers: Arc<Brokers>,
     pub(super) mailboxes: Arc<[Mailbox]>,
     pub(super) calls: Calls,
-    pub(super) key_sets: KeySets,
+    pub(super) key_sets: KeySetFetcher,
     pub(super) webhooks: AccessWebhooks,
     jobs: JobQueue,
     unread: Throttle,
@@ -64,10 +64,10 @@ struct CredentialLookup {
     user: Box<str>,
 }
 
-enum Next {
+enum LoginStep {
     Credential(Box<str>),
     Webhook(Option<Box<str>>),
-    Over(Result<Granted, Refused>),
+    Over(Result<Granted, Denied>),
 }
 
 impl AuthenticationService {
@@ -82,13 +82,13 @@ impl AuthenticationService {
         let cores = mailboxes.len();
         let mut threads = Vec::new();
         let (calls, stop_calls) = Calls::start(outgoing, &mut threads)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(AccessContext {
             store,
             clock,
             brokers,
             mailboxes,
             calls,
-            key_sets: KeySets::new(),
+            key_sets: KeySetFetcher::new(),
             webhooks: AccessWebhooks::new()?,
             jobs: JobQueue::new(),
             unread: Throttle::default(),
@@ -117,7 +117,7 @@ impl AuthenticationService {
     }
 
     /// Queues a SCRAM message of a client; a [`Mail::Attempted`] brings the result. False when the queue is full.
-    pub(crate) fn attempt(&self, attempt: Attempt) -> bool {
+    pub(crate) fn attempt(&self, attempt: ScramAttempt) -> bool {
         self.shared.push(AccessJob::Attempt(Box::new(attempt))).is_ok()
     }
 
@@ -149,7 +149,7 @@ impl Drop for AuthenticationService {
     }
 }
 
-impl Shared {
+impl AccessContext {
     pub(super) fn report(&self, decision: AccessDecision) {
         let core = usize::from(decision.connection.core);
         self.mailboxes[core].deliver(&mut vec![Mail::AccessDecided(Box::new(decision))], 0);
@@ -179,14 +179,14 @@ impl Shared {
             AccessJob::Connect(request) => request.connection,
             AccessJob::Answered(answered) => answered.0.request.connection,
             AccessJob::Attempt(attempt) => {
-                return scram::send_outcome(self, attempt.request.connection, Err(Refused::Busy));
+                return scram::send_outcome(self, attempt.request.connection, Err(Denied::Busy));
             }
             // The watch then reviews all clients of the broker.
             AccessJob::Review(reviews) => {
                 return reviews.iter().for_each(|review| review.broker.forget_changes());
             }
         };
-        self.report(AccessDecision { connection, outcome: Err(Refused::Busy) });
+        self.report(AccessDecision { connection, outcome: Err(Denied::Busy) });
     }
 
     pub(super) fn log_unread(&self, error: &LayerError, broker: &Broker) {
@@ -224,7 +224,7 @@ pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result
     spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))
 }
 
-fn serve(shared: &Arc<Shared>, passwords: &Passwords) {
+fn serve(shared: &Arc<AccessContext>, passwords: &Passwords) {
     while let Some(taken) = shared.jobs.take() {
         let (mut lookups, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
@@ -255,7 +255,7 @@ fn serve(shared: &Arc<Shared>, passwords: &Passwords) {
     }
 }
 
-fn begin(shared: &Arc<Shared>, request: Box<AuthenticationRequest>) -> Option<CredentialLookup> {
+fn begin(shared: &Arc<AccessContext>, request: Box<AuthenticationRequest>) -> Option<CredentialLookup> {
     if request.password.as_deref().is_some_and(connect_token::is_likely) {
         let outcome = connect_token::check(shared, &request);
         shared.report(AccessDecision { connection: request.connection, outcome });
@@ -263,7 +263,7 @@ fn begin(shared: &Arc<Shared>, request: Box<AuthenticationRequest>) -> Option<Cr
     }
     let Some(loaded) = request.broker.access() else {
         // The broker stopped being managed after the client connected.
-        shared.report(AccessDecision { connection: request.connection, outcome: Err(Refused::Unread) });
+        shared.report(AccessDecision { connection: request.connection, outcome: Err(Denied::Unread) });
         return None;
     };
     let mut entry = ConnectAuthentication::default();
@@ -280,7 +280,7 @@ fn begin(shared: &Arc<Shared>, request: Box<AuthenticationRequest>) -> Option<Cr
 }
 
 fn proceed(
-    shared: &Arc<Shared>,
+    shared: &Arc<AccessContext>,
     lookup: CredentialLookup,
     credential: Result<Option<Credential>, LayerError>,
     passwords: &Passwords,
@@ -304,14 +304,14 @@ fn proceed(
         }
         Err(error) => {
             shared.log_unread(&error, &request.broker);
-            Next::Over(Err(Refused::Unread))
+            LoginStep::Over(Err(Denied::Unread))
         }
     };
     continue_with(shared, pending, next)
 }
 
 fn answered_by_webhook(
-    shared: &Arc<Shared>,
+    shared: &Arc<AccessContext>,
     (mut pending, answer): (PendingConnect, WebhookAnswer),
 ) -> Option<CredentialLookup> {
     let PendingConnect { request, loaded, entry } = &mut pending;
@@ -320,23 +320,27 @@ fn answered_by_webhook(
     continue_with(shared, pending, next)
 }
 
-fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
+fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> LoginStep {
     match step {
-        AuthenticationStep::Credential(user) => Next::Credential(user),
-        AuthenticationStep::Webhook(certificate_user) => Next::Webhook(certificate_user),
-        step => Next::Over(settle(step, loaded).unwrap_or(Err(Refused::Unread))),
+        AuthenticationStep::Credential(user) => LoginStep::Credential(user),
+        AuthenticationStep::Webhook(certificate_user) => LoginStep::Webhook(certificate_user),
+        step => LoginStep::Over(settle(step, loaded).unwrap_or(Err(Denied::Unread))),
     }
 }
 
 /// Returns a client that needs its credential; others wait elsewhere or have their result.
-fn continue_with(shared: &Arc<Shared>, pending: PendingConnect, next: Next) -> Option<CredentialLookup> {
+fn continue_with(
+    shared: &Arc<AccessContext>,
+    pending: PendingConnect,
+    next: LoginStep,
+) -> Option<CredentialLookup> {
     match next {
-        Next::Credential(user) => return Some(CredentialLookup { pending, user }),
-        Next::Webhook(certificate_user) => {
+        LoginStep::Credential(user) => return Some(CredentialLookup { pending, user }),
+        LoginStep::Webhook(certificate_user) => {
             let known = webhooks::ask(shared, pending, certificate_user.as_deref());
             return known.and_then(|answered| answered_by_webhook(shared, answered));
         }
-        Next::Over(outcome) => {
+        LoginStep::Over(outcome) => {
             shared.report(AccessDecision { connection: pending.request.connection, outcome });
         }
     }
@@ -344,7 +348,7 @@ fn continue_with(shared: &Arc<Shared>, pending: PendingConnect, next: Next) -> O
 }
 
 /// The result of the last step; `None`: the authentication has further steps.
-pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
+pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Denied>> {
     Some(match step {
         AuthenticationStep::Accept(accepted) => {
             let (identity, grant) = *accepted;
@@ -360,7 +364,7 @@ pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Re
 
 /// A client whose credential cannot be read keeps its permissions until the watch tries
 /// again.
-fn review(shared: &Shared, reviews: &[Review]) {
+fn review(shared: &AccessContext, reviews: &[Review]) {
     let user = |review: &Review| review.identity.user.clone();
     let users: Vec<_> = reviews.iter().map(user).collect();
     let reads = reviews.iter().zip(&users).map(async |(review, user)| match user {

@@ -9,7 +9,7 @@ use millrace_layers::{LayerError, accounts};
 use millrace_storage::{Read, block_on};
 
 use super::load;
-use super::service::Shared;
+use super::service::AccessContext;
 use crate::broker::{Broker, chunks};
 use crate::mailbox::Mail;
 
@@ -17,7 +17,7 @@ use crate::mailbox::Mail;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 100;
 
-pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
+pub(super) fn run(shared: &AccessContext, stopped: &Receiver<()>) {
     while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
         for brokers in chunks(shared.brokers.each(), AT_ONCE) {
             let changes = block_on(join_all(brokers.iter().map(|broker| changes(shared, broker.id))));
@@ -34,11 +34,11 @@ pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
     }
 }
 
-async fn changes(shared: &Shared, broker: u64) -> Result<u64, LayerError> {
+async fn changes(shared: &AccessContext, broker: u64) -> Result<u64, LayerError> {
     shared.store.run(async |tx| accounts::changes(&tx, broker, Read::Snapshot).await).await
 }
 
-fn reload(shared: &Shared, broker: &Arc<Broker>) -> Result<(), LayerError> {
+fn reload(shared: &AccessContext, broker: &Arc<Broker>) -> Result<(), LayerError> {
     broker.set_records(load(&shared.store, broker)?);
     shared.brokers.webhooks_changed(broker.id);
     for mailbox in &*shared.mailboxes {

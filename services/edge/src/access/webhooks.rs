@@ -19,9 +19,9 @@ use super::limits::{
     ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PART, QUESTIONS_PER_TENANT_MAX, WAITING_PER_QUESTION_MAX,
 };
 use super::result_counters::{ResultCounters, Results, gauge, results};
-use super::service::{PendingConnect, Shared};
+use super::service::{AccessContext, PendingConnect};
 use crate::metrics::Metric;
-use crate::shares::Shares;
+use crate::shares::TenantShares;
 use crate::{StartError, random};
 
 const RESULTS: Results = results!("allowed" "refused" "remembered" "shared" "answer" "url" "forbidden" "insecure" "resolve"
@@ -40,7 +40,7 @@ pub(super) struct AccessWebhooks {
 struct State {
     answers: AnswerCache,
     asked: HashMap<Tag, PendingCall>,
-    tenants: Shares,
+    tenants: TenantShares,
     brokers: HashMap<u64, Service>,
 }
 
@@ -73,7 +73,7 @@ impl AccessWebhooks {
             state: Mutex::new(State {
                 answers,
                 asked: HashMap::new(),
-                tenants: Shares::new(QUESTIONS_MAX, QUESTIONS_PART),
+                tenants: TenantShares::new(QUESTIONS_MAX, QUESTIONS_PART),
                 brokers: HashMap::new(),
             }),
             questions: ResultCounters::new("millrace_webhook_questions_total", help, RESULTS),
@@ -93,7 +93,7 @@ impl AccessWebhooks {
 
 /// `None` while the webhook is called: its answer comes back to the service as [`AccessJob::Answered`].
 pub(super) fn ask(
-    shared: &Arc<Shared>,
+    shared: &Arc<AccessContext>,
     pending: PendingConnect,
     certificate_user: Option<&str>,
 ) -> Option<(PendingConnect, WebhookAnswer)> {
@@ -122,7 +122,7 @@ pub(super) fn ask(
 }
 
 async fn run(
-    shared: &Arc<Shared>,
+    shared: &Arc<AccessContext>,
     webhook: &WebhookAuth,
     first: PendingConnect,
     certificate_user: Option<&str>,
@@ -150,7 +150,7 @@ async fn run(
 }
 
 async fn post(
-    shared: &Shared,
+    shared: &AccessContext,
     webhook: &WebhookAuth,
     question: &WebhookQuestion<'_>,
     tenant: &str,

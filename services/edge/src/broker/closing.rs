@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Broker, Brokers, Known};
+use super::{Broker, Brokers, KnownBrokers};
 use crate::clock::Millis;
 use crate::metrics::{self, BrokerCounters, Count};
 
@@ -41,7 +41,7 @@ pub(super) struct ClosedBrokers {
     count: AtomicU64,
 }
 
-impl Known {
+impl KnownBrokers {
     pub(super) fn hash(&self, name: &str) -> u64 {
         self.by_name.hasher().hash_one(name)
     }

@@ -68,7 +68,7 @@ impl KnownEvents {
 }
 
 /// Called on event loops, so it must not block.
-type Sink = Box<dyn Fn(TraceReport) + Send + Sync>;
+type TraceSink = Box<dyn Fn(TraceReport) + Send + Sync>;
 
 pub(crate) struct Tap {
     /// The pod that asked for it; `None`: this one.
@@ -76,8 +76,8 @@ pub(crate) struct Tap {
     number: u64,
     broker: u64,
     client_id: Box<str>,
-    sink: Sink,
-    rate: Mutex<Rate>,
+    sink: TraceSink,
+    rate: Mutex<TraceRate>,
     left_out: AtomicU64,
     known_events: Mutex<HashMap<PodId, KnownEvents>>,
     until_ms: AtomicU64,
@@ -85,13 +85,13 @@ pub(crate) struct Tap {
 }
 
 #[derive(Default)]
-struct Rate {
+struct TraceRate {
     second: u64,
     events: u32,
     bytes: usize,
 }
 
-impl Rate {
+impl TraceRate {
     fn has_room(&self) -> bool {
         self.events < EVENTS_PER_SECOND && self.bytes < BYTES_PER_SECOND
     }
@@ -102,7 +102,7 @@ impl Tap {
         self.number
     }
 
-    fn rate(&self) -> MutexGuard<'_, Rate> {
+    fn rate(&self) -> MutexGuard<'_, TraceRate> {
         self.rate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl Tap {
         let second = event.at_ms / 1000;
         let mut rate = self.rate();
         if rate.second != second {
-            *rate = Rate { second, ..Rate::default() };
+            *rate = TraceRate { second, ..TraceRate::default() };
         }
         let has_room = rate.has_room();
         if has_room {
@@ -206,7 +206,13 @@ impl Traces {
     }
 
     /// Registers a trace of this pod, which ends unless [`Tap::renew`] is called. `None`: the pod has too many.
-    pub(crate) fn begin(&self, broker: u64, client_id: &str, now_ms: u64, sink: Sink) -> Option<Arc<Tap>> {
+    pub(crate) fn begin(
+        &self,
+        broker: u64,
+        client_id: &str,
+        now_ms: u64,
+        sink: TraceSink,
+    ) -> Option<Arc<Tap>> {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         self.add(None, number, (broker, client_id), (now_ms, now_ms + OWN_LEASE_MS), sink)
     }
@@ -216,7 +222,7 @@ impl Traces {
         (pod, number): (PodId, u64),
         (broker, client_id): (u64, &str),
         now_ms: u64,
-        sink: Sink,
+        sink: TraceSink,
     ) -> ForPod {
         let until_ms = now_ms + LEASE_MS;
         let known = self.find(Some(pod), number);
@@ -238,7 +244,7 @@ impl Traces {
         number: u64,
         (broker, client_id): (u64, &str),
         (now_ms, until_ms): (u64, u64),
-        sink: Sink,
+        sink: TraceSink,
     ) -> Option<Arc<Tap>> {
         let mut by_broker = self.lock();
         self.prune(&mut by_broker, now_ms);
@@ -330,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    fn sink() -> (Sink, Receiver<TraceReport>) {
+    fn sink() -> (TraceSink, Receiver<TraceReport>) {
         let (sender, receiver) = sync_channel(1_000);
         (Box::new(move |report| drop(sender.try_send(report))), receiver)
     }

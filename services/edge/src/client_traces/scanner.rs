@@ -7,7 +7,7 @@ const HEAD_BYTES: usize = 2 * 1024;
 #[derive(Default)]
 pub(crate) struct Scanner {
     head: Vec<u8>,
-    come: usize,
+    received: usize,
     /// Size of the packet; 0: its fixed header is incomplete.
     size: usize,
 }
@@ -19,16 +19,16 @@ impl Scanner {
             if self.size == 0 {
                 self.head.push(*first);
                 bytes = after;
-                self.come = self.head.len();
+                self.received = self.head.len();
                 self.size = size(&self.head).unwrap_or(0);
             } else {
-                let taken = bytes.len().min(self.size - self.come);
+                let taken = bytes.len().min(self.size - self.received);
                 let kept = taken.min(HEAD_BYTES.saturating_sub(self.head.len()));
                 self.head.extend_from_slice(&bytes[..kept]);
-                self.come += taken;
+                self.received += taken;
                 bytes = &bytes[taken..];
             }
-            if self.size != 0 && self.come == self.size {
+            if self.size != 0 && self.received == self.size {
                 on_packet(&self.head, self.size);
                 *self = Self { head: std::mem::take(&mut self.head), ..Self::default() };
                 self.head.clear();

@@ -4,15 +4,15 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use millrace_session::Seconds;
-use millrace_transport::addresses::{Address, Refused};
+use millrace_transport::addresses::{Address, AddressRefusal};
 use millrace_transport::listeners::{AcceptResult, Speaks};
 use millrace_transport::socket::Socket;
 use mio::Token;
 use mio::net::TcpStream;
 
 use super::connection::{Connected, NONE, Partial};
-use super::timers::Due;
-use super::{Core, Ended, FIRST_LISTENER, work};
+use super::timers::DueTimer;
+use super::{ConnectionEnd, Core, FIRST_LISTENER, work};
 use crate::clock::ticks;
 use crate::handover::{Adopted, Arrival, Transport};
 use crate::tls::Tls;
@@ -29,10 +29,10 @@ impl Core {
     pub(crate) fn listen(&mut self) -> io::Result<()> {
         self.listeners.register(self.poll.registry(), FIRST_LISTENER)?;
         if self.index == 0 && self.process.limits.sys_interval_s > 0 {
-            self.calendar.add(self.now, Due::Sys);
+            self.calendar.add(self.now, DueTimer::Sys);
         }
         if self.process.is_shared() {
-            self.calendar.add(self.now, Due::LookAround);
+            self.calendar.add(self.now, DueTimer::LookAround);
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Core {
             AcceptResult::Failed(error) => self.accept_failed(&error),
         });
         if listeners.wants_timer() {
-            self.calendar.add(self.now + 1, Due::Accept);
+            self.calendar.add(self.now + 1, DueTimer::Accept);
         }
         self.listeners = listeners;
     }
@@ -121,7 +121,7 @@ impl Core {
         let Some(slot) = self.add_connection(socket, transport, counted_for) else { return };
         let generation = self.connections[slot as usize].generation;
         self.measure_connect(slot, peer.ip());
-        self.calendar.add(self.connect_deadline(), Due::Connection { slot, generation });
+        self.calendar.add(self.connect_deadline(), DueTimer::Connection { slot, generation });
     }
 
     fn socket(&self, stream: TcpStream, speaks: Speaks) -> Option<Socket> {
@@ -158,8 +158,10 @@ impl Core {
             Err(refused) => refused,
         };
         let (counter, limit) = match refused {
-            Refused::Connections => (&self.counters().refused_address, "connections_per_address_max"),
-            Refused::Rate => (&self.counters().refused_address_rate, "connects_per_address_per_second_max"),
+            AddressRefusal::Connections => (&self.counters().refused_address, "connections_per_address_max"),
+            AddressRefusal::Rate => {
+                (&self.counters().refused_address_rate, "connects_per_address_per_second_max")
+            }
         };
         counter.add(1);
         if let Some(unlogged) = self.process.notices.address.occurred(self.now_ms) {
@@ -206,7 +208,7 @@ impl Core {
         }
         let (bytes, raw) = (adopted.bytes, adopted.raw);
         connection.partial = Some(Box::new(Partial { bytes, raw, ..Partial::default() }));
-        let due = Due::Connection { slot, generation: connection.generation };
+        let due = DueTimer::Connection { slot, generation: connection.generation };
         self.calendar.add(self.connect_deadline(), due);
         self.connects.times.extend(adopted.times.map(|times| (slot, times)));
         self.note_arrival(slot, adopted.arrival);
@@ -252,7 +254,7 @@ impl Core {
             return self.remove_connection(slot);
         }
         connection.partial = None;
-        self.close_later(slot, super::State::Lingering);
+        self.close_later(slot, super::ConnectionState::Lingering);
         self.make_readable(slot);
     }
 
@@ -260,7 +262,7 @@ impl Core {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         if connection.session != NONE {
             // The session must not outlive its connection: the slot is given to another one.
-            return self.end(slot, Ended::Lost, true);
+            return self.end(slot, ConnectionEnd::Lost, true);
         }
         self.forget_arrival(slot);
         self.connects.times.remove(&slot);

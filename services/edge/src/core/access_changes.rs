@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use millrace_mqtt::ReasonCode;
 
-use super::of_broker::Visit;
-use super::{Core, Ended, work};
+use super::of_broker::ClientsVisit;
+use super::{ConnectionEnd, Core, work};
 use crate::access::Review;
 use crate::broker::Broker;
 
@@ -21,7 +21,7 @@ pub(super) struct AccessChanges {
 
 struct AccessChange {
     broker: Arc<Broker>,
-    visit: Visit,
+    visit: ClientsVisit,
 }
 
 impl AccessChanges {
@@ -36,7 +36,7 @@ impl AccessChanges {
     fn add(&mut self, broker: &Arc<Broker>) {
         let at = self.brokers.iter().position(|change| change.broker.id == broker.id);
         let former = at.and_then(|at| self.brokers.remove(at)).map(|change| change.visit);
-        self.brokers.push_back(AccessChange { broker: broker.clone(), visit: Visit::begin(former) });
+        self.brokers.push_back(AccessChange { broker: broker.clone(), visit: ClientsVisit::begin(former) });
     }
 }
 
@@ -83,7 +83,7 @@ impl Core {
 
     pub(super) fn close_unknown(&mut self, slot: u32) {
         let reason = ReasonCode::NOT_AUTHORIZED;
-        self.say_and_close(slot, reason, NO_MORE, Ended::Error(reason));
+        self.say_and_close(slot, reason, NO_MORE, ConnectionEnd::Error(reason));
     }
 
     pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
@@ -106,7 +106,7 @@ impl Core {
 mod tests {
     use millrace_access::model::Limits;
 
-    use crate::core::testing::{Client, Loops};
+    use crate::core::testing::{Loops, TestClient};
 
     fn limited(loops: &Loops) -> usize {
         loops.cores[0].connections.iter().filter(|(_, connection)| connection.is_limited).count()
@@ -116,7 +116,7 @@ mod tests {
     fn new_limits_reach_many_clients_over_several_turns() {
         const CLIENTS: usize = 700;
         let mut loops = Loops::start(1, |_| {});
-        let clients: Vec<Client> =
+        let clients: Vec<TestClient> =
             (0..CLIENTS).map(|number| loops.connect_as(&format!("client{number}"), true)).collect();
         let broker = loops.broker();
         let mut limits = Limits::default();

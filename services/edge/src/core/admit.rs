@@ -9,14 +9,14 @@ use millrace_mqtt::{Connect, ReasonCode};
 use super::Core;
 use super::authenticate::Absent;
 use super::connect_times::Measured;
-use super::connection::{NONE, Paused, Request};
+use super::connection::{ConnectRequest, NONE, Paused};
 use super::limits;
-use crate::admission::{Admission, AdmissionAnswer, Refusal, Verdict};
+use crate::admission::{Admission, AdmissionAnswer, AdmissionOutcome, AdmissionRefusal};
 use crate::broker::{Broker, OVER_CAP};
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
-use crate::incidents::{Kind, NewIncident};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::incomplete_packets::OverLimit;
 use crate::limits::EdgeLimits;
 use crate::memory::Pressure;
@@ -30,7 +30,7 @@ const UNKNOWN_BROKER: u64 = u64::MAX;
 pub(super) struct Connects {
     pub(super) admission: Admission<ConnectionId>,
     /// The admission decision for the CONNECT that is processed again now.
-    pub(super) verdict: Option<(ConnectionId, Option<Refusal>)>,
+    pub(super) verdict: Option<(ConnectionId, Option<AdmissionRefusal>)>,
     /// The broker of the CONNECT that is processed now.
     pub(super) broker: Option<Arc<Broker>>,
     /// Connections that wait for a broker to be read, by its name.
@@ -79,10 +79,10 @@ impl Core {
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
         let refusal = match () {
-            () if self.process.memory.pressure() >= Pressure::Connections => Some(Refusal::Busy),
-            () if broker.is_over_cap() => Some(Refusal::SpendCap),
-            () if self.is_over_quota(broker, connect.client_id) => Some(Refusal::Quota),
-            () if !broker.quota.take_connect(nanos(now)) => Some(Refusal::Limit),
+            () if self.process.memory.pressure() >= Pressure::Connections => Some(AdmissionRefusal::Busy),
+            () if broker.is_over_cap() => Some(AdmissionRefusal::SpendCap),
+            () if self.is_over_quota(broker, connect.client_id) => Some(AdmissionRefusal::Quota),
+            () if !broker.quota.take_connect(nanos(now)) => Some(AdmissionRefusal::Limit),
             () => None,
         };
         let asked = match refusal {
@@ -142,21 +142,21 @@ impl Core {
                 return;
             };
             match verdict {
-                Verdict::Admitted => self.decide(id, None),
-                Verdict::Refused(refusal) => self.decide(id, Some(refusal)),
-                Verdict::Gone => self.decide_gone(id),
+                AdmissionOutcome::Admitted => self.decide(id, None),
+                AdmissionOutcome::Refused(refusal) => self.decide(id, Some(refusal)),
+                AdmissionOutcome::Gone => self.decide_gone(id),
             }
         }
     }
 
-    pub(super) fn decide(&mut self, id: ConnectionId, refusal: Option<Refusal>) {
+    pub(super) fn decide(&mut self, id: ConnectionId, refusal: Option<AdmissionRefusal>) {
         self.connects.verdict = Some((id, refusal));
         self.resume(id);
     }
 
     fn decide_gone(&mut self, id: ConnectionId) {
         if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForAdmission) {
-            self.end(id.slot, super::Ended::Lost, false);
+            self.end(id.slot, super::ConnectionEnd::Lost, false);
         }
     }
 
@@ -167,33 +167,37 @@ impl Core {
         };
         let counters = self.broker_counters(broker);
         let (counter, reason, what) = match refusal {
-            Refusal::Rate | Refusal::Limit => (
+            AdmissionRefusal::Rate | AdmissionRefusal::Limit => (
                 &counters.refused_rate,
                 ReasonCode::CONNECTION_RATE_EXCEEDED,
                 "too many clients are connecting: try again later",
             ),
-            Refusal::Busy => (
+            AdmissionRefusal::Busy => (
                 &counters.refused_busy,
                 ReasonCode::SERVER_BUSY,
                 "the server is behind with those that are connecting: try again later",
             ),
-            Refusal::Quota => (
+            AdmissionRefusal::Quota => (
                 &counters.refused_quota,
                 ReasonCode::QUOTA_EXCEEDED,
                 "the broker has as many connections as it may have",
             ),
-            Refusal::SpendCap => (&counters.refused_spend_cap, ReasonCode::QUOTA_EXCEEDED, OVER_CAP),
+            AdmissionRefusal::SpendCap => (&counters.refused_spend_cap, ReasonCode::QUOTA_EXCEEDED, OVER_CAP),
         };
         counter.add(1);
         let limit = match refusal {
-            Refusal::Quota => Some(Limit::BrokerConnections),
-            Refusal::Limit => Some(Limit::BrokerConnects),
-            Refusal::Rate | Refusal::Busy | Refusal::SpendCap => None,
+            AdmissionRefusal::Quota => Some(Limit::BrokerConnections),
+            AdmissionRefusal::Limit => Some(Limit::BrokerConnects),
+            AdmissionRefusal::Rate | AdmissionRefusal::Busy | AdmissionRefusal::SpendCap => None,
         };
         match limit {
             Some(limit) => self.reached_by(broker, limit, Some(client_id), None),
             None => {
-                self.note(broker, &NewIncident::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
+                self.note(
+                    broker,
+                    &NewIncident::new(StoredIncidentKind::ConnectRefused, "", what).of(client_id, None),
+                    1,
+                );
             }
         }
         self.refuse(slot, reason, what);
@@ -219,7 +223,12 @@ impl Core {
     }
 
     /// Charges the memory of a CONNECT, because a stranger may take long to authenticate. False: the client was refused.
-    pub(super) fn charge_connect(&mut self, slot: u32, request: &mut Request, connect: &Connect<'_>) -> bool {
+    pub(super) fn charge_connect(
+        &mut self,
+        slot: u32,
+        request: &mut ConnectRequest,
+        connect: &Connect<'_>,
+    ) -> bool {
         let will = request.will.as_ref().map_or(0, |(will, _)| will.size());
         let names = connect.client_id.len() + connect.user_name.map_or(0, str::len);
         let bytes = will + names + connect.password.map_or(0, <[u8]>::len);

@@ -6,9 +6,9 @@
 
 use millrace_session::Seconds;
 
-use super::connection::{NONE, Paused, State};
-use super::timers::Due;
-use super::{Core, Ended};
+use super::connection::{ConnectionState, NONE, Paused};
+use super::timers::DueTimer;
+use super::{ConnectionEnd, Core};
 use crate::clock::{TICKS_PER_S, ticks};
 use crate::limits::UNAUTHENTICATED_REPLY_BYTES_MAX;
 
@@ -16,7 +16,7 @@ impl Core {
     pub(super) fn bound_answers(&mut self, slot: u32) {
         let limits = &self.process.limits;
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        if !connection.busy || connection.state != State::Open {
+        if !connection.busy || connection.state != ConnectionState::Open {
             return;
         }
         let Some(outbound) = &connection.outbound else { return };
@@ -24,7 +24,7 @@ impl Core {
         if outbound.len() > limits.outbound_hard_bytes as usize
             || is_stranger && outbound.answers() > UNAUTHENTICATED_REPLY_BYTES_MAX
         {
-            return self.end(slot, Ended::Slow, true);
+            return self.end(slot, ConnectionEnd::Slow, true);
         }
         if !is_stranger
             && connection.paused == Paused::No
@@ -33,14 +33,14 @@ impl Core {
             connection.paused = Paused::ForAnswers;
             // The deadline counts from here: nothing is read meanwhile, so nothing else sets it.
             connection.last_input = ticks(self.now_ms);
-            let due = Due::Answers { slot, generation: connection.generation };
+            let due = DueTimer::Answers { slot, generation: connection.generation };
             self.calendar.add(self.answers_deadline(self.now), due);
         }
     }
 
     pub(super) fn answers_were_read(&mut self, slot: u32) {
         let connection = &self.connections[slot as usize];
-        if connection.state == State::Open && connection.paused == Paused::ForAnswers {
+        if connection.state == ConnectionState::Open && connection.paused == Paused::ForAnswers {
             self.resume_in_turn(slot);
         }
     }
@@ -49,10 +49,10 @@ impl Core {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         let is_paused = connection.generation == generation && connection.paused == Paused::ForAnswers;
         if is_paused
-            && connection.state == State::Open
+            && connection.state == ConnectionState::Open
             && self.now >= self.answers_deadline(connection.last_input / TICKS_PER_S)
         {
-            self.end(slot, Ended::Slow, true);
+            self.end(slot, ConnectionEnd::Slow, true);
         }
     }
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrace_mqtt::ReasonCode;
-use millrace_session::{Entry, Message, Seconds, Session, SessionWill};
+use millrace_session::{Message, OutboxEntry, Seconds, Session, SessionWill};
 
 use self::due::keep_alive_deadline;
-use super::connection::{NONE, Request, State, Who};
-use super::timers::Due;
+use super::connection::{ClientUser, ConnectRequest, ConnectionState, NONE};
+use super::timers::DueTimer;
 use super::work::FilterRemoval;
-use super::{Core, Ended, LocalSession, parts, work};
+use super::{ConnectionEnd, Core, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::clock::ticks_of;
 use crate::connection_id::ConnectionId;
@@ -28,7 +28,7 @@ const LOOK_S: Seconds = 60;
 impl Core {
     /// Attaches a connection to a new or an existing session, and answers the CONNECT: at once, or when the store has
     /// answered.
-    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, mut request: Request) {
+    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, mut request: ConnectRequest) {
         let found = self.session_of(broker, &request.client_id);
         if let Some(session) = found {
             if self.is_of_another_user(session, &request) {
@@ -69,7 +69,7 @@ impl Core {
     }
 
     /// For connected sessions; the store checks the others.
-    fn is_of_another_user(&self, session: u32, request: &Request) -> bool {
+    fn is_of_another_user(&self, session: u32, request: &ConnectRequest) -> bool {
         let connection = self.connections.get(self.sessions[session as usize].connection as usize);
         let Some(connection) = connection else { return false };
         let user = connection.who.granted().and_then(|granted| granted.identity.user.as_deref());
@@ -88,7 +88,7 @@ impl Core {
         &mut self,
         slot: u32,
         broker: &Arc<Broker>,
-        mut request: Request,
+        mut request: ConnectRequest,
         session: Session,
         present: bool,
         epoch: u64,
@@ -105,7 +105,7 @@ impl Core {
         session
     }
 
-    fn open(&mut self, slot: u32, session: u32, mut request: Request, present: bool) {
+    fn open(&mut self, slot: u32, session: u32, mut request: ConnectRequest, present: bool) {
         let local = &mut self.sessions[session as usize];
         local.connection = slot;
         (local.will_at, local.term) = (0, self.now);
@@ -123,8 +123,8 @@ impl Core {
         connection.session = session;
         self.by_broker.add(broker.id, slot);
         connection.who = match (request.granted.take(), request.user.take()) {
-            (None, Some(user)) => Who::Named(user),
-            (granted, _) => Who::Granted(granted),
+            (None, Some(user)) => ClientUser::Named(user),
+            (granted, _) => ClientUser::Granted(granted),
         };
         let is_outdated = connection.who.granted().is_some_and(|granted| broker.has_changed(granted.changes));
         let counters = self.broker_counters(&broker);
@@ -150,7 +150,7 @@ impl Core {
         let silent = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s());
         if let Some(at) = silent.into_iter().chain(self.entry_ends(slot).map(ticks_of)).min() {
             let at = at.min(ticks_of(self.now + LOOK_S));
-            self.calendar.add_at(at, Due::Connection { slot, generation: connection.generation });
+            self.calendar.add_at(at, DueTimer::Connection { slot, generation: connection.generation });
         }
         if is_outdated {
             self.review(&broker, [slot]);
@@ -204,14 +204,14 @@ impl Core {
         let slot = self.sessions.get(session as usize).map_or(NONE, |local| local.connection);
         if slot != NONE {
             let what = "another connection with this client identifier";
-            self.say_and_close(slot, ReasonCode::SESSION_TAKEN_OVER, what, Ended::TakenOver);
+            self.say_and_close(slot, ReasonCode::SESSION_TAKEN_OVER, what, ConnectionEnd::TakenOver);
         }
     }
 
     /// Ends a connection: detaches its session, and writes its queued output unless the peer is gone.
-    pub(super) fn end(&mut self, slot: u32, ended: Ended, with_will: bool) {
+    pub(super) fn end(&mut self, slot: u32, ended: ConnectionEnd, with_will: bool) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        if connection.state != State::Open {
+        if connection.state != ConnectionState::Open {
             return self.remove_connection(slot);
         }
         if connection.is_traced() {
@@ -237,19 +237,19 @@ impl Core {
         }
         if broker.is_none() {
             match ended {
-                Ended::Client | Ended::Lost | Ended::WebSocketClosed(_) => {
+                ConnectionEnd::Client | ConnectionEnd::Lost | ConnectionEnd::WebSocketClosed(_) => {
                     self.counters().refused_closed.add(1);
                 }
-                Ended::Frame(_) => self.counters().refused_frame.add(1),
-                Ended::Slow => self.counters().refused_slow.add(1),
+                ConnectionEnd::Frame(_) => self.counters().refused_frame.add(1),
+                ConnectionEnd::Slow => self.counters().refused_slow.add(1),
                 _ => {}
             }
         }
         let version = self.connections[slot as usize].protocol.version();
-        let leaves =
-            (ended == Ended::Client && !with_will && self.stores_will(session)).then(|| self.id_of(slot));
+        let leaves = (ended == ConnectionEnd::Client && !with_will && self.stores_will(session))
+            .then(|| self.id_of(slot));
         if leaves.is_some() {
-            self.close_later(slot, State::Leaving);
+            self.close_later(slot, ConnectionState::Leaving);
         } else {
             self.close_after_output(slot, ended);
         }
@@ -342,7 +342,7 @@ impl Core {
         }
     }
 
-    pub(super) fn give_back_or_pass_on(&mut self, broker: &Arc<Broker>, entry: &Entry) {
+    pub(super) fn give_back_or_pass_on(&mut self, broker: &Arc<Broker>, entry: &OutboxEntry) {
         if !self.give_back(broker, &entry.message, entry.shared) {
             self.pass_on(broker, &entry.message, entry.shared);
         }

@@ -8,10 +8,10 @@ use millrace_access::rules::ClientIdentity;
 use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
-use super::connection::{Paused, Request};
+use super::connection::{ConnectRequest, Paused};
 use super::limits;
 use super::publish::is_reserved;
-use super::{Core, Ended, enhanced, parts, work};
+use super::{ConnectionEnd, Core, enhanced, parts, work};
 use crate::access::is_connect_token;
 use crate::authorization::LoginOutcome;
 use crate::broker::{Broker, is_broker_name};
@@ -21,7 +21,7 @@ use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
-use crate::incidents::{Kind, NewIncident};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::metrics::ConnectStep;
 use crate::quota::Limit;
 use crate::random;
@@ -201,7 +201,7 @@ impl Core {
     }
 
     /// Continues with the result of the password file and the rules file.
-    pub(super) fn decided(&mut self, slot: u32, mut request: Request, outcome: LoginOutcome) {
+    pub(super) fn decided(&mut self, slot: u32, mut request: ConnectRequest, outcome: LoginOutcome) {
         if outcome != LoginOutcome::Later {
             request.check = None;
         }
@@ -230,8 +230,8 @@ impl Core {
     }
 
     /// Records why a CONNECT is refused: for the tenant, and for a trace of the client.
-    pub(super) fn explain_refusal(&mut self, slot: u32, request: &Request, reason: &str) {
-        let note = NewIncident::new(Kind::ConnectRefused, "", reason);
+    pub(super) fn explain_refusal(&mut self, slot: u32, request: &ConnectRequest, reason: &str) {
+        let note = NewIncident::new(StoredIncidentKind::ConnectRefused, "", reason);
         self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
         self.explain_end(slot, reason.to_owned());
     }
@@ -247,7 +247,7 @@ impl Core {
     }
 
     /// Checks an authenticated client: bans, the right to its will, and whether it accepts the answer.
-    pub(super) fn admit(&mut self, slot: u32, request: Request) {
+    pub(super) fn admit(&mut self, slot: u32, request: ConnectRequest) {
         if self.refuse_banned(slot, &request.broker, Some(&request.client_id), request.user.as_deref()) {
             return;
         }
@@ -255,7 +255,7 @@ impl Core {
             && let Some((what, _)) = self.over_topic_limits(will.topic())
         {
             self.broker_counters(&request.broker).refused_will_topic.add(1);
-            let note = NewIncident::new(Kind::ConnectRefused, will.topic(), what);
+            let note = NewIncident::new(StoredIncidentKind::ConnectRefused, will.topic(), what);
             self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
             return self.refuse(slot, ReasonCode::TOPIC_NAME_INVALID, what);
         }
@@ -264,7 +264,7 @@ impl Core {
         {
             self.broker_counters(&request.broker).refused_authorization.add(1);
             let what = "not allowed to publish the will's topic";
-            let note = NewIncident::new(Kind::ConnectRefused, will.topic(), what);
+            let note = NewIncident::new(StoredIncidentKind::ConnectRefused, will.topic(), what);
             self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
             return self.refuse(slot, ReasonCode::NOT_AUTHORIZED, what);
         }
@@ -291,7 +291,7 @@ impl Core {
         self.attach(slot, &broker, request);
     }
 
-    fn may_leave_will(&self, request: &Request, will: &Message) -> bool {
+    fn may_leave_will(&self, request: &ConnectRequest, will: &Message) -> bool {
         let client = ClientIdentity { user: request.user.as_deref(), id: &request.client_id };
         let (topic, retain, qos) = (will.topic(), will.retain(), will.qos());
         if is_reserved(topic) {
@@ -309,7 +309,7 @@ impl Core {
         self.explain_end(slot, what);
         //= [MQTT-3.1.4-2] v5
         //= [MQTT-3.2.2-5] v3.1.1
-        self.end(slot, Ended::Error(reason), false);
+        self.end(slot, ConnectionEnd::Error(reason), false);
     }
 
     fn request(
@@ -318,7 +318,7 @@ impl Core {
         broker: &Arc<Broker>,
         connect: &Connect<'_>,
         user: Option<Arc<str>>,
-    ) -> Option<Request> {
+    ) -> Option<ConnectRequest> {
         let asked = connect.properties.iter().find_map(|property| match property {
             Property::SessionExpiryInterval(seconds) => Some(seconds),
             _ => None,
@@ -340,7 +340,7 @@ impl Core {
                 Message::new(will.topic.into(), will.qos, will.retain, will.properties, will.payload, 0);
             (Arc::new(message.published_by(record::publisher(&client_id))), delay_s.unwrap_or(0))
         });
-        Some(Request {
+        Some(ConnectRequest {
             broker: broker.clone(),
             client_id,
             assigned,

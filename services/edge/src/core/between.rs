@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{ClientSubscription, Entry, InFlight, Message};
+use millrace_session::{ClientSubscription, InFlight, Message, OutboxEntry};
 use smallvec::SmallVec;
 
 use super::resume::position_of;
@@ -20,7 +20,7 @@ pub(super) fn entry<'s>(
     message: &Arc<Message>,
     own: bool,
     subscriptions: impl Iterator<Item = &'s ClientSubscription>,
-) -> Option<Entry> {
+) -> Option<OutboxEntry> {
     let mut qos = None;
     let (mut retain, mut identifiers) = (false, SmallVec::new());
     //= [MQTT-3.8.3-3] v5
@@ -33,7 +33,7 @@ pub(super) fn entry<'s>(
     }
     let qos = qos?.min(message.qos());
     let (message, replay, maybe_sent) = (message.clone(), false, false);
-    let entry = Entry { message, qos, retain, replay, maybe_sent, shared: 0, identifiers };
+    let entry = OutboxEntry { message, qos, retain, replay, maybe_sent, shared: 0, identifiers };
     (qos > QoS::AtMostOnce).then_some(entry)
 }
 
@@ -41,14 +41,14 @@ pub(super) fn entry<'s>(
 /// inserted ones; the rest is delivered when it is read. `maybe_sent`: a crashed owner may have sent messages up to here.
 pub(super) fn interleave(
     in_flight: Vec<(PacketId, InFlight)>,
-    read: impl Iterator<Item = Entry>,
+    read: impl Iterator<Item = OutboxEntry>,
     maybe_sent: Position,
 ) -> (Vec<(PacketId, InFlight)>, Vec<Position>) {
     let (mut read, mut all, mut placed) = (read.peekable(), Vec::with_capacity(in_flight.len()), Vec::new());
     let mut used: HashSet<PacketId> = in_flight.iter().map(|(id, _)| *id).collect();
     for (id, state) in in_flight {
         let position = position_of(&state);
-        let is_before = |entry: &Entry| {
+        let is_before = |entry: &OutboxEntry| {
             let of_entry = entry.message.position().map(Position);
             position.is_some_and(|position| of_entry.is_some_and(|of_entry| of_entry < position))
         };
@@ -65,7 +65,7 @@ pub(super) fn interleave(
         // Without enough ids, the last ones are delivered when they are read.
         before.truncate(free.len());
         placed.extend(before.iter().filter_map(|entry| entry.message.position()).map(Position));
-        let state_of = |entry: Entry| match entry.message.position().map(Position) {
+        let state_of = |entry: OutboxEntry| match entry.message.position().map(Position) {
             Some(position) if position > maybe_sent => InFlight::Unsent(entry),
             _ => InFlight::Published(entry),
         };
@@ -88,11 +88,11 @@ mod tests {
 
     use super::*;
 
-    fn entry(position: u64, qos: QoS) -> Entry {
+    fn entry(position: u64, qos: QoS) -> OutboxEntry {
         let message = Message::new("t".into(), qos, false, Properties::EMPTY, b"x", 0);
         message.set_position(Some(Position::end_of(position).0));
         let identifiers = SmallVec::new();
-        Entry {
+        OutboxEntry {
             message: Arc::new(message),
             qos,
             retain: false,

@@ -13,21 +13,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::work::{FILTERS, Task};
+use super::work::{FILTERS, PacketTask};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
 /// Packets of one broker's clients, in order of arrival.
-pub(super) type Changes = Vec<(ConnectionId, Task)>;
+pub(super) type ChangeQueue = Vec<(ConnectionId, PacketTask)>;
 
 #[derive(Default)]
 pub(super) struct FilterChanges {
-    of: HashMap<u64, Waiting, foldhash::fast::FixedState>,
+    of: HashMap<u64, WaitingChanges, foldhash::fast::FixedState>,
 }
 
-struct Waiting {
+struct WaitingChanges {
     broker: Arc<Broker>,
-    changes: Changes,
+    changes: ChangeQueue,
     work: u64,
 }
 
@@ -38,10 +38,10 @@ impl FilterChanges {
         &mut self,
         broker: &Arc<Broker>,
         connection: ConnectionId,
-        task: Task,
+        task: PacketTask,
         work: u64,
-    ) -> Option<(Arc<Broker>, Changes)> {
-        let waiting = self.of.entry(broker.id).or_insert_with(|| Waiting {
+    ) -> Option<(Arc<Broker>, ChangeQueue)> {
+        let waiting = self.of.entry(broker.id).or_insert_with(|| WaitingChanges {
             broker: broker.clone(),
             changes: Vec::new(),
             work: 0,
@@ -59,11 +59,11 @@ impl FilterChanges {
         self.of.is_empty()
     }
 
-    pub(super) fn take(&mut self, broker: u64) -> Option<(Arc<Broker>, Changes)> {
+    pub(super) fn take(&mut self, broker: u64) -> Option<(Arc<Broker>, ChangeQueue)> {
         self.of.remove(&broker).map(|waiting| (waiting.broker, waiting.changes))
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Arc<Broker>, Changes)> {
+    pub(super) fn pop(&mut self) -> Option<(Arc<Broker>, ChangeQueue)> {
         let broker = *self.of.keys().next()?;
         self.take(broker)
     }

@@ -19,17 +19,17 @@ use millrace_mqtt::{ReasonCode, Version};
 use millrace_session::ClientSubscription;
 
 use self::pages::{DESCRIBED, FoundClients, SearchedPage};
-use super::connection::{Connected, NONE, Who};
+use super::connection::{ClientUser, Connected, NONE};
 use super::limits;
-use super::{Core, Ended, work};
+use super::{ConnectionEnd, Core, work};
 use crate::broker::Broker;
 use crate::clients::{
-    Answer, ClientFilter, ClientSearch, ConnectedClient, FILTER_FIELDS_BYTES, FILTERS_BYTES_MAX, FILTERS_MAX,
-    Question,
+    ClientFilter, ClientSearch, ClientsAnswer, ConnectedClient, FILTER_FIELDS_BYTES, FILTERS_BYTES_MAX,
+    FILTERS_MAX, Question,
 };
 use crate::clock::{Millis, TICKS_PER_S};
 use crate::connection_id::ConnectionId;
-use crate::incidents::{Kind, NewIncident};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 
 const SLICE: u64 = 2_000;
 /// Time between two slices at least, milliseconds: so scans take at most a tenth of a loop's time.
@@ -40,14 +40,14 @@ pub(super) struct Scans {
     /// Requested since the pass began: for the next pass.
     pages: Vec<Arc<ClientSearch>>,
     bans: Vec<Arc<Broker>>,
-    pass: Option<Pass>,
+    pass: Option<SearchPass>,
     found: VecDeque<FoundClients>,
     /// Clients that connected while access rules or bans changed.
     late: Vec<ConnectionId>,
     last_ms: Millis,
 }
 
-struct Pass {
+struct SearchPass {
     place: usize,
     pages: Vec<SearchedPage>,
     bans: Vec<Arc<Broker>>,
@@ -70,9 +70,9 @@ impl Scans {
         self.pages.len() + self.found.len() >= limits::CLIENT_SEARCHES_MAX
     }
 
-    fn begin(&mut self) -> Pass {
+    fn begin(&mut self) -> SearchPass {
         let pages = std::mem::take(&mut self.pages).into_iter().map(SearchedPage::new).collect();
-        Pass { place: 0, pages, bans: std::mem::take(&mut self.bans) }
+        SearchPass { place: 0, pages, bans: std::mem::take(&mut self.bans) }
     }
 }
 
@@ -104,23 +104,26 @@ impl Core {
                 }
                 asked.answer(Some(self.client(&asked.broker, client_id)));
             }
-            Question::EndTrace(_) => asked.answer(Some(Answer::default())),
+            Question::EndTrace(_) => asked.answer(Some(ClientsAnswer::default())),
         }
     }
 
-    fn without_filters(&self, broker: &Arc<Broker>, client_id: &str) -> Answer {
+    fn without_filters(&self, broker: &Arc<Broker>, client_id: &str) -> ClientsAnswer {
         let session = self.session_of(broker, client_id);
-        Answer { clients: session.and_then(|session| self.shown(session)).into_iter().collect(), next: None }
+        ClientsAnswer {
+            clients: session.and_then(|session| self.shown(session)).into_iter().collect(),
+            next: None,
+        }
     }
 
-    fn client(&mut self, broker: &Arc<Broker>, client_id: &str) -> Answer {
+    fn client(&mut self, broker: &Arc<Broker>, client_id: &str) -> ClientsAnswer {
         let session = self.session_of(broker, client_id);
         let client = session.and_then(|session| {
             Some(ConnectedClient { filters: self.filters_of(session), ..self.shown(session)? })
         });
         let subscriptions = client.as_ref().map_or(0, |client| client.subscriptions);
         self.spend(DESCRIBED + subscriptions / work::COMPARED_LEVELS as u64);
-        Answer { clients: client.into_iter().collect(), next: None }
+        ClientsAnswer { clients: client.into_iter().collect(), next: None }
     }
 
     fn filters_of(&self, session: u32) -> Vec<ClientFilter> {
@@ -154,7 +157,7 @@ impl Core {
         let slot = self.sessions[session as usize].connection;
         if slot != NONE {
             let what = "disconnected by an operator";
-            self.say_and_close(slot, ReasonCode::ADMINISTRATIVE_ACTION, what, Ended::Kicked);
+            self.say_and_close(slot, ReasonCode::ADMINISTRATIVE_ACTION, what, ConnectionEnd::Kicked);
         }
     }
 
@@ -255,7 +258,11 @@ impl Core {
             self.broker_counters(broker).refused_banned.add(1);
             self.note(
                 broker,
-                &NewIncident { client_id, user, ..NewIncident::new(Kind::ConnectRefused, "", why) },
+                &NewIncident {
+                    client_id,
+                    user,
+                    ..NewIncident::new(StoredIncidentKind::ConnectRefused, "", why)
+                },
                 1,
             );
             self.refuse(slot, ReasonCode::BANNED, why);
@@ -285,7 +292,7 @@ impl Core {
     fn close_banned(&mut self, slot: u32) {
         // DISCONNECT has no reason code for "banned".
         let reason = ReasonCode::ADMINISTRATIVE_ACTION;
-        self.say_and_close(slot, reason, "banned from this broker", Ended::Banned);
+        self.say_and_close(slot, reason, "banned from this broker", ConnectionEnd::Banned);
     }
 
     /// Checks a client once its session is attached: the access rules and bans of its broker may have changed while
@@ -339,8 +346,8 @@ fn method(connection: &Connected) -> String {
         (_, Some(Method::Certificate(authority))) => format!("certificate:{authority}"),
         (_, Some(Method::Webhook)) => "webhook".into(),
         (_, Some(Method::ConnectToken { .. })) => "connect_token".into(),
-        (Who::Named(_), None) => "settings".into(),
-        (Who::Granted(_), Some(Method::Anonymous) | None) => "anonymous".into(),
-        (Who::Named(_), Some(Method::Anonymous)) => "anonymous".into(),
+        (ClientUser::Named(_), None) => "settings".into(),
+        (ClientUser::Granted(_), Some(Method::Anonymous) | None) => "anonymous".into(),
+        (ClientUser::Named(_), Some(Method::Anonymous)) => "anonymous".into(),
     }
 }

@@ -3,9 +3,9 @@
 
 use millrace_mqtt::ReasonCode;
 
-use super::connection::State;
-use super::timers::Due;
-use super::{Core, Ended, LINGER_S, parts};
+use super::connection::ConnectionState;
+use super::timers::DueTimer;
+use super::{ConnectionEnd, Core, LINGER_S, parts};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::ws::frames;
@@ -19,38 +19,41 @@ impl Core {
 
     /// The writer has finished the detach job of a leaving connection.
     pub(super) fn left(&mut self, connection: ConnectionId) {
-        if self.connection_of(connection).is_some_and(|connection| connection.state == State::Leaving) {
-            self.close_after_output(connection.slot, Ended::Client);
+        if self
+            .connection_of(connection)
+            .is_some_and(|connection| connection.state == ConnectionState::Leaving)
+        {
+            self.close_after_output(connection.slot, ConnectionEnd::Client);
         }
     }
 
     /// The connection stays for at most [`LINGER_S`].
-    pub(super) fn close_later(&mut self, slot: u32, state: State) {
+    pub(super) fn close_later(&mut self, slot: u32, state: ConnectionState) {
         let now = self.tick();
         let connection = &mut self.connections[slot as usize];
         (connection.state, connection.last_input) = (state, now);
-        let due = Due::Connection { slot, generation: connection.generation };
+        let due = DueTimer::Connection { slot, generation: connection.generation };
         self.calendar.add(self.now + LINGER_S, due);
     }
 
-    pub(super) fn close_after_output(&mut self, slot: u32, ended: Ended) {
+    pub(super) fn close_after_output(&mut self, slot: u32, ended: ConnectionEnd) {
         let connection = &self.connections[slot as usize];
         let is_websocket = connection.is_websocket();
         let nothing_to_say = match ended {
-            Ended::Lost | Ended::Slow => true,
-            Ended::Client => !is_websocket && connection.outbound.is_none(),
+            ConnectionEnd::Lost | ConnectionEnd::Slow => true,
+            ConnectionEnd::Client => !is_websocket && connection.outbound.is_none(),
             _ => false,
         };
         if nothing_to_say {
             return self.remove_connection(slot);
         }
-        self.close_later(slot, State::Draining);
+        self.close_later(slot, ConnectionState::Draining);
         let (_, mut out, _) = parts!(self, slot);
         // An outbound buffer, even an empty one, lists the connection for the flush that closes it.
         let outbound = out.outbound();
         if is_websocket {
             let code = match ended {
-                Ended::WebSocketClosed(code) | Ended::Frame(code) => code,
+                ConnectionEnd::WebSocketClosed(code) | ConnectionEnd::Frame(code) => code,
                 _ => frames::NORMAL_CLOSE,
             };
             let mut frame = Vec::new();
@@ -59,30 +62,30 @@ impl Core {
         }
     }
 
-    pub(super) fn count_ended(&self, broker: &Broker, ended: Ended) {
+    pub(super) fn count_ended(&self, broker: &Broker, ended: ConnectionEnd) {
         let counters = self.broker_counters(broker);
         counters.connected.sub(1);
         broker.meters[usize::from(self.index)].went(self.now_ms);
         let counter = match ended {
-            Ended::Client => &counters.ended_client,
-            Ended::Lost | Ended::WebSocketClosed(_) => &counters.ended_lost,
-            Ended::Frame(_) => &counters.ended_frame,
-            Ended::TakenOver => &counters.ended_taken_over,
-            Ended::KeepAlive => &counters.ended_keep_alive,
-            Ended::Shutdown => &counters.ended_shutdown,
-            Ended::Drained => &counters.ended_drained,
-            Ended::Slow => &counters.ended_slow,
-            Ended::Kicked => &counters.ended_kicked,
-            Ended::Banned => &counters.ended_banned,
-            Ended::Error(ReasonCode::MALFORMED_PACKET) => &counters.ended_malformed,
-            Ended::Error(ReasonCode::PACKET_TOO_LARGE) => &counters.ended_too_large,
-            Ended::Error(ReasonCode::PROTOCOL_ERROR) => &counters.ended_protocol,
-            Ended::Error(ReasonCode::TOPIC_NAME_INVALID | ReasonCode::TOPIC_FILTER_INVALID) => {
+            ConnectionEnd::Client => &counters.ended_client,
+            ConnectionEnd::Lost | ConnectionEnd::WebSocketClosed(_) => &counters.ended_lost,
+            ConnectionEnd::Frame(_) => &counters.ended_frame,
+            ConnectionEnd::TakenOver => &counters.ended_taken_over,
+            ConnectionEnd::KeepAlive => &counters.ended_keep_alive,
+            ConnectionEnd::Shutdown => &counters.ended_shutdown,
+            ConnectionEnd::Drained => &counters.ended_drained,
+            ConnectionEnd::Slow => &counters.ended_slow,
+            ConnectionEnd::Kicked => &counters.ended_kicked,
+            ConnectionEnd::Banned => &counters.ended_banned,
+            ConnectionEnd::Error(ReasonCode::MALFORMED_PACKET) => &counters.ended_malformed,
+            ConnectionEnd::Error(ReasonCode::PACKET_TOO_LARGE) => &counters.ended_too_large,
+            ConnectionEnd::Error(ReasonCode::PROTOCOL_ERROR) => &counters.ended_protocol,
+            ConnectionEnd::Error(ReasonCode::TOPIC_NAME_INVALID | ReasonCode::TOPIC_FILTER_INVALID) => {
                 &counters.ended_topic
             }
-            Ended::Error(ReasonCode::TOPIC_ALIAS_INVALID) => &counters.ended_alias,
-            Ended::Error(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED) => &counters.ended_receive_maximum,
-            Ended::Error(_) => &counters.ended_other,
+            ConnectionEnd::Error(ReasonCode::TOPIC_ALIAS_INVALID) => &counters.ended_alias,
+            ConnectionEnd::Error(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED) => &counters.ended_receive_maximum,
+            ConnectionEnd::Error(_) => &counters.ended_other,
         };
         counter.add(1);
     }

@@ -21,7 +21,7 @@ use super::fanout::Copies;
 use super::limits;
 use super::resume::WAITING_LOW;
 use super::{Core, work};
-use crate::deliveries::Committed;
+use crate::deliveries::CommittedMessage;
 
 /// A session reads at most this long after it took a copy, seconds.
 const READ_AFTER_S: Seconds = 5;
@@ -84,7 +84,7 @@ impl Following {
 }
 
 impl Core {
-    pub(super) fn committed(&mut self, committed: &Arc<Committed>) {
+    pub(super) fn committed(&mut self, committed: &Arc<CommittedMessage>) {
         let routes = &committed.routes;
         let waits = self.unfinished.commits.delays(routes.broker.id, Publisher::NOBODY);
         let next = if waits { 0 } else { self.deliver_committed(committed, 0) };
@@ -95,8 +95,8 @@ impl Core {
 
     /// Delivers a committed message to the sessions of this core from receiver `start` on, as far as one slice of work allows. Returns
     /// the index of the next receiver.
-    pub(super) fn deliver_committed(&mut self, committed: &Committed, start: usize) -> usize {
-        let Committed { routes, message, .. } = committed;
+    pub(super) fn deliver_committed(&mut self, committed: &CommittedMessage, start: usize) -> usize {
+        let CommittedMessage { routes, message, .. } = committed;
         let (began, mut taken) = (self.trace_began(message), 0);
         let end = self.work.spent() + work::SLICE;
         let receivers = routes.receivers(self.index);
@@ -115,8 +115,8 @@ impl Core {
     }
 
     /// Delivers a copy to a session and returns true, or makes the session read the message.
-    fn deliver_copy(&mut self, committed: &Committed, receiver: &Receiver) -> bool {
-        let Committed { routes, message, publisher, sender } = committed;
+    fn deliver_copy(&mut self, committed: &CommittedMessage, receiver: &Receiver) -> bool {
+        let CommittedMessage { routes, message, publisher, sender } = committed;
         let slot = receiver.target.slot;
         let Some(local) = local_session(&mut self.sessions, receiver) else { return false };
         let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());

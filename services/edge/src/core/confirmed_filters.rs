@@ -11,7 +11,7 @@ use super::persistent::PersistentSession;
 use super::{Core, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::jobs::{PendingSubscribe, Subscribe};
+use crate::jobs::{PendingSubscribe, SubscribeWrite};
 use crate::mailbox::Mail;
 
 impl Core {
@@ -45,7 +45,7 @@ impl Core {
 
     pub(super) fn subscribed_when_confirmed(
         &mut self,
-        mut subscribe: Box<Subscribe>,
+        mut subscribe: Box<SubscribeWrite>,
         subscribed: Vec<Option<Subscribed>>,
     ) {
         if subscribe.is_stored() {

@@ -18,7 +18,7 @@ use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::memory::Pressure;
 use crate::outbound::GRACE_MS;
-use crate::routes::{Progress, Routes};
+use crate::routes::{RouteProgress, Routes};
 
 /// How long a publisher is not read after each read while the process has hardly any memory left. With
 /// `LIMITED_READ_BYTES` for each read, a thousand publishers then send 64 MB/s together.
@@ -28,7 +28,12 @@ const MEMORY_PAUSE_MS: Millis = 250;
 const PAUSED_PER_MS: u64 = 64;
 
 impl Core {
-    pub(super) fn pause_until_drained(&mut self, receiver: u32, publisher: ConnectionId, progress: Progress) {
+    pub(super) fn pause_until_drained(
+        &mut self,
+        receiver: u32,
+        publisher: ConnectionId,
+        progress: RouteProgress,
+    ) {
         // The publisher may be listed already: it resumes without a drained receiver when it has waited long enough.
         self.pauses.for_receiver.entry(receiver).or_default().push(publisher);
         if publisher.core == self.index {
@@ -42,7 +47,7 @@ impl Core {
     }
 
     /// Handles the notice of another loop, which knows fewer of the publisher's topics.
-    pub(super) fn pause_if_most_lag(&mut self, publisher: ConnectionId, progress: Progress) {
+    pub(super) fn pause_if_most_lag(&mut self, publisher: ConnectionId, progress: RouteProgress) {
         if self.pauses.watched.are_most_behind(publisher, progress, self.now_ms) {
             self.pause(publisher, Paused::ForReceiver);
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millrace_access::entry::Method;
-use millrace_authentication::{Cancellation, Pending};
+use millrace_authentication::{Cancellation, PendingRequest};
 use millrace_session::{Accept, Connection, Message, Seconds};
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
@@ -21,14 +21,14 @@ use crate::outbound::Outbound;
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// It has two variants only, so that it is no larger than a name.
-pub(crate) enum Who {
+pub(crate) enum ClientUser {
     /// A user of a broker that is not managed.
     Named(Arc<str>),
     /// A client of a managed broker; `None`: nobody.
     Granted(Option<Box<Granted>>),
 }
 
-impl Who {
+impl ClientUser {
     pub(crate) fn user(&self) -> Option<&str> {
         match self {
             Self::Named(user) => Some(user),
@@ -63,13 +63,13 @@ pub(crate) struct Connected {
     pub(crate) partial: Option<Box<Partial>>,
     pub(crate) outbound: Option<Box<Outbound>>,
     /// The CONNECT, until the client is authenticated and admitted.
-    pub(crate) pending: Option<Box<Request>>,
-    pub(crate) who: Who,
+    pub(crate) pending: Option<Box<ConnectRequest>>,
+    pub(crate) who: ClientUser,
     /// The client's address and certificate, as its TLS handshake or the gateway reports them.
     pub(crate) origin: Option<Box<Origin>>,
     /// The address that the limits per address count this connection for.
     pub(crate) counted_for: Address,
-    pub(crate) state: State,
+    pub(crate) state: ConnectionState,
     /// The socket accepts no more output for now.
     pub(crate) busy: bool,
     /// The socket has, or may have, more to read.
@@ -122,7 +122,7 @@ pub(crate) enum Paused {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     Open,
     /// The client has sent DISCONNECT. The connection closes once the store has removed the will.
     Leaving,
@@ -155,7 +155,7 @@ impl Partial {
 }
 
 /// The contents of a CONNECT, copied out of its packet.
-pub(crate) struct Request {
+pub(crate) struct ConnectRequest {
     pub(crate) broker: Arc<Broker>,
     pub(crate) client_id: Arc<str>,
     pub(crate) assigned: bool,
@@ -170,18 +170,18 @@ pub(crate) struct Request {
     /// Keeps connections with this client id on this loop.
     pub(crate) claim: Option<HomeClaim>,
     /// The authentication in progress: dropping it cancels it.
-    pub(crate) check: Option<Pending>,
-    pub(crate) exchange: Option<Exchange>,
+    pub(crate) check: Option<PendingRequest>,
+    pub(crate) exchange: Option<ExchangeInProgress>,
     /// The authentication data of the CONNACK, from a finished SCRAM exchange.
     pub(crate) authentication_data: Option<Box<[u8]>>,
 }
 
-pub(crate) struct Exchange {
+pub(crate) struct ExchangeInProgress {
     pub(crate) turn: ExchangeTurn,
     pub(crate) until: Seconds,
 }
 
-impl Request {
+impl ConnectRequest {
     pub(crate) fn proven_user(&self) -> Option<&str> {
         self.granted.as_ref()?.identity.user.as_deref()
     }
@@ -225,10 +225,10 @@ impl Connected {
             partial: None,
             outbound: None,
             pending: None,
-            who: Who::Granted(None),
+            who: ClientUser::Granted(None),
             origin: None,
             counted_for: Address::NONE,
-            state: State::Open,
+            state: ConnectionState::Open,
             busy: false,
             readable: false,
             listed: false,
@@ -270,7 +270,8 @@ impl Connected {
     }
 
     pub(crate) fn is_being_checked(&self) -> bool {
-        self.state == State::Open && self.pending.as_ref().is_some_and(|request| request.check.is_some())
+        self.state == ConnectionState::Open
+            && self.pending.as_ref().is_some_and(|request| request.check.is_some())
     }
 
     pub(crate) fn is_websocket(&self) -> bool {
@@ -284,7 +285,7 @@ impl Connected {
 
     pub(crate) fn is_reading(&self) -> bool {
         let is_its_turn = self.pending.as_ref().is_none_or(|request| request.awaits_client().is_some());
-        self.state == State::Open && self.paused == Paused::No && is_its_turn
+        self.state == ConnectionState::Open && self.paused == Paused::No && is_its_turn
     }
 }
 

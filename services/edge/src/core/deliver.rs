@@ -11,7 +11,7 @@ use millrace_session::{Delivered, Delivery, DropReason, Message};
 
 use super::connection::NONE;
 use super::fanout::Copies;
-use super::feed::{Held, Take};
+use super::feed::{HeldMessage, Take};
 use super::limits;
 use super::notes::note_dropped;
 use super::output::FLUSH_BYTES;
@@ -24,8 +24,8 @@ use crate::elsewhere::ELSEWHERE;
 use crate::mailbox::Mail;
 use crate::metering::UsageCounter;
 use crate::metrics::BrokerCounters;
-use crate::outbound::Room;
-use crate::routes::{Progress, Routes};
+use crate::outbound::OutboundRoom;
+use crate::routes::{RouteProgress, Routes};
 pub(super) use runs::{RunCopies, SharedRun};
 
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +175,7 @@ impl Core {
             }
             match persistent.take(delivery.qos, message.size()) {
                 Take::Deliver => {}
-                Take::Hold => return persistent.hold(Held::new(&delivery)),
+                Take::Hold => return persistent.hold(HeldMessage::new(&delivery)),
                 // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
@@ -210,9 +210,9 @@ impl Core {
         if out.busy
             && from.may_wait
             && delivery.qos == QoS::AtMostOnce
-            && out.outbound().room(soft_bytes, hard_bytes, self.now_ms) == Room::Congested
+            && out.outbound().room(soft_bytes, hard_bytes, self.now_ms) == OutboundRoom::Congested
             && from.id.filter(|_| delivery.shared == 0).is_none_or(|id| {
-                self.pauses.watched.are_most_behind(id, Progress::of_one(target, 1), self.now_ms)
+                self.pauses.watched.are_most_behind(id, RouteProgress::of_one(target, 1), self.now_ms)
             })
         {
             // Append nevertheless: the publisher waits, and the receiver loses nothing.
@@ -233,7 +233,7 @@ impl Core {
         }
         if outcome == Delivered::Sent {
             if behind.is_none() {
-                self.pauses.watched.note(from.id, Progress::of_one(target, 0), self.now_ms);
+                self.pauses.watched.note(from.id, RouteProgress::of_one(target, 0), self.now_ms);
             }
             broker.meters[usize::from(self.index)].delivered(delivery.message);
             self.connections[local.connection as usize].count_out(1, delivery.message.size());
@@ -245,7 +245,7 @@ impl Core {
         let broker = local.broker.id;
         self.note_settled(broker, settled);
         if let (Some(behind), Some(from)) = (behind, from.id) {
-            self.pause_until_drained(behind, from, Progress::of_one(target, 1));
+            self.pause_until_drained(behind, from, RouteProgress::of_one(target, 1));
         }
         if reserves {
             self.pump(connection);

@@ -4,8 +4,8 @@ use std::hash::BuildHasher;
 
 use millrace_mqtt::ReasonCode;
 
-use super::connection::{NONE, State};
-use super::{Core, Ended, parts};
+use super::connection::{ConnectionState, NONE};
+use super::{ConnectionEnd, Core, parts};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
@@ -22,14 +22,14 @@ impl Core {
         }
         let mut leaving = std::mem::take(leaving);
         while let Some(id) = leaving.pop() {
-            if self.connection_of(id).is_none_or(|connection| connection.state != State::Open) {
+            if self.connection_of(id).is_none_or(|connection| connection.state != ConnectionState::Open) {
                 continue;
             }
             if !drain.take(self.now_ms) {
                 leaving.push(id);
                 break;
             }
-            self.send_away(id.slot, Ended::Drained);
+            self.send_away(id.slot, ConnectionEnd::Drained);
         }
         if leaving.is_empty() {
             drain.finish();
@@ -75,11 +75,11 @@ impl Core {
         self.stop_listening();
         // Connections that are being closed have already got their reason.
         let open: Vec<u32> = (self.connections.iter())
-            .filter(|(_, connection)| connection.state == State::Open)
+            .filter(|(_, connection)| connection.state == ConnectionState::Open)
             .filter_map(|(slot, _)| u32::try_from(slot).ok())
             .collect();
         for slot in open {
-            self.send_away(slot, Ended::Shutdown);
+            self.send_away(slot, ConnectionEnd::Shutdown);
         }
         self.flush_dirty(u64::MAX);
     }
@@ -87,7 +87,7 @@ impl Core {
     /// Ends a connection because the server stops. The session stays, and so does the will, because only the client's
     /// own DISCONNECT removes it: a delayed will waits for the client to reconnect elsewhere.
     //= [MQTT-3.1.2-8] v5 v3.1.1
-    pub(super) fn send_away(&mut self, slot: u32, ended: Ended) {
+    pub(super) fn send_away(&mut self, slot: u32, ended: ConnectionEnd) {
         let reference = self.process.config.server_reference.as_deref();
         let (protocol, mut out, _) = parts!(self, slot);
         let what = "server shutting down";
@@ -116,7 +116,7 @@ impl Core {
             return false;
         }
         self.broker_counters(broker).refused_draining.add(1);
-        self.send_away(slot, Ended::Drained);
+        self.send_away(slot, ConnectionEnd::Drained);
         true
     }
 }

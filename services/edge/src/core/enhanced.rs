@@ -7,10 +7,10 @@ use millrace_access::scram::Enhanced;
 use millrace_authentication::Cancellation;
 use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 
-use super::connection::{Exchange, NONE, Request, Who};
-use super::{Core, Ended, parts};
-use crate::access::{Attempt, AuthenticationRequest};
-use crate::authorization::{Attempted, ExchangeStep, ExchangeTurn, Granted, Refused, Reviewed};
+use super::connection::{ClientUser, ConnectRequest, ExchangeInProgress, NONE};
+use super::{ConnectionEnd, Core, parts};
+use crate::access::{AuthenticationRequest, ScramAttempt};
+use crate::authorization::{Attempted, Denied, ExchangeStep, ExchangeTurn, Granted, Reviewed};
 use crate::connection_id::ConnectionId;
 
 const TOO_LARGE: &str = "Maximum Packet Size is too small for the answer";
@@ -36,7 +36,7 @@ fn queued(data: &[u8]) -> Box<[u8]> {
 
 impl Core {
     /// Without data in the CONNECT, asks the client for its first message.
-    pub(super) fn begin_exchange(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
+    pub(super) fn begin_exchange(&mut self, slot: u32, mut request: ConnectRequest, connect: &Connect<'_>) {
         let has_users = request.broker.access().is_some_and(|loaded| loaded.access.access().scram);
         if !has_users {
             //= [MQTT-4.12.0-1] v5
@@ -45,7 +45,8 @@ impl Core {
             self.explain_refusal(slot, &request, what);
             return self.refuse(slot, ReasonCode::BAD_AUTHENTICATION_METHOD, what);
         }
-        request.exchange = Some(Exchange { turn: ExchangeTurn::Server, until: self.connect_deadline() });
+        request.exchange =
+            Some(ExchangeInProgress { turn: ExchangeTurn::Server, until: self.connect_deadline() });
         let enhanced = Box::default();
         match data(connect.properties) {
             Some(data) => self.attempt_entry(slot, Box::new(request), enhanced, data),
@@ -53,18 +54,30 @@ impl Core {
         }
     }
 
-    fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
+    fn attempt_entry(
+        &mut self,
+        slot: u32,
+        request: Box<ConnectRequest>,
+        enhanced: Box<Enhanced>,
+        data: &[u8],
+    ) {
         let authentication = self.authentication_request(slot, &request);
-        let attempt = Attempt { request: authentication, enhanced, data: queued(data), identity: None };
+        let attempt = ScramAttempt { request: authentication, enhanced, data: queued(data), identity: None };
         if self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.connections[slot as usize].pending = Some(request);
         } else {
-            self.refuse_entry(slot, &request, &Refused::Busy);
+            self.refuse_entry(slot, &request, &Denied::Busy);
         }
     }
 
     //= [MQTT-4.12.0-2] v5
-    fn ask_for_more(&mut self, slot: u32, mut request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
+    fn ask_for_more(
+        &mut self,
+        slot: u32,
+        mut request: Box<ConnectRequest>,
+        enhanced: Box<Enhanced>,
+        data: &[u8],
+    ) {
         let (protocol, mut out, _) = parts!(self, slot);
         if !protocol.challenge(data, &self.process.settings, &mut out) {
             self.counters().refused_connect.add(1);
@@ -122,7 +135,7 @@ impl Core {
             certificate: None,
         };
         let attempt =
-            Attempt { request: authentication, enhanced, data: queued(data), identity: Some(identity) };
+            ScramAttempt { request: authentication, enhanced, data: queued(data), identity: Some(identity) };
         if !self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.close_for(slot, ReasonCode::SERVER_BUSY, "too many clients are authenticating");
         }
@@ -151,8 +164,8 @@ impl Core {
     fn attempted_entry(
         &mut self,
         id: ConnectionId,
-        mut request: Box<Request>,
-        outcome: Result<ExchangeStep, Refused>,
+        mut request: Box<ConnectRequest>,
+        outcome: Result<ExchangeStep, Denied>,
     ) {
         match outcome {
             Ok(ExchangeStep::Challenged(enhanced, data)) => {
@@ -173,12 +186,12 @@ impl Core {
         }
     }
 
-    fn attempted_anew(&mut self, id: ConnectionId, outcome: Result<ExchangeStep, Refused>) {
+    fn attempted_anew(&mut self, id: ConnectionId, outcome: Result<ExchangeStep, Denied>) {
         match outcome {
             Ok(ExchangeStep::Challenged(enhanced, data)) => self.ask_anew(id.slot, enhanced, &data),
             Ok(ExchangeStep::Renewed(grant, data)) => self.renewed(id, grant, &data),
             Ok(ExchangeStep::Granted(..)) => {}
-            Err(refused @ (Refused::Busy | Refused::Unread)) => {
+            Err(refused @ (Denied::Busy | Denied::Unread)) => {
                 tracing::debug!(%refused, "a client cannot be authenticated anew");
                 self.close_for(id.slot, ReasonCode::SERVER_BUSY, "who you are cannot be checked now");
             }
@@ -203,13 +216,13 @@ impl Core {
 
     fn granted_mut(&mut self, slot: u32) -> Option<&mut Granted> {
         match &mut self.connections[slot as usize].who {
-            Who::Granted(granted) => granted.as_deref_mut(),
-            Who::Named(_) => None,
+            ClientUser::Granted(granted) => granted.as_deref_mut(),
+            ClientUser::Named(_) => None,
         }
     }
 
     fn close_for(&mut self, slot: u32, reason: ReasonCode, what: &'static str) {
-        self.say_and_close(slot, reason, what, Ended::Error(reason));
+        self.say_and_close(slot, reason, what, ConnectionEnd::Error(reason));
     }
 }
 

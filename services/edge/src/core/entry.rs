@@ -11,19 +11,19 @@ use millrace_mqtt::{Connect, QoS, ReasonCode};
 use millrace_session::Seconds;
 
 use super::authenticate::ANONYMOUS;
-use super::connection::{Request, Who};
-use super::timers::Due;
+use super::connection::{ClientUser, ConnectRequest};
+use super::timers::DueTimer;
 use super::{Core, work};
 use crate::access::AuthenticationRequest;
-use crate::authenticator::Login;
-use crate::authorization::{AccessDecision, Refused, Reviewed};
-use crate::incidents::{Kind, NewIncident};
+use crate::authenticator::ConnectLogin;
+use crate::authorization::{AccessDecision, Denied, Reviewed};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 
 const LONG_USER: &str = "the user name is too long: it may have 256 bytes";
 const _: () = assert!(USER_BYTES_MAX == 256);
 
 impl Core {
-    pub(super) fn ask_service(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
+    pub(super) fn ask_service(&mut self, slot: u32, mut request: ConnectRequest, connect: &Connect<'_>) {
         let password = connect.password.map(Into::into);
         let cancellation = request.begin_check();
         let authentication =
@@ -32,12 +32,16 @@ impl Core {
             self.connections[slot as usize].pending = Some(Box::new(request));
             self.end_if_gone(slot);
         } else {
-            self.refuse_entry(slot, &request, &Refused::Busy);
+            self.refuse_entry(slot, &request, &Denied::Busy);
         }
     }
 
     /// The authentication request of a client, without its password.
-    pub(super) fn authentication_request(&self, slot: u32, request: &Request) -> AuthenticationRequest {
+    pub(super) fn authentication_request(
+        &self,
+        slot: u32,
+        request: &ConnectRequest,
+    ) -> AuthenticationRequest {
         let connection = &self.connections[slot as usize];
         let peer = || connection.stream.peer_addr().ok();
         let address = connection.origin.as_ref().map_or_else(peer, |origin| origin.address);
@@ -80,40 +84,40 @@ impl Core {
         }
     }
 
-    pub(super) fn refuse_entry(&mut self, slot: u32, request: &Request, refused: &Refused) {
+    pub(super) fn refuse_entry(&mut self, slot: u32, request: &ConnectRequest, refused: &Denied) {
         let broker = &request.broker;
         self.explain_refusal(slot, request, &refused.to_string());
         tracing::debug!(broker = &*broker.name, %refused, "CONNECT refused");
         let counters = self.broker_counters(broker);
         let (reason, what) = match refused {
-            Refused::Busy => {
+            Denied::Busy => {
                 counters.refused_busy.add(1);
                 (ReasonCode::SERVER_BUSY, "too many clients are connecting: try again later")
             }
-            Refused::Unread => {
+            Denied::Unread => {
                 counters.refused_unavailable.add(1);
                 (ReasonCode::SERVER_UNAVAILABLE, "the credentials cannot be read now")
             }
-            Refused::For(refusal) if refusal.is_temporary() => {
+            Denied::For(refusal) if refusal.is_temporary() => {
                 match refusal {
                     AccessRefusal::NoKeys => counters.refused_keys.add(1),
                     _ => counters.refused_webhook.add(1),
                 }
                 (ReasonCode::SERVER_UNAVAILABLE, "who you are cannot be checked now")
             }
-            Refused::For(AccessRefusal::Anonymous) => {
+            Denied::For(AccessRefusal::Anonymous) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::NOT_AUTHORIZED, ANONYMOUS)
             }
-            Refused::For(AccessRefusal::Password | AccessRefusal::LongUserName | AccessRefusal::NoMethod) => {
+            Denied::For(AccessRefusal::Password | AccessRefusal::LongUserName | AccessRefusal::NoMethod) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
             }
-            Refused::For(AccessRefusal::Enhanced(_)) => {
+            Denied::For(AccessRefusal::Enhanced(_)) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::NOT_AUTHORIZED, "the authentication has failed")
             }
-            Refused::For(_) => {
+            Denied::For(_) => {
                 counters.refused_authorization.add(1);
                 (ReasonCode::NOT_AUTHORIZED, "not authorized")
             }
@@ -122,12 +126,17 @@ impl Core {
     }
 
     /// Checks a client of a broker without managed access: by the password file and the rules file, if there are any.
-    pub(super) fn check_by_settings(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
+    pub(super) fn check_by_settings(
+        &mut self,
+        slot: u32,
+        mut request: ConnectRequest,
+        connect: &Connect<'_>,
+    ) {
         if self.refuse_long_user(slot, &request) {
             return;
         }
         let user = request.user.clone();
-        let login = Login {
+        let login = ConnectLogin {
             connection: self.id_of(slot),
             broker: request.broker.id,
             user: user.as_deref(),
@@ -142,7 +151,7 @@ impl Core {
     }
 
     /// A broker without managed access keeps the user name as long as the connection, so it may be as long as elsewhere.
-    fn refuse_long_user(&mut self, slot: u32, request: &Request) -> bool {
+    fn refuse_long_user(&mut self, slot: u32, request: &ConnectRequest) -> bool {
         let is_long = request.user.as_ref().is_some_and(|user| user.len() > USER_BYTES_MAX);
         if is_long {
             self.broker_counters(&request.broker).refused_credentials.add(1);
@@ -155,7 +164,8 @@ impl Core {
     /// Applies a review: the client's permissions now, or that it must go.
     pub(super) fn reviewed(&mut self, reviewed: Reviewed) {
         let id = reviewed.connection;
-        let Some(Who::Granted(Some(granted))) = self.connection_of(id).map(|connection| &mut connection.who)
+        let Some(ClientUser::Granted(Some(granted))) =
+            self.connection_of(id).map(|connection| &mut connection.who)
         else {
             return;
         };
@@ -164,13 +174,16 @@ impl Core {
                 let had_end = granted.grant.until_ms.is_some();
                 granted.grant = grant;
                 if !had_end && let Some(at) = self.entry_ends(id.slot) {
-                    self.calendar.add(at, Due::Connection { slot: id.slot, generation: id.generation });
+                    self.calendar.add(at, DueTimer::Connection { slot: id.slot, generation: id.generation });
                 }
                 self.revoke(id.slot);
             }
             Err(refusal) => {
                 tracing::debug!(%refusal, "a connected client may not stay");
-                self.note_of(id.slot, NewIncident::new(Kind::ConnectRefused, "", &refusal.to_string()));
+                self.note_of(
+                    id.slot,
+                    NewIncident::new(StoredIncidentKind::ConnectRefused, "", &refusal.to_string()),
+                );
                 self.close_unknown(id.slot);
             }
         }
@@ -208,7 +221,7 @@ impl Core {
     }
 }
 
-pub(super) fn rules_work(who: &Who, topic: &str) -> u64 {
+pub(super) fn rules_work(who: &ClientUser, topic: &str) -> u64 {
     let rules = who.granted().map_or(0, |granted| granted.grant.permissions.rules());
     // Most clients have no rules, and each PUBLISH comes here.
     if rules == 0 { 0 } else { (rules * levels(topic.as_bytes()) / work::COMPARED_RULE_LEVELS) as u64 }

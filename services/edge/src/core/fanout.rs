@@ -18,7 +18,7 @@ use super::limits;
 use super::work::Unfinished;
 use super::{Core, work};
 use crate::connection_id::ConnectionId;
-use crate::deliveries::Committed;
+use crate::deliveries::CommittedMessage;
 use crate::fair_queue::FairQueue;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
@@ -36,7 +36,7 @@ pub(super) enum Copies {
         shared: SharedRun,
     },
     One(Arc<Message>),
-    Committed(Arc<Committed>),
+    Committed(Arc<CommittedMessage>),
     /// The streams of the topic have grown.
     Grown,
 }
@@ -64,11 +64,11 @@ struct Fanout {
 }
 
 /// The broker, and [`Publisher::client`].
-type Key = (u64, u64);
+type FanoutKey = (u64, u64);
 
 /// The unfinished fan-outs of a client.
 #[derive(Default)]
-struct Own {
+struct ClientFanouts {
     waiting: VecDeque<Fanout>,
     /// Its connections that are not read meanwhile.
     paused: Vec<ConnectionId>,
@@ -76,8 +76,8 @@ struct Own {
 
 #[derive(Default)]
 pub(super) struct Fanouts {
-    of: HashMap<Key, Own>,
-    ready: FairQueue<Key>,
+    of: HashMap<FanoutKey, ClientFanouts>,
+    ready: FairQueue<FanoutKey>,
     /// The brokers and numbers of all unfinished fan-outs.
     numbers: BTreeSet<(u64, u64)>,
     last: u64,
@@ -151,21 +151,21 @@ impl Fanouts {
     }
 
     /// [`Fanouts::give_back`] or [`Fanouts::finish`] must follow.
-    fn pop(&mut self) -> Option<(Key, Fanout)> {
+    fn pop(&mut self) -> Option<(FanoutKey, Fanout)> {
         let (_, key) = self.ready.pop()?;
         let fanout = self.of.get_mut(&key)?.waiting.pop_front()?;
         self.bytes -= fanout.copies.size();
         Some((key, fanout))
     }
 
-    fn give_back(&mut self, key: Key, fanout: Fanout) {
+    fn give_back(&mut self, key: FanoutKey, fanout: Fanout) {
         self.bytes += fanout.copies.size();
         self.of.entry(key).or_default().waiting.push_front(fanout);
         self.ready.push(key.0, key);
     }
 
     /// Drops all but the last fan-out of a key. Returns whether there were others.
-    fn keep_last(&mut self, key: Key) -> bool {
+    fn keep_last(&mut self, key: FanoutKey) -> bool {
         let Some(own) = self.of.get_mut(&key) else { return false };
         let dropped = own.waiting.drain(..own.waiting.len().saturating_sub(1));
         let mut bytes = 0;
@@ -178,7 +178,7 @@ impl Fanouts {
     }
 
     /// Returns the connections to read again if it was the last fan-out of its client.
-    fn finish(&mut self, key: Key, fanout: &Fanout) -> Vec<ConnectionId> {
+    fn finish(&mut self, key: FanoutKey, fanout: &Fanout) -> Vec<ConnectionId> {
         if let Some(Entry::Occupied(mut count)) = fanout.after.map(|after| self.after.entry(after)) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

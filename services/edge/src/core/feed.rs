@@ -45,7 +45,7 @@ pub(super) enum Way {
     FansOut(u64),
 }
 
-pub(super) struct Held {
+pub(super) struct HeldMessage {
     pub(super) message: Arc<Message>,
     pub(super) qos: QoS,
     pub(super) retain: bool,
@@ -53,7 +53,7 @@ pub(super) struct Held {
     pub(super) identifiers: SmallVec<[u32; 1]>,
 }
 
-impl Held {
+impl HeldMessage {
     pub(super) fn new(delivery: &Delivery<'_>) -> Self {
         Self {
             message: delivery.message.clone(),

@@ -2,9 +2,9 @@
 
 use millrace_mqtt::ReasonCode;
 
-use super::connection::{NONE, Who};
-use super::{Core, Ended};
-use crate::incidents::{Kind, NewIncident};
+use super::connection::{ClientUser, NONE};
+use super::{ConnectionEnd, Core};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 
 impl Core {
     /// Closes `users`, whose password has changed or is gone, and removes subscriptions that the rules no longer
@@ -17,14 +17,14 @@ impl Core {
         for slot in slots {
             let Some(connection) = self.connections.get(slot as usize) else { continue };
             let is_gone = match &connection.who {
-                Who::Named(user) => users.binary_search_by(|other| (**other).cmp(user)).is_ok(),
-                Who::Granted(_) => false,
+                ClientUser::Named(user) => users.binary_search_by(|other| (**other).cmp(user)).is_ok(),
+                ClientUser::Granted(_) => false,
             };
             if is_gone {
                 let reason = ReasonCode::NOT_AUTHORIZED;
                 let what = "the password has changed";
-                self.note_of(slot, NewIncident::new(Kind::ConnectRefused, "", what));
-                self.say_and_close(slot, reason, what, Ended::Error(reason));
+                self.note_of(slot, NewIncident::new(StoredIncidentKind::ConnectRefused, "", what));
+                self.say_and_close(slot, reason, what, ConnectionEnd::Error(reason));
             } else {
                 self.revoke(slot);
             }

@@ -11,7 +11,7 @@ use millrace_mqtt::{PacketId, ReasonCode};
 use millrace_session::InFlight;
 
 use super::connection::NONE;
-use super::{Core, Ended, LocalSession, parts, work};
+use super::{ConnectionEnd, Core, LocalSession, parts, work};
 use crate::encoding::inflight;
 use crate::jobs::{IdWrite, Ids, Reserve, SessionKey, Write};
 use crate::streams::StoredGroup;
@@ -110,7 +110,12 @@ impl Core {
         let slot = local.connection;
         if !stored {
             let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-            return self.say_and_close(slot, reason, "packet ids could not be stored", Ended::Error(reason));
+            return self.say_and_close(
+                slot,
+                reason,
+                "packet ids could not be stored",
+                ConnectionEnd::Error(reason),
+            );
         }
         match ids.write {
             IdWrite::Reserve(reserve) => {

@@ -6,10 +6,10 @@ use std::ops::Range;
 use millrace_mqtt::ReasonCode;
 use millrace_session::Seconds;
 
-use super::connection::{NONE, Partial, Paused, State};
+use super::connection::{ConnectionState, NONE, Partial, Paused};
 use super::publish_rates::LIMITED_READ_BYTES;
-use super::timers::Due;
-use super::{Core, Ended, READ_BYTES, parts, work};
+use super::timers::DueTimer;
+use super::{ConnectionEnd, Core, READ_BYTES, parts, work};
 use crate::incomplete_packets::OverLimit;
 use crate::memory::Pressure;
 use crate::metrics::ConnectStep;
@@ -38,7 +38,7 @@ pub(super) struct Rest {
 impl Core {
     pub(super) fn read(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
-        if connection.state != State::Open {
+        if connection.state != ConnectionState::Open {
             return self.discard(slot);
         }
         if !connection.is_reading() {
@@ -87,7 +87,7 @@ impl Core {
         self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
         match result {
             Ok(0) => {
-                self.end(slot, Ended::Lost, true);
+                self.end(slot, ConnectionEnd::Lost, true);
                 None
             }
             Ok(count) => {
@@ -110,7 +110,7 @@ impl Core {
                 None
             }
             Err(_) => {
-                self.end(slot, Ended::Lost, true);
+                self.end(slot, ConnectionEnd::Lost, true);
                 None
             }
         }
@@ -272,7 +272,7 @@ impl Core {
         let generation = self.connections[slot as usize].generation;
         if self.unfinished.packets.get(&slot).is_none_or(|(of, _)| *of != generation) {
             self.unfinished.packets.insert(slot, (generation, held));
-            self.calendar.add(self.now + REST_S, Due::Packet { slot, generation });
+            self.calendar.add(self.now + REST_S, DueTimer::Packet { slot, generation });
         }
     }
 
@@ -297,7 +297,7 @@ impl Core {
             return self.expect_rest(slot, held);
         }
         let (reason, what) = (ReasonCode::KEEP_ALIVE_TIMEOUT, "the rest of a packet did not come");
-        self.say_and_close(slot, reason, what, Ended::KeepAlive);
+        self.say_and_close(slot, reason, what, ConnectionEnd::KeepAlive);
     }
 
     pub(super) fn refuse_to_hold(&mut self, slot: u32) {
@@ -307,10 +307,10 @@ impl Core {
         );
         if self.connections[slot as usize].session == NONE {
             self.counters().refused_input.add(1);
-            return self.end(slot, Ended::Error(reason), true);
+            return self.end(slot, ConnectionEnd::Error(reason), true);
         }
         self.reached(slot, Limit::Input);
-        self.say_and_close(slot, reason, what, Ended::Error(reason));
+        self.say_and_close(slot, reason, what, ConnectionEnd::Error(reason));
     }
 
     /// Reads and drops input of a closing connection until its peer closes.
@@ -322,8 +322,8 @@ impl Core {
         let gone = match result {
             // The peer may still read the queued output.
             Ok(0)
-                if connection.state == State::Leaving
-                    || connection.state == State::Draining && connection.outbound.is_some() =>
+                if connection.state == ConnectionState::Leaving
+                    || connection.state == ConnectionState::Draining && connection.outbound.is_some() =>
             {
                 (connection.readable, connection.read_closed) = (false, true);
                 false

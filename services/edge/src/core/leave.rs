@@ -5,15 +5,15 @@ use std::collections::HashSet;
 
 use millrace_layers::Positions;
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
-use millrace_session::{Entry, InFlight, Message, Seconds};
+use millrace_session::{InFlight, Message, OutboxEntry, Seconds};
 
 use super::connection::NONE;
 use super::persistent::PersistentSession;
-use super::timers::Due;
-use super::{Core, Ended, work};
+use super::timers::DueTimer;
+use super::{ConnectionEnd, Core, work};
 use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
-use crate::jobs::{Checkpoint, Detach, Purge, Write};
+use crate::jobs::{Checkpoint, DetachWrite, Purge, Write};
 
 /// Acknowledgements after which a session's progress is stored.
 const ACKNOWLEDGED_MAX: u32 = 500;
@@ -28,7 +28,7 @@ impl Core {
         match persistent.acknowledged {
             1 => {
                 if self.following.unsaved.is_empty() {
-                    self.calendar.add(self.now + SAVE_AFTER_S, Due::Checkpoints);
+                    self.calendar.add(self.now + SAVE_AFTER_S, DueTimer::Checkpoints);
                 }
                 self.following.unsaved.push(target);
             }
@@ -56,7 +56,7 @@ impl Core {
             }
         }
         if !self.following.saving.is_empty() {
-            self.unfinished.due.push_back(Due::Checkpoints);
+            self.unfinished.due.push_back(DueTimer::Checkpoints);
         }
     }
 
@@ -109,7 +109,7 @@ impl Core {
                     slot,
                     reason,
                     "the session was ended by an operator",
-                    Ended::Error(reason),
+                    ConnectionEnd::Error(reason),
                 );
             }
         }
@@ -159,7 +159,7 @@ impl Core {
         standing.extend(begun.iter().map(|(id, ..)| *id));
         standing.sort_unstable();
         in_flight.extend(retained);
-        let mut detach = Detach {
+        let mut detach = DetachWrite {
             session: local.key(),
             leaves,
             keep_will: with_will,
@@ -212,7 +212,7 @@ fn standing(in_flight: &[(PacketId, InFlight)], persistent: Option<&PersistentSe
     let known: HashSet<PacketId> =
         persistent.iter().flat_map(|persistent| &persistent.ids).map(|(id, _)| *id).collect();
     let is_known = |id: &PacketId| known.contains(id);
-    let is_whole = |entry: &Entry| {
+    let is_whole = |entry: &OutboxEntry| {
         let in_no_stream = entry.message.is_decided() && entry.message.position().is_none();
         entry.qos == QoS::ExactlyOnce && (entry.shared != 0 || in_no_stream)
     };

@@ -3,7 +3,7 @@
 
 use super::clients::{shown_user, version};
 use super::webhook_events::reason;
-use super::{Core, Ended};
+use super::{ConnectionEnd, Core};
 
 const TARGET: &str = "millrace::connections";
 
@@ -31,14 +31,14 @@ impl Core {
     }
 
     /// Must be called before the session is detached.
-    pub(super) fn log_disconnect(&self, slot: u32, ended: Ended) {
+    pub(super) fn log_disconnect(&self, slot: u32, ended: ConnectionEnd) {
         if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
             return;
         }
         let connection = &self.connections[slot as usize];
         let local = &self.sessions[connection.session as usize];
         let reason_code = match ended {
-            Ended::Error(code) => Some(u64::from(code.0)),
+            ConnectionEnd::Error(code) => Some(u64::from(code.0)),
             _ => None,
         };
         tracing::debug!(

@@ -6,7 +6,7 @@ use millrace_layers::Position;
 
 use super::Core;
 use crate::mailbox::Mail;
-use crate::store::Store;
+use crate::store::StoreService;
 
 pub(super) struct MailQueues {
     /// Mail that this turn made, by receiving core.
@@ -51,7 +51,7 @@ impl Core {
         let mut mail = std::mem::take(&mut self.mail.incoming);
         if mail.is_empty() {
             // Reading this before the mail guarantees that no message up to `through` is still in the mailbox afterwards.
-            self.mail.through = self.process.store.as_ref().map(Store::through);
+            self.mail.through = self.process.store.as_ref().map(StoreService::through);
             let mut taken = Vec::from(mail);
             self.mailbox().take(&mut taken);
             mail = taken.into();

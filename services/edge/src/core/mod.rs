@@ -6,6 +6,7 @@
 mod accept;
 mod access_changes;
 mod admit;
+mod allocator;
 mod answers;
 mod attach;
 mod authenticate;
@@ -28,7 +29,6 @@ mod fanout;
 mod feed;
 mod files;
 mod filter_set;
-mod freed_pages;
 mod homes;
 mod ids;
 mod input;
@@ -82,13 +82,13 @@ use crate::mailbox::Mailbox;
 use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::process::Process;
 use crate::routes::RouteCache;
-use crate::store::Store;
+use crate::store::StoreService;
 use crate::traces::Sampler;
 use admit::Connects;
 use barriers::Barriers;
 use committed::Following;
 use congestion::Pauses;
-use connection::{Connected, NONE, State};
+use connection::{Connected, ConnectionState, NONE};
 use directory::Directory;
 use homes::Homes;
 use jobs::StoreJobs;
@@ -99,7 +99,7 @@ use output::{Output, parts};
 use persistent::PersistentSession;
 use timers::Calendar;
 use trace::Tracing;
-use work::{Unfinished, Work};
+use work::{CoreWork, Unfinished};
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 128 * 1024;
@@ -141,7 +141,7 @@ pub(crate) struct LocalSession {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ConnectionEnd {
     Client,
     Lost,
     TakenOver,
@@ -180,7 +180,7 @@ pub(crate) struct Core {
     output: Output,
     mail: MailQueues,
     calendar: Calendar,
-    work: Work,
+    work: CoreWork,
     unfinished: Unfinished,
     tracing: Tracing,
     /// Clients still to be sent to other servers, the last one first; `None` outside of a drain.
@@ -209,13 +209,13 @@ impl Core {
             connects: Connects::new(&process.limits, cores, now_ms),
             pauses: Pauses::default(),
             store_jobs: StoreJobs::default(),
-            following: Following::new(process.store.as_ref().map_or(Position::MIN, Store::through)),
+            following: Following::new(process.store.as_ref().map_or(Position::MIN, StoreService::through)),
             barriers: Barriers::default(),
             homes: Homes::default(),
             output: Output::new(&process.limits),
             mail: MailQueues::new(cores),
             calendar: Calendar::default(),
-            work: Work::default(),
+            work: CoreWork::default(),
             unfinished: Unfinished::default(),
             tracing: Tracing::new(Sampler::new(process.config.tracer.as_deref(), cores)),
             leaving: None,
@@ -251,7 +251,7 @@ impl Core {
     pub(super) fn end_if_gone(&mut self, slot: u32) {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         if connection.read_closed && connection.is_being_checked() {
-            self.end(slot, Ended::Lost, true);
+            self.end(slot, ConnectionEnd::Lost, true);
         }
     }
 

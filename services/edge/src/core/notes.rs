@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Core;
 use super::connection::NONE;
 use crate::broker::Broker;
-use crate::incidents::{Kind, NewIncident};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::quota::Limit;
 use crate::webhooks;
 
@@ -55,7 +55,7 @@ impl Core {
                 "limit": limit.name(),
                 "reason": limit.meaning(),
             });
-            self.queue_event(broker, webhooks::Kind::LimitReached, &data);
+            self.queue_event(broker, webhooks::EventKind::LimitReached, &data);
         }
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn note_dropped(broker: &Broker, outcome: Delivered, client_id: &str,
     else {
         return;
     };
-    let note = NewIncident::new(Kind::MessagesDropped, "", drop_reason(reason));
+    let note = NewIncident::new(StoredIncidentKind::MessagesDropped, "", drop_reason(reason));
     broker.incidents.note(&note.of(client_id, None), count, now_ms);
 }
 

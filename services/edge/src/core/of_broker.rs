@@ -8,14 +8,14 @@ pub(super) struct ByBroker(HashMap<u64, BTreeSet<u32>, foldhash::fast::FixedStat
 /// A visit of all clients of a broker in the order of their slots. A visit that begins meanwhile goes on from the same slot, and
 /// comes to the earlier slots last: however many begin, each client is visited.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Visit {
+pub(super) struct ClientsVisit {
     next: u32,
     end: u32,
     /// Slots below are visited once more after the end.
     again: u32,
 }
 
-impl Visit {
+impl ClientsVisit {
     pub(super) fn begin(present: Option<Self>) -> Self {
         let next = present.map_or(0, |present| present.next);
         Self { next, end: u32::MAX, again: next }
@@ -36,7 +36,7 @@ impl ByBroker {
     }
 
     /// The next client of a visit. `None` ends the visit.
-    pub(super) fn next(&self, broker: u64, visit: &mut Visit) -> Option<u32> {
+    pub(super) fn next(&self, broker: u64, visit: &mut ClientsVisit) -> Option<u32> {
         let slots = self.0.get(&broker)?;
         loop {
             if let Some(slot) = slots.range(visit.next..visit.end.max(visit.next)).next() {
@@ -46,7 +46,7 @@ impl ByBroker {
             if visit.again == 0 {
                 return None;
             }
-            *visit = Visit { next: 0, end: visit.again, again: 0 };
+            *visit = ClientsVisit { next: 0, end: visit.again, again: 0 };
         }
     }
 }
@@ -55,7 +55,7 @@ impl ByBroker {
 mod tests {
     use super::*;
 
-    fn visited(by_broker: &ByBroker, broker: u64, visit: &mut Visit, most: usize) -> Vec<u32> {
+    fn visited(by_broker: &ByBroker, broker: u64, visit: &mut ClientsVisit, most: usize) -> Vec<u32> {
         std::iter::from_fn(|| by_broker.next(broker, visit)).take(most).collect()
     }
 
@@ -65,7 +65,8 @@ mod tests {
         [10, 11, 12].into_iter().for_each(|slot| by_broker.add(1, slot));
         by_broker.add(2, 20);
         by_broker.remove(1, 11);
-        let all = |by_broker: &ByBroker, broker| visited(by_broker, broker, &mut Visit::begin(None), 9);
+        let all =
+            |by_broker: &ByBroker, broker| visited(by_broker, broker, &mut ClientsVisit::begin(None), 9);
         assert_eq!((all(&by_broker, 1), all(&by_broker, 2)), (vec![10, 12], vec![20]));
         by_broker.remove(2, 20);
         assert_eq!((all(&by_broker, 2), by_broker.0.len()), (vec![], 1));
@@ -75,12 +76,12 @@ mod tests {
     fn a_visit_that_begins_meanwhile_comes_to_all_clients_and_delays_none() {
         let mut by_broker = ByBroker::default();
         (0..10).for_each(|slot| by_broker.add(1, slot));
-        let mut visit = Visit::begin(None);
+        let mut visit = ClientsVisit::begin(None);
         assert_eq!(visited(&by_broker, 1, &mut visit, 6), [0, 1, 2, 3, 4, 5]);
         by_broker.remove(1, 7);
-        visit = Visit::begin(Some(visit));
+        visit = ClientsVisit::begin(Some(visit));
         assert_eq!(visited(&by_broker, 1, &mut visit, 5), [6, 8, 9, 0, 1]);
-        visit = Visit::begin(Some(visit));
+        visit = ClientsVisit::begin(Some(visit));
         assert_eq!(visited(&by_broker, 1, &mut visit, 99), [2, 3, 4, 5, 6, 8, 9, 0, 1]);
         assert_eq!(visited(&by_broker, 1, &mut visit, 99), [0; 0]);
     }

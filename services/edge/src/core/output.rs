@@ -7,12 +7,12 @@ use std::collections::HashSet;
 
 use millrace_session::PUMP_MAX;
 
-use super::connection::{NONE, State};
-use super::{Core, Ended, work};
+use super::connection::{ConnectionState, NONE};
+use super::{ConnectionEnd, Core, work};
 use crate::clock::Millis;
 use crate::limits::EdgeLimits;
 use crate::memory::Pressure;
-use crate::outbound::{Flushed, Pool};
+use crate::outbound::{Pool, SocketFlush};
 
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache. One flush
 /// writes no more.
@@ -35,7 +35,7 @@ pub(super) struct Output {
     busy: HashSet<u32, foldhash::fast::FixedState>,
     /// Busy connections to end.
     stalled: Vec<u32>,
-    /// Connections in `Work::unwritten` whose sessions go on sending then.
+    /// Connections in `CoreWork::unwritten` whose sessions go on sending then.
     pumping: HashSet<u32, foldhash::fast::FixedState>,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     pub(super) soft_bytes: usize,
@@ -130,7 +130,7 @@ impl Core {
                     Ok(done) => done,
                     Err(error) => {
                         tracing::debug!(%error, "writing failed");
-                        return self.end(slot, Ended::Lost, true);
+                        return self.end(slot, ConnectionEnd::Lost, true);
                     }
                 };
                 left = left.saturating_sub(written);
@@ -139,15 +139,15 @@ impl Core {
                 let encrypted = connection.stream.unsent_bytes();
                 outbound.note_written(written, encrypted, self.output.soft_bytes, self.now_ms);
                 match how {
-                    Flushed::All => {
+                    SocketFlush::All => {
                         self.output.pool.give(outbound);
                         self.answers_were_read(slot);
                     }
-                    Flushed::Enough => {
+                    SocketFlush::Enough => {
                         connection.outbound = Some(outbound);
                         return self.flush_later(slot);
                     }
-                    Flushed::Busy => {
+                    SocketFlush::Busy => {
                         connection.busy = true;
                         connection.outbound = Some(outbound);
                         self.note_busy(slot);
@@ -155,7 +155,7 @@ impl Core {
                     }
                 }
             }
-            if self.connections[slot as usize].state == State::Draining {
+            if self.connections[slot as usize].state == ConnectionState::Draining {
                 return self.linger(slot);
             }
             if !self.continue_session(slot) {
@@ -185,7 +185,7 @@ impl Core {
         let connection = &mut self.connections[slot as usize];
         let Some(outbound) = &mut connection.outbound else { return };
         if outbound.held() > limits.outbound_hard_bytes as usize {
-            return self.end(slot, Ended::Slow, true);
+            return self.end(slot, ConnectionEnd::Slow, true);
         }
         if outbound.answers() <= limits.answers_bytes_max as usize / 2 {
             self.answers_were_read(slot);
@@ -253,7 +253,7 @@ impl Core {
             && let Some(slot) = self.output.stalled.pop()
         {
             if self.is_stalled(slot) {
-                self.end(slot, Ended::Slow, true);
+                self.end(slot, ConnectionEnd::Slow, true);
             }
         }
     }

@@ -8,10 +8,10 @@ use millrace_mqtt::{
 use millrace_session::{Closing, SessionEffect};
 
 use super::authenticate::ConnectAt;
-use super::connection::{NONE, Paused, State};
+use super::connection::{ConnectionState, NONE, Paused};
 use super::input::Rest;
 use super::publish::RunInProgress;
-use super::{Core, Ended, parts, work};
+use super::{ConnectionEnd, Core, parts, work};
 use crate::limits::TOPIC_ALIAS_BYTES_FREE;
 use crate::quota::Limit;
 
@@ -229,7 +229,9 @@ impl Core {
     }
 
     pub(super) fn is_open(&self, slot: u32) -> bool {
-        self.connections.get(slot as usize).is_some_and(|connection| connection.state == State::Open)
+        self.connections
+            .get(slot as usize)
+            .is_some_and(|connection| connection.state == ConnectionState::Open)
     }
 
     fn packet(&mut self, slot: u32, packet: Packet<'_>, size: usize) {
@@ -260,7 +262,7 @@ impl Core {
             SessionEffect::Received(id) => self.received(slot, id),
             SessionEffect::Released(id) => self.released(slot, id),
             SessionEffect::Authenticate(auth) => self.authenticate(slot, &auth),
-            SessionEffect::Disconnect { with_will } => self.end(slot, Ended::Client, with_will),
+            SessionEffect::Disconnect { with_will } => self.end(slot, ConnectionEnd::Client, with_will),
             SessionEffect::Close(closing) => self.close(slot, closing),
         }
     }
@@ -285,7 +287,12 @@ impl Core {
             local.session.forget_received(id);
         }
         let what = "the topic aliases take more bytes than they may";
-        self.say_and_close(slot, ReasonCode::QUOTA_EXCEEDED, what, Ended::Error(ReasonCode::QUOTA_EXCEEDED));
+        self.say_and_close(
+            slot,
+            ReasonCode::QUOTA_EXCEEDED,
+            what,
+            ConnectionEnd::Error(ReasonCode::QUOTA_EXCEEDED),
+        );
         false
     }
 
@@ -335,11 +342,17 @@ impl Core {
             counter.add(1);
         }
         self.explain_end(slot, closing.what);
-        self.end(slot, Ended::Error(closing.reason), true);
+        self.end(slot, ConnectionEnd::Error(closing.reason), true);
     }
 
     /// Only a 5.0 client gets the reason.
-    pub(super) fn say_and_close(&mut self, slot: u32, reason: ReasonCode, what: &'static str, ended: Ended) {
+    pub(super) fn say_and_close(
+        &mut self,
+        slot: u32,
+        reason: ReasonCode,
+        what: &'static str,
+        ended: ConnectionEnd,
+    ) {
         self.change_filters_now(slot);
         if !self.connections.contains(slot as usize) {
             return;

@@ -13,13 +13,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use millrace_layers::streams::{Source, StreamId};
+use millrace_layers::streams::{StreamId, StreamSource};
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{Entry, Message};
+use millrace_session::{Message, OutboxEntry};
 
 use super::committed::LiveCopies;
-use super::feed::{Feed, Held, ReadState, Take, Way};
+use super::feed::{Feed, HeldMessage, ReadState, Take, Way};
 use super::filter_set::FilterSet;
 use super::limits;
 use super::unanswered::Unanswered;
@@ -47,7 +47,7 @@ pub(super) struct PersistentSession {
     /// Jobs that write former subscriptions back after a refusal.
     pub(super) writing_back: u32,
     pub(super) unanswered_by_store: Unanswered,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldMessage>,
     held_bytes: usize,
     /// The session read everything up to here before it became live.
     read: Position,
@@ -68,7 +68,7 @@ pub(super) struct PersistentSession {
 /// A filter of the session, and the stream that stores its messages.
 pub(super) struct FilterSource {
     pub(super) filter: Box<str>,
-    pub(super) source: Source,
+    pub(super) source: StreamSource,
 }
 
 impl PersistentSession {
@@ -131,7 +131,7 @@ impl PersistentSession {
         }
     }
 
-    pub(super) fn hold(&mut self, held: Held) {
+    pub(super) fn hold(&mut self, held: HeldMessage) {
         self.held_bytes += held.message.size();
         self.held.push_back(held);
     }
@@ -243,7 +243,7 @@ impl PersistentSession {
     }
 
     /// Returns the held copies once the session is live and no SUBSCRIBE waits.
-    pub(super) fn take_held(&mut self) -> VecDeque<Held> {
+    pub(super) fn take_held(&mut self) -> VecDeque<HeldMessage> {
         if self.subscribing > 0 || !matches!(self.feed, Feed::Live) {
             return VecDeque::new();
         }
@@ -253,17 +253,17 @@ impl PersistentSession {
 
     /// Returns the held copies that no page will have: they were published with QoS 0, or before the subscription was durable. A page
     /// may have later messages of their publishers.
-    pub(super) fn take_unstored(&mut self) -> VecDeque<Held> {
+    pub(super) fn take_unstored(&mut self) -> VecDeque<HeldMessage> {
         if self.subscribing > 0 {
             return VecDeque::new();
         }
-        let is_unstored = |held: &Held| {
+        let is_unstored = |held: &HeldMessage| {
             let message = &held.message;
             held.qos == QoS::AtMostOnce || message.is_decided() && message.position().is_none()
         };
         // The publisher sends a refused message again, after others that this session has not got (P4).
         let held = std::mem::take(&mut self.held).into_iter().filter(|held| !held.message.is_refused());
-        let (unstored, held): (VecDeque<Held>, _) = held.partition(is_unstored);
+        let (unstored, held): (VecDeque<HeldMessage>, _) = held.partition(is_unstored);
         self.held = held;
         self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
         unstored
@@ -274,7 +274,7 @@ impl PersistentSession {
     pub(super) fn progress<'e>(
         &self,
         handed_over: Position,
-        open: impl Iterator<Item = &'e Entry>,
+        open: impl Iterator<Item = &'e OutboxEntry>,
     ) -> (Position, Positions) {
         self.had.progress(self.base(handed_over), open_positions(open))
     }
@@ -304,7 +304,7 @@ impl PersistentSession {
     /// before its first live copy.
     /// Returns whether any stream is new to the session.
     pub(super) fn add_sources(&mut self, added: Vec<FilterSource>, handed_over: Position) -> bool {
-        let mut new: HashMap<Box<str>, Source, foldhash::fast::RandomState> =
+        let mut new: HashMap<Box<str>, StreamSource, foldhash::fast::RandomState> =
             added.iter().map(|added| (added.filter.clone(), added.source)).collect();
         self.sources.retain(|known| match new.get(&known.filter) {
             Some(source) if *source == known.source => {
@@ -331,7 +331,7 @@ impl PersistentSession {
     pub(super) fn end_sources<'e>(
         &mut self,
         ended: &[Box<str>],
-        open: impl Iterator<Item = &'e Entry>,
+        open: impl Iterator<Item = &'e OutboxEntry>,
     ) -> u64 {
         let ended: HashSet<&str, foldhash::fast::RandomState> =
             ended.iter().map(|filter| &**filter).collect();
@@ -387,7 +387,7 @@ impl PersistentSession {
         (self.recent.into(), self.had)
     }
 
-    pub(super) fn sources(&self) -> Vec<Source> {
+    pub(super) fn sources(&self) -> Vec<StreamSource> {
         self.sources.iter().map(|persistent| persistent.source).collect()
     }
 
@@ -404,23 +404,23 @@ mod tests {
     use super::*;
     use crate::store::WHOLE_BYTES_MAX;
 
-    fn entry(number: usize) -> Entry {
+    fn entry(number: usize) -> OutboxEntry {
         let (qos, payload) = (QoS::AtLeastOnce, vec![b'.'; 900_000]);
         let topic = format!("t/{number}").into();
         let message = Arc::new(Message::new(topic, qos, false, Properties::EMPTY, &payload, 0));
         let identifiers = SmallVec::new();
-        Entry { message, qos, retain: false, replay: false, maybe_sent: false, shared: 0, identifiers }
+        OutboxEntry { message, qos, retain: false, replay: false, maybe_sent: false, shared: 0, identifiers }
     }
 
     #[test]
     fn unsubscribes_that_are_too_much_work_store_half_of_what_a_session_may_store_whole() {
         // Each part has more levels than one answer may look at.
         let part = |part: usize| (0..101).map(move |number| format!("{part}/{number}{}", "/a".repeat(100)));
-        let source = Source { stream: 1, since: 0 };
+        let source = StreamSource { stream: 1, since: 0 };
         let sources = (0..3).flat_map(part);
         let sources = sources.map(|filter| FilterSource { filter: filter.into(), source }).collect();
         let mut persistent = PersistentSession::live(sources);
-        let open: Vec<Entry> = (0..6).map(entry).collect();
+        let open: Vec<OutboxEntry> = (0..6).map(entry).collect();
         for number in 0..3 {
             let ended: Vec<Box<str>> = part(number).map(Into::into).collect();
             persistent.end_sources(&ended, open.iter());

@@ -15,9 +15,9 @@ use super::connection::Paused;
 use super::trace::Traced;
 use crate::broker::{Broker, OVER_CAP};
 use crate::connection_id::ConnectionId;
-use crate::incidents::{Kind, NewIncident};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::jobs;
-use crate::jobs::{Ack, Job, Write};
+use crate::jobs::{Job, PublishAck, Write};
 use crate::mailbox::Mail;
 use crate::metering::{Amount, UsageCounter};
 use crate::quota::Limit;
@@ -25,7 +25,7 @@ use crate::routes::Routes;
 use crate::traces::TraceStep;
 pub(super) use runs::RunInProgress;
 
-type Refused = (ReasonCode, &'static str);
+type PublishError = (ReasonCode, &'static str);
 
 impl Core {
     pub(super) fn publish(&mut self, slot: u32, publication: &Publication<'_>) {
@@ -135,7 +135,7 @@ impl Core {
         // no retained message over a later one.
         let is_fenced = keeps_id || deliver && self.process.is_shared() && local.epoch != 0;
         let fence = is_fenced.then(|| local.key());
-        let ack = Ack {
+        let ack = PublishAck {
             broker: routes.broker.id,
             connection: self.id_of(slot),
             session: self.target_of(session),
@@ -153,10 +153,10 @@ impl Core {
             self.route(&routes, &message, from);
         }
         let may_settle = !(deliver || retains || self.process.is_shared());
-        let wanted = may_settle.then(|| routes.stored.wanted(&routes.matched.receivers)).flatten();
+        let skip_if = may_settle.then(|| routes.stored.skip_condition(&routes.matched.receivers)).flatten();
         let is_full = self.is_store_full_for(&routes.broker);
         self.note_reuse(&ack);
-        let write = Write::Publish(jobs::Publish {
+        let write = Write::Publish(jobs::PublishWrite {
             message,
             routes,
             from,
@@ -165,7 +165,7 @@ impl Core {
             reserved,
             deliver,
             fence,
-            wanted,
+            skip_if,
             queued_us,
         });
         self.store_jobs.queue.push(Job { write, ack: Some(ack) });
@@ -245,7 +245,7 @@ impl Core {
         }
     }
 
-    fn may_publish(&self, slot: u32, topic: &str, publish: &Publish<'_>) -> Result<(), Refused> {
+    fn may_publish(&self, slot: u32, topic: &str, publish: &Publish<'_>) -> Result<(), PublishError> {
         let connection = &self.connections[slot as usize];
         let local = &self.sessions[connection.session as usize];
         let counters = self.broker_counters(&local.broker);
@@ -255,13 +255,13 @@ impl Core {
         }
         if let Some((what, is_long)) = self.over_topic_limits(topic) {
             if is_long { &counters.publish_topic_bytes } else { &counters.publish_topic }.add(1);
-            self.note_of(slot, NewIncident::new(Kind::PublishRefused, topic, what));
+            self.note_of(slot, NewIncident::new(StoredIncidentKind::PublishRefused, topic, what));
             return Err((ReasonCode::TOPIC_NAME_INVALID, what));
         }
         if is_reserved(topic) || !self.may_send(slot, topic, publish.retain, publish.qos) {
             counters.publish_denied.add(1);
             let what = "not allowed to publish to this topic";
-            self.note_of(slot, NewIncident::new(Kind::PublishRefused, topic, what));
+            self.note_of(slot, NewIncident::new(StoredIncidentKind::PublishRefused, topic, what));
             return Err((ReasonCode::NOT_AUTHORIZED, what));
         }
         Ok(())

@@ -13,9 +13,9 @@ use std::hash::BuildHasher;
 
 use millrace_mqtt::{Publish, ReasonCode};
 
-use super::connection::{NONE, Paused, Request};
+use super::connection::{ConnectRequest, NONE, Paused};
 use super::limits;
-use super::{Core, Ended, READ_BYTES, work};
+use super::{ConnectionEnd, Core, READ_BYTES, work};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
@@ -177,7 +177,7 @@ impl Core {
             {
                 let what = "the publish rate of the broker is used up: try again later";
                 let reason = ReasonCode::MESSAGE_RATE_TOO_HIGH;
-                self.say_and_close(slot, reason, what, Ended::Error(reason));
+                self.say_and_close(slot, reason, what, ConnectionEnd::Error(reason));
                 return false;
             }
         } else {
@@ -307,7 +307,7 @@ impl Core {
 
     /// Whether a client id connects more often than it may. Only authenticated clients count, or anybody could lock
     /// others out.
-    pub(super) fn comes_too_often(&mut self, request: &Request) -> bool {
+    pub(super) fn comes_too_often(&mut self, request: &ConnectRequest) -> bool {
         let Some(limit) = request.broker.quota.limits().client.connects_per_min else { return false };
         let (now, rate) = (nanos(self.now_ms), Rate::per_minute(limit));
         if self.pauses.rates.coming.len() >= limits::COUNTED_CLIENT_IDS_MAX {

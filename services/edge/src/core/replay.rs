@@ -10,8 +10,8 @@ mod slot;
 
 use std::collections::{HashMap, VecDeque};
 
-use millrace_router::Step;
-use millrace_session::{Delivered, DropReason, Entry, Message, Seconds, Session};
+use millrace_router::TreeStep;
+use millrace_session::{Delivered, DropReason, Message, OutboxEntry, Seconds, Session};
 use smallvec::SmallVec;
 
 use super::connection::NONE;
@@ -37,7 +37,7 @@ pub(super) fn work_at_once(retained: usize) -> u64 {
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
 
-pub(super) type Lookups = VecDeque<Lookup>;
+pub(super) type ReplayLookups = VecDeque<Lookup>;
 
 /// The unfinished look-ups of one session.
 struct SessionReplay {
@@ -88,13 +88,13 @@ impl SessionReplay {
                 }
             };
             match lookup.step(broker) {
-                Step::Value(message) if !message.is_expired(now) => {
+                TreeStep::Value(message) if !message.is_expired(now) => {
                     session.replay(lookup.delivery(&message));
                     count(counters, Delivered::Queued);
                     is_enough = pump(session);
                 }
-                Step::Value(_) | Step::Nothing => {}
-                Step::Done => slot.end_front(),
+                TreeStep::Value(_) | TreeStep::Nothing => {}
+                TreeStep::Done => slot.end_front(),
             }
         }
         nodes
@@ -211,7 +211,7 @@ impl Core {
                 Next::End => return,
             };
             match lookup.step(&broker) {
-                Step::Value(message) if !message.is_expired(self.now) => {
+                TreeStep::Value(message) if !message.is_expired(self.now) => {
                     self.spend_bytes(message.size());
                     let (protocol, mut out, session) = parts!(self, slot);
                     let local = &mut self.sessions[session as usize];
@@ -229,8 +229,8 @@ impl Core {
                         local.broker.meters[usize::from(self.index)].delivered(&message);
                     }
                 }
-                Step::Value(_) | Step::Nothing => {}
-                Step::Done => due.end_front(),
+                TreeStep::Value(_) | TreeStep::Nothing => {}
+                TreeStep::Done => due.end_front(),
             }
         }
     }
@@ -331,7 +331,7 @@ impl Core {
 
     /// The QoS 1 and 2 retained messages that a session lacks when its connection ends, and whether these are all: at most
     /// `NODES_AT_END` nodes are visited for them.
-    pub(super) fn take_unsent_retained(&mut self, session: u32) -> (Vec<Entry>, bool) {
+    pub(super) fn take_unsent_retained(&mut self, session: u32) -> (Vec<OutboxEntry>, bool) {
         let generation = self.sessions[session as usize].generation;
         let broker = self.sessions[session as usize].broker.clone();
         let Some(own) =
@@ -346,9 +346,9 @@ impl Core {
             self.work.spend(work::NODE);
             match slot.next(local, &broker) {
                 Next::Lookup(lookup) => match lookup.step(&broker) {
-                    Step::Value(message) => entries.extend(unsent(lookup, message, self.now)),
-                    Step::Nothing => {}
-                    Step::Done => slot.end_front(),
+                    TreeStep::Value(message) => entries.extend(unsent(lookup, message, self.now)),
+                    TreeStep::Nothing => {}
+                    TreeStep::Done => slot.end_front(),
                 },
                 Next::Nothing => {}
                 Next::End => drop(slots.pop_front()),

@@ -8,12 +8,12 @@
 
 use millrace_layers::subscriptions::{REPLAY_DUE, StoredOptions, StoredSubscription};
 use millrace_mqtt::{PacketId, QoS};
-use millrace_router::{Step, Walk};
-use millrace_session::{Delivered, DropReason, Entry, InFlight};
+use millrace_router::{TreeStep, Walk};
+use millrace_session::{Delivered, DropReason, InFlight, OutboxEntry};
 
 use super::deliver::count;
 use super::limits;
-use super::replay::{Lookup, Lookups, Topics};
+use super::replay::{Lookup, ReplayLookups, Topics};
 use super::{Core, work};
 use crate::jobs::replay::{Replay, RetainedPages, left_out};
 use crate::store::WHOLE_BYTES_MAX;
@@ -68,15 +68,15 @@ impl Core {
             return Default::default();
         }
         let (sent, unsent) = local.session.in_flight();
-        let is_due = |entry: &&Entry| entry.replay && entry.shared == 0 && entry.qos > QoS::AtMostOnce;
-        let unsent: Vec<Entry> = unsent.into_iter().filter(is_due).cloned().chain(looked_up).collect();
+        let is_due = |entry: &&OutboxEntry| entry.replay && entry.shared == 0 && entry.qos > QoS::AtMostOnce;
+        let unsent: Vec<OutboxEntry> = unsent.into_iter().filter(is_due).cloned().chain(looked_up).collect();
         let whole = |in_flight: &InFlight| match in_flight {
             InFlight::Published(entry) if entry.replay => entry.message.size(),
             _ => 0,
         };
         let mut bytes: usize = sent.iter().map(|(_, in_flight)| whole(in_flight)).sum();
         let count_all = unsent.len();
-        let fits = |entry: &Entry| {
+        let fits = |entry: &OutboxEntry| {
             bytes += entry.message.size();
             bytes <= WHOLE_BYTES_MAX / 2
         };
@@ -99,7 +99,7 @@ impl Core {
         let local = &mut self.sessions[session as usize];
         let Some(persistent) = &mut local.persistent else { return };
         let (broker, had) = (local.broker.clone(), had.into());
-        let mut lookups = Lookups::new();
+        let mut lookups = ReplayLookups::new();
         for stored in subscriptions.iter().filter(|stored| is_due(stored)) {
             let Ok(filter) = std::str::from_utf8(&stored.filter) else { continue };
             persistent.due.insert(filter.into());
@@ -141,9 +141,9 @@ fn has_retained(mut walk: Walk<std::sync::Arc<millrace_session::Message>>, left:
     while *left > 0 {
         *left -= 1;
         match walk.step() {
-            Step::Value(message) if message.qos() > QoS::AtMostOnce => return true,
-            Step::Value(_) | Step::Nothing => {}
-            Step::Done => return false,
+            TreeStep::Value(message) if message.qos() > QoS::AtMostOnce => return true,
+            TreeStep::Value(_) | TreeStep::Nothing => {}
+            TreeStep::Done => return false,
         }
     }
     true

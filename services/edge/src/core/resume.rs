@@ -12,24 +12,24 @@ use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
-use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Seconds, Session};
+use millrace_session::{ClientSubscription, Delivery, InFlight, OutboxEntry, Seconds, Session};
 
 pub(super) use self::in_parts::Resumption;
 use self::stored::is_read;
 pub(super) use self::stored::subscription_of;
 use self::unstored::UnstoredFilters;
 use super::between;
-use super::connection::Request;
+use super::connection::ConnectRequest;
 use super::deliver::{Publisher, local_session};
 use super::fanout::Copies;
-use super::feed::{Feed, Held, ReadState, Way};
+use super::feed::{Feed, HeldMessage, ReadState, Way};
 use super::persistent::{FilterSource, PersistentSession};
-use super::timers::Due;
-use super::{Core, Ended, limits, replays_due, work};
+use super::timers::DueTimer;
+use super::{ConnectionEnd, Core, limits, replays_due, work};
 use crate::broker::Broker;
 use crate::encoding::record;
-use crate::incidents::{Kind, NewIncident};
-use crate::jobs::{Attached, Page, Read, Reader, SessionKey};
+use crate::incidents::{NewIncident, StoredIncidentKind};
+use crate::jobs::{AttachedSession, PageReader, SessionKey, StoredPage, StreamRead};
 use crate::mailbox::Mail;
 use crate::routes::Routes;
 
@@ -46,11 +46,11 @@ impl Core {
         &mut self,
         slot: u32,
         broker: &Arc<Broker>,
-        request: Request,
-        attached: Attached,
-        page: Page,
+        request: ConnectRequest,
+        attached: AttachedSession,
+        page: StoredPage,
     ) {
-        let Attached {
+        let AttachedSession {
             epoch,
             present,
             subscriptions,
@@ -140,7 +140,7 @@ impl Core {
             self.look_around(None);
         }
         self.unfinished.slices.behind = true;
-        self.calendar.add(self.now + LOOK_AROUND_S, Due::LookAround);
+        self.calendar.add(self.now + LOOK_AROUND_S, DueTimer::LookAround);
     }
 
     pub(super) fn grown(&mut self, routes: &Arc<Routes>) {
@@ -171,7 +171,7 @@ impl Core {
         next
     }
 
-    pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<Page>) {
+    pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<StoredPage>) {
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
         if local.generation != target.generation {
             return;
@@ -183,7 +183,7 @@ impl Core {
                 slot,
                 ReasonCode::SERVER_BUSY,
                 what,
-                Ended::Error(ReasonCode::SERVER_BUSY),
+                ConnectionEnd::Error(ReasonCode::SERVER_BUSY),
             );
         };
         let waits = local.waits_for_subscribe(&self.work);
@@ -202,12 +202,12 @@ impl Core {
         self.broker_counters(&broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
         let client_id = self.sessions[target.slot as usize].session.client_id();
         let what = "they were removed by a limit before the client had them";
-        let dropped = NewIncident::new(Kind::MessagesDropped, "", what).of(client_id, None);
+        let dropped = NewIncident::new(StoredIncidentKind::MessagesDropped, "", what).of(client_id, None);
         self.note(&broker, &dropped, page.missed);
         let entries = std::mem::take(&mut page.entries);
         let entries = self.deliver_entries(target.slot, entries, &had);
         if !entries.is_empty() {
-            let rest = Page { entries, missed: 0, ..page };
+            let rest = StoredPage { entries, missed: 0, ..page };
             return self.put_off_mail(Mail::Page(target, sources_version, Some(rest)));
         }
         let local = &mut self.sessions[target.slot as usize];
@@ -258,11 +258,12 @@ impl Core {
         if reading.asked || is_read || waits || has_enough {
             return;
         }
-        let (sources, reader) = (persistent.sources(), Reader::Session(target, persistent.sources_version));
+        let (sources, reader) =
+            (persistent.sources(), PageReader::Session(target, persistent.sources_version));
         let Feed::Reading(reading) = &mut persistent.feed else { return };
         reading.asked = true;
         let (cursor, broker) = (reading.through, local.broker.clone());
-        let read = Read { core: self.index, broker, sources, cursor, reader };
+        let read = StreamRead { core: self.index, broker, sources, cursor, reader };
         if let Some(store) = &self.process.store {
             store.read(read);
         }
@@ -293,7 +294,7 @@ impl Core {
         self.deliver_all_held(session, held);
     }
 
-    fn deliver_all_held(&mut self, session: u32, held: impl IntoIterator<Item = Held>) {
+    fn deliver_all_held(&mut self, session: u32, held: impl IntoIterator<Item = HeldMessage>) {
         for held in held {
             self.work.spend(work::SINGLE_COPY);
             if let Some(new) = &self.sessions[session as usize].new_subscriptions {
@@ -349,12 +350,12 @@ fn restored(
 /// Messages of a page that the session has not acknowledged, as its subscriptions want them. `publisher` is the session's own
 /// number, and `read` has the subscriptions of the page's sources.
 fn unacknowledged<'p>(
-    page: &'p Page,
+    page: &'p StoredPage,
     read: &'p [(FilterSource, ClientSubscription)],
     unstored: &'p UnstoredFilters,
     acknowledged: &'p Positions,
     publisher: u64,
-) -> impl Iterator<Item = Entry> + 'p {
+) -> impl Iterator<Item = OutboxEntry> + 'p {
     page.entries.iter().filter_map(move |(message, from, sources)| {
         let is_had = message.position().is_none_or(|position| acknowledged.contains(Position(position)));
         let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));

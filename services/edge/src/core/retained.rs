@@ -9,7 +9,7 @@ use super::{Core, work};
 use crate::broker::{Broker, Reserved};
 use crate::memory::Pressure;
 use crate::routes::Routes;
-use crate::store::Store;
+use crate::store::StoreService;
 
 impl Core {
     /// Whether the limits allow to retain the message. A refusal is counted and reported as an incident.
@@ -42,7 +42,7 @@ impl Core {
                 (routes, reserved)
             }
             true => {
-                let reserved = self.process.store.as_ref().map(Store::reserve_in_memory);
+                let reserved = self.process.store.as_ref().map(StoreService::reserve_in_memory);
                 (self.retain(&routes.broker, message), reserved)
             }
             false => (routes, None),

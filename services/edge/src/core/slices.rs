@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::access_changes::AccessChanges;
 use super::connection::NONE;
-use super::of_broker::{ByBroker, Visit};
-use super::timers::Due;
+use super::of_broker::{ByBroker, ClientsVisit};
+use super::timers::DueTimer;
 use super::{Core, work};
 use crate::broker::Broker;
 use crate::clock::Millis;
@@ -26,7 +26,7 @@ pub(super) struct Slices {
     /// The look at all sessions, which may have to read messages that nobody announced.
     around: Option<Around>,
     /// Sessions of single brokers that may have to, by broker.
-    around_brokers: BTreeMap<u64, Visit>,
+    around_brokers: BTreeMap<u64, ClientsVisit>,
     last_broker: u64,
     /// Brokers whose sessions were listed within [`AROUND_MS`], and whether they must be listed again.
     listed: HashMap<u64, bool>,
@@ -122,7 +122,7 @@ impl Slices {
 
     fn begin_visit(&mut self, broker: u64) {
         let present = self.around_brokers.get(&broker).copied();
-        self.around_brokers.insert(broker, Visit::begin(present));
+        self.around_brokers.insert(broker, ClientsVisit::begin(present));
     }
 
     /// Clients of the next broker whose sessions are to be visited.
@@ -156,7 +156,7 @@ impl Core {
     pub(super) fn publish_sys(&mut self) {
         self.unfinished.slices.sys.get_or_insert(0);
         let interval = u32::from(self.process.limits.sys_interval_s);
-        self.calendar.add(self.now + interval, Due::Sys);
+        self.calendar.add(self.now + interval, DueTimer::Sys);
     }
 
     pub(super) fn next_slices(&mut self) {

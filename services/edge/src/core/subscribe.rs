@@ -3,14 +3,14 @@
 //! This file checks the filters of a packet and edits the router together with other packets of the turn. A packet with many
 //! filters takes several turns. Then [`answer`] and [`unsubscribe`] submit the change to the store, and [`stored`] takes the
 //! store's answer: SUBACK and UNSUBACK leave when the change is durable. An answer for many
-//! filters takes several turns, too ([`answer_in_parts`]).
+//! filters takes several turns, too ([`suback_in_slices`]).
 
 mod answer;
-mod answer_in_parts;
 mod in_progress;
 mod lowered;
 mod read_filters;
 mod stored;
+mod suback_in_slices;
 mod subscribe_limits;
 #[cfg(test)]
 mod tests;
@@ -28,18 +28,19 @@ use millrace_router::{Target, TreeSnapshot};
 use millrace_session::{ClientSubscription, Message};
 use smallvec::SmallVec;
 
-pub(super) use self::answer_in_parts::StoredAnswer;
 use self::lowered::Identifiers;
 use self::read_filters::{FiltersToAdd, FiltersToEnd};
+pub(super) use self::suback_in_slices::StoredAnswer;
 use self::subscribe_limits::SubscribeLimits;
 use super::Core;
-use super::changes::Changes;
+use super::changes::ChangeQueue;
 use super::connection::NONE;
 use super::entry::rules_work;
 use super::replay;
-use super::work::Task;
+use super::work::PacketTask;
 use crate::broker::Broker;
-use crate::incidents::{Kind, NewIncident};
+use crate::connection_id::ConnectionId;
+use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::incomplete_packets::OverLimit;
 use crate::jobs::PendingSubscribe;
 use crate::quota::Limit;
@@ -60,7 +61,7 @@ pub(super) struct SubscribeInProgress {
     /// The filters up to here are carried out next.
     until: usize,
     /// Results of the rules for the next filters.
-    checked: SmallVec<[Checked; 4]>,
+    checked: SmallVec<[GrantedQos; 4]>,
     reached: Option<Limit>,
     /// Filters that the last turn granted, if the store has to answer: their indexes in `filters`, and the subscriptions that they
     /// replace.
@@ -75,7 +76,7 @@ pub(super) struct SubscribeInProgress {
 }
 
 /// The QoS that a subscription is granted, or why it is refused.
-type Checked = Result<QoS, (ReasonCode, &'static str)>;
+type GrantedQos = Result<QoS, (ReasonCode, &'static str)>;
 
 pub(super) struct UnsubscribeInProgress {
     packet_id: Option<PacketId>,
@@ -91,12 +92,12 @@ impl Core {
     pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
         let version = self.connections[slot as usize].protocol.version();
         let subscribe = SubscribeInProgress::new(subscribe, version);
-        self.change_filters(slot, Task::Subscribe(Box::new(subscribe)));
+        self.change_filters(slot, PacketTask::Subscribe(Box::new(subscribe)));
     }
 
     /// Carries out a SUBSCRIBE or UNSUBSCRIBE, together with the others of its turn and broker. One with many filters takes several
     /// turns.
-    fn change_filters(&mut self, slot: u32, mut task: Task) {
+    fn change_filters(&mut self, slot: u32, mut task: PacketTask) {
         let work = task.plan();
         let connection = &mut self.connections[slot as usize];
         let session = connection.session;
@@ -106,7 +107,7 @@ impl Core {
                 return self.refuse_to_hold(slot);
             }
             self.change_filters_now(slot);
-            if let Task::Subscribe(subscribe) = &mut task {
+            if let PacketTask::Subscribe(subscribe) = &mut task {
                 // Retained messages come before live ones, but not before the SUBACK.
                 subscribe.holds = true;
                 self.hold_for_replay(session);
@@ -117,8 +118,8 @@ impl Core {
         // Retained messages are sent after the edit, which may be behind the end of the turn's budget. So they count here.
         let broker = &self.sessions[session as usize].broker;
         let work = match task {
-            Task::Subscribe(_) => work + replay::work_at_once(broker.retained.len()),
-            Task::Unsubscribe(_) => work,
+            PacketTask::Subscribe(_) => work + replay::work_at_once(broker.retained.len()),
+            PacketTask::Unsubscribe(_) => work,
         };
         self.spend(work);
         let (id, broker) = (self.id_of(slot), &self.sessions[session as usize].broker);
@@ -151,13 +152,16 @@ impl Core {
     /// Carries out packets of one broker's clients as one edit of its filters. Returns the last packet that has more filters.
     //= [MQTT-3.8.4-3] v5
     //= [MQTT-3.8.4-3] v3.1.1
-    pub(super) fn edit_filters(&mut self, broker: &Arc<Broker>, mut changes: Changes) -> Option<Task> {
-        changes
-            .retain(|(id, _)| self.connection_of(*id).is_some_and(|connection| connection.session != NONE));
+    pub(super) fn edit_filters(
+        &mut self,
+        broker: &Arc<Broker>,
+        mut changes: ChangeQueue,
+    ) -> Option<PacketTask> {
+        changes.retain(|(id, _)| self.has_session(*id));
         for (id, task) in &mut changes {
             self.connections[id.slot as usize].changes_filters = false;
             self.revoke_anew(id.slot);
-            if let Task::Subscribe(subscribe) = task {
+            if let PacketTask::Subscribe(subscribe) = task {
                 self.check_next(id.slot, subscribe);
             }
         }
@@ -184,8 +188,8 @@ impl Core {
                 let local = &mut sessions[session as usize];
                 let target = Target { core, slot: session, generation: local.generation };
                 match task {
-                    Task::Subscribe(subscribe) => subscribe.carry_out(edit, local, target, &mut limits),
-                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, local, target, &mut limits),
+                    PacketTask::Subscribe(subscribe) => subscribe.carry_out(edit, local, target, &mut limits),
+                    PacketTask::Unsubscribe(packet) => packet.carry_out(edit, local, target, &mut limits),
                 }
             }
         });
@@ -194,18 +198,22 @@ impl Core {
         let mut unfinished = None;
         for (id, task) in changes {
             // An answer to another one may have ended it.
-            if self.connection_of(id).is_some_and(|connection| connection.session != NONE) {
+            if self.has_session(id) {
                 unfinished = match task {
-                    Task::Subscribe(subscribe) => {
+                    PacketTask::Subscribe(subscribe) => {
                         self.edited_for_subscribe(id.slot, broker, subscribe, retained.as_ref())
                     }
-                    Task::Unsubscribe(unsubscribe) => {
+                    PacketTask::Unsubscribe(unsubscribe) => {
                         self.edited_for_unsubscribe(id.slot, broker, unsubscribe)
                     }
                 };
             }
         }
         unfinished
+    }
+
+    fn has_session(&mut self, id: ConnectionId) -> bool {
+        self.connection_of(id).is_some_and(|connection| connection.session != NONE)
     }
 
     fn check_next(&mut self, slot: u32, subscribe: &mut SubscribeInProgress) {
@@ -225,7 +233,7 @@ impl Core {
         broker: &Arc<Broker>,
         mut subscribe: Box<SubscribeInProgress>,
         retained: Option<&Arc<TreeSnapshot<Arc<Message>>>>,
-    ) -> Option<Task> {
+    ) -> Option<PacketTask> {
         for replay in subscribe.pending.replays.iter_mut().filter(|replay| replay.retained.is_none()) {
             replay.retained = retained.cloned();
         }
@@ -240,7 +248,7 @@ impl Core {
         subscribe.done = subscribe.until;
         if subscribe.done < subscribe.read.filters.len() {
             self.expect_answer(slot, &mut subscribe);
-            return Some(Task::Subscribe(subscribe));
+            return Some(PacketTask::Subscribe(subscribe));
         }
         self.finish_subscribe(slot, *subscribe);
         None
@@ -266,7 +274,7 @@ impl Core {
         let granted = self.may_receive(slot, filter.filter, qos).filter(|_| may_share);
         if granted.is_none() {
             counters.subscribe_denied.add(1);
-            self.note_of(slot, NewIncident::new(Kind::SubscribeRefused, text, DENIED));
+            self.note_of(slot, NewIncident::new(StoredIncidentKind::SubscribeRefused, text, DENIED));
         }
         granted.ok_or((ReasonCode::NOT_AUTHORIZED, DENIED))
     }

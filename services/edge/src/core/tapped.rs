@@ -15,7 +15,7 @@ use super::connection::NONE;
 use super::limits;
 use super::notes::drop_reason;
 use super::webhook_events::reason;
-use super::{Core, Ended};
+use super::{ConnectionEnd, Core};
 use crate::client_traces::{ClientTraceEvent, ClientTraceFilter, PacketDirection, Scanner, Tap, cut};
 use crate::outbound::Outbound;
 
@@ -203,11 +203,11 @@ impl Core {
         }
     }
 
-    pub(super) fn trace_end(&mut self, slot: u32, ended: Ended) {
+    pub(super) fn trace_end(&mut self, slot: u32, ended: ConnectionEnd) {
         let is_client = self.connections[slot as usize].session != NONE;
         let Some((tapped, now_ms)) = self.tapped(slot) else { return };
         let code = match ended {
-            Ended::Error(code) => Some(code),
+            ConnectionEnd::Error(code) => Some(code),
             _ => None,
         };
         let kind = if code.is_some() && !is_client { "refused" } else { "closed" };

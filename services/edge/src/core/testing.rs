@@ -31,7 +31,7 @@ pub(super) struct Loops {
     pub(super) now_ms: Option<Millis>,
 }
 
-pub(super) struct Client {
+pub(super) struct TestClient {
     stream: TcpStream,
     pub(super) id: String,
     received: Vec<u8>,
@@ -109,7 +109,7 @@ impl Loops {
     }
 
     /// A client of this loop; `name` is a part of its client identifier.
-    pub(super) fn connect(&mut self, core: u16, name: &str) -> Client {
+    pub(super) fn connect(&mut self, core: u16, name: &str) -> TestClient {
         let id = self.id_of(core, name);
         self.connect_as(&id, true)
     }
@@ -121,20 +121,20 @@ impl Loops {
         ids.find(|id| process.owner(&broker, id).core() == core).unwrap()
     }
 
-    pub(super) fn connect_as(&mut self, id: &str, clean: bool) -> Client {
+    pub(super) fn connect_as(&mut self, id: &str, clean: bool) -> TestClient {
         self.connect_with(id, u8::from(clean) << 1, "")
     }
 
     /// A client whose connection publishes a will to this topic when it is lost.
-    pub(super) fn connect_with_will(&mut self, id: &str, topic: &str) -> Client {
+    pub(super) fn connect_with_will(&mut self, id: &str, topic: &str) -> TestClient {
         self.connect_with(id, 0b110, topic)
     }
 
-    fn connect_with(&mut self, id: &str, flags: u8, will: &str) -> Client {
+    fn connect_with(&mut self, id: &str, flags: u8, will: &str) -> TestClient {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut client = Client { stream, id: id.to_owned(), received: Vec::new() };
+        let mut client = TestClient { stream, id: id.to_owned(), received: Vec::new() };
         let will = if will.is_empty() { Vec::new() } else { [text(will), text("gone")].concat() };
         let connect = [b"\x00\x04MQTT\x04".as_slice(), &[flags, 0, 0], &text(id), &will].concat();
         client.send(0x10, &connect);
@@ -142,12 +142,12 @@ impl Loops {
         client
     }
 
-    pub(super) fn subscribe(&mut self, client: &mut Client, filter: &str, qos: QoS) {
+    pub(super) fn subscribe(&mut self, client: &mut TestClient, filter: &str, qos: QoS) {
         client.send_all(&subscribe(&[filter.to_owned()], qos));
         self.answer(client, SUBACK);
     }
 
-    pub(super) fn answer(&mut self, client: &mut Client, first: u8) -> Vec<u8> {
+    pub(super) fn answer(&mut self, client: &mut TestClient, first: u8) -> Vec<u8> {
         let mut found = None;
         self.until(|_| {
             found = client.next();
@@ -162,7 +162,7 @@ impl Loops {
         self.cores[0].process.open("default").unwrap()
     }
 
-    pub(super) fn publish(&mut self, client: &mut Client, topic: &str, payload: &[u8]) {
+    pub(super) fn publish(&mut self, client: &mut TestClient, topic: &str, payload: &[u8]) {
         let (bytes, mut sent) = (publish(1, topic, payload), 0);
         self.until(|_| {
             sent += client.stream.write(&bytes[sent..]).unwrap_or(0);
@@ -171,18 +171,18 @@ impl Loops {
         self.answer(client, 0x40);
     }
 
-    pub(super) fn session(&self, core: usize, client: &Client) -> &LocalSession {
+    pub(super) fn session(&self, core: usize, client: &TestClient) -> &LocalSession {
         let core = &self.cores[core];
         let broker = core.process.brokers.get("default").unwrap();
         &core.sessions[core.session_of(&broker, &client.id).unwrap() as usize]
     }
 
-    pub(super) fn connection(&self, core: usize, client: &Client) -> &Connected {
+    pub(super) fn connection(&self, core: usize, client: &TestClient) -> &Connected {
         &self.cores[core].connections[self.session(core, client).connection as usize]
     }
 
     /// Sends bytes while one loop alone takes its turns.
-    pub(super) fn send_to(&mut self, core: usize, client: &mut Client, mut bytes: &[u8]) {
+    pub(super) fn send_to(&mut self, core: usize, client: &mut TestClient, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match client.stream.write(bytes) {
                 Ok(count) => bytes = &bytes[count..],
@@ -193,7 +193,7 @@ impl Loops {
     }
 }
 
-impl Client {
+impl TestClient {
     pub(super) fn send(&mut self, first: u8, body: &[u8]) {
         self.send_all(&packet(first, body));
     }

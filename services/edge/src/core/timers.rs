@@ -10,7 +10,7 @@ use crate::clock::{Ticks, ticks, ticks_of};
 
 /// The generation shows whether the slot still holds the same connection or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum DueTimer {
     /// The CONNECT is overdue, the keep alive has passed, or a closing connection has lingered.
     Connection {
         slot: u32,
@@ -41,19 +41,19 @@ pub(crate) enum Due {
 /// Entries by tick. Nothing is ever cancelled: an outdated entry is checked once and dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
-    days: BTreeMap<Ticks, Vec<Due>>,
+    days: BTreeMap<Ticks, Vec<DueTimer>>,
 }
 
 impl Calendar {
-    pub(crate) fn add(&mut self, at: Seconds, due: Due) {
+    pub(crate) fn add(&mut self, at: Seconds, due: DueTimer) {
         self.add_at(ticks_of(at), due);
     }
 
-    pub(crate) fn add_at(&mut self, at: Ticks, due: Due) {
+    pub(crate) fn add_at(&mut self, at: Ticks, due: DueTimer) {
         self.days.entry(at).or_default().push(due);
     }
 
-    pub(crate) fn take(&mut self, now: Ticks) -> Option<Vec<Due>> {
+    pub(crate) fn take(&mut self, now: Ticks) -> Option<Vec<DueTimer>> {
         let entry = self.days.first_entry()?;
         (*entry.key() <= now).then(|| entry.remove())
     }
@@ -78,14 +78,14 @@ impl Core {
         {
             self.work.spend(work::PACKET);
             match due {
-                Due::Connection { slot, generation } => self.connection_due(slot, generation),
-                Due::Session { slot, generation } => self.session_due(slot, generation),
-                Due::Answers { slot, generation } => self.answers_due(slot, generation),
-                Due::Packet { slot, generation } => self.packet_due(slot, generation),
-                Due::Accept => self.listeners.retry(),
-                Due::Sys => self.publish_sys(),
-                Due::LookAround => self.look_around_now_and_then(),
-                Due::Checkpoints => self.save_all(),
+                DueTimer::Connection { slot, generation } => self.connection_due(slot, generation),
+                DueTimer::Session { slot, generation } => self.session_due(slot, generation),
+                DueTimer::Answers { slot, generation } => self.answers_due(slot, generation),
+                DueTimer::Packet { slot, generation } => self.packet_due(slot, generation),
+                DueTimer::Accept => self.listeners.retry(),
+                DueTimer::Sys => self.publish_sys(),
+                DueTimer::LookAround => self.look_around_now_and_then(),
+                DueTimer::Checkpoints => self.save_all(),
             }
         }
     }
@@ -98,16 +98,19 @@ mod tests {
     #[test]
     fn entries_come_when_due_and_in_order_of_time() {
         let mut calendar = Calendar::default();
-        calendar.add(5, Due::Session { slot: 1, generation: 1 });
-        calendar.add(3, Due::Accept);
-        calendar.add(5, Due::Accept);
-        calendar.add_at(ticks_of(3) + 1, Due::Sys);
+        calendar.add(5, DueTimer::Session { slot: 1, generation: 1 });
+        calendar.add(3, DueTimer::Accept);
+        calendar.add(5, DueTimer::Accept);
+        calendar.add_at(ticks_of(3) + 1, DueTimer::Sys);
         assert_eq!(calendar.take(ticks_of(3) - 1), None);
         assert_eq!(calendar.next(), Some(ticks_of(3)));
         let now = ticks_of(9);
-        assert_eq!(calendar.take(now), Some(vec![Due::Accept]));
-        assert_eq!(calendar.take(now), Some(vec![Due::Sys]));
-        assert_eq!(calendar.take(now), Some(vec![Due::Session { slot: 1, generation: 1 }, Due::Accept]));
+        assert_eq!(calendar.take(now), Some(vec![DueTimer::Accept]));
+        assert_eq!(calendar.take(now), Some(vec![DueTimer::Sys]));
+        assert_eq!(
+            calendar.take(now),
+            Some(vec![DueTimer::Session { slot: 1, generation: 1 }, DueTimer::Accept])
+        );
         assert_eq!(calendar.take(now), None);
         assert_eq!(calendar.next(), None);
     }

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use millrace_transport::addresses::Address;
 
 use super::accept::COST;
-use super::connection::State;
+use super::connection::ConnectionState;
 use super::input::Rest;
 use super::work::PACKET;
-use super::{Core, Ended, parts};
+use super::{ConnectionEnd, Core, parts};
 use crate::handover::{Transport, WebSocket, WebSocketEnd};
 use crate::origin::Origin;
 use crate::proxy;
@@ -99,7 +99,7 @@ impl Core {
         let connection = &mut self.connections[slot as usize];
         match head_len {
             Some(_) => connection.transport = Transport::WebSocket(Box::default()),
-            None => connection.state = State::Draining,
+            None => connection.state = ConnectionState::Draining,
         }
         head_len
     }
@@ -144,8 +144,8 @@ impl Core {
             }
             if self.is_open(slot) {
                 let ended = match end {
-                    WebSocketEnd::Closed(code) => Ended::WebSocketClosed(code),
-                    WebSocketEnd::InvalidFrame(code) => Ended::Frame(code),
+                    WebSocketEnd::Closed(code) => ConnectionEnd::WebSocketClosed(code),
+                    WebSocketEnd::InvalidFrame(code) => ConnectionEnd::Frame(code),
                 };
                 self.end(slot, ended, true);
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mio::{Events, Token};
 
-use super::{Core, FIRST_LISTENER, WAKER, freed_pages, work};
+use super::{Core, FIRST_LISTENER, WAKER, allocator, work};
 use crate::clock::{Millis, seconds, tick_ms};
 
 pub(super) const EVENTS: usize = 1024;
@@ -59,7 +59,7 @@ impl Core {
             self.check_load();
             self.maintain_outbound();
             self.routes.forget_idle();
-            freed_pages::age();
+            allocator::purge_empty_pages();
         }
         self.process.core(self.index).turned_at.store(self.now_ms, Ordering::Relaxed);
         self.counters().turns.add(1);

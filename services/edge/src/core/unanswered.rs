@@ -13,7 +13,7 @@ use millrace_session::ClientSubscription;
 pub(super) struct Unanswered {
     /// Number of the last SUBSCRIBE; the first one is 1.
     last: u64,
-    filters: HashMap<Box<str>, OfFilter, foldhash::fast::RandomState>,
+    filters: HashMap<Box<str>, FilterRequests, foldhash::fast::RandomState>,
     /// A live session reads the streams of their filters from here on: before, other loops may have routed messages to them.
     pub(super) read_from: Option<Position>,
     /// Filters of refused SUBSCRIBE packets that the store has.
@@ -21,7 +21,7 @@ pub(super) struct Unanswered {
 }
 
 #[derive(Default)]
-struct OfFilter {
+struct FilterRequests {
     /// Unanswered SUBSCRIBE packets with the filter.
     packets: u32,
     /// The part of them that no UNSUBSCRIBE has ended.

@@ -6,14 +6,14 @@ use std::collections::HashMap;
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
 
 use super::connection::NONE;
-use super::{Core, Ended};
+use super::{ConnectionEnd, Core};
 use crate::connection_id::ConnectionId;
-use crate::jobs::{Ack, PublisherKey, Write};
+use crate::jobs::{PublishAck, PublisherKey, Write};
 
 /// By the connection that got the refusal.
-pub(super) type RefusalsByConnection = HashMap<ConnectionId, Refusals>;
+pub(super) type RefusalsByConnection = HashMap<ConnectionId, PublisherRefusals>;
 
-pub(super) struct Refusals {
+pub(super) struct PublisherRefusals {
     publisher: PublisherKey,
     /// Refusals that end with this connection.
     of_connection: u32,
@@ -22,7 +22,7 @@ pub(super) struct Refusals {
     last: Option<PacketId>,
 }
 
-impl Refusals {
+impl PublisherRefusals {
     fn new(publisher: PublisherKey) -> Self {
         Self { publisher, of_connection: 0, of_session: 0, last: None }
     }
@@ -30,7 +30,7 @@ impl Refusals {
 
 impl Core {
     /// Notes a refusal that the connection at `slot` got; [`NONE`]: no connection gets it.
-    pub(super) fn note_refused(&mut self, ack: &Ack, slot: u32) {
+    pub(super) fn note_refused(&mut self, ack: &PublishAck, slot: u32) {
         if !ack.holds_back {
             return;
         }
@@ -44,7 +44,7 @@ impl Core {
             return self.queue_job(Write::Confirmed { publisher, connection, count });
         };
         let refusals =
-            self.store_jobs.unconfirmed.entry(receiver).or_insert_with(|| Refusals::new(publisher));
+            self.store_jobs.unconfirmed.entry(receiver).or_insert_with(|| PublisherRefusals::new(publisher));
         refusals.last = Some(ack.packet_id);
         match connection {
             Some(_) => refusals.of_connection += 1,
@@ -54,8 +54,9 @@ impl Core {
 
     /// A client that uses a packet id for a new message has got the answer for the old one, and all earlier answers.
     //= [MQTT-4.4.0-1] v5
-    pub(super) fn note_reuse(&mut self, ack: &Ack) {
-        let knows = |refusals: &Refusals| ack.qos > QoS::AtMostOnce && refusals.last == Some(ack.packet_id);
+    pub(super) fn note_reuse(&mut self, ack: &PublishAck) {
+        let knows =
+            |refusals: &PublisherRefusals| ack.qos > QoS::AtMostOnce && refusals.last == Some(ack.packet_id);
         if !self.store_jobs.unconfirmed.is_empty()
             && self.store_jobs.unconfirmed.get(&ack.connection).is_some_and(knows)
             && let Some(refusals) = self.store_jobs.unconfirmed.remove(&ack.connection)
@@ -80,7 +81,12 @@ impl Core {
     }
 
     /// `of_connection`: as [`Write::Confirmed`] has it, if there is something to confirm.
-    fn confirm(&mut self, connection: ConnectionId, refusals: &Refusals, of_connection: Option<Option<u32>>) {
+    fn confirm(
+        &mut self,
+        connection: ConnectionId,
+        refusals: &PublisherRefusals,
+        of_connection: Option<Option<u32>>,
+    ) {
         let publisher = refusals.publisher;
         if let Some(count) = of_connection {
             self.queue_job(Write::Confirmed { publisher, connection: Some(connection), count });
@@ -100,9 +106,9 @@ impl Core {
         let Some(local) = self.sessions.get(session as usize) else { return };
         let publisher = PublisherKey { broker: local.broker.id, publisher: local.publisher };
         // The end of the connection also confirms refusals that have not arrived here.
-        self.store_jobs.unconfirmed.entry(connection).or_insert_with(|| Refusals::new(publisher));
+        self.store_jobs.unconfirmed.entry(connection).or_insert_with(|| PublisherRefusals::new(publisher));
         let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         let what = "messages could not be stored: connect again and send what was not acknowledged";
-        self.say_and_close(connection.slot, reason, what, Ended::Error(reason));
+        self.say_and_close(connection.slot, reason, what, ConnectionEnd::Error(reason));
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::clients::version;
-use super::{Core, Ended};
+use super::{ConnectionEnd, Core};
 use crate::broker::Broker;
 use crate::jobs;
 use crate::jobs::Write;
-use crate::webhooks::Kind;
+use crate::webhooks::EventKind;
 
 impl Core {
     pub(super) fn queue_connect_event(&mut self, slot: u32, broker: &Arc<Broker>, present: bool) {
@@ -24,11 +24,11 @@ impl Core {
         let forwarded = connection.origin.as_ref().and_then(|origin| origin.address);
         let address = forwarded.or_else(|| connection.stream.peer_addr().ok());
         data["address"] = address.map(|address| address.to_string()).into();
-        self.queue_event(broker, Kind::Connect, &data);
+        self.queue_event(broker, EventKind::Connect, &data);
     }
 
     /// Called before the session is detached.
-    pub(super) fn queue_disconnect_event(&mut self, slot: u32, ended: Ended) {
+    pub(super) fn queue_disconnect_event(&mut self, slot: u32, ended: ConnectionEnd) {
         let session = self.connections[slot as usize].session;
         let broker = self.sessions[session as usize].broker.clone();
         if !broker.streams.has_webhooks() {
@@ -36,10 +36,10 @@ impl Core {
         }
         let mut data = self.who_is(slot);
         data["reason"] = reason(ended).into();
-        if let Ended::Error(code) = ended {
+        if let ConnectionEnd::Error(code) = ended {
             data["reason_code"] = code.0.into();
         }
-        self.queue_event(&broker, Kind::Disconnect, &data);
+        self.queue_event(&broker, EventKind::Disconnect, &data);
     }
 
     fn who_is(&self, slot: u32) -> Value {
@@ -48,12 +48,12 @@ impl Core {
         json!({ "client_id": &**session.client_id(), "user": connection.who.user() })
     }
 
-    pub(super) fn queue_event(&mut self, broker: &Arc<Broker>, kind: Kind, data: &Value) {
+    pub(super) fn queue_event(&mut self, broker: &Arc<Broker>, kind: EventKind, data: &Value) {
         let routes = self.routes_to(broker, kind.topic());
         if routes.stored.webhooks.is_empty() {
             return;
         }
-        let publish = jobs::Publish {
+        let publish = jobs::PublishWrite {
             message: kind.message(data),
             routes,
             from: None,
@@ -62,23 +62,23 @@ impl Core {
             reserved: None,
             deliver: false,
             fence: None,
-            wanted: None,
+            skip_if: None,
             queued_us: 0,
         };
         self.queue_job(Write::Publish(publish));
     }
 }
 
-pub(super) fn reason(ended: Ended) -> &'static str {
+pub(super) fn reason(ended: ConnectionEnd) -> &'static str {
     match ended {
-        Ended::Client => "client",
-        Ended::Lost | Ended::WebSocketClosed(_) => "lost",
-        Ended::TakenOver => "taken_over",
-        Ended::KeepAlive => "keep_alive",
-        Ended::Shutdown | Ended::Drained => "server_shutting_down",
-        Ended::Slow => "outbound_limit",
-        Ended::Kicked => "kicked",
-        Ended::Banned => "banned",
-        Ended::Error(_) | Ended::Frame(_) => "error",
+        ConnectionEnd::Client => "client",
+        ConnectionEnd::Lost | ConnectionEnd::WebSocketClosed(_) => "lost",
+        ConnectionEnd::TakenOver => "taken_over",
+        ConnectionEnd::KeepAlive => "keep_alive",
+        ConnectionEnd::Shutdown | ConnectionEnd::Drained => "server_shutting_down",
+        ConnectionEnd::Slow => "outbound_limit",
+        ConnectionEnd::Kicked => "kicked",
+        ConnectionEnd::Banned => "banned",
+        ConnectionEnd::Error(_) | ConnectionEnd::Frame(_) => "error",
     }
 }

@@ -24,8 +24,8 @@ use super::resume::Resumption;
 use super::revoke::Revocation;
 use super::slices::Slices;
 use super::subscribe::{StoredAnswer, SubscribeInProgress, UnsubscribeInProgress};
-use super::timers::Due;
-use super::{Core, State};
+use super::timers::DueTimer;
+use super::{ConnectionState, Core};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::fair_queue::FairQueue;
@@ -57,31 +57,31 @@ pub(super) fn single_copy(receiver: &Receiver) -> u64 {
     SINGLE_COPY + receiver.identifiers.len() as u64
 }
 
-pub(super) enum Task {
+pub(super) enum PacketTask {
     Subscribe(Box<SubscribeInProgress>),
     Unsubscribe(Box<UnsubscribeInProgress>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waiting {
+enum WaitingClient {
     ToRead(u32),
-    /// A connection without a session: the next one of [`Work::strangers`].
+    /// A connection without a session: the next one of [`CoreWork::strangers`].
     Stranger,
     ToResume(ConnectionId),
 }
 
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct CoreWork {
     spent: u64,
     /// The part of `spent` by which sends took longer than their bytes count.
     overtime: u64,
     /// The value of `spent` at which the current connection has used its share.
     share_ends: u64,
-    waiting: FairQueue<Waiting>,
+    waiting: FairQueue<WaitingClient>,
     /// Connections without a session that wait, by address: together they take turns with brokers.
-    strangers: FairQueue<Waiting>,
+    strangers: FairQueue<WaitingClient>,
     pub(super) unwritten: FairQueue<u32>,
-    tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
+    tasks: HashMap<u32, VecDeque<PacketTask>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
     /// How many of their filters sessions that come online have looked at.
     pub(super) coming_online: HashMap<u32, usize, foldhash::fast::FixedState>,
@@ -97,7 +97,7 @@ pub(super) struct FilterRemoval {
     pub(super) remains: Remains,
 }
 
-impl Work {
+impl CoreWork {
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.unwritten.is_empty() || self.has_removals()
     }
@@ -155,7 +155,7 @@ pub(super) struct Unfinished {
     pub(super) replays: Replays,
     pub(super) scans: Scans,
     pub(super) slices: Slices,
-    pub(super) due: VecDeque<Due>,
+    pub(super) due: VecDeque<DueTimer>,
     pub(super) filter_changes: FilterChanges,
     /// Incomplete packets that must grow: the connection's generation by its slot, and the bytes held so far.
     pub(super) packets: HashMap<u32, (u32, usize)>,
@@ -234,11 +234,11 @@ impl Core {
         }
     }
 
-    fn go_on_with(&mut self, waiting: Waiting) {
+    fn go_on_with(&mut self, waiting: WaitingClient) {
         match waiting {
-            Waiting::ToRead(slot) => self.read_listed(slot),
-            Waiting::Stranger => self.go_on_with_stranger(),
-            Waiting::ToResume(id) => {
+            WaitingClient::ToRead(slot) => self.read_listed(slot),
+            WaitingClient::Stranger => self.go_on_with_stranger(),
+            WaitingClient::ToResume(id) => {
                 let began = self.begin_work(|core| core.broker_of(id.slot));
                 self.run_tasks(id);
                 self.end_work(began);
@@ -267,11 +267,11 @@ impl Core {
     pub(super) fn resume_in_turn(&mut self, slot: u32) {
         let (id, broker) = (self.id_of(slot), self.broker_of(slot));
         self.connections[slot as usize].paused = Paused::ForWork;
-        self.work.waiting.push(broker, Waiting::ToResume(id));
+        self.work.waiting.push(broker, WaitingClient::ToResume(id));
     }
 
     /// Processes a packet over several turns. The server does not read from the connection until then.
-    pub(super) fn queue_task(&mut self, slot: u32, task: Task) {
+    pub(super) fn queue_task(&mut self, slot: u32, task: PacketTask) {
         self.work.tasks.entry(slot).or_default().push_back(task);
         if self.connections[slot as usize].paused != Paused::ForWork {
             self.resume_in_turn(slot);
@@ -280,7 +280,7 @@ impl Core {
 
     fn run_tasks(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection_of(id) else { return };
-        if connection.state != State::Open {
+        if connection.state != ConnectionState::Open {
             return;
         }
         let had_session = connection.session != NONE;
@@ -318,7 +318,7 @@ impl Core {
             }
             if self.is_share_used() && self.work.tasks.contains_key(&id.slot) {
                 let broker = self.broker_of(id.slot);
-                return self.work.waiting.push(broker, Waiting::ToResume(id));
+                return self.work.waiting.push(broker, WaitingClient::ToResume(id));
             }
         }
         if self.work.revocations.contains_key(&id.slot) {
@@ -337,7 +337,7 @@ impl Core {
         self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
-            if let Task::Subscribe(subscribe) = task
+            if let PacketTask::Subscribe(subscribe) = task
                 && subscribe.holds()
                 && local.is_some_and(|local| local.persistent.is_none())
             {
@@ -375,8 +375,7 @@ impl Core {
         if !filters.is_empty() {
             self.remove_filters(broker, *target, &filters);
         }
-        let end = self.work.spent() + SLICE;
-        // After the filters, because a shared subscription must not pick this member again.
+        let end = self.work.spent() + SLICE; // After the filters, because a shared subscription must not pick this member again.
         while !remains.has_filters()
             && self.work.spent() < end
             && let Some(left) = remains.next_message()

@@ -9,7 +9,7 @@ mod targets;
 
 use millrace_router::Target;
 
-pub(crate) use own::{Announced, Announcement, Own};
+pub(crate) use own::{Announced, FilterAnnouncement, OwnAnnouncements};
 pub(crate) use peers::{AnnouncedDigest, GONE_MS, Peers};
 pub(crate) use targets::Targets;
 
@@ -19,7 +19,7 @@ pub(crate) const ELSEWHERE: u16 = u16::MAX;
 #[derive(Default)]
 pub(crate) struct Elsewhere {
     pub(crate) peers: Peers,
-    pub(crate) own: Own,
+    pub(crate) own: OwnAnnouncements,
 }
 
 pub(crate) fn is_here(target: Target) -> bool {

@@ -18,7 +18,7 @@ const FILTERS_PER_MS: usize = 10;
 const SPARE_MIN: usize = 100;
 
 #[derive(Default)]
-pub(crate) struct Own(Mutex<Announced>);
+pub(crate) struct OwnAnnouncements(Mutex<Announced>);
 
 /// The lock is held while a notice is sent, so that the last notice has the current state.
 #[derive(Default)]
@@ -42,14 +42,14 @@ pub(crate) struct Announced {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Announcement {
+pub(crate) enum FilterAnnouncement {
     None,
     Filters(Vec<Code>),
     /// The filters do not fit into the digest.
     Everything,
 }
 
-impl Own {
+impl OwnAnnouncements {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Announced> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,10 +89,10 @@ impl Announced {
     }
 
     /// The announcement, if any, gets the number that `version` has afterwards.
-    pub(crate) fn add(&mut self, codes: impl Iterator<Item = Code>) -> Announcement {
+    pub(crate) fn add(&mut self, codes: impl Iterator<Item = Code>) -> FilterAnnouncement {
         let codes: Vec<Code> = codes.collect();
         self.coming.iter_mut().for_each(|coming| coming.extend(&codes));
-        let Some(digest) = &self.digest else { return Announcement::None };
+        let Some(digest) = &self.digest else { return FilterAnnouncement::None };
         let (mut new, mut fits) = (Vec::new(), true);
         for code in codes {
             match digest.insert(code) {
@@ -105,9 +105,9 @@ impl Announced {
             self.digest = None;
         }
         let news = match () {
-            () if !fits => Announcement::Everything,
-            () if new.is_empty() => return Announcement::None,
-            () => Announcement::Filters(new),
+            () if !fits => FilterAnnouncement::Everything,
+            () if new.is_empty() => return FilterAnnouncement::None,
+            () => FilterAnnouncement::Filters(new),
         };
         self.version += 1;
         news
@@ -166,7 +166,7 @@ mod tests {
     use millrace_mqtt::topic::Filter;
     use millrace_router::{Subscription, Target, TopicCode};
 
-    fn add(own: &Own, filters: &[&str]) -> Announcement {
+    fn add(own: &OwnAnnouncements, filters: &[&str]) -> FilterAnnouncement {
         own.lock().add(filters.iter().map(|filter| Code::of(Filter::parse(filter).unwrap())))
     }
 
@@ -180,31 +180,31 @@ mod tests {
     }
 
     /// Makes a digest; true when it was announced.
-    fn make(own: &Own, router: &Router, now: Millis) -> bool {
+    fn make(own: &OwnAnnouncements, router: &Router, now: Millis) -> bool {
         let mut is_announced = false;
         own.make(router, now, |_| true, |_| is_announced = true);
         is_announced
     }
 
-    fn may_match(own: &Own, topic: &str) -> bool {
+    fn may_match(own: &OwnAnnouncements, topic: &str) -> bool {
         own.lock().digest.as_ref().is_none_or(|digest| digest.may_match(&TopicCode::of(topic), true))
     }
 
     #[test]
     fn nothing_is_kept_before_somebody_asks_and_then_each_filter_is_announced_once() {
-        let (own, router) = (Own::default(), Router::new());
+        let (own, router) = (OwnAnnouncements::default(), Router::new());
         subscribe(&router, "a/+", 1);
-        assert_eq!((add(&own, &["a/+"]), own.lock().version), (Announcement::None, 0));
+        assert_eq!((add(&own, &["a/+"]), own.lock().version), (FilterAnnouncement::None, 0));
         assert!(make(&own, &router, 0));
-        assert_eq!((add(&own, &["a/+"]), own.lock().version), (Announcement::None, 1));
-        let Announcement::Filters(new) = add(&own, &["a/+", "b", "b"]) else { panic!("b is new") };
+        assert_eq!((add(&own, &["a/+"]), own.lock().version), (FilterAnnouncement::None, 1));
+        let FilterAnnouncement::Filters(new) = add(&own, &["a/+", "b", "b"]) else { panic!("b is new") };
         assert_eq!((new.len(), own.lock().version), (1, 2));
         assert_eq!((may_match(&own, "b"), may_match(&own, "c")), (true, false));
     }
 
     #[test]
     fn a_filter_that_comes_while_a_digest_is_made_is_in_it() {
-        let (own, router) = (Own::default(), Router::new());
+        let (own, router) = (OwnAnnouncements::default(), Router::new());
         // It is looked at after the snapshot was taken.
         subscribe(&router, "$share/g/s", 1);
         for (round, filter) in [(0, "first"), (1, "later")] {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_has_gone_is_announced_after_a_while_and_what_is_the_same_is_not() {
-        let (own, router) = (Own::default(), Router::new());
+        let (own, router) = (OwnAnnouncements::default(), Router::new());
         let is_old = |now| own.lock().is_old(router.generation(), now);
         assert!(!is_old(AGE_MS), "nobody has asked");
         subscribe(&router, "a", 1);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_full_digest_is_due_once_and_gets_twice_the_room() {
-        let (own, router) = (Own::default(), Router::new());
+        let (own, router) = (OwnAnnouncements::default(), Router::new());
         make(&own, &router, 0);
         let mut number = 0;
         let mut until_full = || {
@@ -266,14 +266,14 @@ mod tests {
 
     #[test]
     fn filters_that_do_not_fit_are_everything_until_they_have_gone() {
-        let (own, router) = (Own::default(), Router::new());
+        let (own, router) = (OwnAnnouncements::default(), Router::new());
         make(&own, &router, 0);
         let shapes: Vec<String> =
             (0..=millrace_router::SHAPES_MAX).map(|level| "+/".repeat(level) + "#").collect();
-        let news: Vec<Announcement> = shapes.iter().map(|shape| add(&own, &[shape])).collect();
-        assert_eq!(news.last(), Some(&Announcement::Everything));
+        let news: Vec<FilterAnnouncement> = shapes.iter().map(|shape| add(&own, &[shape])).collect();
+        assert_eq!(news.last(), Some(&FilterAnnouncement::Everything));
         assert!(may_match(&own, "$SYS/whatever"));
-        assert_eq!(add(&own, &["a"]), Announcement::None, "it is announced already");
+        assert_eq!(add(&own, &["a"]), FilterAnnouncement::None, "it is announced already");
         assert!(make(&own, &router, 1) && !may_match(&own, "a"));
     }
 }

@@ -41,10 +41,10 @@ pub(crate) struct Peers {
     generation: AtomicU64,
     /// For senders, without a lock; `None`: the pod wants everything.
     view: ArcSwap<Vec<(PodId, Option<Arc<Digest>>)>>,
-    known: Mutex<Vec<Peer>>,
+    known: Mutex<Vec<PeerDigest>>,
 }
 
-struct Peer {
+struct PeerDigest {
     pod: PodId,
     digest: Option<Arc<Digest>>,
     /// Number of its last announcement; 0: none yet.
@@ -98,7 +98,7 @@ impl Peers {
         self.change(|known| match find(known, pod) {
             Some(peer) => (peer.gone_at.take().is_some(), false),
             None => {
-                known.push(Peer::new(pod));
+                known.push(PeerDigest::new(pod));
                 (true, true)
             }
         })
@@ -217,12 +217,12 @@ impl Peers {
         self.lock().iter().filter(|peer| !peer.has_confirmed(version)).map(|peer| peer.pod).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Peer>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<PeerDigest>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the peers; `change` returns whether senders must see the result.
-    fn change<R>(&self, change: impl FnOnce(&mut Vec<Peer>) -> (R, bool)) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Vec<PeerDigest>) -> (R, bool)) -> R {
         let mut known = self.lock();
         let (result, matters) = change(&mut known);
         if matters {
@@ -233,7 +233,7 @@ impl Peers {
     }
 }
 
-impl Peer {
+impl PeerDigest {
     fn new(pod: PodId) -> Self {
         Self { pod, digest: None, version: 0, is_trusted: false, asked_at: None, gone_at: None, confirmed: 0 }
     }
@@ -262,13 +262,13 @@ impl Peer {
     }
 }
 
-fn find(known: &mut [Peer], pod: PodId) -> Option<&mut Peer> {
+fn find(known: &mut [PeerDigest], pod: PodId) -> Option<&mut PeerDigest> {
     known.iter_mut().find(|peer| peer.pod == pod)
 }
 
-fn peer(known: &mut Vec<Peer>, pod: PodId) -> &mut Peer {
+fn peer(known: &mut Vec<PeerDigest>, pod: PodId) -> &mut PeerDigest {
     let place = known.iter().position(|peer| peer.pod == pod).unwrap_or_else(|| {
-        known.push(Peer::new(pod));
+        known.push(PeerDigest::new(pod));
         known.len() - 1
     });
     &mut known[place]

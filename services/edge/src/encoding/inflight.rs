@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_mqtt::QoS;
-use millrace_session::{Entry, InFlight, StoredPosition};
+use millrace_session::{InFlight, OutboxEntry, StoredPosition};
 use smallvec::SmallVec;
 
 use super::record;
@@ -29,7 +29,7 @@ const RETAIN: u8 = 4;
 const UNSENT: u8 = 8;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Row {
+pub(crate) enum InFlightRow {
     /// The stream has the message at this position.
     InStream {
         position: StoredPosition,
@@ -38,9 +38,9 @@ pub(crate) enum Row {
         identifiers: SmallVec<[u32; 1]>,
     },
     Released(Option<StoredPosition>),
-    Whole(Entry),
+    Whole(OutboxEntry),
     /// Whole, and never sent to the client.
-    Unsent(Entry),
+    Unsent(OutboxEntry),
 }
 
 /// `skipped_ids`: the order of the session's packet ids is not the order of sending.
@@ -71,12 +71,12 @@ pub(crate) fn encode(in_flight: &InFlight, skipped_ids: bool, clock: &Clock) -> 
 }
 
 /// `None`: the row has another format.
-pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
+pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<InFlightRow> {
     let (kind, rest) = bytes.split_first()?;
     let kind = kind & !SKIPPED_IDS;
     let (position, rest) = rest.split_first_chunk::<12>()?;
     if kind == RELEASED {
-        return Some(Row::Released((*position != StoredPosition::default()).then_some(*position)));
+        return Some(InFlightRow::Released((*position != StoredPosition::default()).then_some(*position)));
     }
     let (head, mut rest) = rest.split_first_chunk::<2>()?;
     let [flags, count] = *head;
@@ -88,12 +88,12 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
         rest = after;
     }
     match kind {
-        IN_STREAM => Some(Row::InStream { position: *position, qos, retain, identifiers }),
+        IN_STREAM => Some(InFlightRow::InStream { position: *position, qos, retain, identifiers }),
         WHOLE => {
             let (message, _) = record::decode_entry(rest, clock)?;
             if flags & UNSENT != 0 {
                 let message = Arc::new(message);
-                return Some(Row::Unsent(Entry {
+                return Some(InFlightRow::Unsent(OutboxEntry {
                     message,
                     qos,
                     retain,
@@ -106,7 +106,15 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
             message.set_position(None);
             let message = Arc::new(message);
             let (replay, maybe_sent) = (false, false);
-            Some(Row::Whole(Entry { message, qos, retain, replay, maybe_sent, shared: 0, identifiers }))
+            Some(InFlightRow::Whole(OutboxEntry {
+                message,
+                qos,
+                retain,
+                replay,
+                maybe_sent,
+                shared: 0,
+                identifiers,
+            }))
         }
         _ => None,
     }
@@ -154,11 +162,11 @@ mod tests {
 
     use super::*;
 
-    fn entry(position: Option<StoredPosition>) -> Entry {
+    fn entry(position: Option<StoredPosition>) -> OutboxEntry {
         let message = Message::new("t".into(), QoS::ExactlyOnce, false, Properties::EMPTY, b"payload", 0);
         message.set_position(position);
         let identifiers = SmallVec::from_slice(&[5, 70_000]);
-        Entry {
+        OutboxEntry {
             message: Arc::new(message),
             qos: QoS::ExactlyOnce,
             retain: true,
@@ -179,13 +187,13 @@ mod tests {
             one
         };
         match read(&InFlight::Published(entry(Some([7; 12])))) {
-            Row::InStream { position, qos: QoS::ExactlyOnce, retain: true, identifiers } => {
+            InFlightRow::InStream { position, qos: QoS::ExactlyOnce, retain: true, identifiers } => {
                 assert_eq!((position, &identifiers[..]), ([7; 12], &[5, 70_000][..]));
             }
             other => panic!("{other:?}"),
         }
         match read(&InFlight::Published(entry(None))) {
-            Row::Whole(read) => {
+            InFlightRow::Whole(read) => {
                 assert_eq!(
                     (read.message.payload(), read.retain, read.identifiers.len()),
                     (&b"payload"[..], true, 2)
@@ -194,12 +202,14 @@ mod tests {
             other => panic!("{other:?}"),
         }
         // A message that was never sent is stored whole and without a position, so that it is sent as a new one.
-        match read(&InFlight::Unsent(Entry { replay: true, ..entry(Some([7; 12])) })) {
-            Row::Unsent(read) => assert!(read.replay && read.message.payload() == b"payload"),
+        match read(&InFlight::Unsent(OutboxEntry { replay: true, ..entry(Some([7; 12])) })) {
+            InFlightRow::Unsent(read) => assert!(read.replay && read.message.payload() == b"payload"),
             other => panic!("{other:?}"),
         }
         for position in [None, Some([9; 12])] {
-            assert!(matches!(read(&InFlight::Released(position)), Row::Released(read) if read == position));
+            assert!(
+                matches!(read(&InFlight::Released(position)), InFlightRow::Released(read) if read == position)
+            );
         }
         for garbage in [&b""[..], b"\x01", &[9; 40]] {
             assert!(decode(garbage, &clock).is_none());

@@ -14,7 +14,7 @@ pub(crate) struct FilterIndex {
 }
 
 /// Neighbours in `sorted` with the same first `prefix` bytes, to be compared with the rest of a topic.
-struct Open<'t> {
+struct OpenRange<'t> {
     begin: usize,
     end: usize,
     prefix: usize,
@@ -42,8 +42,8 @@ impl FilterIndex {
             let at = self.sorted[at] as usize;
             first = Some(first.map_or(at, |first: usize| first.min(at)));
         };
-        let mut open = vec![Open { begin: 0, end: self.sorted.len(), prefix: 0, rest: Some(topic) }];
-        while let Some(Open { begin, end, prefix, rest }) = open.pop() {
+        let mut open = vec![OpenRange { begin: 0, end: self.sorted.len(), prefix: 0, rest: Some(topic) }];
+        while let Some(OpenRange { begin, end, prefix, rest }) = open.pop() {
             //= [MQTT-4.7.2-1] v5 v3.1.1
             let hides_wildcards = prefix == 0 && topic.starts_with('$');
             let plus = (!hides_wildcards).then_some("+");
@@ -63,7 +63,7 @@ impl FilterIndex {
                     begin += 1;
                 }
                 if begin < end {
-                    open.push(Open { begin, end, prefix: prefix + level.len() + 1, rest });
+                    open.push(OpenRange { begin, end, prefix: prefix + level.len() + 1, rest });
                 }
             }
         }

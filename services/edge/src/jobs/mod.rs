@@ -1,6 +1,6 @@
 //! The jobs that event loops submit to the store, and the results that come back to them as mail.
 //!
-//! A [`Job`] is a write, with the publisher that waits for it. A [`Read`] asks for a page of a session's messages. These types
+//! A [`Job`] is a write, with the publisher that waits for it. A [`StreamRead`] asks for a page of a session's messages. These types
 //! know no event loop and no thread: event loops fill them in, and [`crate::store`] carries them out.
 
 mod filter_index;
@@ -18,40 +18,40 @@ use millrace_layers::subscriptions::StoredSubscription;
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::Target;
-use millrace_session::{Entry, InFlight, Message, Session, StoredPosition};
+use millrace_session::{InFlight, Message, OutboxEntry, Session, StoredPosition};
 use smallvec::SmallVec;
 
-pub(crate) use self::page::{Page, PageEntry, Read, Reader};
-pub(crate) use self::subscribe::{PendingSubscribe, Subscribe, Unsubscribe};
+pub(crate) use self::page::{PageEntry, PageReader, StoredPage, StreamRead};
+pub(crate) use self::subscribe::{PendingSubscribe, SubscribeWrite, UnsubscribeWrite};
 use crate::broker::{Broker, Reserved};
 use crate::connection_id::ConnectionId;
-use crate::encoding::inflight::Row;
+use crate::encoding::inflight::InFlightRow;
 use crate::routes::Routes;
-use crate::streams::Wanted;
+use crate::streams::SkipCondition;
 
 /// Estimated memory of a filter in a job, bytes.
 pub(crate) const FILTER_BYTES: usize = 256;
 
 pub(crate) struct Job {
     pub(crate) write: Write,
-    pub(crate) ack: Option<Ack>,
+    pub(crate) ack: Option<PublishAck>,
 }
 
 pub(crate) enum Write {
-    Publish(Publish),
+    Publish(PublishWrite),
     /// A connection takes a session over, or replaces it by a new one that is not persistent.
-    Attach(Box<Attach>),
-    Subscribe(Box<Subscribe>),
-    Unsubscribe(Box<Unsubscribe>),
+    Attach(Box<AttachWrite>),
+    Subscribe(Box<SubscribeWrite>),
+    Unsubscribe(Box<UnsubscribeWrite>),
     /// Reserves, releases or forgets packet ids of QoS 1 and 2.
     Ids(Box<Ids>),
     Checkpoint(Box<Checkpoint>),
-    Detach(Box<Detach>),
+    Detach(Box<DetachWrite>),
     Shared(Box<SharedMessages>),
     Purge(Box<Purge>),
     /// The webhooks of a broker have changed: create and remove their queues.
     Webhooks(Arc<Broker>),
-    /// Writes nothing. The publisher has received `count` refusals with this [`Ack::ends_with`]; `None`: its connection ended.
+    /// Writes nothing. The publisher has received `count` refusals with this [`PublishAck::ends_with`]; `None`: its connection ended.
     Confirmed {
         publisher: PublisherKey,
         connection: Option<ConnectionId>,
@@ -72,7 +72,7 @@ pub(crate) enum Write {
 
 /// The publisher that gets an acknowledgement once its message is durable.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ack {
+pub(crate) struct PublishAck {
     pub(crate) broker: u64,
     pub(crate) connection: ConnectionId,
     pub(crate) session: Target,
@@ -88,7 +88,7 @@ pub(crate) struct Ack {
     pub(crate) holds_back: bool,
 }
 
-impl Ack {
+impl PublishAck {
     pub(crate) fn publisher(&self) -> PublisherKey {
         PublisherKey { broker: self.broker, publisher: self.publisher }
     }
@@ -126,7 +126,7 @@ impl SessionKey {
 }
 
 /// A message for persistent filters, or a retained message.
-pub(crate) struct Publish {
+pub(crate) struct PublishWrite {
     pub(crate) message: Arc<Message>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) from: Option<ConnectionId>,
@@ -140,24 +140,24 @@ pub(crate) struct Publish {
     /// The publisher's session, if the message is only stored while it has this epoch. With QoS 2 it gets the packet id.
     pub(crate) fence: Option<SessionKey>,
     /// The condition under which the message need not be stored, because its receivers have it already.
-    pub(crate) wanted: Option<Wanted>,
+    pub(crate) skip_if: Option<SkipCondition>,
     /// When the trace of the message began this step, microseconds; 0: the message is not traced.
     pub(crate) queued_us: u64,
 }
 
-impl Publish {
+impl PublishWrite {
     /// Whether all subscribers have acknowledged the message, and none was added meanwhile (P1).
     pub(crate) fn is_settled(&self) -> bool {
         let stored = &self.routes.stored;
-        self.wanted.is_some_and(|wanted| {
-            self.message.acknowledged() >= wanted.acknowledged
+        self.skip_if.is_some_and(|condition| {
+            self.message.acknowledged() >= condition.acknowledged
                 && stored.generation == self.routes.broker.streams.generation()
-                && stored.changes() == wanted.changes
+                && stored.changes() == condition.changes
         })
     }
 }
 
-pub(crate) struct Attach {
+pub(crate) struct AttachWrite {
     pub(crate) broker: Arc<Broker>,
     pub(crate) client: Arc<str>,
     pub(crate) connection: ConnectionId,
@@ -176,7 +176,7 @@ pub(crate) struct Attach {
 }
 
 #[derive(Default)]
-pub(crate) struct Attached {
+pub(crate) struct AttachedSession {
     pub(crate) client: Arc<str>,
     /// 0: the session is not stored.
     pub(crate) epoch: u64,
@@ -184,7 +184,7 @@ pub(crate) struct Attached {
     pub(crate) present: bool,
     pub(crate) subscriptions: Vec<StoredSubscription>,
     /// The stored form of `in_flight`, until the first page is read with its messages.
-    pub(crate) rows: Vec<(PacketId, Row)>,
+    pub(crate) rows: Vec<(PacketId, InFlightRow)>,
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
     /// QoS 2 packet ids that the client has in use.
     pub(crate) received: Vec<PacketId>,
@@ -220,7 +220,7 @@ pub(crate) struct Reserve {
 }
 
 /// Positions of the messages among `open` that the session reads from its own streams.
-pub(crate) fn open_positions<'e>(open: impl Iterator<Item = &'e Entry>) -> Vec<Position> {
+pub(crate) fn open_positions<'e>(open: impl Iterator<Item = &'e OutboxEntry>) -> Vec<Position> {
     let in_streams = open.filter(|entry| !entry.replay && entry.shared == 0);
     in_streams.filter_map(|entry| entry.message.position()).map(Position).collect()
 }
@@ -256,7 +256,7 @@ pub(crate) struct Checkpoint {
     pub(crate) replayed: Vec<Box<str>>,
 }
 
-pub(crate) struct Detach {
+pub(crate) struct DetachWrite {
     pub(crate) session: SessionKey,
     /// The connection that ends; its core is notified when the end is stored.
     pub(crate) leaves: Option<ConnectionId>,
@@ -270,7 +270,7 @@ pub(crate) struct Detach {
     pub(crate) standing: Vec<u16>,
     /// Messages of the streams of shared subscriptions, never sent, under packet ids that the store may have.
     pub(crate) begun: Vec<(u16, u64, Arc<Message>)>,
-    pub(crate) unsent: Vec<Entry>,
+    pub(crate) unsent: Vec<OutboxEntry>,
     /// Messages that the session got after `base`, acknowledged or not.
     pub(crate) recent: Vec<Arc<Message>>,
     /// Positions after `base` of messages that the session got and `recent` no longer holds.
@@ -282,10 +282,10 @@ pub(crate) struct Detach {
     pub(crate) replayed: Vec<Box<str>>,
 }
 
-impl Detach {
+impl DetachWrite {
     /// For a session whose connection closed before it was used.
-    pub(crate) fn unused(broker: Arc<Broker>, attached: Attached, now_ms: u64) -> Self {
-        let Attached { client, epoch, expiry_s, cursor, acknowledged, in_flight, .. } = attached;
+    pub(crate) fn unused(broker: Arc<Broker>, attached: AttachedSession, now_ms: u64) -> Self {
+        let AttachedSession { client, epoch, expiry_s, cursor, acknowledged, in_flight, .. } = attached;
         let skipped_ids = Session::restored(client.clone(), in_flight.clone(), []).has_skipped_ids();
         Self {
             session: SessionKey { broker, client, epoch },
@@ -393,7 +393,7 @@ pub(crate) struct StoredTraces {
 }
 
 impl StoredTraces {
-    pub(crate) fn of(publish: &Publish, stored: bool, answered_us: u64) -> Self {
+    pub(crate) fn of(publish: &PublishWrite, stored: bool, answered_us: u64) -> Self {
         let messages = vec![(publish.routes.broker.clone(), publish.message.clone())];
         Self { messages, stored, answered_us }
     }

@@ -3,35 +3,35 @@
 use std::sync::Arc;
 
 use millrace_layers::Position;
-use millrace_layers::streams::Source;
+use millrace_layers::streams::StreamSource;
 use millrace_router::Target;
 use millrace_session::Message;
 
-use super::Attached;
+use super::AttachedSession;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
-pub(crate) struct Read {
+pub(crate) struct StreamRead {
     pub(crate) core: u16,
     pub(crate) broker: Arc<Broker>,
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<StreamSource>,
     pub(crate) cursor: Position,
-    pub(crate) reader: Reader,
+    pub(crate) reader: PageReader,
 }
 
-pub(crate) enum Reader {
+pub(crate) enum PageReader {
     /// A session, and the version of its list of sources: a page for an older list is discarded.
     Session(Target, u32),
     /// A connection that gets its session together with the first page.
-    Connection(ConnectionId, Box<Attached>),
+    Connection(ConnectionId, Box<AttachedSession>),
 }
 
-/// A message, the number of its publisher, and the indices in [`Read::sources`] of the streams that have it.
+/// A message, the number of its publisher, and the indices in [`StreamRead::sources`] of the streams that have it.
 pub(crate) type PageEntry = (Arc<Message>, u64, Vec<usize>);
 
 /// All streams were read up to `through`; at most `missed` messages were trimmed before they were read.
 #[derive(Default)]
-pub(crate) struct Page {
+pub(crate) struct StoredPage {
     pub(crate) entries: Vec<PageEntry>,
     pub(crate) through: Position,
     pub(crate) more: bool,

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::SessionKey;
 use super::replay::Replay;
 
-pub(crate) struct Subscribe {
+pub(crate) struct SubscribeWrite {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
     /// Granted filters, with their index among the reason codes.
@@ -24,7 +24,7 @@ pub(crate) struct Subscribe {
     pub(crate) until: usize,
 }
 
-impl Subscribe {
+impl SubscribeWrite {
     pub(crate) fn new(
         session: SessionKey,
         target: Target,
@@ -105,7 +105,7 @@ impl PendingSubscribe {
     }
 }
 
-pub(crate) struct Unsubscribe {
+pub(crate) struct UnsubscribeWrite {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
     pub(crate) filters: Vec<Box<str>>,
@@ -116,7 +116,7 @@ pub(crate) struct Unsubscribe {
     pub(crate) until: usize,
 }
 
-impl Unsubscribe {
+impl UnsubscribeWrite {
     pub(crate) fn new(
         session: SessionKey,
         target: Target,

@@ -30,7 +30,7 @@ pub(crate) struct LoudRow<'b> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Loudest(Mutex<State>);
+pub(crate) struct LoudestBrokers(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -51,7 +51,7 @@ struct Chosen {
     last: Vec<u64>,
 }
 
-impl Loudest {
+impl LoudestBrokers {
     /// A counter of the others never falls: it includes the growth of brokers while they are not
     /// chosen, and `closed`, the counts of brokers that are not open any more, in the order of `metrics`.
     pub(crate) fn rows(
@@ -169,7 +169,7 @@ mod tests {
     ];
 
     /// The counter of each broker in rising order of ids, shown by name; gauges are 1.
-    fn shown(loudest: &Loudest, now: Millis, max: usize, counts: &[u64]) -> Vec<(String, u64, u64)> {
+    fn shown(loudest: &LoudestBrokers, now: Millis, max: usize, counts: &[u64]) -> Vec<(String, u64, u64)> {
         let names: Vec<_> = (0..counts.len()).map(|id| format!("b{id}")).collect();
         let rows: Vec<_> = counts
             .iter()
@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn few_brokers_have_all_their_own_metrics() {
-        let loudest = Loudest::default();
+        let loudest = LoudestBrokers::default();
         assert_eq!(shown(&loudest, 0, 2, &[5, 7]), expected(&[("b0", 5, 1), ("b1", 7, 1)]));
         assert_eq!(shown(&loudest, 1, 2, &[6, 7]), expected(&[("b0", 6, 1), ("b1", 7, 1)]));
     }
 
     #[test]
     fn of_many_brokers_the_loudest_are_shown_and_the_rest_is_a_sum_that_never_falls() {
-        let loudest = Loudest::default();
+        let loudest = LoudestBrokers::default();
         let steps: [(Millis, [u64; 3], [Expected<'_>; 2]); 5] = [
             (0, [5, 7, 1], [("b1", 7, 1), ("_other", 6, 2)]),
             // A choice holds for a while.
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_closed_broker_has_no_series_and_no_sum_falls() {
-        let loudest = Loudest::default();
+        let loudest = LoudestBrokers::default();
         let rows = |now, open: &[(u64, u64)], closed: &[u64]| -> Vec<(String, u64)> {
             let rows: Vec<_> = open
                 .iter()

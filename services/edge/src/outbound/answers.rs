@@ -5,8 +5,8 @@
 /// the buffer long.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    first: Group,
-    second: Group,
+    first: AnswerGroup,
+    second: AnswerGroup,
 }
 
 impl Answers {
@@ -44,7 +44,7 @@ impl Answers {
 }
 
 #[derive(Debug, Default)]
-struct Group {
+struct AnswerGroup {
     bytes: usize,
     /// Bytes to write until the last answer of the group is written.
     left: usize,

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millrace_fabric::{PodId, To};
 use serde::{Deserialize, Serialize};
 
-use super::Region;
+use super::PodNetwork;
 use super::wire::PodNotice;
 use crate::client_traces::{EventCount, ForPod, TraceReport};
-use crate::clients::{Answer, PodAnswer, Question};
+use crate::clients::{ClientsAnswer, PodAnswer, Question};
 use crate::mailbox;
 
 const INQUIRIES_MAX: usize = 1_000;
@@ -36,9 +36,9 @@ struct PodReport {
     count: Option<EventCount>,
 }
 
-impl Region {
+impl PodNetwork {
     /// Sends a request to all other pods and calls `on_answer` for each answer. Returns the request's number for
-    /// [`Region::forget_inquiry`]; `None`: the request cannot be sent.
+    /// [`PodNetwork::forget_inquiry`]; `None`: the request cannot be sent.
     pub(crate) fn ask_clients(&self, broker: u64, question: &Question, on_answer: AnswerSink) -> Option<u64> {
         let fabric = self.fabric.get()?;
         let question = serde_json::to_vec(question).ok()?;
@@ -74,10 +74,10 @@ impl Region {
             _ => {}
         }
         let Some(broker) = self.brokers.by_id(broker) else {
-            return self.answer(pod, number, Some(&Answer::default()));
+            return self.answer(pod, number, Some(&ClientsAnswer::default()));
         };
         let me = self.me.clone();
-        let done = move |answer: Option<Answer>| {
+        let done = move |answer: Option<ClientsAnswer>| {
             if let Some(region) = me.upgrade() {
                 region.answer(pod, number, answer.as_ref());
             }
@@ -116,7 +116,7 @@ impl Region {
         }
     }
 
-    fn answer(&self, pod: PodId, number: u64, answer: Option<&Answer>) {
+    fn answer(&self, pod: PodId, number: u64, answer: Option<&ClientsAnswer>) {
         let answer = answer.and_then(|answer| serde_json::to_vec(answer).ok()).unwrap_or_default();
         if let Some(fabric) = self.fabric.get() {
             PodNotice::Clients { number, answer: &answer }.send(fabric, To::Pod(pod));

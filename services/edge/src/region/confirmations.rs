@@ -6,20 +6,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrace_fabric::{PodId, To};
 
-use super::Region;
+use super::PodNetwork;
 use super::wire::PodNotice;
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::mailbox::Mail;
 
 /// Longest delay of an answer. A confirmation takes a hundredth of it. Copies for the waiting session queue up meanwhile.
-/// After a second or two without a confirmation, persistent sessions poll the store, see [`Region::is_in_doubt`].
+/// After a second or two without a confirmation, persistent sessions poll the store, see [`PodNetwork::is_in_doubt`].
 const WAIT_MS: Millis = 100;
 
 #[derive(Default)]
-pub(super) struct AwaitingMail(Mutex<HashMap<u64, Vec<Waiting>>>);
+pub(super) struct AwaitingMail(Mutex<HashMap<u64, Vec<WaitingMail>>>);
 
-struct Waiting {
+struct WaitingMail {
     version: u64,
     until: Millis,
     core: u16,
@@ -29,10 +29,10 @@ struct Waiting {
 impl AwaitingMail {
     /// Takes the mail that waits too long. Reading again has no limit: a pod that confirms late has not announced what it
     /// committed until then.
-    fn take_overdue(&self, now: Millis) -> Vec<Waiting> {
+    fn take_overdue(&self, now: Millis) -> Vec<WaitingMail> {
         let mut overdue = Vec::new();
         let is_overdue =
-            |waiting: &mut Waiting| now >= waiting.until && !matches!(waiting.mail, Mail::Reread(_));
+            |waiting: &mut WaitingMail| now >= waiting.until && !matches!(waiting.mail, Mail::Reread(_));
         self.lock().retain(|_, waiting| {
             overdue.extend(waiting.extract_if(.., is_overdue));
             !waiting.is_empty()
@@ -44,12 +44,12 @@ impl AwaitingMail {
         self.lock().remove(&broker);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Waiting>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<WaitingMail>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Region {
+impl PodNetwork {
     /// Posts mail to a core once all pods have confirmed the announcement `announced`; returns the mail if they already
     /// have.
     pub(crate) fn when_confirmed(
@@ -69,7 +69,7 @@ impl Region {
             return Some(mail);
         }
         let until = self.clock.now() + WAIT_MS;
-        awaiting.entry(broker.id).or_default().push(Waiting { version: announced, until, core, mail });
+        awaiting.entry(broker.id).or_default().push(WaitingMail { version: announced, until, core, mail });
         None
     }
 
@@ -88,7 +88,8 @@ impl Region {
     pub(super) fn release(&self, broker: &Broker) {
         let mut awaiting = self.awaiting.lock();
         let Some(waiting) = awaiting.get_mut(&broker.id) else { return };
-        let has_confirmed = |waiting: &mut Waiting| broker.elsewhere.peers.have_confirmed(waiting.version);
+        let has_confirmed =
+            |waiting: &mut WaitingMail| broker.elsewhere.peers.have_confirmed(waiting.version);
         self.leave(waiting.extract_if(.., has_confirmed));
         if waiting.is_empty() {
             awaiting.remove(&broker.id);
@@ -99,8 +100,8 @@ impl Region {
         self.leave(self.awaiting.take_overdue(self.clock.now()).into_iter());
     }
 
-    fn leave(&self, waiting: impl Iterator<Item = Waiting>) {
-        for Waiting { core, mail, .. } in waiting {
+    fn leave(&self, waiting: impl Iterator<Item = WaitingMail>) {
+        for WaitingMail { core, mail, .. } in waiting {
             self.mailboxes[usize::from(core)].deliver(&mut vec![mail], 0);
         }
     }
@@ -116,13 +117,13 @@ mod tests {
     fn an_answer_waits_for_a_while_and_reading_again_until_the_pods_have_confirmed() {
         let awaiting = AwaitingMail::default();
         let target = Target { core: 0, slot: 1, generation: 1 };
-        let waiting = |mail| Waiting { version: 1, until: WAIT_MS, core: 0, mail };
+        let waiting = |mail| WaitingMail { version: 1, until: WAIT_MS, core: 0, mail };
         let mail = [Mail::Reread(target), Mail::Opened("broker".into(), None)];
         awaiting.lock().insert(7, mail.map(waiting).into());
         assert!(awaiting.take_overdue(WAIT_MS - 1).is_empty());
         let overdue = awaiting.take_overdue(WAIT_MS);
-        assert!(matches!(overdue[..], [Waiting { mail: Mail::Opened(..), .. }]));
-        assert!(matches!(awaiting.lock()[&7][..], [Waiting { mail: Mail::Reread(_), .. }]));
+        assert!(matches!(overdue[..], [WaitingMail { mail: Mail::Opened(..), .. }]));
+        assert!(matches!(awaiting.lock()[&7][..], [WaitingMail { mail: Mail::Reread(_), .. }]));
         awaiting.forget(7);
         assert!(awaiting.lock().is_empty());
     }

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Region;
+use super::PodNetwork;
 use crate::deliveries::{Run, amount_of_run};
 use crate::mailbox::Mail;
 use crate::routes::Routes;
 
 /// Mail per core with its bytes, collected while a batch is decoded.
 pub(super) struct CoreMail<'r> {
-    region: &'r Region,
+    region: &'r PodNetwork,
     mail: Vec<(Vec<Mail>, usize)>,
 }
 
 impl<'r> CoreMail<'r> {
-    pub(super) fn new(region: &'r Region) -> Self {
+    pub(super) fn new(region: &'r PodNetwork) -> Self {
         Self { region, mail: region.mailboxes.iter().map(|_| (Vec::new(), 0)).collect() }
     }
 
@@ -34,8 +34,9 @@ impl<'r> CoreMail<'r> {
     pub(super) fn post(&mut self, core: u16, mail: Mail) {
         let Some((gathered, bytes)) = self.mail.get_mut(usize::from(core)) else { return };
         let waiting = self.region.mailboxes[usize::from(core)].bytes() + *bytes;
+        let is_notice = mail.size() == 0;
         let mail = match mail {
-            mail if mail.size() == 0 || waiting <= self.region.mailbox_bytes_max => mail,
+            mail if is_notice || waiting <= self.region.mailbox_bytes_max => mail,
             // The message is in the store: a notice is enough, and sessions read it from there.
             Mail::Committed(committed) => Mail::Grown(committed.routes.clone()),
             _ => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use millrace_fabric::{Fabric, PodId};
 
-use super::Region;
+use super::PodNetwork;
 use super::wire::PodNotice;
 use crate::clock::Millis;
 use crate::metrics::Histogram;
@@ -27,7 +27,7 @@ impl Delays {
     }
 }
 
-impl Region {
+impl PodNetwork {
     /// Called before a message is sent to these pods. Pods of older builds ignore the notice.
     #[inline]
     pub(super) fn send_time(&self, fabric: &Fabric, broker: u64, pods: &[PodId]) {

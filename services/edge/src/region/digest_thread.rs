@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millrace_fabric::PodId;
 
-use super::{Region, delays};
+use super::{PodNetwork, delays};
 use crate::clock::Millis;
 
 /// Time between two checks for delayed mail.
@@ -65,12 +65,12 @@ impl DigestQueue {
 struct Stopped;
 
 /// The thread holds the region weakly, and ends with it.
-pub(super) fn start(region: &Arc<Region>, queue: &Arc<DigestQueue>) -> std::io::Result<()> {
+pub(super) fn start(region: &Arc<PodNetwork>, queue: &Arc<DigestQueue>) -> std::io::Result<()> {
     let (region, queue) = (Arc::downgrade(region), queue.clone());
     std::thread::Builder::new().name("digests".into()).spawn(move || run(&region, &queue)).map(drop)
 }
 
-fn run(region: &Weak<Region>, queue: &DigestQueue) {
+fn run(region: &Weak<PodNetwork>, queue: &DigestQueue) {
     let (mut looked_at, mut measured_at) = (0, 0);
     while let Ok(task) = queue.next() {
         let Some(region) = region.upgrade() else { return };

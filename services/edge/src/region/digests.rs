@@ -13,13 +13,13 @@ use millrace_fabric::{Fabric, PodId, To};
 use millrace_mqtt::topic::Filter;
 use millrace_router::Code;
 
-use super::Region;
+use super::PodNetwork;
 use super::digest_thread::{DigestQueue, DigestTask};
-use super::opening::{OPENING, Opening};
+use super::opening::{OPENING, RegionOpening};
 use super::wire::PodNotice;
 use crate::broker::Broker;
 use crate::clock::Millis;
-use crate::elsewhere::{Announced, AnnouncedDigest, Announcement, Elsewhere, GONE_MS, is_here};
+use crate::elsewhere::{Announced, AnnouncedDigest, Elsewhere, FilterAnnouncement, GONE_MS, is_here};
 use crate::metrics::Metric;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(super) struct Digests {
     /// Lost pods, with the time of the loss. Their last announcements may still arrive and are ignored. A pod that
     /// returns is asked again.
     gone: Mutex<HashMap<PodId, Millis>>,
-    pub(super) opening: Mutex<HashMap<u64, Opening>>,
+    pub(super) opening: Mutex<HashMap<u64, RegionOpening>>,
     /// Brokers that other pods have or may have.
     spread: Mutex<HashSet<u64>>,
     pub(super) queue: Arc<DigestQueue>,
@@ -90,9 +90,9 @@ impl Digests {
 }
 
 /// Calls of this pod's event loops.
-impl Region {
+impl PodNetwork {
     /// Announces new filters to the other pods, and returns the number of the announcement for
-    /// [`Region::when_confirmed`].
+    /// [`PodNetwork::when_confirmed`].
     pub(crate) fn subscribed<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
         let Some(fabric) = self.fabric.get() else { return 0 };
         let mut announced = broker.elsewhere.own.lock();
@@ -102,14 +102,14 @@ impl Region {
         let news = announced.add(filters.filter_map(Filter::parse).map(Code::of));
         let pods = broker.elsewhere.peers.all();
         match news {
-            Announcement::None => {}
-            Announcement::Filters(codes) => {
+            FilterAnnouncement::None => {}
+            FilterAnnouncement::Filters(codes) => {
                 self.digests.added.fetch_add(pods.len() as u64, Ordering::Relaxed);
                 let codes: Vec<u8> = codes.into_iter().flat_map(Code::to_bytes).collect();
                 PodNotice::Added { version: announced.version, codes: &codes }
                     .send_at(fabric, broker.id, &pods);
             }
-            Announcement::Everything => self.announce(fabric, broker.id, &announced, &pods),
+            FilterAnnouncement::Everything => self.announce(fabric, broker.id, &announced, &pods),
         }
         if announced.is_full() {
             self.digests.queue.push(DigestTask::Make(broker.id));
@@ -119,7 +119,7 @@ impl Region {
 }
 
 /// Notices of other pods, on the fabric's thread.
-impl Region {
+impl PodNetwork {
     /// Whether the fabric has reported the pod and not lost it since.
     pub(super) fn is_there(&self, pod: PodId) -> bool {
         lock(&self.digests.pods).contains(&pod)
@@ -299,7 +299,7 @@ impl Region {
     }
 }
 
-impl Region {
+impl PodNetwork {
     pub(super) fn look_after_digests(&self) {
         let now = self.clock.now();
         self.give_up_openings(now);

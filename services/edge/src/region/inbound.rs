@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
-use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
+use millrace_fabric::{Gap, Health, MessageBatch, PodId, Sink, To};
 use millrace_router::Snapshot;
 use millrace_session::{Message, StoredPosition, Trace};
 
@@ -12,9 +12,9 @@ use super::coming::AnnouncedTrace;
 use super::core_mail::CoreMail;
 use super::matching::{Matching, count_dropped};
 use super::wire::PodNotice;
-use super::{Region, record};
+use super::{PodNetwork, record};
 use crate::broker::Broker;
-use crate::deliveries::Committed;
+use crate::deliveries::CommittedMessage;
 use crate::elsewhere::{AnnouncedDigest, is_here};
 use crate::mailbox::Mail;
 use crate::routes::Routes;
@@ -24,10 +24,10 @@ use crate::traces::{About, TraceStep};
 /// Most times that a message for a member of a shared subscription is passed on, because the member has left.
 const HOPS_MAX: u8 = 3;
 
-pub(super) struct FabricSink(pub(super) Weak<Region>);
+pub(super) struct FabricSink(pub(super) Weak<PodNetwork>);
 
 impl Sink for FabricSink {
-    fn receive(&self, batch: &Batch) {
+    fn receive(&self, batch: &MessageBatch) {
         if let Some(region) = self.0.upgrade() {
             region.receive(batch);
         }
@@ -94,8 +94,8 @@ impl Sink for FabricSink {
     }
 }
 
-impl Region {
-    fn receive(&self, batch: &Batch) {
+impl PodNetwork {
+    fn receive(&self, batch: &MessageBatch) {
         let mut cores = CoreMail::new(self);
         let mut matching = self.matching.lock().unwrap_or_else(PoisonError::into_inner);
         let broker = match batch.to() {
@@ -269,7 +269,7 @@ impl Region {
             return self.grew(cores, &routes);
         }
         self.grew_for_groups(&routes);
-        let committed = Arc::new(Committed { routes, message: Arc::new(message), publisher, sender });
+        let committed = Arc::new(CommittedMessage { routes, message: Arc::new(message), publisher, sender });
         for core in committed.routes.cores_that_keep() {
             cores.post(core, Mail::Committed(committed.clone()));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::mailbox::{Mail, Mailbox};
 
 #[derive(Default)]
-pub(super) struct Joins {
+pub(super) struct RegionJoins {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -20,7 +20,7 @@ struct State {
     waiting: HashMap<u64, Vec<(u16, Arc<str>)>>,
 }
 
-impl Joins {
+impl RegionJoins {
     /// Ends the waiting for a broker, because its messages arrive, or will not for a while.
     pub(super) fn done(&self, broker: u64, mailboxes: &[Mailbox]) {
         let mut state = self.lock();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrace_router::Snapshot;
 
 use crate::broker::Broker;
-use crate::incidents::{Kind, NewIncident};
+use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::routes::{RouteCache, Routes};
 
 const NO_SHARE_LEFT: &str =
@@ -16,11 +16,11 @@ const NO_SHARE_LEFT: &str =
 pub(super) struct Matching {
     routes: RouteCache,
     share: u64,
-    used: HashMap<u64, Used>,
+    used: HashMap<u64, MatchCost>,
 }
 
 #[derive(Default)]
-struct Used {
+struct MatchCost {
     work: u64,
     dropped: u64,
 }
@@ -58,7 +58,7 @@ impl Matching {
     pub(super) fn begin_second(&mut self) -> Vec<(u64, u64)> {
         self.routes.forget_idle();
         let share = self.share;
-        let is_used_up = |(_, used): &(u64, Used)| used.work >= share;
+        let is_used_up = |(_, used): &(u64, MatchCost)| used.work >= share;
         self.used.drain().filter(is_used_up).map(|(broker, used)| (broker, used.dropped)).collect()
     }
 }
@@ -68,7 +68,11 @@ pub(super) fn count_dropped(broker: &Broker, dropped: u64, now_ms: u64) {
     if let Some(counters) = broker.counters.last() {
         counters.dropped_matching.add(usize::try_from(dropped).unwrap_or(usize::MAX));
     }
-    broker.incidents.note(&NewIncident::new(Kind::MessagesDropped, "", NO_SHARE_LEFT), dropped, now_ms);
+    broker.incidents.note(
+        &NewIncident::new(StoredIncidentKind::MessagesDropped, "", NO_SHARE_LEFT),
+        dropped,
+        now_ms,
+    );
 }
 
 #[cfg(test)]
@@ -100,6 +104,6 @@ mod tests {
         let counted: u64 = broker.counters.iter().map(|counters| counters.dropped_matching.get()).sum();
         let incidents = broker.incidents.take(1_000);
         assert_eq!((counted, incidents.len()), (10, 1));
-        assert_eq!((incidents[0].count, incidents[0].kind), (10, Kind::MessagesDropped));
+        assert_eq!((incidents[0].count, incidents[0].kind), (10, StoredIncidentKind::MessagesDropped));
     }
 }

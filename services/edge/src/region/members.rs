@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use millrace_fabric::{Fabric, PodId, To};
 use millrace_router::Target;
 
-use super::Region;
+use super::PodNetwork;
 use super::own_members::Sending;
 use super::their_members::TheirMembers;
 use super::wire::PodNotice;
@@ -18,14 +18,14 @@ use crate::elsewhere::is_here;
 const MEMBERS_MAX: u16 = 16;
 
 /// A shared subscription of a broker: its share name and filter.
-pub(super) type Group = (Box<str>, Box<str>);
+pub(super) type GroupKey = (Box<str>, Box<str>);
 
 #[derive(Default)]
 pub(super) struct Members {
     /// The index of a pod is the number in its targets.
     pods: Vec<PodId>,
     by_name: HashMap<Box<[u8]>, PodId>,
-    pub(super) brokers: HashMap<u64, OfBroker>,
+    pub(super) brokers: HashMap<u64, BrokerMembers>,
     /// Brokers of which a pod's notices are missing. `None` as broker: of all that both have; as pod: of any pod.
     missed: HashSet<(Option<u64>, Option<PodId>)>,
     /// Brokers whose members are to be sent, and to whom.
@@ -37,12 +37,12 @@ pub(super) struct Members {
 
 /// Members of a broker's shared subscriptions.
 #[derive(Default)]
-pub(super) struct OfBroker {
-    pub(super) own: BTreeMap<Group, u16>,
+pub(super) struct BrokerMembers {
+    pub(super) own: BTreeMap<GroupKey, u16>,
     theirs: HashMap<PodId, TheirMembers>,
 }
 
-impl Region {
+impl PodNetwork {
     pub(crate) fn members_changed(&self, broker: &Broker, name: &str, filter: &str) {
         let Some(fabric) = self.fabric.get() else { return };
         // Sent under the lock, so that the last notice has the current count, and after the pages that were sent before.
@@ -117,7 +117,7 @@ impl Members {
 
     pub(super) fn gone(&mut self, pod: PodId, brokers: impl Fn(u64) -> Option<std::sync::Arc<Broker>>) {
         self.by_name.retain(|_, id| *id != pod);
-        let has_any = |(id, of): (&u64, &OfBroker)| of.theirs.contains_key(&pod).then_some(*id);
+        let has_any = |(id, of): (&u64, &BrokerMembers)| of.theirs.contains_key(&pod).then_some(*id);
         let ids: Vec<u64> = self.brokers.iter().filter_map(has_any).collect();
         // A broker that is closed has no entry.
         for broker in ids.into_iter().filter_map(brokers) {
@@ -158,7 +158,14 @@ impl Members {
         }
     }
 
-    pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, group: Group, count: u16, now: Millis) {
+    pub(super) fn set_theirs(
+        &mut self,
+        pod: PodId,
+        broker: &Broker,
+        group: GroupKey,
+        count: u16,
+        now: Millis,
+    ) {
         let slot = self.number(pod);
         let theirs = self.brokers.entry(broker.id).or_default().theirs.entry(pod).or_default();
         theirs.set(broker, slot, group, count, now);

@@ -27,13 +27,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_fabric::{Fabric, Health, PodId, Settings, SettingsError, To};
+use millrace_fabric::{Fabric, FabricSettings, Health, PodId, SettingsError, To};
 use millrace_router::{Receiver, ShareGroup};
 use millrace_session::{Message, Trace};
 
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
-use crate::deliveries::Committed;
+use crate::deliveries::CommittedMessage;
 use crate::encoding::record;
 use crate::limits::{EdgeLimits, FABRIC_MATCH_WORK_MAX};
 use crate::mailbox::{Mail, Mailbox};
@@ -47,7 +47,7 @@ use confirmations::AwaitingMail;
 use delays::Delays;
 use digests::Digests;
 use inbound::FabricSink;
-use joins::Joins;
+use joins::RegionJoins;
 use matching::Matching;
 use members::Members;
 pub(crate) use notices::Notices;
@@ -59,14 +59,14 @@ const JOIN_WAIT: Duration = Duration::from_secs(1);
 /// Largest committed message that is sent along with its notice; the receiving pods read a larger one from the store.
 const COMMITTED_BYTES_MAX: usize = 4096;
 
-pub(crate) struct Region {
-    /// Set once, by [`Region::start`].
+pub(crate) struct PodNetwork {
+    /// Set once, by [`PodNetwork::start`].
     fabric: OnceLock<Fabric>,
     brokers: Arc<Brokers>,
     mailboxes: Arc<[Mailbox]>,
     clock: Clock,
     mailbox_bytes_max: usize,
-    joins: Joins,
+    joins: RegionJoins,
     digests: Digests,
     awaiting: AwaitingMail,
     inquiries: Inquiries,
@@ -87,10 +87,10 @@ pub(crate) struct Region {
     coming: Mutex<Coming>,
 }
 
-impl Region {
+impl PodNetwork {
     /// Starts the fabric; it connects to NATS in the background.
     pub(crate) fn start(
-        settings: Settings,
+        settings: FabricSettings,
         clock: Clock,
         brokers: Arc<Brokers>,
         mailboxes: Arc<[Mailbox]>,
@@ -103,7 +103,7 @@ impl Region {
             mailboxes,
             clock,
             mailbox_bytes_max: limits.mailbox_bytes_max as usize,
-            joins: Joins::default(),
+            joins: RegionJoins::default(),
             digests: Digests::default(),
             awaiting: AwaitingMail::default(),
             inquiries: Inquiries::default(),
@@ -132,7 +132,7 @@ impl Region {
     }
 
     /// Subscribes to the messages that other pods send for a broker. The broker's clients wait for it, see
-    /// [`Region::when_joined`].
+    /// [`PodNetwork::when_joined`].
     pub(crate) fn join(&self, broker: &Broker) {
         let Some(fabric) = self.fabric.get() else { return };
         self.open(broker.id);
@@ -218,8 +218,8 @@ impl Region {
 
     /// Announces a committed message to the pods with persistent sessions for it. They deliver it from the notice, or
     /// read it from the store.
-    pub(crate) fn committed(&self, committed: &Committed) {
-        let Committed { routes, message, publisher, sender } = committed;
+    pub(crate) fn committed(&self, committed: &CommittedMessage) {
+        let CommittedMessage { routes, message, publisher, sender } = committed;
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;
         let Some(pods) = routes.nudges.get(&elsewhere.peers, &routes.topic, true) else { return };
@@ -344,13 +344,13 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for PodNetwork {
     fn drop(&mut self) {
         self.digests.queue.stop();
     }
 }
 
-fn of_fabric((metric, value): (millrace_fabric::Metric, u64)) -> (Metric, u64) {
-    let millrace_fabric::Metric { kind, name, labels, help } = metric;
+fn of_fabric((metric, value): (millrace_fabric::FabricMetric, u64)) -> (Metric, u64) {
+    let millrace_fabric::FabricMetric { kind, name, labels, help } = metric;
     (Metric { kind, name, labels, help }, value)
 }

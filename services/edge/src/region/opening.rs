@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 
 use millrace_fabric::{PodId, To};
 
-use super::Region;
+use super::PodNetwork;
 use super::digests::{Digests, lock};
 use super::wire::PodNotice;
 use crate::broker::Broker;
@@ -19,33 +19,33 @@ const OPEN_MS: Millis = 1_000;
 pub(super) const OPENING: u64 = u64::MAX;
 
 #[derive(Default)]
-pub(super) struct Opening {
+pub(super) struct RegionOpening {
     /// Number of active subscriptions: one for messages to the broker on all pods, one for messages to it on this pod.
     joined: u8,
     asked_at: Millis,
     waits_for: HashSet<PodId>,
 }
 
-impl Opening {
+impl RegionOpening {
     fn is_asked(&self) -> bool {
         self.joined == 2
     }
 }
 
 impl Digests {
-    fn opening(&self) -> MutexGuard<'_, HashMap<u64, Opening>> {
+    fn opening(&self) -> MutexGuard<'_, HashMap<u64, RegionOpening>> {
         lock(&self.opening)
     }
 }
 
-impl Region {
+impl PodNetwork {
     pub(crate) fn is_opening(&self, broker: u64) -> bool {
         self.digests.opening().contains_key(&broker)
     }
 
     pub(super) fn open(&self, broker: u64) {
         self.joins.left(broker);
-        self.digests.opening().insert(broker, Opening::default());
+        self.digests.opening().insert(broker, RegionOpening::default());
     }
 
     /// One of the two fabric subscriptions is active.
@@ -76,8 +76,8 @@ impl Region {
         self.open_if_answered(openings, broker);
     }
 
-    fn open_if_answered(&self, mut openings: MutexGuard<'_, HashMap<u64, Opening>>, broker: u64) {
-        let is_over = |opening: &Opening| opening.is_asked() && opening.waits_for.is_empty();
+    fn open_if_answered(&self, mut openings: MutexGuard<'_, HashMap<u64, RegionOpening>>, broker: u64) {
+        let is_over = |opening: &RegionOpening| opening.is_asked() && opening.waits_for.is_empty();
         if openings.get(&broker).is_some_and(is_over) {
             openings.remove(&broker);
             drop(openings);
@@ -88,8 +88,8 @@ impl Region {
     /// Ends openings that wait too long. Pods that did not answer may have the broker, and are untrusted.
     pub(super) fn give_up_openings(&self, now: Millis) {
         let is_over =
-            |_: &u64, opening: &mut Opening| opening.is_asked() && now >= opening.asked_at + OPEN_MS;
-        let over: Vec<(u64, Opening)> = self.digests.opening().extract_if(is_over).collect();
+            |_: &u64, opening: &mut RegionOpening| opening.is_asked() && now >= opening.asked_at + OPEN_MS;
+        let over: Vec<(u64, RegionOpening)> = self.digests.opening().extract_if(is_over).collect();
         for (id, opening) in over {
             if let Some(broker) = self.brokers.peek(id) {
                 opening.waits_for.into_iter().for_each(|pod| self.doubt(&broker, pod));

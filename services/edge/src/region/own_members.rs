@@ -4,8 +4,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use millrace_fabric::PodId;
 
-use super::Region;
-use super::members::{Group, Members, way};
+use super::PodNetwork;
+use super::members::{GroupKey, Members, way};
 use super::wire::PodNotice;
 
 /// Groups that are sent under one lock.
@@ -14,7 +14,7 @@ pub(super) const PAGE: usize = 500;
 /// Bytes of names after which a broker's members wait for the next second; the last page may exceed it.
 const BYTES_PER_SECOND: usize = 1 << 20;
 
-enum Page {
+enum SentPage {
     /// Bytes of names; more follow.
     Sent(usize),
     Dropped,
@@ -24,12 +24,12 @@ enum Page {
 /// How far sending a broker's members to a pod has come; it goes on a second later.
 #[derive(Default)]
 pub(super) struct Sending {
-    last: Option<Group>,
+    last: Option<GroupKey>,
     /// They were requested again meanwhile, so all are sent again after the last.
     again: bool,
 }
 
-impl Region {
+impl PodNetwork {
     pub(super) fn send_members(&self, broker: u64, pod: PodId) {
         self.members().asked.insert((broker, pod));
     }
@@ -51,10 +51,10 @@ impl Region {
             let is_sent = |notice: PodNotice<'_>| notice.try_send(fabric, to);
             let page = self.members().send_page(key.0, &mut sending, is_sent);
             match page {
-                Page::Sent(more) => bytes += more,
-                Page::Dropped => break,
-                Page::Last if sending.again => return self.send_members(key.0, key.1),
-                Page::Last => return,
+                SentPage::Sent(more) => bytes += more,
+                SentPage::Dropped => break,
+                SentPage::Last if sending.again => return self.send_members(key.0, key.1),
+                SentPage::Last => return,
             }
         }
         self.members().sending.insert(key, sending);
@@ -63,7 +63,7 @@ impl Region {
 
 impl Members {
     /// The next groups with members on this pod after `last`, and how many members.
-    fn own_page(&self, of: u64, last: Option<&Group>) -> Vec<(&Group, &u16)> {
+    fn own_page(&self, of: u64, last: Option<&GroupKey>) -> Vec<(&GroupKey, &u16)> {
         let Some(of) = self.brokers.get(&of) else { return Vec::new() };
         let after = last.map_or(Unbounded, Excluded);
         of.own.range((after, Unbounded)).take(PAGE).collect()
@@ -86,19 +86,19 @@ impl Members {
         broker: u64,
         sending: &mut Sending,
         mut is_sent: impl FnMut(PodNotice<'_>) -> bool,
-    ) -> Page {
+    ) -> SentPage {
         if sending.last.is_none() && !is_sent(PodNotice::AllMembers { broker }) {
-            return Page::Dropped;
+            return SentPage::Dropped;
         }
         let (mut bytes, page) = (0, self.own_page(broker, sending.last.as_ref()));
         for (group @ (name, filter), count) in &page {
             if !is_sent(PodNotice::Members { broker, count: **count, name, filter }) {
-                return Page::Dropped;
+                return SentPage::Dropped;
             }
             bytes += name.len() + filter.len();
             sending.last = Some((*group).clone());
         }
-        if page.len() == PAGE { Page::Sent(bytes) } else { Page::Last }
+        if page.len() == PAGE { SentPage::Sent(bytes) } else { SentPage::Last }
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
                 }
                 has_room
             });
-            if matches!(page, Page::Last) {
+            if matches!(page, SentPage::Last) {
                 break;
             }
         }

@@ -6,7 +6,7 @@ use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Edit, Subscription, Target};
 
-use super::members::Group;
+use super::members::GroupKey;
 use super::own_members::PAGE;
 use crate::broker::Broker;
 use crate::clock::Millis;
@@ -18,7 +18,7 @@ pub(super) const CONFIRM_MS: Millis = 5_000;
 #[derive(Default)]
 pub(super) struct TheirMembers {
     /// Number of members, and the round in which the pod sent it last.
-    groups: HashMap<Group, (u16, u32)>,
+    groups: HashMap<GroupKey, (u16, u32)>,
     round: u32,
     /// Groups of earlier rounds may be gone: the time of the last notice about any group.
     confirming: Option<Millis>,
@@ -30,7 +30,7 @@ impl TheirMembers {
         self.confirming = Some(now);
     }
 
-    pub(super) fn set(&mut self, broker: &Broker, slot: u32, group: Group, count: u16, now: Millis) {
+    pub(super) fn set(&mut self, broker: &Broker, slot: u32, group: GroupKey, count: u16, now: Millis) {
         self.confirming = self.confirming.map(|_| now);
         let (name, filter) = &group;
         let before = self.groups.get(&group).map_or(0, |(count, _)| *count);
@@ -49,7 +49,7 @@ impl TheirMembers {
             return false;
         }
         let present = self.round;
-        let is_old = |_: &Group, (_, round): &mut (u16, u32)| *round != present;
+        let is_old = |_: &GroupKey, (_, round): &mut (u16, u32)| *round != present;
         let page: Vec<_> = self.groups.extract_if(is_old).take(PAGE).collect();
         remove(broker, slot, &page);
         self.confirming = self.confirming.filter(|_| page.len() == PAGE);
@@ -66,7 +66,7 @@ impl TheirMembers {
     }
 }
 
-fn remove(broker: &Broker, slot: u32, page: &[(Group, (u16, u32))]) {
+fn remove(broker: &Broker, slot: u32, page: &[(GroupKey, (u16, u32))]) {
     broker.router.edit(|edit| {
         for ((name, filter), (count, _)) in page {
             route(edit, slot, (name, filter), *count, 0);
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn members_that_are_sent_again_stay_in_the_router_and_others_are_removed_in_pages() {
         let broker = Broker::new(5, "acme", 1);
-        let group = |number: usize| -> Group { ("g".into(), number.to_string().into()) };
+        let group = |number: usize| -> GroupKey { ("g".into(), number.to_string().into()) };
         let mut members = TheirMembers::default();
         let groups = 2 * PAGE + 2;
         (0..groups).for_each(|number| members.set(&broker, 1, group(number), 2, 0));

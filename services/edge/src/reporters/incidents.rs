@@ -23,11 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const TRIM_AFTER: usize = 100;
 
 pub(super) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Reporter, StartError> {
-    let mut writer = Writer { store, clock, brokers, written: HashMap::new() };
+    let mut writer = IncidentWriter { store, clock, brokers, written: HashMap::new() };
     Reporter::start("incidents", "writes incidents", move |stopped| writer.run(&stopped))
 }
 
-struct Writer {
+struct IncidentWriter {
     store: Store,
     clock: Clock,
     brokers: Arc<Brokers>,
@@ -35,7 +35,7 @@ struct Writer {
     written: HashMap<u64, usize>,
 }
 
-impl Writer {
+impl IncidentWriter {
     fn run(&mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             self.write_all();
@@ -51,7 +51,7 @@ impl Writer {
             if incidents.is_empty() {
                 continue;
             }
-            // Webhooks for `Kind::LimitReached` belong here: events once a window rather than once a packet.
+            // Webhooks for `EventKind::LimitReached` belong here: events once a window rather than once a packet.
             if let Err(error) = self.write(&broker, &incidents, now_ms) {
                 let lost = incidents.len();
                 tracing::warn!(%error, broker = &*broker.name, lost, "incidents of a broker are lost for its tenant, because the store does not take them");

@@ -19,7 +19,7 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::metering::Reading;
 use crate::metrics::BrokerCounters;
-use points::{History, Span};
+use points::{History, ReadingSpan};
 
 /// Brokers in one transaction: about 15 keys each.
 const BROKERS_AT_ONCE: usize = 100;
@@ -37,11 +37,11 @@ pub(super) fn start(
 ) -> Result<Reporter, StartError> {
     brokers.write_usage_of_closed();
     let (pod, every_ms) = (pod.as_bytes().into(), u64::from(every_s) * 1_000);
-    let run = move |stopped| Task::new(store, clock, brokers, pod, stopped).run(every_ms);
+    let run = move |stopped| UsageTask::new(store, clock, brokers, pod, stopped).run(every_ms);
     Reporter::start("metering", "writes usage to the store", run)
 }
 
-struct Task {
+struct UsageTask {
     store: Store,
     clock: Clock,
     brokers: Arc<Brokers>,
@@ -51,7 +51,7 @@ struct Task {
     is_leaving: bool,
     is_replaced: bool,
     number: u64,
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, KnownUsage>,
     /// Flushes whose result is unknown; they are repeated unchanged.
     unwritten: Vec<(u64, Vec<UsageReport>)>,
     began_ms: u64,
@@ -63,13 +63,13 @@ struct Task {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownUsage {
     reading: Reading,
     window_ms: u64,
     history: History,
 }
 
-impl Task {
+impl UsageTask {
     fn new(store: Store, clock: Clock, brokers: Arc<Brokers>, pod: Box<[u8]>, stopped: Receiver<()>) -> Self {
         Self {
             store,
@@ -134,7 +134,7 @@ impl Task {
     fn read(&mut self) {
         let to_ms = self.clock.unix_now_ms();
         let from_ms = std::mem::replace(&mut self.since_ms, to_ms);
-        let span = Span { from_ms, to_ms, is_leaving: self.is_leaving };
+        let span = ReadingSpan { from_ms, to_ms, is_leaving: self.is_leaving };
         // First the open ones: what is closed after this is among the closed ones, and not read twice.
         let open = self.brokers.all();
         let closed = self.brokers.take_closed();
@@ -228,8 +228,14 @@ impl Task {
     }
 }
 
-impl Known {
-    fn report(&mut self, broker: u64, reading: Reading, span: Span, began_ms: u64) -> Option<UsageReport> {
+impl KnownUsage {
+    fn report(
+        &mut self,
+        broker: u64,
+        reading: Reading,
+        span: ReadingSpan,
+        began_ms: u64,
+    ) -> Option<UsageReport> {
         let old = std::mem::replace(&mut self.reading, reading);
         let more = reading.since(&old);
         let points = self.history.points(&counted(&more), span, began_ms);

@@ -60,7 +60,7 @@ struct ReceiverProgress {
 
 /// How the receivers of a topic on one core get on with its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(crate) struct RouteProgress {
     /// The first receiver and their number, by which topics with the same receivers are recognised.
     pub(crate) receivers: (Target, usize),
     /// Receivers that accept messages now, and how many of them lag.
@@ -68,7 +68,7 @@ pub(crate) struct Progress {
     pub(crate) behind: usize,
 }
 
-impl Progress {
+impl RouteProgress {
     pub(crate) const fn of_one(receiver: Target, behind: usize) -> Self {
         Self { receivers: (receiver, 1), moving: 1, behind }
     }
@@ -182,10 +182,10 @@ impl Routes {
         }
     }
 
-    pub(crate) fn progress(&self, core: u16, now: Millis) -> Option<Progress> {
+    pub(crate) fn progress(&self, core: u16, now: Millis) -> Option<RouteProgress> {
         let index = self.cores.iter().position(|(of, _)| *of == core)?;
         let (range, progress) = (&self.cores[index].1, &self.progress[index]);
-        Some(Progress {
+        Some(RouteProgress {
             receivers: (self.matched.receivers.get(range.start)?.target, range.len()),
             moving: progress.moving.load(Ordering::Relaxed),
             behind: progress.behind(now),

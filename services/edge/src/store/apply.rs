@@ -24,7 +24,7 @@ use millrace_storage::Transaction;
 
 use super::load::{self, subscribers};
 use super::plant::{Plant, is_planted};
-use super::{Attached, Job, Publish, SessionKey, Shared, StreamKey, Write};
+use super::{AttachedSession, Job, PublishWrite, SessionKey, StoreContext, StreamKey, Write};
 use crate::broker::{Broker, Reserved};
 use crate::metering::Amount;
 use crate::quota::Limit;
@@ -45,7 +45,7 @@ const ATTACHES: usize = 50;
 #[derive(Default)]
 pub(super) struct Applied {
     /// One per job, in order; the jobs after the last outcome did not run.
-    pub(super) outcomes: Vec<Outcome>,
+    pub(super) outcomes: Vec<WriteOutcome>,
     /// Brokers whose filters in memory equal those in the store.
     pub(super) caught_up: HashSet<u64>,
     /// Brokers for which any change of a filter makes the transaction conflict: after its commit, their filters in memory
@@ -55,7 +55,7 @@ pub(super) struct Applied {
     /// Messages with their number in the transaction, in order.
     pub(super) numbers: Vec<(Arc<Message>, u16)>,
     pub(super) last_number: u16,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<IndexChange>,
     /// The first of the changes that no job has made.
     pub(super) changes_of_jobs: Option<usize>,
     /// The last due time of its shard that this transaction or an earlier one has settled.
@@ -70,12 +70,12 @@ pub(super) struct Applied {
     /// The part of [`super::trims::TRIMMED_MAX`] that checkpoints have used, and streams to be trimmed later.
     pub(super) trimmed: usize,
     pub(super) trims: Vec<(StreamKey, Position)>,
-    pub(super) counts: Vec<(Arc<Broker>, Counts)>,
-    pub(super) hooked: BTreeSet<(u64, Arc<str>)>,
+    pub(super) counts: Vec<(Arc<Broker>, BrokerCounts)>,
+    pub(super) queued_webhooks: BTreeSet<(u64, Arc<str>)>,
 }
 
 #[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
+pub(super) struct BrokerCounts {
     pub(super) stored: usize,
     /// Messages that were not stored, because all subscribers had them.
     pub(super) settled: usize,
@@ -88,7 +88,7 @@ pub(super) struct Counts {
 
 impl Applied {
     pub(super) fn done(count: usize) -> Self {
-        Self { outcomes: (0..count).map(|_| Outcome::Done).collect(), ..Self::default() }
+        Self { outcomes: (0..count).map(|_| WriteOutcome::Done).collect(), ..Self::default() }
     }
 
     fn number(&mut self, message: &Arc<Message>) -> u16 {
@@ -102,22 +102,22 @@ impl Applied {
         self.last_number
     }
 
-    pub(super) fn has_retained_will(&self, publish: &Publish) -> bool {
+    pub(super) fn has_retained_will(&self, publish: &PublishWrite) -> bool {
         let key = || (publish.routes.broker.id, publish.message.topic().clone());
         !self.retained_wills.is_empty() && self.retained_wills.contains(&key())
     }
 
-    pub(super) fn count(&mut self, broker: &Arc<Broker>) -> &mut Counts {
+    pub(super) fn count(&mut self, broker: &Arc<Broker>) -> &mut BrokerCounts {
         let known = self.counts.iter().position(|(known, _)| Arc::ptr_eq(known, broker));
         let index = known.unwrap_or_else(|| {
-            self.counts.push((broker.clone(), Counts::default()));
+            self.counts.push((broker.clone(), BrokerCounts::default()));
             self.counts.len() - 1
         });
         &mut self.counts[index].1
     }
 }
 
-pub(super) enum Outcome {
+pub(super) enum WriteOutcome {
     Done,
     Fenced,
     Nothing,
@@ -125,7 +125,7 @@ pub(super) enum Outcome {
     Refused(LayerError),
     /// The store failed; nothing of it was written.
     Unstored,
-    Attached(Box<Attached>),
+    Attached(Box<AttachedSession>),
     /// Another pod has the session, and finds a notice that it must release it.
     Elsewhere(Bytes),
     OfAnotherUser,
@@ -134,7 +134,7 @@ pub(super) enum Outcome {
     Subscribed(Vec<Option<Subscribed>>),
 }
 
-pub(super) struct Change {
+pub(super) struct IndexChange {
     pub(super) broker: Arc<Broker>,
     pub(super) filter: Box<str>,
     pub(super) streams: Vec<IndexedStream>,
@@ -143,7 +143,7 @@ pub(super) struct Change {
 
 pub(super) struct Applier<'a> {
     pub(super) tx: &'a Transaction,
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a StoreContext,
     applied: RefCell<Applied>,
     pub(super) is_retry: bool,
     began_us: u64,
@@ -152,7 +152,7 @@ pub(super) struct Applier<'a> {
 }
 
 impl<'a> Applier<'a> {
-    pub(super) fn new(tx: &'a Transaction, shared: &'a Shared, is_retry: bool) -> Self {
+    pub(super) fn new(tx: &'a Transaction, shared: &'a StoreContext, is_retry: bool) -> Self {
         let began_us = shared.clock.micros();
         Self { tx, shared, applied: RefCell::default(), is_retry, began_us, memory_lags: false }
     }
@@ -190,7 +190,7 @@ impl Applier<'_> {
             || self.shared.clock.micros().saturating_sub(self.began_us) >= WORK_US_MAX
     }
 
-    async fn job(&self, job: &Job) -> Result<Outcome, LayerError> {
+    async fn job(&self, job: &Job) -> Result<WriteOutcome, LayerError> {
         let outcome = match &job.write {
             Write::Publish(publish) => self.publish(publish, job.ack.map(|ack| ack.packet_id)).await,
             Write::Attach(attach) => self.attach(attach).await,
@@ -200,15 +200,15 @@ impl Applier<'_> {
             Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
-            Write::Webhooks(broker) => self.sync_webhooks(broker).await.map(|()| Outcome::Done),
+            Write::Webhooks(broker) => self.sync_webhooks(broker).await.map(|()| WriteOutcome::Done),
             Write::Grown(..)
             | Write::Mark { .. }
             | Write::Shared(_)
             | Write::Notices
-            | Write::Confirmed { .. } => Ok(Outcome::Done),
+            | Write::Confirmed { .. } => Ok(WriteOutcome::Done),
         };
         match outcome {
-            Err(LayerError::Fenced { .. }) => Ok(Outcome::Fenced),
+            Err(LayerError::Fenced { .. }) => Ok(WriteOutcome::Fenced),
             other => other,
         }
     }
@@ -276,12 +276,12 @@ impl Applier<'_> {
     pub(super) fn finish(&self) -> Result<(), LayerError> {
         let now_ms = self.shared.clock.unix_now_ms();
         let applied = self.applied();
-        for (broker, Counts { received, .. }) in &applied.counts {
+        for (broker, BrokerCounts { received, .. }) in &applied.counts {
             let add = |unit, more: usize| metering::add(self.tx, broker.id, unit, now_ms, more as i64);
             add(Unit::MessagesIn, received.units)?;
             add(Unit::BytesIn, received.bytes)?;
         }
-        for (broker, name) in &applied.hooked {
+        for (broker, name) in &applied.queued_webhooks {
             webhooks::enqueue(self.tx, WebhookId { broker: *broker, name })?;
         }
         applied.added.write(self.tx)
@@ -297,7 +297,7 @@ impl Applier<'_> {
             let streams = index::streams(self.tx, broker.id, filter).await?;
             let subscribers = subscribers(self.tx, broker.id, &streams).await?;
             let filter = std::str::from_utf8(filter).map_err(|_| LayerError::Corrupt("filter"))?.into();
-            self.applied().changes.push(Change { broker: broker.clone(), filter, streams, subscribers });
+            self.applied().changes.push(IndexChange { broker: broker.clone(), filter, streams, subscribers });
         }
         Ok(())
     }

@@ -23,8 +23,8 @@ mod work;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-use self::work::Batch;
-pub(super) use self::work::{BacklogJob, Budget, Lane};
+use self::work::WriteBatch;
+pub(super) use self::work::{BacklogJob, BatchBudget, Lane};
 
 /// Cost that a broker may use in a row before the next broker's turn.
 pub(super) const QUANTUM: usize = 25;
@@ -38,7 +38,7 @@ const CATCH_UP_DIVISOR: usize = 8;
 /// Cost from which a job counts as costly: above that of small publishes, below that of a filter (20).
 pub(super) const COSTLY: usize = 8;
 
-struct Recent {
+struct RecentCost {
     broker: u64,
     cost: usize,
     transaction: u64,
@@ -60,7 +60,7 @@ pub(super) struct Backlog<J> {
     marks: Numbered<J>,
     next: u64,
     transaction: u64,
-    recent: Vec<Recent>,
+    recent: Vec<RecentCost>,
     /// Cost by which a broker exceeded its share; no entry is 0.
     debts: HashMap<u64, usize>,
     /// Brokers with a part of a job in the last transaction, and the job's number.
@@ -68,7 +68,7 @@ pub(super) struct Backlog<J> {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Part {
+struct TransactionPart {
     cost: usize,
     until: usize,
     jobs: usize,
@@ -166,15 +166,15 @@ impl<J: BacklogJob> Backlog<J> {
     /// Whether the next transaction would have only costly jobs, while a broker of the last one has nothing queued yet.
     pub(super) fn is_early(&self) -> bool {
         let is_costly = |lane: &Numbered<J>| lane.front().is_some_and(|(_, job)| job.cost() >= COSTLY);
-        let is_last = |recent: &&Recent| recent.transaction == self.transaction;
+        let is_last = |recent: &&RecentCost| recent.transaction == self.transaction;
         self.checkpoints.is_empty()
             && (1..=work::EARLY_LANES_MAX).contains(&self.lanes.len())
             && self.lanes.values().all(is_costly)
             && self.recent.iter().filter(is_last).any(|recent| !self.lanes.contains_key(&recent.broker))
     }
 
-    pub(super) fn next_batch(&mut self, budget: Budget) -> Vec<J> {
-        let mut batch = Batch { budget, jobs: Vec::new(), bytes: 0, cost: 0 };
+    pub(super) fn next_batch(&mut self, budget: BatchBudget) -> Vec<J> {
+        let mut batch = WriteBatch { budget, jobs: Vec::new(), bytes: 0, cost: 0 };
         self.unfinished.clear();
         let has_others = !(self.lanes.is_empty() && self.marks.is_empty());
         if has_others && (self.checkpoints.is_empty() || self.before_checkpoints.is_none()) {
@@ -194,7 +194,7 @@ impl<J: BacklogJob> Backlog<J> {
         batch.jobs
     }
 
-    fn fill_with_checkpoints(&mut self, batch: &mut Batch<J>, cost_max: usize) {
+    fn fill_with_checkpoints(&mut self, batch: &mut WriteBatch<J>, cost_max: usize) {
         while let Some((_, job)) = self.checkpoints.front()
             && (batch.jobs.is_empty() || batch.cost < cost_max && batch.has_room(job.bytes()))
         {
@@ -216,15 +216,15 @@ impl<J: BacklogJob> Backlog<J> {
         self.checkpointed.entry(job.session().unwrap_or_default()).or_default()
     }
 
-    fn fill(&mut self, batch: &mut Batch<J>) {
-        let mut parts: HashMap<u64, Part> = HashMap::new();
+    fn fill(&mut self, batch: &mut WriteBatch<J>) {
+        let mut parts: HashMap<u64, TransactionPart> = HashMap::new();
         let mut turn = self.without_debtors(batch.budget.share);
         let brokers = turn.clone();
         // The first broker of this transaction is the last one of the next.
         self.order.rotate_left(usize::from(self.order.len() > 1));
         // The highest cost of a broker with little to write, in this transaction or a recent one: brokers with more to
         // write may use as much.
-        let is_away = |recent: &&Recent| !self.lanes.contains_key(&recent.broker);
+        let is_away = |recent: &&RecentCost| !self.lanes.contains_key(&recent.broker);
         let mut measure = self.recent.iter().filter(is_away).map(|recent| recent.cost).max();
         let mut with_more = turn.len();
         let least = QUANTUM.min(batch.budget.share);
@@ -282,7 +282,7 @@ impl<J: BacklogJob> Backlog<J> {
     }
 
     /// Moves a broker's begun job into the transaction; the rest of the job comes back.
-    fn take_begun(&mut self, broker: u64, part: &Part, batch: &mut Batch<J>) {
+    fn take_begun(&mut self, broker: u64, part: &TransactionPart, batch: &mut WriteBatch<J>) {
         if part.begun == 0 {
             return;
         }
@@ -297,20 +297,20 @@ impl<J: BacklogJob> Backlog<J> {
     }
 
     /// Charges brokers that exceeded `share` while others were waiting.
-    fn note_debts(&mut self, parts: &HashMap<u64, Part>, share: usize) {
+    fn note_debts(&mut self, parts: &HashMap<u64, TransactionPart>, share: usize) {
         parts.iter().for_each(|(broker, part)| self.owe(*broker, part.cost.saturating_sub(share)));
     }
 
-    fn note_recent(&mut self, parts: &HashMap<u64, Part>) {
+    fn note_recent(&mut self, parts: &HashMap<u64, TransactionPart>) {
         if parts.is_empty() {
             return;
         }
         self.transaction += 1;
         let now = self.transaction;
         let is_old =
-            |recent: &Recent| recent.transaction + RECENT <= now || parts.contains_key(&recent.broker);
+            |recent: &RecentCost| recent.transaction + RECENT <= now || parts.contains_key(&recent.broker);
         self.recent.retain(|recent| !is_old(recent));
-        let of = |(broker, part): (&u64, &Part)| Recent {
+        let of = |(broker, part): (&u64, &TransactionPart)| RecentCost {
             broker: *broker,
             cost: part.cost.min(part.until),
             transaction: now,
@@ -319,7 +319,7 @@ impl<J: BacklogJob> Backlog<J> {
     }
 
     /// Adds the barriers for which no earlier job of their broker waits; jobs of other brokers do not matter.
-    fn add_marks(&mut self, batch: &mut Batch<J>) {
+    fn add_marks(&mut self, batch: &mut WriteBatch<J>) {
         for (number, job) in std::mem::take(&mut self.marks) {
             let waiting = match job.lane() {
                 Lane::Mark(broker) => self.oldest_of(broker),
@@ -341,15 +341,15 @@ impl<J: BacklogJob> Backlog<J> {
     }
 }
 
-fn is_absent(parts: &HashMap<u64, Part>) -> impl Fn(&Recent) -> bool {
+fn is_absent(parts: &HashMap<u64, TransactionPart>) -> impl Fn(&RecentCost) -> bool {
     |recent| !parts.contains_key(&recent.broker)
 }
 
 /// Moves a broker's next job, or a part of it, into the transaction. Returns false if it must wait for the next one.
 fn take_one<J: BacklogJob>(
     lane: &mut Numbered<J>,
-    part: &mut Part,
-    batch: &mut Batch<J>,
+    part: &mut TransactionPart,
+    batch: &mut WriteBatch<J>,
     checkpointed: &HashMap<u64, VecDeque<u64>>,
 ) -> bool {
     let Some((number, job)) = lane.front() else { return false };

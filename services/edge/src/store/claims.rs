@@ -37,7 +37,7 @@ const AT_ONCE: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Claims {
-    groups: BTreeMap<StreamKey, Group>,
+    groups: BTreeMap<StreamKey, GroupClaims>,
     /// Groups that the next saves look at: all with something to save, and perhaps others.
     changed: BTreeSet<StreamKey>,
     /// [`crate::broker::Brokers::closings`] when groups of closed brokers were last looked for.
@@ -58,7 +58,7 @@ struct Claimant {
 }
 
 #[derive(Default)]
-struct Group {
+struct GroupClaims {
     outstanding: BTreeSet<Position>,
     /// Acknowledged by members, and not yet stored.
     acknowledged: Vec<Position>,
@@ -72,7 +72,7 @@ struct Group {
     has_more: bool,
 }
 
-impl Group {
+impl GroupClaims {
     fn is_unsaved(&self) -> bool {
         self.gives_back || self.has_more || !self.acknowledged.is_empty()
     }
@@ -113,7 +113,7 @@ impl Claims {
         self.groups.get(&key).is_some_and(|group| group.is_full || self.behind.waiting().contains(&key))
     }
 
-    fn change(&mut self, key: StreamKey) -> Option<&mut Group> {
+    fn change(&mut self, key: StreamKey) -> Option<&mut GroupClaims> {
         let group = self.groups.get_mut(&key)?;
         self.changed.insert(key);
         Some(group)
@@ -139,7 +139,7 @@ impl Claims {
     }
 
     fn forget_if_idle(&mut self, key: StreamKey) {
-        if self.groups.get(&key).is_some_and(Group::is_idle) {
+        if self.groups.get(&key).is_some_and(GroupClaims::is_idle) {
             self.groups.remove(&key);
         }
     }

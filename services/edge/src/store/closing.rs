@@ -2,19 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Shared;
+use super::StoreContext;
 use crate::clock::Millis;
 
 /// Looks at the brokers within the time after which an idle one is closed.
 const LOOKS: u32 = 10;
 
 /// A closing in progress. When it ends, the broker is opened again for the event loops that asked for it meanwhile.
-struct Closing<'s> {
-    shared: &'s Shared,
+struct BrokerClosing<'s> {
+    shared: &'s StoreContext,
     name: &'s str,
 }
 
-impl Drop for Closing<'_> {
+impl Drop for BrokerClosing<'_> {
     fn drop(&mut self) {
         let waiting = self.shared.openings.end(self.name);
         waiting.into_iter().for_each(|core| self.shared.ask_for_broker(core, self.name.into()));
@@ -22,7 +22,7 @@ impl Drop for Closing<'_> {
     }
 }
 
-impl Shared {
+impl StoreContext {
     /// The time between two looks, `None` if no broker is closed.
     pub(super) fn look_every_ms(&self) -> Option<Millis> {
         let idle_s = Millis::from(self.limits.broker_idle_s);
@@ -46,7 +46,7 @@ impl Shared {
         if self.region.as_ref().is_some_and(|region| region.is_opening(id)) || !self.openings.begin(name) {
             return;
         }
-        let _closing = Closing { shared: self, name };
+        let _closing = BrokerClosing { shared: self, name };
         if let Some(broker) = self.brokers.close(id) {
             if let Some(region) = &self.region {
                 region.leave_broker(&broker);

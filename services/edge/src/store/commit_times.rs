@@ -7,11 +7,12 @@
 //! less than half a millisecond on a fast disk, and several across a network. So the share of that broker follows from
 //! the time of a commit (decision 0005).
 
-use super::backlog::Budget;
+use super::backlog::BatchBudget;
 
 /// Limits of one transaction. Its bytes are well below what the store allows. Its cost is some ten milliseconds,
 /// because a job that arrives after the start waits for so long.
-const BUDGET: Budget = Budget { jobs: 1_000, bytes: 2 * 1024 * 1024, cost: 4_000, share: SHARE_MAX };
+const BUDGET: BatchBudget =
+    BatchBudget { jobs: 1_000, bytes: 2 * 1024 * 1024, cost: 4_000, share: SHARE_MAX };
 /// The cost that a transaction may always have.
 const COST_MIN: usize = 50;
 /// Longer work halves the cost of the next transaction.
@@ -53,9 +54,9 @@ impl Default for CommitTimes {
 }
 
 impl CommitTimes {
-    pub(super) fn budget(&self) -> Budget {
+    pub(super) fn budget(&self) -> BatchBudget {
         let share = usize::try_from(self.commit_us / SHARE_DIVISOR / UNIT_US).unwrap_or(SHARE_MAX);
-        Budget { cost: self.cost, share: share.clamp(SHARE_MIN, SHARE_MAX), ..BUDGET }
+        BatchBudget { cost: self.cost, share: share.clamp(SHARE_MIN, SHARE_MAX), ..BUDGET }
     }
 
     pub(super) fn commit_us(&self) -> u64 {

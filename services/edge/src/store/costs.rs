@@ -8,7 +8,7 @@ use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 use super::backlog::{BacklogJob, COSTLY, Lane};
 use super::queue::{self, Sized as _};
 use crate::broker::Broker;
-use crate::jobs::{FILTER_BYTES, IdWrite, Job, Read, SharedMessages, Write};
+use crate::jobs::{FILTER_BYTES, IdWrite, Job, SharedMessages, StreamRead, Write};
 
 /// For jobs without an order among themselves or with other jobs.
 const NO_BROKER: u64 = u64::MAX;
@@ -178,7 +178,7 @@ impl queue::Sized for Job {
     }
 }
 
-impl queue::Sized for Read {
+impl queue::Sized for StreamRead {
     fn size(&self) -> usize {
         0
     }

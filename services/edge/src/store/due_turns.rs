@@ -18,13 +18,13 @@ const PASSED_OVER_MS: u64 = 60_000;
 
 #[derive(Default)]
 pub(super) struct DueTurns {
-    shards: [Shard; SHARDS as usize],
+    shards: [DueShard; SHARDS as usize],
     /// Pods that did not settle a row, and until when they have no turns.
     passed_over: Vec<(Bytes, u64)>,
 }
 
 #[derive(Default)]
-struct Shard {
+struct DueShard {
     /// The first row, the pod whose turn it is, and since when both are the same.
     first: Option<(Due, Bytes, u64)>,
     /// Where the next look begins: rows of other pods do not keep this pod from its own behind them.
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
     use crate::store::lease::{self, Watch};
 
     fn row(broker: BrokerId) -> Due {
@@ -133,9 +133,10 @@ mod tests {
     }
 
     /// Two live pods, and the numbers of 20 brokers that both have closed.
-    fn two_pods() -> ([Shared; 2], Vec<BrokerId>) {
+    fn two_pods() -> ([StoreContext; 2], Vec<BrokerId>) {
         let layers = Store::new(Database::memory());
-        let pods = ["one", "two"].map(|name| Shared::of_test(layers.clone(), Clock::start(), true, name));
+        let pods =
+            ["one", "two"].map(|name| StoreContext::of_test(layers.clone(), Clock::start(), true, name));
         let mut watches = [Watch::default(), Watch::default()];
         for _ in 0..2 {
             pods.iter().zip(&mut watches).for_each(|(pod, watch)| lease::step(pod, watch));
@@ -144,7 +145,7 @@ mod tests {
         (pods, (0..20).map(make).collect())
     }
 
-    fn schedule(pod: &Shared, rows: &[Due]) {
+    fn schedule(pod: &StoreContext, rows: &[Due]) {
         pod.run(&async |tx| rows.iter().try_for_each(|due| due::schedule(tx, due)));
     }
 
@@ -169,7 +170,7 @@ mod tests {
     fn one_pod_settles_what_is_due_of_a_closed_broker_and_each_what_is_due_of_an_open_one() {
         let (pods, brokers) = two_pods();
         schedule(&pods[0], &brokers.iter().map(|broker| row(*broker)).collect::<Vec<_>>());
-        let settled_by = |pod: &Shared| -> Vec<BrokerId> {
+        let settled_by = |pod: &StoreContext| -> Vec<BrokerId> {
             let mut writer = Writer::new(pod);
             let due = (0..SHARDS).flat_map(|shard| due_here(&mut writer, shard, 2, 100).unwrap());
             due.map(|due| due.broker).collect()
@@ -188,7 +189,7 @@ mod tests {
     const START: u64 = 100_000;
 
     /// The store accepts the renewals of a pod for so long.
-    fn renew(pod: &Shared, times: std::ops::RangeInclusive<u64>) {
+    fn renew(pod: &StoreContext, times: std::ops::RangeInclusive<u64>) {
         times.step_by(500).for_each(|now| pod.leases.note_renewal(now, pod.leases.live()));
     }
 

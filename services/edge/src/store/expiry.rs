@@ -7,7 +7,7 @@ use bytes::Bytes;
 use millrace_layers::{BrokerId, LayerError, Store, retained};
 use millrace_storage::block_on;
 
-use super::{Shared, record};
+use super::{StoreContext, record};
 use crate::clock::{Clock, seconds};
 
 /// Topics of a step.
@@ -20,11 +20,11 @@ pub(super) struct Expiry {
 }
 
 impl Expiry {
-    pub(super) fn is_done(&self, shared: &Shared) -> bool {
+    pub(super) fn is_done(&self, shared: &StoreContext) -> bool {
         self.brokers.is_empty() && shared.expired().is_empty()
     }
 
-    pub(super) fn start(&mut self, shared: &Shared) {
+    pub(super) fn start(&mut self, shared: &StoreContext) {
         if self.brokers.is_empty() {
             let now = seconds(shared.clock.now());
             let due = shared.brokers.each().filter(|broker| broker.has_expired(now));
@@ -32,7 +32,7 @@ impl Expiry {
         }
     }
 
-    pub(super) fn step(&mut self, shared: &Shared) {
+    pub(super) fn step(&mut self, shared: &StoreContext) {
         let now = seconds(shared.clock.now());
         let next = shared.expired().pop_front();
         let (broker, topics) = match next {
@@ -54,7 +54,7 @@ impl Expiry {
     }
 }
 
-impl Shared {
+impl StoreContext {
     /// Removes these topics' expired messages from the store soon.
     pub(super) fn clear_expired(&self, broker: BrokerId, topics: Vec<Arc<str>>) {
         if !topics.is_empty() {
@@ -102,19 +102,19 @@ mod tests {
         Message::restored(topic.into(), qos, true, properties, b"x", expires_at).into()
     }
 
-    fn store(shared: &Shared, broker: BrokerId, message: &Message) {
+    fn store(shared: &StoreContext, broker: BrokerId, message: &Message) {
         let body = record::encode(message, true, &shared.clock).into();
         shared.run(&async |tx| retained::set(tx, broker, message.topic().as_bytes(), &body).await);
     }
 
-    fn stored(shared: &Shared, broker: BrokerId) -> Vec<String> {
+    fn stored(shared: &StoreContext, broker: BrokerId) -> Vec<String> {
         let page = shared.run(&async |tx| retained::all(tx, broker, None, 1_000, Snapshot).await);
         page.items.iter().map(|item| String::from_utf8(item.topic.to_vec()).unwrap()).collect()
     }
 
     #[test]
     fn expired_messages_leave_memory_and_store_in_steps_unless_another_pod_has_replaced_them() {
-        let (shared, id) = Shared::with_broker(true);
+        let (shared, id) = StoreContext::with_broker(true);
         let broker = shared.open("default").unwrap().unwrap();
         let expired = TOPICS + 2;
         for number in 0..expired {

@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use millrace_layers::streams::{self, Progress, ReadLimit, Source};
+use millrace_layers::streams::{self, GroupProgress, ReadLimit, StreamSource};
 use millrace_layers::{LayerError, Position, Positions};
 use millrace_session::Message;
 use millrace_storage::block_on;
@@ -31,7 +31,7 @@ const PAGES_AT_ONCE: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Groups {
-    of: BTreeMap<StreamKey, Group>,
+    of: BTreeMap<StreamKey, GroupState>,
     /// Positions that members' sessions stored since the last save.
     taken: usize,
     /// The group up to which this round has saved; `None` between two rounds.
@@ -41,18 +41,18 @@ pub(super) struct Groups {
     reads_in_steps: bool,
 }
 
-struct Group {
+struct GroupState {
     /// Every message up to here was sent to a member, or needs no delivery.
     through: Position,
     outstanding: BTreeSet<Position>,
-    /// Acknowledged messages after `through`, which [`Group::give_back`] moves back.
+    /// Acknowledged messages after `through`, which [`GroupState::give_back`] moves back.
     acknowledged: Positions,
     behind: bool,
     unsaved: bool,
 }
 
-impl Group {
-    fn new(progress: Progress) -> Self {
+impl GroupState {
+    fn new(progress: GroupProgress) -> Self {
         Self {
             through: progress.cursor,
             outstanding: BTreeSet::new(),
@@ -62,10 +62,10 @@ impl Group {
         }
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> GroupProgress {
         let open = self.outstanding.iter().copied().collect();
         let (cursor, acknowledged) = self.acknowledged.progress(self.through, open);
-        Progress { cursor, acknowledged }
+        GroupProgress { cursor, acknowledged }
     }
 
     /// The group needs the message no more: a member has acknowledged or stored it, or it was dropped.
@@ -213,13 +213,13 @@ impl Writer<'_> {
         self.claims.knows_to_grow(key) || self.groups.of.get(&key).is_some_and(|group| group.behind)
     }
 
-    fn group(&mut self, key: StreamKey) -> Result<&mut Group, LayerError> {
+    fn group(&mut self, key: StreamKey) -> Result<&mut GroupState, LayerError> {
         match self.groups.of.entry(key) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(none) => {
                 let (broker, stream) = key;
                 let run = self.shared.layers.run(async |tx| streams::progress(&tx, broker, stream).await);
-                Ok(none.insert(Group::new(block_on(run)?)))
+                Ok(none.insert(GroupState::new(block_on(run)?)))
             }
         }
     }
@@ -265,7 +265,7 @@ impl Writer<'_> {
             self.groups.of.remove(&key);
             return Ok(false);
         };
-        let takes_more = |group: &mut Group| group.behind && group.has_room();
+        let takes_more = |group: &mut GroupState| group.behind && group.has_room();
         Ok(takes_more(self.group(key)?) && self.read_page(&broker, &stored)? && takes_more(self.group(key)?))
     }
 
@@ -273,7 +273,7 @@ impl Writer<'_> {
     fn read_page(&mut self, broker: &Arc<Broker>, stored: &StoredGroup) -> Result<bool, LayerError> {
         let key = (broker.id, stored.stream);
         let through = self.group(key)?.begin_page();
-        let (id, sources) = (broker.id, [Source { stream: stored.stream, since: 0 }]);
+        let (id, sources) = (broker.id, [StreamSource { stream: stored.stream, since: 0 }]);
         let read = self.shared.layers.run(async |tx| streams::read(&tx, id, &sources, through, PAGE).await);
         let batch = block_on(read)?;
         for entry in batch.entries {

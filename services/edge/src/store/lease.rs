@@ -19,7 +19,7 @@ use bytes::Bytes;
 use millrace_layers::LayerError;
 use millrace_layers::pods::{self, Pod};
 
-use super::Shared;
+use super::StoreContext;
 
 /// A pod whose lease row was unchanged for so long is dead.
 const LEASE_MS: u64 = 5_000;
@@ -119,8 +119,8 @@ impl Leases {
     }
 }
 
-pub(super) fn run(shared: &Shared) {
-    let _ended = Ended(&shared.leases);
+pub(super) fn run(shared: &StoreContext) {
+    let _ended = EndGuard(&shared.leases);
     let mut watch = Watch::default();
     loop {
         step(shared, &mut watch);
@@ -131,7 +131,7 @@ pub(super) fn run(shared: &Shared) {
 }
 
 /// Renews the lease of this pod, and judges those of the others.
-pub(super) fn step(shared: &Shared, watch: &mut Watch) {
+pub(super) fn step(shared: &StoreContext, watch: &mut Watch) {
     let dead = turn(shared, watch).unwrap_or_else(|error| {
         tracing::warn!(%error, "this pod cannot renew its lease and tries again: other pods take its sessions when the lease ends");
         Vec::new()
@@ -139,7 +139,7 @@ pub(super) fn step(shared: &Shared, watch: &mut Watch) {
     shared.leases.set_dead(dead);
 }
 
-fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, LayerError> {
+fn turn(shared: &StoreContext, watch: &mut Watch) -> Result<Vec<Pod>, LayerError> {
     let Some(pods) = renew(shared) else { return Ok(Vec::new()) };
     let pods = pods?;
     let now = shared.clock.now();
@@ -156,7 +156,7 @@ fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, LayerError> {
 }
 
 /// Returns `None` when the process ends before the store has answered.
-fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, LayerError>> {
+fn renew(shared: &StoreContext) -> Option<Result<Vec<Pod>, LayerError>> {
     let asked = shared.layers.run(async |tx| {
         // The time of this attempt, so that each renewal changes the row.
         pods::renew(&tx, &shared.owner, shared.clock.unix_now_ms() + LEASE_MS)?;
@@ -174,7 +174,7 @@ fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, LayerError>> {
 }
 
 /// The names of the other pods that have a lease. A dead pod is among them until it is recovered.
-pub(super) async fn others(shared: &Shared) -> Result<Vec<Bytes>, LayerError> {
+pub(super) async fn others(shared: &StoreContext) -> Result<Vec<Bytes>, LayerError> {
     let pods = shared.layers.run(async |tx| pods::list(&tx).await).await?;
     Ok(pods.into_iter().map(|pod| pod.name).filter(|name| **name != *shared.owner).collect())
 }
@@ -224,9 +224,9 @@ impl Watch {
 
 /// Notifies the waiting thread that this one has ended. A pod without a lease must not continue, so a panic ends the
 /// process.
-struct Ended<'l>(&'l Leases);
+struct EndGuard<'l>(&'l Leases);
 
-impl Drop for Ended<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             std::process::abort();

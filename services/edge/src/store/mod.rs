@@ -6,11 +6,10 @@
 //!
 //! **The order that everything depends on.** An event loop first posts a message to its receivers' loops, then submits
 //! its job. When the job is committed, the writer sets the message's position, and only then advances
-//! [`Store::through`] past it. So a loop that reads `through` and then takes all its mail has seen every live copy up
+//! [`StoreService::through`] past it. So a loop that reads `through` and then takes all its mail has seen every live copy up
 //! to there.
 
 mod apply;
-mod away;
 mod backlog;
 mod claims;
 mod closing;
@@ -24,6 +23,7 @@ mod groups;
 mod lease;
 mod load;
 mod opening;
+mod outage;
 mod pages;
 mod parts;
 mod plant;
@@ -59,20 +59,21 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::encoding::{inflight, record};
 use crate::jobs::{
-    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, Publish, PublisherKey, Purge, Read,
-    SessionKey, SharedMessages, StreamKey, Subscribe, Unsubscribe, Write,
+    AttachWrite, AttachedSession, Checkpoint, DetachWrite, IdWrite, Ids, Job, PublishAck, PublishWrite,
+    PublisherKey, Purge, SessionKey, SharedMessages, StoredPage, StreamKey, StreamRead, SubscribeWrite,
+    UnsubscribeWrite, Write,
 };
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, Histogram};
-use crate::region::{Notices, Region};
+use crate::region::{Notices, PodNetwork};
 use crate::traces::Tracer;
-use crate::webhooks::Hooked;
+use crate::webhooks::QueuedWebhooks;
 use crate::{StartError, access};
 pub(crate) use apply::WHOLE_BYTES_MAX;
 use lease::Leases;
 use opening::{Openings, ToOpen};
-use queue::Queue;
+use queue::WorkQueue;
 use retained::RetainedQueue;
 use transaction_metrics::TransactionMetrics;
 
@@ -83,27 +84,27 @@ const READERS_SHARED: usize = 4;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const START_RETRY: Duration = Duration::from_secs(1);
 
-pub(crate) struct Store {
-    shared: Arc<Shared>,
+pub(crate) struct StoreService {
+    shared: Arc<StoreContext>,
     threads: Vec<JoinHandle<()>>,
     /// Renews this pod's lease until the writer has ended.
     lease: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct StoreContext {
     layers: millrace_layers::Store,
     clock: Clock,
     limits: EdgeLimits,
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
-    region: Option<Arc<Region>>,
+    region: Option<Arc<PodNetwork>>,
     is_shared: bool,
     /// Owner of this process's sessions in the store.
     owner: Box<[u8]>,
     openings: Openings,
-    opens: Queue<ToOpen>,
-    writes: Queue<Job>,
-    reads: Queue<Read>,
+    opens: WorkQueue<ToOpen>,
+    writes: WorkQueue<Job>,
+    reads: WorkQueue<StreamRead>,
     retained: RetainedQueue,
     leases: Leases,
     /// Times from submission to commit; the writer adds to it.
@@ -112,7 +113,7 @@ struct Shared {
     /// Version up to which messages have their position.
     through: AtomicU64,
     upkeep: Upkeep,
-    hooked: Arc<Hooked>,
+    queued_webhooks: Arc<QueuedWebhooks>,
     tracer: Option<Arc<Tracer>>,
 }
 
@@ -129,7 +130,7 @@ struct Upkeep {
     in_memory: Arc<()>,
 }
 
-impl Store {
+impl StoreService {
     /// Reads what is needed at the start, ends sessions that an earlier process left open, and starts the threads.
     pub(crate) fn start(
         layers: millrace_layers::Store,
@@ -137,11 +138,11 @@ impl Store {
         brokers: Arc<Brokers>,
         config: &Config,
         mailboxes: Arc<[Mailbox]>,
-        region: Option<Arc<Region>>,
+        region: Option<Arc<PodNetwork>>,
     ) -> Result<Self, StartError> {
         let read_version = || block_on(layers.run(async |tx| Ok(tx.read_version().await?)));
         let through = patiently(clock, "cannot read the store", read_version)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StoreContext {
             layers,
             clock,
             limits: config.limits.clone(),
@@ -151,22 +152,22 @@ impl Store {
             is_shared: config.pod.is_some(),
             owner: config.pod_name().as_bytes().into(),
             openings: Openings::default(),
-            opens: Queue::new(clock),
-            writes: Queue::new(clock),
-            reads: Queue::new(clock),
+            opens: WorkQueue::new(clock),
+            writes: WorkQueue::new(clock),
+            reads: WorkQueue::new(clock),
             retained: RetainedQueue::default(),
             leases: Leases::default(),
             acknowledged: Histogram::default(),
             transactions: TransactionMetrics::default(),
             through: AtomicU64::new(through),
             upkeep: Upkeep::default(),
-            hooked: Arc::default(),
+            queued_webhooks: Arc::default(),
             tracer: config.tracer.clone(),
         });
         let lease = shared.is_shared.then(|| start(&shared, "store-lease", lease::run)).transpose()?;
         let mut store = Self { shared: shared.clone(), threads: Vec::new(), lease };
         if let Some(region) = &shared.region {
-            let notices: Weak<Shared> = Arc::downgrade(&shared);
+            let notices: Weak<StoreContext> = Arc::downgrade(&shared);
             region.set_notices(notices);
             let others = || block_on(lease::others(&shared));
             region.wait_for_pods(&patiently(clock, "cannot read the pods of the store", others)?);
@@ -223,7 +224,7 @@ impl Store {
         self.shared.reserve_in_memory()
     }
 
-    pub(crate) fn read(&self, read: Read) {
+    pub(crate) fn read(&self, read: StreamRead) {
         self.shared.reads.push(&mut vec![read]);
     }
 
@@ -242,8 +243,8 @@ impl Store {
         Position::end_of(self.shared.through.load(Ordering::Acquire))
     }
 
-    pub(crate) fn hooked(&self) -> &Arc<Hooked> {
-        &self.shared.hooked
+    pub(crate) fn queued_webhooks(&self) -> &Arc<QueuedWebhooks> {
+        &self.shared.queued_webhooks
     }
 
     pub(crate) fn stats(&self) -> Vec<Stat> {
@@ -298,13 +299,17 @@ fn patiently<T>(
     }
 }
 
-fn start(shared: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandle<()>, StartError> {
+fn start(
+    shared: &Arc<StoreContext>,
+    name: &str,
+    run: fn(&StoreContext),
+) -> Result<JoinHandle<()>, StartError> {
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name(name.into());
     thread.spawn(move || run(&shared)).map_err(|error| StartError(format!("cannot start a thread: {error}")))
 }
 
-impl Notices for Shared {
+impl Notices for StoreContext {
     fn look(&self) {
         self.writes.push(&mut vec![Job { write: Write::Notices, ack: None }]);
     }
@@ -324,7 +329,7 @@ impl Notices for Shared {
     }
 }
 
-impl Drop for Store {
+impl Drop for StoreService {
     /// Waits until all submitted jobs are written.
     fn drop(&mut self) {
         self.shared.writes.close();

@@ -13,8 +13,8 @@ use futures_util::future::join_all;
 use millrace_layers::{LayerError, catalog};
 use millrace_storage::{Read, block_on};
 
-use super::queue::{Sized, Taken};
-use super::{Shared, access, load};
+use super::queue::{Sized, TakenWork};
+use super::{StoreContext, access, load};
 use crate::broker::Broker;
 use crate::mailbox::Mail;
 
@@ -74,14 +74,14 @@ impl Openings {
 
 /// An opening that has begun. Its drop answers all that wait for it, also after a panic: that of an API thread ends only its
 /// request.
-struct Opening<'s> {
-    shared: &'s Shared,
+struct BrokerOpening<'s> {
+    shared: &'s StoreContext,
     name: &'s str,
     /// `None`: the store has not said whether there is such a broker.
     opened: Option<Option<Arc<Broker>>>,
 }
 
-impl Drop for Opening<'_> {
+impl Drop for BrokerOpening<'_> {
     fn drop(&mut self) {
         let openings = &self.shared.openings;
         let waiting = openings.end(self.name);
@@ -95,19 +95,19 @@ impl Drop for Opening<'_> {
     }
 }
 
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &StoreContext) {
     let wait = shared.look_every_ms().map_or(WAIT, |every_ms| WAIT.min(Duration::from_millis(every_ms)));
     loop {
         match shared.opens.take_some(wait, 1) {
-            Taken::Work(asked) => asked.into_iter().for_each(|one| shared.open_for(one)),
-            Taken::Nothing => {}
-            Taken::Closed => return,
+            TakenWork::Work(asked) => asked.into_iter().for_each(|one| shared.open_for(one)),
+            TakenWork::Nothing => {}
+            TakenWork::Closed => return,
         }
         shared.close_idle();
     }
 }
 
-impl Shared {
+impl StoreContext {
     /// The answer is [`Mail::Opened`].
     pub(super) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
         self.opens.push(&mut vec![ToOpen { name, core: Some(core) }]);
@@ -204,7 +204,7 @@ impl Shared {
         }
         begun.insert(name.into(), core.into_iter().collect());
         drop(begun);
-        let mut opening = Opening { shared: self, name, opened: None };
+        let mut opening = BrokerOpening { shared: self, name, opened: None };
         let opened = self.read_broker(name);
         opening.opened = opened.as_ref().ok().cloned();
         opened

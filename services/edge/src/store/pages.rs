@@ -11,27 +11,31 @@ use millrace_layers::streams::{self, ReadLimit, StreamBatch, StreamId};
 use millrace_layers::usage::{self, Counter};
 use millrace_layers::{LayerError, Position};
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{Entry, InFlight, Message, StoredPosition};
+use millrace_session::{InFlight, Message, OutboxEntry, StoredPosition};
 use millrace_storage::Read::Snapshot;
 use millrace_storage::{Transaction, block_on};
 
-use super::inflight::Row;
-use super::parts::{self, Part, Parts};
+use super::inflight::InFlightRow;
+use super::parts::{self, PartCache, StreamPart};
 use super::writer::may_pass;
-use super::{Attached, Detach, Job, Page, Read, Shared, Write, record};
+use super::{AttachedSession, DetachWrite, Job, StoreContext, StoredPage, StreamRead, Write, record};
 use crate::broker::Broker;
-use crate::jobs::{PageEntry, Reader};
+use crate::jobs::{PageEntry, PageReader};
 use crate::mailbox::Mail;
 
 const PAGE: ReadLimit = ReadLimit { entries: 500, bytes: 512 * 1024 };
 
 /// The in-flight messages of a session that is being attached, and the positions that it need not read again for
 /// them.
-type Resolved = (Vec<(PacketId, InFlight)>, Vec<Position>);
+type ResolvedInFlight = (Vec<(PacketId, InFlight)>, Vec<Position>);
 
 /// Answers sessions with the next page of each. Returns the reads to repeat later, because the store does not answer
 /// now.
-pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Vec<Read> {
+pub(super) fn answer(
+    shared: &StoreContext,
+    parts: &mut PartCache,
+    reads: Vec<StreamRead>,
+) -> Vec<StreamRead> {
     if reads.is_empty() {
         return reads;
     }
@@ -45,7 +49,7 @@ pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Ve
     let parts = Mutex::new(parts);
     let found = block_on(shared.layers.run(async |tx| {
         let found = reads.iter().map(|read| {
-            let streams = Streams { shared, tx: tx.clone(), parts: &parts, read, through };
+            let streams = StreamReads { shared, tx: tx.clone(), parts: &parts, read, through };
             async move { streams.find().await }
         });
         let found = join_all(found).await;
@@ -60,7 +64,9 @@ pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Ve
     let (mut later, mut missed) = (Vec::new(), HashMap::new());
     for (read, found) in reads.into_iter().zip(found) {
         match found {
-            Err(error) if may_pass(&error) && matches!(read.reader, Reader::Session(..)) => later.push(read),
+            Err(error) if may_pass(&error) && matches!(read.reader, PageReader::Session(..)) => {
+                later.push(read);
+            }
             found => {
                 if let Some((page, _)) = found.as_ref().ok().filter(|(page, _)| page.missed > 0) {
                     *missed.entry(read.broker.id).or_default() += page.missed;
@@ -78,20 +84,24 @@ pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Ve
     later
 }
 
-fn count_missed(shared: &Shared, broker: u64, missed: u64) {
+fn count_missed(shared: &StoreContext, broker: u64, missed: u64) {
     let run = shared.layers.run(async |tx| usage::add(&tx, broker, Counter::MissedEntries, missed));
     if let Err(error) = block_on(run) {
         tracing::warn!(%error, missed, "messages that sessions missed are left out of the broker's losses, because the store does not count them");
     }
 }
 
-fn to_mail(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerError>) -> Mail {
+fn to_mail(
+    shared: &StoreContext,
+    read: StreamRead,
+    found: Result<(StoredPage, ResolvedInFlight), LayerError>,
+) -> Mail {
     if let Err(error) = &found {
         tracing::error!(%error, "a session's messages cannot be read: its client is disconnected, and may connect again");
     }
     match read.reader {
-        Reader::Session(target, version) => Mail::Page(target, version, found.ok().map(|(page, _)| page)),
-        Reader::Connection(connection, mut attached) => {
+        PageReader::Session(target, version) => Mail::Page(target, version, found.ok().map(|(page, _)| page)),
+        PageReader::Connection(connection, mut attached) => {
             let session = (read.broker.clone(), attached.client.clone());
             let standing = attached.rows.iter().map(|(id, _)| id.get()).collect();
             attached.rows.clear();
@@ -102,34 +112,34 @@ fn to_mail(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerErr
             }
             // The connection is not served: its session goes back to the store unchanged.
             let now_ms = shared.clock.unix_now_ms();
-            let detach = Detach { standing, ..Detach::unused(read.broker, *attached, now_ms) };
+            let detach = DetachWrite { standing, ..DetachWrite::unused(read.broker, *attached, now_ms) };
             shared.writes.push(&mut vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
             Mail::Attached(connection, session, None)
         }
     }
 }
 
-struct Streams<'a, 'p> {
-    shared: &'a Shared,
+struct StreamReads<'a, 'p> {
+    shared: &'a StoreContext,
     tx: Transaction,
-    parts: &'a Mutex<&'p mut Parts>,
-    read: &'a Read,
+    parts: &'a Mutex<&'p mut PartCache>,
+    read: &'a StreamRead,
     through: Position,
 }
 
-impl Streams<'_, '_> {
-    async fn find(&self) -> Result<(Page, Resolved), LayerError> {
+impl StreamReads<'_, '_> {
+    async fn find(&self) -> Result<(StoredPage, ResolvedInFlight), LayerError> {
         let page = self.page().await?;
         let resolved = match &self.read.reader {
-            Reader::Session(..) => Resolved::default(),
-            Reader::Connection(_, attached) => self.resolve(attached).await?,
+            PageReader::Session(..) => ResolvedInFlight::default(),
+            PageReader::Connection(_, attached) => self.resolve(attached).await?,
         };
         Ok((page, resolved))
     }
 
     async fn stored(
         &self,
-        sources: &[streams::Source],
+        sources: &[streams::StreamSource],
         cursor: Position,
         limit: ReadLimit,
     ) -> Result<StreamBatch, LayerError> {
@@ -140,13 +150,13 @@ impl Streams<'_, '_> {
         &self.read.broker
     }
 
-    async fn page(&self) -> Result<Page, LayerError> {
-        let Read { sources, cursor, .. } = self.read;
+    async fn page(&self) -> Result<StoredPage, LayerError> {
+        let StreamRead { sources, cursor, .. } = self.read;
         let subscribed = &self.broker().streams;
-        let is_common = |source: &streams::Source| subscribed.subscribers(source.stream) > 1;
+        let is_common = |source: &streams::StreamSource| subscribed.subscribers(source.stream) > 1;
         let (common, own): (Vec<usize>, Vec<usize>) =
             (0..sources.len()).partition(|number| is_common(&sources[*number]));
-        let mut found = Found { through: Position::MAX, ..Found::default() };
+        let mut found = PageContent { through: Position::MAX, ..PageContent::default() };
         if !own.is_empty() || common.is_empty() {
             let sources: Vec<_> = own.iter().map(|number| sources[*number]).collect();
             let StreamBatch { entries, through, more, missed } = self.stored(&sources, *cursor, PAGE).await?;
@@ -163,7 +173,7 @@ impl Streams<'_, '_> {
     }
 
     /// Reads streams that other sessions read too, through the shared parts.
-    async fn find_common(&self, numbers: &[usize], found: &mut Found) -> Result<(), LayerError> {
+    async fn find_common(&self, numbers: &[usize], found: &mut PageContent) -> Result<(), LayerError> {
         if numbers.is_empty() {
             return Ok(());
         }
@@ -201,15 +211,15 @@ impl Streams<'_, '_> {
         Ok(())
     }
 
-    async fn part(&self, stream: StreamId, after: Position) -> Result<Part, LayerError> {
-        let source = streams::Source { stream, since: 0 };
+    async fn part(&self, stream: StreamId, after: Position) -> Result<StreamPart, LayerError> {
+        let source = streams::StreamSource { stream, since: 0 };
         let StreamBatch { entries, through, more, .. } = self.stored(&[source], after, PAGE).await?;
         let entry = |entry: streams::StreamEntry| {
             let (message, publisher) = self.message(&entry)?;
-            Ok(parts::Entry { position: entry.position, message, publisher })
+            Ok(parts::PartEntry { position: entry.position, message, publisher })
         };
         let entries = entries.into_iter().map(entry).collect::<Result<_, LayerError>>()?;
-        Ok(Part { after, through, more, entries })
+        Ok(StreamPart { after, through, more, entries })
     }
 
     fn message(&self, entry: &streams::StreamEntry) -> Result<(Arc<Message>, u64), LayerError> {
@@ -220,9 +230,9 @@ impl Streams<'_, '_> {
     }
 
     /// The messages that were in flight when the session was detached; trimmed messages are missing.
-    async fn resolve(&self, attached: &Attached) -> Result<Resolved, LayerError> {
-        let position = |row: &Row| match row {
-            Row::InStream { position, .. } => Some(*position),
+    async fn resolve(&self, attached: &AttachedSession) -> Result<ResolvedInFlight, LayerError> {
+        let position = |row: &InFlightRow| match row {
+            InFlightRow::InStream { position, .. } => Some(*position),
             _ => None,
         };
         let mut positions: Vec<StoredPosition> =
@@ -247,10 +257,10 @@ impl Streams<'_, '_> {
         let mut settled = Vec::new();
         let in_flight = attached.rows.iter().cloned().filter_map(|(id, row)| {
             let in_flight = match row {
-                Row::Released(position) => InFlight::Released(position),
-                Row::Whole(entry) => InFlight::Published(entry),
-                Row::Unsent(entry) => InFlight::Unsent(entry),
-                Row::InStream { position, qos, retain, identifiers } => {
+                InFlightRow::Released(position) => InFlight::Released(position),
+                InFlightRow::Whole(entry) => InFlight::Published(entry),
+                InFlightRow::Unsent(entry) => InFlight::Unsent(entry),
+                InFlightRow::InStream { position, qos, retain, identifiers } => {
                     settled.push(Position(position));
                     let Some(message) = found.get(&position).cloned() else {
                         // The message was trimmed, or its subscription ended. With QoS 2 the client may have the
@@ -259,7 +269,7 @@ impl Streams<'_, '_> {
                         return (qos == QoS::ExactlyOnce).then_some(released);
                     };
                     let (replay, maybe_sent) = (false, false);
-                    InFlight::Published(Entry {
+                    InFlight::Published(OutboxEntry {
                         message,
                         qos,
                         retain,
@@ -281,7 +291,7 @@ impl Streams<'_, '_> {
 }
 
 #[derive(Default)]
-struct Found {
+struct PageContent {
     entries: Vec<(Position, PageEntry)>,
     /// All streams were read up to here.
     through: Position,
@@ -289,14 +299,14 @@ struct Found {
     missed: u64,
 }
 
-impl Found {
+impl PageContent {
     /// A stream was read up to `through`.
     fn ends(&mut self, through: Position, more: bool) {
         self.more |= more;
         self.through = self.through.min(through);
     }
 
-    fn into_page(mut self, cursor: Position, through: Position) -> Page {
+    fn into_page(mut self, cursor: Position, through: Position) -> StoredPage {
         self.entries.sort_by_key(|(position, _)| *position);
         self.entries.dedup_by(|(later, (_, _, sources)), (position, (_, _, all))| {
             let is_same = later == position;
@@ -312,7 +322,7 @@ impl Found {
         let more = self.more || read < self.entries.len();
         let settled = self.entries.partition_point(|(position, _)| *position <= self.through.min(through));
         self.entries.truncate(settled);
-        Page {
+        StoredPage {
             entries: self.entries.into_iter().map(|(_, entry)| entry).collect(),
             through: self.through.min(through).max(cursor),
             more,

@@ -17,23 +17,23 @@ const BYTES_MAX: usize = 32 * 1024 * 1024;
 const UNUSED_MAX_MS: u64 = 2_000;
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct PartEntry {
     pub(super) position: Position,
     pub(super) message: Arc<Message>,
     pub(super) publisher: u64,
 }
 
 /// All entries of a stream after one position and up to another.
-pub(super) struct Part {
+pub(super) struct StreamPart {
     pub(super) after: Position,
     pub(super) through: Position,
     /// The stream had more when this was read.
     pub(super) more: bool,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<PartEntry>,
 }
 
-impl Part {
-    pub(super) fn following(&self, cursor: Position) -> &[Entry] {
+impl StreamPart {
+    pub(super) fn following(&self, cursor: Position) -> &[PartEntry] {
         &self.entries[self.entries.partition_point(|entry| entry.position <= cursor)..]
     }
 
@@ -43,33 +43,38 @@ impl Part {
 }
 
 #[derive(Default)]
-pub(super) struct Parts {
-    of_stream: HashMap<StreamKey, Vec<Used>>,
+pub(super) struct PartCache {
+    of_stream: HashMap<StreamKey, Vec<UsedPart>>,
     bytes: usize,
     cleaned_at: u64,
 }
 
-struct Used {
-    part: Arc<Part>,
+struct UsedPart {
+    part: Arc<StreamPart>,
     at: u64,
 }
 
-impl Parts {
+impl PartCache {
     /// A part that has entries after a cursor, or shows that there are none.
-    pub(super) fn find(&mut self, stream: StreamKey, cursor: Position, now_ms: u64) -> Option<Arc<Part>> {
+    pub(super) fn find(
+        &mut self,
+        stream: StreamKey,
+        cursor: Position,
+        now_ms: u64,
+    ) -> Option<Arc<StreamPart>> {
         let parts = self.of_stream.get_mut(&stream)?;
         let found = parts.iter_mut().find(|used| used.part.after <= cursor && cursor < used.part.through)?;
         found.at = now_ms;
         Some(found.part.clone())
     }
 
-    pub(super) fn keep(&mut self, stream: StreamKey, part: Arc<Part>, now_ms: u64) {
+    pub(super) fn keep(&mut self, stream: StreamKey, part: Arc<StreamPart>, now_ms: u64) {
         self.bytes += part.bytes();
         if self.bytes > BYTES_MAX {
             self.of_stream.clear();
             self.bytes = part.bytes();
         }
-        self.of_stream.entry(stream).or_default().push(Used { part, at: now_ms });
+        self.of_stream.entry(stream).or_default().push(UsedPart { part, at: now_ms });
     }
 
     pub(super) fn clean(&mut self, now_ms: u64) {
@@ -95,18 +100,18 @@ mod tests {
         Position::end_of(version)
     }
 
-    fn part(after: u64, through: u64) -> Arc<Part> {
+    fn part(after: u64, through: u64) -> Arc<StreamPart> {
         let entry = |version| {
             let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
-            Entry { position: at(version), message: Arc::new(message), publisher: 0 }
+            PartEntry { position: at(version), message: Arc::new(message), publisher: 0 }
         };
         let entries = (after + 1..=through).map(entry).collect();
-        Arc::new(Part { after: at(after), through: at(through), more: false, entries })
+        Arc::new(StreamPart { after: at(after), through: at(through), more: false, entries })
     }
 
     #[test]
     fn a_part_serves_every_cursor_within_it_until_nobody_uses_it() {
-        let mut parts = Parts::default();
+        let mut parts = PartCache::default();
         parts.keep((1, 7), part(10, 20), 0);
         parts.keep((1, 7), part(20, 30), 0);
         assert!(parts.find((1, 7), at(9), 1).is_none() && parts.find((2, 7), at(15), 1).is_none());
@@ -124,7 +129,7 @@ mod tests {
 
     #[test]
     fn they_never_take_more_than_their_bound() {
-        let mut parts = Parts::default();
+        let mut parts = PartCache::default();
         let one = part(0, 1_000);
         for stream in 0..2_000 {
             parts.keep((1, stream), one.clone(), 0);

@@ -186,11 +186,11 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
 
     #[test]
     fn a_pod_that_has_lost_many_sessions_reads_the_next_page_at_once() {
-        let (shared, broker) = Shared::with_broker(true);
+        let (shared, broker) = StoreContext::with_broker(true);
         let mut writer = Writer::new(&shared);
         shared.run(&async |tx| {
             (0..=NOTICES).try_for_each(|number| {

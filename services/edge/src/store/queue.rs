@@ -21,9 +21,9 @@ pub(super) trait Sized {
     }
 }
 
-/// Work in order of submission, or in turns of brokers if [`Queue::take_some`] takes it. The queue itself has no bound:
-/// event loops stop reading from publishers of a broker whose bytes exceed [`Queue::share`].
-pub(super) struct Queue<T> {
+/// Work in order of submission, or in turns of brokers if [`WorkQueue::take_some`] takes it. The queue itself has no bound:
+/// event loops stop reading from publishers of a broker whose bytes exceed [`WorkQueue::share`].
+pub(super) struct WorkQueue<T> {
     clock: Clock,
     state: Mutex<State<T>>,
     filled: Condvar,
@@ -33,7 +33,7 @@ pub(super) struct Queue<T> {
 
 struct State<T> {
     work: Vec<T>,
-    /// Work that [`Queue::take_some`] has left.
+    /// Work that [`WorkQueue::take_some`] has left.
     left: FairQueue<T>,
     /// How much of `work` is small messages.
     small_publishes: usize,
@@ -44,13 +44,13 @@ struct State<T> {
     closed: bool,
 }
 
-pub(super) enum Taken<T> {
+pub(super) enum TakenWork<T> {
     Work(Vec<T>),
     Nothing,
     Closed,
 }
 
-impl<T: Sized> Queue<T> {
+impl<T: Sized> WorkQueue<T> {
     pub(super) fn new(clock: Clock) -> Self {
         let (work, left) = (Vec::new(), FairQueue::default());
         let state = State { work, left, small_publishes: 0, since_us: 0, taken_since_us: 0, closed: false };
@@ -78,7 +78,7 @@ impl<T: Sized> Queue<T> {
         }
     }
 
-    pub(super) fn take(&self, wait: Duration) -> Taken<T> {
+    pub(super) fn take(&self, wait: Duration) -> TakenWork<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.work.is_empty() && !state.closed {
             state = self.wait(state, wait);
@@ -87,10 +87,10 @@ impl<T: Sized> Queue<T> {
         match (state.work.is_empty(), state.closed) {
             (false, _) => {
                 state.small_publishes = 0;
-                Taken::Work(std::mem::take(&mut state.work))
+                TakenWork::Work(std::mem::take(&mut state.work))
             }
-            (true, false) => Taken::Nothing,
-            (true, true) => Taken::Closed,
+            (true, false) => TakenWork::Nothing,
+            (true, true) => TakenWork::Closed,
         }
     }
 
@@ -106,8 +106,8 @@ impl<T: Sized> Queue<T> {
     }
 
     /// Takes at most `most` items. Brokers take turns, so that nobody waits for all that another broker has queued. A queue
-    /// is emptied either in this way or by [`Queue::take`].
-    pub(super) fn take_some(&self, wait: Duration, most: usize) -> Taken<T> {
+    /// is emptied either in this way or by [`WorkQueue::take`].
+    pub(super) fn take_some(&self, wait: Duration, most: usize) -> TakenWork<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_empty() && !state.closed {
             state = self.wait(state, wait);
@@ -121,9 +121,9 @@ impl<T: Sized> Queue<T> {
             self.filled.notify_one();
         }
         match (taken.is_empty(), state.closed) {
-            (false, _) => Taken::Work(taken),
-            (true, false) => Taken::Nothing,
-            (true, true) => Taken::Closed,
+            (false, _) => TakenWork::Work(taken),
+            (true, false) => TakenWork::Nothing,
+            (true, true) => TakenWork::Closed,
         }
     }
 
@@ -133,7 +133,7 @@ impl<T: Sized> Queue<T> {
         self.clock.micros().saturating_sub(since_us)
     }
 
-    /// Adds bytes that [`Queue::done`] takes off when they are written: taken work still counts.
+    /// Adds bytes that [`WorkQueue::done`] takes off when they are written: taken work still counts.
     pub(super) fn count(&self, owner: Option<&Broker>, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(owner) = owner
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn brokers_for_which_something_waits_have_equal_shares_of_the_bytes() {
-        let queue = Queue::new(Clock::start());
+        let queue = WorkQueue::new(Clock::start());
         let [one, two] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
         let is_over = |broker: &Broker| broker.unstored_bytes.load(Ordering::Relaxed) > queue.share(1_000);
         queue.push(&mut vec![Bytes(one.clone(), 900)]);
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn a_broker_waits_for_one_piece_of_each_other_broker_and_not_for_all() {
-        let queue = Queue::new(Clock::start());
+        let queue = WorkQueue::new(Clock::start());
         let [busy, other] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
         queue.push(&mut (0..1_000).map(|number| Bytes(busy.clone(), number)).collect());
         let take = || -> Vec<(u64, usize)> {
-            let Taken::Work(work) = queue.take_some(Duration::ZERO, 4) else { return Vec::new() };
+            let TakenWork::Work(work) = queue.take_some(Duration::ZERO, 4) else { return Vec::new() };
             work.iter().map(|Bytes(broker, number)| (broker.id, *number)).collect()
         };
         assert_eq!(take(), [(1, 0), (1, 1), (1, 2), (1, 3)]);
@@ -229,6 +229,6 @@ mod tests {
         }
         assert_eq!((rest.len(), rest.first(), rest.last()), (249, Some(&6), Some(&998)));
         queue.close();
-        assert!(matches!(queue.take_some(Duration::ZERO, 4), Taken::Closed));
+        assert!(matches!(queue.take_some(Duration::ZERO, 4), TakenWork::Closed));
     }
 }

@@ -8,7 +8,7 @@ use millrace_layers::BrokerId;
 use millrace_layers::streams::{self, LossReason, StreamId, StreamLimits, Totals, Trimmed};
 use millrace_storage::block_on;
 
-use super::Shared;
+use super::StoreContext;
 use crate::broker::Broker;
 use crate::fair_queue::FairQueue;
 use crate::incidents::NewIncident;
@@ -31,7 +31,7 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    pub(super) fn of(shared: &Shared, broker: &Broker) -> Self {
+    pub(super) fn of(shared: &StoreContext, broker: &Broker) -> Self {
         let (process, limits) = (&shared.limits, broker.quota.limits());
         let client = &limits.client;
         let within = |most: u64, limit: Option<u64>| limit.map_or(most, |limit| limit.min(most));
@@ -46,7 +46,13 @@ impl Keep {
 }
 
 /// Trims a stream towards `keep`, and counts the removed messages. Returns whether the stream needs more trims.
-pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Keep, limit: Limit) -> bool {
+pub(super) fn trim_to_limit(
+    shared: &StoreContext,
+    broker: &Broker,
+    stream: StreamId,
+    keep: Keep,
+    limit: Limit,
+) -> bool {
     let now_ms = shared.clock.unix_now_ms();
     let limits = StreamLimits {
         now_ms,
@@ -75,7 +81,7 @@ pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Kee
 /// A check of the brokers with limits that a check of a single growing stream cannot enforce. It is done in steps, because
 /// sessions wait for reads meanwhile.
 #[derive(Default)]
-pub(super) struct Look {
+pub(super) struct LimitScan {
     brokers: VecDeque<BrokerId>,
     /// The totals that were read of the first broker.
     totals: Vec<(StreamId, Totals)>,
@@ -89,35 +95,35 @@ struct Trim {
     limit: Limit,
 }
 
-impl Look {
+impl LimitScan {
     pub(super) fn is_done(&self) -> bool {
         self.brokers.is_empty() && self.trims.is_empty()
     }
 
-    pub(super) fn start(&mut self, shared: &Shared) {
+    pub(super) fn start(&mut self, shared: &StoreContext) {
         if self.brokers.is_empty() {
-            let limited = shared.brokers.each().filter(|broker| Limits::of(broker).is_any());
+            let limited = shared.brokers.each().filter(|broker| BrokerStreamLimits::of(broker).is_any());
             self.brokers.extend(limited.map(|broker| broker.id));
         }
     }
 
     /// Trims some streams, in turns of brokers, and reads a page of totals.
-    pub(super) fn step(&mut self, shared: &Shared) {
+    pub(super) fn step(&mut self, shared: &StoreContext) {
         self.trim_some(shared);
         self.read_some(shared);
     }
 
-    fn trim_some(&mut self, shared: &Shared) {
+    fn trim_some(&mut self, shared: &StoreContext) {
         for _ in 0..TRIMMED_AT_ONCE {
             let Some((id, trim)) = self.trims.pop() else { return };
             let Some(broker) = shared.brokers.peek(id) else { continue };
-            if hold(shared, &broker, trim.stream, trim.keep, trim.limit) {
+            if trim_to_limit(shared, &broker, trim.stream, trim.keep, trim.limit) {
                 return self.trims.push(id, trim);
             }
         }
     }
 
-    fn read_some(&mut self, shared: &Shared) {
+    fn read_some(&mut self, shared: &StoreContext) {
         let Some(id) = self.brokers.front() else { return };
         // A broker that is still being trimmed is looked at again after that.
         let broker = shared.brokers.peek(*id).filter(|broker| !self.trims.has(broker.id));
@@ -149,12 +155,12 @@ impl Look {
     }
 }
 
-struct Limits {
+struct BrokerStreamLimits {
     bytes: Option<u64>,
     has_age: bool,
 }
 
-impl Limits {
+impl BrokerStreamLimits {
     fn of(broker: &Broker) -> Self {
         let limits = broker.quota.limits();
         Self { bytes: limits.broker.queue_bytes, has_age: limits.client.queue_age_s.is_some() }
@@ -166,8 +172,8 @@ impl Limits {
 }
 
 /// The streams to trim, the largest first.
-fn trims(shared: &Shared, broker: &Broker, mut all: Vec<(StreamId, Totals)>) -> Vec<Trim> {
-    let Limits { bytes, has_age } = Limits::of(broker);
+fn trims(shared: &StoreContext, broker: &Broker, mut all: Vec<(StreamId, Totals)>) -> Vec<Trim> {
+    let BrokerStreamLimits { bytes, has_age } = BrokerStreamLimits::of(broker);
     all.sort_unstable_by_key(|(_, totals)| std::cmp::Reverse(totals.bytes));
     let sum: u64 = all.iter().map(|(_, totals)| totals.bytes).sum();
     let keep = Keep::of(shared, broker);
@@ -195,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_step_of_a_look_trims_some_of_many_streams() {
-        let (shared, id) = Shared::with_broker(false);
+        let (shared, id) = StoreContext::with_broker(false);
         let streams: Vec<_> =
             (0..3 * TRIMMED_AT_ONCE).map(|number| shared.message_of_group(id, &number.to_string())).collect();
         let broker = shared.open("default").unwrap().unwrap();
@@ -205,7 +211,7 @@ mod tests {
             let all = shared.run(&async |tx| streams::all_totals(tx, id, None, PAGE).await);
             all.iter().filter(|(_, totals)| totals.entries > 0).count()
         };
-        let mut look = Look::default();
+        let mut look = LimitScan::default();
         look.start(&shared);
         let mut seen = Vec::new();
         while !look.is_done() {
@@ -220,7 +226,7 @@ mod tests {
 
     #[test]
     fn one_large_stream_keeps_no_other_from_its_trim() {
-        let (shared, id) = Shared::with_broker(false);
+        let (shared, id) = StoreContext::with_broker(false);
         let [large, small] = ["large", "small"].map(|name| shared.message_of_group(id, name));
         const MORE: u64 = 3 * TRIM_ENTRIES as u64;
         shared.append_many(large, MORE);
@@ -230,7 +236,7 @@ mod tests {
         let left = |(broker, stream): StreamKey| {
             shared.run(&async |tx| streams::totals(tx, broker, stream).await).entries
         };
-        let mut look = Look::default();
+        let mut look = LimitScan::default();
         look.start(&shared);
         let mut removed = Vec::new();
         while !look.is_done() {
@@ -245,7 +251,7 @@ mod tests {
     #[test]
     fn a_broker_with_large_streams_delays_no_trim_of_another() {
         const MORE: u64 = 3 * TRIM_ENTRIES as u64;
-        let (shared, busy) = Shared::with_broker(false);
+        let (shared, busy) = StoreContext::with_broker(false);
         let large = ["one", "two", "three"].map(|name| shared.message_of_group(busy, name));
         large.into_iter().for_each(|stream| shared.append_many(stream, MORE));
         let other = block_on(shared.layers.ensure_broker(b"other")).unwrap().id;
@@ -255,7 +261,7 @@ mod tests {
             let broker = shared.open(name).unwrap().unwrap();
             broker.quota.set(TenantLimits { broker: limits, ..TenantLimits::default() });
         }
-        let mut look = Look::default();
+        let mut look = LimitScan::default();
         look.start(&shared);
         let mut steps = 0;
         while shared.run(&async |tx| streams::totals(tx, other, small).await).entries > 0 {

@@ -6,11 +6,11 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::expiry::Expiry;
-use super::parts::Parts;
-use super::queue::Taken;
-use super::queues::{self, Keep, Look, TRIMMED_AT_ONCE};
+use super::parts::PartCache;
+use super::queue::TakenWork;
+use super::queues::{self, Keep, LimitScan, TRIMMED_AT_ONCE};
 use super::removal::Removal;
-use super::{Read, Shared, StreamKey, pages};
+use super::{StoreContext, StreamKey, StreamRead, pages};
 use crate::quota::Limit;
 
 /// Interval in which grown streams are checked against their limits.
@@ -20,44 +20,44 @@ const LOOK_AT_PART: u64 = 8;
 /// Interval in which all grown streams are checked.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
 
-const TAKEN: usize = 64;
+const READS_AT_ONCE: usize = 64;
 
 /// Reads beside [`run`], until the queue is closed.
-pub(super) fn help(shared: &Shared) {
-    let (mut parts, mut unread) = (Parts::default(), Vec::new());
+pub(super) fn help(shared: &StoreContext) {
+    let (mut parts, mut unread) = (PartCache::default(), Vec::new());
     while read_some(shared, LOOK_EVERY, &mut parts, &mut unread).is_some() {
         parts.clean(shared.clock.now());
     }
 }
 
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &StoreContext) {
     let mut first = FirstReader::new(shared);
     while first.step(shared, LOOK_EVERY) {}
 }
 
 /// The reader that also trims and removes.
 pub(super) struct FirstReader {
-    parts: Parts,
-    unread: Vec<Read>,
+    parts: PartCache,
+    unread: Vec<StreamRead>,
     due: VecDeque<StreamKey>,
     removal: Removal,
     expiry: Expiry,
-    look: Look,
+    look: LimitScan,
     looked_at: u64,
     looked_at_all: u64,
     looked_at_queues: u64,
 }
 
 impl FirstReader {
-    pub(super) fn new(shared: &Shared) -> Self {
+    pub(super) fn new(shared: &StoreContext) -> Self {
         let now = shared.clock.now();
         Self {
-            parts: Parts::default(),
+            parts: PartCache::default(),
             unread: Vec::new(),
             due: VecDeque::new(),
             removal: Removal::new(shared.is_shared),
             expiry: Expiry::default(),
-            look: Look::default(),
+            look: LimitScan::default(),
             looked_at: now,
             looked_at_all: now,
             looked_at_queues: now,
@@ -65,13 +65,15 @@ impl FirstReader {
     }
 
     /// Returns false once the queue is closed.
-    pub(super) fn step(&mut self, shared: &Shared, wait: Duration) -> bool {
+    pub(super) fn step(&mut self, shared: &StoreContext, wait: Duration) -> bool {
         // A store that does not answer is not asked again at once.
         let is_idle = self.due.is_empty() && self.removal.is_done() && self.look.is_done();
         let is_idle = is_idle && self.expiry.is_done(shared);
         let wait = if is_idle || !self.unread.is_empty() { wait } else { Duration::ZERO };
-        let Some(is_there) = read_some(shared, wait, &mut self.parts, &mut self.unread) else { return false };
-        if !is_there {
+        let Some(has_answered) = read_some(shared, wait, &mut self.parts, &mut self.unread) else {
+            return false;
+        };
+        if !has_answered {
             return true;
         }
         let now = shared.clock.now();
@@ -100,21 +102,26 @@ impl FirstReader {
 
 /// Waits up to `wait` for requests. Serves them, after those in `unread` that an unavailable store has not answered.
 /// Returns false if the store does not answer, `None` once the queue is closed.
-fn read_some(shared: &Shared, wait: Duration, parts: &mut Parts, unread: &mut Vec<Read>) -> Option<bool> {
+fn read_some(
+    shared: &StoreContext,
+    wait: Duration,
+    parts: &mut PartCache,
+    unread: &mut Vec<StreamRead>,
+) -> Option<bool> {
     let mut pages = std::mem::take(unread);
-    match shared.reads.take_some(wait, TAKEN) {
-        Taken::Work(work) => {
+    match shared.reads.take_some(wait, READS_AT_ONCE) {
+        TakenWork::Work(work) => {
             pages.extend(work);
         }
-        Taken::Nothing => {}
-        Taken::Closed => return None,
+        TakenWork::Nothing => {}
+        TakenWork::Closed => return None,
     }
     *unread = pages::answer(shared, parts, pages);
     Some(unread.is_empty())
 }
 
 /// Queues the streams that have grown enough to be checked against their limits.
-fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
+fn queue_due(shared: &StoreContext, all: bool, due: &mut VecDeque<StreamKey>) {
     let grown = std::mem::take(&mut *shared.upkeep.touched.lock().unwrap_or_else(PoisonError::into_inner));
     // A large stream may still be on its way to its limit.
     let queued: HashSet<StreamKey> = due.iter().copied().collect();
@@ -140,11 +147,11 @@ fn queue_due(shared: &Shared, all: bool, due: &mut VecDeque<StreamKey>) {
 
 /// Trims some streams towards their limits: removes the oldest messages, and counts them. Sessions wait for reads
 /// meanwhile, so a check of very many streams is done in pieces, and so is that of a large one.
-fn trim_some(shared: &Shared, due: &mut VecDeque<StreamKey>) {
+fn trim_some(shared: &StoreContext, due: &mut VecDeque<StreamKey>) {
     for _ in 0..due.len().min(TRIMMED_AT_ONCE) {
         let Some(key) = due.pop_front() else { return };
         let Some(broker) = shared.brokers.peek(key.0) else { continue };
-        if queues::hold(shared, &broker, key.1, Keep::of(shared, &broker), Limit::ClientQueue) {
+        if queues::trim_to_limit(shared, &broker, key.1, Keep::of(shared, &broker), Limit::ClientQueue) {
             return due.push_back(key);
         }
     }
@@ -159,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_large_stream_over_its_limit_is_trimmed_in_steps_between_reads() {
-        let (shared, id) = Shared::with_broker(false);
+        let (shared, id) = StoreContext::with_broker(false);
         let [large, small] = ["large", "small"].map(|name| shared.message_of_group(id, name));
         [large, small].into_iter().for_each(|stream| shared.append_many(stream, 2_500));
         let broker = shared.open("default").unwrap().unwrap();

@@ -14,7 +14,7 @@ const FILTERS_EVERY: u64 = 60;
 
 /// Goes through all brokers in turn, in steps of one transaction, because sessions wait for reads meanwhile.
 pub(super) struct Removal {
-    brokers: VecDeque<(u64, Stage)>,
+    brokers: VecDeque<(u64, RemovalStage)>,
     rows: usize,
     /// Only where several pods share the store: a single writer knows the last subscriber of a filter.
     with_filters: bool,
@@ -22,7 +22,7 @@ pub(super) struct Removal {
 }
 
 #[derive(Clone)]
-enum Stage {
+enum RemovalStage {
     Filters(Option<StreamId>),
     Dropped(DroppedFrom),
     Changes(Position),
@@ -42,7 +42,7 @@ impl BodiesFrom {
     const BEGIN: Self = Self { from: Position::MIN, until: None };
 }
 
-impl Default for Stage {
+impl Default for RemovalStage {
     fn default() -> Self {
         Self::Dropped(DroppedFrom::default())
     }
@@ -63,7 +63,7 @@ impl Removal {
         let others = brokers.filter(|broker| !queued.contains(broker));
         self.rounds += 1;
         let with_filters = self.with_filters && self.rounds.is_multiple_of(FILTERS_EVERY);
-        let first = if with_filters { Stage::Filters(None) } else { Stage::default() };
+        let first = if with_filters { RemovalStage::Filters(None) } else { RemovalStage::default() };
         self.brokers.extend(others.map(|broker| (broker, first.clone())));
     }
 
@@ -82,33 +82,41 @@ impl Removal {
         &mut self,
         layers: &Store,
         broker: u64,
-        stage: &Stage,
-    ) -> Result<Option<Stage>, LayerError> {
+        stage: &RemovalStage,
+    ) -> Result<Option<RemovalStage>, LayerError> {
         let rows = self.rows;
         let again = Some(stage.clone());
         Ok(match stage {
-            Stage::Filters(from) => {
+            RemovalStage::Filters(from) => {
                 let run =
                     layers.run_piece(rows, async |tx| subscriptions::sweep(&tx, broker, *from, rows).await);
                 resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |swept| {
-                    Some(swept.next.map_or_else(Stage::default, |next| Stage::Filters(Some(next))))
+                    Some(
+                        swept
+                            .next
+                            .map_or_else(RemovalStage::default, |next| RemovalStage::Filters(Some(next))),
+                    )
                 })
             }
-            Stage::Dropped(from) => {
+            RemovalStage::Dropped(from) => {
                 let run =
                     layers.run_piece(rows, async |tx| streams::sweep_dropped(&tx, broker, from, rows).await);
                 resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |swept| {
-                    Some(swept.next.map_or(Stage::Changes(Position::MIN), Stage::Dropped))
+                    Some(swept.next.map_or(RemovalStage::Changes(Position::MIN), RemovalStage::Dropped))
                 })
             }
-            Stage::Changes(from) => {
+            RemovalStage::Changes(from) => {
                 let run =
                     layers.run_piece(rows, async |tx| index::trim_changes(&tx, broker, *from, rows).await);
                 resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |(removed, next)| {
-                    Some(if removed < rows { Stage::Bodies(BodiesFrom::BEGIN) } else { Stage::Changes(next) })
+                    Some(if removed < rows {
+                        RemovalStage::Bodies(BodiesFrom::BEGIN)
+                    } else {
+                        RemovalStage::Changes(next)
+                    })
                 })
             }
-            Stage::Bodies(BodiesFrom { from, until }) => {
+            RemovalStage::Bodies(BodiesFrom { from, until }) => {
                 let run = layers.run_piece(rows, async |tx| {
                     let now = Position::end_of(tx.read_version().await?);
                     let swept = streams::sweep_bodies(&tx, broker, *from, rows).await?;
@@ -116,7 +124,7 @@ impl Removal {
                 });
                 resized(block_on(run), &mut self.rows, ROWS)?.map_or(again, |(swept, until)| {
                     let next = swept.next.filter(|next| *next < until);
-                    next.map(|from| Stage::Bodies(BodiesFrom { from, until: Some(until) }))
+                    next.map(|from| RemovalStage::Bodies(BodiesFrom { from, until: Some(until) }))
                 })
             }
         })

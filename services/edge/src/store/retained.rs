@@ -18,7 +18,7 @@ use millrace_storage::block_on;
 
 pub(super) use self::queue::RetainedQueue;
 use super::writer::may_pass;
-use super::{Shared, Subscribe, record};
+use super::{StoreContext, SubscribeWrite, record};
 use crate::broker::retained_size;
 use crate::clock::Clock;
 use crate::jobs::replay::RetainedPages;
@@ -44,25 +44,25 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A durable SUBSCRIBE whose answer waits for the retained messages of its filters.
 pub(crate) struct RetainedRead {
-    subscribe: Box<Subscribe>,
+    subscribe: Box<SubscribeWrite>,
     subscribed: Vec<Option<Subscribed>>,
     /// Index of the filter being read, among the replays.
     at: usize,
-    reader: Reader,
+    reader: RetainedReader,
     /// Since the last page.
     failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ReadStep {
     Done,
     More,
     Later,
 }
 
 impl RetainedRead {
-    pub(super) fn new(subscribe: Box<Subscribe>, subscribed: Vec<Option<Subscribed>>) -> Self {
-        let reader = Reader::new(RetainedPages::default());
+    pub(super) fn new(subscribe: Box<SubscribeWrite>, subscribed: Vec<Option<Subscribed>>) -> Self {
+        let reader = RetainedReader::new(RetainedPages::default());
         Self { subscribe, subscribed, at: 0, reader, failures: 0 }
     }
 
@@ -85,10 +85,10 @@ impl RetainedRead {
         self.reader.bytes
     }
 
-    async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<Step, LayerError> {
+    async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<ReadStep, LayerError> {
         let replays = &mut self.subscribe.pending.replays;
         if self.at >= replays.len() {
-            return Ok(Step::Done);
+            return Ok(ReadStep::Done);
         }
         if !self.reader.pages.has_filters() {
             let filters = replays.iter().map(|replay| replay.filter.clone()).collect();
@@ -98,29 +98,29 @@ impl RetainedRead {
             Ok(is_last) => (self.at, self.failures) = (self.at + usize::from(is_last), 0),
             Err(error) if may_pass(&error) && self.failures + 1 < FAILURES_MAX => {
                 self.failures += 1;
-                return Ok(Step::Later);
+                return Ok(ReadStep::Later);
             }
             Err(error) => return Err(error),
         }
         if self.at < replays.len() {
-            return Ok(Step::More);
+            return Ok(ReadStep::More);
         }
-        let over = Reader::new(RetainedPages::default());
-        let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, over);
+        let over = RetainedReader::new(RetainedPages::default());
+        let RetainedReader { tree, pages, .. } = std::mem::replace(&mut self.reader, over);
         let (retained, pages) = (tree.snapshot(), Arc::new(pages));
         for replay in replays {
             replay.retained = Some(retained.clone());
             replay.pages = pages.clone();
         }
-        Ok(Step::Done)
+        Ok(ReadStep::Done)
     }
 
-    fn answer(self, shared: &Shared) {
+    fn answer(self, shared: &StoreContext) {
         let core = usize::from(self.subscribe.target.core);
         shared.mailboxes[core].deliver(&mut vec![Mail::Subscribed(self.subscribe, self.subscribed)], 0);
     }
 
-    fn refuse(mut self, shared: &Shared, what: &'static str) {
+    fn refuse(mut self, shared: &StoreContext, what: &'static str) {
         self.subscribe.pending.is_refused = true;
         self.subscribe.pending.what = what;
         self.answer(shared);
@@ -128,7 +128,7 @@ impl RetainedRead {
 }
 
 /// Reads the retained messages for a SUBSCRIBE, or refuses it if too many of its broker wait.
-pub(super) fn read(shared: &Shared, read: RetainedRead) {
+pub(super) fn read(shared: &StoreContext, read: RetainedRead) {
     if let Err(read) = shared.retained.push(read) {
         let broker = &*read.subscribe.session.broker.name;
         tracing::warn!(broker, "too many SUBSCRIBEs wait for retained messages; a SUBSCRIBE is refused");
@@ -138,7 +138,7 @@ pub(super) fn read(shared: &Shared, read: RetainedRead) {
 
 /// The thread that reads retained messages. It has nothing else to do, so that neither pages of sessions nor
 /// housekeeping wait for it. Runs until the queue is closed.
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &StoreContext) {
     while let Some(reads) = shared.retained.take(TAKEN) {
         if !step_all(shared, reads) {
             shared.retained.pause(RETRY_AFTER);
@@ -147,17 +147,17 @@ pub(super) fn run(shared: &Shared) {
 }
 
 /// Returns false if the store answered none of them.
-fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
+fn step_all(shared: &StoreContext, mut reads: Vec<RetainedRead>) -> bool {
     let results = block_on(join_all(reads.iter_mut().map(|read| read.step(&shared.layers, &shared.clock))));
     let mut is_there = false;
     for (read, result) in reads.into_iter().zip(results) {
         match result {
-            Ok(Step::Done) => {
+            Ok(ReadStep::Done) => {
                 is_there = true;
                 read.answer(shared);
             }
             Ok(step) => {
-                is_there |= step == Step::More;
+                is_there |= step == ReadStep::More;
                 shared.retained.push_again(read);
             }
             Err(error) => {
@@ -171,7 +171,7 @@ fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
 }
 
 /// The retained messages of a SUBSCRIBE, as far as they are read; its filters share them.
-struct Reader {
+struct RetainedReader {
     tree: TopicTree<Arc<Message>>,
     bytes: usize,
     pages: RetainedPages,
@@ -179,7 +179,7 @@ struct Reader {
     limit: usize,
 }
 
-impl Reader {
+impl RetainedReader {
     fn new(pages: RetainedPages) -> Self {
         Self { tree: TopicTree::new(), bytes: 0, pages, from: None, limit: PAGE }
     }
@@ -232,7 +232,7 @@ mod tests {
 
     use bytes::Bytes;
     use millrace_mqtt::{Properties, QoS};
-    use millrace_router::{Step, Target, Walk};
+    use millrace_router::{Target, TreeStep, Walk};
     use millrace_storage::Database;
 
     use super::*;
@@ -252,7 +252,7 @@ mod tests {
         let session =
             SessionKey { broker: Arc::new(Broker::new(broker, "b", 1)), client: "c".into(), epoch: 1 };
         let target = Target { core: 0, slot: 0, generation: 1 };
-        let subscribe = Subscribe::new(session, target, Vec::new(), Vec::new(), pending);
+        let subscribe = SubscribeWrite::new(session, target, Vec::new(), Vec::new(), pending);
         RetainedRead::new(Box::new(subscribe), Vec::new())
     }
 
@@ -295,27 +295,27 @@ mod tests {
             self.live.push((topic.to_owned(), Position::end_of(version), payload.to_owned()));
         }
 
-        fn read(&self, reader: &mut Reader, at: usize) -> bool {
+        fn read(&self, reader: &mut RetainedReader, at: usize) -> bool {
             block_on(reader.read(&self.layers, &self.clock, at)).unwrap()
         }
     }
 
-    fn reader_of<'f>(filters: impl IntoIterator<Item = &'f str>) -> Reader {
+    fn reader_of<'f>(filters: impl IntoIterator<Item = &'f str>) -> RetainedReader {
         let filters = filters.into_iter().map(Into::into).collect();
-        Reader::new(RetainedPages::new(BROKER, filters))
+        RetainedReader::new(RetainedPages::new(BROKER, filters))
     }
 
-    fn found(reader: &Reader, filter: &str) -> Vec<(String, String)> {
+    fn found(reader: &RetainedReader, filter: &str) -> Vec<(String, String)> {
         let mut walk = Walk::new(reader.tree.snapshot(), filter);
         let mut found = Vec::new();
         loop {
             match walk.step() {
-                Step::Value(message) => {
+                TreeStep::Value(message) => {
                     let payload = String::from_utf8(message.payload().to_vec()).unwrap();
                     found.push((message.topic().to_string(), payload));
                 }
-                Step::Nothing => {}
-                Step::Done => return found,
+                TreeStep::Nothing => {}
+                TreeStep::Done => return found,
             }
         }
     }
@@ -389,7 +389,7 @@ mod tests {
         let filters = ["t/+", "#", "t/#", "+/0007", "$SYS/#", "t/0007", "other"];
         let mut read = subscribe(BROKER, &asker, &filters);
         let mut bytes = 0;
-        while block_on(read.step(&retains.layers, &retains.clock)).unwrap() == super::Step::More {
+        while block_on(read.step(&retains.layers, &retains.clock)).unwrap() == ReadStep::More {
             bytes = bytes.max(read.read_bytes());
         }
         let mut alone = reader_of(["#"]);
@@ -414,7 +414,7 @@ mod tests {
         let filters: Vec<&str> = filters.iter().map(|filter| &**filter).chain(["t/#"]).collect();
         let mut read = subscribe(BROKER, &asker, &filters);
         let mut pages = 1;
-        while block_on(read.step(&retains.layers, &retains.clock)).unwrap() == super::Step::More {
+        while block_on(read.step(&retains.layers, &retains.clock)).unwrap() == ReadStep::More {
             pages += 1;
         }
         assert_eq!(pages, 500 + 3);

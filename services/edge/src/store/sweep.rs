@@ -392,12 +392,12 @@ mod tests {
     use millrace_layers::due::DueKind;
 
     use super::*;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
 
     #[test]
     fn the_recovery_of_a_session_that_stays_changes_no_filter() {
         for stays in [true, false] {
-            let (shared, id) = Shared::with_broker(true);
+            let (shared, id) = StoreContext::with_broker(true);
             shared.group(id, "member", "t");
             let session = SessionId { broker: id, client: b"member" };
             let (owner, will, details) = (Bytes::from_static(b"pod"), None, None);

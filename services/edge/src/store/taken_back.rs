@@ -12,7 +12,7 @@ use millrace_session::Message;
 use millrace_storage::{Read, block_on};
 
 use super::writer::Writer;
-use super::{Job, Publish, Shared, Write, record};
+use super::{Job, PublishWrite, StoreContext, Write, record};
 use crate::broker::{Broker, Reservation};
 use crate::routes::Routes;
 
@@ -34,7 +34,7 @@ impl TakenBack {
     }
 
     /// The writer has no job.
-    pub(super) fn note_idle(&mut self, shared: &Shared) {
+    pub(super) fn note_idle(&mut self, shared: &StoreContext) {
         self.lags &= shared.has_unwritten_retained();
     }
 
@@ -45,14 +45,14 @@ impl TakenBack {
 
 fn retained_by(job: &Job) -> Option<(u64, Arc<Message>)> {
     match &job.write {
-        Write::Publish(Publish { retains: true, routes, message, .. }) => {
+        Write::Publish(PublishWrite { retains: true, routes, message, .. }) => {
             Some((routes.broker.id, message.clone()))
         }
         _ => None,
     }
 }
 
-impl Shared {
+impl StoreContext {
     pub(super) fn reserve_in_memory(&self) -> Reservation {
         Reservation::InMemory(self.upkeep.in_memory.clone())
     }
@@ -64,8 +64,8 @@ impl Shared {
 
 impl Writer<'_> {
     /// A retained message that is not stored leaves memory. With several pods memory does not have it yet.
-    pub(super) fn take_back(&mut self, publish: &Publish) {
-        let Publish { message, routes, retains, .. } = publish;
+    pub(super) fn take_back(&mut self, publish: &PublishWrite) {
+        let PublishWrite { message, routes, retains, .. } = publish;
         if !retains || self.shared.is_shared {
             return;
         }

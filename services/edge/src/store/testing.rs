@@ -6,7 +6,7 @@ use bytes::Bytes;
 use millrace_layers::sessions::{self, SessionId};
 use millrace_layers::streams::{self, NewEntry, ReadLimit, StreamRef};
 use millrace_layers::subscriptions::{self, StoredOptions};
-use millrace_layers::{BrokerId, LayerError, Position, Store};
+use millrace_layers::{BrokerId, LayerError, Position, StoreService};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{Properties, QoS};
 use millrace_router::{Subscription, Target};
@@ -14,8 +14,8 @@ use millrace_session::Message;
 use millrace_storage::{Database, KeyRange, RangeOptions, Transaction, block_on};
 use mio::{Poll, Token, Waker};
 
-use super::queue::Queue;
-use super::{Shared, StreamKey, record};
+use super::queue::WorkQueue;
+use super::{StoreContext, StreamKey, record};
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::home::Loads;
@@ -28,8 +28,8 @@ impl super::Store {
     }
 }
 
-impl Shared {
-    pub(super) fn of_test(layers: Store, clock: Clock, is_shared: bool, owner: &str) -> Self {
+impl StoreContext {
+    pub(super) fn of_test(layers: StoreService, clock: Clock, is_shared: bool, owner: &str) -> Self {
         Self {
             layers,
             clock,
@@ -40,23 +40,23 @@ impl Shared {
             is_shared,
             owner: owner.as_bytes().into(),
             openings: Default::default(),
-            opens: Queue::new(clock),
-            writes: Queue::new(clock),
-            reads: Queue::new(clock),
+            opens: WorkQueue::new(clock),
+            writes: WorkQueue::new(clock),
+            reads: WorkQueue::new(clock),
             retained: Default::default(),
             leases: Default::default(),
             acknowledged: Default::default(),
             transactions: Default::default(),
             through: Default::default(),
             upkeep: Default::default(),
-            hooked: Arc::default(),
+            queued_webhooks: Arc::default(),
             tracer: None,
         }
     }
 
     /// `is_shared`: other pods use the store, too. Returns it with the number of the broker `default`, which is closed.
     pub(super) fn with_broker(is_shared: bool) -> (Self, BrokerId) {
-        let layers = Store::new(Database::memory());
+        let layers = StoreService::new(Database::memory());
         let broker = block_on(layers.ensure_broker(b"default")).unwrap().id;
         (Self::of_test(layers, Clock::start(), is_shared, "pod"), broker)
     }

@@ -97,13 +97,13 @@ mod tests {
 
     use super::*;
     use crate::jobs::{Checkpoint, Job, SessionKey, Write};
-    use crate::store::{Shared, duties};
+    use crate::store::{StoreContext, duties};
 
     #[test]
     fn a_checkpoint_removes_the_backlog_of_very_many_streams_with_jobs_in_between() {
         const STREAMS: u64 = 3;
         for is_shared in [false, true] {
-            let (shared, id) = Shared::with_broker(is_shared);
+            let (shared, id) = StoreContext::with_broker(is_shared);
             let session = SessionId { broker: id, client: b"reader" };
             let attach = sessions::Attach {
                 owner: Bytes::from_static(b"pod"),

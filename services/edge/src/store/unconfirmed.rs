@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use crate::connection_id::ConnectionId;
-use crate::jobs::{Ack, PublisherKey};
+use crate::jobs::{PublishAck, PublisherKey};
 
 #[derive(Default)]
-pub(super) struct Unconfirmed(HashMap<PublisherKey, SmallVec<[Refusals; 1]>>);
+pub(super) struct Unconfirmed(HashMap<PublisherKey, SmallVec<[ConnectionRefusals; 1]>>);
 
-struct Refusals {
-    /// As [`Ack::ends_with`] has it.
+struct ConnectionRefusals {
+    /// As [`PublishAck::ends_with`] has it.
     connection: Option<ConnectionId>,
     count: u32,
 }
@@ -26,11 +26,11 @@ impl Unconfirmed {
         self.0.contains_key(&publisher)
     }
 
-    pub(super) fn add(&mut self, ack: &Ack) {
+    pub(super) fn add(&mut self, ack: &PublishAck) {
         let (of_publisher, connection) = (self.0.entry(ack.publisher()).or_default(), ack.ends_with());
         match of_publisher.iter_mut().find(|refusals| refusals.connection == connection) {
             Some(refusals) => refusals.count += 1,
-            None => of_publisher.push(Refusals { connection, count: 1 }),
+            None => of_publisher.push(ConnectionRefusals { connection, count: 1 }),
         }
     }
 
@@ -64,8 +64,8 @@ mod tests {
         ConnectionId { core: 0, slot: 0, generation }
     }
 
-    fn refused(generation: u32, keeps_id: bool) -> Ack {
-        Ack {
+    fn refused(generation: u32, keeps_id: bool) -> PublishAck {
+        PublishAck {
             broker: PUBLISHER.broker,
             connection: connection(generation),
             session: Target { core: 0, slot: 0, generation: 0 },

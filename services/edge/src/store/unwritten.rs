@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::writer::Writer;
-use crate::jobs::{Job, PendingSubscribe, SessionKey, Subscribe, Unsubscribe, Write};
+use crate::jobs::{Job, PendingSubscribe, SessionKey, SubscribeWrite, UnsubscribeWrite, Write};
 
 const FILTERS_OF_JOB: usize = 100;
 const FILTERS_OF_STEP: usize = 500;
@@ -56,7 +56,7 @@ impl Writer<'_> {
             Write::Unsubscribe(undo) if undo.packet_id.is_none() => {
                 let job = |filters: &[Box<str>]| {
                     let (session, filters) = (undo.session.clone(), filters.to_vec());
-                    Unsubscribe::new(session, undo.target, filters, None, SmallVec::new())
+                    UnsubscribeWrite::new(session, undo.target, filters, None, SmallVec::new())
                 };
                 let parts = undo.filters[undo.written..].chunks(FILTERS_OF_JOB);
                 parts.map(|filters| Write::Unsubscribe(Box::new(job(filters)))).collect()
@@ -66,7 +66,7 @@ impl Writer<'_> {
                     let pending =
                         PendingSubscribe { goes_back: true, is_late: true, ..PendingSubscribe::new(None) };
                     let (session, filters) = (undo.session.clone(), filters.to_vec());
-                    Subscribe::new(session, undo.target, filters, Vec::new(), pending)
+                    SubscribeWrite::new(session, undo.target, filters, Vec::new(), pending)
                 };
                 let parts = undo.filters[undo.written.len()..].chunks(FILTERS_OF_JOB);
                 parts.map(|filters| Write::Subscribe(Box::new(job(filters)))).collect()

@@ -15,7 +15,7 @@ use super::apply::Applier;
 use super::writer::Writer;
 use super::{Job, Write};
 use crate::broker::Broker;
-use crate::webhooks::Kind;
+use crate::webhooks::EventKind;
 
 /// Webhook records in one read: more than the control plane allows a broker, so that one read has them all.
 const PAGE: usize = 100;
@@ -65,14 +65,15 @@ impl Applier<'_> {
         if !broker.streams.has_webhooks() {
             return Ok(());
         }
-        let stored = broker.streams.matches(Kind::Disconnect.topic());
+        let stored = broker.streams.matches(EventKind::Disconnect.topic());
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
         let was_connected = record.is_some_and(|record| record.owner == owner && !record.is_detached());
         if stored.webhooks.is_empty() || !was_connected {
             return Ok(());
         }
         let client_id = String::from_utf8_lossy(id.client);
-        let message = Kind::Disconnect.message(&json!({ "client_id": client_id, "reason": "server_lost" }));
+        let message =
+            EventKind::Disconnect.message(&json!({ "client_id": client_id, "reason": "server_lost" }));
         self.append(broker, &message, 0, &stored)
     }
 }
@@ -84,9 +85,9 @@ fn wanted(webhook: &Webhook) -> WantedQueues {
         for event in &webhook.events {
             match event {
                 WebhookEvent::Message => filters.extend(webhook.filters.iter().cloned()),
-                WebhookEvent::Connect => drop(filters.insert(Kind::Connect.topic().into())),
-                WebhookEvent::Disconnect => drop(filters.insert(Kind::Disconnect.topic().into())),
-                WebhookEvent::LimitReached => drop(filters.insert(Kind::LimitReached.topic().into())),
+                WebhookEvent::Connect => drop(filters.insert(EventKind::Connect.topic().into())),
+                WebhookEvent::Disconnect => drop(filters.insert(EventKind::Disconnect.topic().into())),
+                WebhookEvent::LimitReached => drop(filters.insert(EventKind::LimitReached.topic().into())),
             }
         }
     }

@@ -22,19 +22,19 @@ use millrace_storage::Versionstamp;
 
 use self::refusals::is_unknown;
 pub(super) use self::refusals::{Why, is_hopeless, is_of_jobs, may_pass};
-use super::apply::{Applied, Outcome};
-use super::away::Away;
+use super::apply::{Applied, WriteOutcome};
 use super::backlog::Backlog;
 use super::claims::Claims;
 use super::commit_times::CommitTimes;
 use super::duties::{self, Duties, Duty};
 use super::gather::Gather;
 use super::groups::Groups;
+use super::outage::Outage;
 use super::queue::Sized as _;
 use super::read_versions::ReadVersions;
 use super::taken_back::TakenBack;
 use super::unconfirmed::Unconfirmed;
-use super::{Ack, Job, SessionKey, Shared, Write, pods, sweep};
+use super::{Job, PublishAck, SessionKey, StoreContext, Write, pods, sweep};
 use crate::broker::Broker;
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
@@ -53,7 +53,7 @@ const ABANDON_TRIES: usize = 3;
 
 /// Ends sessions that an earlier process left open, before clients connect. Nobody does it later, so an error that does
 /// not pass by waiting, as of a single read, is not believed at once.
-pub(super) fn abandon(shared: &Shared) -> Result<(), LayerError> {
+pub(super) fn abandon(shared: &StoreContext) -> Result<(), LayerError> {
     let mut writer = Writer::new(shared);
     let mut abandon = || {
         sweep::abandoned(&mut writer, &shared.owner)?;
@@ -69,7 +69,7 @@ pub(super) fn abandon(shared: &Shared) -> Result<(), LayerError> {
     abandon()
 }
 
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &StoreContext) {
     let _lease = EndsLease(shared);
     let mut writer = Writer::new(shared);
     while writer.step(shared.writes.take(writer.wait_for_jobs())).is_continue() {}
@@ -77,7 +77,7 @@ pub(super) fn run(shared: &Shared) {
 
 /// Ends the pod's lease when the writer ends, even by a panic: a pod without a writer is dead, and others recover its
 /// sessions.
-struct EndsLease<'s>(&'s Shared);
+struct EndsLease<'s>(&'s StoreContext);
 
 impl Drop for EndsLease<'_> {
     fn drop(&mut self) {
@@ -93,13 +93,13 @@ pub(super) struct Tidied {
 }
 
 pub(super) struct Writer<'s> {
-    pub(super) shared: &'s Shared,
+    pub(super) shared: &'s StoreContext,
     pub(super) routes: RouteCache,
     pub(super) groups: Groups,
     /// The same as `groups` if other pods may have members too.
     pub(super) claims: Claims,
     pub(super) mail: Vec<Vec<Mail>>,
-    stored: Vec<Vec<Ack>>,
+    stored: Vec<Vec<PublishAck>>,
     traced: Vec<(u16, StoredTraces)>,
     /// Start of the current transaction in microseconds; only set while messages are traced.
     began_us: u64,
@@ -119,7 +119,7 @@ pub(super) struct Writer<'s> {
     backlog: Backlog<Job>,
     /// Jobs that the last transaction ran in part or not at all, in order.
     pub(super) unfinished: Vec<Job>,
-    pub(super) away: Away,
+    pub(super) outage: Outage,
     pub(super) duties: Duties,
     /// Sessions whose loss is announced to their event loop again, by time in milliseconds of the process.
     pub(super) losing: BTreeMap<u64, Vec<SessionKey>>,
@@ -139,7 +139,7 @@ pub(super) struct Writer<'s> {
 }
 
 impl<'s> Writer<'s> {
-    pub(super) fn new(shared: &'s Shared) -> Self {
+    pub(super) fn new(shared: &'s StoreContext) -> Self {
         let mail: Vec<Vec<Mail>> = shared.mailboxes.iter().map(|_| Vec::new()).collect();
         let stored = mail.iter().map(|_| Vec::new()).collect();
         Self {
@@ -161,7 +161,7 @@ impl<'s> Writer<'s> {
             looked_around_at: 0,
             backlog: Backlog::default(),
             unfinished: Vec::new(),
-            away: Away::default(),
+            outage: Outage::default(),
             duties: Duties::new(!shared.is_shared),
             losing: BTreeMap::new(),
             tidied: Tidied::default(),
@@ -203,24 +203,24 @@ impl<'s> Writer<'s> {
     }
 
     /// A part of a job is durable. Returns the job after its last part, with the outcome of all parts.
-    fn go_on(&mut self, job: Job, outcome: Outcome) -> Option<(Job, Outcome)> {
+    fn go_on(&mut self, job: Job, outcome: WriteOutcome) -> Option<(Job, WriteOutcome)> {
         let Job { mut write, ack } = job;
-        if matches!(outcome, Outcome::Subscribed(_) | Outcome::Done) {
+        if matches!(outcome, WriteOutcome::Subscribed(_) | WriteOutcome::Done) {
             self.forget_undo(&write);
         }
         match (&mut write, outcome) {
-            (Write::Subscribe(subscribe), Outcome::Subscribed(subscribed)) => {
+            (Write::Subscribe(subscribe), WriteOutcome::Subscribed(subscribed)) => {
                 let ends = subscribe.ends();
                 subscribe.written.extend(subscribed);
                 if ends {
                     let all = std::mem::take(&mut subscribe.written);
-                    return Some((Job { write, ack }, Outcome::Subscribed(all)));
+                    return Some((Job { write, ack }, WriteOutcome::Subscribed(all)));
                 }
             }
-            (Write::Unsubscribe(unsubscribe), Outcome::Done) => {
+            (Write::Unsubscribe(unsubscribe), WriteOutcome::Done) => {
                 unsubscribe.written = unsubscribe.until;
                 if unsubscribe.until >= unsubscribe.filters.len() {
-                    return Some((Job { write, ack }, Outcome::Done));
+                    return Some((Job { write, ack }, WriteOutcome::Done));
                 }
             }
             (_, outcome) => return Some((Job { write, ack }, outcome)),
@@ -295,12 +295,12 @@ impl<'s> Writer<'s> {
 
     fn until_step(&self) -> Duration {
         let wait = self.duties.wait(self.shared.clock.micros());
-        wait.filter(|_| !self.away.is_away()).unwrap_or(Duration::MAX)
+        wait.filter(|_| !self.outage.is_unavailable()).unwrap_or(Duration::MAX)
     }
 
     fn sweep(&mut self) {
         // Each of the checks below would wait for the unavailable store.
-        if self.is_away() {
+        if self.is_unavailable() {
             return;
         }
         let now_ms = self.shared.clock.now();

@@ -5,7 +5,9 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_access::webhook::{SIGNATURE_HEADER, SIGNATURE_KEYS_HEADER, sign_with};
-use millrace_layers::webhooks::{DeliveryRecord, Failure, NewDeadLetter, Outcome, Work};
+use millrace_layers::webhooks::{
+    DeliveryFailure, DeliveryOutcome, DeliveryRecord, DeliveryWork, NewDeadLetter,
+};
 use millrace_outgoing::{Call, CallError, Response};
 use serde::Deserialize;
 
@@ -62,50 +64,50 @@ fn array(events: &[Bytes]) -> Bytes {
 }
 
 pub(super) fn outcome(
-    work: &Work,
+    work: &DeliveryWork,
     events: &[Bytes],
     answer: &Result<Response, CallError>,
     now_ms: u64,
     random: f64,
-) -> Outcome {
+) -> DeliveryOutcome {
     let (failure, is_final) = match answer {
-        Ok(answer) if answer.status.is_success() => return Outcome::Delivered,
+        Ok(answer) if answer.status.is_success() => return DeliveryOutcome::Delivered,
         Ok(answer) => (refused(answer.status), is_final(answer.status)),
-        Err(error) => (Failure { reason: error.to_string(), ..Failure::default() }, false),
+        Err(error) => (DeliveryFailure { reason: error.to_string(), ..DeliveryFailure::default() }, false),
     };
-    let failure = Failure { at_ms: now_ms, signed_by: work.signed_by.clone(), ..failure };
+    let failure = DeliveryFailure { at_ms: now_ms, signed_by: work.signed_by.clone(), ..failure };
     let failing_ms = match work.state.failing_since_ms {
         0 => 0,
         since => now_ms.saturating_sub(since),
     };
     if is_final && work.entries.len() > 1 {
-        return Outcome::Split(failure);
+        return DeliveryOutcome::Split(failure);
     }
     if is_final || failing_ms >= TRY_MS_MAX {
         let letters = letters(work, events, &failure);
-        return Outcome::Dead { failure, letters };
+        return DeliveryOutcome::Dead { failure, letters };
     }
-    Outcome::Failed { failure, next_attempt_ms: now_ms + pause_ms(work.state.attempts, random) }
+    DeliveryOutcome::Failed { failure, next_attempt_ms: now_ms + pause_ms(work.state.attempts, random) }
 }
 
 /// The attempt for the log of the webhook, without its times.
 pub(super) fn logged(
-    work: &Work,
+    work: &DeliveryWork,
     events: &[Bytes],
     id: &str,
-    (answer, outcome): (&Result<Response, CallError>, &Outcome),
+    (answer, outcome): (&Result<Response, CallError>, &DeliveryOutcome),
 ) -> DeliveryRecord {
     #[derive(Deserialize)]
-    struct Head {
+    struct EventHead {
         #[serde(rename = "type")]
         kind: String,
     }
-    let head = events.first().and_then(|event| serde_json::from_slice::<Head>(event).ok());
+    let head = events.first().and_then(|event| serde_json::from_slice::<EventHead>(event).ok());
     let failure = match outcome {
-        Outcome::Delivered => None,
-        Outcome::Failed { failure, .. } | Outcome::Split(failure) | Outcome::Dead { failure, .. } => {
-            Some(failure)
-        }
+        DeliveryOutcome::Delivered => None,
+        DeliveryOutcome::Failed { failure, .. }
+        | DeliveryOutcome::Split(failure)
+        | DeliveryOutcome::Dead { failure, .. } => Some(failure),
     };
     let before = work.letter.as_ref().map_or(work.state.attempts, |letter| letter.attempts);
     DeliveryRecord {
@@ -119,7 +121,7 @@ pub(super) fn logged(
     }
 }
 
-fn letters(work: &Work, events: &[Bytes], failure: &Failure) -> Vec<NewDeadLetter> {
+fn letters(work: &DeliveryWork, events: &[Bytes], failure: &DeliveryFailure) -> Vec<NewDeadLetter> {
     let letter = |(entry, event): (&millrace_layers::streams::StreamEntry, &Bytes)| NewDeadLetter {
         id: entry.position,
         attempts: work.state.attempts + 1,
@@ -129,13 +131,13 @@ fn letters(work: &Work, events: &[Bytes], failure: &Failure) -> Vec<NewDeadLette
     work.entries.iter().zip(events).map(letter).collect()
 }
 
-fn refused(status: StatusCode) -> Failure {
+fn refused(status: StatusCode) -> DeliveryFailure {
     let reason = match status.canonical_reason() {
         _ if status.is_redirection() => "redirects are not followed".into(),
         Some(reason) => format!("the answer was {} {reason}", status.as_u16()),
         None => format!("the answer was {}", status.as_u16()),
     };
-    Failure { status: Some(status.as_u16()), reason, ..Failure::default() }
+    DeliveryFailure { status: Some(status.as_u16()), reason, ..DeliveryFailure::default() }
 }
 
 /// True when a repetition would be refused, too: the request is wrong, or nobody wants it any more. Other refusals are retried,

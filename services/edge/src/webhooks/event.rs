@@ -16,13 +16,13 @@ use crate::encoding::record;
 
 /// An event of a client; a message has a topic of its own instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EventKind {
     Connect,
     Disconnect,
     LimitReached,
 }
 
-impl Kind {
+impl EventKind {
     const ALL: [Self; 3] = [Self::Connect, Self::Disconnect, Self::LimitReached];
 
     /// The event's topic in the store, to which no client can publish.
@@ -57,7 +57,7 @@ impl Kind {
 /// `None` when the event cannot be decoded.
 pub(super) fn event(broker: &str, entry: &StreamEntry, clock: &Clock) -> Option<Bytes> {
     let (message, _) = record::decode_entry(&entry.body, clock)?;
-    let (kind, subject, data) = match Kind::of_topic(message.topic()) {
+    let (kind, subject, data) = match EventKind::of_topic(message.topic()) {
         Some(kind) => {
             let data: Value = serde_json::from_slice(message.payload()).ok()?;
             (kind.name(), data["client_id"].clone(), data)
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_a_client_did_is_told_as_it_was_noted() {
-        for kind in Kind::ALL {
+        for kind in EventKind::ALL {
             let noted = json!({ "client_id": "pump-7", "reason": "lost" });
             let event = event_of(&kind.message(&noted));
             assert_eq!(

@@ -5,7 +5,7 @@
 
 mod deliver;
 mod event;
-mod hooked;
+mod queued;
 mod worker;
 
 use std::rc::Rc;
@@ -19,8 +19,8 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-pub(crate) use event::Kind;
-pub(crate) use hooked::Hooked;
+pub(crate) use event::EventKind;
+pub(crate) use queued::QueuedWebhooks;
 
 use crate::StartError;
 use crate::broker::Brokers;
@@ -61,11 +61,11 @@ const QUEUE_MS_MAX: u64 = 3 * 86_400_000;
 pub(crate) struct Webhooks {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    counters: Arc<Counters>,
+    counters: Arc<WebhookCounters>,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct WebhookCounters {
     accepted: Count,
     failed: Count,
     refused: Count,
@@ -81,14 +81,15 @@ impl Webhooks {
     pub(crate) fn start(
         store: Store,
         clock: Clock,
-        hooked: Arc<Hooked>,
+        queued_webhooks: Arc<QueuedWebhooks>,
         config: &Config,
         brokers: Arc<Brokers>,
     ) -> Result<Self, StartError> {
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(WebhookCounters::default());
         let owner = config.pod_name().to_owned();
         let (counted, outgoing, limits) = (counters.clone(), config.outgoing.clone(), config.limits.clone());
-        let parts = WorkerContext { store, clock, hooked, owner, brokers, outgoing, counters: counted };
+        let parts =
+            WorkerContext { store, clock, queued_webhooks, owner, brokers, outgoing, counters: counted };
         let (stop, stopped) = oneshot::channel();
         let failed = |error| StartError(format!("cannot start a thread: {error}"));
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;

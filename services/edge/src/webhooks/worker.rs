@@ -9,7 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_access::model::Webhook;
 use millrace_layers::streams::{LossReason, StreamLimits, Totals};
-use millrace_layers::webhooks::{self, DeliveryRecord, Outcome, Taken, WebhookId, Work};
+use millrace_layers::webhooks::{
+    self, DeliveryOutcome, DeliveryRecord, DeliveryWork, TakenDelivery, WebhookId,
+};
 use millrace_layers::{LayerError, Store, accounts, catalog};
 use millrace_outgoing::{CallSettings, HttpClient};
 use millrace_storage::Read;
@@ -17,15 +19,15 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::Hooked;
+use super::QueuedWebhooks;
 use super::{
-    AT_ONCE, AT_ONCE_PART, COUNT_EVERY, Counters, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX,
-    TURN, deliver, event::event, page,
+    AT_ONCE, AT_ONCE_PART, COUNT_EVERY, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN,
+    WebhookCounters, deliver, event::event, page,
 };
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::limits::EdgeLimits;
-use crate::shares::Shares;
+use crate::shares::TenantShares;
 
 const PAGE: usize = 1_000;
 /// Brokers whose tenant is remembered, about 100 bytes each.
@@ -47,24 +49,24 @@ enum Turned {
     Over,
 }
 
-struct Owner {
+struct WebhookOwner {
     broker: String,
     tenant: String,
 }
 
-enum Found {
-    Taken(Taken, Box<Webhook>, Owner),
+enum NextDelivery {
+    Taken(TakenDelivery, Box<Webhook>, WebhookOwner),
     Gone,
 }
 
 pub(super) struct WorkerContext {
     pub(super) store: Store,
     pub(super) clock: Clock,
-    pub(super) hooked: Arc<Hooked>,
+    pub(super) queued_webhooks: Arc<QueuedWebhooks>,
     pub(super) owner: String,
     pub(super) brokers: Arc<Brokers>,
     pub(super) outgoing: CallSettings,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<WebhookCounters>,
 }
 
 pub(super) struct Worker {
@@ -76,7 +78,7 @@ pub(super) struct Worker {
     /// When queues of pausing webhooks were held to their limits, milliseconds of the process.
     limited: RefCell<HashMap<Name, u64>>,
     ready: RefCell<VecDeque<Name>>,
-    active: RefCell<Shares>,
+    active: RefCell<TenantShares>,
     tenants: RefCell<HashMap<u64, Arc<str>>>,
     random: RandomState,
 }
@@ -90,7 +92,7 @@ impl Worker {
             known: RefCell::default(),
             limited: RefCell::default(),
             ready: RefCell::default(),
-            active: RefCell::new(Shares::new(AT_ONCE, AT_ONCE_PART)),
+            active: RefCell::new(TenantShares::new(AT_ONCE, AT_ONCE_PART)),
             tenants: RefCell::default(),
             random: RandomState::new(),
         }
@@ -104,7 +106,7 @@ impl Worker {
                 looked_at = Some(now);
                 self.look().await;
             }
-            for name in self.parts.hooked.take() {
+            for name in self.parts.queued_webhooks.take() {
                 self.want(name);
             }
             self.begin();
@@ -114,7 +116,7 @@ impl Worker {
                 spawn_local(async move { worker.count_waiting().await });
             }
             tokio::select! {
-                () = self.parts.hooked.wait() => {}
+                () = self.parts.queued_webhooks.wait() => {}
                 () = sleep(LOOK_EVERY) => {}
                 _ = &mut stopped => return,
             }
@@ -148,13 +150,14 @@ impl Worker {
     }
 
     async fn count_waiting(&self) {
-        let hooks = self.parts.store.run(|tx| async move { webhooks::queued(&tx, None, PAGE).await }).await;
+        let queued = self.parts.store.run(|tx| async move { webhooks::queued(&tx, None, PAGE).await }).await;
         // A store that does not answer leaves the last count; `look` logs its failure.
-        let Ok(hooks) = hooks else { return };
+        let Ok(queued) = queued else { return };
         let (mut events, mut bytes, mut oldest_ms) = (0, 0, None);
-        for (broker, name) in hooks {
-            let hook = WebhookId { broker, name: &name };
-            let found = self.parts.store.run(|tx| async move { webhooks::status(&tx, hook).await }).await;
+        for (broker, name) in queued {
+            let webhook_id = WebhookId { broker, name: &name };
+            let found =
+                self.parts.store.run(|tx| async move { webhooks::status(&tx, webhook_id).await }).await;
             let Ok((_, waiting)) = found else { return };
             events += waiting.totals.entries;
             bytes += waiting.totals.bytes;
@@ -221,37 +224,37 @@ impl Worker {
     }
 
     async fn turn(&self, name: &Name) -> Turned {
-        let hook = WebhookId { broker: name.0, name: &name.1 };
+        let webhook_id = WebhookId { broker: name.0, name: &name.1 };
         for _ in 0..TURN {
             let again = self.parts.clock.now() + LOOK_AGAIN_MS;
-            let (taken, webhook, owner) = match self.take(hook).await {
-                Ok(Found::Taken(taken, webhook, owner)) => {
+            let (taken, webhook, owner) = match self.take(webhook_id).await {
+                Ok(NextDelivery::Taken(taken, webhook, owner)) => {
                     self.note_tenant(name.0, &owner.tenant);
                     (taken, webhook, owner)
                 }
-                Ok(Found::Gone) => return Turned::Over,
+                Ok(NextDelivery::Gone) => return Turned::Over,
                 Err(error) => {
                     tracing::warn!(%error, "a webhook's queue cannot be read; it waits");
                     return Turned::Until(again);
                 }
             };
             let work = match taken {
-                Taken::Work(mut work) => {
+                TakenDelivery::Work(mut work) => {
                     let keys = webhook.keys(self.parts.clock.unix_now_ms());
                     work.signed_by = keys.into_iter().map(|(number, _)| number).collect();
                     work
                 }
-                Taken::Empty => return Turned::Over,
-                Taken::LeasedUntil(at_ms) | Taken::RetryAt(at_ms) => {
-                    if matches!(taken, Taken::RetryAt(_)) {
+                TakenDelivery::Empty => return Turned::Over,
+                TakenDelivery::LeasedUntil(at_ms) | TakenDelivery::RetryAt(at_ms) => {
+                    if matches!(taken, TakenDelivery::RetryAt(_)) {
                         self.limit(name).await;
                     }
                     let wait_ms = at_ms.saturating_sub(self.parts.clock.unix_now_ms());
                     return Turned::Until(again.min(self.parts.clock.now() + wait_ms));
                 }
             };
-            match self.deliver(hook, &webhook, &owner, &work).await {
-                Ok(Outcome::Failed { .. }) => {}
+            match self.deliver(webhook_id, &webhook, &owner, &work).await {
+                Ok(DeliveryOutcome::Failed { .. }) => {}
                 Ok(_) => continue,
                 Err(LayerError::Fenced { .. }) => return Turned::Until(again),
                 Err(error) => {
@@ -263,48 +266,49 @@ impl Worker {
         Turned::More
     }
 
-    async fn take(&self, hook: WebhookId<'_>) -> Result<Found, LayerError> {
+    async fn take(&self, webhook_id: WebhookId<'_>) -> Result<NextDelivery, LayerError> {
         let now_ms = self.parts.clock.unix_now_ms();
         let found = self
             .parts
             .store
             .run(|tx| async move {
-                let broker = catalog::name_of(&tx, hook.broker).await?;
-                let all = accounts::webhooks(hook.broker);
-                let record = all.get::<Webhook>(&tx, hook.name.as_bytes(), Read::Snapshot).await?;
+                let broker = catalog::name_of(&tx, webhook_id.broker).await?;
+                let all = accounts::webhooks(webhook_id.broker);
+                let record = all.get::<Webhook>(&tx, webhook_id.name.as_bytes(), Read::Snapshot).await?;
                 let record = record.map(|document| document.value).filter(|webhook| webhook.enabled);
                 let (Some(broker), Some(webhook)) = (broker, record) else {
-                    webhooks::remove_queued(&tx, hook)?;
-                    return Ok(Found::Gone);
+                    webhooks::remove_queued(&tx, webhook_id)?;
+                    return Ok(NextDelivery::Gone);
                 };
                 let taken =
-                    webhooks::take(&tx, hook, &self.parts.owner, now_ms, page(webhook.batch_max)).await?;
+                    webhooks::take(&tx, webhook_id, &self.parts.owner, now_ms, page(webhook.batch_max))
+                        .await?;
                 let found = catalog::get(&tx, &broker, Read::Snapshot).await?;
                 let organisation = found.map(|found| found.details()).transpose()?;
                 let organisation = organisation.and_then(|details| details.value.organisation);
                 let broker = String::from_utf8_lossy(&broker).into_owned();
                 let tenant = organisation.unwrap_or_else(|| broker.clone());
-                Ok(Found::Taken(taken, Box::new(webhook), Owner { broker, tenant }))
+                Ok(NextDelivery::Taken(taken, Box::new(webhook), WebhookOwner { broker, tenant }))
             })
             .await?;
-        if matches!(found, Found::Gone) {
+        if matches!(found, NextDelivery::Gone) {
             // Removes its queue, if the broker is open here.
-            self.parts.brokers.webhooks_changed(hook.broker);
+            self.parts.brokers.webhooks_changed(webhook_id.broker);
         }
         Ok(found)
     }
 
     async fn deliver(
         &self,
-        hook: WebhookId<'_>,
+        webhook_id: WebhookId<'_>,
         webhook: &Webhook,
-        Owner { broker, tenant }: &Owner,
-        work: &Work,
-    ) -> Result<Outcome, LayerError> {
+        WebhookOwner { broker, tenant }: &WebhookOwner,
+        work: &DeliveryWork,
+    ) -> Result<DeliveryOutcome, LayerError> {
         let (events, id) = self.events(broker, work);
         let mut made = None;
         let outcome = if events.is_empty() {
-            Outcome::Delivered
+            DeliveryOutcome::Delivered
         } else {
             let (begun, at_ms) = (self.parts.clock.now(), self.parts.clock.unix_now_ms());
             let call = deliver::call((webhook, tenant), &events, &id, self.parts.clock.unix_now_ms());
@@ -318,13 +322,13 @@ impl Worker {
             outcome
         };
         let (settled, now_ms) = ((&outcome, made.as_ref()), self.parts.clock.unix_now_ms());
-        let settle = |tx| async move { webhooks::settle(&tx, hook, work, settled, now_ms).await };
+        let settle = |tx| async move { webhooks::settle(&tx, webhook_id, work, settled, now_ms).await };
         let state = self.parts.store.run(settle).await?;
         self.count(&outcome, work, state.lost - work.state.lost.min(state.lost));
-        if let Outcome::Failed { failure, .. } = &outcome {
+        if let DeliveryOutcome::Failed { failure, .. } = &outcome {
             tracing::debug!(
                 broker,
-                webhook = hook.name,
+                webhook = webhook_id.name,
                 reason = failure.reason,
                 "a delivery to a webhook failed"
             );
@@ -340,16 +344,16 @@ impl Worker {
             return;
         }
         self.limited.borrow_mut().insert(name.clone(), now);
-        let hook = WebhookId { broker: name.0, name: &name.1 };
+        let webhook_id = WebhookId { broker: name.0, name: &name.1 };
         let now_ms = self.parts.clock.unix_now_ms();
         let (before_ms, keep) = (now_ms.saturating_sub(QUEUE_MS_MAX), self.keep);
         let limits = StreamLimits { now_ms, before_ms, keep, over_keep: LossReason::Size };
-        if let Err(error) = hook.limit(&self.parts.store, limits).await {
+        if let Err(error) = webhook_id.limit(&self.parts.store, limits).await {
             tracing::warn!(%error, "a webhook's queue could not be trimmed to its limits; the next round tries again");
         }
     }
 
-    fn events(&self, broker: &str, work: &Work) -> (Vec<Bytes>, String) {
+    fn events(&self, broker: &str, work: &DeliveryWork) -> (Vec<Bytes>, String) {
         if let Some(letter) = &work.letter {
             return (vec![letter.event.clone()], letter.id.to_string());
         }
@@ -365,17 +369,17 @@ impl Worker {
         (read, id)
     }
 
-    fn count(&self, outcome: &Outcome, work: &Work, lost: u64) {
+    fn count(&self, outcome: &DeliveryOutcome, work: &DeliveryWork, lost: u64) {
         let counters = &self.parts.counters;
         let events = work.entries.len().max(1);
         match outcome {
-            Outcome::Delivered => {
+            DeliveryOutcome::Delivered => {
                 counters.accepted.add(1);
                 counters.delivered.add(events);
             }
-            Outcome::Failed { .. } => counters.failed.add(1),
-            Outcome::Split(_) => counters.refused.add(1),
-            Outcome::Dead { .. } => {
+            DeliveryOutcome::Failed { .. } => counters.failed.add(1),
+            DeliveryOutcome::Split(_) => counters.refused.add(1),
+            DeliveryOutcome::Dead { .. } => {
                 counters.refused.add(1);
                 counters.dead.add(events);
             }

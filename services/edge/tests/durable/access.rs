@@ -12,7 +12,7 @@ use millrace_access::secrets::chosen;
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::{self, ACCESS, keys};
 use millrace_layers::catalog::Details;
-use millrace_layers::incidents::Kind;
+use millrace_layers::incidents::StoredIncidentKind;
 use millrace_layers::{LayerError, Store, catalog};
 use millrace_mqtt::{Connect, Packet, Properties, QoS, ReasonCode, SubscribeOptions, Version};
 use millrace_storage::{Database, Read, Transaction, block_on};
@@ -312,7 +312,7 @@ fn a_connect_that_the_settings_refuse_leaves_an_incident() {
     let server = Server::on(&database, |config| config.authentication.allow_anonymous = false);
     assert_eq!(refused(&server, connect(Version::V5, "nobody")), 0x87);
     assert_eq!(refused(&server, connect_as("bob", "right")), 0x86);
-    let all = || incidents_of(&database, id, Kind::ConnectRefused);
+    let all = || incidents_of(&database, id, StoredIncidentKind::ConnectRefused);
     eventually(|| all().len() == 2, || format!("{:?}", all()));
     let reason = |client: &str| {
         let all = all();

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use millrace_edge::client_traces::{ClientTrace, ClientTraceEvent, PacketDirection, TraceReport};
-use millrace_edge::clients::{Answer, Question};
+use millrace_edge::clients::{ClientsAnswer, Question};
 use millrace_layers::{Store, catalog};
 use millrace_mqtt::{Properties, QoS, SubscribeOptions, Version};
 use millrace_storage::{Database, block_on};
@@ -19,11 +19,11 @@ fn default_of(database: &Database) -> u64 {
     block_on(Store::new(database.clone()).ensure_broker(catalog::DEFAULT)).unwrap().id
 }
 
-fn ask(server: &Server, broker: u64, question: Question, pods: usize) -> Answer {
+fn ask(server: &Server, broker: u64, question: Question, pods: usize) -> ClientsAnswer {
     let (sender, said) = sync_channel(1_000);
     let _asking = server.edge.ask_clients(broker, question, move |answer| drop(sender.try_send(answer)));
     let answers: Vec<_> = (0..pods).filter_map(|_| said.recv_timeout(PATIENCE).unwrap().answer).collect();
-    Answer::merged(answers, 1)
+    ClientsAnswer::merged(answers, 1)
 }
 
 /// A trace that all pods know.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use millrace_access::model::{Access, Ban};
 use millrace_edge::Asking;
-use millrace_edge::clients::{Answer, PAGE_MAX, PodAnswer, Question};
+use millrace_edge::clients::{ClientsAnswer, PAGE_MAX, PodAnswer, Question};
 use millrace_layers::catalog::{self, Details};
-use millrace_layers::incidents::Kind;
+use millrace_layers::incidents::StoredIncidentKind;
 use millrace_layers::{LayerError, Store, accounts};
 use millrace_mqtt::{Packet, QoS, ReasonCode, Version, encode};
 use millrace_storage::{Database, Read, Transaction, block_on};
@@ -36,18 +36,18 @@ fn ask(server: &Server, broker: u64, question: Question) -> (Asking, Receiver<Po
 }
 
 /// The merged answer of so many pods.
-fn answer(server: &Server, broker: u64, question: Question, pods: usize) -> Answer {
+fn answer(server: &Server, broker: u64, question: Question, pods: usize) -> ClientsAnswer {
     let limit = if let Question::Page { limit, .. } = &question { *limit } else { 1 };
     let (_asking, said) = ask(server, broker, question);
     let answers = (0..pods).map(|_| said.recv_timeout(PATIENCE).unwrap().answer.unwrap());
-    Answer::merged(answers, limit)
+    ClientsAnswer::merged(answers, limit)
 }
 
 fn page(after: Option<&str>, search: &str, limit: usize) -> Question {
     Question::Page { after: after.map(Into::into), search: search.into(), limit }
 }
 
-fn ids(answer: &Answer) -> Vec<&str> {
+fn ids(answer: &ClientsAnswer) -> Vec<&str> {
     answer.clients.iter().map(|client| &*client.client_id).collect()
 }
 
@@ -195,7 +195,7 @@ fn who_is_banned_is_closed_and_does_not_come_back_until_the_ban_ends() {
     }
     assert_eq!(ended(&server, "banned"), 3);
     assert!(metric(&server, "millrace_connects_refused_total", "reason=\"banned\"") >= 3);
-    let incidents = incidents_of(&database, id, Kind::ConnectRefused);
+    let incidents = incidents_of(&database, id, StoredIncidentKind::ConnectRefused);
     let of_bob = incidents.iter().find(|incident| incident.reason.contains("banned"));
     assert_eq!(of_bob.and_then(|incident| incident.client_id.as_deref()), Some("c1"), "{incidents:?}");
 }
@@ -329,6 +329,6 @@ fn a_pod_that_is_gone_does_not_hold_up_the_answers_of_the_others() {
     let mut names: Vec<_> = answers.iter().map(|said| said.pod.as_deref()).collect();
     names.sort_unstable();
     assert_eq!(names, [None, Some("two")]);
-    let both = Answer::merged(answers.into_iter().filter_map(|said| said.answer), 9);
+    let both = ClientsAnswer::merged(answers.into_iter().filter_map(|said| said.answer), 9);
     assert_eq!(ids(&both), ["here", "there"]);
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use millrace_access::model::{Webhook, WebhookEvent};
 use millrace_access::webhook::sign;
 use millrace_edge::Config;
-use millrace_layers::webhooks::{self, DeliveryRecord, State, WebhookId};
+use millrace_layers::webhooks::{self, DeliveryRecord, WebhookId, WebhookState};
 use millrace_layers::{Store, accounts, catalog};
 use millrace_mqtt::QoS;
 use millrace_mqtt::Version::V5;
@@ -186,7 +186,7 @@ fn expect_ready(server: &Server, service: &Service) {
     eventually(|| service.taken().iter().any(is_last), || format!("{:?}", service.taken()));
 }
 
-fn state(database: &Database, id: u64) -> State {
+fn state(database: &Database, id: u64) -> WebhookState {
     let hook = WebhookId { broker: id, name: NAME };
     let store = Store::new(database.clone());
     block_on(store.run(async |tx| webhooks::status(&tx, hook).await)).unwrap().0

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_edge::fabric::Settings;
+use millrace_edge::fabric::FabricSettings;
 use millrace_layers::metering::{self, WINDOW_MS, Window};
 use millrace_layers::{Store, catalog};
 use millrace_mqtt::Version::V5;
@@ -159,7 +159,7 @@ fn pod(database: &Database, name: &str, nats: &str) -> Server {
     Server::on(database, |config| {
         config.pod = Some(name.into());
         config.threads = 2;
-        config.fabric = Some(Settings { pod_name: name.into(), ..Settings::new(nats, "test") });
+        config.fabric = Some(FabricSettings { pod_name: name.into(), ..FabricSettings::new(nats, "test") });
         config.limits.broker_idle_s = 1;
     })
 }

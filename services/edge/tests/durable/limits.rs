@@ -6,7 +6,7 @@ use std::time::Duration;
 use millrace_access::model::{Access, Action, BrokerLimits, ClientLimits, Effect, Limits, Rule};
 use millrace_layers::Store;
 use millrace_layers::accounts::{self, ACCESS};
-use millrace_layers::incidents::{self, IncidentRecord, IncidentSearch, Kind};
+use millrace_layers::incidents::{self, IncidentRecord, IncidentSearch, StoredIncidentKind};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
     Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version,
@@ -51,7 +51,7 @@ fn reached(server: &Server, limit: &str) -> u64 {
 }
 
 /// The incidents of a kind that the tenant can read, the latest first. Waits for the first one.
-pub(crate) fn incidents_of(database: &Database, id: u64, kind: Kind) -> Vec<IncidentRecord> {
+pub(crate) fn incidents_of(database: &Database, id: u64, kind: StoredIncidentKind) -> Vec<IncidentRecord> {
     let store = Store::new(database.clone());
     let wanted = IncidentSearch { kind: Some(kind), ..IncidentSearch::default() };
     let read = || {
@@ -105,7 +105,7 @@ fn a_publisher_over_a_rate_waits_and_nothing_is_lost() {
             });
             assert!(reached(&server, name) > before, "{name} {qos:?}\n{}", counted(&server));
         }
-        let incidents = incidents_of(&database, id, Kind::LimitReached);
+        let incidents = incidents_of(&database, id, StoredIncidentKind::LimitReached);
         assert_eq!(
             (incidents[0].what.as_deref(), incidents[0].client_id.as_deref()),
             (Some(name), Some("publisher"))
@@ -225,7 +225,10 @@ fn a_packet_over_the_servers_limit_is_an_incident_of_the_tenant() {
         }
     }
     assert_eq!(reached(&server, "client.packet_bytes"), 2);
-    assert_eq!(incidents_of(&database, id, Kind::LimitReached)[0].client_id.as_deref(), Some("ann"));
+    assert_eq!(
+        incidents_of(&database, id, StoredIncidentKind::LimitReached)[0].client_id.as_deref(),
+        Some("ann")
+    );
 }
 
 #[test]
@@ -247,7 +250,10 @@ fn a_packet_over_the_clients_limit_ends_its_connection() {
         }
     }
     assert_eq!(reached(&server, "client.packet_bytes"), 2);
-    assert_eq!(incidents_of(&database, id, Kind::LimitReached)[0].client_id.as_deref(), Some("ann"));
+    assert_eq!(
+        incidents_of(&database, id, StoredIncidentKind::LimitReached)[0].client_id.as_deref(),
+        Some("ann")
+    );
 }
 
 #[test]
@@ -294,7 +300,7 @@ fn a_client_id_that_connects_too_often_is_told_to_come_later() {
     }
     assert_eq!(answer(&server, connect(V5, "another")).1, 0);
     assert_eq!(
-        incidents_of(&database, broker, Kind::LimitReached)[0].what.as_deref(),
+        incidents_of(&database, broker, StoredIncidentKind::LimitReached)[0].what.as_deref(),
         Some("client.connects_per_min")
     );
 }
@@ -353,7 +359,7 @@ fn a_will_over_the_limit_of_retained_messages_is_delivered_and_not_retained() {
     assert_eq!(late.recv_publish().topic, "w/end");
     assert_eq!(metric(&server, "millrace_publishes_refused_total", "reason=\"retained_limit\""), 1);
     assert_eq!(reached(&server, "broker.retained_messages"), 1);
-    let incident = &incidents_of(&database, id, Kind::LimitReached)[0];
+    let incident = &incidents_of(&database, id, StoredIncidentKind::LimitReached)[0];
     assert_eq!(incident.what.as_deref(), Some("broker.retained_messages"));
 }
 
@@ -379,8 +385,14 @@ fn the_oldest_messages_of_a_queue_over_its_limit_go_and_the_tenant_is_told() {
     let (server, database, id) =
         limited(client(ClientLimits { queue_messages: Some(4), ..Default::default() }));
     assert_eq!(left(&server, V311, 6), [6, 7, 8, 9]);
-    assert_eq!(incidents_of(&database, id, Kind::LimitReached)[0].what.as_deref(), Some("client.queue"));
-    assert_eq!(incidents_of(&database, id, Kind::MessagesDropped)[0].client_id.as_deref(), Some("ann"));
+    assert_eq!(
+        incidents_of(&database, id, StoredIncidentKind::LimitReached)[0].what.as_deref(),
+        Some("client.queue")
+    );
+    assert_eq!(
+        incidents_of(&database, id, StoredIncidentKind::MessagesDropped)[0].client_id.as_deref(),
+        Some("ann")
+    );
 }
 
 #[test]
@@ -413,15 +425,21 @@ fn the_tenant_sees_what_was_refused_and_the_true_reason() {
         client.subscribe_all(&[("all/#", SubscribeOptions::default())], Properties::EMPTY).reasons,
         [0x87]
     );
-    let refused = incidents_of(&database, id, Kind::ConnectRefused);
+    let refused = incidents_of(&database, id, StoredIncidentKind::ConnectRefused);
     assert_eq!((refused[0].client_id.as_deref(), refused[0].user.as_deref()), (Some("c1"), Some("eve")));
     assert!(refused[0].reason.contains("the password is wrong"), "{refused:?}");
     let topics = || -> Vec<_> {
-        incidents_of(&database, id, Kind::PublishRefused).into_iter().filter_map(|one| one.what).collect()
+        incidents_of(&database, id, StoredIncidentKind::PublishRefused)
+            .into_iter()
+            .filter_map(|one| one.what)
+            .collect()
     };
     eventually(|| topics().len() == 2, || format!("{:?}", topics()));
     assert!(topics().contains(&"theirs/0".into()), "{:?}", topics());
-    assert_eq!(incidents_of(&database, id, Kind::SubscribeRefused)[0].what.as_deref(), Some("all/#"));
+    assert_eq!(
+        incidents_of(&database, id, StoredIncidentKind::SubscribeRefused)[0].what.as_deref(),
+        Some("all/#")
+    );
 }
 
 #[test]
@@ -499,7 +517,7 @@ fn a_broker_with_as_many_stored_sessions_as_it_may_have_refuses_others_until_one
     leave_it(Connect { clean_start: true, ..expiring("first") });
     assert!(reached(&server, "broker.stored_sessions") == 2);
     assert_eq!(metric(&server, "millrace_connects_refused_total", "reason=\"stored_quota\""), 2);
-    let incidents = incidents_of(&database, id, Kind::LimitReached);
+    let incidents = incidents_of(&database, id, StoredIncidentKind::LimitReached);
     assert!(
         incidents.iter().any(|incident| incident.client_id.as_deref() == Some("second")),
         "{incidents:?}"

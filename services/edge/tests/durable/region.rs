@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use millrace_edge::fabric::Settings;
+use millrace_edge::fabric::FabricSettings;
 use millrace_layers::Store;
 use millrace_layers::sessions::{self, Attach, SessionId};
 use millrace_mqtt::Version::{V5, V311};
@@ -56,7 +56,8 @@ pub(crate) fn pod_at(database: &Database, name: &str, threads: usize, nats: Opti
     Server::on(database, |config| {
         config.pod = Some(name.into());
         config.threads = threads;
-        config.fabric = nats.map(|url| Settings { pod_name: name.into(), ..Settings::new(url, "test") });
+        config.fabric =
+            nats.map(|url| FabricSettings { pod_name: name.into(), ..FabricSettings::new(url, "test") });
     })
 }
 
@@ -162,7 +163,8 @@ fn what_is_published_right_after_a_suback_arrives_also_in_a_broker_that_was_cold
         let Net::Nats(server) = &net else { unreachable!() };
         Server::on(&database, |config| {
             config.pod = Some(name.into());
-            config.fabric = Some(Settings { pod_name: name.into(), ..Settings::new(&server.url(), "test") });
+            config.fabric =
+                Some(FabricSettings { pod_name: name.into(), ..FabricSettings::new(&server.url(), "test") });
             config.gateway_listen = vec![([127, 0, 0, 1], 0).into()];
             config.gateway_from = vec!["127.0.0.1/32".parse().unwrap()];
         })
@@ -318,7 +320,8 @@ fn what_a_limit_refuses_to_retain_is_retained_on_no_pod_and_reaches_present_subs
         Server::on(&database, |config| {
             config.pod = Some(name.into());
             config.limits.retained_messages_max = 1;
-            config.fabric = Some(Settings { pod_name: name.into(), ..Settings::new(&server.url(), "test") });
+            config.fabric =
+                Some(FabricSettings { pod_name: name.into(), ..FabricSettings::new(&server.url(), "test") });
         })
     });
     know_each_other(&pods);
@@ -598,9 +601,9 @@ fn a_killed_nats_server_loses_no_durable_message() {
         Server::on(&database, |config| {
             config.pod = Some(name.into());
             config.threads = 2;
-            let settings = Settings::new(&first.url(), "test");
+            let settings = FabricSettings::new(&first.url(), "test");
             let servers = vec![first.url(), second.url()];
-            config.fabric = Some(Settings { pod_name: name.into(), servers, ..settings });
+            config.fabric = Some(FabricSettings { pod_name: name.into(), servers, ..settings });
         })
     });
     know_each_other(&pods);
@@ -640,7 +643,8 @@ fn clients_of_a_broker_that_is_being_opened_are_answered_whichever_loop_they_com
         config.limits.home_clients_max = 1_000;
         config.gateway_listen = vec![([127, 0, 0, 1], 0).into()];
         config.gateway_from = vec!["127.0.0.1/32".parse().unwrap()];
-        config.fabric = Some(Settings { pod_name: "one".into(), ..Settings::new(&relay.url(), "test") });
+        config.fabric =
+            Some(FabricSettings { pod_name: "one".into(), ..FabricSettings::new(&relay.url(), "test") });
     });
     let pods = [one, net.pod(&database, "two", 1)];
     know_each_other(&pods);

@@ -12,11 +12,11 @@ use crate::address::{PodId, To};
 use crate::clock::Millis;
 use crate::collections::HashMap;
 use crate::counters::Counts;
-use crate::frame::{self, Content, Frame, Numbers, Position};
+use crate::frame::{self, FabricFrame, FrameContent, Numbers, SenderPosition};
 use crate::limits::FabricLimits;
-use crate::sink::{Batch, Gap, Sink};
-use parts::{Joined, Parts};
-use track::{Arrival, Track};
+use crate::sink::{Gap, MessageBatch, Sink};
+use parts::{PartOutcome, Parts};
+use track::{BatchArrival, Track};
 
 /// Silent heartbeats after which this pod forgets a sender; the sender forgets the receiver after
 /// 64.
@@ -104,10 +104,10 @@ impl Inbox {
         &mut self,
         (from, is_known): (PodId, bool),
         (announcement, list): (u64, &[To]),
-        positions: &[Position],
+        positions: &[SenderPosition],
         now: Millis,
     ) {
-        let positions: HashMap<To, Position> =
+        let positions: HashMap<To, SenderPosition> =
             positions.iter().map(|position| (position.to, *position)).collect();
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
@@ -203,18 +203,18 @@ impl Inbox {
 
     /// With `is_known`, the sender has answered with its positions, or began while this pod
     /// listened.
-    pub(crate) fn receive(&mut self, to: To, frame: Frame, is_known: bool, now: Millis) {
+    pub(crate) fn receive(&mut self, to: To, frame: FabricFrame, is_known: bool, now: Millis) {
         let from = (frame.from, is_known);
         let Some(interest) = self.interests.get_mut(&to) else { return };
         match frame.content {
-            Content::Batch { numbers, body } => {
+            FrameContent::Batch { numbers, body } => {
                 if let Some(parts) = interest.take_parts(frame.from) {
                     self.parts_bytes -= parts.bytes();
                     self.counts.parts_incomplete.add(1);
                 }
                 self.batch(from, to, numbers, body, now);
             }
-            Content::Part { numbers, index, parts, piece } => {
+            FrameContent::Part { numbers, index, parts, piece } => {
                 if let Some(body) = self.part(frame.from, to, (numbers, index, parts), &piece, now) {
                     match frame::check_body(&body, numbers.count) {
                         Ok(()) => self.batch(from, to, numbers, body, now),
@@ -232,19 +232,19 @@ impl Inbox {
         if to.is_numbered() {
             let arrival = interest.take(from, numbers, is_known, now);
             match arrival {
-                Arrival::Late => {
+                BatchArrival::Late => {
                     self.counts.late.add(usize::from(numbers.count > 0));
                     return;
                 }
                 // Without the answers its numbers do not show what was lost before it.
-                Arrival::Take { .. } if is_doubtful => self.vague_gap(Some(from), to),
-                Arrival::Take { missing } => self.gap(from, to, missing),
+                BatchArrival::Take { .. } if is_doubtful => self.vague_gap(Some(from), to),
+                BatchArrival::Take { missing } => self.gap(from, to, missing),
             }
         }
         if numbers.count > 0 {
             self.counts.received.add(numbers.count as usize);
             self.counts.batches_received.add(1);
-            self.sink.receive(&Batch { from, to, count: numbers.count, body });
+            self.sink.receive(&MessageBatch { from, to, count: numbers.count, body });
         }
     }
 
@@ -279,13 +279,13 @@ impl Inbox {
             return None;
         }
         match parts.add(numbers, index, count, piece) {
-            Joined::Whole(body) => Some(body),
-            Joined::Waits => {
+            PartOutcome::Whole(body) => Some(body),
+            PartOutcome::Waits => {
                 self.parts_bytes += bytes;
                 interest.parts.push((from, parts));
                 None
             }
-            Joined::Stray => {
+            PartOutcome::Stray => {
                 self.counts.parts_incomplete.add(1);
                 None
             }
@@ -326,7 +326,7 @@ impl Inbox {
 }
 
 impl Interest {
-    fn take(&mut self, from: PodId, numbers: Numbers, is_known: bool, now: Millis) -> Arrival {
+    fn take(&mut self, from: PodId, numbers: Numbers, is_known: bool, now: Millis) -> BatchArrival {
         if let Some((_, track)) = self.senders.iter_mut().find(|(pod, _)| *pod == from) {
             return track.take(numbers, now);
         }

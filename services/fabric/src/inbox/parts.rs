@@ -13,7 +13,7 @@ pub(super) struct Parts {
     pub(super) since: Millis,
 }
 
-pub(super) enum Joined {
+pub(super) enum PartOutcome {
     Waits,
     Whole(Bytes),
     Stray,
@@ -28,9 +28,9 @@ impl Parts {
         self.body.len()
     }
 
-    pub(super) fn add(&mut self, numbers: Numbers, index: u16, parts: u16, piece: &[u8]) -> Joined {
+    pub(super) fn add(&mut self, numbers: Numbers, index: u16, parts: u16, piece: &[u8]) -> PartOutcome {
         if numbers != self.numbers || index != self.next || index >= parts {
-            return Joined::Stray;
+            return PartOutcome::Stray;
         }
         if index == 0 {
             self.body.reserve(piece.len() * usize::from(parts.min(64)));
@@ -38,8 +38,8 @@ impl Parts {
         self.body.extend_from_slice(piece);
         self.next += 1;
         match self.next == parts {
-            true => Joined::Whole(std::mem::take(&mut self.body).into()),
-            false => Joined::Waits,
+            true => PartOutcome::Whole(std::mem::take(&mut self.body).into()),
+            false => PartOutcome::Waits,
         }
     }
 }

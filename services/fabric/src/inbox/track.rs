@@ -1,7 +1,7 @@
 //! Tracks the numbers of one sender, to find lost messages.
 
 use crate::clock::Millis;
-use crate::frame::{Numbers, Position};
+use crate::frame::{Numbers, SenderPosition};
 
 /// Missing ranges remembered for one sender; the oldest are forgotten first.
 const HOLES_MAX: usize = 16;
@@ -25,7 +25,7 @@ enum Since {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum BatchArrival {
     /// The batch counts; `missing` messages before it are lost.
     Take { missing: u64 },
     /// The batch is not used: it was reported as missing when a later batch overtook it.
@@ -35,14 +35,14 @@ pub(super) enum Arrival {
 impl Track {
     /// Starts at the first batch of a sender. With `knows_all`, every earlier message was expected,
     /// so it is missing.
-    pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Arrival) {
+    pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, BatchArrival) {
         let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
         let mut track = Self { generation: numbers.generation, next: 0, since, last_seen_at: now };
         let arrival = track.take(numbers, now);
         (track, arrival)
     }
 
-    pub(super) fn announced(position: Position, now: Millis) -> Self {
+    pub(super) fn announced(position: SenderPosition, now: Millis) -> Self {
         let since = Since::Number(position.next);
         Self { generation: position.generation, next: 0, since, last_seen_at: now }
     }
@@ -51,9 +51,9 @@ impl Track {
         (numbers.generation, numbers.first) < (self.generation, self.next)
     }
 
-    pub(super) fn take(&mut self, numbers: Numbers, now: Millis) -> Arrival {
+    pub(super) fn take(&mut self, numbers: Numbers, now: Millis) -> BatchArrival {
         if self.is_late(numbers) {
-            return Arrival::Late;
+            return BatchArrival::Late;
         }
         // A sender that had forgotten this receiver starts again at 0.
         if numbers.generation > self.generation {
@@ -75,7 +75,7 @@ impl Track {
                 0
             }
         };
-        Arrival::Take { missing }
+        BatchArrival::Take { missing }
     }
 
     /// This pod was disconnected for so long that the sender may have forgotten it. A message is
@@ -86,7 +86,7 @@ impl Track {
 
     /// Takes the position at which the sender learned of the join; `None` if the sender had sent
     /// nothing. Returns how many later messages are missing.
-    pub(super) fn answered(&mut self, position: Option<Position>) -> u64 {
+    pub(super) fn answered(&mut self, position: Option<SenderPosition>) -> u64 {
         let Since::Unknown(holes) = &mut self.since else { return 0 };
         let holes = std::mem::take(holes);
         let since = match position {
@@ -116,19 +116,19 @@ mod tests {
         Numbers { generation, first, count }
     }
 
-    fn at(generation: u64, next: u64) -> Position {
-        Position { to: To::Pods, generation, next }
+    fn at(generation: u64, next: u64) -> SenderPosition {
+        SenderPosition { to: To::Pods, generation, next }
     }
 
     #[track_caller]
     fn check(track: &mut Track, numbers: Numbers, missing: u64) {
-        assert_eq!(track.take(numbers, 0), Arrival::Take { missing });
+        assert_eq!(track.take(numbers, 0), BatchArrival::Take { missing });
     }
 
     #[test]
     fn numbers_without_a_hole_are_no_gap() {
         let (mut track, arrival) = Track::new(batch(1, 0, 3), true, 0);
-        assert_eq!(arrival, Arrival::Take { missing: 0 });
+        assert_eq!(arrival, BatchArrival::Take { missing: 0 });
         check(&mut track, batch(1, 3, 2), 0);
         check(&mut track, batch(1, 5, 0), 0);
         check(&mut track, batch(1, 5, 1), 0);
@@ -139,13 +139,13 @@ mod tests {
         let (mut track, _) = Track::new(batch(1, 0, 3), true, 0);
         check(&mut track, batch(1, 10, 2), 7);
         check(&mut track, batch(1, 15, 0), 3);
-        assert_eq!(track.take(batch(1, 10, 2), 0), Arrival::Late);
+        assert_eq!(track.take(batch(1, 10, 2), 0), BatchArrival::Late);
     }
 
     #[test]
     fn the_first_batch_shows_a_loss_only_where_all_earlier_numbers_are_known() {
-        assert_eq!(Track::new(batch(1, 9, 1), true, 0).1, Arrival::Take { missing: 9 });
-        assert_eq!(Track::new(batch(1, 9, 1), false, 0).1, Arrival::Take { missing: 0 });
+        assert_eq!(Track::new(batch(1, 9, 1), true, 0).1, BatchArrival::Take { missing: 9 });
+        assert_eq!(Track::new(batch(1, 9, 1), false, 0).1, BatchArrival::Take { missing: 0 });
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
     fn after_an_outage_numbers_count_from_the_answer() {
         let (mut track, _) = Track::new(batch(1, 0, 3), true, 0);
         track.doubt();
-        assert_eq!(track.take(batch(1, 2, 1), 0), Arrival::Late);
+        assert_eq!(track.take(batch(1, 2, 1), 0), BatchArrival::Late);
         check(&mut track, batch(1, 6, 1), 0);
         assert_eq!(track.answered(Some(at(1, 5))), 1);
         check(&mut track, batch(1, 8, 1), 1);
@@ -198,7 +198,7 @@ mod tests {
     fn a_new_generation_starts_at_0() {
         let (mut track, _) = Track::new(batch(3, 0, 3), true, 0);
         check(&mut track, batch(4, 0, 1), 0);
-        assert_eq!(track.take(batch(3, 3, 1), 0), Arrival::Late);
+        assert_eq!(track.take(batch(3, 3, 1), 0), BatchArrival::Late);
         check(&mut track, batch(7, 2, 1), 2);
     }
 }

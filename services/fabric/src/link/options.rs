@@ -11,7 +11,7 @@ use async_nats::rustls::{self, ClientConfig, RootCertStore};
 use async_nats::{ConnectOptions, ServerAddr};
 
 use crate::limits::FabricLimits;
-use crate::settings::{Credentials, NatsTls, Settings, SettingsError};
+use crate::settings::{Credentials, FabricSettings, NatsTls, SettingsError};
 
 /// Commands queued between this crate and the NATS client. Further commands stay in the outbox,
 /// which counts them.
@@ -19,7 +19,7 @@ const COMMANDS: usize = 64;
 /// Messages of one subscription between the NATS client and this crate.
 const MESSAGES: usize = 64 * 1024;
 
-impl Settings {
+impl FabricSettings {
     /// Finds the errors that show without a server, also those of the files.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Settings {
     }
 }
 
-pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOptions), SettingsError> {
+pub(crate) fn check(settings: &FabricSettings) -> Result<(Vec<ServerAddr>, ConnectOptions), SettingsError> {
     check_limits(&settings.limits)?;
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if settings.region.is_empty() || settings.region.len() > 64 || !settings.region.chars().all(is_word) {
@@ -58,7 +58,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOpti
     Ok((servers, options))
 }
 
-fn base(settings: &Settings) -> ConnectOptions {
+fn base(settings: &FabricSettings) -> ConnectOptions {
     let limits = &settings.limits;
     ConnectOptions::new()
         .name(format!("millrace {} {}", settings.pod_name, settings.pod))

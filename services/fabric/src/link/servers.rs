@@ -11,7 +11,7 @@ const WAIT_MS_MIN: u64 = 100;
 /// The servers in random order, the position of the next one, and how many attempts have failed
 /// since the last connection.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(super) struct NatsServers {
     order: Vec<usize>,
     place: usize,
     failed: usize,
@@ -19,7 +19,7 @@ pub(super) struct Servers {
     wait_ms_max: u64,
 }
 
-impl Servers {
+impl NatsServers {
     pub(super) fn new(count: usize, wait_ms_max: u32) -> Self {
         let mut order: Vec<_> = (0..count).collect();
         fastrand::shuffle(&mut order);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn every_server_is_tried_before_one_is_tried_again() {
-        let mut servers = Servers::new(3, 5000);
+        let mut servers = NatsServers::new(3, 5000);
         let mut first: Vec<_> = (0..3).map(|_| servers.next().0).collect();
         let second: Vec<_> = (0..3).map(|_| servers.next().0).collect();
         assert_eq!(first, second);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_limit_and_start_again_once_connected() {
-        let mut servers = Servers::new(1, 1000);
+        let mut servers = NatsServers::new(1, 1000);
         let mut waits = Vec::new();
         for _ in 0..8 {
             waits.push(u64::try_from(servers.next().1.as_millis()).unwrap());
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_server_after_the_one_that_failed_is_next() {
-        let mut servers = Servers::new(2, 1000);
+        let mut servers = NatsServers::new(2, 1000);
         let (connected_to, _) = servers.next();
         servers.connected();
         assert_ne!(servers.next().0, connected_to);

@@ -10,7 +10,7 @@ use crate::clock::instant;
 use crate::counters::Counts;
 use crate::health::{self, Health};
 
-use super::servers::Servers;
+use super::servers::NatsServers;
 
 pub(crate) struct Link {
     counts: Arc<Counts>,
@@ -25,7 +25,7 @@ pub(crate) struct Link {
 
 struct Inner {
     health: Health,
-    servers: Servers,
+    servers: NatsServers,
     transitions: Vec<bool>,
     is_lame_duck: bool,
     /// The probe in flight: its number, and when it was sent.
@@ -56,7 +56,7 @@ impl Link {
         };
         let inner = Inner {
             health,
-            servers: Servers::new(servers, reconnect_ms_max),
+            servers: NatsServers::new(servers, reconnect_ms_max),
             transitions: Vec::new(),
             is_lame_duck: false,
             echo: None,

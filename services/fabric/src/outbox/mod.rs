@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 use crate::address::{PodId, To};
 use crate::clock::Millis;
 use crate::counters::Counts;
-use crate::frame::{self, Numbers, Position};
+use crate::frame::{self, Numbers, SenderPosition};
 use crate::limits::FabricLimits;
-use state::State;
+use state::OutboxState;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -29,11 +29,11 @@ pub enum Sent {
     /// and no pod has joined since.
     NoListener,
     /// The message is dropped, and receivers notice the gap, except those of a group.
-    Dropped(Dropped),
+    Dropped(FabricDropReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
+pub enum FabricDropReason {
     QueueFull,
     ReceiverFull,
     /// The broker has as much of the queue as is free.
@@ -76,17 +76,17 @@ impl Outgoing {
     }
 }
 
-pub(crate) struct Outbox {
+pub(crate) struct FabricOutbox {
     own: PodId,
     limits: FabricLimits,
     counts: Arc<Counts>,
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
     filled: Notify,
 }
 
-impl Outbox {
+impl FabricOutbox {
     pub(crate) fn new(own: PodId, limits: FabricLimits, counts: Arc<Counts>) -> Self {
-        let state = State::new(own, &limits, counts.clone());
+        let state = OutboxState::new(own, &limits, counts.clone());
         Self { own, limits, counts, state: Mutex::new(state), filled: Notify::new() }
     }
 
@@ -154,7 +154,7 @@ impl Outbox {
 
     /// A pod has joined these receivers: returns the position of each, and announces it in order
     /// with the messages.
-    pub(crate) fn pod_joined(&self, list: &[To]) -> Vec<Position> {
+    pub(crate) fn pod_joined(&self, list: &[To]) -> Vec<SenderPosition> {
         let mut state = self.lock();
         let positions = list.iter().filter_map(|to| state.pod_joined(*to)).collect();
         self.filled(state);
@@ -189,12 +189,12 @@ impl Outbox {
         self.lock().stop();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the sending task if it sleeps and has something to send.
-    fn filled(&self, mut state: MutexGuard<'_, State>) {
+    fn filled(&self, mut state: MutexGuard<'_, OutboxState>) {
         let wakes = state.must_wake();
         drop(state);
         if wakes {
@@ -202,15 +202,15 @@ impl Outbox {
         }
     }
 
-    fn dropped(&self, reason: Dropped) -> &crate::counters::Count {
+    fn dropped(&self, reason: FabricDropReason) -> &crate::counters::FabricCount {
         match reason {
-            Dropped::QueueFull => &self.counts.dropped_queue,
-            Dropped::ReceiverFull => &self.counts.dropped_receiver,
-            Dropped::ShareFull => &self.counts.dropped_share,
-            Dropped::Outage => &self.counts.dropped_outage,
-            Dropped::TooLarge => &self.counts.dropped_too_large,
-            Dropped::TooManyStreams => &self.counts.dropped_streams,
-            Dropped::Stopped => &self.counts.dropped_stopped,
+            FabricDropReason::QueueFull => &self.counts.dropped_queue,
+            FabricDropReason::ReceiverFull => &self.counts.dropped_receiver,
+            FabricDropReason::ShareFull => &self.counts.dropped_share,
+            FabricDropReason::Outage => &self.counts.dropped_outage,
+            FabricDropReason::TooLarge => &self.counts.dropped_too_large,
+            FabricDropReason::TooManyStreams => &self.counts.dropped_streams,
+            FabricDropReason::Stopped => &self.counts.dropped_stopped,
         }
     }
 }

@@ -11,12 +11,12 @@ use crate::address::{PodId, To};
 use crate::clock::Millis;
 use crate::collections::HashMap;
 use crate::counters::Counts;
-use crate::frame::{HEAD, LENGTH, Position};
+use crate::frame::{HEAD, LENGTH, SenderPosition};
 use crate::limits::FabricLimits;
 
 use super::ready::Ready;
-use super::stream::Stream;
-use super::{Destination, Dropped, Outgoing, Sent};
+use super::stream::OutboxStream;
+use super::{Destination, FabricDropReason, Outgoing, Sent};
 
 /// Intervals between checks of a quiet receiver, in heartbeats. After the last interval the receiver is
 /// forgotten.
@@ -26,14 +26,14 @@ const CHECKS_MAX: usize = 1024;
 /// Heartbeats per millisecond after an outage: all streams at once would fill the queue.
 const REASSURED_PER_MS: u64 = 100;
 
-pub(super) struct State {
+pub(super) struct OutboxState {
     own: PodId,
     limits: FabricLimits,
     counts: Arc<Counts>,
-    streams: HashMap<To, Stream>,
+    streams: HashMap<To, OutboxStream>,
     ready: Ready,
     /// Bytes that are queued for each broker; `None`: for pods as a whole, whose notices carry no tenant's messages.
-    shares: HashMap<Option<u64>, Share>,
+    shares: HashMap<Option<u64>, BrokerShare>,
     /// Receivers with an open batch, and new ones.
     dirty: Vec<To>,
     /// Receivers by the time of their next check, one queue for each of [`STAGES`].
@@ -58,7 +58,7 @@ pub(super) struct State {
     group_frame_bytes_max: usize,
 }
 
-impl State {
+impl OutboxState {
     pub(super) fn new(own: PodId, limits: &FabricLimits, counts: Arc<Counts>) -> Self {
         Self {
             own,
@@ -84,14 +84,14 @@ impl State {
 
     pub(super) fn send(&mut self, to: To, pieces: &[&[u8]], length: usize, large: Option<Vec<u8>>) -> Sent {
         if self.is_stopped {
-            return Sent::Dropped(Dropped::Stopped);
+            return Sent::Dropped(FabricDropReason::Stopped);
         }
         if !self.was_connected {
-            return Sent::Dropped(Dropped::Outage);
+            return Sent::Dropped(FabricDropReason::Outage);
         }
         let (bytes_max, dropped_full, dropped_share) = self.room();
         let Some(stream) = stream(&mut self.streams, to, &mut self.generations, &self.limits) else {
-            return Sent::Dropped(Dropped::TooManyStreams);
+            return Sent::Dropped(FabricDropReason::TooManyStreams);
         };
         stream.is_active = true;
         if stream.is_quiet {
@@ -109,14 +109,14 @@ impl State {
         let is_share_over =
             share.takes_too_much(bytes, bytes_max.saturating_sub(self.bytes)) && to.broker().is_some();
         let refused = match () {
-            () if is_too_large => Some(Dropped::TooLarge),
+            () if is_too_large => Some(FabricDropReason::TooLarge),
             () if self.is_full || self.bytes + bytes > bytes_max => {
                 // Only a leaving frame ends the full state, so an empty queue must not enter it.
                 self.is_full = self.bytes > 0;
                 Some(dropped_full)
             }
             () if stream.has_no_room(bytes, self.limits.queue_bytes_per_receiver_max as usize) => {
-                Some(Dropped::ReceiverFull)
+                Some(FabricDropReason::ReceiverFull)
             }
             () if is_share_over => Some(dropped_share),
             () => None,
@@ -143,10 +143,16 @@ impl State {
     }
 
     /// Bytes that may be queued now, and why messages beyond them, or beyond their broker's share, are dropped.
-    fn room(&self) -> (usize, Dropped, Dropped) {
+    fn room(&self) -> (usize, FabricDropReason, FabricDropReason) {
         match self.is_connected {
-            true => (self.limits.queue_bytes_max as usize, Dropped::QueueFull, Dropped::ShareFull),
-            false => (self.limits.outage_bytes_max as usize, Dropped::Outage, Dropped::Outage),
+            true => (
+                self.limits.queue_bytes_max as usize,
+                FabricDropReason::QueueFull,
+                FabricDropReason::ShareFull,
+            ),
+            false => {
+                (self.limits.outage_bytes_max as usize, FabricDropReason::Outage, FabricDropReason::Outage)
+            }
         }
     }
 
@@ -236,7 +242,7 @@ impl State {
         }
     }
 
-    pub(super) fn pod_joined(&mut self, to: To) -> Option<Position> {
+    pub(super) fn pod_joined(&mut self, to: To) -> Option<SenderPosition> {
         let stream = self.streams.get_mut(&to)?;
         let position = stream.pod_joined(to, self.probes)?;
         stream.heartbeat(to, self.own, &mut self.ready);
@@ -326,13 +332,13 @@ impl State {
 
 /// The bytes that a broker has in the queue.
 #[derive(Default)]
-struct Share {
+struct BrokerShare {
     bytes: usize,
     /// Messages were dropped, and are until a quarter of what the broker may have is free.
     is_full: bool,
 }
 
-impl Share {
+impl BrokerShare {
     fn takes_too_much(&mut self, bytes: usize, bytes_max: usize) -> bool {
         let bytes_max = if self.is_full { bytes_max - bytes_max / 4 } else { bytes_max };
         self.is_full = self.bytes + bytes > bytes_max;
@@ -347,16 +353,16 @@ fn resume_bytes(bytes_max: u32) -> usize {
 
 /// `None` at the limit of streams.
 fn stream<'s>(
-    streams: &'s mut HashMap<To, Stream>,
+    streams: &'s mut HashMap<To, OutboxStream>,
     to: To,
     generations: &mut u64,
     limits: &FabricLimits,
-) -> Option<&'s mut Stream> {
+) -> Option<&'s mut OutboxStream> {
     if !streams.contains_key(&to) && streams.len() >= limits.streams_max as usize {
         return None;
     }
     Some(streams.entry(to).or_insert_with(|| {
         *generations += u64::from(to.is_numbered());
-        Stream::new(if to.is_numbered() { *generations } else { 0 })
+        OutboxStream::new(if to.is_numbered() { *generations } else { 0 })
     }))
 }

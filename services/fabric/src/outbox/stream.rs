@@ -2,12 +2,12 @@
 //! stream for each receiver, and calls it under its lock; finished frames go into its queue `ready`.
 
 use crate::address::{PodId, To};
-use crate::frame::{self, HEAD, LENGTH, Numbers, Position};
+use crate::frame::{self, HEAD, LENGTH, Numbers, SenderPosition};
 
 use super::ready::Ready;
 use super::{Destination, Outgoing};
 
-pub(super) struct Stream {
+pub(super) struct OutboxStream {
     /// Changes when the numbers begin anew; 0 for a group, whose messages have no numbers.
     generation: u64,
     /// The server has reported that no pod listens: messages get numbers but are not sent.
@@ -33,7 +33,7 @@ pub(super) struct Stream {
     pub(super) waiting: usize,
 }
 
-impl Stream {
+impl OutboxStream {
     pub(super) fn new(generation: u64) -> Self {
         Self {
             generation,
@@ -130,10 +130,10 @@ impl Stream {
     }
 
     /// A pod has joined after the probe of this number was sent. Returns where it begins to listen.
-    pub(super) fn pod_joined(&mut self, to: To, probe: u64) -> Option<Position> {
+    pub(super) fn pod_joined(&mut self, to: To, probe: u64) -> Option<SenderPosition> {
         self.is_quiet = false;
         self.joined_at_probe = probe;
-        to.is_numbered().then_some(Position { to, generation: self.generation, next: self.next })
+        to.is_numbered().then_some(SenderPosition { to, generation: self.generation, next: self.next })
     }
 
     pub(super) fn no_listener(&mut self, probe: u64) {

@@ -1,27 +1,27 @@
 use super::*;
-use crate::frame::{Content, HEAD, decode};
+use crate::frame::{FrameContent, HEAD, decode};
 
 const OWN: PodId = PodId(1);
 const BROKER: To = To::Broker(1);
 const GROUP: To = To::Group { broker: 1, group: 2 };
 
-fn outbox(change: impl FnOnce(&mut FabricLimits)) -> Outbox {
+fn outbox(change: impl FnOnce(&mut FabricLimits)) -> FabricOutbox {
     let mut limits = FabricLimits { batch_bytes_max: 1024, ..FabricLimits::default() };
     change(&mut limits);
-    let outbox = Outbox::new(OWN, limits, Arc::default());
+    let outbox = FabricOutbox::new(OWN, limits, Arc::default());
     outbox.connected(0, false, 1 << 20);
     outbox
 }
 
 /// All frames that leave now, batches as their receiver, first number and count.
-fn leaves(outbox: &Outbox) -> Vec<(To, u64, u32)> {
+fn leaves(outbox: &FabricOutbox) -> Vec<(To, u64, u32)> {
     outbox.close_batches();
     std::iter::from_fn(|| outbox.pop()).map(|outgoing| shape(&outgoing)).collect()
 }
 
 fn shape(outgoing: &Outgoing) -> (To, u64, u32) {
     let Destination::To(to) = outgoing.destination else { panic!("{outgoing:?}") };
-    let Content::Batch { numbers, .. } = decode(outgoing.frame.clone()).unwrap().content else {
+    let FrameContent::Batch { numbers, .. } = decode(outgoing.frame.clone()).unwrap().content else {
         panic!("{outgoing:?}")
     };
     assert_eq!(Some(numbers), outgoing.numbers);
@@ -29,7 +29,7 @@ fn shape(outgoing: &Outgoing) -> (To, u64, u32) {
 }
 
 #[track_caller]
-fn queue(outbox: &Outbox, to: To, bytes: usize) {
+fn queue(outbox: &FabricOutbox, to: To, bytes: usize) {
     assert_eq!(outbox.send(to, &[&vec![0; bytes]]), Sent::Queued);
 }
 
@@ -57,7 +57,7 @@ fn a_full_batch_makes_room_for_the_next_and_a_long_message_has_its_own() {
 fn a_message_that_is_dropped_leaves_a_hole_in_the_numbers() {
     let outbox = outbox(|limits| limits.message_bytes_max = 2000);
     queue(&outbox, BROKER, 10);
-    assert_eq!(outbox.send(BROKER, &[&[0; 2001]]), Sent::Dropped(Dropped::TooLarge));
+    assert_eq!(outbox.send(BROKER, &[&[0; 2001]]), Sent::Dropped(FabricDropReason::TooLarge));
     queue(&outbox, BROKER, 10);
     assert_eq!(leaves(&outbox), [(BROKER, 0, 1), (BROKER, 2, 1)]);
 }
@@ -71,7 +71,7 @@ fn a_full_queue_takes_more_when_a_quarter_has_left() {
     for broker in 1..=4 {
         queue(&outbox, To::Broker(broker), 1000);
     }
-    assert_eq!(outbox.send(To::Pods, &[b"x"]), Sent::Dropped(Dropped::QueueFull));
+    assert_eq!(outbox.send(To::Pods, &[b"x"]), Sent::Dropped(FabricDropReason::QueueFull));
     outbox.close_batches();
     outbox.pop().unwrap();
     queue(&outbox, To::Pods, 1);
@@ -82,7 +82,7 @@ fn one_receiver_does_not_take_the_whole_queue() {
     let outbox = outbox(|limits| limits.queue_bytes_per_receiver_max = 2 * 1004);
     queue(&outbox, BROKER, 1000);
     queue(&outbox, BROKER, 1000);
-    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(Dropped::ReceiverFull));
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(FabricDropReason::ReceiverFull));
     queue(&outbox, To::Pods, 1000);
 }
 
@@ -148,7 +148,7 @@ fn during_an_outage_a_little_waits_and_the_rest_is_dropped() {
     let outbox = outbox(|limits| limits.outage_bytes_max = 1100);
     outbox.disconnected();
     queue(&outbox, BROKER, 1000);
-    assert_eq!(outbox.send(BROKER, &[&[0; 1000]]), Sent::Dropped(Dropped::Outage));
+    assert_eq!(outbox.send(BROKER, &[&[0; 1000]]), Sent::Dropped(FabricDropReason::Outage));
     outbox.connected(10, false, 1 << 20);
     assert_eq!(leaves(&outbox), [(BROKER, 0, 1)]);
     outbox.tick(10);
@@ -157,8 +157,8 @@ fn during_an_outage_a_little_waits_and_the_rest_is_dropped() {
 
 #[test]
 fn after_a_long_outage_and_before_the_first_connection_there_is_nothing() {
-    let outbox = Outbox::new(OWN, FabricLimits::default(), Arc::default());
-    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(Dropped::Outage));
+    let outbox = FabricOutbox::new(OWN, FabricLimits::default(), Arc::default());
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(FabricDropReason::Outage));
     outbox.connected(0, false, 1 << 20);
     queue(&outbox, BROKER, 1);
     outbox.disconnected();
@@ -181,7 +181,7 @@ fn messages_without_a_listener_are_numbered_and_not_sent() {
     assert!(outbox.unwanted(BROKER, 5));
     assert_eq!(leaves(&outbox), []);
 
-    let position = Position { to: BROKER, generation: 1, next: 7 };
+    let position = SenderPosition { to: BROKER, generation: 1, next: 7 };
     assert_eq!(outbox.pod_joined(&[BROKER, To::Pods]), [position]);
     queue(&outbox, BROKER, 1);
     assert_eq!(leaves(&outbox), [(BROKER, 7, 0), (BROKER, 7, 1)]);
@@ -226,7 +226,7 @@ fn groups_have_no_numbers_and_no_heartbeats() {
     let outbox = outbox(|_| {});
     outbox.connected(0, false, 3000);
     queue(&outbox, GROUP, 1000);
-    assert_eq!(outbox.send(GROUP, &[&[0; 3000]]), Sent::Dropped(Dropped::TooLarge));
+    assert_eq!(outbox.send(GROUP, &[&[0; 3000]]), Sent::Dropped(FabricDropReason::TooLarge));
     outbox.close_batches();
     let batch = outbox.pop().unwrap();
     assert_eq!(batch.numbers.unwrap().generation, 0);
@@ -271,7 +271,7 @@ fn a_pod_sends_nothing_to_itself_and_nothing_after_the_end() {
     let outbox = outbox(|limits| limits.streams_max = 1);
     assert_eq!(outbox.send(To::Pod(OWN), &[b"x"]), Sent::NoListener);
     queue(&outbox, BROKER, 1);
-    assert_eq!(outbox.send(To::Pods, &[b"x"]), Sent::Dropped(Dropped::TooManyStreams));
+    assert_eq!(outbox.send(To::Pods, &[b"x"]), Sent::Dropped(FabricDropReason::TooManyStreams));
     outbox.stop();
-    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(Dropped::Stopped));
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(FabricDropReason::Stopped));
 }

@@ -8,11 +8,11 @@ use fastrand::Rng;
 
 use crate::address::{PodId, To};
 use crate::clock::Millis;
-use crate::core::Core;
+use crate::core::FabricCore;
 use crate::counters::Counts;
 use crate::limits::FabricLimits;
-use crate::outbox::{Outbox, Sent};
-use crate::sink::{Batch, Gap, Sink};
+use crate::outbox::{FabricOutbox, Sent};
+use crate::sink::{Gap, MessageBatch, Sink};
 
 use super::nats::{Down, Nats, Subject, Up};
 
@@ -60,7 +60,7 @@ impl Recorder {
 }
 
 impl Sink for Recorder {
-    fn receive(&self, batch: &Batch) {
+    fn receive(&self, batch: &MessageBatch) {
         for message in batch.messages() {
             let index = u64::from_be_bytes(*message.first_chunk().unwrap());
             self.see(Seen::Message { from: batch.from(), to: batch.to(), index });
@@ -86,8 +86,8 @@ impl Sink for Recorder {
 
 pub(super) struct Pod {
     pub(super) id: PodId,
-    outbox: Arc<Outbox>,
-    pub(super) core: Core,
+    outbox: Arc<FabricOutbox>,
+    pub(super) core: FabricCore,
     pub(super) recorder: Arc<Recorder>,
     pub(super) is_connected: bool,
     was_connected: bool,
@@ -105,9 +105,9 @@ pub(super) struct Pod {
 impl Pod {
     pub(super) fn new(id: PodId, limits: FabricLimits) -> Self {
         let counts = Arc::new(Counts::default());
-        let outbox = Arc::new(Outbox::new(id, limits.clone(), counts.clone()));
+        let outbox = Arc::new(FabricOutbox::new(id, limits.clone(), counts.clone()));
         let recorder = Arc::new(Recorder::default());
-        let core = Core::new(id, id.to_string(), limits, counts, outbox.clone(), recorder.clone());
+        let core = FabricCore::new(id, id.to_string(), limits, counts, outbox.clone(), recorder.clone());
         let mut pod = Self {
             id,
             outbox,
@@ -196,7 +196,7 @@ impl Pod {
         let index = sent.len() as u64;
         sent.push(stamp());
         let sent = self.outbox.send(to, &[&index.to_be_bytes(), &[7; 200][..bytes]]);
-        assert!(!matches!(sent, Sent::Dropped(crate::Dropped::Stopped)));
+        assert!(!matches!(sent, Sent::Dropped(crate::FabricDropReason::Stopped)));
     }
 
     pub(super) fn flush(&mut self) {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::address::{Echo, To};
 use crate::collections::HashMap;
-use crate::shared::Shared;
+use crate::state::FabricContext;
 
 /// The NATS queue group that all groups share, because their subjects differ.
 const QUEUE: &str = "g";
@@ -23,7 +23,7 @@ const SUBSCRIBE_WAIT: Duration = Duration::from_millis(100);
 /// Joined receivers with the task that listens; `None` while a receiver waits for NATS.
 type Tasks = HashMap<To, Option<AbortHandle>>;
 
-pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), String> {
+pub(super) async fn run(shared: &Arc<FabricContext>, client: &Client) -> Result<(), String> {
     control(shared, client).await.map_err(|error| error.to_string())?;
     let brokers = client.subscribe(shared.subjects.own_brokers()).await.map_err(|error| error.to_string())?;
     spawn(shared.clone(), listen_for_brokers(shared.clone(), brokers));
@@ -62,7 +62,7 @@ pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), Str
     }
 }
 
-fn join(shared: &Shared, to: To, tasks: &mut Tasks, waiting: &mut VecDeque<To>) {
+fn join(shared: &FabricContext, to: To, tasks: &mut Tasks, waiting: &mut VecDeque<To>) {
     if shared.core().join(to, shared.now()) {
         tasks.insert(to, None);
         waiting.push_back(to);
@@ -70,7 +70,7 @@ fn join(shared: &Shared, to: To, tasks: &mut Tasks, waiting: &mut VecDeque<To>) 
 }
 
 async fn subscribe(
-    shared: &Arc<Shared>,
+    shared: &Arc<FabricContext>,
     client: &Client,
     tasks: &mut Tasks,
     waiting: &mut VecDeque<To>,
@@ -108,7 +108,7 @@ async fn subscribe(
     Ok(done)
 }
 
-async fn control(shared: &Arc<Shared>, client: &Client) -> Result<(), SubscribeError> {
+async fn control(shared: &Arc<FabricContext>, client: &Client) -> Result<(), SubscribeError> {
     for subject in [shared.subjects.control(), shared.subjects.own_control()] {
         let subscriber = client.subscribe(subject).await?;
         spawn(shared.clone(), listen_to_fabrics(shared.clone(), subscriber));
@@ -116,13 +116,13 @@ async fn control(shared: &Arc<Shared>, client: &Client) -> Result<(), SubscribeE
     Ok(())
 }
 
-async fn listen(shared: Arc<Shared>, to: To, mut subscriber: Subscriber) {
+async fn listen(shared: Arc<FabricContext>, to: To, mut subscriber: Subscriber) {
     while let Some(message) = subscriber.next().await {
         shared.core().received(to, message.payload, shared.now());
     }
 }
 
-async fn listen_for_brokers(shared: Arc<Shared>, mut subscriber: Subscriber) {
+async fn listen_for_brokers(shared: Arc<FabricContext>, mut subscriber: Subscriber) {
     while let Some(message) = subscriber.next().await {
         match shared.subjects.broker_of(&message.subject) {
             Some(to) => shared.core().received(to, message.payload, shared.now()),
@@ -131,7 +131,7 @@ async fn listen_for_brokers(shared: Arc<Shared>, mut subscriber: Subscriber) {
     }
 }
 
-async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
+async fn listen_to_fabrics(shared: Arc<FabricContext>, mut subscriber: Subscriber) {
     while let Some(message) = subscriber.next().await {
         if message.status != Some(StatusCode::NO_RESPONDERS) {
             shared.core().received_control(message.payload, shared.now());
@@ -147,7 +147,7 @@ async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
 
 /// Spawns a task that takes all waiting messages before other tasks run. The connection reads many
 /// messages in one turn, which would otherwise fill the channel.
-fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+fn spawn(shared: Arc<FabricContext>, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let watched = async move {
         let _watch = EndOnPanic(shared);
         task.await;
@@ -156,7 +156,7 @@ fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -
 }
 
 /// Ends the fabric when a task panics, because a receiver that stopped unnoticed would be worse.
-struct EndOnPanic(Arc<Shared>);
+struct EndOnPanic(Arc<FabricContext>);
 
 impl Drop for EndOnPanic {
     fn drop(&mut self) {

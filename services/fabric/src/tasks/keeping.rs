@@ -7,7 +7,7 @@ use async_nats::connection::State;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::clock::Millis;
-use crate::shared::Shared;
+use crate::state::FabricContext;
 
 use super::sending;
 
@@ -19,7 +19,7 @@ const ECHO_WAIT: Duration = Duration::from_millis(50);
 /// random moment.
 const MOVE_MS_MAX: Millis = 2000;
 
-pub(super) async fn run(shared: &Shared, client: &Client) {
+pub(super) async fn run(shared: &FabricContext, client: &Client) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut echo_at = 0;

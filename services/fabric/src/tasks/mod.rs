@@ -12,12 +12,12 @@ use std::sync::Arc;
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use tokio::time::{Duration, timeout};
 
-use crate::shared::Shared;
+use crate::state::FabricContext;
 
 /// Runs until the user stops the fabric, and then sends what is still queued; or until a task
 /// fails, and then the error is the reason.
 pub(crate) async fn run(
-    shared: &Arc<Shared>,
+    shared: &Arc<FabricContext>,
     servers: Vec<ServerAddr>,
     options: ConnectOptions,
 ) -> Result<(), String> {
@@ -50,7 +50,7 @@ pub(crate) async fn run(
 /// Returns before NATS answers. The client connects in the background, and asks `shared.link` for
 /// the server of each attempt.
 async fn connect(
-    shared: &Arc<Shared>,
+    shared: &Arc<FabricContext>,
     servers: Vec<ServerAddr>,
     options: ConnectOptions,
 ) -> Result<Client, async_nats::ConnectError> {

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use crate::address::Echo;
 use crate::limits::ROUND_FRAMES_MAX;
 use crate::linger::Linger;
-use crate::outbox::{Destination, Outbox, Outgoing};
-use crate::shared::Shared;
+use crate::outbox::{Destination, FabricOutbox, Outgoing};
+use crate::state::FabricContext;
 
 /// Sends until the NATS client ends, or until the fabric stops.
-pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> {
+pub(super) async fn run(shared: &FabricContext, client: &Client) -> Result<(), String> {
     let linger = Linger::new(Duration::from_micros(shared.limits.linger_us.into()));
     let mut linger = linger.map_err(|error| error.to_string())?;
     let mut is_drained = true;
@@ -38,7 +38,7 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
 
 /// Returns false if `frames_max` frames have left, so that the queue may not be empty.
 async fn send_some<E>(
-    outbox: &Outbox,
+    outbox: &FabricOutbox,
     was_drained: bool,
     frames_max: u32,
     mut publish: impl AsyncFnMut(Outgoing) -> Result<(), E>,
@@ -54,7 +54,7 @@ async fn send_some<E>(
     Ok(false)
 }
 
-async fn finish(shared: &Shared, client: &Client) -> Result<(), String> {
+async fn finish(shared: &FabricContext, client: &Client) -> Result<(), String> {
     shared.outbox.close_batches();
     shared.core().bye();
     while let Some(outgoing) = shared.outbox.pop() {
@@ -64,7 +64,7 @@ async fn finish(shared: &Shared, client: &Client) -> Result<(), String> {
 }
 
 /// Waits until the server has everything, because closing earlier would lose it.
-async fn until_received(shared: &Shared, client: &Client) -> Result<(), String> {
+async fn until_received(shared: &FabricContext, client: &Client) -> Result<(), String> {
     let number = echo(shared, client).await.map_err(|error| error.to_string())?;
     shared.link.until_echoed(number).await;
     Ok(())
@@ -72,7 +72,7 @@ async fn until_received(shared: &Shared, client: &Client) -> Result<(), String> 
 
 /// Sends a probe to a subject without a listener. The server's reply gives the round-trip time, and
 /// proves that the server has everything sent before.
-pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, PublishError> {
+pub(super) async fn echo(shared: &FabricContext, client: &Client) -> Result<u64, PublishError> {
     let number = shared.link.echo();
     let reply = shared.subjects.echo(&Echo::Nobody(number));
     client.publish_with_reply(shared.subjects.nobody(), reply, Bytes::new()).await?;
@@ -80,7 +80,7 @@ pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, Publis
 }
 
 /// Moves to another server, once the present one has everything.
-async fn change_server(shared: &Shared, client: &Client) {
+async fn change_server(shared: &FabricContext, client: &Client) {
     tokio::select! {
         _ = until_received(shared, client) => {}
         () = shared.link.until(false) => return,
@@ -93,7 +93,7 @@ async fn change_server(shared: &Shared, client: &Client) {
 }
 
 /// Fails when the NATS client has ended.
-async fn publish(shared: &Shared, client: &Client, outgoing: Outgoing) -> Result<(), String> {
+async fn publish(shared: &FabricContext, client: &Client, outgoing: Outgoing) -> Result<(), String> {
     let Outgoing { destination, numbers, probe, part, .. } = outgoing;
     let subject = match destination {
         Destination::To(to) => shared.subjects.of(to),
@@ -125,7 +125,7 @@ async fn publish(shared: &Shared, client: &Client, outgoing: Outgoing) -> Result
 }
 
 async fn publish_frame(
-    shared: &Shared,
+    shared: &FabricContext,
     client: &Client,
     subject: Subject,
     reply: Option<Subject>,
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_round_ends_while_other_threads_keep_the_queue_filled() {
-        let outbox = Outbox::new(PodId(1), FabricLimits::default(), Arc::default());
+        let outbox = FabricOutbox::new(PodId(1), FabricLimits::default(), Arc::default());
         outbox.connected(0, false, 1 << 20);
         let fill = || {
             let _ = outbox.send(To::Broker(1), &[&[0; 1000]]);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn receivers_beyond_the_frames_of_a_round_have_batches_of_many_messages() {
-        let outbox = Outbox::new(PodId(1), FabricLimits::default(), Arc::default());
+        let outbox = FabricOutbox::new(PodId(1), FabricLimits::default(), Arc::default());
         outbox.connected(0, false, 1 << 20);
         let (mut is_drained, mut frames, mut messages) = (true, 0, 0);
         let mut rounds_since_drained = 0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_fabric::{Batch, Fabric, Gap, Sent, Settings, Sink, To};
+use millrace_fabric::{Fabric, FabricSettings, Gap, MessageBatch, Sent, Sink, To};
 
 use crate::support::{Server, WAIT_MAX, needs_nats, poll};
 
@@ -21,7 +21,7 @@ struct Counter {
 }
 
 impl Sink for Counter {
-    fn receive(&self, batch: &Batch) {
+    fn receive(&self, batch: &MessageBatch) {
         let bytes: usize = batch.messages().map(<[u8]>::len).sum();
         assert!(bytes >= batch.len());
         self.received.fetch_add(batch.len() as u64, Ordering::Relaxed);
@@ -67,7 +67,7 @@ fn fabric_cpu() -> Duration {
 fn pair(server: &Server) -> [(Fabric, Arc<Counter>); 2] {
     let pods = [0, 1].map(|_| {
         let sink = Arc::new(Counter::default());
-        (Fabric::start(Settings::new(&server.url(), "bench"), sink.clone()).unwrap(), sink)
+        (Fabric::start(FabricSettings::new(&server.url(), "bench"), sink.clone()).unwrap(), sink)
     });
     poll("to know each other", || pods.iter().all(|(_, sink)| sink.pods.load(Ordering::Relaxed) == 1));
     assert!(pods[1].0.join(BROKER));

@@ -1,6 +1,6 @@
 //! Three servers.
 
-use millrace_fabric::{Sent, Settings, To};
+use millrace_fabric::{FabricSettings, Sent, To};
 
 use crate::support::{Pod, Server, know_each_other, needs_nats, poll};
 
@@ -15,7 +15,7 @@ fn cluster() -> [Server; 3] {
 
 /// A pod that may use all servers, and is on `server`.
 fn pod_on(servers: &[Server], server: usize) -> Pod {
-    let only = |settings: &mut Settings| {
+    let only = |settings: &mut FabricSettings| {
         settings.servers = servers.iter().map(Server::url).collect();
     };
     loop {

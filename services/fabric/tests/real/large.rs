@@ -1,7 +1,7 @@
 //! Messages that are longer than NATS takes (1 MiB by default): the fabric sends them in parts of 256 KiB, up to 16 MiB. A message to
 //! a group is never split, because NATS could give each part to another pod.
 
-use millrace_fabric::{Dropped, Sent, To};
+use millrace_fabric::{FabricDropReason, Sent, To};
 
 use crate::support::{Pod, Relay, Server, needs_nats, poll};
 
@@ -28,7 +28,7 @@ fn long_messages_come_whole_and_in_order_with_short_ones() {
     });
     // 10 MiB and 300,000 bytes in parts of 256 KiB.
     assert!(a.fabric.counters().parts_sent >= 40);
-    assert_eq!(a.send(BROKER, 8, 17 * MIB), Sent::Dropped(Dropped::TooLarge));
+    assert_eq!(a.send(BROKER, 8, 17 * MIB), Sent::Dropped(FabricDropReason::TooLarge));
     a.send_all(BROKER, 9..10, 10);
     a.until_accounted(&b, BROKER, 10);
     b.seen(|seen| assert_eq!(seen.gaps.len(), 1));
@@ -48,7 +48,7 @@ fn a_group_takes_what_one_nats_message_takes() {
         let all = usize::try_from(number).unwrap() + 1;
         poll("the message", || count(&b) + count(&c) == all);
     }
-    assert_eq!(a.send(group, 10, MIB), Sent::Dropped(Dropped::TooLarge));
+    assert_eq!(a.send(group, 10, MIB), Sent::Dropped(FabricDropReason::TooLarge));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use millrace_fabric::{Batch, Dropped, Fabric, Gap, Health, Sent, Settings, Sink, To};
+use millrace_fabric::{Fabric, FabricDropReason, FabricSettings, Gap, Health, MessageBatch, Sent, Sink, To};
 
 use crate::support::{Pod, Relay, Server, WAIT_MAX, needs_nats};
 
@@ -39,7 +39,7 @@ fn a_fabric_starts_without_a_server_and_finds_it_later() {
         });
         let health = pod.fabric.health();
         assert!(!health.connected, "{health}");
-        assert_eq!(pod.send(BROKER, 0, 0), Sent::Dropped(Dropped::Outage));
+        assert_eq!(pod.send(BROKER, 0, 0), Sent::Dropped(FabricDropReason::Outage));
         assert!(pod.fabric.join(BROKER));
         pod.until("a notice that the join is not confirmed", |seen| seen.joined.get(&BROKER) == Some(&false));
     }
@@ -219,7 +219,7 @@ fn a_sink_that_panics_ends_the_fabric_and_its_health_says_so() {
     needs_nats!();
     struct Broken(SyncSender<Health>);
     impl Sink for Broken {
-        fn receive(&self, _: &Batch) {
+        fn receive(&self, _: &MessageBatch) {
             panic!("as this test wants it");
         }
         fn gap(&self, _: &Gap) {}
@@ -230,7 +230,7 @@ fn a_sink_that_panics_ends_the_fabric_and_its_health_says_so() {
     let (said, says) = sync_channel(100);
     let server = Server::start("");
     let a = Pod::start(&server.url());
-    let settings = Settings::new(&server.url(), "test");
+    let settings = FabricSettings::new(&server.url(), "test");
     let to = To::Pod(settings.pod);
     let broken = Fabric::start(settings, Arc::new(Broken(said))).unwrap();
     a.until("to know the other", |seen| seen.pods.len() == 1);
@@ -240,5 +240,5 @@ fn a_sink_that_panics_ends_the_fabric_and_its_health_says_so() {
     let last = std::iter::from_fn(|| says.recv_timeout(WAIT_MAX).ok()).find(is_last);
     assert_eq!(last.map(|health| health.connected), Some(false));
     assert!(is_last(&broken.health()));
-    assert_eq!(broken.send(To::Pods, &[b"x"]), Sent::Dropped(Dropped::Stopped));
+    assert_eq!(broken.send(To::Pods, &[b"x"]), Sent::Dropped(FabricDropReason::Stopped));
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use millrace_fabric::{Credentials, Fabric, NatsTls, Settings, To};
+use millrace_fabric::{Credentials, Fabric, FabricSettings, NatsTls, To};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
@@ -67,7 +67,7 @@ fn password(password: &str) -> Credentials {
 
 /// Two pods with these settings reach each other.
 #[track_caller]
-fn works(server: &Server, change: impl Fn(&mut Settings)) {
+fn works(server: &Server, change: impl Fn(&mut FabricSettings)) {
     let pods: [Pod; 2] = std::array::from_fn(|_| Pod::start_with(&server.url(), &change));
     know_each_other(&pods.each_ref());
     let [a, b] = pods;
@@ -79,7 +79,7 @@ fn works(server: &Server, change: impl Fn(&mut Settings)) {
 
 /// A pod with these settings does not come in, and says why.
 #[track_caller]
-fn fails(server: &Server, change: impl FnOnce(&mut Settings), why: &str) {
+fn fails(server: &Server, change: impl FnOnce(&mut FabricSettings), why: &str) {
     let pod = Pod::start_with(&server.url(), change);
     let said = pod.wait("to say why", |seen| {
         let problem = seen.health.last()?.problem.clone()?;
@@ -138,10 +138,10 @@ fn tls_and_password() {
         },
         "it refused this pod",
     );
-    let other = |settings: &mut Settings| settings.tls = Some(certificates.tls("other-ca", false));
+    let other = |settings: &mut FabricSettings| settings.tls = Some(certificates.tls("other-ca", false));
     fails(&server, other, "its certificate is not signed by a known authority");
     let named = Server::start(&certificates.server("other-server", false));
-    let right = |settings: &mut Settings| settings.tls = Some(certificates.tls("ca", false));
+    let right = |settings: &mut FabricSettings| settings.tls = Some(certificates.tls("ca", false));
     fails(&named, right, "its certificate is not for this host name");
 }
 
@@ -151,7 +151,7 @@ fn tls_with_certificates_on_both_sides() {
     let certificates = Certificates::make();
     let server = Server::start(&certificates.server("server", true));
     works(&server, |settings| settings.tls = Some(certificates.tls("ca", true)));
-    let without = |settings: &mut Settings| settings.tls = Some(certificates.tls("ca", false));
+    let without = |settings: &mut FabricSettings| settings.tls = Some(certificates.tls("ca", false));
     fails(&server, without, "it may ask for a certificate of this pod");
 }
 
@@ -193,15 +193,15 @@ fn a_missing_permission_of_the_user_is_named() {
 fn settings_that_cannot_work_are_refused_at_the_start() {
     struct Nobody;
     impl millrace_fabric::Sink for Nobody {
-        fn receive(&self, _: &millrace_fabric::Batch) {}
+        fn receive(&self, _: &millrace_fabric::MessageBatch) {}
         fn gap(&self, _: &millrace_fabric::Gap) {}
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "nothing of use").unwrap();
     let missing = Path::new("/does/not/exist");
-    let refused = |change: &dyn Fn(&mut Settings)| {
-        let mut settings = Settings::new("nats://127.0.0.1:1", "test");
+    let refused = |change: &dyn Fn(&mut FabricSettings)| {
+        let mut settings = FabricSettings::new("nats://127.0.0.1:1", "test");
         change(&mut settings);
         let error = Fabric::start(settings, std::sync::Arc::new(Nobody)).err().expect("an error");
         error.to_string()

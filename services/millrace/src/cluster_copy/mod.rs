@@ -105,11 +105,11 @@ impl Copier {
         Ok(Copied { url: url.to_owned(), bytes: last.bytes, version })
     }
 
-    fn backup_status(&self) -> Result<Seen, Failure> {
+    fn backup_status(&self) -> Result<CopyReport, Failure> {
         parse::<BackupStatus>(&self.backup.run("status", &["-t", TAG, "--json"])?).map(BackupStatus::seen)
     }
 
-    fn restore_status(&self) -> Result<Seen, Failure> {
+    fn restore_status(&self) -> Result<CopyReport, Failure> {
         self.restore.run("status", &["-t", TAG]).map(|line| restore_seen(&line))
     }
 
@@ -169,7 +169,7 @@ fn restore_advice(failed: Failure) -> Failure {
 
 /// A copy, as a status reports it.
 #[derive(Debug, Default, PartialEq)]
-struct Seen {
+struct CopyReport {
     state: State,
     bytes: u64,
     error: Option<String>,
@@ -191,9 +191,9 @@ enum State {
 /// Asks until the copy is complete.
 fn follow(
     tool: &Tool,
-    ask: &dyn Fn() -> Result<Seen, Failure>,
+    ask: &dyn Fn() -> Result<CopyReport, Failure>,
     progress: &mut dyn FnMut(u64),
-) -> Result<Seen, Failure> {
+) -> Result<CopyReport, Failure> {
     let (mut bytes, mut idle) = (0, 0);
     loop {
         let trouble = match ask() {
@@ -249,12 +249,12 @@ fn give_up(tool: &Tool, why: &str) -> Failure {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Description {
-    max_restorable_point: Option<Point>,
+    max_restorable_point: Option<RestorePoint>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Point {
+struct RestorePoint {
     version: u64,
 }
 
@@ -263,7 +263,7 @@ struct Point {
 #[serde(rename_all = "PascalCase")]
 struct BackupStatus {
     backup_agents_paused: bool,
-    status: Option<Status>,
+    status: Option<CopyStatus>,
     #[serde(rename = "DestinationURL")]
     url: Option<String>,
     #[serde(default)]
@@ -276,7 +276,7 @@ struct BackupStatus {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Status {
+struct CopyStatus {
     name: String,
     completed: bool,
     running: bool,
@@ -289,7 +289,7 @@ struct AgentError {
 }
 
 impl BackupStatus {
-    fn seen(self) -> Seen {
+    fn seen(self) -> CopyReport {
         let state = match self.status {
             Some(status) if status.completed => State::Complete,
             Some(status) if !status.running => State::Aborted,
@@ -299,13 +299,13 @@ impl BackupStatus {
             None => State::Aborted,
         };
         let error = self.errors.into_iter().next().map(|error| error.message);
-        Seen { state, bytes: self.range_bytes_written + self.log_bytes_written, error, url: self.url }
+        CopyReport { state, bytes: self.range_bytes_written + self.log_bytes_written, error, url: self.url }
     }
 }
 
 /// Reads a line of `fdbrestore status`: "Tag: a  UID: b  State: running  Blocks: 1/4 ...
 /// BytesWritten: 170  ApplyVersionLag: 0  LastError: None  URL: ...".
-fn restore_seen(line: &str) -> Seen {
+fn restore_seen(line: &str) -> CopyReport {
     let after = |name: &str| {
         line.split_once(&format!("{name}: ")).map(|(_, rest)| rest.split("  ").next().unwrap_or(rest).trim())
     };
@@ -316,7 +316,7 @@ fn restore_seen(line: &str) -> Seen {
         _ => State::Waiting,
     };
     let error = after("LastError").filter(|error| *error != "None").map(str::to_owned);
-    Seen {
+    CopyReport {
         state,
         bytes: after("BytesWritten").and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
         error,
@@ -340,7 +340,8 @@ mod tests {
             )
         };
         let error = Some("disk".to_owned());
-        let running = Seen { state: State::Running, bytes: 171, error, url: Some("file:///b/c".into()) };
+        let running =
+            CopyReport { state: State::Running, bytes: 171, error, url: Some("file:///b/c".into()) };
         assert_eq!(seen(&said(false, "Running", false, true)), running);
         assert_eq!(seen(&said(true, "Running", false, true)).state, State::Paused);
         assert_eq!(seen(&said(false, "Submitted", false, true)).state, State::Waiting);
@@ -352,12 +353,15 @@ mod tests {
     fn a_status_of_a_restore_says_how_far_it_is() {
         let line = "Tag: r  UID: b3  State: running  Blocks: 0/4  BlocksInProgress: 0  Files: 5  BytesWritten: 12  ApplyVersionLag: 0  \
                     LastError: None  URL: file:///b/c  Range: ''-'\\xff'";
-        assert_eq!(restore_seen(line), Seen { state: State::Running, bytes: 12, error: None, url: None });
+        assert_eq!(
+            restore_seen(line),
+            CopyReport { state: State::Running, bytes: 12, error: None, url: None }
+        );
         assert_eq!(restore_seen("").state, State::Waiting);
         let failed = restore_seen("State: queued  BytesWritten: 0  LastError: 'no file' 2s ago");
         assert_eq!(
             failed,
-            Seen { state: State::Waiting, bytes: 0, error: Some("'no file' 2s ago".into()), url: None }
+            CopyReport { state: State::Waiting, bytes: 0, error: Some("'no file' 2s ago".into()), url: None }
         );
     }
 

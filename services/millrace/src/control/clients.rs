@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use millrace_control::{Client, ClientDetails, Clients, LiveError, Page, PageRequest, SubscriptionInfo};
 use millrace_edge::Asking;
-use millrace_edge::clients::{self, Answer, PodAnswer, Question};
+use millrace_edge::clients::{self, ClientsAnswer, PodAnswer, Question};
 use millrace_layers::{BrokerId, pods};
 use tokio::sync::mpsc::{self, Receiver};
 
-use super::live::Edge;
+use super::live::LiveEdge;
 use crate::clock::now_ms;
 
 /// Longest wait for the pods. A pod with a million connections takes a hundredth of it for its part
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const NEVER: u32 = u32::MAX;
 
 pub(super) async fn list(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     search: &str,
     page: &PageRequest,
@@ -32,28 +32,32 @@ pub(super) async fn list(
     let question = Question::Page { after: after.map(Into::into), search: search.into(), limit: page.limit };
     let mut inquiry = Inquiry::begin(edge, broker, question).await?;
     let answers = inquiry.gather(|_| false).await;
-    let Answer { clients, next } = Answer::merged(answers, page.limit);
+    let ClientsAnswer { clients, next } = ClientsAnswer::merged(answers, page.limit);
     let page = Page { items: clients.into_iter().map(client).collect(), next: next.map(String::into_bytes) };
     Ok(Clients { page, unanswered: inquiry.unanswered.into_iter().collect() })
 }
 
-pub(super) async fn show(edge: &Edge, broker: BrokerId, client_id: &str) -> Result<ClientDetails, LiveError> {
+pub(super) async fn show(
+    edge: &LiveEdge,
+    broker: BrokerId,
+    client_id: &str,
+) -> Result<ClientDetails, LiveError> {
     one(edge, broker, Question::One(client_id.into())).await.map(details)
 }
 
-pub(super) async fn kick(edge: &Edge, broker: BrokerId, client_id: &str) -> Result<(), LiveError> {
+pub(super) async fn kick(edge: &LiveEdge, broker: BrokerId, client_id: &str) -> Result<(), LiveError> {
     one(edge, broker, Question::Kick(client_id.into())).await.map(drop)
 }
 
 /// Asks every pod, because any pod may have the client.
 async fn one(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     question: Question,
 ) -> Result<clients::ConnectedClient, LiveError> {
     let mut inquiry = Inquiry::begin(edge, broker, question).await?;
     let answers = inquiry.gather(|answer| !answer.clients.is_empty()).await;
-    if let Some(found) = Answer::merged(answers, 1).clients.pop() {
+    if let Some(found) = ClientsAnswer::merged(answers, 1).clients.pop() {
         return Ok(found);
     }
     if inquiry.unanswered.is_empty() {
@@ -69,13 +73,13 @@ async fn one(
 /// Begins a trace on every pod; returns the client, if it is connected, and the pods that do not
 /// answer.
 pub(super) async fn begin_trace(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     question: Question,
 ) -> Result<(Option<ClientDetails>, Vec<String>), LiveError> {
     let mut inquiry = Inquiry::begin(edge, broker, question).await?;
     let answers = inquiry.gather(|_| false).await;
-    let found = Answer::merged(answers, 1).clients.pop();
+    let found = ClientsAnswer::merged(answers, 1).clients.pop();
     Ok((found.map(details), inquiry.unanswered.into_iter().collect()))
 }
 
@@ -87,7 +91,7 @@ struct Inquiry {
 }
 
 impl Inquiry {
-    async fn begin(edge: &Edge, broker: BrokerId, question: Question) -> Result<Self, LiveError> {
+    async fn begin(edge: &LiveEdge, broker: BrokerId, question: Question) -> Result<Self, LiveError> {
         // Counts the pods with a valid lease in the store, so that the answer names pods that the
         // network does not reach.
         let leases = edge.run(|tx| async move { pods::list(&tx).await }).await?;
@@ -108,7 +112,7 @@ impl Inquiry {
 
     /// Collects answers until all pods have answered, the time is over, or `enough` accepts an
     /// answer.
-    async fn gather(&mut self, enough: impl Fn(&Answer) -> bool) -> Vec<Answer> {
+    async fn gather(&mut self, enough: impl Fn(&ClientsAnswer) -> bool) -> Vec<ClientsAnswer> {
         let mut answers = Vec::new();
         let all = async {
             while !self.unanswered.is_empty() {
@@ -174,7 +178,7 @@ mod tests {
     use super::*;
 
     /// A pod on a store, with a client of the broker `default`, and that broker's id.
-    fn pod(client_id: &str) -> (Edge, TcpStream, BrokerId, Store) {
+    fn pod(client_id: &str) -> (LiveEdge, TcpStream, BrokerId, Store) {
         let database = Database::memory();
         let config = millrace_edge::Config {
             mqtt_listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
@@ -193,7 +197,7 @@ mod tests {
         assert_eq!(connack, [0x20, 2, 0, 0]);
         let store = Store::new(database.clone());
         let id = millrace_storage::block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
-        (Edge::new(database, Arc::new(RwLock::new(Some(edge)))), socket, id, store)
+        (LiveEdge::new(database, Arc::new(RwLock::new(Some(edge)))), socket, id, store)
     }
 
     fn page() -> PageRequest {

@@ -17,20 +17,20 @@ use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
 use super::{clients, messages, publish, retained, sessions, streams, tail, trace};
-use crate::running::Live as _;
+use crate::running::LiveChanges as _;
 use crate::running::Running;
 
 /// How long, and how often, the store is read until it shows a change by the edge.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-pub(super) struct Edge {
+pub(super) struct LiveEdge {
     store: Store,
     pub(super) running: Running,
     host: System,
 }
 
-impl Edge {
+impl LiveEdge {
     pub(super) fn new(database: Database, running: Running) -> Self {
         Self { store: Store::new(database), running, host: System::new() }
     }
@@ -78,7 +78,7 @@ impl Edge {
     }
 }
 
-impl Live for Edge {
+impl Live for LiveEdge {
     fn publish<'a>(&'a self, visit: &'a Visit, publication: &'a PublishRequest) -> LiveAnswer<'a, Published> {
         Box::pin(publish::publish(self, visit, publication))
     }

@@ -13,11 +13,13 @@ use millrace_edge::stored;
 use millrace_layers::index::{self, IndexPart};
 use millrace_layers::limits::TOPIC_BYTES_MAX;
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::streams::{self, LossReason, Progress, ReadLimit, StreamEntry, StreamId, StreamLoss};
+use millrace_layers::streams::{
+    self, GroupProgress, LossReason, ReadLimit, StreamEntry, StreamId, StreamLoss,
+};
 use millrace_layers::{BrokerId, Position, subscriptions};
 use millrace_storage::{Read, StoreVersion};
 
-use super::live::Edge;
+use super::live::LiveEdge;
 use crate::clock::now_ms;
 use crate::text::name;
 
@@ -42,18 +44,22 @@ struct TopicStream {
 }
 
 /// A session, or the group of a shared subscription, with how far it has read.
-struct Reader {
+struct StreamReader {
     client_id: Option<String>,
-    progress: Progress,
+    progress: GroupProgress,
     is_connected: bool,
     /// When its connection ended; `None` if it is connected, and for a group.
     detached_at_ms: Option<u64>,
 }
 
-impl Reader {
-    fn of_session(client_id: String, record: sessions::Record, positions: &HashSet<Position>) -> Arc<Self> {
+impl StreamReader {
+    fn of_session(
+        client_id: String,
+        record: sessions::SessionRecord,
+        positions: &HashSet<Position>,
+    ) -> Arc<Self> {
         let detached_at_ms = record.is_detached().then_some(record.detached_at_ms);
-        let progress = Progress { cursor: record.cursor, acknowledged: record.acknowledged };
+        let progress = GroupProgress { cursor: record.cursor, acknowledged: record.acknowledged };
         Self::new(Some(client_id), progress, positions, detached_at_ms.is_none(), detached_at_ms)
     }
 
@@ -61,7 +67,7 @@ impl Reader {
     /// thousands of others.
     fn new(
         client_id: Option<String>,
-        mut progress: Progress,
+        mut progress: GroupProgress,
         positions: &HashSet<Position>,
         is_connected: bool,
         detached_at_ms: Option<u64>,
@@ -73,14 +79,14 @@ impl Reader {
 }
 
 struct Subscriber {
-    reader: Arc<Reader>,
+    reader: Arc<StreamReader>,
     since: StoreVersion,
 }
 
-type Subscribers = HashMap<StreamId, Vec<Subscriber>>;
+type SubscribersByStream = HashMap<StreamId, Vec<Subscriber>>;
 
 pub(super) async fn list(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     topic: &str,
     limit: usize,
@@ -126,7 +132,7 @@ pub(super) async fn list(
 
 /// The flag is true when there are more filters than one request examines.
 async fn streams_of_topic(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     topic: &str,
 ) -> Result<(Vec<TopicStream>, bool), LiveError> {
@@ -167,17 +173,17 @@ async fn streams_of_topic(
 
 /// The flag is true when there are more sessions than one request examines.
 async fn subscribers(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     streams: &[TopicStream],
     positions: &HashSet<Position>,
-) -> Result<(Subscribers, bool), LiveError> {
+) -> Result<(SubscribersByStream, bool), LiveError> {
     let shared: HashSet<StreamId> =
         streams.iter().filter(|stream| stream.is_shared).map(|stream| stream.id).collect();
     let own: HashSet<StreamId> =
         streams.iter().filter(|stream| !stream.is_shared).map(|stream| stream.id).collect();
     let mut connected_groups: HashSet<StreamId> = HashSet::new();
-    let mut subscribers = Subscribers::new();
+    let mut subscribers = SubscribersByStream::new();
     let (mut after, mut looked_at) = (None, 0);
     let is_cut = loop {
         let (from, own): (Option<&[u8]>, _) = (after.as_deref(), &own);
@@ -202,7 +208,7 @@ async fn subscribers(
         after = Some(last.to_vec());
         for (client, record, subscriptions) in page {
             let (is_connected, is_expired) = (!record.is_detached(), record.is_expired(now_ms()));
-            let reader = Reader::of_session(name(&client), record, positions);
+            let reader = StreamReader::of_session(name(&client), record, positions);
             for of in subscriptions {
                 if own.contains(&of.stream) && !is_expired {
                     let subscriber = Subscriber { reader: reader.clone(), since: of.since };
@@ -220,14 +226,14 @@ async fn subscribers(
     };
     for id in shared {
         let progress = edge.run(|tx| async move { streams::progress(&tx, broker, id).await }).await?;
-        let reader = Reader::new(None, progress, positions, connected_groups.contains(&id), None);
+        let reader = StreamReader::new(None, progress, positions, connected_groups.contains(&id), None);
         subscribers.insert(id, vec![Subscriber { reader, since: 0 }]);
     }
     Ok((subscribers, is_cut))
 }
 
 async fn filters(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     streams: &[TopicStream],
 ) -> Result<Vec<StoringFilter>, LiveError> {
@@ -262,7 +268,7 @@ fn shown(
     entry: &StreamEntry,
     message: &stored::DecodedMessage,
     streams: &[TopicStream],
-    subscribers: &Subscribers,
+    subscribers: &SubscribersByStream,
     now_ms: u64,
 ) -> StoredMessage {
     let is_expired = message.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
@@ -284,9 +290,9 @@ fn shown(
 
 /// Refers to the receivers, because there may be tens of thousands and only [`RECEIVERS_MAX`] are
 /// copied.
-struct Receivers<'a>(Vec<Receiver<'a>>);
+struct Receivers<'a>(Vec<TopicReceiver<'a>>);
 
-struct Receiver<'a> {
+struct TopicReceiver<'a> {
     state: ReceiverState,
     client_id: Option<&'a str>,
     filter: &'a str,
@@ -298,7 +304,7 @@ impl<'a> Receivers<'a> {
         position: Position,
         is_expired: bool,
         streams: &[&'a TopicStream],
-        subscribers: &'a Subscribers,
+        subscribers: &'a SubscribersByStream,
     ) -> Self {
         let mut receivers = Vec::new();
         for stream in streams {
@@ -310,7 +316,7 @@ impl<'a> Receivers<'a> {
                     let is_acknowledged = state == ReceiverState::Acknowledged;
                     let acknowledged_by_ms = reader.detached_at_ms.filter(|_| is_acknowledged);
                     let filter = &stream.filter;
-                    receivers.push(Receiver { state, client_id, filter, acknowledged_by_ms });
+                    receivers.push(TopicReceiver { state, client_id, filter, acknowledged_by_ms });
                 }
             }
         }
@@ -324,11 +330,11 @@ impl<'a> Receivers<'a> {
     fn named(self) -> Vec<MessageReceiver> {
         let Self(mut receivers) = self;
         if receivers.len() > RECEIVERS_MAX {
-            receivers.select_nth_unstable_by(RECEIVERS_MAX, Receiver::order);
+            receivers.select_nth_unstable_by(RECEIVERS_MAX, TopicReceiver::order);
             receivers.truncate(RECEIVERS_MAX);
         }
-        receivers.sort_unstable_by(Receiver::order);
-        let named = |receiver: Receiver<'_>| MessageReceiver {
+        receivers.sort_unstable_by(TopicReceiver::order);
+        let named = |receiver: TopicReceiver<'_>| MessageReceiver {
             client_id: receiver.client_id.map(Into::into),
             filter: receiver.filter.into(),
             state: receiver.state,
@@ -338,14 +344,14 @@ impl<'a> Receivers<'a> {
     }
 }
 
-impl Receiver<'_> {
+impl TopicReceiver<'_> {
     fn order(&self, other: &Self) -> Ordering {
         (self.state, self.client_id, self.filter).cmp(&(other.state, other.client_id, other.filter))
     }
 }
 
-fn state(reader: &Reader, position: Position, is_expired: bool) -> ReceiverState {
-    let Progress { cursor, acknowledged } = &reader.progress;
+fn state(reader: &StreamReader, position: Position, is_expired: bool) -> ReceiverState {
+    let GroupProgress { cursor, acknowledged } = &reader.progress;
     match () {
         () if position <= *cursor || acknowledged.contains(position) => ReceiverState::Acknowledged,
         () if is_expired => ReceiverState::Expired,
@@ -363,15 +369,15 @@ mod tests {
         let at = Position::end_of;
         let all = [1, 2].map(|id| TopicStream { id, filter: format!("filter/{id}"), is_shared: false });
         let positions = HashSet::from([at(5)]);
-        let mut subscribers = Subscribers::new();
+        let mut subscribers = SubscribersByStream::new();
         for number in 0..150_u32 {
             // Odd ones acknowledged out of order, and are offline; the last ten subscribed after
             // the message.
             let odd = if number % 2 == 1 { vec![at(9), at(5), at(7)] } else { Vec::new() };
             let acknowledged = odd.into_iter().collect();
-            let progress = Progress { cursor: at(1), acknowledged };
+            let progress = GroupProgress { cursor: at(1), acknowledged };
             let name = Some(format!("c{number:03}"));
-            let reader = Reader::new(name, progress, &positions, number % 2 == 0, None);
+            let reader = StreamReader::new(name, progress, &positions, number % 2 == 0, None);
             for id in [1, 2] {
                 let since = if number < 140 { 2 } else { 6 };
                 let subscriber = Subscriber { reader: reader.clone(), since };

@@ -26,8 +26,8 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
-    AccessBySettings, ApiOptions, Clock, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor,
-    OidcSettings, Operations, OperatorTokens, OwnPod, Price, ServerStart, SignUpBy, StoreRecovery,
+    AccessBySettings, ApiOptions, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor,
+    OidcSettings, Operations, OperatorTokens, OwnPod, Price, ServerStart, SignUpBy, StoreRecovery, UnixClock,
 };
 use millrace_edge::{DrainRate, RecentPeer};
 use millrace_layers::accounts::keys;
@@ -40,7 +40,7 @@ pub(crate) use mail::SmtpSettings;
 use crate::failure::Failure;
 use crate::http::SIGN_UP_PATH;
 use crate::limits::whole_number;
-use crate::listeners::{Addresses, reachable};
+use crate::listeners::{BoundAddresses, reachable};
 use crate::running::Running;
 use crate::store::Opened;
 use crate::values::{network, public_url};
@@ -62,7 +62,7 @@ pub(crate) struct ControlArgs {
     /// with smtp_host, and otherwise writes to its log for you to pass on. With smtp_host, anybody
     /// means the same.
     #[arg(long, value_name = "WHO", default_value = "invited")]
-    pub(crate) sign_up: WhoSignsUp,
+    pub(crate) sign_up: SignUpPolicy,
 
     /// Price of a million units of usage, in millionths of your currency, for spend caps: such as
     /// messages_in=1000000. Units are those of the API, with bytes for both directions; units
@@ -110,7 +110,7 @@ impl ControlArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WhoSignsUp {
+pub(crate) enum SignUpPolicy {
     Invited,
     Anybody,
     Confirmed,
@@ -127,7 +127,7 @@ pub(crate) struct Plane {
 
 struct TimeOfDay;
 
-impl Clock for TimeOfDay {
+impl UnixClock for TimeOfDay {
     fn now_ms(&self) -> u64 {
         crate::clock::now_ms()
     }
@@ -142,9 +142,9 @@ impl Plane {
         is_local: bool,
     ) -> Result<Self, Failure> {
         let by = match args.sign_up {
-            WhoSignsUp::Invited => SignUpBy::Invitation,
-            WhoSignsUp::Anybody => SignUpBy::Anybody,
-            WhoSignsUp::Confirmed => SignUpBy::Confirmed,
+            SignUpPolicy::Invited => SignUpBy::Invitation,
+            SignUpPolicy::Anybody => SignUpBy::Anybody,
+            SignUpPolicy::Confirmed => SignUpBy::Confirmed,
         };
         if let Some(key) = args.secret_key.key().map_err(Failure::Run)? {
             keys::set_outside_secret(key);
@@ -189,7 +189,7 @@ impl Plane {
 
     /// Takes the first pod's listeners as the addresses of brokers, and its settings for the access to brokers that go
     /// by them and for the URLs that tenants may store.
-    pub(crate) fn reached_at(&self, at: &Addresses, edge: &millrace_edge::Config) {
+    pub(crate) fn reached_at(&self, at: &BoundAddresses, edge: &millrace_edge::Config) {
         let settings = &edge.authentication;
         let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
         self.control.reached_at(self.reach.reach(at, host));
@@ -206,7 +206,7 @@ impl Plane {
     }
 
     pub(crate) fn api(&self, database: Database, running: &Running) -> Router {
-        let live = live::Edge::new(database, Arc::clone(running));
+        let live = live::LiveEdge::new(database, Arc::clone(running));
         millrace_control::router(self.control.clone(), Arc::new(live), self.options.clone())
     }
 
@@ -225,7 +225,7 @@ impl Plane {
             );
             return None;
         }
-        let process = Process { running: Arc::clone(running), pod, pace: *pace, start: self.start };
+        let process = ServerProcess { running: Arc::clone(running), pod, pace: *pace, start: self.start };
         Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), tokens))
     }
 
@@ -269,20 +269,20 @@ impl Plane {
     }
 }
 
-struct Process {
+struct ServerProcess {
     running: Running,
     pod: Option<String>,
     pace: DrainRate,
     start: ServerStart,
 }
 
-impl Process {
+impl ServerProcess {
     fn name(&self) -> &str {
         self.pod.as_deref().unwrap_or("self")
     }
 }
 
-impl Operations for Process {
+impl Operations for ServerProcess {
     fn pod(&self) -> Option<OwnPod> {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref()?;

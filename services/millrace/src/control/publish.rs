@@ -7,13 +7,13 @@ use millrace_mqtt::{
 };
 
 use super::inside::{Gone, Inside, said};
-use super::live::Edge;
+use super::live::LiveEdge;
 
 const STRING_BYTES_MAX: usize = 65_535;
 
 /// Publishes one message over a connection of its own, as the visitor that `visit` names.
 pub(super) async fn publish(
-    edge: &Edge,
+    edge: &LiveEdge,
     visit: &Visit,
     publication: &PublishRequest,
 ) -> Result<Published, LiveError> {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use clap::Args;
 use millrace_control::{Ports, Reach};
 
-use crate::listeners::{Addresses, bare, reachable};
+use crate::listeners::{BoundAddresses, bare, reachable};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReachArgs {
@@ -43,7 +43,7 @@ impl ReachArgs {
     }
 
     /// `at` has the listeners of this process; `public_host` is the host by which people reach it.
-    pub(super) fn reach(&self, at: &Addresses, public_host: Option<&str>) -> Reach {
+    pub(super) fn reach(&self, at: &BoundAddresses, public_host: Option<&str>) -> Reach {
         let ca_pem = self.endpoint_ca_file.clone().map(|pem| pem.0);
         let (region, domain) = (self.region.clone(), self.endpoint_domain.clone());
         if domain.is_some() {
@@ -106,7 +106,7 @@ mod tests {
         let args = Command::try_parse_from(["millrace"]).unwrap().reach;
         for (listens, asked) in [("[::1]:1883", None), ("[::]:1883", Some("[::1]:8080"))] {
             let mqtt = vec![listens.parse().unwrap()];
-            let at = Addresses { mqtt, ws: Vec::new(), mqtts: Vec::new(), wss: Vec::new() };
+            let at = BoundAddresses { mqtt, ws: Vec::new(), mqtts: Vec::new(), wss: Vec::new() };
             let endpoints = args.reach(&at, asked).endpoints("default");
             assert_eq!(endpoints.host, "::1");
             assert_eq!(endpoints.mqtt.unwrap().url, "mqtt://[::1]:1883");

@@ -13,7 +13,7 @@ use millrace_layers::{
 use millrace_mqtt::Properties;
 use millrace_storage::Read;
 
-use super::live::Edge;
+use super::live::LiveEdge;
 use super::properties;
 use crate::text::name;
 
@@ -24,7 +24,7 @@ const COUNTED_MAX: usize = 200;
 const BRANCHES_AT_ONCE: usize = 50;
 
 pub(super) async fn topics(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     topic: Option<&str>,
     page: &PageRequest,
@@ -55,7 +55,7 @@ fn shown_branch(below: Option<&str>, branch: &retained::Branch) -> TopicBranch {
 }
 
 pub(super) async fn list(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     filter: Option<&str>,
     page: &PageRequest,
@@ -92,7 +92,11 @@ pub(super) async fn list(
     }
 }
 
-pub(super) async fn show(edge: &Edge, broker: BrokerId, topic: &str) -> Result<RetainedMessage, LiveError> {
+pub(super) async fn show(
+    edge: &LiveEdge,
+    broker: BrokerId,
+    topic: &str,
+) -> Result<RetainedMessage, LiveError> {
     let body = body(edge, broker, topic).await?.ok_or(LiveError::NotFound("retained message"))?;
     let message = decode(topic, &body)?;
     let retained = shown(topic.to_owned(), &message);
@@ -104,7 +108,7 @@ pub(super) async fn show(edge: &Edge, broker: BrokerId, topic: &str) -> Result<R
     Ok(RetainedMessage { retained, properties, payload, payload_base64 })
 }
 
-pub(super) async fn body(edge: &Edge, broker: BrokerId, topic: &str) -> Result<Option<Bytes>, LiveError> {
+pub(super) async fn body(edge: &LiveEdge, broker: BrokerId, topic: &str) -> Result<Option<Bytes>, LiveError> {
     if !stored::is_topic(topic) {
         let what = "is no topic: give one without + and #, such as plant/1/state".into();
         return Err(LiveError::Invalid { field: "topic", what });

@@ -113,7 +113,7 @@ fn command_line(text: &str) -> Result<CommandLine, String> {
 }
 
 /// The end of a command.
-struct Ended {
+struct CommandOutput {
     status: ExitStatus,
     printed: Vec<u8>,
     errors: Vec<u8>,
@@ -134,7 +134,7 @@ impl CommandLine {
             let errors = thread::spawn(move || head_of(errors));
             let ended = head_of(printed).and_then(|printed| {
                 let errors = errors.join().unwrap_or_else(|_| Ok(Vec::new()))?;
-                Ok(Ended { status: child.wait()?, printed, errors })
+                Ok(CommandOutput { status: child.wait()?, printed, errors })
             });
             let _the_time_may_be_over = send.send(ended);
         });
@@ -142,7 +142,8 @@ impl CommandLine {
             let _the_group_may_have_ended = kill_process_group(group, Signal::KILL);
             return Err(format!("has not ended after {} s", time_max.as_secs_f32()));
         };
-        let Ended { status, printed, errors } = ended.map_err(|error| format!("cannot be read: {error}"))?;
+        let CommandOutput { status, printed, errors } =
+            ended.map_err(|error| format!("cannot be read: {error}"))?;
         if !status.success() {
             let errors = text::head(errors.trim_ascii(), SHOWN_BYTES);
             let said = if errors.is_empty() { "it does not say why".into() } else { errors };

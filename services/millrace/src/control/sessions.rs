@@ -13,7 +13,7 @@ use millrace_layers::{
 };
 use millrace_storage::Read;
 
-use super::live::Edge;
+use super::live::LiveEdge;
 use crate::clock::now_ms;
 use crate::text::name;
 
@@ -24,7 +24,7 @@ pub(super) const COUNTED_IN_LIST_MAX: usize = 5_000;
 const WAITING_MAX: usize = 10_000;
 
 pub(super) async fn list(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     search: Option<&str>,
     page: &PageRequest,
@@ -54,7 +54,7 @@ pub(super) async fn list(
 }
 
 pub(super) async fn show(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     client_id: &str,
 ) -> Result<SessionDetails, LiveError> {
@@ -102,7 +102,7 @@ fn summary(client: &[u8], found: &StoredSession) -> SessionInfo {
     }
 }
 
-pub(super) fn state(record: &sessions::Record) -> SessionState {
+pub(super) fn state(record: &sessions::SessionRecord) -> SessionState {
     match record {
         record if record.is_expired(now_ms()) => SessionState::Expired,
         record if record.is_detached() => SessionState::Offline,

@@ -8,11 +8,11 @@ use millrace_control::{
 };
 use millrace_layers::limits::NAME_BYTES_MAX;
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::streams::{self, Source, StreamId, WaitingMessages};
+use millrace_layers::streams::{self, StreamId, StreamSource, WaitingMessages};
 use millrace_layers::{BrokerId, GroupedFilter, LayerResult, Position, Positions, index, subscriptions};
 use millrace_storage::{Read, Transaction};
 
-use super::live::Edge;
+use super::live::LiveEdge;
 use super::sessions::{COUNTED_IN_LIST_MAX, counted, state};
 use crate::text::name;
 
@@ -25,7 +25,7 @@ const SESSIONS_AT_ONCE: usize = 50;
 const NAMED_MAX: usize = 100;
 
 pub(super) async fn list(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     page: &PageRequest,
 ) -> Result<Page<StreamBacklog>, LiveError> {
@@ -64,7 +64,7 @@ fn cursor(bytes: &[u8]) -> Result<StreamId, LiveError> {
 }
 
 pub(super) async fn show(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     filter: &str,
 ) -> Result<StreamBacklogDetails, LiveError> {
@@ -78,8 +78,11 @@ pub(super) async fn show(
     let Some(id) = id else { return Err(missing) };
     let found = edge.run(|tx| async move { find(&tx, broker, id, WAITING_MAX).await }).await?;
     let Some(stream) = found else { return Err(missing) };
-    let of =
-        Shown { id, filter: Bytes::copy_from_slice(filter.as_bytes()), is_shared: stream.group.is_some() };
+    let of = ShownStream {
+        id,
+        filter: Bytes::copy_from_slice(filter.as_bytes()),
+        is_shared: stream.group.is_some(),
+    };
     let (mut sessions, is_cut) = sessions_of(edge, broker, &of).await?;
     sessions.sort_by(|a, b| {
         (Reverse(a.waiting_messages), &a.client_id).cmp(&(Reverse(b.waiting_messages), &b.client_id))
@@ -97,7 +100,7 @@ async fn find(
 ) -> LayerResult<Option<StreamBacklog>> {
     let Some(row) = streams::stream(tx, broker, id, Read::Snapshot).await? else { return Ok(None) };
     let totals = streams::totals(tx, broker, id).await?;
-    let source = [Source { stream: id, since: 0 }];
+    let source = [StreamSource { stream: id, since: 0 }];
     let oldest = streams::waiting(tx, broker, &source, Position::MIN, &Positions::default(), 1).await?;
     let group = match GroupedFilter::parse(&row.name).group.is_empty() {
         true => None,
@@ -128,7 +131,7 @@ fn group_backlog(waiting: &WaitingMessages) -> GroupBacklog {
     }
 }
 
-struct Shown {
+struct ShownStream {
     id: StreamId,
     filter: Bytes,
     is_shared: bool,
@@ -136,9 +139,9 @@ struct Shown {
 
 /// The flag is true when there may be more sessions than one request examines.
 async fn sessions_of(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
-    of: &Shown,
+    of: &ShownStream,
 ) -> Result<(Vec<StreamSession>, bool), LiveError> {
     let (mut found, mut looked_at, mut left) = (Vec::new(), 0, COUNTED_IN_LIST_MAX);
     let mut after: Option<Vec<u8>> = None;
@@ -173,7 +176,7 @@ async fn sessions_of(
 async fn subscriber(
     tx: &Transaction,
     id: SessionId<'_>,
-    of: &Shown,
+    of: &ShownStream,
     waiting_max: usize,
 ) -> LayerResult<Option<StreamSession>> {
     // One row, because a session may have a thousand other subscriptions.
@@ -186,7 +189,7 @@ async fn subscriber(
     let waiting = match of.is_shared {
         true => WaitingMessages::default(),
         false => {
-            let source = [Source { stream: of.id, since }];
+            let source = [StreamSource { stream: of.id, since }];
             streams::waiting(tx, id.broker, &source, record.cursor, &record.acknowledged, waiting_max).await?
         }
     };

@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, Interval, interval};
 
 use super::inside::{Gone, Inside};
-use super::live::Edge;
+use super::live::LiveEdge;
 use super::properties;
 use crate::clock::now_ms;
 
@@ -35,13 +35,13 @@ const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 const SAID_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-struct Shared {
+struct TailCounts {
     dropped: AtomicU64,
     waiting_bytes: AtomicUsize,
 }
 
 pub(super) async fn tail(
-    edge: &Edge,
+    edge: &LiveEdge,
     visit: &Visit,
     filter: &str,
     retained: bool,
@@ -53,7 +53,7 @@ pub(super) async fn tail(
     let mut client = Inside::enter(&edge.running, visit).await?;
     subscribe(&mut client, filter, retained).await?;
     let (sender, receiver) = channel(QUEUE_MESSAGES);
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(TailCounts::default());
     tokio::spawn(read(client, sender, Arc::clone(&shared)));
     let state = (receiver, shared, interval(SAID_EVERY), None);
     Ok(stream::unfold(state, |(receiver, shared, ticks, held)| next(receiver, shared, ticks, held)).boxed())
@@ -83,13 +83,13 @@ async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<
     Ok(())
 }
 
-type State = (Receiver<TailEvent>, Arc<Shared>, Interval, Option<TailEvent>);
+type State = (Receiver<TailEvent>, Arc<TailCounts>, Interval, Option<TailEvent>);
 
 /// The next event for the browser. A message that arrives with a notice about dropped messages is
 /// held and follows the notice.
 async fn next(
     mut receiver: Receiver<TailEvent>,
-    shared: Arc<Shared>,
+    shared: Arc<TailCounts>,
     mut ticks: Interval,
     held: Option<TailEvent>,
 ) -> Option<(TailEvent, State)> {
@@ -116,7 +116,7 @@ async fn next(
 }
 
 /// Ends when the browser leaves or the edge closes.
-async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<Shared>) {
+async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<TailCounts>) {
     let (mut second, mut shown) = (Instant::now(), 0);
     let gone = loop {
         let read = tokio::select! {

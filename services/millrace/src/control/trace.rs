@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::clients;
-use super::live::Edge;
+use super::live::LiveEdge;
 use crate::running::Running;
 
 const QUEUE_EVENTS: usize = 500;
@@ -32,14 +32,14 @@ const SAID_EVERY: Duration = Duration::from_secs(1);
 const RENEWED_EVERY_S: u32 = 10;
 
 #[derive(Default)]
-struct Shared {
+struct TraceCounts {
     left_out: AtomicU64,
     waiting_bytes: AtomicUsize,
 }
 
-struct Open {
+struct OpenTrace {
     receiver: Receiver<client_traces::ClientTraceEvent>,
-    shared: Arc<Shared>,
+    shared: Arc<TraceCounts>,
     trace: ClientTrace,
     broker: BrokerId,
     running: Running,
@@ -51,12 +51,12 @@ struct Open {
 }
 
 pub(super) async fn trace(
-    edge: &Edge,
+    edge: &LiveEdge,
     broker: BrokerId,
     client_id: &str,
 ) -> Result<BoxStream<'static, TraceEvent>, LiveError> {
     let (sender, receiver) = channel(QUEUE_EVENTS);
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(TraceCounts::default());
     let counts = Arc::clone(&shared);
     let take = move |report: TraceReport| {
         counts.left_out.fetch_add(report.left_out, Ordering::Relaxed);
@@ -82,7 +82,7 @@ pub(super) async fn trace(
     let mut ticks = interval(SAID_EVERY);
     // A reader that stalled asks the other pods once, not once for each missed tick.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let open = Open {
+    let open = OpenTrace {
         receiver,
         shared,
         trace,
@@ -93,7 +93,7 @@ pub(super) async fn trace(
         held: Some(TraceEvent::Begun(Box::new(TraceBegun { client, unanswered }))),
         is_over: false,
     };
-    Ok(stream::unfold(open, Open::next).boxed())
+    Ok(stream::unfold(open, OpenTrace::next).boxed())
 }
 
 fn question(trace: &ClientTrace) -> Question {
@@ -101,7 +101,7 @@ fn question(trace: &ClientTrace) -> Question {
     Question::Trace { client_id: client_id.into(), number }
 }
 
-impl Open {
+impl OpenTrace {
     async fn next(mut self) -> Option<(TraceEvent, Self)> {
         if self.is_over {
             return None;

@@ -11,10 +11,10 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use millrace_telemetry::Queue;
+use millrace_telemetry::TelemetryQueue;
 
 use super::connections::Connections;
-use super::{Health, HttpMetrics, spawn, stopping, threads};
+use super::{HealthzState, HttpMetrics, spawn, stopping, threads};
 use crate::console;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::panics;
@@ -22,12 +22,12 @@ use crate::process_metrics;
 use crate::running::Running;
 
 #[derive(Clone)]
-struct Shared {
-    health: Health,
+struct AdminState {
+    health: HealthzState,
     running: Running,
     http: HttpMetrics,
     /// `None` without a collector.
-    telemetry: Option<Queue>,
+    telemetry: Option<TelemetryQueue>,
 }
 
 /// `listener` must be non-blocking; returns whether there are pages.
@@ -35,11 +35,12 @@ pub(crate) fn start(
     listener: TcpListener,
     running: &Running,
     http: HttpMetrics,
-    telemetry: Option<Queue>,
+    telemetry: Option<TelemetryQueue>,
     operator: Option<Router>,
 ) -> std::io::Result<bool> {
     let has_pages = operator.is_some() && console::has_operator_pages();
-    let shared = Shared { health: Health::of(running), running: Arc::clone(running), http, telemetry };
+    let shared =
+        AdminState { health: HealthzState::of(running), running: Arc::clone(running), http, telemetry };
     let is_loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
     let mut app = Router::new()
         .route("/healthz", get(health))
@@ -83,13 +84,13 @@ async fn own_name(State(is_loopback): State<bool>, request: Request, next: Next)
 }
 
 async fn health(
-    State(shared): State<Shared>,
+    State(shared): State<AdminState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> (StatusCode, String) {
     shared.health.answer(peer.ip())
 }
 
-async fn metrics(State(shared): State<Shared>) -> Response {
+async fn metrics(State(shared): State<AdminState>) -> Response {
     match page_of_metrics(&shared.running, &shared.http, shared.telemetry.as_ref()) {
         Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         None => stopping().into_response(),
@@ -100,11 +101,11 @@ async fn metrics(State(shared): State<Shared>) -> Response {
 pub(crate) fn page_of_metrics(
     running: &Running,
     http: &HttpMetrics,
-    telemetry: Option<&Queue>,
+    telemetry: Option<&TelemetryQueue>,
 ) -> Option<String> {
     let running = running.read().unwrap_or_else(PoisonError::into_inner);
     let mut text = running.as_ref().map(millrace_edge::Edge::metrics)?;
     drop(running);
     http.write(&mut text);
-    Some(text + &process_metrics::text() + &telemetry.map(Queue::metrics).unwrap_or_default())
+    Some(text + &process_metrics::text() + &telemetry.map(TelemetryQueue::metrics).unwrap_or_default())
 }

@@ -13,13 +13,13 @@ use hyper::body::{Frame, SizeHint};
 
 use super::connections::Closer;
 
-pub(super) struct Changes {
+pub(super) struct HttpChanges {
     max: usize,
-    open: Mutex<Open>,
+    open: Mutex<OpenChanges>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenChanges {
     all: usize,
     /// Changes whose body has not arrived, by number: the oldest first.
     arriving: BTreeMap<u64, Closer>,
@@ -29,18 +29,18 @@ struct Open {
 }
 
 /// The permit of one change, until it is dropped.
-pub(super) struct Change {
-    changes: Arc<Changes>,
+pub(super) struct HttpChange {
+    changes: Arc<HttpChanges>,
     number: u64,
 }
 
-impl Changes {
+impl HttpChanges {
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, open: Mutex::default() })
     }
 
     /// `arriving`: closes the connection of a change whose body has not arrived. `None` refuses the change.
-    pub(super) fn take(self: &Arc<Self>, arriving: Option<Closer>) -> Option<Change> {
+    pub(super) fn take(self: &Arc<Self>, arriving: Option<Closer>) -> Option<HttpChange> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.all - open.evicted.len() >= self.max {
             // A bound on evicted changes: there are never more than twice as many as allowed.
@@ -56,7 +56,7 @@ impl Changes {
             open.arriving.insert(number, closer);
         }
         drop(open);
-        Some(Change { changes: Arc::clone(self), number })
+        Some(HttpChange { changes: Arc::clone(self), number })
     }
 
     /// Changes that would give way.
@@ -66,14 +66,14 @@ impl Changes {
     }
 }
 
-impl Change {
+impl HttpChange {
     fn has_arrived(&self) {
         let mut open = self.changes.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.arriving.remove(&self.number);
     }
 }
 
-impl Drop for Change {
+impl Drop for HttpChange {
     fn drop(&mut self) {
         let mut open = self.changes.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.arriving.remove(&self.number);
@@ -85,7 +85,7 @@ impl Drop for Change {
 /// The body of a change, which says when it has arrived.
 pub(super) struct Arriving {
     pub(super) body: Body,
-    pub(super) change: Arc<Change>,
+    pub(super) change: Arc<HttpChange>,
 }
 
 impl HttpBody for Arriving {

@@ -32,7 +32,7 @@ use crate::limits::{ConnectionLimits, HTTP_ACCEPT_PAUSE, HTTP_BUFFER_BYTES};
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: ConnectionLimits,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     refused: AtomicU64,
     refused_address: AtomicU64,
     evicted: AtomicU64,
@@ -40,23 +40,23 @@ pub(crate) struct Connections {
 }
 
 #[derive(Debug, Default)]
-struct Open {
-    all: Count,
-    by_address: HashMap<IpAddr, Count>,
+struct OpenConnections {
+    all: ConnectionCount,
+    by_address: HashMap<IpAddr, ConnectionCount>,
     /// Connections without a request under way, longest idle first.
     idle: BTreeMap<u64, (Option<IpAddr>, Arc<Eviction>)>,
     last_idle: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Count {
+struct ConnectionCount {
     open: usize,
     /// Evicted connections that still take memory, because another thread has not dropped their
     /// request yet.
     closing: usize,
 }
 
-impl Count {
+impl ConnectionCount {
     fn is_at(self, limit: usize) -> bool {
         self.open - self.closing >= limit
     }
@@ -71,7 +71,7 @@ impl Count {
 #[derive(Debug, Default)]
 struct Eviction {
     notify: Notify,
-    /// The connection is being evicted; changed under the lock of [`Open`].
+    /// The connection is being evicted; changed under the lock of [`OpenConnections`].
     has_begun: AtomicBool,
 }
 
@@ -161,7 +161,7 @@ impl Connections {
 
     /// Evicts the connection that has been idle for longest, of this address or of all. False if
     /// there is none.
-    fn evict(&self, open: &mut Open, of: Option<IpAddr>) -> bool {
+    fn evict(&self, open: &mut OpenConnections, of: Option<IpAddr>) -> bool {
         let is_meant = |address: Option<IpAddr>| of.is_none() || of == address;
         let longest = open.idle.iter().find(|(_, (address, _))| is_meant(*address));
         let Some(number) = longest.map(|(number, _)| *number) else { return false };
@@ -206,7 +206,7 @@ impl Place {
         let place = Arc::clone(&self);
         let app = service_fn(move |request: Request<Incoming>| {
             let read = Arc::clone(&place);
-            let mut request = request.map(|body| Body::new(Reading { body, place: read }));
+            let mut request = request.map(|body| Body::new(ReadingBody { body, place: read }));
             request.extensions_mut().insert(ConnectInfo(peer));
             request.extensions_mut().insert(Closer(Arc::clone(&place.evicted)));
             let (mut app, place) = (app.clone(), Arc::clone(&place));
@@ -256,12 +256,12 @@ impl Place {
 }
 
 /// The body of a request; the connection counts as idle until it has arrived.
-struct Reading {
+struct ReadingBody {
     body: Incoming,
     place: Arc<Place>,
 }
 
-impl hyper::body::Body for Reading {
+impl hyper::body::Body for ReadingBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -331,7 +331,7 @@ mod tests {
         assert!(take().is_some());
         drop(next);
         let open = connections.open.lock().unwrap();
-        assert_eq!((open.all, open.idle.len()), (Count::default(), 0));
+        assert_eq!((open.all, open.idle.len()), (ConnectionCount::default(), 0));
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
         assert!(take("192.0.2.1").is_some());
         drop((third, fourth, other));
         let open = connections.open.lock().unwrap();
-        assert_eq!((open.all, open.by_address.len(), open.idle.len()), (Count::default(), 0, 0));
+        assert_eq!((open.all, open.by_address.len(), open.idle.len()), (ConnectionCount::default(), 0, 0));
     }
 
     #[test]
@@ -383,6 +383,6 @@ mod tests {
         }
         drop((held, proxied));
         let open = connections.open.lock().unwrap();
-        assert_eq!((open.all, open.by_address.len(), open.idle.len()), (Count::default(), 0, 0));
+        assert_eq!((open.all, open.by_address.len(), open.idle.len()), (ConnectionCount::default(), 0, 0));
     }
 }

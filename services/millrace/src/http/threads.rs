@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::changes::{Arriving, Changes};
+use super::changes::{Arriving, HttpChanges};
 use super::connections::Closer;
 use crate::limits::{API_THREADS, LOW_PRIORITY_NICE, LOW_PRIORITY_THREADS, STREAM_STALL_MAX};
 use crate::panics;
@@ -83,14 +83,14 @@ fn lower_priority() {
 #[derive(Clone)]
 struct Threads {
     pools: Pools,
-    changes: Arc<Changes>,
+    changes: Arc<HttpChanges>,
 }
 
 pub(super) fn on(pools: Pools, router: Router) -> Router {
-    with(pools, router, Changes::new(CHANGES_MAX))
+    with(pools, router, HttpChanges::new(CHANGES_MAX))
 }
 
-fn with(pools: Pools, router: Router, changes: Arc<Changes>) -> Router {
+fn with(pools: Pools, router: Router, changes: Arc<HttpChanges>) -> Router {
     router.layer(from_fn_with_state(Threads { pools, changes }, run))
 }
 
@@ -249,7 +249,7 @@ mod tests {
     }
 
     /// A server with `changes`. Its handler reads the body `wait`, adds a permit to `begun`, and waits for one of `ends`.
-    async fn server(changes: &Arc<Changes>, begun: Arc<Semaphore>, ends: Arc<Semaphore>) -> SocketAddr {
+    async fn server(changes: &Arc<HttpChanges>, begun: Arc<Semaphore>, ends: Arc<Semaphore>) -> SocketAddr {
         let handler = async move |body: Bytes| {
             if body == "wait" {
                 begun.add_permits(1);
@@ -281,7 +281,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_that_strangers_do_not_finish_keep_no_change_out() {
-        let (changes, none) = (Changes::new(2), || Arc::new(Semaphore::new(0)));
+        let (changes, none) = (HttpChanges::new(2), || Arc::new(Semaphore::new(0)));
         let address = server(&changes, none(), none()).await;
         let mut unfinished = VecDeque::new();
         for _ in 0..4 {
@@ -303,7 +303,7 @@ mod tests {
     #[tokio::test]
     async fn changes_whose_body_has_arrived_do_not_give_way() {
         let (begun, ends) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-        let address = server(&Changes::new(2), Arc::clone(&begun), Arc::clone(&ends)).await;
+        let address = server(&HttpChanges::new(2), Arc::clone(&begun), Arc::clone(&ends)).await;
         let mut running = [send(address, "wait").await, send(address, "wait").await];
         begun.acquire_many(2).await.unwrap().forget();
         assert_eq!(status(&mut send(address, "abcd").await).await, "503");

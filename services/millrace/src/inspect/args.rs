@@ -8,7 +8,7 @@ use crate::limits::whole_number;
 use crate::store::ClusterArgs;
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Folder {
+pub(crate) struct FolderArgs {
     /// The data folder [default: what `millrace serve` would take: MILLRACE_DATA_DIR, the settings
     /// file, ./data].
     #[arg(long, value_name = "DIR")]
@@ -20,9 +20,9 @@ pub(crate) struct Folder {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Look {
+pub(crate) struct InspectArgs {
     #[command(flatten)]
-    pub(super) folder: Folder,
+    pub(super) folder: FolderArgs,
 
     /// Name of the broker.
     #[arg(long, value_name = "NAME", default_value = "default")]
@@ -58,7 +58,7 @@ pub(super) enum SessionsCommand {
     /// List sessions in order of client ids.
     List {
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
         #[command(flatten)]
         remote: Remote,
         #[command(flatten)]
@@ -72,7 +72,7 @@ pub(super) enum SessionsCommand {
         /// The client id.
         client: String,
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
         #[command(flatten)]
         remote: Remote,
     },
@@ -91,7 +91,7 @@ pub(super) enum SessionsCommand {
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
         #[command(flatten)]
         remote: Remote,
     },
@@ -108,7 +108,7 @@ pub(super) enum StreamsCommand {
     /// List streams: each filter that sessions subscribe to has one, and keeps its messages there.
     List {
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
         #[command(flatten)]
         limit: RowLimit,
         /// Begin after this id: streams are in order of ids.
@@ -123,7 +123,7 @@ pub(super) enum StreamsCommand {
         #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole_number::<usize>(0, 10_000))]
         messages: usize,
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
     },
     /// Remove all messages of a stream, also unread ones. They count as trimmed.
     Purge {
@@ -133,7 +133,7 @@ pub(super) enum StreamsCommand {
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
     },
 }
 
@@ -150,7 +150,7 @@ pub(super) enum RetainedCommand {
         /// Only those that match.
         filter: Option<String>,
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
         #[command(flatten)]
         remote: Remote,
         #[command(flatten)]
@@ -167,7 +167,7 @@ pub(super) enum RetainedCommand {
         #[arg(long, conflicts_with_all = ["json", "api"])]
         raw: bool,
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
         #[command(flatten)]
         remote: Remote,
     },
@@ -181,7 +181,7 @@ pub(super) enum RetainedCommand {
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
-        look: Look,
+        look: InspectArgs,
         #[command(flatten)]
         remote: Remote,
     },
@@ -228,7 +228,7 @@ pub(crate) struct RestoreArgs {
 #[derive(Debug, Args)]
 pub(super) struct CopyArgs {
     #[command(flatten)]
-    pub(super) folder: Folder,
+    pub(super) folder: FolderArgs,
     /// Write one JSON object a line.
     #[arg(long)]
     pub(super) json: bool,

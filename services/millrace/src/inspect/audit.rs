@@ -3,38 +3,40 @@
 use millrace_control::{OnFolder, Operator, note_on_folder};
 use millrace_storage::block_on;
 
-use super::open_folder::{Ended, OpenFolder};
-use super::request::{Call, Request};
-use super::rows::Row;
+use super::open_folder::{AnswerError, OpenFolder};
+use super::request::{InspectRequest, SocketCall};
+use super::rows::InspectRow;
 use crate::clock::now_ms;
 
 /// Sessions or messages that a row is about.
-pub(super) fn count(row: &Row) -> u64 {
+pub(super) fn count(row: &InspectRow) -> u64 {
     match row {
-        Row::StreamPurged { messages, .. } => *messages,
-        Row::StreamDetails(details) => details.first.len() as u64,
+        InspectRow::StreamPurged { messages, .. } => *messages,
+        InspectRow::StreamDetails(details) => details.first.len() as u64,
         _ => 1,
     }
 }
 
 /// Writes an entry if the request is one that audit logs have.
-pub(super) fn note(opened: &OpenFolder, call: &Call, count: u64) -> Result<(), Ended> {
+pub(super) fn note(opened: &OpenFolder, call: &SocketCall, count: u64) -> Result<(), AnswerError> {
     let Some((broker, action, target)) = audited(&call.request) else { return Ok(()) };
     let by = Operator::on_folder(&call.by);
     let done = OnFolder { broker, action, target, count };
     block_on(note_on_folder(&opened.layers, now_ms(), &by, done)).map_err(|error| {
-        Ended::Failed(format!("it is done, but the audit log of \"{broker}\" has no entry of it: {error}"))
+        AnswerError::Failed(format!(
+            "it is done, but the audit log of \"{broker}\" has no entry of it: {error}"
+        ))
     })
 }
 
-fn audited(request: &Request) -> Option<(&str, &'static str, &str)> {
+fn audited(request: &InspectRequest) -> Option<(&str, &'static str, &str)> {
     Some(match request {
-        Request::PurgeSession { broker, client_id } => (broker, "session.purge", client_id),
-        Request::PurgeExpired { broker } => (broker, "session.purge_expired", broker),
-        Request::PurgeStream { broker, filter } => (broker, "stream.purge", filter),
-        Request::PurgeRetained { broker, filter } => (broker, "retained.clear", filter),
-        Request::ShowRetained { broker, topic } => (broker, "retained.show", topic),
-        Request::ShowStream { broker, filter, .. } => (broker, "stream.show", filter),
+        InspectRequest::PurgeSession { broker, client_id } => (broker, "session.purge", client_id),
+        InspectRequest::PurgeExpired { broker } => (broker, "session.purge_expired", broker),
+        InspectRequest::PurgeStream { broker, filter } => (broker, "stream.purge", filter),
+        InspectRequest::PurgeRetained { broker, filter } => (broker, "retained.clear", filter),
+        InspectRequest::ShowRetained { broker, topic } => (broker, "retained.show", topic),
+        InspectRequest::ShowStream { broker, filter, .. } => (broker, "stream.show", filter),
         _ => return None,
     })
 }
@@ -69,8 +71,8 @@ mod tests {
         page.unwrap().0.iter().map(|(_, entry)| serde_json::from_slice(entry).unwrap()).collect()
     }
 
-    fn ask(opened: &OpenFolder, request: Request) -> Result<Option<String>, Ended> {
-        opened.answer(&Call { by: "ann".into(), request }, &mut |_| Ok(()))
+    fn ask(opened: &OpenFolder, request: InspectRequest) -> Result<Option<String>, AnswerError> {
+        opened.answer(&SocketCall { by: "ann".into(), request }, &mut |_| Ok(()))
     }
 
     #[test]
@@ -79,10 +81,10 @@ mod tests {
         let opened = owned(folder.path());
         subscribed(&opened.layers, "pump-7", "up/#");
         let (broker, client_id) = ("default".to_owned(), "pump-7".to_owned());
-        let show = Request::ShowSession { broker: broker.clone(), client_id: client_id.clone() };
+        let show = InspectRequest::ShowSession { broker: broker.clone(), client_id: client_id.clone() };
         ask(&opened, show).unwrap();
         assert_eq!(log(&opened), Vec::<Value>::new());
-        let purge = Request::PurgeSession { broker, client_id };
+        let purge = InspectRequest::PurgeSession { broker, client_id };
         ask(&opened, purge.clone()).unwrap();
         let entries = log(&opened);
         assert_eq!(entries.len(), 1, "{entries:?}");
@@ -107,7 +109,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let opened = opened(folder.path(), None);
         subscribed(&opened.layers, "pump-7", "up/#");
-        let purge = Request::PurgeSession { broker: "default".into(), client_id: "pump-7".into() };
+        let purge = InspectRequest::PurgeSession { broker: "default".into(), client_id: "pump-7".into() };
         ask(&opened, purge).unwrap();
         assert!(log(&opened).is_empty());
     }

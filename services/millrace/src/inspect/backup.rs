@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use millrace_storage::{OpenError, Options, RestoreError, StoreError};
 
-use super::open_folder::{Ended, OpenFolder, Out};
-use super::rows::Row;
+use super::open_folder::{AnswerError, OpenFolder, RowSink};
+use super::rows::InspectRow;
 use super::source;
 use crate::permissions::keep_private;
 use crate::text;
@@ -22,10 +22,10 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Copies one version into the new folder `target`, while writes go on; only one backup runs at a
 /// time.
-pub(super) fn backup(opened: &OpenFolder, target: &Path, out: Out<'_>) -> Result<(), Ended> {
+pub(super) fn backup(opened: &OpenFolder, target: &Path, out: RowSink<'_>) -> Result<(), AnswerError> {
     let _one = match opened.one_backup.try_lock() {
         Err(TryLockError::WouldBlock) => {
-            return Err(Ended::Failed("another backup is being made: wait until it is done".into()));
+            return Err(AnswerError::Failed("another backup is being made: wait until it is done".into()));
         }
         one => one,
     };
@@ -35,21 +35,23 @@ pub(super) fn backup(opened: &OpenFolder, target: &Path, out: Out<'_>) -> Result
 }
 
 /// `target` may be an empty folder.
-pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), Ended> {
+pub(super) fn restore(backup: &Path, target: &Path, out: RowSink<'_>) -> Result<(), AnswerError> {
     if source::is_missing(backup) {
-        return Err(Ended::Failed(format!("there is no backup at {}", backup.display())));
+        return Err(AnswerError::Failed(format!("there is no backup at {}", backup.display())));
     }
     if backup.extension().is_some_and(|extension| extension == PARTIAL) {
-        return Err(Ended::Failed(format!(
+        return Err(AnswerError::Failed(format!(
             "{} is a part of a backup that did not end, and lacks data: restore another backup",
             backup.display()
         )));
     }
     if is_inside(target, backup) {
-        return Err(Ended::Failed("a restore does not write into the backup: name another folder".into()));
+        return Err(AnswerError::Failed(
+            "a restore does not write into the backup: name another folder".into(),
+        ));
     }
     if !source::is_missing(target) {
-        return Err(Ended::Failed(format!(
+        return Err(AnswerError::Failed(format!(
             "the data folder {} is not empty: a restore fills a new one, so move that away first, or name another with --data-dir",
             target.display()
         )));
@@ -58,7 +60,7 @@ pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), 
     // removed.
     if target.exists() {
         fs::remove_dir(target).map_err(|error| {
-            Ended::Failed(format!(
+            AnswerError::Failed(format!(
                 "{} cannot be replaced by the copy ({error}): name a folder in it",
                 target.display()
             ))
@@ -70,9 +72,9 @@ pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), 
 
 fn copy(
     target: &Path,
-    out: Out<'_>,
+    out: RowSink<'_>,
     work: impl FnOnce() -> Result<(), RestoreError> + Send,
-) -> Result<(), Ended> {
+) -> Result<(), AnswerError> {
     let partial = partial(target);
     std::thread::scope(|scope| {
         let (done, is_done) = sync_channel(1);
@@ -83,23 +85,23 @@ fn copy(
                 Ok(result) => break result.map_err(|error| failed(&error)),
                 // A started backup is finished even if the reader of its progress is gone.
                 Err(RecvTimeoutError::Timeout) if nobody_reads.is_ok() => {
-                    nobody_reads = out(Row::BackupProgress { bytes: size(&partial) });
+                    nobody_reads = out(InspectRow::BackupProgress { bytes: size(&partial) });
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     // A panic of the worker must not end this thread.
                     let _ = worker.join();
-                    break Err(Ended::Failed("the copy ended with a panic: see the log".into()));
+                    break Err(AnswerError::Failed("the copy ended with a panic: see the log".into()));
                 }
             }
         };
         result.and(nobody_reads)
     })?;
-    out(Row::BackupDone { target: target.display().to_string(), bytes: size(target), version: None })
+    out(InspectRow::BackupDone { target: target.display().to_string(), bytes: size(target), version: None })
 }
 
-fn check_target(opened: &OpenFolder, target: &Path) -> Result<(), Ended> {
-    let refused = |sentence: String| Err(Ended::Failed(sentence));
+fn check_target(opened: &OpenFolder, target: &Path) -> Result<(), AnswerError> {
+    let refused = |sentence: String| Err(AnswerError::Failed(sentence));
     if target.exists() {
         let target = target.display();
         return refused(format!(
@@ -139,7 +141,7 @@ fn existing_part(path: &Path) -> &Path {
     path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"))
 }
 
-fn failed(error: &RestoreError) -> Ended {
+fn failed(error: &RestoreError) -> AnswerError {
     let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(" ({cause})"));
     let advice = match error {
         RestoreError::Exists(_) => "name one that is not there yet",
@@ -162,7 +164,7 @@ fn failed(error: &RestoreError) -> Ended {
         }
         _ => "what was copied so far is in the folder with .partial at the end, and may be deleted",
     };
-    Ended::Failed(format!("{error}{cause}: {advice}"))
+    AnswerError::Failed(format!("{error}{cause}: {advice}"))
 }
 
 fn partial(target: &Path) -> PathBuf {

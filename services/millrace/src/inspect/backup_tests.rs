@@ -3,19 +3,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use millrace_layers::Position;
-use millrace_layers::streams::{self, ReadLimit, Source, StreamRef};
+use millrace_layers::streams::{self, ReadLimit, StreamRef, StreamSource};
 
 use super::*;
 use crate::inspect::testing::{BROKER, append, opened, subscribed};
 
-fn nowhere(_: Row) -> Result<(), Ended> {
+fn nowhere(_: InspectRow) -> Result<(), AnswerError> {
     Ok(())
 }
 
 /// The bodies of a stream, as numbers.
 fn numbers(opened: &OpenFolder, of: StreamRef) -> Vec<u64> {
     let limit = ReadLimit { entries: 1_000_000, bytes: 1 << 30 };
-    let source = [Source { stream: of.stream, since: 0 }];
+    let source = [StreamSource { stream: of.stream, since: 0 }];
     let batch = opened
         .run(|tx| async move { streams::read(&tx, BROKER, &source, Position::MIN, limit).await })
         .unwrap();
@@ -86,7 +86,9 @@ fn a_backup_is_not_made_where_it_would_do_harm() {
         (folder.path().join("data/copy"), "in the data folder itself"),
         (folder.path().join("data/x/copy"), "in the data folder itself"),
     ] {
-        let Err(Ended::Failed(said)) = backup(&opened, &target, &mut nowhere) else { panic!("{words}") };
+        let Err(AnswerError::Failed(said)) = backup(&opened, &target, &mut nowhere) else {
+            panic!("{words}")
+        };
         assert!(said.contains(words), "{said}");
     }
 }
@@ -108,7 +110,7 @@ fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
         ("copy.partial", "new", "a part of a backup that did not end"),
         ("data", "new", "is the data folder of a running server"),
     ] {
-        let Err(Ended::Failed(said)) = restore(&path(from), &path(to), &mut nowhere) else {
+        let Err(AnswerError::Failed(said)) = restore(&path(from), &path(to), &mut nowhere) else {
             panic!("{words}")
         };
         assert!(said.contains(words), "{said}");
@@ -149,7 +151,7 @@ fn a_copy_goes_on_when_nobody_looks_any_more() {
     let folder = tempfile::tempdir().unwrap();
     let opened = opened(&folder.path().join("data"), None);
     let target = folder.path().join("copy");
-    let gone = backup(&opened, &target, &mut |_| Err(Ended::NobodyReads));
-    assert_eq!(gone, Err(Ended::NobodyReads));
+    let gone = backup(&opened, &target, &mut |_| Err(AnswerError::NobodyReads));
+    assert_eq!(gone, Err(AnswerError::NobodyReads));
     assert!(target.exists());
 }

@@ -4,17 +4,18 @@ use std::io::{BufWriter, Stderr, Stdout};
 use std::path::PathBuf;
 
 use super::args::{
-    Folder, Look, RetainedArgs, RetainedCommand, SessionsArgs, SessionsCommand, StreamsArgs, StreamsCommand,
+    FolderArgs, InspectArgs, RetainedArgs, RetainedCommand, SessionsArgs, SessionsCommand, StreamsArgs,
+    StreamsCommand,
 };
-use super::open_folder::Ended;
+use super::open_folder::AnswerError;
 use super::print::{RowPrinter, Style};
-use super::request::Request;
-use super::rows::Row;
+use super::request::InspectRequest;
+use super::rows::InspectRow;
 use super::show;
-use super::source::Source;
+use super::source::DataSource;
 use crate::clock::now_ms;
 use crate::failure::Failure;
-use crate::remote::{Stored, stored};
+use crate::remote::{StoredCommand, stored};
 use crate::settings;
 use crate::terminal::confirm::{confirm, may_ask};
 use crate::text;
@@ -25,22 +26,23 @@ const COUNTED_MAX: usize = 10_000;
 pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
     match args.what {
         SessionsCommand::List { look, limit, remote, .. } if remote.api => {
-            stored(&look.broker, look.json, Stored::Sessions(limit.limit))
+            stored(&look.broker, look.json, StoredCommand::Sessions(limit.limit))
         }
         SessionsCommand::Show { client, look, remote } if remote.api => {
-            stored(&look.broker, look.json, Stored::Session(&client))
+            stored(&look.broker, look.json, StoredCommand::Session(&client))
         }
         SessionsCommand::Clear { client: Some(client), yes, look, remote, .. } if remote.api => {
             may_ask(yes)?;
             confirm(&format!("End the session of \"{}\"?", text::escape(client.as_bytes())), yes)?;
-            stored(&look.broker, look.json, Stored::EndSession(&client))
+            stored(&look.broker, look.json, StoredCommand::EndSession(&client))
         }
         SessionsCommand::List { look, limit, after, .. } => {
-            let request = Request::ListSessions { broker: look.broker.clone(), after, limit: limit.limit };
+            let request =
+                InspectRequest::ListSessions { broker: look.broker.clone(), after, limit: limit.limit };
             print(&look, &request, "There are no sessions.")
         }
         SessionsCommand::Show { client, look, .. } => {
-            let request = Request::ShowSession { broker: look.broker.clone(), client_id: client };
+            let request = InspectRequest::ShowSession { broker: look.broker.clone(), client_id: client };
             print(&look, &request, "")
         }
         SessionsCommand::Clear { client, yes, look, .. } => {
@@ -49,11 +51,11 @@ pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
             let request = match client {
                 Some(client_id) => {
                     confirm(&session_question(&source, &broker, &client_id)?, yes)?;
-                    Request::PurgeSession { broker, client_id }
+                    InspectRequest::PurgeSession { broker, client_id }
                 }
                 None => {
                     confirm(&format!("End all sessions of \"{broker}\" that have expired?"), yes)?;
-                    Request::PurgeExpired { broker }
+                    InspectRequest::PurgeExpired { broker }
                 }
             };
             purge(&source, &look, &request, "session", "sessions")
@@ -64,18 +66,19 @@ pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
 pub(crate) fn streams(args: StreamsArgs) -> Result<(), Failure> {
     match args.what {
         StreamsCommand::List { look, limit, after } => {
-            let request = Request::ListStreams { broker: look.broker.clone(), after, limit: limit.limit };
+            let request =
+                InspectRequest::ListStreams { broker: look.broker.clone(), after, limit: limit.limit };
             print(&look, &request, "There are no streams.")
         }
         StreamsCommand::Show { filter, messages, look } => {
-            let request = Request::ShowStream { broker: look.broker.clone(), filter, messages };
+            let request = InspectRequest::ShowStream { broker: look.broker.clone(), filter, messages };
             print(&look, &request, "")
         }
         StreamsCommand::Purge { filter, yes, look } => {
             may_ask(yes)?;
             let source = open(&look.folder)?;
             confirm(&stream_question(&source, &look.broker, &filter)?, yes)?;
-            let request = Request::PurgeStream { broker: look.broker.clone(), filter };
+            let request = InspectRequest::PurgeStream { broker: look.broker.clone(), filter };
             ended(print_from(&source, &look, &request, ""))
         }
     }
@@ -84,10 +87,10 @@ pub(crate) fn streams(args: StreamsArgs) -> Result<(), Failure> {
 pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
     match args.what {
         RetainedCommand::List { filter, look, limit, remote, .. } if remote.api => {
-            stored(&look.broker, look.json, Stored::Retained(filter.as_deref(), limit.limit))
+            stored(&look.broker, look.json, StoredCommand::Retained(filter.as_deref(), limit.limit))
         }
         RetainedCommand::Show { topic, look, remote, .. } if remote.api => {
-            stored(&look.broker, look.json, Stored::Message(&topic))
+            stored(&look.broker, look.json, StoredCommand::Message(&topic))
         }
         RetainedCommand::Clear { filter, yes, look, remote } if remote.api => {
             may_ask(yes)?;
@@ -95,15 +98,15 @@ pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
                 &format!("Remove the retained message of \"{}\"?", text::escape(filter.as_bytes())),
                 yes,
             )?;
-            stored(&look.broker, look.json, Stored::Clear(&filter))
+            stored(&look.broker, look.json, StoredCommand::Clear(&filter))
         }
         RetainedCommand::List { filter, look, limit, after, .. } => {
             let (broker, limit) = (look.broker.clone(), limit.limit);
-            let request = Request::ListRetained { broker, filter, after, limit };
+            let request = InspectRequest::ListRetained { broker, filter, after, limit };
             print(&look, &request, "There are no retained messages.")
         }
         RetainedCommand::Show { topic, raw, look, .. } => {
-            let request = Request::ShowRetained { broker: look.broker.clone(), topic };
+            let request = InspectRequest::ShowRetained { broker: look.broker.clone(), topic };
             let source = open(&look.folder)?;
             let mut printer = printer(if raw { Style::Raw } else { style(look.json) });
             let shown = source.answer(&request, &mut |row| printer.row(&row));
@@ -115,17 +118,22 @@ pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
             if let Some(question) = retained_question(&source, &look.broker, &filter)? {
                 confirm(&question, yes)?;
             }
-            let request = Request::PurgeRetained { broker: look.broker.clone(), filter };
+            let request = InspectRequest::PurgeRetained { broker: look.broker.clone(), filter };
             purge(&source, &look, &request, "retained message", "retained messages")
         }
     }
 }
 
-fn print(look: &Look, request: &Request, nothing: &str) -> Result<(), Failure> {
+fn print(look: &InspectArgs, request: &InspectRequest, nothing: &str) -> Result<(), Failure> {
     ended(print_from(&open(&look.folder)?, look, request, nothing))
 }
 
-fn print_from(source: &Source, look: &Look, request: &Request, nothing: &str) -> Result<(), Ended> {
+fn print_from(
+    source: &DataSource,
+    look: &InspectArgs,
+    request: &InspectRequest,
+    nothing: &str,
+) -> Result<(), AnswerError> {
     let mut printer = printer(style(look.json));
     let answered = source.answer(request, &mut |row| printer.row(&row));
     // Prints the rows that came before a failure, too.
@@ -136,7 +144,13 @@ fn print_from(source: &Source, look: &Look, request: &Request, nothing: &str) ->
     printer.end(nothing, after.as_deref())
 }
 
-fn purge(source: &Source, look: &Look, request: &Request, one: &str, many: &str) -> Result<(), Failure> {
+fn purge(
+    source: &DataSource,
+    look: &InspectArgs,
+    request: &InspectRequest,
+    one: &str,
+    many: &str,
+) -> Result<(), Failure> {
     let mut printer = printer(style(look.json));
     let mut purged = 0u64;
     let answered = source.answer(request, &mut |row| {
@@ -147,11 +161,11 @@ fn purge(source: &Source, look: &Look, request: &Request, one: &str, many: &str)
     ended(answered.map(drop).and(printed))
 }
 
-fn session_question(source: &Source, broker: &str, client_id: &str) -> Result<String, Failure> {
-    let request = Request::ShowSession { broker: broker.into(), client_id: client_id.into() };
+fn session_question(source: &DataSource, broker: &str, client_id: &str) -> Result<String, Failure> {
+    let request = InspectRequest::ShowSession { broker: broker.into(), client_id: client_id.into() };
     let mut question = String::new();
     look_up(source, &request, &mut |row| {
-        if let Row::SessionDetails(details) = row {
+        if let InspectRow::SessionDetails(details) = row {
             let session = &details.session;
             question = format!(
                 "End the session \"{}\", with {} and {} waiting for it?",
@@ -167,11 +181,11 @@ fn session_question(source: &Source, broker: &str, client_id: &str) -> Result<St
     Ok(question)
 }
 
-fn stream_question(source: &Source, broker: &str, filter: &str) -> Result<String, Failure> {
-    let request = Request::ShowStream { broker: broker.into(), filter: filter.into(), messages: 0 };
+fn stream_question(source: &DataSource, broker: &str, filter: &str) -> Result<String, Failure> {
+    let request = InspectRequest::ShowStream { broker: broker.into(), filter: filter.into(), messages: 0 };
     let mut question = String::new();
     look_up(source, &request, &mut |row| {
-        if let Row::StreamDetails(details) = row {
+        if let InspectRow::StreamDetails(details) = row {
             question = format!(
                 "Remove {} ({}) of \"{}\", which {} may not have read?",
                 text::plural(details.stream.messages, "message", "messages"),
@@ -185,9 +199,9 @@ fn stream_question(source: &Source, broker: &str, filter: &str) -> Result<String
 }
 
 /// `None` when there is nothing to remove.
-fn retained_question(source: &Source, broker: &str, filter: &str) -> Result<Option<String>, Failure> {
+fn retained_question(source: &DataSource, broker: &str, filter: &str) -> Result<Option<String>, Failure> {
     let (broker, only) = (broker.into(), Some(filter.into()));
-    let request = Request::ListRetained { broker, filter: only, after: None, limit: COUNTED_MAX };
+    let request = InspectRequest::ListRetained { broker, filter: only, after: None, limit: COUNTED_MAX };
     let mut found = 0;
     let more = look_up(source, &request, &mut |_| found += 1)?.is_some();
     let many = show::at_least(found, more);
@@ -196,7 +210,11 @@ fn retained_question(source: &Source, broker: &str, filter: &str) -> Result<Opti
     Ok((found > 0).then_some(question))
 }
 
-fn look_up(source: &Source, request: &Request, each: &mut dyn FnMut(Row)) -> Result<Option<String>, Failure> {
+fn look_up(
+    source: &DataSource,
+    request: &InspectRequest,
+    each: &mut dyn FnMut(InspectRow),
+) -> Result<Option<String>, Failure> {
     let answered = source.answer(request, &mut |row| {
         each(row);
         Ok(())
@@ -204,11 +222,11 @@ fn look_up(source: &Source, request: &Request, each: &mut dyn FnMut(Row)) -> Res
     answered.map_err(failure)
 }
 
-pub(super) fn open(folder: &Folder) -> Result<Source, Failure> {
-    Source::of(&data_dir(folder)?).map_err(failure)
+pub(super) fn open(folder: &FolderArgs) -> Result<DataSource, Failure> {
+    DataSource::of(&data_dir(folder)?).map_err(failure)
 }
 
-pub(super) fn data_dir(folder: &Folder) -> Result<PathBuf, Failure> {
+pub(super) fn data_dir(folder: &FolderArgs) -> Result<PathBuf, Failure> {
     settings::data_dir(folder.data_dir.clone(), folder.config.clone(), settings::environment())
 }
 
@@ -221,16 +239,18 @@ pub(super) fn printer(style: Style) -> RowPrinter<BufWriter<Stdout>, Stderr> {
 }
 
 /// A reader that stops early, such as `head`, is no failure.
-pub(super) fn ended(result: Result<(), Ended>) -> Result<(), Failure> {
+pub(super) fn ended(result: Result<(), AnswerError>) -> Result<(), Failure> {
     match result {
-        Ok(()) | Err(Ended::NobodyReads) => Ok(()),
+        Ok(()) | Err(AnswerError::NobodyReads) => Ok(()),
         Err(failed) => Err(failure(failed)),
     }
 }
 
-fn failure(ended: Ended) -> Failure {
+fn failure(ended: AnswerError) -> Failure {
     match ended {
-        Ended::Failed(sentence) => Failure::Run(sentence),
-        Ended::NobodyReads => Failure::Run("the output ended early, because its reader was closed".into()),
+        AnswerError::Failed(sentence) => Failure::Run(sentence),
+        AnswerError::NobodyReads => {
+            Failure::Run("the output ended early, because its reader was closed".into())
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io::{self, ErrorKind, Write};
 
-use super::open_folder::Ended;
-use super::rows::{Retained, Row, Session, State, Stream};
+use super::open_folder::AnswerError;
+use super::rows::{InspectRow, RetainedMessageRow, RowState, SessionRow, StreamRow};
 use super::show;
 use crate::terminal::table::{Align, Column, Table};
 use crate::text;
@@ -59,7 +59,7 @@ impl<O: Write, A: Write> RowPrinter<O, A> {
         Self { out, aside, style, now_ms, table: None, purged: 0, wills_lost: 0 }
     }
 
-    pub(super) fn row(&mut self, row: &Row) -> Result<(), Ended> {
+    pub(super) fn row(&mut self, row: &InspectRow) -> Result<(), AnswerError> {
         match self.style {
             Style::Text => self.text(row),
             Style::Json => self.json(row),
@@ -70,7 +70,7 @@ impl<O: Write, A: Write> RowPrinter<O, A> {
 
     /// Prints `nothing` if there was no row, and how to continue if `after` says that the list is
     /// not complete.
-    pub(super) fn end(&mut self, nothing: &str, after: Option<&str>) -> Result<(), Ended> {
+    pub(super) fn end(&mut self, nothing: &str, after: Option<&str>) -> Result<(), AnswerError> {
         self.finish(nothing, after).map_err(|error| ended(&error))
     }
 
@@ -89,49 +89,51 @@ impl<O: Write, A: Write> RowPrinter<O, A> {
         }
     }
 
-    fn json(&mut self, row: &Row) -> io::Result<()> {
+    fn json(&mut self, row: &InspectRow) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, row)?;
         self.out.write_all(b"\n")
     }
 
-    fn raw(&mut self, row: &Row) -> io::Result<()> {
+    fn raw(&mut self, row: &InspectRow) -> io::Result<()> {
         match row {
-            Row::RetainedDetails(details) => self.out.write_all(&details.payload.bytes()),
+            InspectRow::RetainedDetails(details) => self.out.write_all(&details.payload.bytes()),
             _ => Ok(()),
         }
     }
 
-    fn text(&mut self, row: &Row) -> io::Result<()> {
+    fn text(&mut self, row: &InspectRow) -> io::Result<()> {
         let now_ms = self.now_ms;
         match row {
-            Row::Session(session) => self.cells(SESSIONS, session_cells(session, now_ms)),
-            Row::Stream(stream) => self.cells(STREAMS, stream_cells(stream, now_ms)),
-            Row::Retained(retained) => self.cells(RETAINED, retained_cells(retained, now_ms)),
-            Row::SessionDetails(details) => show::session(&mut self.out, details, now_ms),
-            Row::StreamDetails(details) => show::stream(&mut self.out, details, now_ms),
-            Row::RetainedDetails(details) => show::retained(&mut self.out, details, now_ms),
-            Row::SessionPurged(purged) => {
+            InspectRow::Session(session) => self.cells(SESSIONS, session_cells(session, now_ms)),
+            InspectRow::Stream(stream) => self.cells(STREAMS, stream_cells(stream, now_ms)),
+            InspectRow::Retained(retained) => self.cells(RETAINED, retained_cells(retained, now_ms)),
+            InspectRow::SessionDetails(details) => show::session(&mut self.out, details, now_ms),
+            InspectRow::StreamDetails(details) => show::stream(&mut self.out, details, now_ms),
+            InspectRow::RetainedDetails(details) => show::retained(&mut self.out, details, now_ms),
+            InspectRow::SessionPurged(purged) => {
                 self.purged += 1;
                 self.wills_lost += u64::from(purged.will_lost);
                 Ok(())
             }
-            Row::RetainedPurged { .. } => {
+            InspectRow::RetainedPurged { .. } => {
                 self.purged += 1;
                 Ok(())
             }
-            Row::StreamPurged { filter, messages, bytes } => writeln!(
+            InspectRow::StreamPurged { filter, messages, bytes } => writeln!(
                 self.out,
                 "Removed {} ({}) of \"{}\".",
                 text::plural(*messages, "message", "messages"),
                 text::bytes(*bytes),
                 text::escape(filter.as_bytes())
             ),
-            Row::BackupProgress { bytes } => writeln!(self.aside, "Copied {} ...", text::bytes(*bytes)),
-            Row::BackupDone { target, bytes, version } => {
+            InspectRow::BackupProgress { bytes } => {
+                writeln!(self.aside, "Copied {} ...", text::bytes(*bytes))
+            }
+            InspectRow::BackupDone { target, bytes, version } => {
                 let version = version.map_or_else(String::new, |version| format!(", version {version}"));
                 writeln!(self.out, "Made {target} ({}{version}).", text::bytes(*bytes))
             }
-            Row::ClusterRestored { cluster_file, version } => {
+            InspectRow::ClusterRestored { cluster_file, version } => {
                 writeln!(self.out, "Restored the cluster of {cluster_file} to version {version}.")
             }
         }
@@ -141,7 +143,7 @@ impl<O: Write, A: Write> RowPrinter<O, A> {
         self.table.get_or_insert_with(|| Table::new(columns.to_vec())).push(&mut self.out, cells)
     }
 
-    pub(super) fn purged(&mut self, one: &str, many: &str) -> Result<(), Ended> {
+    pub(super) fn purged(&mut self, one: &str, many: &str) -> Result<(), AnswerError> {
         if self.style != Style::Text {
             return self.out.flush().map_err(|error| ended(&error));
         }
@@ -163,21 +165,21 @@ impl<O: Write, A: Write> RowPrinter<O, A> {
     }
 }
 
-fn ended(error: &io::Error) -> Ended {
+fn ended(error: &io::Error) -> AnswerError {
     match error.kind() {
         // The reader, such as `head`, has read enough.
-        ErrorKind::BrokenPipe => Ended::NobodyReads,
-        _ => Ended::Failed(format!("standard output cannot be written: {error}")),
+        ErrorKind::BrokenPipe => AnswerError::NobodyReads,
+        _ => AnswerError::Failed(format!("standard output cannot be written: {error}")),
     }
 }
 
-fn session_cells(session: &Session, now_ms: u64) -> Vec<String> {
+fn session_cells(session: &SessionRow, now_ms: u64) -> Vec<String> {
     let since = |at_ms: Option<u64>| text::duration(now_ms.saturating_sub(at_ms.unwrap_or(now_ms)) / 1_000);
     let state = match session.state {
-        State::Connected => "connected".into(),
-        State::CutOff => "cut off".into(),
-        State::Offline => format!("offline {}", since(session.offline_since_ms)),
-        State::Expired => format!("expired {} ago", since(session.expires_at_ms)),
+        RowState::Connected => "connected".into(),
+        RowState::CutOff => "cut off".into(),
+        RowState::Offline => format!("offline {}", since(session.offline_since_ms)),
+        RowState::Expired => format!("expired {} ago", since(session.expires_at_ms)),
     };
     vec![
         text::escape(session.client_id.as_bytes()),
@@ -189,7 +191,7 @@ fn session_cells(session: &Session, now_ms: u64) -> Vec<String> {
     ]
 }
 
-fn stream_cells(stream: &Stream, now_ms: u64) -> Vec<String> {
+fn stream_cells(stream: &StreamRow, now_ms: u64) -> Vec<String> {
     vec![
         text::escape(stream.filter.as_bytes()),
         text::count(stream.subscribers),
@@ -201,7 +203,7 @@ fn stream_cells(stream: &Stream, now_ms: u64) -> Vec<String> {
     ]
 }
 
-fn retained_cells(retained: &Retained, now_ms: u64) -> Vec<String> {
+fn retained_cells(retained: &RetainedMessageRow, now_ms: u64) -> Vec<String> {
     vec![
         text::escape(retained.topic.as_bytes()),
         retained.qos.to_string(),

@@ -1,13 +1,15 @@
 use super::*;
-use crate::inspect::rows::{Entry, SessionDetails, SessionPurged, StreamDetails, Subscription, Will};
+use crate::inspect::rows::{
+    EntryRow, SessionDetailsRow, SessionPurged, StreamDetails, SubscriptionRow, WillRow,
+};
 
 const NOW_MS: u64 = 1_795_219_200_000;
 const HOUR_MS: u64 = 3_600_000;
 
-fn session(client_id: &str) -> Session {
-    Session {
+fn session(client_id: &str) -> SessionRow {
+    SessionRow {
         client_id: client_id.into(),
-        state: State::Offline,
+        state: RowState::Offline,
         offline_since_ms: Some(NOW_MS - 3 * HOUR_MS),
         expiry_s: Some(604_800),
         expires_at_ms: Some(NOW_MS - 3 * HOUR_MS + 604_800_000),
@@ -19,7 +21,7 @@ fn session(client_id: &str) -> Session {
     }
 }
 
-fn printed(style: Style, rows: &[Row], after: Option<&str>) -> (String, String) {
+fn printed(style: Style, rows: &[InspectRow], after: Option<&str>) -> (String, String) {
     let (mut out, mut aside) = (Vec::new(), Vec::new());
     let mut printer = RowPrinter::new(&mut out, &mut aside, style, NOW_MS);
     for row in rows {
@@ -31,8 +33,8 @@ fn printed(style: Style, rows: &[Row], after: Option<&str>) -> (String, String) 
 
 #[test]
 fn a_list_is_a_table_and_says_how_to_go_on() {
-    let connected = Session {
-        state: State::Connected,
+    let connected = SessionRow {
+        state: RowState::Connected,
         offline_since_ms: None,
         expires_at_ms: None,
         expiry_s: None,
@@ -41,7 +43,7 @@ fn a_list_is_a_table_and_says_how_to_go_on() {
         oldest_waiting_at_ms: None,
         ..session("b\n\x1b[2J")
     };
-    let rows = [Row::Session(session("sensor-1")), Row::Session(connected)];
+    let rows = [InspectRow::Session(session("sensor-1")), InspectRow::Session(connected)];
     let (out, aside) = printed(Style::Text, &rows, Some("it's"));
     assert_eq!(
         out,
@@ -56,8 +58,8 @@ fn a_list_is_a_table_and_says_how_to_go_on() {
 #[test]
 fn json_is_one_object_a_line_and_nothing_else() {
     let rows = [
-        Row::Session(session("a")),
-        Row::SessionPurged(SessionPurged { client_id: "b\n".into(), will_lost: true }),
+        InspectRow::Session(session("a")),
+        InspectRow::SessionPurged(SessionPurged { client_id: "b\n".into(), will_lost: true }),
     ];
     let (out, aside) = printed(Style::Json, &rows, None);
     let lines: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -70,15 +72,15 @@ fn json_is_one_object_a_line_and_nothing_else() {
 
 #[test]
 fn a_session_is_shown_with_all_it_has() {
-    let details = SessionDetails {
+    let details = SessionDetailsRow {
         session: session("sensor-1"),
         epoch: 7,
         cursor: "12.0.0".into(),
         acknowledged_after_cursor: 1,
         missed_at_least: 3,
         missed_at_most: 5,
-        will: Some(Will { delay_s: 30, bytes: 4 }),
-        filters: vec![Subscription {
+        will: Some(WillRow { delay_s: 30, bytes: 4 }),
+        filters: vec![SubscriptionRow {
             filter: "a/+".into(),
             qos: 1,
             no_local: true,
@@ -90,7 +92,7 @@ fn a_session_is_shown_with_all_it_has() {
         inbound_packet_ids: vec![3],
         outbound_packet_ids: (1..=22).collect(),
     };
-    let (out, _) = printed(Style::Text, &[Row::SessionDetails(Box::new(details))], None);
+    let (out, _) = printed(Style::Text, &[InspectRow::SessionDetails(Box::new(details))], None);
     assert_eq!(
         out,
         "client        sensor-1\n\
@@ -111,7 +113,7 @@ fn a_session_is_shown_with_all_it_has() {
 
 #[test]
 fn a_stream_is_shown_with_its_first_messages() {
-    let stream = Stream {
+    let stream = StreamRow {
         filter: "$share/g/a/#".into(),
         id: 77,
         subscribers: 2,
@@ -120,7 +122,7 @@ fn a_stream_is_shown_with_its_first_messages() {
         partitions: 1,
         oldest_at_ms: Some(NOW_MS - 90_000),
     };
-    let entry = |number: u8, topic: Option<&str>, head: &str| Entry {
+    let entry = |number: u8, topic: Option<&str>, head: &str| EntryRow {
         position: format!("12.0.{number}"),
         at_ms: NOW_MS - 90_000,
         bytes: 30,
@@ -129,7 +131,7 @@ fn a_stream_is_shown_with_its_first_messages() {
     };
     let first = vec![entry(0, Some("a/b"), "21.5"), entry(1, None, "\\x01ab")];
     let details = StreamDetails { stream, floor: "4.0.0".into(), first };
-    let (out, _) = printed(Style::Text, &[Row::StreamDetails(Box::new(details))], None);
+    let (out, _) = printed(Style::Text, &[InspectRow::StreamDetails(Box::new(details))], None);
     assert_eq!(
         out,
         "filter        $share/g/a/#\n\
@@ -152,7 +154,7 @@ fn purged_sessions_are_counted_and_lost_wills_said() {
     let mut out = Vec::new();
     let mut printer = RowPrinter::new(&mut out, io::sink(), Style::Text, NOW_MS);
     for will_lost in [true, false, true] {
-        printer.row(&Row::SessionPurged(SessionPurged { client_id: "c".into(), will_lost })).unwrap();
+        printer.row(&InspectRow::SessionPurged(SessionPurged { client_id: "c".into(), will_lost })).unwrap();
     }
     printer.purged("session", "sessions").unwrap();
     let said = String::from_utf8(out).unwrap();

@@ -1,4 +1,4 @@
-//! Requests to the process that has a data folder open. On the socket each is a line of JSON, a [`Call`]. A
+//! Requests to the process that has a data folder open. On the socket each is a line of JSON, a [`SocketCall`]. A
 //! list continues after the key `after`.
 
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Call {
+pub(crate) struct SocketCall {
     /// A user of this machine, for audit logs.
     pub(super) by: String,
-    pub(super) request: Request,
+    pub(super) request: InspectRequest,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Request {
+pub(crate) enum InspectRequest {
     ListSessions {
         broker: String,
         after: Option<String>,
@@ -69,7 +69,7 @@ pub(crate) enum Request {
     },
 }
 
-impl Request {
+impl InspectRequest {
     pub(super) fn is_harmless(&self) -> bool {
         matches!(
             self,

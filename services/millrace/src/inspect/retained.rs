@@ -6,9 +6,9 @@ use millrace_edge::stored;
 use millrace_layers::{BrokerId, retained};
 use millrace_storage::{Host, Read, System, block_on};
 
-use super::open_folder::{Ended, OpenFolder, Out};
-use super::rows::{Payload, Retained, RetainedDetails, Row};
-use crate::running::Live;
+use super::open_folder::{AnswerError, OpenFolder, RowSink};
+use super::rows::{InspectRow, Payload, RetainedDetails, RetainedMessageRow};
+use crate::running::LiveChanges;
 use crate::text::{self, name};
 
 const PAGE: usize = 200;
@@ -25,8 +25,8 @@ pub(super) fn list(
     filter: Option<&str>,
     after: Option<&str>,
     limit: usize,
-    out: Out<'_>,
-) -> Result<Option<String>, Ended> {
+    out: RowSink<'_>,
+) -> Result<Option<String>, AnswerError> {
     filter.map_or(Ok(()), check)?;
     let mut from = after.map(|topic| retained::Bookmark::after(broker, topic.as_bytes()));
     let (mut left, mut last) = (limit, None);
@@ -39,7 +39,7 @@ pub(super) fn list(
             let message = decode(&item)?;
             let topic = name(&item.topic);
             last = Some(topic.clone());
-            out(Row::Retained(Retained {
+            out(InspectRow::Retained(RetainedMessageRow {
                 topic,
                 qos: message.qos,
                 expires_at_ms: message.expires_at_ms,
@@ -55,14 +55,19 @@ pub(super) fn list(
     }
 }
 
-pub(super) fn show(opened: &OpenFolder, broker: BrokerId, topic: &str, out: Out<'_>) -> Result<(), Ended> {
+pub(super) fn show(
+    opened: &OpenFolder,
+    broker: BrokerId,
+    topic: &str,
+    out: RowSink<'_>,
+) -> Result<(), AnswerError> {
     let body =
         opened.run(|tx| async move { retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await })?;
     let body = body.ok_or_else(|| not_found(topic))?;
     let item = retained::RetainedRow { topic: topic.as_bytes().to_vec().into(), body };
     let message = decode(&item)?;
     let escaped = |(name, value): (String, Vec<u8>)| (text::escape(name.as_bytes()), text::escape(&value));
-    out(Row::RetainedDetails(Box::new(RetainedDetails {
+    out(InspectRow::RetainedDetails(Box::new(RetainedDetails {
         topic: topic.into(),
         qos: message.qos,
         expires_at_ms: message.expires_at_ms,
@@ -77,8 +82,8 @@ pub(super) fn purge(
     broker_name: &str,
     broker: BrokerId,
     filter: &str,
-    out: Out<'_>,
-) -> Result<(), Ended> {
+    out: RowSink<'_>,
+) -> Result<(), AnswerError> {
     check(filter)?;
     let (mut from, mut found) = (None, false);
     loop {
@@ -89,7 +94,7 @@ pub(super) fn purge(
         };
         found |= !purged.is_empty();
         for topic in purged {
-            out(Row::RetainedPurged { topic })?;
+            out(InspectRow::RetainedPurged { topic })?;
         }
         from = page.next;
         if from.is_none() {
@@ -103,7 +108,7 @@ fn clear_stored(
     opened: &OpenFolder,
     broker: BrokerId,
     items: &[retained::RetainedRow],
-) -> Result<Vec<String>, Ended> {
+) -> Result<Vec<String>, AnswerError> {
     opened.run(|tx| async move {
         for item in items {
             retained::clear(&tx, broker, &item.topic).await?;
@@ -115,20 +120,20 @@ fn clear_stored(
 
 fn clear_live(
     opened: &OpenFolder,
-    live: &dyn Live,
+    live: &dyn LiveChanges,
     (broker_name, broker): (&str, BrokerId),
     items: &[retained::RetainedRow],
-) -> Result<Vec<String>, Ended> {
+) -> Result<Vec<String>, AnswerError> {
     let mut purged = Vec::new();
     for item in items {
         let topic = name(&item.topic);
-        if live.clear_retained(broker_name, &topic).map_err(Ended::Failed)? {
+        if live.clear_retained(broker_name, &topic).map_err(AnswerError::Failed)? {
             purged.push(topic);
         }
     }
     // The server's writer takes jobs in order, so the last removal implies the others.
     match items.last() {
-        Some(last) if !is_removed_in_time(opened, broker, last)? => Err(Ended::Failed(
+        Some(last) if !is_removed_in_time(opened, broker, last)? => Err(AnswerError::Failed(
             "the messages are gone for clients, and the store has not taken that yet: see the server's log; after a restart \
              they may be back"
                 .into(),
@@ -142,7 +147,7 @@ fn is_removed_in_time(
     opened: &OpenFolder,
     broker: BrokerId,
     item: &retained::RetainedRow,
-) -> Result<bool, Ended> {
+) -> Result<bool, AnswerError> {
     let (host, topic) = (System::new(), &item.topic);
     loop {
         let body = opened.run(|tx| async move { retained::get(&tx, broker, topic, Read::Snapshot).await })?;
@@ -162,7 +167,7 @@ fn page(
     filter: Option<&str>,
     from: Option<&retained::Bookmark>,
     limit: usize,
-) -> Result<retained::RetainedPage, Ended> {
+) -> Result<retained::RetainedPage, AnswerError> {
     opened.run(|tx| async move {
         match filter {
             Some(filter) => {
@@ -173,27 +178,29 @@ fn page(
     })
 }
 
-fn decode(item: &retained::RetainedRow) -> Result<stored::DecodedMessage, Ended> {
+fn decode(item: &retained::RetainedRow) -> Result<stored::DecodedMessage, AnswerError> {
     stored::retained(&name(&item.topic), &item.body).ok_or_else(|| {
         let topic = text::escape(&item.topic);
-        Ended::Failed(format!("the message of \"{topic}\" is of a format that this version does not know"))
+        AnswerError::Failed(format!(
+            "the message of \"{topic}\" is of a format that this version does not know"
+        ))
     })
 }
 
 /// Refuses an invalid filter, which might match by chance.
-fn check(filter: &str) -> Result<(), Ended> {
+fn check(filter: &str) -> Result<(), AnswerError> {
     if stored::is_filter(filter) && !filter.starts_with("$share/") {
         return Ok(());
     }
     let filter = text::escape(filter.as_bytes());
-    Err(Ended::Failed(format!(
+    Err(AnswerError::Failed(format!(
         "\"{filter}\" is no topic and no topic filter: + stands for a whole level, # for all levels at the end"
     )))
 }
 
-fn not_found(filter: &str) -> Ended {
+fn not_found(filter: &str) -> AnswerError {
     let topic = text::escape(filter.as_bytes());
-    Ended::Failed(if stored::is_topic(filter) {
+    AnswerError::Failed(if stored::is_topic(filter) {
         format!("there is no retained message of the topic \"{topic}\"")
     } else {
         format!("there is no retained message that matches \"{topic}\"")

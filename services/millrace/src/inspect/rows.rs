@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum Row {
-    Session(Session),
-    SessionDetails(Box<SessionDetails>),
+pub(crate) enum InspectRow {
+    Session(SessionRow),
+    SessionDetails(Box<SessionDetailsRow>),
     SessionPurged(SessionPurged),
-    Stream(Stream),
+    Stream(StreamRow),
     StreamDetails(Box<StreamDetails>),
     StreamPurged {
         filter: String,
         messages: u64,
         bytes: u64,
     },
-    Retained(Retained),
+    Retained(RetainedMessageRow),
     RetainedDetails(Box<RetainedDetails>),
     RetainedPurged {
         topic: String,
@@ -41,7 +41,7 @@ pub(crate) enum Row {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum State {
+pub(crate) enum RowState {
     Connected,
     /// The server ended before the connection did; its next start removes the entry.
     CutOff,
@@ -50,9 +50,9 @@ pub(crate) enum State {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Session {
+pub(crate) struct SessionRow {
     pub(crate) client_id: String,
-    pub(crate) state: State,
+    pub(crate) state: RowState,
     pub(crate) offline_since_ms: Option<u64>,
     /// `None` never expires.
     pub(crate) expiry_s: Option<u32>,
@@ -67,9 +67,9 @@ pub(crate) struct Session {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct SessionDetails {
+pub(crate) struct SessionDetailsRow {
     #[serde(flatten)]
-    pub(crate) session: Session,
+    pub(crate) session: SessionRow,
     pub(crate) epoch: u64,
     /// The session acknowledged every message up to this position.
     pub(crate) cursor: String,
@@ -77,20 +77,20 @@ pub(crate) struct SessionDetails {
     /// Messages that a limit removed before they were read.
     pub(crate) missed_at_least: u64,
     pub(crate) missed_at_most: u64,
-    pub(crate) will: Option<Will>,
-    pub(crate) filters: Vec<Subscription>,
+    pub(crate) will: Option<WillRow>,
+    pub(crate) filters: Vec<SubscriptionRow>,
     pub(crate) inbound_packet_ids: Vec<u16>,
     pub(crate) outbound_packet_ids: Vec<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Will {
+pub(crate) struct WillRow {
     pub(crate) delay_s: u32,
     pub(crate) bytes: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Subscription {
+pub(crate) struct SubscriptionRow {
     pub(crate) filter: String,
     pub(crate) qos: u8,
     pub(crate) no_local: bool,
@@ -110,7 +110,7 @@ pub(crate) struct SessionPurged {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Stream {
+pub(crate) struct StreamRow {
     /// The filter, with its `$share/group/`.
     pub(crate) filter: String,
     pub(crate) id: u64,
@@ -124,14 +124,14 @@ pub(crate) struct Stream {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StreamDetails {
     #[serde(flatten)]
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamRow,
     /// Everything up to this position is trimmed.
     pub(crate) floor: String,
-    pub(crate) first: Vec<Entry>,
+    pub(crate) first: Vec<EntryRow>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct EntryRow {
     pub(crate) position: String,
     pub(crate) at_ms: u64,
     /// Bytes of topic, properties and payload as stored.
@@ -143,7 +143,7 @@ pub(crate) struct Entry {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Retained {
+pub(crate) struct RetainedMessageRow {
     pub(crate) topic: String,
     pub(crate) qos: u8,
     pub(crate) expires_at_ms: Option<u64>,
@@ -201,8 +201,10 @@ mod tests {
                 payload_bytes: bytes.len(),
                 payload: Payload::new(bytes.to_vec()),
             };
-            let line = serde_json::to_string(&Row::RetainedDetails(Box::new(details))).unwrap();
-            let Row::RetainedDetails(back) = serde_json::from_str(&line).unwrap() else { panic!("{line}") };
+            let line = serde_json::to_string(&InspectRow::RetainedDetails(Box::new(details))).unwrap();
+            let InspectRow::RetainedDetails(back) = serde_json::from_str(&line).unwrap() else {
+                panic!("{line}")
+            };
             assert_eq!(back.payload.bytes(), bytes, "{line}");
         }
     }

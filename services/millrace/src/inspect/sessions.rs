@@ -6,13 +6,15 @@ use millrace_layers::{
     BrokerId,
     inspection::{self, StoredSession},
     qos2::{self, Direction},
-    sessions::{self, EXPIRY_NEVER, Record, SessionId},
+    sessions::{self, EXPIRY_NEVER, SessionId, SessionRecord},
     subscriptions::{self, NO_STREAM},
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
 
-use super::open_folder::{Ended, OpenFolder, Out};
-use super::rows::{Row, Session, SessionDetails, SessionPurged, State, Subscription, Will};
+use super::open_folder::{AnswerError, OpenFolder, RowSink};
+use super::rows::{
+    InspectRow, RowState, SessionDetailsRow, SessionPurged, SessionRow, SubscriptionRow, WillRow,
+};
 use crate::clock::now_ms;
 use crate::text::{self, name};
 
@@ -26,8 +28,8 @@ pub(super) fn list(
     broker: BrokerId,
     after: Option<&str>,
     limit: usize,
-    out: Out<'_>,
-) -> Result<Option<String>, Ended> {
+    out: RowSink<'_>,
+) -> Result<Option<String>, AnswerError> {
     let mut last = after.map(|after| after.as_bytes().to_vec());
     let mut left = limit;
     loop {
@@ -44,7 +46,7 @@ pub(super) fn list(
             if let Some(found) =
                 opened.run(|tx| async move { inspection::session(&tx, id, WAITING_MAX).await })?
             {
-                out(Row::Session(summary(opened, &client, &found)))?;
+                out(InspectRow::Session(summary(opened, &client, &found)))?;
                 left -= 1;
             }
             last = Some(client.to_vec());
@@ -52,7 +54,12 @@ pub(super) fn list(
     }
 }
 
-pub(super) fn show(opened: &OpenFolder, broker: BrokerId, client: &str, out: Out<'_>) -> Result<(), Ended> {
+pub(super) fn show(
+    opened: &OpenFolder,
+    broker: BrokerId,
+    client: &str,
+    out: RowSink<'_>,
+) -> Result<(), AnswerError> {
     let id = SessionId { broker, client: client.as_bytes() };
     let details = opened.run(|tx| async move {
         let Some(found) = inspection::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
@@ -60,7 +67,7 @@ pub(super) fn show(opened: &OpenFolder, broker: BrokerId, client: &str, out: Out
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
             Ok::<_, millrace_layers::LayerError>(ids.into_iter().map(|(id, _)| id).collect())
         };
-        Ok(Some(SessionDetails {
+        Ok(Some(SessionDetailsRow {
             epoch: found.record.epoch,
             cursor: format!("{:?}", found.record.cursor),
             acknowledged_after_cursor: found.record.acknowledged.len(),
@@ -68,14 +75,14 @@ pub(super) fn show(opened: &OpenFolder, broker: BrokerId, client: &str, out: Out
             missed_at_most: found.waiting.missed.at_most,
             will: inspection::will(&tx, id)
                 .await?
-                .map(|will| Will { delay_s: will.delay_s, bytes: will.bytes }),
+                .map(|will| WillRow { delay_s: will.delay_s, bytes: will.bytes }),
             filters: found.subscriptions.iter().map(subscription).collect(),
             inbound_packet_ids: ids(Direction::Inbound).await?,
             outbound_packet_ids: ids(Direction::Outbound).await?,
             session: summary(opened, id.client, &found),
         }))
     })?;
-    out(Row::SessionDetails(Box::new(details.ok_or_else(|| not_found(client))?)))
+    out(InspectRow::SessionDetails(Box::new(details.ok_or_else(|| not_found(client))?)))
 }
 
 pub(super) fn purge(
@@ -83,23 +90,23 @@ pub(super) fn purge(
     broker_name: &str,
     broker: BrokerId,
     client: &str,
-    out: Out<'_>,
-) -> Result<(), Ended> {
+    out: RowSink<'_>,
+) -> Result<(), AnswerError> {
     let id = SessionId { broker, client: client.as_bytes() };
     let purged = match &opened.live {
-        Some(live) => live.purge_session(broker_name, client).map_err(Ended::Failed)?.then_some(false),
+        Some(live) => live.purge_session(broker_name, client).map_err(AnswerError::Failed)?.then_some(false),
         None => opened.run(|tx| async move { end(&tx, id).await })?.map(|(_, will)| will.is_some()),
     };
     let will_lost = purged.ok_or_else(|| not_found(client))?;
-    out(Row::SessionPurged(SessionPurged { client_id: client.into(), will_lost }))
+    out(InspectRow::SessionPurged(SessionPurged { client_id: client.into(), will_lost }))
 }
 
 pub(super) fn purge_expired(
     opened: &OpenFolder,
     broker_name: &str,
     broker: BrokerId,
-    out: Out<'_>,
-) -> Result<(), Ended> {
+    out: RowSink<'_>,
+) -> Result<(), AnswerError> {
     let (mut last, now_ms) = (None, now_ms());
     loop {
         let page = page(opened, broker, last.as_deref(), PAGE)?;
@@ -112,7 +119,7 @@ pub(super) fn purge_expired(
                     let id = SessionId { broker, client };
                     let purged = opened.run(|tx| async move { end(&tx, id).await })?;
                     let will_lost = purged.is_some_and(|(_, will)| will.is_some());
-                    out(Row::SessionPurged(SessionPurged { client_id: name(client), will_lost }))?;
+                    out(InspectRow::SessionPurged(SessionPurged { client_id: name(client), will_lost }))?;
                 }
             }
         }
@@ -122,7 +129,7 @@ pub(super) fn purge_expired(
 async fn end(
     tx: &Transaction,
     id: SessionId<'_>,
-) -> millrace_layers::LayerResult<Option<(Record, Option<Bytes>)>> {
+) -> millrace_layers::LayerResult<Option<(SessionRecord, Option<Bytes>)>> {
     tx.set_option(TransactionOption::Cleanup);
     sessions::purge(tx, id).await
 }
@@ -132,19 +139,19 @@ fn page(
     broker: BrokerId,
     after: Option<&[u8]>,
     limit: usize,
-) -> Result<Vec<(Bytes, Record)>, Ended> {
+) -> Result<Vec<(Bytes, SessionRecord)>, AnswerError> {
     opened.run(|tx| async move { sessions::list(&tx, broker, after, limit).await })
 }
 
-fn summary(opened: &OpenFolder, client: &[u8], found: &StoredSession) -> Session {
+fn summary(opened: &OpenFolder, client: &[u8], found: &StoredSession) -> SessionRow {
     let StoredSession { record, subscriptions, waiting } = found;
     let state = match record {
-        record if record.is_expired(now_ms()) => State::Expired,
-        record if record.is_detached() => State::Offline,
-        _ if opened.live.is_none() => State::CutOff,
-        _ => State::Connected,
+        record if record.is_expired(now_ms()) => RowState::Expired,
+        record if record.is_detached() => RowState::Offline,
+        _ if opened.live.is_none() => RowState::CutOff,
+        _ => RowState::Connected,
     };
-    Session {
+    SessionRow {
         client_id: name(client),
         state,
         offline_since_ms: record.is_detached().then_some(record.detached_at_ms),
@@ -158,9 +165,9 @@ fn summary(opened: &OpenFolder, client: &[u8], found: &StoredSession) -> Session
     }
 }
 
-fn subscription(of: &subscriptions::StoredSubscription) -> Subscription {
+fn subscription(of: &subscriptions::StoredSubscription) -> SubscriptionRow {
     let options = stored::subscription_options(of.options.bits);
-    Subscription {
+    SubscriptionRow {
         filter: name(&of.filter),
         qos: options.qos,
         no_local: options.no_local,
@@ -171,9 +178,9 @@ fn subscription(of: &subscriptions::StoredSubscription) -> Subscription {
     }
 }
 
-fn not_found(client: &str) -> Ended {
+fn not_found(client: &str) -> AnswerError {
     let client = text::escape(client.as_bytes());
-    Ended::Failed(format!(
+    AnswerError::Failed(format!(
         "there is no session of the client \"{client}\": `millrace sessions list` shows them"
     ))
 }

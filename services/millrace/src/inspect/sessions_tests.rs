@@ -3,7 +3,7 @@ use std::sync::Arc;
 use millrace_layers::streams;
 
 use super::*;
-use crate::inspect::request::Request;
+use crate::inspect::request::InspectRequest;
 use crate::inspect::testing::{Asked, append, call, opened, rows, subscribed};
 
 #[test]
@@ -20,15 +20,15 @@ fn lists_are_cut_at_their_limit_and_go_on_behind_it() {
                 let broker = "default".into();
                 let request = if streams {
                     let after = after.map(|after| after.parse().unwrap());
-                    Request::ListStreams { broker, after, limit }
+                    InspectRequest::ListStreams { broker, after, limit }
                 } else {
-                    Request::ListSessions { broker, after, limit }
+                    InspectRequest::ListSessions { broker, after, limit }
                 };
                 after = opened
                     .answer(&call(&request), &mut |row| {
                         match row {
-                            Row::Session(session) => found.push(session.client_id),
-                            Row::Stream(stream) => found.push(stream.filter),
+                            InspectRow::Session(session) => found.push(session.client_id),
+                            InspectRow::Stream(stream) => found.push(stream.filter),
                             other => panic!("{other:?}"),
                         }
                         Ok(())
@@ -66,8 +66,8 @@ fn what_waits_is_counted_up_to_a_limit() {
         });
         appended.unwrap();
     }
-    let request = Request::ShowSession { broker: "default".into(), client_id: "c".into() };
-    let [Row::SessionDetails(details)] = &rows(&opened, &request).unwrap()[..] else { panic!() };
+    let request = InspectRequest::ShowSession { broker: "default".into(), client_id: "c".into() };
+    let [InspectRow::SessionDetails(details)] = &rows(&opened, &request).unwrap()[..] else { panic!() };
     let session = &details.session;
     assert_eq!((session.waiting, session.waiting_is_more), (WAITING_MAX as u64, true));
     assert_eq!((session.waiting_bytes, session.oldest_waiting_at_ms), (5 * WAITING_MAX as u64, Some(5)));
@@ -81,18 +81,23 @@ fn a_running_server_is_asked_to_change_what_it_has_in_memory() {
     let stream = subscribed(&opened.layers, "c", "a");
     append(&opened.layers, &[stream], &Bytes::from_static(b"x"));
     let broker = || "default".to_owned();
-    let purged = rows(&opened, &Request::PurgeSession { broker: broker(), client_id: "c".into() }).unwrap();
-    assert_eq!(purged, [Row::SessionPurged(SessionPurged { client_id: "c".into(), will_lost: false })]);
+    let purged =
+        rows(&opened, &InspectRequest::PurgeSession { broker: broker(), client_id: "c".into() }).unwrap();
+    assert_eq!(
+        purged,
+        [InspectRow::SessionPurged(SessionPurged { client_id: "c".into(), will_lost: false })]
+    );
     assert_eq!(*asked.0.lock().unwrap(), ["session default c"]);
     // A stream is in the store alone, so the server is not asked.
-    let purged = rows(&opened, &Request::PurgeStream { broker: broker(), filter: "a".into() }).unwrap();
-    assert_eq!(purged, [Row::StreamPurged { filter: "a".into(), messages: 1, bytes: 1 }]);
+    let purged =
+        rows(&opened, &InspectRequest::PurgeStream { broker: broker(), filter: "a".into() }).unwrap();
+    assert_eq!(purged, [InspectRow::StreamPurged { filter: "a".into(), messages: 1, bytes: 1 }]);
     assert_eq!(asked.0.lock().unwrap().len(), 1);
-    let [Row::SessionDetails(details)] =
-        &rows(&opened, &Request::ShowSession { broker: broker(), client_id: "c".into() }).unwrap()[..]
+    let [InspectRow::SessionDetails(details)] =
+        &rows(&opened, &InspectRequest::ShowSession { broker: broker(), client_id: "c".into() }).unwrap()[..]
     else {
         panic!()
     };
     assert_eq!((details.session.waiting, details.missed_at_most), (0, 1));
-    assert_eq!(details.session.state, State::Connected);
+    assert_eq!(details.session.state, RowState::Connected);
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::rows::{RetainedDetails, SessionDetails, State, StreamDetails, Subscription};
+use super::rows::{RetainedDetails, RowState, SessionDetailsRow, StreamDetails, SubscriptionRow};
 use crate::terminal::table::{Align, Column, Table};
 use crate::text;
 
@@ -24,17 +24,17 @@ const ENTRIES: &[Column] = &[
     ("PAYLOAD", Align::Left),
 ];
 
-pub(super) fn session(out: &mut impl Write, details: &SessionDetails, now_ms: u64) -> io::Result<()> {
+pub(super) fn session(out: &mut impl Write, details: &SessionDetailsRow, now_ms: u64) -> io::Result<()> {
     let session = &details.session;
     let since = session.offline_since_ms.map_or_else(String::new, |at_ms| text::time(at_ms, now_ms));
     let state = match session.state {
-        State::Connected => "connected".into(),
-        State::CutOff => "cut off: the server ended before the connection did".into(),
-        State::Offline => format!("offline since {since}"),
-        State::Expired => format!("expired, offline since {since}"),
+        RowState::Connected => "connected".into(),
+        RowState::CutOff => "cut off: the server ended before the connection did".into(),
+        RowState::Offline => format!("offline since {since}"),
+        RowState::Expired => format!("expired, offline since {since}"),
     };
     let ends = match session.expires_at_ms {
-        Some(at_ms) if session.state == State::Expired => format!(", ended {}", text::time(at_ms, now_ms)),
+        Some(at_ms) if session.state == RowState::Expired => format!(", ended {}", text::time(at_ms, now_ms)),
         Some(at_ms) => format!(", ends {}", text::time(at_ms, now_ms)),
         None => String::new(),
     };
@@ -142,7 +142,7 @@ pub(super) fn at_least(number: u64, is_more: bool) -> String {
     text::count(number) + if is_more { "+" } else { "" }
 }
 
-fn waiting(details: &SessionDetails, now_ms: u64) -> String {
+fn waiting(details: &SessionDetailsRow, now_ms: u64) -> String {
     let session = &details.session;
     let Some(oldest_at_ms) = session.oldest_waiting_at_ms else { return "nothing".into() };
     let many = at_least(session.waiting, session.waiting_is_more);
@@ -164,7 +164,7 @@ fn packet_ids(ids: &[u16]) -> String {
     format!("packet {} {}{more} in flight", if ids.len() == 1 { "id" } else { "ids" }, shown.join(", "))
 }
 
-fn subscription_cells(of: &Subscription) -> Vec<String> {
+fn subscription_cells(of: &SubscriptionRow) -> Vec<String> {
     let mut options = Vec::new();
     if of.no_local {
         options.push("no local");

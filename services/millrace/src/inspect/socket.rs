@@ -20,10 +20,10 @@ use millrace_storage::Embedded;
 use serde::{Deserialize, Serialize};
 use tracing::{debug, error, info};
 
-use super::open_folder::{Ended, OpenFolder, Out};
-use super::request::Call;
-use super::rows::Row;
-use crate::running::Live;
+use super::open_folder::{AnswerError, OpenFolder, RowSink};
+use super::request::SocketCall;
+use super::rows::InspectRow;
+use crate::running::LiveChanges;
 
 const NAME: &str = "admin.sock";
 
@@ -46,7 +46,7 @@ const READ_WITHIN: Duration = Duration::from_secs(600);
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    Row(Row),
+    Row(InspectRow),
     /// A list continues after this key.
     End {
         after: Option<String>,
@@ -55,25 +55,25 @@ enum Line {
 }
 
 /// Dropping it removes the socket.
-pub(crate) struct Socket {
+pub(crate) struct InspectSocket {
     folder: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<SocketState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct SocketState {
     opened: OpenFolder,
     stopping: AtomicBool,
     requests: AtomicUsize,
 }
 
-impl Socket {
+impl InspectSocket {
     /// Answers requests on threads of its own; this process must have `folder` open.
-    pub(crate) fn open(folder: &Path, embedded: Embedded, live: Arc<dyn Live>) -> io::Result<Self> {
+    pub(crate) fn open(folder: &Path, embedded: Embedded, live: Arc<dyn LiveChanges>) -> io::Result<Self> {
         let listener = bind(folder)?;
         let opened = OpenFolder::new(folder.into(), embedded, Some(live));
         let shared =
-            Arc::new(Shared { opened, stopping: AtomicBool::new(false), requests: AtomicUsize::new(0) });
+            Arc::new(SocketState { opened, stopping: AtomicBool::new(false), requests: AtomicUsize::new(0) });
         let listening = shared.clone();
         let thread = std::thread::Builder::new()
             .name("admin-socket".into())
@@ -82,7 +82,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for InspectSocket {
     /// Unfinished answers end with their next row.
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
@@ -123,7 +123,7 @@ fn bind(folder: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
+fn listen(listener: &UnixListener, shared: &Arc<SocketState>) {
     for stream in listener.incoming() {
         if shared.stopping.load(Ordering::SeqCst) {
             return;
@@ -140,9 +140,9 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
 }
 
 /// Answers one connection on a thread of its own; over the limit, answers an error and closes.
-fn serve(stream: UnixStream, shared: &Arc<Shared>) {
+fn serve(stream: UnixStream, shared: &Arc<SocketState>) {
     let others = shared.requests.fetch_add(1, Ordering::SeqCst);
-    let slot = Slot(shared.clone());
+    let slot = RequestSlot(shared.clone());
     if others >= REQUESTS_MAX {
         let busy = Line::Failed("the server answers other requests: try again later".into());
         // The answer fits into the buffer of a new connection.
@@ -161,36 +161,40 @@ fn serve(stream: UnixStream, shared: &Arc<Shared>) {
 }
 
 /// A request that is being answered; a panic releases it, too.
-struct Slot(Arc<Shared>);
+struct RequestSlot(Arc<SocketState>);
 
-impl Drop for Slot {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.0.requests.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+fn converse(stream: &UnixStream, shared: &SocketState) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let mut out = BufWriter::new(stream);
-    let last = match serde_json::from_str::<Call>(&line) {
+    let last = match serde_json::from_str::<SocketCall>(&line) {
         Err(error) => Line::Failed(format!(
             "the server does not understand the request ({error}): use the `millrace` of the server's version"
         )),
         Ok(call) => match answer(&call, shared, &mut out) {
             Ok(after) => Line::End { after },
-            Err(Ended::Failed(sentence)) => Line::Failed(sentence),
-            Err(Ended::NobodyReads) => return Ok(()),
+            Err(AnswerError::Failed(sentence)) => Line::Failed(sentence),
+            Err(AnswerError::NobodyReads) => return Ok(()),
         },
     };
     write(&mut out, &last)?;
     out.flush()
 }
 
-fn answer(call: &Call, shared: &Shared, out: &mut impl Write) -> Result<Option<String>, Ended> {
-    let Call { by, request } = call;
+fn answer(
+    call: &SocketCall,
+    shared: &SocketState,
+    out: &mut impl Write,
+) -> Result<Option<String>, AnswerError> {
+    let SocketCall { by, request } = call;
     if request.is_harmless() {
         debug!(by, ?request, "asked through the admin socket");
     } else {
@@ -198,13 +202,15 @@ fn answer(call: &Call, shared: &Shared, out: &mut impl Write) -> Result<Option<S
     }
     shared.opened.answer(call, &mut |row| {
         if shared.stopping.load(Ordering::SeqCst) {
-            return Err(Ended::Failed("the server is stopping: run this again when it has stopped".into()));
+            return Err(AnswerError::Failed(
+                "the server is stopping: run this again when it has stopped".into(),
+            ));
         }
         // Progress is written at once, because late progress is useless.
-        let is_progress = matches!(row, Row::BackupProgress { .. });
+        let is_progress = matches!(row, InspectRow::BackupProgress { .. });
         let written = write(out, &Line::Row(row));
         let written = if is_progress { written.and_then(|()| out.flush()) } else { written };
-        written.map_err(|_| Ended::NobodyReads)
+        written.map_err(|_| AnswerError::NobodyReads)
     })
 }
 
@@ -220,10 +226,12 @@ pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
 
 /// Sends a request to the running server and passes the rows to `out`; returns the key after which
 /// a list continues.
-pub(super) fn ask(folder: &Path, call: &Call, out: Out<'_>) -> Result<Option<String>, Ended> {
+pub(super) fn ask(folder: &Path, call: &SocketCall, out: RowSink<'_>) -> Result<Option<String>, AnswerError> {
     let stream = connect(folder).map_err(|error| unreachable(folder, &error))?;
     let lost = |error: io::Error| {
-        Ended::Failed(format!("the server closed the connection ({error}): see its log, and run this again"))
+        AnswerError::Failed(format!(
+            "the server closed the connection ({error}): see its log, and run this again"
+        ))
     };
     let mut line = serde_json::to_vec(call).map_err(|error| lost(error.into()))?;
     line.push(b'\n');
@@ -232,26 +240,26 @@ pub(super) fn ask(folder: &Path, call: &Call, out: Out<'_>) -> Result<Option<Str
     let _ = (&stream).write_all(&line);
     for line in BufReader::new(stream).lines() {
         let line = serde_json::from_str(&line.map_err(lost)?).map_err(|error| {
-            Ended::Failed(format!(
+            AnswerError::Failed(format!(
                 "the answer cannot be read ({error}): use the `millrace` of the server's version"
             ))
         })?;
         match line {
             Line::Row(row) => out(row)?,
             Line::End { after } => return Ok(after),
-            Line::Failed(sentence) => return Err(Ended::Failed(sentence)),
+            Line::Failed(sentence) => return Err(AnswerError::Failed(sentence)),
         }
     }
-    Err(Ended::Failed(
+    Err(AnswerError::Failed(
         "the server closed the connection before its answer was complete: see its log, and run this again"
             .into(),
     ))
 }
 
-fn unreachable(folder: &Path, error: &io::Error) -> Ended {
+fn unreachable(folder: &Path, error: &io::Error) -> AnswerError {
     let socket = folder.join(NAME);
     let (folder, socket) = (folder.display(), socket.display());
-    Ended::Failed(match error.kind() {
+    AnswerError::Failed(match error.kind() {
         ErrorKind::PermissionDenied => {
             format!(
                 "the server's socket {socket} belongs to another user: run this as the user that the server runs as"

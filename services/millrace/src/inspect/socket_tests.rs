@@ -1,15 +1,15 @@
 use super::*;
-use crate::inspect::request::Request;
+use crate::inspect::request::InspectRequest;
 use crate::inspect::testing::{Asked, call, opened, subscribed};
 
-fn list() -> Request {
-    Request::ListSessions { broker: "default".into(), after: None, limit: 10 }
+fn list() -> InspectRequest {
+    InspectRequest::ListSessions { broker: "default".into(), after: None, limit: 10 }
 }
 
-fn clients(folder: &Path) -> Result<Vec<String>, Ended> {
+fn clients(folder: &Path) -> Result<Vec<String>, AnswerError> {
     let mut clients = Vec::new();
     ask(folder, &call(&list()), &mut |row| {
-        if let Row::Session(session) = row {
+        if let InspectRow::Session(session) = row {
             clients.push(session.client_id);
         }
         Ok(())
@@ -17,10 +17,10 @@ fn clients(folder: &Path) -> Result<Vec<String>, Ended> {
     Ok(clients)
 }
 
-fn open(folder: &Path) -> Socket {
+fn open(folder: &Path) -> InspectSocket {
     let opened = opened(folder, None);
     subscribed(&opened.layers, "c\n1", "a");
-    Socket::open(folder, opened.embedded, Arc::new(Asked::default())).unwrap()
+    InspectSocket::open(folder, opened.embedded, Arc::new(Asked::default())).unwrap()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_server_answers_its_own_user_at_a_path_of_any_length() {
         assert_eq!(clients(&folder).unwrap(), ["c\n1"]);
         drop(socket);
         assert!(!folder.join(NAME).exists());
-        let Err(Ended::Failed(said)) = clients(&folder) else { panic!() };
+        let Err(AnswerError::Failed(said)) = clients(&folder) else { panic!() };
         assert!(said.contains("in use by another process that does not answer"), "{said}");
     }
 }
@@ -66,7 +66,7 @@ fn more_requests_than_the_server_takes_are_told_to_come_again() {
     let folder = tempfile::tempdir().unwrap();
     let _socket = open(folder.path());
     let idle: Vec<_> = (0..REQUESTS_MAX).map(|_| connect(folder.path()).unwrap()).collect();
-    let Err(Ended::Failed(said)) = clients(folder.path()) else { panic!() };
+    let Err(AnswerError::Failed(said)) = clients(folder.path()) else { panic!() };
     assert!(said.contains("try again later"), "{said}");
     drop(idle);
     while clients(folder.path()).is_err() {
@@ -83,7 +83,7 @@ fn an_answer_that_was_cut_off_is_no_answer() {
             let (stream, _) = listener.accept().unwrap();
             BufReader::new(&stream).read_line(&mut String::new()).unwrap();
         });
-        let Err(Ended::Failed(said)) = clients(folder.path()) else { panic!() };
+        let Err(AnswerError::Failed(said)) = clients(folder.path()) else { panic!() };
         assert!(said.contains("before its answer was complete"), "{said}");
     });
 }

@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use millrace_storage::{Embedded, OpenError, Options};
 
-use super::open_folder::{Ended, OpenFolder, Out};
-use super::request::{Call, Request};
+use super::open_folder::{AnswerError, OpenFolder, RowSink};
+use super::request::{InspectRequest, SocketCall};
 use super::socket;
 use crate::user::own_name;
 
-pub(super) enum Source {
+pub(super) enum DataSource {
     /// No server runs, so this process has the folder open.
     Stopped(Box<OpenFolder>),
     Running(PathBuf),
 }
 
-impl Source {
-    pub(super) fn of(folder: &Path) -> Result<Self, Ended> {
+impl DataSource {
+    pub(super) fn of(folder: &Path) -> Result<Self, AnswerError> {
         if is_missing(folder) {
-            return Err(Ended::Failed(format!(
+            return Err(AnswerError::Failed(format!(
                 "there is no data folder at {}: name it with --data-dir, as for `millrace serve`",
                 folder.display()
             )));
@@ -29,7 +29,7 @@ impl Source {
         if let Some(owner) = other_owner(folder) {
             return match socket::connect(folder) {
                 Ok(_) => Ok(Self::Running(folder.into())),
-                Err(_) => Err(Ended::Failed(format!(
+                Err(_) => Err(AnswerError::Failed(format!(
                     "the data folder {} belongs to another user and no server runs on it: run this as that user, such as with \
                      `sudo -u '#{owner}'`, so that its files stay that user's",
                     folder.display()
@@ -47,8 +47,12 @@ impl Source {
         matches!(self, Self::Running(_))
     }
 
-    pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
-        let call = &Call { by: own_name(), request: request.clone() };
+    pub(super) fn answer(
+        &self,
+        request: &InspectRequest,
+        out: RowSink<'_>,
+    ) -> Result<Option<String>, AnswerError> {
+        let call = &SocketCall { by: own_name(), request: request.clone() };
         match self {
             Self::Stopped(opened) => opened.answer(call, out),
             Self::Running(folder) => socket::ask(folder, call, out),
@@ -72,7 +76,7 @@ fn other_owner(folder: &Path) -> Option<u32> {
     owners.map(|metadata| metadata.uid()).find(|owner| *owner != own)
 }
 
-fn refused(error: &OpenError) -> Ended {
+fn refused(error: &OpenError) -> AnswerError {
     let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(" ({cause})"));
     let advice = match error {
         OpenError::NewerFormat { .. } => "use the version that wrote it",
@@ -82,5 +86,5 @@ fn refused(error: &OpenError) -> Ended {
         OpenError::Corrupt { .. } => "restore a backup with `millrace restore`; nothing was changed",
         _ => "look for errors of the disk in the system's log",
     };
-    Ended::Failed(format!("{error}{cause}: {advice}"))
+    AnswerError::Failed(format!("{error}{cause}: {advice}"))
 }

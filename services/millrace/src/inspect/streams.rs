@@ -3,13 +3,13 @@
 use millrace_edge::stored;
 use millrace_layers::{
     BrokerId, GroupedFilter, Position, Positions, index,
-    streams::{self, LossCause, LossReason, ReadLimit, Source, StreamId, Totals},
+    streams::{self, LossCause, LossReason, ReadLimit, StreamId, StreamSource, Totals},
     subscriptions,
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
 
-use super::open_folder::{Ended, OpenFolder, Out};
-use super::rows::{Entry, Row, Stream, StreamDetails};
+use super::open_folder::{AnswerError, OpenFolder, RowSink};
+use super::rows::{EntryRow, InspectRow, StreamDetails, StreamRow};
 use crate::clock::now_ms;
 use crate::text::{self, name};
 
@@ -27,8 +27,8 @@ pub(super) fn list(
     broker: BrokerId,
     after: Option<StreamId>,
     limit: usize,
-    out: Out<'_>,
-) -> Result<Option<String>, Ended> {
+    out: RowSink<'_>,
+) -> Result<Option<String>, AnswerError> {
     let (mut last, mut left) = (after, limit);
     loop {
         let wanted = PAGE.min(left + 1);
@@ -43,7 +43,7 @@ pub(super) fn list(
         page.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
         for (id, _) in page {
             if let Some((row, _)) = opened.run(|tx| async move { find(&tx, broker, id).await })? {
-                out(Row::Stream(row))?;
+                out(InspectRow::Stream(row))?;
             }
         }
         if more {
@@ -57,15 +57,15 @@ pub(super) fn show(
     broker: BrokerId,
     filter: &str,
     messages: usize,
-    out: Out<'_>,
-) -> Result<(), Ended> {
+    out: RowSink<'_>,
+) -> Result<(), AnswerError> {
     let id = id_of(opened, broker, filter)?;
     let found = opened.run(|tx| async move { find(&tx, broker, id).await })?;
     let (stream, floor) = found.ok_or_else(|| not_found(filter))?;
-    let (mut first, mut cursor): (Vec<Entry>, _) = (Vec::new(), Position::MIN);
+    let (mut first, mut cursor): (Vec<EntryRow>, _) = (Vec::new(), Position::MIN);
     while first.len() < messages {
         let limit = ReadLimit { entries: messages - first.len(), bytes: READ_BYTES };
-        let source = [Source { stream: id, since: 0 }];
+        let source = [StreamSource { stream: id, since: 0 }];
         let batch =
             opened.run(|tx| async move { streams::read(&tx, broker, &source, cursor, limit).await })?;
         cursor = batch.through;
@@ -74,11 +74,16 @@ pub(super) fn show(
             break;
         }
     }
-    out(Row::StreamDetails(Box::new(StreamDetails { stream, floor: format!("{floor:?}"), first })))
+    out(InspectRow::StreamDetails(Box::new(StreamDetails { stream, floor: format!("{floor:?}"), first })))
 }
 
 /// Removes the messages that are there now; messages published meanwhile stay.
-pub(super) fn purge(opened: &OpenFolder, broker: BrokerId, filter: &str, out: Out<'_>) -> Result<(), Ended> {
+pub(super) fn purge(
+    opened: &OpenFolder,
+    broker: BrokerId,
+    filter: &str,
+    out: RowSink<'_>,
+) -> Result<(), AnswerError> {
     let id = id_of(opened, broker, filter)?;
     let at_ms = now_ms();
     let (before_ms, cause) = (at_ms + 1, LossCause { reason: LossReason::Purged, at_ms });
@@ -94,19 +99,19 @@ pub(super) fn purge(opened: &OpenFolder, broker: BrokerId, filter: &str, out: Ou
             break;
         }
     }
-    out(Row::StreamPurged { filter: filter.into(), messages: removed.entries, bytes: removed.bytes })
+    out(InspectRow::StreamPurged { filter: filter.into(), messages: removed.entries, bytes: removed.bytes })
 }
 
-fn id_of(opened: &OpenFolder, broker: BrokerId, filter: &str) -> Result<StreamId, Ended> {
+fn id_of(opened: &OpenFolder, broker: BrokerId, filter: &str) -> Result<StreamId, AnswerError> {
     let parsed = GroupedFilter::parse(filter.as_bytes());
     let found = opened.run(|tx| async move { index::streams(&tx, broker, parsed.filter).await })?;
     let of_group = found.into_iter().find(|indexed| indexed.group == parsed.group);
     of_group.map(|indexed| indexed.stream).ok_or_else(|| not_found(filter))
 }
 
-fn entry(entry: &streams::StreamEntry) -> Entry {
+fn entry(entry: &streams::StreamEntry) -> EntryRow {
     let known = stored::entry(&entry.body);
-    Entry {
+    EntryRow {
         position: format!("{:?}", entry.position),
         at_ms: entry.at_ms,
         bytes: entry.body.len(),
@@ -119,11 +124,11 @@ async fn find(
     tx: &Transaction,
     broker: BrokerId,
     id: StreamId,
-) -> millrace_layers::LayerResult<Option<(Stream, Position)>> {
+) -> millrace_layers::LayerResult<Option<(StreamRow, Position)>> {
     let Some(row) = streams::stream(tx, broker, id, Read::Snapshot).await? else { return Ok(None) };
     let totals = streams::totals(tx, broker, id).await?;
-    let source = [Source { stream: id, since: 0 }];
-    let stream = Stream {
+    let source = [StreamSource { stream: id, since: 0 }];
+    let stream = StreamRow {
         filter: name(&row.name),
         id,
         subscribers: subscriptions::subscribers(tx, broker, id).await?,
@@ -137,9 +142,9 @@ async fn find(
     Ok(Some((stream, row.floor)))
 }
 
-fn not_found(filter: &str) -> Ended {
+fn not_found(filter: &str) -> AnswerError {
     let filter = text::escape(filter.as_bytes());
-    Ended::Failed(format!(
+    AnswerError::Failed(format!(
         "there is no stream of \"{filter}\": no session that stays subscribes to that filter with QoS 1 or 2"
     ))
 }

@@ -12,14 +12,14 @@ use millrace_layers::{
 };
 use millrace_storage::{Embedded, Options as StoreOptions, block_on};
 
-use super::open_folder::{Ended, OpenFolder};
-use super::request::{Call, Request};
-use super::rows::Row;
-use crate::running::Live;
+use super::open_folder::{AnswerError, OpenFolder};
+use super::request::{InspectRequest, SocketCall};
+use super::rows::InspectRow;
+use crate::running::LiveChanges;
 
 pub(super) const BROKER: u64 = 1;
 
-pub(super) fn opened(folder: &Path, live: Option<Arc<dyn Live>>) -> OpenFolder {
+pub(super) fn opened(folder: &Path, live: Option<Arc<dyn LiveChanges>>) -> OpenFolder {
     let embedded = Embedded::open(folder, StoreOptions::default()).unwrap();
     let opened = OpenFolder::new(folder.into(), embedded, live);
     let broker = block_on(opened.layers.ensure_broker(b"default")).unwrap();
@@ -49,11 +49,11 @@ pub(super) fn append(layers: &Store, to: &[StreamRef], body: &Bytes) {
         .unwrap();
 }
 
-pub(super) fn call(request: &Request) -> Call {
-    Call { by: "ann".into(), request: request.clone() }
+pub(super) fn call(request: &InspectRequest) -> SocketCall {
+    SocketCall { by: "ann".into(), request: request.clone() }
 }
 
-pub(super) fn rows(opened: &OpenFolder, request: &Request) -> Result<Vec<Row>, Ended> {
+pub(super) fn rows(opened: &OpenFolder, request: &InspectRequest) -> Result<Vec<InspectRow>, AnswerError> {
     let mut rows = Vec::new();
     opened.answer(&call(request), &mut |row| {
         rows.push(row);
@@ -66,7 +66,7 @@ pub(super) fn rows(opened: &OpenFolder, request: &Request) -> Result<Vec<Row>, E
 #[derive(Default)]
 pub(super) struct Asked(pub(super) Mutex<Vec<String>>);
 
-impl Live for Asked {
+impl LiveChanges for Asked {
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String> {
         self.0.lock().unwrap().push(format!("session {broker} {client_id}"));
         Ok(true)

@@ -3,30 +3,30 @@
 use clap::{Args, Subcommand};
 use http::Method;
 
-use super::args::{Limit, OfBroker, Sure};
+use super::args::{BrokerArgs, ListLimit, Sure};
 use super::input;
-use super::print::Fields;
+use super::print::TableColumns;
 use super::site::{Site, part};
 use crate::failure::Failure;
 use crate::terminal::confirm::{confirm, may_ask};
 
-struct Kind {
+struct AccessKind {
     path: &'static str,
     name: &'static str,
-    columns: Fields,
+    columns: TableColumns,
 }
 
-const GROUPS: Kind = Kind {
+const GROUPS: AccessKind = AccessKind {
     path: "groups",
     name: "group",
     columns: &[("NAME", "name"), ("RULES", "rules"), ("MADE", "created_at_ms")],
 };
-const ISSUERS: Kind = Kind {
+const ISSUERS: AccessKind = AccessKind {
     path: "jwt-issuers",
     name: "token issuer",
     columns: &[("NAME", "name"), ("ENABLED", "enabled"), ("ISSUER", "issuer"), ("GROUP", "group")],
 };
-const CAS: Kind = Kind {
+const CAS: AccessKind = AccessKind {
     path: "client-cas",
     name: "client CA",
     columns: &[("NAME", "name"), ("ENABLED", "enabled"), ("GROUP", "group"), ("MADE", "created_at_ms")],
@@ -43,23 +43,23 @@ enum NamedCommand {
     /// List all of a broker.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Show one.
     Show {
         /// Its name.
         name: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Make or replace one; standard input has its settings in JSON, as in the API.
     Put {
         /// Its name.
         name: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Delete one.
     Delete {
@@ -68,7 +68,7 @@ enum NamedCommand {
         #[command(flatten)]
         sure: Sure,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn cas(args: NamedArgs) -> Result<(), Failure> {
     named(&CAS, args)
 }
 
-fn named(kind: &Kind, args: NamedArgs) -> Result<(), Failure> {
+fn named(kind: &AccessKind, args: NamedArgs) -> Result<(), Failure> {
     let path = |broker: &str, name: &str| format!("{broker}/{}/{}", kind.path, part(name));
     match args.what {
         NamedCommand::List { limit, of } => {

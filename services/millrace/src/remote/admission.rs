@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::json;
 
-use super::args::OfBroker;
+use super::args::BrokerArgs;
 use super::input;
 use super::site::Site;
 use crate::failure::Failure;
@@ -20,12 +20,12 @@ enum AccessCommand {
     /// Show the authentication methods and rules.
     Show {
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Replace them; standard input has all of them in JSON, as `show --json` prints them.
     Set {
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Show whether a client may publish or subscribe, and which rule decides.
     Test(TestArgs),
@@ -48,7 +48,7 @@ struct TestArgs {
     #[arg(long)]
     retain: bool,
     #[command(flatten)]
-    of: OfBroker,
+    of: BrokerArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

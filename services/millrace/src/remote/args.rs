@@ -7,7 +7,7 @@ mod webhooks;
 use clap::{Args, Subcommand, ValueEnum};
 
 pub(super) use self::clients::ClientsCommand;
-pub(super) use self::credentials::{CredentialsCommand, NewCredentials};
+pub(super) use self::credentials::{CredentialsCommand, NewCredentialsArgs};
 pub(super) use self::webhooks::WebhooksCommand;
 use crate::limits::whole_number;
 
@@ -32,7 +32,7 @@ pub(crate) struct ApiArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(super) struct OfBroker {
+pub(super) struct BrokerArgs {
     /// Name or display name of the broker [default: the only one there is].
     #[arg(long, value_name = "NAME")]
     pub(super) broker: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct OfBroker {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(super) struct Limit {
+pub(super) struct ListLimit {
     /// Most rows.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = whole_number::<usize>(1, 1_000_000))]
     pub(super) limit: usize,
@@ -131,7 +131,7 @@ pub(super) enum BrokersCommand {
     /// List the brokers of the organisation.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
         api: ApiArgs,
     },
@@ -177,13 +177,13 @@ pub(super) enum BrokersCommand {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Effect {
+pub(super) enum EffectArg {
     Allow,
     Deny,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Action {
+pub(super) enum ActionArg {
     Publish,
     Subscribe,
     All,
@@ -197,7 +197,7 @@ pub(super) struct OfRules {
     pub(super) credential: Option<String>,
 
     #[command(flatten)]
-    pub(super) broker: OfBroker,
+    pub(super) broker: BrokerArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -209,8 +209,8 @@ pub(super) enum RulesCommand {
     },
     /// Add a rule. Once there is a rule, everything that no rule allows is denied.
     Add {
-        effect: Effect,
-        action: Action,
+        effect: EffectArg,
+        action: ActionArg,
         /// Topic filter; %c is the client id, %u the user name.
         filter: String,
         /// Number of the rule before which it is inserted [default: at the end].
@@ -239,7 +239,7 @@ pub(super) enum RulesCommand {
 
 /// The entries of an audit log to show.
 #[derive(Debug, Args)]
-pub(super) struct AuditFilter {
+pub(super) struct AuditFilterArgs {
     /// Only what this person or token did: the beginning of an e-mail address or name, or an id.
     #[arg(long, value_name = "TEXT")]
     pub(super) actor: Option<String>,
@@ -257,13 +257,13 @@ pub(super) struct AuditFilter {
     pub(super) to: Option<u64>,
 
     #[command(flatten)]
-    pub(super) limit: Limit,
+    pub(super) limit: ListLimit,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
     #[command(flatten)]
-    pub(super) filter: AuditFilter,
+    pub(super) filter: AuditFilterArgs,
     #[command(flatten)]
     pub(super) api: ApiArgs,
 }

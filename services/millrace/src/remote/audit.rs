@@ -3,14 +3,14 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::args::{AuditArgs, AuditFilter};
+use super::args::{AuditArgs, AuditFilterArgs};
 use super::nouns::query_of;
-use super::operators::{OfRegion, Region};
-use super::print::{Fields, Printer};
-use super::site::{List, Site, pages};
+use super::operators::{OfRegion, RegionApi};
+use super::print::{Printer, TableColumns};
+use super::site::{ListAnswer, Site, pages};
 use crate::failure::Failure;
 
-const AUDIT: Fields = &[("AT", "at_ms"), ("ACTION", "action"), ("TARGET", "target"), ("BY", "actor")];
+const AUDIT: TableColumns = &[("AT", "at_ms"), ("ACTION", "action"), ("TARGET", "target"), ("BY", "actor")];
 
 /// `millrace region-audit`.
 ///
@@ -18,7 +18,7 @@ const AUDIT: Fields = &[("AT", "at_ms"), ("ACTION", "action"), ("TARGET", "targe
 #[derive(Debug, Args)]
 pub(crate) struct RegionAuditArgs {
     #[command(flatten)]
-    filter: AuditFilter,
+    filter: AuditFilterArgs,
     #[command(flatten)]
     region: OfRegion,
 }
@@ -36,18 +36,18 @@ pub(crate) fn region_audit(args: &RegionAuditArgs) -> Result<(), Failure> {
 }
 
 /// A log of the operator API.
-pub(super) fn of_operators(region: &Region, path: &str, filter: &AuditFilter) -> Result<(), Failure> {
+pub(super) fn of_operators(region: &RegionApi, path: &str, filter: &AuditFilterArgs) -> Result<(), Failure> {
     let query = query(filter);
     let list = pages(&region.client, path, &query, filter.limit.limit)?;
     show(region.printer, list, query.is_empty())
 }
 
-fn query(AuditFilter { actor, action, from, to, .. }: &AuditFilter) -> String {
+fn query(AuditFilterArgs { actor, action, from, to, .. }: &AuditFilterArgs) -> String {
     let time = |time: &Option<u64>| time.map(|time| time.to_string());
     query_of(&[("actor", actor.clone()), ("action", action.clone()), ("from", time(from)), ("to", time(to))])
 }
 
-fn show(printer: Printer, mut list: List, is_all: bool) -> Result<(), Failure> {
+fn show(printer: Printer, mut list: ListAnswer, is_all: bool) -> Result<(), Failure> {
     if !printer.json {
         list.rows.iter_mut().for_each(name_both);
     }

@@ -18,11 +18,11 @@ use super::print::say;
 use crate::failure::Failure;
 use crate::limits::{API_ANSWER_BYTES_MAX, API_PATIENCE_S};
 
-type Body = Full<bytes::Bytes>;
+type RequestBody = Full<bytes::Bytes>;
 
-pub(super) struct Client {
+pub(super) struct ApiClient {
     runtime: Runtime,
-    http: legacy::Client<HttpsConnector<HttpConnector>, Body>,
+    http: legacy::Client<HttpsConnector<HttpConnector>, RequestBody>,
     base: String,
     /// Sent with every request.
     pub(super) who: Vec<(header::HeaderName, String)>,
@@ -38,7 +38,7 @@ pub(super) struct Ask {
     pub(super) head: Vec<(header::HeaderName, String)>,
 }
 
-pub(super) struct Answer {
+pub(super) struct ApiAnswer {
     pub(super) body: Value,
     pub(super) etag: Option<String>,
     pub(super) cookie: Option<String>,
@@ -95,7 +95,7 @@ pub(super) fn is_key(least: usize) -> impl Fn(&str) -> Result<String, String> + 
     }
 }
 
-pub(super) struct Refused {
+pub(super) struct FailedRequest {
     /// Type of the problem (RFC 9457), without the part that all types share.
     pub(super) kind: Option<String>,
     /// `None`: the service has not answered.
@@ -108,7 +108,7 @@ pub(super) struct Refused {
     pub(super) failure: Failure,
 }
 
-impl From<Failure> for Refused {
+impl From<Failure> for FailedRequest {
     fn from(failure: Failure) -> Self {
         Self { kind: None, status: None, is_for_now: false, retry_after_s: None, failure }
     }
@@ -123,7 +123,7 @@ const KEY_BYTES_MAX: usize = 240;
 const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("idempotency-key");
 pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_static("x-csrf-token");
 
-impl Client {
+impl ApiClient {
     /// `url` is a scheme and a host.
     pub(super) fn new(url: &str) -> Result<Self, Failure> {
         Self::of(url, millrace_control::PATH, LOG_IN_HINT)
@@ -152,12 +152,12 @@ impl Client {
     }
 
     /// Repeats a request whose answer is lost, unless a repeat could do harm.
-    pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {
+    pub(super) fn ask(&self, ask: &Ask) -> Result<ApiAnswer, Failure> {
         self.try_ask(ask).map_err(|refused| refused.failure)
     }
 
     /// Like [`Self::ask`], with the kind of a problem.
-    pub(super) fn try_ask(&self, ask: &Ask) -> Result<Answer, Refused> {
+    pub(super) fn try_ask(&self, ask: &Ask) -> Result<ApiAnswer, FailedRequest> {
         match self.try_once(ask) {
             Err(Lost(_)) if ask.is_repeatable() => self.try_once(ask),
             first => first,
@@ -167,9 +167,9 @@ impl Client {
 
     /// Like [`Self::try_ask`], and repeats the request for some minutes while it is not answered.
     #[allow(clippy::disallowed_methods, reason = "a command has nothing else to do")]
-    pub(super) fn ask_patiently(&self, ask: &Ask) -> Result<Answer, Refused> {
+    pub(super) fn ask_patiently(&self, ask: &Ask) -> Result<ApiAnswer, FailedRequest> {
         debug_assert!(ask.is_repeatable(), "{} {}", ask.method, ask.path);
-        let wait = |refused: &Refused, seconds| {
+        let wait = |refused: &FailedRequest, seconds| {
             match (&refused.failure, refused.retry_after_s) {
                 (Failure::Run(why), None) => say(&format!("{why}. It is tried again in {seconds} s.")),
                 _ => say(&format!("The server asks to wait for {seconds} s.")),
@@ -180,10 +180,10 @@ impl Client {
         patiently(send, wait)
     }
 
-    fn unreachable(&self, Lost(why): &Lost) -> Refused {
+    fn unreachable(&self, Lost(why): &Lost) -> FailedRequest {
         let hint = "see whether the address is right and the service runs";
         let failure = Failure::Run(format!("{} cannot be reached: {why}; {hint}", self.base));
-        Refused { is_for_now: true, ..failure.into() }
+        FailedRequest { is_for_now: true, ..failure.into() }
     }
 
     /// Reads a stream of server-sent events until `each` says false, or the stream ends.
@@ -233,7 +233,7 @@ impl Client {
         })
     }
 
-    fn request(&self, ask: &Ask) -> Result<Request<Body>, Failure> {
+    fn request(&self, ask: &Ask) -> Result<Request<RequestBody>, Failure> {
         let mut request =
             Request::builder().method(ask.method.clone()).uri(format!("{}{}", self.base, ask.path));
         for (name, value) in self.who.iter().chain(&ask.head) {
@@ -243,7 +243,7 @@ impl Client {
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Body::from(body.unwrap_or_default()));
+        let request = request.body(RequestBody::from(body.unwrap_or_default()));
         request.map_err(|error| {
             Failure::Settings(format!(
                 "the request cannot be written: {error}. Its URL, organisation and token come from the options, the variables MILLRACE_* or the login: correct them, or log in again"
@@ -251,7 +251,7 @@ impl Client {
         })
     }
 
-    fn try_once(&self, ask: &Ask) -> Result<Result<Answer, Refused>, Lost> {
+    fn try_once(&self, ask: &Ask) -> Result<Result<ApiAnswer, FailedRequest>, Lost> {
         let request = match self.request(ask) {
             Ok(request) => request,
             Err(failure) => return Ok(Err(failure.into())),
@@ -317,12 +317,12 @@ fn chain(error: &legacy::Error) -> String {
     text
 }
 
-fn read(answer: &Response<bytes::Bytes>, hint: &str) -> Result<Answer, Refused> {
+fn read(answer: &Response<bytes::Bytes>, hint: &str) -> Result<ApiAnswer, FailedRequest> {
     let (status, head) = (answer.status(), answer.headers());
     let value = |name| head.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let body = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
     if status.is_success() {
-        return Ok(Answer { body, etag: value(header::ETAG), cookie: value(header::SET_COOKIE) });
+        return Ok(ApiAnswer { body, etag: value(header::ETAG), cookie: value(header::SET_COOKIE) });
     }
     let kind = body["type"].as_str().and_then(|kind| kind.rsplit(':').next()).map(str::to_owned);
     let is_for_now = matches!(
@@ -334,7 +334,7 @@ fn read(answer: &Response<bytes::Bytes>, hint: &str) -> Result<Answer, Refused> 
     );
     let retry_after_s = value(header::RETRY_AFTER).and_then(|text| text.parse().ok()).filter(|_| is_for_now);
     let failure = Failure::Run(problem(status.as_u16(), &body, hint));
-    Err(Refused { kind, status: Some(status), is_for_now, retry_after_s, failure })
+    Err(FailedRequest { kind, status: Some(status), is_for_now, retry_after_s, failure })
 }
 
 /// One sentence from a problem (RFC 9457).

@@ -7,9 +7,9 @@ use crate::text::quoted;
 /// User for the example of a broker that has no credential yet.
 const EXAMPLE: &str = "pump-7";
 
-pub(super) struct Endpoints<'a>(pub(super) &'a Value);
+pub(super) struct BrokerEndpoints<'a>(pub(super) &'a Value);
 
-impl Endpoints<'_> {
+impl BrokerEndpoints<'_> {
     /// Includes the broker's name if the host name does not select the broker.
     pub(super) fn username(&self, user: &str) -> String {
         format!("{}{user}", self.0["user_prefix"].as_str().unwrap_or_default())
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_broker_without_a_host_name_of_its_own_is_selected_by_the_user_name() {
         let of = json!({ "host": "127.0.0.1", "user_prefix": "k3/", "mqtt": endpoint(1883), "ws": endpoint(8083) });
-        let text = Endpoints(&of).of_new_broker("k3");
+        let text = BrokerEndpoints(&of).of_new_broker("k3");
         for line in [
             "  host       127.0.0.1\n",
             "  port       1883 (no TLS), 8083 (WebSocket)\n",
@@ -98,22 +98,22 @@ mod tests {
             assert!(text.contains(line), "{line}: {text}");
         }
         let made = json!({ "user": "a b", "secret": "s$1", "client_id": "c" });
-        let text = Endpoints(&of).of_credential("k3", &made);
+        let text = BrokerEndpoints(&of).of_credential("k3", &made);
         assert!(text.contains(" -i c -u 'k3/a b' -P 's$1' "), "{text}");
-        assert_eq!(Endpoints(&of).with_username(made)["username"], "k3/a b");
+        assert_eq!(BrokerEndpoints(&of).with_username(made)["username"], "k3/a b");
     }
 
     #[test]
     fn the_line_uses_tls_where_the_server_offers_it() {
         let mut of = json!({ "host": "k3.mqtt.test", "user_prefix": null, "mqtt": endpoint(1883), "mqtts": endpoint(8883) });
         let made = json!({ "user": "pump-7", "secret": null, "client_id": null });
-        let text = Endpoints(&of).of_credential("k3", &made);
+        let text = BrokerEndpoints(&of).of_credential("k3", &made);
         let line = "  mosquitto_pub -h k3.mqtt.test -p 8883 --tls-use-os-certs -u pump-7 -P PASSWORD ";
         assert!(text.contains(line), "{text}");
         of["ca_pem"] = json!("-----BEGIN CERTIFICATE-----");
-        let text = Endpoints(&of).of_credential("k3", &made);
+        let text = BrokerEndpoints(&of).of_credential("k3", &made);
         assert!(text.contains("ca_pem > ca.pem") && text.contains("-p 8883 --cafile ca.pem "), "{text}");
         let of = json!({ "host": "h", "ws": endpoint(8083) });
-        assert_eq!(Endpoints(&of).of_credential("k3", &made), "");
+        assert_eq!(BrokerEndpoints(&of).of_credential("k3", &made), "");
     }
 }

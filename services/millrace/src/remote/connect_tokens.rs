@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::args::OfBroker;
+use super::args::BrokerArgs;
 use super::site::Site;
 use crate::failure::Failure;
 use crate::limits::whole_number;
@@ -32,7 +32,7 @@ enum ConnectTokensCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = whole_number::<u32>(10, 3_600))]
         expires_in_s: u32,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
 }
 

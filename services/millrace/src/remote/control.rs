@@ -4,14 +4,14 @@ use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::args::{Limit, OfBroker, Sure};
-use super::print::Fields;
-use super::site::{List, Site, part};
+use super::args::{BrokerArgs, ListLimit, Sure};
+use super::print::TableColumns;
+use super::site::{ListAnswer, Site, part};
 use crate::failure::Failure;
 use crate::limits::whole_number;
 use crate::terminal::confirm::{confirm, may_ask};
 
-const HISTORY: Fields = &[
+const HISTORY: TableColumns = &[
     ("FROM", "from_ms"),
     ("CONNECTIONS", "connections"),
     ("IN", "messages_in"),
@@ -21,7 +21,7 @@ const HISTORY: Fields = &[
     ("PUBACK P99 MS", "puback_p99"),
     ("DELIVERY P99 MS", "delivery_p99"),
 ];
-const INCIDENTS: Fields = &[
+const INCIDENTS: TableColumns = &[
     ("LAST", "last_at_ms"),
     ("COUNT", "count"),
     ("KIND", "kind"),
@@ -42,7 +42,7 @@ enum LimitsCommand {
     /// Show the limits of a broker; those without a value are the server's own.
     Show {
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Set limits of a broker; the others stay.
     Set {
@@ -51,7 +51,7 @@ enum LimitsCommand {
         #[arg(value_name = "LIMIT=NUMBER", required = true)]
         limits: Vec<String>,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
 }
 
@@ -70,13 +70,13 @@ pub(crate) struct CapsArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-struct CapOf {
+struct CapArgs {
     /// The cap of all brokers together.
     #[arg(long, conflicts_with = "broker")]
     all: bool,
 
     #[command(flatten)]
-    of: OfBroker,
+    of: BrokerArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -84,7 +84,7 @@ enum CapsCommand {
     /// Show a spend cap.
     Show {
         #[command(flatten)]
-        of: CapOf,
+        of: CapArgs,
     },
     /// Set a spend cap of a month.
     Set {
@@ -95,14 +95,14 @@ enum CapsCommand {
         #[arg(long, value_name = "ACTION", default_value = "stop")]
         action: CapActionArg,
         #[command(flatten)]
-        of: CapOf,
+        of: CapArgs,
     },
     /// Delete a spend cap.
     Delete {
         #[command(flatten)]
         sure: Sure,
         #[command(flatten)]
-        of: CapOf,
+        of: CapArgs,
     },
 }
 
@@ -110,7 +110,7 @@ enum CapsCommand {
 pub(crate) struct MetricsArgs {
     /// Show the history in steps of this length; minutes are stored for a day, hours for 30 days.
     #[arg(long, value_name = "STEP")]
-    step: Option<HistoryStep>,
+    step: Option<HistoryStepArg>,
 
     /// Show the history from this time on, in milliseconds since 1970.
     #[arg(long, value_name = "MS")]
@@ -121,11 +121,11 @@ pub(crate) struct MetricsArgs {
     to: Option<u64>,
 
     #[command(flatten)]
-    of: OfBroker,
+    of: BrokerArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum HistoryStep {
+enum HistoryStepArg {
     Minute,
     TenMinutes,
     Hour,
@@ -149,9 +149,9 @@ enum IncidentsCommand {
         #[arg(long, value_name = "KIND")]
         kind: Option<String>,
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
 }
 
@@ -203,7 +203,7 @@ pub(super) fn flat(limits: &Value) -> Value {
     Value::Object(named.collect())
 }
 
-impl CapOf {
+impl CapArgs {
     fn open(&self) -> Result<(Site, String), Failure> {
         if self.all {
             return Ok((Site::open(&self.of.api)?, "/spend-cap".into()));
@@ -247,10 +247,10 @@ pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
         return site.printer.details(&site.get(&format!("{broker}/metrics"))?.body);
     }
     let step = step.map(|step| match step {
-        HistoryStep::Minute => "minute",
-        HistoryStep::TenMinutes => "ten_minutes",
-        HistoryStep::Hour => "hour",
-        HistoryStep::Day => "day",
+        HistoryStepArg::Minute => "minute",
+        HistoryStepArg::TenMinutes => "ten_minutes",
+        HistoryStepArg::Hour => "hour",
+        HistoryStepArg::Day => "day",
     });
     let time = |time: &Option<u64>| time.map(|time| time.to_string());
     let asked = [("step", step.map(str::to_owned)), ("from", time(from)), ("to", time(to))];
@@ -259,7 +259,7 @@ pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
     let mut history = site.get(&format!("{broker}/metrics/history?{query}"))?.body;
     let points = history["points"].as_array_mut().map(std::mem::take).unwrap_or_default();
     let rows = if of.api.json { points } else { points.iter().map(row_of).collect() };
-    let list = List::whole(rows);
+    let list = ListAnswer::whole(rows);
     site.printer.list(HISTORY, &list, "The time has no step that is over.")
 }
 

@@ -7,12 +7,12 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::args::{Limit, OfBroker, Sure};
-use super::client::{Ask, Client, LOG_IN_HINT, Refused, is_key, random_key};
-use super::connect::Endpoints;
+use super::args::{BrokerArgs, ListLimit, Sure};
+use super::client::{ApiClient, Ask, FailedRequest, LOG_IN_HINT, is_key, random_key};
+use super::connect::BrokerEndpoints;
 use super::input;
 use super::login::checked;
-use super::print::{Fields, Printer};
+use super::print::{Printer, TableColumns};
 use super::site::{Site, part};
 use crate::clock::now_ms;
 use crate::failure::Failure;
@@ -28,9 +28,9 @@ const CLAIM_KEY_MIN: usize = 32;
 const DAY_MS: u64 = 86_400_000;
 
 /// Columns of a new credential: heading, and the field of the API's answer.
-const MADE: Fields =
+const MADE: TableColumns =
     &[("USER", "user"), ("USERNAME", "username"), ("CLIENT", "client_id"), ("SECRET", "secret")];
-const CLAIM_TOKENS: Fields = &[
+const CLAIM_TOKENS: TableColumns = &[
     ("ID", "id"),
     ("NAME", "name"),
     ("PREFIX", "user_prefix"),
@@ -52,9 +52,9 @@ enum ClaimTokensCommand {
     /// List the claim tokens of a broker.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Make a claim token. Its text is shown once.
     Create {
@@ -76,7 +76,7 @@ enum ClaimTokensCommand {
         #[arg(long)]
         any_client_id: bool,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Delete a claim token. The credentials that devices have made by it stay.
     Delete {
@@ -85,7 +85,7 @@ enum ClaimTokensCommand {
         #[command(flatten)]
         sure: Sure,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn claim_tokens(args: ClaimTokensArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn claim(args: &ClaimArgs) -> Result<(), Failure> {
-    let client = Client::new(&checked(&args.url, args.insecure)?)?;
+    let client = ApiClient::new(&checked(&args.url, args.insecure)?)?;
     let token = input::secret("Claim token")?;
     let key = args.idempotency_key.clone().map_or_else(random_key, Ok)?;
     let ask = Ask::named("/claim", json!({ "token": token, "user": args.user }), &key);
@@ -179,7 +179,7 @@ pub(super) fn create_many(
     let path = format!("{broker}/credential-batches");
     let key = key.map_or_else(random_key, Ok)?;
     let found = site.get(broker)?.body;
-    let endpoints = Endpoints(&found["endpoints"]);
+    let endpoints = BrokerEndpoints(&found["endpoints"]);
     let make = |number: usize, batch: &[Value]| {
         let mut body = json!({ "devices": batch, "group": group });
         if scram {
@@ -199,7 +199,7 @@ pub(super) fn create_many(
 }
 
 /// Why [`in_batches`] ended early.
-struct Ended<'a> {
+struct BatchFailure<'a> {
     failure: Failure,
     /// Devices whose credentials may exist although their secrets were not shown.
     unseen: &'a [Value],
@@ -207,7 +207,7 @@ struct Ended<'a> {
 
 /// The failure as a sentence: how many credentials were made, and how to see the secrets of the
 /// others.
-fn said(Ended { failure, unseen }: Ended<'_>, shown: usize, all: usize, key: &str) -> Failure {
+fn said(BatchFailure { failure, unseen }: BatchFailure<'_>, shown: usize, all: usize, key: &str) -> Failure {
     let Failure::Run(why) = failure else { return failure };
     let user = |device: &Value| device["user"].as_str().unwrap_or_default().to_owned();
     Failure::Run(match unseen {
@@ -225,21 +225,21 @@ fn said(Ended { failure, unseen }: Ended<'_>, shown: usize, all: usize, key: &st
 /// credentials were shown, and the first failure.
 fn in_batches<'a>(
     batches: impl Iterator<Item = &'a [Value]>,
-    mut make: impl FnMut(usize, &[Value]) -> Result<Vec<Value>, Refused>,
+    mut make: impl FnMut(usize, &[Value]) -> Result<Vec<Value>, FailedRequest>,
     mut show: impl FnMut(Vec<Value>) -> Result<(), Failure>,
-) -> (usize, Option<Ended<'a>>) {
+) -> (usize, Option<BatchFailure<'a>>) {
     let mut shown = 0;
     for (number, batch) in batches.enumerate() {
         let rows = match make(number + 1, batch) {
             Ok(rows) => rows,
             Err(refused) => {
                 let unseen = if refused.is_for_now { batch } else { &[] };
-                return (shown, Some(Ended { failure: refused.failure, unseen }));
+                return (shown, Some(BatchFailure { failure: refused.failure, unseen }));
             }
         };
         let made = rows.len();
         if let Err(failure) = show(rows) {
-            return (shown, Some(Ended { failure, unseen: batch }));
+            return (shown, Some(BatchFailure { failure, unseen: batch }));
         }
         shown += made;
     }
@@ -287,8 +287,8 @@ fn devices(text: &str) -> Vec<Value> {
 mod tests {
     use super::*;
 
-    fn refused(is_for_now: bool) -> Refused {
-        Refused { is_for_now, ..Failure::Run("no".into()).into() }
+    fn refused(is_for_now: bool) -> FailedRequest {
+        FailedRequest { is_for_now, ..Failure::Run("no".into()).into() }
     }
 
     #[test]

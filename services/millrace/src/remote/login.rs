@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::args::{ApiArgs, LoginArgs, LogoutArgs};
-use super::client::{Answer, Ask, CSRF_TOKEN, Client, LOG_IN_HINT};
+use super::client::{ApiAnswer, ApiClient, Ask, CSRF_TOKEN, LOG_IN_HINT};
 use super::input;
 use super::print::{Printer, say};
-use super::profiles::{File, Profiles, variable};
+use super::profiles::{Profiles, ProfilesFile, variable};
 use super::site::{Site, part};
 use crate::clock::now_ms;
 use crate::failure::Failure;
@@ -42,7 +42,7 @@ const SCOPES: [&str; 11] = [
 
 pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
     let url = checked(&args.url, args.insecure)?;
-    let file = File::find()?;
+    let file = ProfilesFile::find()?;
     let mut profiles = file.read()?;
     let name = profiles.name(args.profile.as_deref())?;
     let login = match (&args.organisation, args.token) {
@@ -68,7 +68,7 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn logout(args: &LogoutArgs) -> Result<(), Failure> {
-    let file = File::find()?;
+    let file = ProfilesFile::find()?;
     let profiles = file.read()?;
     let name = profiles.chosen(args.profile.as_deref());
     let name = name.ok_or_else(|| {
@@ -78,7 +78,7 @@ pub(crate) fn logout(args: &LogoutArgs) -> Result<(), Failure> {
 }
 
 /// Revokes the token of a profile, and removes the profile.
-pub(super) fn remove(file: &File, mut profiles: Profiles, name: &str) -> Result<(), Failure> {
+pub(super) fn remove(file: &ProfilesFile, mut profiles: Profiles, name: &str) -> Result<(), Failure> {
     let login = profiles.get(name)?.clone();
     if let Ok(count @ 1..) = open_claim_tokens(&login) {
         say(&format!("{} that this login made can take no more devices.", claim_tokens(count)));
@@ -101,7 +101,7 @@ pub(super) fn remove(file: &File, mut profiles: Profiles, name: &str) -> Result<
 fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     let email = args.email.clone().map_or_else(|| input::answer("E-mail address", "--email"), Ok)?;
     let password = input::secret("Password")?;
-    let mut client = Client::new(url)?;
+    let mut client = ApiClient::new(url)?;
     let session = with_code(&client, json!({ "email": email, "password": password }))?;
     let cookie = session.cookie.as_deref().and_then(|cookie| cookie.split(';').next()).unwrap_or_default();
     client.who.push((header::COOKIE, cookie.to_owned()));
@@ -131,7 +131,7 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
 }
 
 /// Asks for the code of the second factor when the account has one.
-fn with_code(client: &Client, mut body: Value) -> Result<Answer, Failure> {
+fn with_code(client: &ApiClient, mut body: Value) -> Result<ApiAnswer, Failure> {
     match client.try_ask(&Ask::new(Method::POST, "/sign-in", Some(body.clone()))) {
         Err(refused) if refused.kind.as_deref() == Some("second-factor-required") => {
             body["code"] = input::secret("Code of the second factor")?.into();
@@ -215,7 +215,7 @@ impl Login {
     /// Takes the flags, else the environment, else the chosen profile. A profile named by a flag
     /// goes before the environment.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
-        let profiles = File::find()?.read()?;
+        let profiles = ProfilesFile::find()?.read()?;
         let has_profile = args.profile.is_some();
         let is_complete = ["MILLRACE_URL", "MILLRACE_ORGANISATION", "MILLRACE_TOKEN"]
             .iter()
@@ -260,8 +260,8 @@ impl Login {
         }
     }
 
-    pub(super) fn client(&self) -> Result<Client, Failure> {
-        let mut client = Client::new(&self.url)?;
+    pub(super) fn client(&self) -> Result<ApiClient, Failure> {
+        let mut client = ApiClient::new(&self.url)?;
         client.who.push((header::AUTHORIZATION, format!("Bearer {}", self.token)));
         Ok(client)
     }

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::args::OfBroker;
+use super::args::BrokerArgs;
 use super::print::say;
 use super::site::{Site, part};
 use crate::failure::Failure;
@@ -32,15 +32,15 @@ pub(crate) struct PubArgs {
     retain: bool,
 
     #[command(flatten)]
-    properties: Properties,
+    properties: PropertyArgs,
 
     #[command(flatten)]
-    of: OfBroker,
+    of: BrokerArgs,
 }
 
 /// Properties of MQTT 5.0.
 #[derive(Debug, Args)]
-struct Properties {
+struct PropertyArgs {
     /// Media type of the payload, such as application/json.
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
@@ -62,7 +62,7 @@ struct Properties {
     message_expiry_s: Option<u32>,
 }
 
-impl Properties {
+impl PropertyArgs {
     fn body(&self) -> Value {
         let user = self.user_properties.iter().map(|(name, value)| json!({ "name": name, "value": value }));
         json!({
@@ -99,7 +99,7 @@ pub(crate) struct SubArgs {
     count: Option<u64>,
 
     #[command(flatten)]
-    of: OfBroker,
+    of: BrokerArgs,
 }
 
 pub(crate) fn publish(args: PubArgs) -> Result<(), Failure> {

@@ -56,7 +56,7 @@ pub(crate) use people::{
 pub(crate) use profiles::{ProfilesArgs, profiles};
 pub(crate) use region::{RegionArgs, plans, prices, regions};
 pub(crate) use rules::rules;
-pub(crate) use stored::{Stored, stored};
+pub(crate) use stored::{StoredCommand, stored};
 pub(crate) use tenants::{PodsArgs, RegionPlansArgs, TenantsArgs, pods, region_plans, tenants};
 pub(crate) use usage::{UsageArgs, usage};
 pub(crate) use webhooks::webhooks;

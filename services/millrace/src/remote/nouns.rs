@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::args::{
     BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs, CredentialsCommand,
-    NewCredentials, OneBroker,
+    NewCredentialsArgs, OneBroker,
 };
-use super::connect::Endpoints;
+use super::connect::BrokerEndpoints;
 use super::fleets;
 use super::input;
-use super::print::Fields;
+use super::print::TableColumns;
 use super::rules::{self, manage_first};
 use super::site::{Site, client_part, part};
 use super::trace;
@@ -19,16 +19,16 @@ use crate::failure::Failure;
 use crate::terminal::confirm::{confirm, may_ask};
 
 const DAY_MS: u64 = 86_400_000;
-const BROKERS: Fields =
+const BROKERS: TableColumns =
     &[("NAME", "name"), ("CALLED", "display_name"), ("SUSPENDED", "suspended"), ("MADE", "created_at_ms")];
-const CREDENTIALS: Fields = &[
+const CREDENTIALS: TableColumns = &[
     ("USER", "user"),
     ("GROUP", "group"),
     ("ENABLED", "enabled"),
     ("EXPIRES", "expires_at_ms"),
     ("MADE", "created_at_ms"),
 ];
-const CLIENTS: Fields = &[
+const CLIENTS: TableColumns = &[
     ("CLIENT", "client_id"),
     ("USER", "user"),
     ("ADDRESS", "address"),
@@ -37,7 +37,7 @@ const CLIENTS: Fields = &[
     ("CONNECTED", "connected_at_ms"),
     ("SUBSCRIPTIONS", "subscriptions"),
 ];
-const BANS: Fields = &[
+const BANS: TableColumns = &[
     ("NAME", "name"),
     ("CLIENT", "client_id"),
     ("USER", "user"),
@@ -67,7 +67,7 @@ pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
             let made = site.make("/brokers", json!({ "display_name": called }))?;
             site.printer.details(&made)?;
             let name = made["name"].as_str().unwrap_or_default();
-            site.printer.text(&Endpoints(&made["endpoints"]).of_new_broker(name))
+            site.printer.text(&BrokerEndpoints(&made["endpoints"]).of_new_broker(name))
         }
         BrokersCommand::Update { broker, called, api } => {
             let site = Site::open(&api)?;
@@ -148,7 +148,7 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
     }
 }
 
-fn create_credentials(new: NewCredentials) -> Result<(), Failure> {
+fn create_credentials(new: NewCredentialsArgs) -> Result<(), Failure> {
     let devices = match (new.count, &new.file) {
         (Some(count), _) => fleets::numbered(&new.prefix.unwrap_or_default(), new.from, count, !new.unbound),
         (None, Some(file)) => fleets::of_file(file)?,
@@ -171,7 +171,7 @@ fn create_credentials(new: NewCredentials) -> Result<(), Failure> {
     });
     // Read first, because a failure after the credential was made would hide its secret.
     let found = site.get(&broker)?.body;
-    let endpoints = Endpoints(&found["endpoints"]);
+    let endpoints = BrokerEndpoints(&found["endpoints"]);
     let made = endpoints.with_username(site.make(&format!("{broker}/credentials"), body)?);
     shown_once(&site, &made)?;
     how_to_use(&site, &found, &made)
@@ -188,7 +188,7 @@ fn how_to_use(site: &Site, broker: &Value, made: &Value) -> Result<(), Failure> 
         site.printer.did(&format!("It is not in force yet: {}", manage_first(name)));
         return Ok(());
     }
-    site.printer.text(&Endpoints(&broker["endpoints"]).of_credential(name, made))
+    site.printer.text(&BrokerEndpoints(&broker["endpoints"]).of_credential(name, made))
 }
 
 fn credential(broker: &str, user: &str) -> String {

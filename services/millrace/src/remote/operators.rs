@@ -6,9 +6,10 @@ use clap::Args;
 use http::{HeaderName, Method, header};
 use serde_json::Value;
 
-use super::client::{Ask, Client};
+use super::client::{ApiClient, Ask};
 use super::login::checked;
 use super::print::Printer;
+use super::profiles::variable;
 use crate::failure::Failure;
 use crate::user::own_name;
 
@@ -20,7 +21,8 @@ pub(super) struct OperatorArgs {
     /// URL of the server's admin port (admin_listen).
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
     admin: String,
-    /// File with the operators' token, where the server has operator_token_file.
+    /// File with the operators' token, where the server has operator_token_file [default:
+    /// MILLRACE_OPERATOR_TOKEN_FILE].
     #[arg(long, value_name = "FILE")]
     operator_token_file: Option<PathBuf>,
     /// Allow HTTP without TLS to another machine; anybody on the way can then read the answer and
@@ -40,18 +42,18 @@ pub(super) struct OfRegion {
 }
 
 /// The operator API of a region.
-pub(super) struct Region {
-    pub(super) client: Client,
+pub(super) struct RegionApi {
+    pub(super) client: ApiClient,
     pub(super) printer: Printer,
 }
 
 impl OfRegion {
-    pub(super) fn open(&self) -> Result<Region, Failure> {
-        Ok(Region { client: self.operator.client()?, printer: Printer { json: self.json } })
+    pub(super) fn open(&self) -> Result<RegionApi, Failure> {
+        Ok(RegionApi { client: self.operator.client()?, printer: Printer { json: self.json } })
     }
 }
 
-impl Region {
+impl RegionApi {
     pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
         Ok(self.client.ask(&Ask::get(path))?.body)
     }
@@ -62,15 +64,16 @@ impl Region {
 }
 
 impl OperatorArgs {
-    pub(super) fn client(&self) -> Result<Client, Failure> {
-        let mut client = Client::of_operators(&checked(&self.admin, self.insecure)?)?;
+    pub(super) fn client(&self) -> Result<ApiClient, Failure> {
+        let mut client = ApiClient::of_operators(&checked(&self.admin, self.insecure)?)?;
         let name = own_name();
         // A header carries ASCII.
         if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             client.who.push((OPERATOR, name));
         }
-        if let Some(file) = &self.operator_token_file {
-            client.who.push((header::AUTHORIZATION, format!("Bearer {}", token(file)?)));
+        let file = self.operator_token_file.clone();
+        if let Some(file) = file.or_else(|| Some(variable("MILLRACE_OPERATOR_TOKEN_FILE")?.into())) {
+            client.who.push((header::AUTHORIZATION, format!("Bearer {}", token(&file)?)));
         }
         Ok(client)
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::client::Refused;
+use super::client::FailedRequest;
 
 /// Repeats of a request that the server refuses for the moment, naming when to come again.
 const REPEATS_MAX: usize = 20;
@@ -16,9 +16,9 @@ const UNKNOWN_MAX: Duration = Duration::from_secs(120);
 /// Only for a request that has the same effect when the server receives it twice.
 #[allow(clippy::disallowed_methods, reason = "the time that a person at a terminal waits")]
 pub(super) fn patiently<T>(
-    mut send: impl FnMut() -> Result<T, Refused>,
-    mut wait: impl FnMut(&Refused, u64),
-) -> Result<T, Refused> {
+    mut send: impl FnMut() -> Result<T, FailedRequest>,
+    mut wait: impl FnMut(&FailedRequest, u64),
+) -> Result<T, FailedRequest> {
     let mut back_off = BACK_OFF_S.into_iter();
     let (mut repeats, mut unknown) = (0, Duration::ZERO);
     loop {
@@ -50,8 +50,14 @@ mod tests {
     use super::*;
     use crate::failure::Failure;
 
-    fn refused(is_for_now: bool, retry_after_s: Option<u64>) -> Refused {
-        Refused { kind: None, status: None, is_for_now, retry_after_s, failure: Failure::Run("no".into()) }
+    fn refused(is_for_now: bool, retry_after_s: Option<u64>) -> FailedRequest {
+        FailedRequest {
+            kind: None,
+            status: None,
+            is_for_now,
+            retry_after_s,
+            failure: Failure::Run("no".into()),
+        }
     }
 
     /// The waits of a request that is refused `times` times, and whether it was answered then.

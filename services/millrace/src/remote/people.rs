@@ -4,19 +4,19 @@ use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::args::{ApiArgs, Limit, Sure};
-use super::print::{Fields, say};
+use super::args::{ApiArgs, ListLimit, Sure};
+use super::print::{TableColumns, say};
 use super::site::{Site, part};
 use crate::clock::now_ms;
 use crate::failure::Failure;
 use crate::limits::whole_number;
 use crate::terminal::confirm::{confirm, may_ask};
 
-const MEMBERS: Fields =
+const MEMBERS: TableColumns =
     &[("ID", "id"), ("E-MAIL", "email"), ("NAME", "name"), ("ROLE", "role"), ("SINCE", "since_ms")];
-const INVITATIONS: Fields =
+const INVITATIONS: TableColumns =
     &[("ID", "id"), ("E-MAIL", "email"), ("ROLE", "role"), ("EXPIRES", "expires_at_ms")];
-const TOKENS: Fields = &[
+const TOKENS: TableColumns = &[
     ("ID", "id"),
     ("NAME", "name"),
     ("SCOPES", "scopes"),
@@ -89,7 +89,7 @@ enum MembersCommand {
     /// List the members of the organisation.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
         api: ApiArgs,
     },
@@ -125,7 +125,7 @@ enum InvitationsCommand {
     /// List open invitations.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
         api: ApiArgs,
     },
@@ -159,7 +159,7 @@ enum TokensCommand {
     /// List the API tokens of the organisation.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
         api: ApiArgs,
     },

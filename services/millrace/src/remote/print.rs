@@ -5,14 +5,14 @@ use std::io::{self, ErrorKind, Write};
 
 use serde_json::Value;
 
-use super::site::List;
+use super::site::ListAnswer;
 use crate::clock::now_ms;
 use crate::failure::Failure;
 use crate::terminal::table::{Align, Column, Table};
 use crate::text;
 
 /// Columns: the heading, and the field of the API below it.
-pub(super) type Fields = &'static [(&'static str, &'static str)];
+pub(super) type TableColumns = &'static [(&'static str, &'static str)];
 
 #[derive(Clone, Copy)]
 pub(super) struct Printer {
@@ -21,7 +21,7 @@ pub(super) struct Printer {
 
 impl Printer {
     /// Prints `nothing` for an empty list.
-    pub(super) fn list(self, fields: Fields, list: &List, nothing: &str) -> Result<(), Failure> {
+    pub(super) fn list(self, fields: TableColumns, list: &ListAnswer, nothing: &str) -> Result<(), Failure> {
         let written = match self.json {
             true => list.rows.iter().try_for_each(|row| writeln!(io::stdout(), "{row}")),
             false => table(&mut io::stdout().lock(), fields, &list.rows),
@@ -57,7 +57,7 @@ impl Printer {
     }
 
     /// Rows in several parts, which the server does not show again.
-    pub(super) fn secrets(self, fields: Fields) -> Secrets {
+    pub(super) fn secrets(self, fields: TableColumns) -> Secrets {
         let columns = fields.iter().map(|(head, _)| (*head, Align::Left)).collect();
         Secrets { json: self.json, fields, table: Table::new(columns) }
     }
@@ -75,7 +75,7 @@ impl Printer {
 
 pub(super) struct Secrets {
     json: bool,
-    fields: Fields,
+    fields: TableColumns,
     table: Table,
 }
 
@@ -113,11 +113,11 @@ fn unwritten(error: &io::Error) -> Failure {
     Failure::Run(format!("the answer cannot be written: {error}"))
 }
 
-fn cells(fields: Fields, row: &Value) -> Vec<String> {
+fn cells(fields: TableColumns, row: &Value) -> Vec<String> {
     fields.iter().map(|(_, field)| cell(field, &row[*field], false)).collect()
 }
 
-fn table(out: &mut impl Write, fields: Fields, rows: &[Value]) -> io::Result<()> {
+fn table(out: &mut impl Write, fields: TableColumns, rows: &[Value]) -> io::Result<()> {
     let columns: Vec<Column> = fields
         .iter()
         .map(|(head, field)| {
@@ -252,7 +252,7 @@ mod tests {
     fn rows_are_a_table_in_which_nothing_can_write_to_the_terminal_by_itself() {
         let rows =
             [json!({ "a": "x\u{1b}[2J", "n": 1200, "on": true }), json!({ "a": null, "n": 7, "on": false })];
-        let fields: Fields = &[("A", "a"), ("NUMBER", "n"), ("ON", "on")];
+        let fields: TableColumns = &[("A", "a"), ("NUMBER", "n"), ("ON", "on")];
         let text = written(|out| table(out, fields, &rows));
         let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
         assert_eq!(
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn secrets_in_several_parts_have_one_head_and_need_an_open_pipe() {
-        let fields: Fields = &[("USER", "user"), ("SECRET", "secret")];
+        let fields: TableColumns = &[("USER", "user"), ("SECRET", "secret")];
         let rows = |user: &str| [json!({ "user": user, "secret": "s" })];
         for (json, expected) in [(false, 3), (true, 2)] {
             let (mut secrets, mut out) = (Printer { json }.secrets(fields), Vec::new());
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_duration_is_no_time() {
-        let fields: Fields = &[("AT", "made_at_ms"), ("MS", "duration_ms")];
+        let fields: TableColumns = &[("AT", "made_at_ms"), ("MS", "duration_ms")];
         let text = written(|out| table(out, fields, &[json!({ "made_at_ms": 0, "duration_ms": 1200 })]));
         assert!(text.contains("1,200") && !text.contains("ago"), "{text}");
         let text = written(|out| details(out, &json!({ "timeout_ms": 1200 })));

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::login::{self, Login};
-use super::print::{Fields, Printer, say};
-use super::site::List;
+use super::print::{Printer, TableColumns, say};
+use super::site::ListAnswer;
 use crate::failure::Failure;
 
 /// Profile of the first login without a name.
 const DEFAULT: &str = "default";
-const PROFILES: Fields =
+const PROFILES: TableColumns =
     &[("NAME", "name"), ("CURRENT", "current"), ("URL", "url"), ("ORGANISATION", "organisation")];
 
 #[derive(Debug, Args)]
@@ -58,13 +58,13 @@ pub(super) struct Profiles {
 /// Earlier versions stored one login without a name.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Stored {
+enum StoredProfiles {
     Profiles(Profiles),
     Login(Login),
 }
 
 pub(crate) fn profiles(args: ProfilesArgs) -> Result<(), Failure> {
-    let file = File::find()?;
+    let file = ProfilesFile::find()?;
     let mut all = file.read()?;
     match args.what {
         ProfilesCommand::List { json } => {
@@ -75,7 +75,7 @@ pub(crate) fn profiles(args: ProfilesArgs) -> Result<(), Failure> {
                 })
             };
             let rows = all.profiles.iter().map(row).collect();
-            let list = List::whole(rows);
+            let list = ListAnswer::whole(rows);
             Printer { json }.list(PROFILES, &list, "There are no profiles; `millrace login` makes one.")
         }
         ProfilesCommand::Use { profile } => {
@@ -138,9 +138,9 @@ impl Profiles {
     }
 }
 
-pub(super) struct File(PathBuf);
+pub(super) struct ProfilesFile(PathBuf);
 
-impl File {
+impl ProfilesFile {
     pub(super) fn find() -> Result<Self, Failure> {
         let set = |name: &str| {
             std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from)
@@ -169,8 +169,8 @@ impl File {
             Err(error) => return Err(cannot(error.to_string())),
         };
         match serde_json::from_slice(&bytes).map_err(|error| cannot(error.to_string()))? {
-            Stored::Profiles(profiles) => Ok(profiles),
-            Stored::Login(login) => {
+            StoredProfiles::Profiles(profiles) => Ok(profiles),
+            StoredProfiles::Login(login) => {
                 let mut profiles = Profiles::default();
                 profiles.put(DEFAULT, login);
                 Ok(profiles)
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn profiles_are_for_their_user_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let file = File(folder.path().join("millrace/login.json"));
+        let file = ProfilesFile(folder.path().join("millrace/login.json"));
         let mut all = file.read().ok().unwrap();
         assert!(all.is_empty());
         assert_eq!(all.put("one", login("1")), None);
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn the_login_of_an_earlier_version_is_the_default_profile() {
         let folder = tempfile::tempdir().unwrap();
-        let file = File(folder.path().join("login.json"));
+        let file = ProfilesFile(folder.path().join("login.json"));
         fs::write(&file.0, serde_json::to_vec(&login("old")).unwrap()).unwrap();
         let all = file.read().ok().unwrap();
         assert_eq!((all.current.as_deref(), all.get(DEFAULT).ok()), (Some(DEFAULT), Some(&login("old"))));

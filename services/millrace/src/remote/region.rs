@@ -4,13 +4,13 @@ use clap::Args;
 use serde_json::Value;
 
 use super::args::ApiArgs;
-use super::print::Fields;
-use super::site::{List, Site};
+use super::print::TableColumns;
+use super::site::{ListAnswer, Site};
 use crate::failure::Failure;
 
-const REGIONS: Fields = &[("NAME", "name"), ("DOMAIN", "domain")];
-const PLANS: Fields = &[("NAME", "name"), ("YOURS", "yours")];
-const PRICES: Fields = &[("UNIT", "unit"), ("PRICE OF A MILLION", "price")];
+const REGIONS: TableColumns = &[("NAME", "name"), ("DOMAIN", "domain")];
+const PLANS: TableColumns = &[("NAME", "name"), ("YOURS", "yours")];
+const PRICES: TableColumns = &[("UNIT", "unit"), ("PRICE OF A MILLION", "price")];
 
 #[derive(Debug, Args)]
 pub(crate) struct RegionArgs {
@@ -20,12 +20,12 @@ pub(crate) struct RegionArgs {
 
 pub(crate) fn regions(args: &RegionArgs) -> Result<(), Failure> {
     let (site, answer) = ask(args, "/regions")?;
-    site.printer.list(REGIONS, &List::of_answer(&answer), "There is no region.")
+    site.printer.list(REGIONS, &ListAnswer::of_answer(&answer), "There is no region.")
 }
 
 pub(crate) fn plans(args: &RegionArgs) -> Result<(), Failure> {
     let (site, answer) = ask(args, "/plans")?;
-    let mut list = List::of_answer(&answer);
+    let mut list = ListAnswer::of_answer(&answer);
     if !args.api.json {
         for plan in &mut list.rows {
             plan["yours"] = (plan["organisations"].as_array().is_some_and(|all| !all.is_empty())).into();
@@ -36,7 +36,7 @@ pub(crate) fn plans(args: &RegionArgs) -> Result<(), Failure> {
 
 pub(crate) fn prices(args: &RegionArgs) -> Result<(), Failure> {
     let (site, answer) = ask(args, "/prices")?;
-    let mut list = List::of_answer(&answer);
+    let mut list = ListAnswer::of_answer(&answer);
     if !args.api.json {
         let currency = answer["currency"].as_str().unwrap_or_default();
         let micros_of = |price: &Value| price["micros_per_million"].as_u64().unwrap_or_default();

@@ -4,13 +4,13 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::args::{Action, ApiArgs, Effect, OfRules, RulesArgs, RulesCommand, Sure};
-use super::print::Fields;
-use super::site::{List, Site, part};
+use super::args::{ActionArg, ApiArgs, EffectArg, OfRules, RulesArgs, RulesCommand, Sure};
+use super::print::TableColumns;
+use super::site::{ListAnswer, Site, part};
 use crate::failure::Failure;
 use crate::terminal::confirm::{confirm, may_ask};
 
-const RULES: Fields =
+const RULES: TableColumns =
     &[("NUMBER", "number"), ("EFFECT", "effect"), ("ACTION", "action"), ("FILTER", "filter")];
 
 pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
@@ -20,7 +20,7 @@ pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
             owner.print(&site, &site.get(&owner.path())?.body)
         }
         RulesCommand::Add { effect, action, filter, before, qos_max, no_retain, of } => {
-            if matches!(effect, Effect::Deny) && (no_retain || qos_max.is_some()) {
+            if matches!(effect, EffectArg::Deny) && (no_retain || qos_max.is_some()) {
                 let what = "--no-retain and --qos-max limit an allow rule: a deny rule denies everything that it matches";
                 return Err(Failure::Settings(what.into()));
             }
@@ -104,7 +104,7 @@ impl RulesOwner {
             rule["number"] = json!(index + 1);
             rule
         };
-        let list = List::whole(rules.map(numbered).collect());
+        let list = ListAnswer::whole(rules.map(numbered).collect());
         let empty = if self.credential.is_some() {
             "The credential has no rules of its own: those of its group and of the broker apply."
         } else if is_by_settings(found) {
@@ -120,15 +120,15 @@ fn access(broker: &str) -> String {
     format!("{broker}/access")
 }
 
-fn rule(effect: Effect, action: Action, filter: &str) -> Value {
+fn rule(effect: EffectArg, action: ActionArg, filter: &str) -> Value {
     let effect = match effect {
-        Effect::Allow => "allow",
-        Effect::Deny => "deny",
+        EffectArg::Allow => "allow",
+        EffectArg::Deny => "deny",
     };
     let action = match action {
-        Action::Publish => "publish",
-        Action::Subscribe => "subscribe",
-        Action::All => "all",
+        ActionArg::Publish => "publish",
+        ActionArg::Subscribe => "subscribe",
+        ActionArg::All => "all",
     };
     json!({ "effect": effect, "action": action, "filter": filter })
 }

@@ -10,8 +10,8 @@ use http::{Method, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::args::{ApiArgs, OfBroker};
-use super::client::{Answer, Ask, Client, Refused};
+use super::args::{ApiArgs, BrokerArgs};
+use super::client::{ApiAnswer, ApiClient, Ask, FailedRequest};
 use super::login::Login;
 use super::print::Printer;
 use crate::failure::Failure;
@@ -23,14 +23,14 @@ const PAGE: usize = 200;
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 pub(super) struct Site {
-    client: Client,
+    client: ApiClient,
     url: String,
     organisation: String,
     pub(super) printer: Printer,
 }
 
 /// The rows of a list, at most as many as were requested.
-pub(super) struct List {
+pub(super) struct ListAnswer {
     pub(super) rows: Vec<Value>,
     /// The list has more rows than were requested.
     pub(super) more: bool,
@@ -63,7 +63,7 @@ impl Site {
     }
 
     /// Returns the site and the path of the selected broker.
-    pub(super) fn at_broker(args: &OfBroker) -> Result<(Self, String), Failure> {
+    pub(super) fn at_broker(args: &BrokerArgs) -> Result<(Self, String), Failure> {
         let site = Self::open(&args.api)?;
         let broker = site.broker(args.broker.as_deref())?;
         Ok((site, broker))
@@ -107,12 +107,12 @@ impl Site {
     }
 
     /// `query` has parameters as `name=value`.
-    pub(super) fn list(&self, path: &str, query: &str, limit: usize) -> Result<List, Failure> {
+    pub(super) fn list(&self, path: &str, query: &str, limit: usize) -> Result<ListAnswer, Failure> {
         pages(&self.client, &self.own(path), query, limit)
     }
 
     /// `path` is below the organisation.
-    pub(super) fn get(&self, path: &str) -> Result<Answer, Failure> {
+    pub(super) fn get(&self, path: &str) -> Result<ApiAnswer, Failure> {
         self.client.ask(&Ask::get(self.own(path)))
     }
 
@@ -126,7 +126,7 @@ impl Site {
     }
 
     /// Like [`Self::make`], and repeats the request for some minutes while it is not answered.
-    pub(super) fn make_patiently(&self, path: &str, body: Value, key: &str) -> Result<Value, Refused> {
+    pub(super) fn make_patiently(&self, path: &str, body: Value, key: &str) -> Result<Value, FailedRequest> {
         Ok(self.client.ask_patiently(&Ask::named(self.own(path), body, key))?.body)
     }
 
@@ -199,7 +199,7 @@ impl Site {
     }
 }
 
-impl List {
+impl ListAnswer {
     pub(super) fn whole(rows: Vec<Value>) -> Self {
         Self { rows, more: false, unanswered: Vec::new() }
     }
@@ -211,8 +211,13 @@ impl List {
 }
 
 /// The rows of all pages of a list.
-pub(super) fn pages(client: &Client, path: &str, query: &str, limit: usize) -> Result<List, Failure> {
-    let mut list = List { rows: Vec::new(), more: true, unanswered: Vec::new() };
+pub(super) fn pages(
+    client: &ApiClient,
+    path: &str,
+    query: &str,
+    limit: usize,
+) -> Result<ListAnswer, Failure> {
+    let mut list = ListAnswer { rows: Vec::new(), more: true, unanswered: Vec::new() };
     let mut cursor = String::new();
     while list.more && list.rows.len() < limit {
         let rows = (limit - list.rows.len()).min(PAGE);

@@ -4,11 +4,11 @@
 use http::Method;
 
 use super::args::ApiArgs;
-use super::print::Fields;
+use super::print::TableColumns;
 use super::site::{Site, client_part, part};
 use crate::failure::Failure;
 
-const SESSIONS: Fields = &[
+const SESSIONS: TableColumns = &[
     ("CLIENT", "client_id"),
     ("STATE", "state"),
     ("EXPIRY", "expiry_s"),
@@ -16,11 +16,11 @@ const SESSIONS: Fields = &[
     ("WAITING", "waiting_messages"),
     ("OLDEST", "oldest_waiting_at_ms"),
 ];
-const RETAINED: Fields =
+const RETAINED: TableColumns =
     &[("TOPIC", "topic"), ("QOS", "qos"), ("BYTES", "payload_bytes"), ("EXPIRES", "expires_at_ms")];
 
 #[derive(Clone, Copy)]
-pub(crate) enum Stored<'a> {
+pub(crate) enum StoredCommand<'a> {
     Sessions(usize),
     Session(&'a str),
     EndSession(&'a str),
@@ -29,25 +29,25 @@ pub(crate) enum Stored<'a> {
     Clear(&'a str),
 }
 
-pub(crate) fn stored(broker: &str, json: bool, what: Stored<'_>) -> Result<(), Failure> {
+pub(crate) fn stored(broker: &str, json: bool, what: StoredCommand<'_>) -> Result<(), Failure> {
     let site = Site::open(&ApiArgs { profile: None, url: None, organisation: None, json })?;
     let broker = site.broker(Some(broker))?;
     let session = |client: &str| format!("{broker}/sessions/{}", client_part(client));
     let message = |topic: &str| format!("{broker}/retained/message?topic={}", part(topic));
     match what {
-        Stored::Sessions(limit) => {
+        StoredCommand::Sessions(limit) => {
             let list = site.list(&format!("{broker}/sessions"), "", limit)?;
             site.printer.list(SESSIONS, &list, "There are no sessions.")
         }
-        Stored::Session(client) => site.printer.details(&site.get(&session(client))?.body),
-        Stored::EndSession(client) => ended(&site, &session(client)),
-        Stored::Retained(filter, limit) => {
+        StoredCommand::Session(client) => site.printer.details(&site.get(&session(client))?.body),
+        StoredCommand::EndSession(client) => ended(&site, &session(client)),
+        StoredCommand::Retained(filter, limit) => {
             let query = filter.map(|filter| format!("filter={}", part(filter))).unwrap_or_default();
             let list = site.list(&format!("{broker}/retained"), &query, limit)?;
             site.printer.list(RETAINED, &list, "There are no retained messages.")
         }
-        Stored::Message(topic) => site.printer.details(&site.get(&message(topic))?.body),
-        Stored::Clear(topic) => ended(&site, &message(topic)),
+        StoredCommand::Message(topic) => site.printer.details(&site.get(&message(topic))?.body),
+        StoredCommand::Clear(topic) => ended(&site, &message(topic)),
     }
 }
 

@@ -5,16 +5,17 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::args::{AuditFilter, Limit, Sure};
+use super::args::{AuditFilterArgs, ListLimit, Sure};
 use super::control::{changes, flat};
 use super::operators::OfRegion;
-use super::print::Fields;
-use super::site::{List, pages, part};
+use super::print::{TableColumns, say};
+use super::site::{ListAnswer, pages, part};
 use super::{audit, usage};
 use crate::failure::Failure;
+use crate::limits::whole_number;
 use crate::terminal::confirm::{confirm, may_ask};
 
-const TENANTS: Fields = &[
+const TENANTS: TableColumns = &[
     ("ID", "id"),
     ("NAME", "name"),
     ("PLAN", "plan"),
@@ -23,8 +24,18 @@ const TENANTS: Fields = &[
     ("SUSPENDED", "suspended"),
     ("MADE", "created_at_ms"),
 ];
-const PLANS: Fields = &[("NAME", "name"), ("PUBLIC", "is_public"), ("CEILING", "limits")];
-const PODS: Fields = &[("NAME", "name"), ("ALIVE", "is_alive"), ("LEASE ENDS", "until_ms")];
+const LOUDEST: TableColumns = &[
+    ("ID", "id"),
+    ("NAME", "name"),
+    ("IN", "messages_in"),
+    ("DELIVERED", "messages_delivered"),
+    ("BYTES IN", "bytes_in"),
+    ("BYTES OUT", "bytes_out"),
+];
+/// The operator API's maximum.
+const LOUDEST_MAX: usize = 100;
+const PLANS: TableColumns = &[("NAME", "name"), ("PUBLIC", "is_public"), ("CEILING", "limits")];
+const PODS: TableColumns = &[("NAME", "name"), ("ALIVE", "is_alive"), ("LEASE ENDS", "until_ms")];
 
 #[derive(Debug, Args)]
 pub(crate) struct TenantsArgs {
@@ -46,12 +57,27 @@ enum TenantsCommand {
     /// List the tenants of the region.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
         region: OfRegion,
     },
     /// Show a tenant.
     Show(OneTenant),
+    /// Find the tenant of a broker, such as the broker of an alert.
+    Find {
+        /// Name of the broker, as metrics and alerts have it.
+        broker: String,
+        #[command(flatten)]
+        region: OfRegion,
+    },
+    /// List the tenants that have published the most messages in this month, with their usage.
+    Loudest {
+        /// Most rows.
+        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = whole_number::<usize>(1, LOUDEST_MAX))]
+        limit: usize,
+        #[command(flatten)]
+        region: OfRegion,
+    },
     /// Suspend a tenant: its clients are disconnected, and its members can only read.
     Suspend {
         /// The reason, which the tenant sees.
@@ -80,14 +106,14 @@ enum TenantsCommand {
         #[command(flatten)]
         of: OneTenant,
         #[command(flatten)]
-        span: usage::Span,
+        span: usage::UsageSpan,
     },
     /// Audit log of a tenant, or of a deleted one.
     Audit {
         #[command(flatten)]
         of: OneTenant,
         #[command(flatten)]
-        filter: AuditFilter,
+        filter: AuditFilterArgs,
     },
 }
 
@@ -184,6 +210,11 @@ pub(crate) fn tenants(args: TenantsArgs) -> Result<(), Failure> {
             let region = of.region.open()?;
             region.printer.details(&region.get(&of.path(""))?)
         }
+        TenantsCommand::Find { broker, region } => {
+            let region = region.open()?;
+            region.printer.details(&region.get(&format!("/brokers/{}", part(&broker)))?)
+        }
+        TenantsCommand::Loudest { limit, region } => loudest(limit, &region),
         TenantsCommand::Suspend { reason, sure, of } => {
             may_ask(sure.yes)?;
             let region = of.region.open()?;
@@ -212,6 +243,24 @@ pub(crate) fn tenants(args: TenantsArgs) -> Result<(), Failure> {
     }
 }
 
+fn loudest(limit: usize, region: &OfRegion) -> Result<(), Failure> {
+    let region = region.open()?;
+    let answer = region.get(&format!("/loudest?limit={limit}"))?;
+    let mut list = ListAnswer::of_answer(&answer);
+    if !region.printer.json {
+        for tenant in &mut list.rows {
+            for (name, count) in tenant["used"].take().as_object().into_iter().flatten() {
+                tenant[name] = count.clone();
+            }
+        }
+    }
+    region.printer.list(LOUDEST, &list, "There are no tenants.")?;
+    if answer["incomplete"] == true {
+        say("Incomplete: the server has not compared all tenants.");
+    }
+    Ok(())
+}
+
 impl OneTenant {
     fn path(&self, rest: &str) -> String {
         format!("/tenants/{}{rest}", self.tenant)
@@ -222,7 +271,7 @@ pub(crate) fn region_plans(args: RegionPlansArgs) -> Result<(), Failure> {
     match args.what {
         RegionPlansCommand::List { region } => {
             let region = region.open()?;
-            let mut list = List::of_answer(&region.get("/plans")?);
+            let mut list = ListAnswer::of_answer(&region.get("/plans")?);
             if !region.printer.json {
                 for plan in &mut list.rows {
                     plan["limits"] = ceiling(&plan["ceiling"]).into();
@@ -261,7 +310,7 @@ pub(crate) fn pods(args: PodsArgs) -> Result<(), Failure> {
     match args.what {
         PodsCommand::List { region } => {
             let region = region.open()?;
-            let list = List::of_answer(&region.get("/pods")?);
+            let list = ListAnswer::of_answer(&region.get("/pods")?);
             let nothing = "The server runs without other pods; `millrace pods show` shows it.";
             region.printer.list(PODS, &list, nothing)
         }

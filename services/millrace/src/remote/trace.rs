@@ -4,13 +4,13 @@ use std::io::{self, Write as _};
 
 use serde_json::Value;
 
-use super::args::OfBroker;
+use super::args::BrokerArgs;
 use super::print::say;
 use super::site::{Site, client_part};
 use crate::failure::Failure;
 use crate::text;
 
-pub(super) fn trace(client: &str, of: &OfBroker) -> Result<(), Failure> {
+pub(super) fn trace(client: &str, of: &BrokerArgs) -> Result<(), Failure> {
     let (site, broker) = Site::at_broker(of)?;
     let path = format!("{broker}/clients/{}/trace", client_part(client));
     let json = of.api.json;

@@ -3,14 +3,14 @@
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::args::OfBroker;
+use super::args::BrokerArgs;
 use super::nouns::query_of;
-use super::print::{Fields, Printer};
-use super::site::{List, Site};
+use super::print::{Printer, TableColumns};
+use super::site::{ListAnswer, Site};
 use crate::failure::Failure;
 use crate::text::rfc3339;
 
-const USED: Fields = &[
+const USED: TableColumns = &[
     ("OF", "of"),
     ("CONNECTED", "connected_session_minutes"),
     ("STORED SESSIONS", "stored_session_minutes"),
@@ -30,14 +30,14 @@ pub(crate) struct UsageArgs {
     all: bool,
 
     #[command(flatten)]
-    span: Span,
+    span: UsageSpan,
 
     #[command(flatten)]
-    of: OfBroker,
+    of: BrokerArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Span {
+pub(super) struct UsageSpan {
     /// From this time on, in milliseconds since 1970 [default: the month's beginning].
     #[arg(long, value_name = "MS")]
     from: Option<u64>,
@@ -48,17 +48,17 @@ pub(super) struct Span {
 
     /// By hour or by day (UTC), with the sum at the end.
     #[arg(long, value_name = "STEP")]
-    step: Option<Step>,
+    step: Option<UsageStepArg>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Step {
+enum UsageStepArg {
     Hour,
     Day,
     Total,
 }
 
-impl Span {
+impl UsageSpan {
     pub(super) fn query(&self) -> String {
         let step = self.step.and_then(|step| Some(step.to_possible_value()?.get_name().to_owned()));
         let time = |time: Option<u64>| time.map(|time| time.to_string());
@@ -83,7 +83,7 @@ pub(super) fn show(printer: Printer, answer: &Value) -> Result<(), Failure> {
     if rows.is_empty() {
         return printer.details(answer);
     }
-    printer.list(USED, &List::whole(rows), "")?;
+    printer.list(USED, &ListAnswer::whole(rows), "")?;
     if let Some(currency) = answer["currency"].as_str() {
         printer.did(&format!("Costs are in {currency}."));
     }

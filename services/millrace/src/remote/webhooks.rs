@@ -3,15 +3,16 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::args::{OfBroker, WebhooksArgs, WebhooksCommand};
+use super::args::{BrokerArgs, WebhooksArgs, WebhooksCommand};
 use super::input;
-use super::print::{Fields, say};
-use super::site::{List, Site, part};
+use super::print::{TableColumns, say};
+use super::site::{ListAnswer, Site, part};
 use crate::failure::Failure;
 use crate::terminal::confirm::{confirm, may_ask};
 
-const WEBHOOKS: Fields = &[("NAME", "name"), ("URL", "url"), ("EVENTS", "events"), ("ENABLED", "enabled")];
-const DELIVERIES: Fields = &[
+const WEBHOOKS: TableColumns =
+    &[("NAME", "name"), ("URL", "url"), ("EVENTS", "events"), ("ENABLED", "enabled")];
+const DELIVERIES: TableColumns = &[
     ("AT", "at_ms"),
     ("EVENT", "event_type"),
     ("EVENTS", "events"),
@@ -20,7 +21,7 @@ const DELIVERIES: Fields = &[
     ("MS", "duration_ms"),
     ("ERROR", "error"),
 ];
-const DEAD_LETTERS: Fields =
+const DEAD_LETTERS: TableColumns =
     &[("ID", "id"), ("AT", "at_ms"), ("EVENT", "event"), ("ATTEMPTS", "attempts"), ("RETRIED", "is_retried")];
 
 pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
@@ -33,6 +34,10 @@ pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
         WebhooksCommand::Show { name, of } => {
             let (site, path) = at(&name, &of)?;
             site.printer.details(&site.get(&path)?.body)
+        }
+        WebhooksCommand::Status { name, of } => {
+            let (site, path) = at(&name, &of)?;
+            site.printer.details(&site.get(&format!("{path}/status"))?.body)
         }
         WebhooksCommand::Deliveries { name, of } => deliveries(&name, &of),
         WebhooksCommand::Test { name, of } => {
@@ -72,20 +77,20 @@ pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
     }
 }
 
-fn at(name: &str, of: &OfBroker) -> Result<(Site, String), Failure> {
+fn at(name: &str, of: &BrokerArgs) -> Result<(Site, String), Failure> {
     let (site, broker) = Site::at_broker(of)?;
     Ok((site, format!("{broker}/webhooks/{}", part(name))))
 }
 
-fn deliveries(name: &str, of: &OfBroker) -> Result<(), Failure> {
+fn deliveries(name: &str, of: &BrokerArgs) -> Result<(), Failure> {
     let (site, path) = at(name, of)?;
     let mut page = site.get(&format!("{path}/deliveries"))?.body;
     let rows = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-    let list = List::whole(rows);
+    let list = ListAnswer::whole(rows);
     site.printer.list(DELIVERIES, &list, "Nothing was delivered yet: the webhook has met no event.")
 }
 
-fn dead_letters(name: &str, limit: usize, of: &OfBroker) -> Result<(), Failure> {
+fn dead_letters(name: &str, limit: usize, of: &BrokerArgs) -> Result<(), Failure> {
     let (site, path) = at(name, of)?;
     let mut list = site.list(&format!("{path}/dead-letters"), "", limit)?;
     if !of.api.json {

@@ -48,7 +48,7 @@ impl Terminal {
         self.run_with(command, "", &[])
     }
 
-    fn run_with(&self, command: &str, input: &str, variables: &[(&str, &str)]) -> Said {
+    pub(super) fn run_with(&self, command: &str, input: &str, variables: &[(&str, &str)]) -> Said {
         self.run_to(command, input, variables, Stdio::piped())
     }
 
@@ -561,6 +561,7 @@ const VERBS: &[(&str, &str, Fields)] = &[
     ("webhooks list", "", &[("name", "\"orders\""), ("enabled", "true")]),
     ("webhooks show orders", "", &[("url", "\"https://example.com/hook\"")]),
     ("webhooks rotate-key orders --overlap-s 60", "", &[("key_number", "1")]),
+    ("webhooks status orders", "", &[("queued_events", "0")]),
     ("webhooks deliveries orders", "", &[]),
     ("webhooks dead-letters orders", "", &[]),
     ("webhooks retry orders", "", &[]),

@@ -43,6 +43,41 @@ fn operators_suspend_tenants_and_bind_them_by_plans() {
 }
 
 #[test]
+fn operators_find_the_tenant_of_a_broker_and_the_loudest_with_the_token_of_the_environment() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("operator-token");
+    std::fs::write(&file, "a token of the operators that nobody knows").unwrap();
+    let file = file.to_str().unwrap();
+    let mut server =
+        Server::start_with(data.path(), &["--usage-interval-s=1", "--operator-token-file", file]);
+    server.first_person();
+    let terminal = Terminal::new();
+    let run_as = |command: &str, variables: &[(&str, &str)]| {
+        terminal.run_with(&format!("{command} --admin http://{}", server.admin), "", variables)
+    };
+    let run = |command: &str| run_as(command, &[("MILLRACE_OPERATOR_TOKEN_FILE", file)]);
+    run_as("tenants find default", &[]).badly(1, "--operator-token-file");
+    let found = run("tenants find default --json").json().remove(0);
+    assert_eq!(found["name"], "default");
+    let tenant = run("tenants list --json").json().remove(0);
+    assert_eq!(found["tenant"]["id"], tenant["id"]);
+    run("tenants find nowhere").badly(1, "no such broker");
+
+    run("tenants loudest --limit 101").badly(2, "--limit");
+    publish(&server, 3);
+    // Each message has more than 4 KiB, so it counts twice.
+    let is_counted = || run("tenants loudest --limit 1 --json").json()[0]["used"]["messages_in"] == 6;
+    while !is_counted() {
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+    }
+    let shown = run("tenants loudest").well().out;
+    let lines: Vec<Vec<_>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0][..4], ["ID", "NAME", "IN", "DELIVERED"]);
+    assert_eq!((lines[1][0], lines.len()), (tenant["id"].as_str().unwrap(), 2), "{shown}");
+    assert!(lines[1].contains(&"6"), "{shown}");
+}
+
+#[test]
 fn operators_drain_a_pod() {
     let (_data, server, eve) = logged_in();
     let run = |command: &str| eve.run(&format!("{command} --admin http://{}", server.admin));

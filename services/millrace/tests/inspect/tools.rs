@@ -10,7 +10,7 @@ use bytes::Bytes;
 use millrace_layers::{
     Position, Store,
     sessions::{Attach, Detach, EXPIRY_NEVER, PendingWill, SessionId},
-    streams::{NewEntry, ReadLimit, Source, StreamRef},
+    streams::{NewEntry, ReadLimit, StreamRef, StreamSource},
     subscriptions::{StoredOptions, Subscribed},
 };
 use millrace_storage::{Embedded, Options as StoreOptions, block_on};
@@ -117,7 +117,7 @@ impl Data {
 
     /// Acknowledges the first message of a stream.
     pub(crate) fn acknowledge_first(&self, client: &str, epoch: u64, of: &Subscribed) {
-        let source = [Source { stream: of.stream, since: of.since }];
+        let source = [StreamSource { stream: of.stream, since: of.since }];
         let limit = ReadLimit { entries: 1, bytes: 1 };
         let read = self.layers.read(self.broker, &source, Position::MIN, limit);
         let first = block_on(read).unwrap().entries[0].position;

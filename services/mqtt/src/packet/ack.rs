@@ -2,7 +2,7 @@
 
 use crate::{
     DecodeError, PacketId, PacketType, Properties, ReasonCode, Version,
-    property::{Allowed, read_properties},
+    property::{AllowedProperties, read_properties},
     wire::Reader,
 };
 
@@ -26,7 +26,7 @@ pub(super) fn decode(kind: PacketType, body: &[u8], version: Version) -> Result<
         }
         // A remaining length below 4 leaves out the property length.
         if !r.is_empty() {
-            ack.properties = read_properties(&mut r, &Allowed::ACK)?.0;
+            ack.properties = read_properties(&mut r, &AllowedProperties::ACK)?.0;
         }
     }
     r.end()?;

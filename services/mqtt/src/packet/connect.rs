@@ -2,7 +2,7 @@
 
 use crate::{
     DecodeError, PacketType, Properties, QoS, ReasonCode, Version,
-    property::{Allowed, read_properties},
+    property::{AllowedProperties, read_properties},
     topic,
     wire::Reader,
 };
@@ -69,14 +69,14 @@ fn read_version(r: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
 pub(crate) const BRIDGE: u8 = 0x80;
 
 /// The flags of a CONNECT, checked for consistency.
-struct Flags {
+struct ConnectFlags {
     user_name: bool,
     password: bool,
     will: Option<(QoS, bool)>,
     clean_start: bool,
 }
 
-impl Flags {
+impl ConnectFlags {
     fn read(mut bits: u8, version: Version) -> Result<Self, DecodeError> {
         if version == Version::V31 {
             // 3.1 does not use bit 0, and ignores QoS and RETAIN without a will.
@@ -117,10 +117,10 @@ impl Flags {
 pub(super) fn decode(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     let mut r = Reader::new(body);
     let (version, is_bridge) = read_version(&mut r)?;
-    let flags = Flags::read(r.u8()?, version)?;
+    let flags = ConnectFlags::read(r.u8()?, version)?;
     let keep_alive_s = r.u16()?;
     let properties = match version {
-        Version::V5 => read_properties(&mut r, &Allowed::CONNECT)?.0,
+        Version::V5 => read_properties(&mut r, &AllowedProperties::CONNECT)?.0,
         _ => Properties::EMPTY,
     };
     //= [MQTT-3.1.3-1] v5 v3.1.1
@@ -164,7 +164,7 @@ fn decode_will<'a>(
     version: Version,
 ) -> Result<Will<'a>, DecodeError> {
     let properties = match version {
-        Version::V5 => read_properties(r, &Allowed::WILL)?.0,
+        Version::V5 => read_properties(r, &AllowedProperties::WILL)?.0,
         _ => Properties::EMPTY,
     };
     //= [MQTT-3.1.3-11] v5
@@ -197,7 +197,7 @@ pub(super) fn decode_connack(body: &[u8], version: Version) -> Result<ConnAck<'_
         return Err(DecodeError::Protocol("a session is present but the connection is refused"));
     }
     let properties = match version {
-        Version::V5 => read_properties(&mut r, &Allowed::CONNACK)?.0,
+        Version::V5 => read_properties(&mut r, &AllowedProperties::CONNACK)?.0,
         _ => Properties::EMPTY,
     };
     r.end()?;

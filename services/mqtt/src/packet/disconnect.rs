@@ -2,7 +2,7 @@
 
 use crate::{
     DecodeError, PacketType, Properties, ReasonCode, Version,
-    property::{Allowed, read_properties},
+    property::{AllowedProperties, read_properties},
     wire::Reader,
 };
 
@@ -30,7 +30,7 @@ pub(super) fn decode_disconnect(body: &[u8], version: Version) -> Result<Disconn
         }
         // A remaining length below 2 leaves out the property length.
         if !r.is_empty() {
-            packet.properties = read_properties(&mut r, &Allowed::DISCONNECT)?.0;
+            packet.properties = read_properties(&mut r, &AllowedProperties::DISCONNECT)?.0;
         }
     }
     r.end()?;
@@ -50,7 +50,7 @@ pub(super) fn decode_auth(body: &[u8], version: Version) -> Result<Auth<'_>, Dec
     if !reason.is_legal_in(PacketType::Auth) {
         return Err(DecodeError::Protocol("a reason code that AUTH does not have"));
     }
-    let (properties, seen) = read_properties(&mut r, &Allowed::AUTH)?;
+    let (properties, seen) = read_properties(&mut r, &AllowedProperties::AUTH)?;
     r.end()?;
     let auth = Auth { reason, properties };
     // Section 3.15.2.2.2 always requires the method; section 3.15.2.1 lets a plain success leave

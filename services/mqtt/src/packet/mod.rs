@@ -104,14 +104,14 @@ fn decode_other<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Resu
 const BAD_FIRST_BYTE: DecodeError = DecodeError::Malformed("packet type or flags that do not exist");
 
 /// The allowed flags of each packet type, one bit for each value of the four flag bits.
-type Flags = [u16; 16];
+type AllowedFlags = [u16; 16];
 
 //= [MQTT-2.1.3-1] v5
 //= [MQTT-2.2.2-1] v3.1.1
 //= [MQTT-2.2.2-2] v3.1.1
 //= [MQTT-3.14.1-1] v5 v3.1.1
 //= [MQTT-3.15.1-1] v5
-const FLAGS: Flags = {
+const FLAGS: AllowedFlags = {
     let mut flags = [1; 16];
     flags[0] = 0;
     // Any DUP and RETAIN, any QoS but 3.
@@ -127,7 +127,7 @@ const FLAGS: Flags = {
 };
 
 /// 3.1 calls the other bits unused (its section 2.1).
-const FLAGS_3_1: Flags = {
+const FLAGS_3_1: AllowedFlags = {
     let mut flags = [u16::MAX; 16];
     flags[0] = 0;
     flags[PacketType::Publish as usize] = FLAGS[PacketType::Publish as usize];
@@ -157,7 +157,7 @@ const fn check_flags(first: u8, version: Version) -> Result<(), DecodeError> {
 }
 
 #[inline]
-const fn check(first: u8, flags: &Flags) -> Result<(), DecodeError> {
+const fn check(first: u8, flags: &AllowedFlags) -> Result<(), DecodeError> {
     if flags[(first >> 4) as usize] >> (first & 0x0F) & 1 == 1 { Ok(()) } else { Err(BAD_FIRST_BYTE) }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     DecodeError, PacketId, Properties, QoS, Version,
-    property::{Allowed, read_properties},
+    property::{AllowedProperties, read_properties},
     topic,
     wire::{Reader, utf8},
 };
@@ -50,7 +50,7 @@ pub(super) fn decode(first: u8, body: &[u8], version: Version) -> Result<Publish
     let mut has_alias = false;
     let mut properties = Properties::EMPTY;
     if version == Version::V5 {
-        let (read, seen) = read_properties(&mut r, &Allowed::PUBLISH)?;
+        let (read, seen) = read_properties(&mut r, &AllowedProperties::PUBLISH)?;
         properties = read;
         has_alias = seen.has_topic_alias();
     }

@@ -6,7 +6,7 @@ use std::iter::FusedIterator;
 use crate::{
     DecodeError, PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubscribeOptions,
     Version,
-    property::{Allowed, read_properties},
+    property::{AllowedProperties, read_properties},
     topic,
     wire::{Reader, utf8},
 };
@@ -112,7 +112,7 @@ pub struct UnsubAck<'a> {
 
 pub(super) fn decode_subscribe(body: &[u8], version: Version) -> Result<Subscribe<'_>, DecodeError> {
     let mut r = Reader::new(body);
-    let (packet_id, properties) = read_head(&mut r, version, &Allowed::SUBSCRIBE)?;
+    let (packet_id, properties) = read_head(&mut r, version, &AllowedProperties::SUBSCRIBE)?;
     let filters = SubscribeFilters(r.rest(), version);
     //= [MQTT-3.8.3-2] v5
     //= [MQTT-3.8.3-3] v3.1.1
@@ -128,7 +128,7 @@ pub(super) fn decode_subscribe(body: &[u8], version: Version) -> Result<Subscrib
 
 pub(super) fn decode_suback(body: &[u8], version: Version) -> Result<SubAck<'_>, DecodeError> {
     let mut r = Reader::new(body);
-    let (packet_id, properties) = read_head(&mut r, version, &Allowed::ACK)?;
+    let (packet_id, properties) = read_head(&mut r, version, &AllowedProperties::ACK)?;
     let reasons = r.rest();
     let legal = |&byte: &u8| match version {
         Version::V5 => ReasonCode(byte).is_legal_in(PacketType::SubAck),
@@ -143,7 +143,7 @@ pub(super) fn decode_suback(body: &[u8], version: Version) -> Result<SubAck<'_>,
 
 pub(super) fn decode_unsubscribe(body: &[u8], version: Version) -> Result<Unsubscribe<'_>, DecodeError> {
     let mut r = Reader::new(body);
-    let (packet_id, properties) = read_head(&mut r, version, &Allowed::UNSUBSCRIBE)?;
+    let (packet_id, properties) = read_head(&mut r, version, &AllowedProperties::UNSUBSCRIBE)?;
     let filters = UnsubscribeFilters(r.rest());
     //= [MQTT-3.10.3-2] v5 v3.1.1
     if r.is_empty() {
@@ -158,7 +158,7 @@ pub(super) fn decode_unsubscribe(body: &[u8], version: Version) -> Result<Unsubs
 
 pub(super) fn decode_unsuback(body: &[u8], version: Version) -> Result<UnsubAck<'_>, DecodeError> {
     let mut r = Reader::new(body);
-    let (packet_id, properties) = read_head(&mut r, version, &Allowed::ACK)?;
+    let (packet_id, properties) = read_head(&mut r, version, &AllowedProperties::ACK)?;
     let reasons = r.rest();
     if version != Version::V5 {
         r.end()?;
@@ -172,7 +172,7 @@ pub(super) fn decode_unsuback(body: &[u8], version: Version) -> Result<UnsubAck<
 fn read_head<'a>(
     r: &mut Reader<'a>,
     version: Version,
-    allowed: &Allowed,
+    allowed: &AllowedProperties,
 ) -> Result<(PacketId, Properties<'a>), DecodeError> {
     let packet_id = r.packet_id()?;
     let properties = match version {

@@ -8,7 +8,7 @@ use crate::{
     wire::{Reader, put_binary, put_string, put_var_int},
 };
 
-pub(crate) use validate::{Allowed, read_properties};
+pub(crate) use validate::{AllowedProperties, read_properties};
 
 const USER_PROPERTY: u8 = 0x26;
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::wire::Reader;
 
 /// Validates `bytes` as the properties of a packet.
-fn check<'a>(allowed: &Allowed, bytes: &'a [u8]) -> Result<Vec<Property<'a>>, DecodeError> {
+fn check<'a>(allowed: &AllowedProperties, bytes: &'a [u8]) -> Result<Vec<Property<'a>>, DecodeError> {
     let mut block = Vec::new();
     put_var_int(bytes.len(), &mut block);
     block.extend_from_slice(bytes);
@@ -41,16 +41,16 @@ const EVERY: [(Property<'static>, &str); 27] = [
     (Property::SharedSubscriptionAvailable(1), "a"),
 ];
 
-const COLUMNS: [(char, Allowed); 9] = [
-    ('c', Allowed::CONNECT),
-    ('a', Allowed::CONNACK),
-    ('w', Allowed::WILL),
-    ('p', Allowed::PUBLISH),
-    ('k', Allowed::ACK),
-    ('s', Allowed::SUBSCRIBE),
-    ('u', Allowed::UNSUBSCRIBE),
-    ('d', Allowed::DISCONNECT),
-    ('x', Allowed::AUTH),
+const COLUMNS: [(char, AllowedProperties); 9] = [
+    ('c', AllowedProperties::CONNECT),
+    ('a', AllowedProperties::CONNACK),
+    ('w', AllowedProperties::WILL),
+    ('p', AllowedProperties::PUBLISH),
+    ('k', AllowedProperties::ACK),
+    ('s', AllowedProperties::SUBSCRIBE),
+    ('u', AllowedProperties::UNSUBSCRIBE),
+    ('d', AllowedProperties::DISCONNECT),
+    ('x', AllowedProperties::AUTH),
 ];
 
 fn bytes(properties: &[Property<'_>]) -> Vec<u8> {
@@ -98,36 +98,39 @@ fn values_out_of_range_are_protocol_errors() {
     //= [MQTT-3.3.2-8] v5
     //= [MQTT-3.3.2-14] v5
     for (allowed, property) in [
-        (&Allowed::PUBLISH, Property::PayloadFormatIndicator(2)),
-        (&Allowed::PUBLISH, Property::SubscriptionIdentifier(0)),
-        (&Allowed::SUBSCRIBE, Property::SubscriptionIdentifier(0)),
-        (&Allowed::PUBLISH, Property::ResponseTopic("a/#")),
-        (&Allowed::PUBLISH, Property::ResponseTopic("+")),
-        (&Allowed::PUBLISH, Property::ResponseTopic("")),
-        (&Allowed::WILL, Property::ResponseTopic("a/+/b")),
-        (&Allowed::CONNECT, Property::ReceiveMaximum(0)),
-        (&Allowed::CONNECT, Property::MaximumPacketSize(0)),
-        (&Allowed::CONNECT, Property::RequestProblemInformation(2)),
-        (&Allowed::CONNECT, Property::RequestResponseInformation(255)),
-        (&Allowed::CONNACK, Property::MaximumQoS(2)),
-        (&Allowed::CONNACK, Property::RetainAvailable(2)),
-        (&Allowed::CONNACK, Property::WildcardSubscriptionAvailable(2)),
-        (&Allowed::CONNACK, Property::SubscriptionIdentifierAvailable(2)),
-        (&Allowed::CONNACK, Property::SharedSubscriptionAvailable(2)),
-        (&Allowed::CONNECT, Property::AuthenticationData(b"x")),
-        (&Allowed::AUTH, Property::AuthenticationData(b"x")),
+        (&AllowedProperties::PUBLISH, Property::PayloadFormatIndicator(2)),
+        (&AllowedProperties::PUBLISH, Property::SubscriptionIdentifier(0)),
+        (&AllowedProperties::SUBSCRIBE, Property::SubscriptionIdentifier(0)),
+        (&AllowedProperties::PUBLISH, Property::ResponseTopic("a/#")),
+        (&AllowedProperties::PUBLISH, Property::ResponseTopic("+")),
+        (&AllowedProperties::PUBLISH, Property::ResponseTopic("")),
+        (&AllowedProperties::WILL, Property::ResponseTopic("a/+/b")),
+        (&AllowedProperties::CONNECT, Property::ReceiveMaximum(0)),
+        (&AllowedProperties::CONNECT, Property::MaximumPacketSize(0)),
+        (&AllowedProperties::CONNECT, Property::RequestProblemInformation(2)),
+        (&AllowedProperties::CONNECT, Property::RequestResponseInformation(255)),
+        (&AllowedProperties::CONNACK, Property::MaximumQoS(2)),
+        (&AllowedProperties::CONNACK, Property::RetainAvailable(2)),
+        (&AllowedProperties::CONNACK, Property::WildcardSubscriptionAvailable(2)),
+        (&AllowedProperties::CONNACK, Property::SubscriptionIdentifierAvailable(2)),
+        (&AllowedProperties::CONNACK, Property::SharedSubscriptionAvailable(2)),
+        (&AllowedProperties::CONNECT, Property::AuthenticationData(b"x")),
+        (&AllowedProperties::AUTH, Property::AuthenticationData(b"x")),
     ] {
         let bytes = bytes(&[property]);
         let result = check(allowed, &bytes);
         assert!(matches!(result, Err(DecodeError::Protocol(_))), "{property:?}: {result:?}");
     }
-    assert_eq!(check(&Allowed::PUBLISH, &bytes(&[Property::TopicAlias(0)])), Err(DecodeError::TopicAlias));
+    assert_eq!(
+        check(&AllowedProperties::PUBLISH, &bytes(&[Property::TopicAlias(0)])),
+        Err(DecodeError::TopicAlias)
+    );
 }
 
 #[test]
 fn authentication_data_goes_with_a_method_in_any_order() {
     let (method, data) = (Property::AuthenticationMethod("m"), Property::AuthenticationData(b""));
-    for allowed in [&Allowed::CONNECT, &Allowed::CONNACK, &Allowed::AUTH] {
+    for allowed in [&AllowedProperties::CONNECT, &AllowedProperties::CONNACK, &AllowedProperties::AUTH] {
         assert_eq!(check(allowed, &bytes(&[method, data])), Ok(vec![method, data]));
         assert_eq!(check(allowed, &bytes(&[data, method])), Ok(vec![data, method]));
     }
@@ -146,7 +149,7 @@ fn strings_of_properties_are_utf8() {
         b"\x03\0\x02\xC0\xAF",
         b"\x03\0\x01\0",
     ] {
-        let result = check(&Allowed::PUBLISH, bytes);
+        let result = check(&AllowedProperties::PUBLISH, bytes);
         assert!(matches!(result, Err(DecodeError::Malformed(_))), "{bytes:02X?}: {result:?}");
     }
 }
@@ -164,11 +167,11 @@ fn unknown_and_cut_properties_are_malformed() {
         b"\x26\0\x01k",
         b"\x0B\x80",
     ] {
-        let result = check(&Allowed::PUBLISH, bytes);
+        let result = check(&AllowedProperties::PUBLISH, bytes);
         assert!(matches!(result, Err(DecodeError::Malformed(_))), "{bytes:02X?}: {result:?}");
     }
     // A property length over what is there.
-    let result = read_properties(&mut Reader::new(b"\x03\x01\x01"), &Allowed::PUBLISH);
+    let result = read_properties(&mut Reader::new(b"\x03\x01\x01"), &AllowedProperties::PUBLISH);
     assert!(matches!(result, Err(DecodeError::Malformed(_))));
 }
 

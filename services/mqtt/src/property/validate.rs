@@ -35,14 +35,14 @@ impl IdSet {
 }
 
 /// The allowed properties of a packet type, or of the will (table 2-4).
-pub(crate) struct Allowed {
+pub(crate) struct AllowedProperties {
     once: IdSet,
     /// A PUBLISH from the server names every subscription that matched, so this property may
     /// repeat.
     many_subscription_ids: bool,
 }
 
-impl Allowed {
+impl AllowedProperties {
     const fn once(ids: &[u8]) -> Self {
         Self { once: IdSet::of(ids), many_subscription_ids: false }
     }
@@ -72,7 +72,7 @@ impl Allowed {
 #[inline]
 pub(crate) fn read_properties<'a>(
     r: &mut Reader<'a>,
-    allowed: &Allowed,
+    allowed: &AllowedProperties,
 ) -> Result<(Properties<'a>, IdSet), DecodeError> {
     let len = r.var_int()?;
     if len == 0 {
@@ -82,7 +82,7 @@ pub(crate) fn read_properties<'a>(
     Ok((Properties(bytes), validate(bytes, allowed)?))
 }
 
-fn validate(bytes: &[u8], allowed: &Allowed) -> Result<IdSet, DecodeError> {
+fn validate(bytes: &[u8], allowed: &AllowedProperties) -> Result<IdSet, DecodeError> {
     let mut seen = IdSet::NONE;
     let mut r = Reader::new(bytes);
     while let Some(&id) = r.rest().first() {

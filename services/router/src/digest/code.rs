@@ -73,7 +73,9 @@ impl Code {
             Some(head) => (head.strip_suffix('/'), true),
             None => (Some(filter.filter), false),
         };
-        let path = head.map_or(Path::default(), |head| head.split('/').fold(Path::default(), Path::with));
+        let path = head.map_or(FilterPath::default(), |head| {
+            head.split('/').fold(FilterPath::default(), FilterPath::with)
+        });
         path.code(many, shared)
     }
 
@@ -100,7 +102,7 @@ impl Code {
 
 /// A filter while its levels are added one after the other, for example on a walk through a trie.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Path {
+pub(super) struct FilterPath {
     hash: u64,
     levels: u32,
     mask: u32,
@@ -109,7 +111,7 @@ pub(super) struct Path {
     head: u64,
 }
 
-impl Path {
+impl FilterPath {
     pub(super) fn with(mut self, level: &str) -> Self {
         if self.levels == LEVELS_MAX {
             self.head = self.hash;

@@ -12,11 +12,11 @@ mod code;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use code::{Code, TopicCode};
-use code::{Path, Shape};
+use code::{FilterPath, Shape};
 
 use crate::group::ShareGroup;
 use crate::router::Snapshot;
-use crate::set::Set;
+use crate::set::SubscriberSet;
 
 /// Devices use few shapes; only a malicious tenant exceeds this.
 pub const SHAPES_MAX: usize = 32;
@@ -180,14 +180,14 @@ impl Snapshot {
         }
         let digest = Digest::with_room(filters + spare);
         let mut inserted = Ok(());
-        let visit = |path: Path, set: &Set, many: bool| {
+        let visit = |path: FilterPath, set: &SubscriberSet, many: bool| {
             let is_plain = !set.subscribers.is_empty();
             let is_shared = set.groups().any(|group| counts(group));
             for (_, shared) in [(is_plain, false), (is_shared, true)].into_iter().filter(|(is, _)| *is) {
                 inserted = inserted.and_then(|()| digest.insert(path.code(many, shared)).map(drop));
             }
         };
-        self.walk(Path::default(), Path::with, visit);
+        self.walk(FilterPath::default(), FilterPath::with, visit);
         inserted.map(|()| digest)
     }
 }

@@ -10,7 +10,7 @@ use super::*;
 #[derive(Clone, Debug, PartialEq)]
 struct Pair(u16, u32);
 
-impl Entry for Pair {
+impl MapEntry for Pair {
     type Key = u16;
     const LEAF_MAX: usize = 4;
 

@@ -7,7 +7,7 @@ use millrace_mqtt::{
 use super::Connection;
 use crate::effect::{Publication, SessionEffect, Topic};
 use crate::inbound::Receipt;
-use crate::outbox::State;
+use crate::outbox::SlotState;
 use crate::settings::RECEIVED_MAX;
 use crate::{Out, Session, SessionSettings};
 
@@ -159,7 +159,7 @@ impl Connection {
         let Some(outbox) = &mut session.outbox else { return SessionEffect::None };
         match outbox.state(ack.packet_id) {
             //= [MQTT-4.3.2-3] v5
-            Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
+            Some(SlotState::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
                 if session.is_stored && !entry.replay && entry.shared == 0 {
                     entry.message.count_acknowledged();
                 }
@@ -180,7 +180,7 @@ impl Connection {
     ) -> SessionEffect<'a> {
         let id = ack.packet_id;
         match session.outbox.as_mut().and_then(|outbox| outbox.state(id)) {
-            Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
+            Some(SlotState::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
                 return self.close(ReasonCode::PROTOCOL_ERROR, "PUBREC for a QoS 1 message", out);
             }
             Some(_) if ack.reason.is_error() => {
@@ -190,11 +190,11 @@ impl Connection {
             }
             //= [MQTT-4.3.3-4] v5
             //= [MQTT-4.3.3-1] v3.1.1
-            Some(State::Published(_)) if session.is_stored => {
+            Some(SlotState::Published(_)) if session.is_stored => {
                 session.outbox().release(id, false);
                 return SessionEffect::Received(id);
             }
-            Some(State::Releasing(_)) => {}
+            Some(SlotState::Releasing(_)) => {}
             Some(_) => {
                 session.outbox().release(id, true);
                 self.ack(PacketType::PubRel, id, ReasonCode::SUCCESS, "", out);
@@ -233,7 +233,7 @@ impl Connection {
     /// Call it after the store recorded the PUBREC.
     pub fn release(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         let Some(outbox) = &mut session.outbox else { return };
-        if let Some(State::Releasing(_)) = outbox.state(id) {
+        if let Some(SlotState::Releasing(_)) = outbox.state(id) {
             outbox.release(id, true);
             self.ack(PacketType::PubRel, id, ReasonCode::SUCCESS, "", out);
         }
@@ -256,15 +256,15 @@ impl Connection {
     ) -> SessionEffect<'a> {
         let Some(outbox) = &mut session.outbox else { return SessionEffect::None };
         match outbox.state(ack.packet_id) {
-            Some(State::Released(_)) => outbox.complete(ack.packet_id),
-            Some(State::Published(_) | State::Releasing(_)) => {
+            Some(SlotState::Released(_)) => outbox.complete(ack.packet_id),
+            Some(SlotState::Published(_) | SlotState::Releasing(_)) => {
                 return self.close(
                     ReasonCode::PROTOCOL_ERROR,
                     "PUBCOMP for a message that was not released",
                     out,
                 );
             }
-            Some(State::Done) | None => return SessionEffect::None,
+            Some(SlotState::Done) | None => return SessionEffect::None,
         }
         SessionEffect::Acknowledged
     }

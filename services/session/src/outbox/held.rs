@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 
-use super::{Entry, Outbox, Slot, State};
+use super::{Outbox, OutboxEntry, Slot, SlotState};
 use crate::budget::{Hold, bytes_held};
 use crate::settings::UNCOUNTED_BYTES_MAX;
 use crate::{Budget, Message};
@@ -13,7 +13,7 @@ use crate::{Budget, Message};
 #[derive(Debug)]
 pub(crate) struct NoRoom;
 
-impl Entry {
+impl OutboxEntry {
     pub(super) fn bytes_held(&self) -> u64 {
         bytes_held(&self.message, self.identifiers.len())
     }
@@ -22,7 +22,7 @@ impl Entry {
 impl Slot {
     pub(super) fn uncount(&mut self, uncounted: &mut u64) {
         if self.hold.take().is_none()
-            && let State::Published(entry) = &self.state
+            && let SlotState::Published(entry) = &self.state
         {
             *uncounted -= entry.bytes_held();
         }
@@ -30,7 +30,7 @@ impl Slot {
 }
 
 impl Outbox {
-    pub(super) fn count_without(&mut self, hold: Option<&Hold>, entry: &Entry) {
+    pub(super) fn count_without(&mut self, hold: Option<&Hold>, entry: &OutboxEntry) {
         if hold.is_none() {
             self.uncounted += entry.bytes_held();
         }
@@ -55,7 +55,10 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn dequeue_to_send(&mut self, budget: Option<&Arc<Budget>>) -> Option<(Entry, Option<Hold>)> {
+    pub(crate) fn dequeue_to_send(
+        &mut self,
+        budget: Option<&Arc<Budget>>,
+    ) -> Option<(OutboxEntry, Option<Hold>)> {
         let front = self.queue.front()?;
         if front.entry.qos == QoS::AtMostOnce || front.hold.is_some() {
             return self.dequeue();

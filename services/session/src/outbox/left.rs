@@ -2,17 +2,17 @@
 
 use millrace_mqtt::QoS;
 
-use super::{Entry, Outbox, State};
+use super::{Outbox, OutboxEntry, SlotState};
 
 #[derive(Debug)]
 pub enum Left {
     /// Another member of the message's shared subscription must get it.
-    Shared(Entry),
+    Shared(OutboxEntry),
     Dropped,
 }
 
 impl Left {
-    fn of(entry: Entry) -> Self {
+    fn of(entry: OutboxEntry) -> Self {
         if entry.shared == 0 { Self::Dropped } else { Self::Shared(entry) }
     }
 }
@@ -25,8 +25,10 @@ impl Outbox {
             return Some(Left::of(self.queue.pop_front()?.entry));
         };
         Some(match slot.state {
-            State::Published(entry) if entry.qos == QoS::AtLeastOnce || slot.never_sent => Left::of(entry),
-            State::Published(entry) => {
+            SlotState::Published(entry) if entry.qos == QoS::AtLeastOnce || slot.never_sent => {
+                Left::of(entry)
+            }
+            SlotState::Published(entry) => {
                 self.settled.extend(entry.settles());
                 Left::Dropped
             }

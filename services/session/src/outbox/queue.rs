@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 
 use millrace_mqtt::QoS;
 
-use super::{Entry, Outbox};
+use super::{Outbox, OutboxEntry};
 use crate::budget::Hold;
 
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) entry: Entry,
+pub(super) struct QueuedEntry {
+    pub(super) entry: OutboxEntry,
     /// Unset for stored and retained messages, which do not count before they are sent.
     pub(super) hold: Option<Hold>,
 }
@@ -31,18 +31,18 @@ impl Outbox {
     /// Bytes that the queue moved to new memory for its last entry.
     pub(crate) fn moved_bytes(&self) -> usize {
         let before = self.queue.len().saturating_sub(1);
-        if self.queue.capacity() == 2 * before { before * size_of::<Waiting>() } else { 0 }
+        if self.queue.capacity() == 2 * before { before * size_of::<QueuedEntry>() } else { 0 }
     }
 
     pub(crate) fn queue_bytes(&self) -> u64 {
         self.queue_bytes
     }
 
-    pub(crate) fn enqueue(&mut self, entry: Entry, hold: Option<Hold>) {
+    pub(crate) fn enqueue(&mut self, entry: OutboxEntry, hold: Option<Hold>) {
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
         self.queued_qos_0 += usize::from(entry.qos == QoS::AtMostOnce);
-        self.queue.push_back(Waiting { entry, hold });
+        self.queue.push_back(QueuedEntry { entry, hold });
     }
 
     /// Entries that are queued later wait until [`Outbox::close_replay`].
@@ -56,12 +56,12 @@ impl Outbox {
         self.replay_points.front() == Some(&self.taken)
     }
 
-    pub(crate) fn supply(&mut self, entry: Entry) {
+    pub(crate) fn supply(&mut self, entry: OutboxEntry) {
         debug_assert!(self.is_at_replay(), "the front of the queue is no replay point");
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
         self.queued_qos_0 += usize::from(entry.qos == QoS::AtMostOnce);
-        self.queue.push_front(Waiting { entry, hold: None });
+        self.queue.push_front(QueuedEntry { entry, hold: None });
         // The points stay behind the entry.
         self.taken -= 1;
     }
@@ -73,11 +73,11 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn dequeue(&mut self) -> Option<(Entry, Option<Hold>)> {
+    pub(crate) fn dequeue(&mut self) -> Option<(OutboxEntry, Option<Hold>)> {
         if self.is_at_replay() {
             return None;
         }
-        let Waiting { entry, hold } = self.queue.pop_front()?;
+        let QueuedEntry { entry, hold } = self.queue.pop_front()?;
         self.taken += 1;
         self.queue_bytes -= entry.message.size() as u64;
         self.replays -= usize::from(entry.replay);
@@ -88,16 +88,17 @@ impl Outbox {
         Some((entry, hold))
     }
 
-    pub(crate) fn next_in_queue(&self) -> Option<&Entry> {
+    pub(crate) fn next_in_queue(&self) -> Option<&OutboxEntry> {
         self.queue.front().filter(|_| !self.is_at_replay()).map(|waiting| &waiting.entry)
     }
 
-    pub(crate) fn queue(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn queue(&self) -> impl Iterator<Item = &OutboxEntry> {
         self.queue.iter().map(|waiting| &waiting.entry)
     }
 
-    pub(crate) fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
-        while let Some(Waiting { entry, .. }) = self.queue.pop_back_if(|waiting| unwanted(&waiting.entry)) {
+    pub(crate) fn cut_queue(&mut self, unwanted: impl Fn(&OutboxEntry) -> bool) {
+        while let Some(QueuedEntry { entry, .. }) = self.queue.pop_back_if(|waiting| unwanted(&waiting.entry))
+        {
             self.queue_bytes -= entry.message.size() as u64;
             self.replays -= usize::from(entry.replay);
             self.queued_qos_0 -= usize::from(entry.qos == QoS::AtMostOnce);
@@ -106,7 +107,7 @@ impl Outbox {
         self.replay_points.iter_mut().for_each(|point| *point = end.min(*point));
     }
 
-    pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+    pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&OutboxEntry) -> bool) -> Vec<OutboxEntry> {
         let mut taken = Vec::new();
         let mut points = std::mem::take(&mut self.replay_points).into_iter().peekable();
         for (position, waiting) in (self.taken..).zip(std::mem::take(&mut self.queue)) {

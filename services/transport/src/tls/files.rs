@@ -12,7 +12,7 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets, ServerConfig, WebP
 use rustls::sign::CertifiedKey;
 use rustls::{DEFAULT_VERSIONS, Error, RootCertStore};
 
-use super::resolver::Resolver;
+use super::resolver::CertificateResolver;
 use super::verifier::Verifier;
 
 /// Protocols that a client may request (ALPN): MQTT by its registered name, MQTT as AWS devices
@@ -82,7 +82,7 @@ impl Servers {
                 true => builder.with_client_cert_verifier(Arc::new(verifier)),
                 false => builder.with_no_client_auth(),
             };
-            let mut config = builder.with_cert_resolver(Arc::new(Resolver(key.clone())));
+            let mut config = builder.with_cert_resolver(Arc::new(CertificateResolver(key.clone())));
             config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.ticketer = ticketer.clone();

@@ -13,9 +13,9 @@ thread_local! {
 }
 
 #[derive(Debug)]
-pub(super) struct Resolver(pub(super) Arc<CertifiedKey>);
+pub(super) struct CertificateResolver(pub(super) Arc<CertifiedKey>);
 
-impl ResolvesServerCert for Resolver {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         ASKED.set(hello.server_name().map(Into::into));
         Some(self.0.clone())

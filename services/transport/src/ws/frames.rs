@@ -125,7 +125,7 @@ impl Decoder {
             let payload = *at..*at + self.payload_in(buf.len() - *at);
             *data += self.take(buf, payload.clone(), *data);
             *at = payload.end;
-            let Some(head) = Head::read(&buf[*at..]) else { break };
+            let Some(head) = FrameHead::read(&buf[*at..]) else { break };
             self.check(&head, data_max)?;
             let end = *at + head.size;
             if head.opcode < 8 {
@@ -162,7 +162,7 @@ impl Decoder {
         len
     }
 
-    fn check(&self, head: &Head, data_max: u64) -> Result<(), FrameError> {
+    fn check(&self, head: &FrameHead, data_max: u64) -> Result<(), FrameError> {
         if head.reserved {
             return Err(FrameError::ReservedBits);
         }
@@ -190,7 +190,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 const FIN: u8 = 0x80;
 
-struct Head {
+struct FrameHead {
     fin: bool,
     reserved: bool,
     opcode: u8,
@@ -200,7 +200,7 @@ struct Head {
     size: usize,
 }
 
-impl Head {
+impl FrameHead {
     /// `None` while the header is incomplete. A header without a mask is read to its end, so that
     /// it can be refused.
     fn read(bytes: &[u8]) -> Option<Self> {

@@ -197,7 +197,7 @@ fn has_token(request: &Request<'_, '_>, name: &'static str, token: &str) -> bool
     values(request, name).flat_map(tokens).any(|t| t.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-struct Answer {
+struct HandshakeAnswer {
     status: &'static str,
     /// Header lines beyond the common ones, each with its line end.
     headers: &'static str,
@@ -205,8 +205,8 @@ struct Answer {
     text: &'static str,
 }
 
-fn refuse(answer: &Answer) -> HandshakeRefusal {
-    let Answer { status, headers, reason, text } = answer;
+fn refuse(answer: &HandshakeAnswer) -> HandshakeRefusal {
+    let HandshakeAnswer { status, headers, reason, text } = answer;
     // A 426 must name `Upgrade` in `Connection` too (RFC 9110 section 7.8).
     let connection = if headers.contains("Upgrade:") { "close, upgrade" } else { "close" };
     let response = format!(
@@ -217,70 +217,70 @@ fn refuse(answer: &Answer) -> HandshakeRefusal {
     HandshakeRefusal { response: response.into_bytes(), reason }
 }
 
-const NOT_HTTP: Answer = Answer {
+const NOT_HTTP: HandshakeAnswer = HandshakeAnswer {
     status: "400 Bad Request",
     headers: "",
     reason: "not an http request",
     text: "This is not an HTTP request. This port speaks MQTT over WebSocket: use a ws:// address with the path /mqtt \
            here, or the port for MQTT over TCP.",
 };
-const OLD_HTTP: Answer = Answer {
+const OLD_HTTP: HandshakeAnswer = HandshakeAnswer {
     status: "400 Bad Request",
     headers: "",
     reason: "http version below 1.1",
     text: "A WebSocket needs HTTP/1.1. If a proxy stands in between, let it speak HTTP/1.1 to this server.",
 };
-const NO_HOST: Answer = Answer {
+const NO_HOST: HandshakeAnswer = HandshakeAnswer {
     status: "400 Bad Request",
     headers: "",
     reason: "not exactly one host header",
     text: "The request must have exactly one Host header.",
 };
-const NOT_FOUND: Answer = Answer {
+const NOT_FOUND: HandshakeAnswer = HandshakeAnswer {
     status: "404 Not Found",
     headers: "",
     reason: "path is not /mqtt",
     text: "MQTT over WebSocket is at the path /mqtt of this server.",
 };
-const NOT_GET: Answer = Answer {
+const NOT_GET: HandshakeAnswer = HandshakeAnswer {
     status: "405 Method Not Allowed",
     headers: "Allow: GET\r\n",
     reason: "method is not get",
     text: "A WebSocket is opened with GET. Connect an MQTT client over WebSocket to the path /mqtt.",
 };
-const FOREIGN_ORIGIN: Answer = Answer {
+const FOREIGN_ORIGIN: HandshakeAnswer = HandshakeAnswer {
     status: "403 Forbidden",
     headers: "",
     reason: "origin is not allowed",
     text: "Web pages of this origin may not connect to this broker. The operator of the server can allow the origin with \
            the setting ws_origins.",
 };
-const NO_UPGRADE: Answer = Answer {
+const NO_UPGRADE: HandshakeAnswer = HandshakeAnswer {
     status: "426 Upgrade Required",
     headers: "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
     reason: "no websocket upgrade asked for",
     text: "This is an MQTT broker. Connect an MQTT client over WebSocket to the path /mqtt. If a proxy stands in \
            between, let it pass the headers Upgrade and Connection.",
 };
-const OTHER_VERSION: Answer = Answer {
+const OTHER_VERSION: HandshakeAnswer = HandshakeAnswer {
     status: "426 Upgrade Required",
     headers: "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
     reason: "websocket version is not 13",
     text: "This server speaks WebSocket version 13 (RFC 6455): the request must have one Sec-WebSocket-Version: 13.",
 };
-const BAD_KEY: Answer = Answer {
+const BAD_KEY: HandshakeAnswer = HandshakeAnswer {
     status: "400 Bad Request",
     headers: "",
     reason: "sec-websocket-key is not 16 bytes",
     text: "The request must have one Sec-WebSocket-Key header with 16 bytes in base64.",
 };
-const NO_PROTOCOL: Answer = Answer {
+const NO_PROTOCOL: HandshakeAnswer = HandshakeAnswer {
     status: "400 Bad Request",
     headers: "",
     reason: "subprotocol mqtt not offered",
     text: "The client must offer the WebSocket subprotocol \"mqtt\" (header Sec-WebSocket-Protocol: mqtt).",
 };
-const TOO_LARGE: Answer = Answer {
+const TOO_LARGE: HandshakeAnswer = HandshakeAnswer {
     status: "431 Request Header Fields Too Large",
     headers: "",
     reason: "request head too large",

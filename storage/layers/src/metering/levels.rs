@@ -1,7 +1,7 @@
 //! Levels: how much of something a broker holds, and for how long.
 //!
-//! The integral of a sum is the sum of the integrals, so each change is accounted by itself. [`Part::Rest`] is what it
-//! adds up to until its own window ends, and [`Part::Change`] carries it into all later windows. A reader finds the
+//! The integral of a sum is the sum of the integrals, so each change is accounted by itself. [`LevelPart::Rest`] is what it
+//! adds up to until its own window ends, and [`LevelPart::Change`] carries it into all later windows. A reader finds the
 //! level before a window as the present level less all changes since. So a broker without changes writes nothing while
 //! it holds something.
 
@@ -21,7 +21,7 @@ pub enum Level {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Part {
+pub(super) enum LevelPart {
     Change,
     Rest,
 }
@@ -30,7 +30,7 @@ impl Level {
     pub(super) const ALL: [Self; 3] = [Self::Sessions, Self::Bytes, Self::Retained];
 
     /// The number of a row of a window; numbers below 16 are units.
-    pub(super) fn code(self, part: Part) -> u64 {
+    pub(super) fn code(self, part: LevelPart) -> u64 {
         16 + 2 * self as u64 + part as u64
     }
 
@@ -53,8 +53,8 @@ pub fn change(tx: &Transaction, broker: BrokerId, level: Level, more: i64, at_ms
     }
     tx.atomic_add(key(broker, level), more)?;
     let window_ms = window_of(at_ms);
-    add_to(tx, broker, window_ms, level.code(Part::Change), more)?;
-    add_to(tx, broker, window_ms, level.code(Part::Rest), more.wrapping_mul(level.ticks_left(at_ms)))
+    add_to(tx, broker, window_ms, level.code(LevelPart::Change), more)?;
+    add_to(tx, broker, window_ms, level.code(LevelPart::Rest), more.wrapping_mul(level.ticks_left(at_ms)))
 }
 
 /// Number of the row that counts messages in streams; a message counts once for each filter. It is not billed, so it

@@ -7,7 +7,7 @@ use millrace_storage::{KeyRange, Read, Transaction};
 
 use super::{
     Unit, WINDOW_MS,
-    levels::{self, Level, Part},
+    levels::{self, Level, LevelPart},
     window, window_of, windows,
 };
 use crate::{BrokerId, error::LayerResult, rows, tuple::Elements};
@@ -25,7 +25,7 @@ pub struct Window {
     pub retained_byte_s: u64,
 }
 
-type Rows = BTreeMap<u64, i64>;
+type CountRows = BTreeMap<u64, i64>;
 
 /// Reads in a snapshot the usage of a broker in each window from that of `from_ms` to before `to_ms`, without future
 /// windows.
@@ -41,7 +41,7 @@ pub async fn used(
     let mut before = [0; Level::ALL.len()];
     for (level, before) in Level::ALL.into_iter().zip(&mut before) {
         let now = rows::counter(tx, &levels::key(broker, level), Read::Snapshot).await?.cast_signed();
-        let changes = all.values().filter_map(|rows| rows.get(&level.code(Part::Change)));
+        let changes = all.values().filter_map(|rows| rows.get(&level.code(LevelPart::Change)));
         *before = changes.fold(now, |level, change| level.wrapping_sub(*change));
     }
     let mut used = Vec::new();
@@ -59,17 +59,17 @@ pub async fn used(
         window.retained_byte_s = window.retained_byte_s.saturating_add(retained);
         used.push(window);
         for (level, before) in Level::ALL.into_iter().zip(&mut before) {
-            *before = before.wrapping_add(part(&rows, level, Part::Change));
+            *before = before.wrapping_add(part(&rows, level, LevelPart::Change));
         }
         at_ms += WINDOW_MS;
     }
     Ok(used)
 }
 
-async fn read(tx: &Transaction, broker: BrokerId, from_ms: u64) -> LayerResult<BTreeMap<u64, Rows>> {
+async fn read(tx: &Transaction, broker: BrokerId, from_ms: u64) -> LayerResult<BTreeMap<u64, CountRows>> {
     let prefix = windows(broker);
     let range = KeyRange::new(window(broker, from_ms).children().begin, prefix.end());
-    let mut all: BTreeMap<u64, Rows> = BTreeMap::new();
+    let mut all: BTreeMap<u64, CountRows> = BTreeMap::new();
     for mut row in rows::all(tx, range, Read::Snapshot).await? {
         let mut elements = Elements::after(&prefix, &row.key)?;
         let (window_ms, code) = (elements.uint()?, elements.uint()?);
@@ -78,7 +78,7 @@ async fn read(tx: &Transaction, broker: BrokerId, from_ms: u64) -> LayerResult<B
     Ok(all)
 }
 
-fn of_units(from_ms: u64, rows: &Rows) -> Window {
+fn of_units(from_ms: u64, rows: &CountRows) -> Window {
     // A negative sum takes back usage of an earlier window: a connection ended just before its last flush assumed.
     let unit = |unit: Unit| rows.get(&(unit as u64)).copied().unwrap_or(0).max(0).cast_unsigned();
     Window {
@@ -95,15 +95,15 @@ fn of_units(from_ms: u64, rows: &Rows) -> Window {
 }
 
 /// The integral over a window until its end, or until now.
-fn integral(level: Level, before: i64, rows: &Rows, from_ms: u64, now_ms: u64) -> u64 {
+fn integral(level: Level, before: i64, rows: &CountRows, from_ms: u64, now_ms: u64) -> u64 {
     let whole = level.ticks_left(from_ms);
     let left = if now_ms < from_ms + WINDOW_MS { level.ticks_left(now_ms) } else { 0 };
-    let (change, rest) = (part(rows, level, Part::Change), part(rows, level, Part::Rest));
+    let (change, rest) = (part(rows, level, LevelPart::Change), part(rows, level, LevelPart::Rest));
     let of_before = i128::from(before) * i128::from(whole - left);
     let of_changes = i128::from(rest) - i128::from(change) * i128::from(left);
     u64::try_from((of_before + of_changes).max(0)).unwrap_or(u64::MAX)
 }
 
-fn part(rows: &Rows, level: Level, part: Part) -> i64 {
+fn part(rows: &CountRows, level: Level, part: LevelPart) -> i64 {
     rows.get(&level.code(part)).copied().unwrap_or(0)
 }

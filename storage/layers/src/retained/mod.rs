@@ -11,7 +11,7 @@ mod tests;
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 pub use tree::{Branch, Branches, branches};
-use walk::{Pattern, Verdict};
+use walk::{Pattern, WalkStep};
 
 use crate::{
     BrokerId,
@@ -61,7 +61,7 @@ pub struct RetainedPage {
 }
 
 /// Retains a message on its topic. The size of the message before is of a snapshot, so that writers do not conflict:
-/// of pods that write the same topic at the same moment, one does not see the other's, and the level is off by the difference.
+/// of pods that write the same topic at the same moment, one does not see the other's, and the counted bytes are off by the difference.
 ///
 /// # Errors
 /// [`crate::LayerError::NameTooLong`], [`crate::LayerError::BodyTooLarge`], or the store's.
@@ -169,13 +169,13 @@ async fn page_of(
             page.examined += 1;
             page.bytes += row_bytes;
             match pattern.judge(&levels(root, &row.key)?) {
-                Verdict::Matches(topic) => {
+                WalkStep::Matches(topic) => {
                     let in_row = row.value.len();
                     let body = blob(broker, &topic).rest(tx, row.value).await?;
                     page.bytes += body.len().saturating_sub(in_row);
                     page.items.push(RetainedRow { topic: topic.into(), body });
                 }
-                Verdict::GoTo(next) => begin = next,
+                WalkStep::GoTo(next) => begin = next,
             }
         }
         if !rows.more {

@@ -21,7 +21,7 @@ pub(super) struct Pattern<'a> {
     everything: bool,
 }
 
-pub(super) enum Verdict {
+pub(super) enum WalkStep {
     /// With the name of the topic.
     Matches(Vec<u8>),
     /// No topic before this key matches.
@@ -53,14 +53,14 @@ impl<'a> Pattern<'a> {
         page.min(limit + 1)
     }
 
-    pub(super) fn judge(&self, topic: &[Vec<u8>]) -> Verdict {
+    pub(super) fn judge(&self, topic: &[Vec<u8>]) -> WalkStep {
         let first = topic.first().map_or(&b""[..], Vec::as_slice);
         if !self.everything && is_wildcard(self.levels[0]) && first.starts_with(b"$") {
             return self.go_behind_dollar();
         }
         for (depth, level) in self.levels.iter().enumerate() {
             match (*level, topic.get(depth)) {
-                (b"#", _) => return Verdict::Matches(topic.join(&b'/')),
+                (b"#", _) => return WalkStep::Matches(topic.join(&b'/')),
                 (b"+", Some(_)) => {}
                 (b"+", None) => return go_to(self.key(topic).children().begin),
                 (exact, None) => return go_to(self.key(topic).bytes(exact).as_ref()),
@@ -73,12 +73,12 @@ impl<'a> Pattern<'a> {
         }
         match topic.get(..self.levels.len()) {
             Some(matched) if matched.len() < topic.len() => go_to(self.key(matched).end()),
-            _ => Verdict::Matches(topic.join(&b'/')),
+            _ => WalkStep::Matches(topic.join(&b'/')),
         }
     }
 
     /// Skips the topics that begin with `$`, because a wildcard does not match such a first level.
-    fn go_behind_dollar(&self) -> Verdict {
+    fn go_behind_dollar(&self) -> WalkStep {
         // The key of a first level that begins with the byte after `$`, without the terminator of its string: it sorts after every
         // level that begins with `$` and before all later ones.
         let mut key = self.root.clone().bytes(&[b'$' + 1]).as_ref().to_vec();
@@ -91,8 +91,8 @@ impl<'a> Pattern<'a> {
     }
 }
 
-fn go_to(key: impl AsRef<[u8]>) -> Verdict {
-    Verdict::GoTo(Bytes::copy_from_slice(key.as_ref()))
+fn go_to(key: impl AsRef<[u8]>) -> WalkStep {
+    WalkStep::GoTo(Bytes::copy_from_slice(key.as_ref()))
 }
 
 fn is_wildcard(level: &[u8]) -> bool {

@@ -13,7 +13,7 @@ use crate::{
     error::LayerResult,
     name,
     position::Position,
-    session_record::{self as record, Record},
+    session_record::{self as record, SessionRecord},
     subscriptions::{self, StoredSubscription},
 };
 
@@ -37,7 +37,7 @@ pub struct Attached {
     pub present: bool,
     /// There was a session; without `present` it has ended.
     pub existed: bool,
-    pub record: Record,
+    pub record: SessionRecord,
     pub subscriptions: Vec<StoredSubscription>,
     /// Pod and epoch of a connection that must be closed, because this one replaces it.
     pub replaced: Option<(Bytes, u64)>,
@@ -53,7 +53,7 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Lay
     name::check(id.client)?;
     let old = record::get(tx, id, Read::Serializable).await?;
     let existed = old.is_some();
-    let goes_on = |old: &Record| !request.clean && !old.is_expired(request.now_ms);
+    let goes_on = |old: &SessionRecord| !request.clean && !old.is_expired(request.now_ms);
     let present = old.as_ref().is_some_and(goes_on);
     let fired = match &old {
         Some(old) => leave(tx, id, old, present, request.now_ms).await?,
@@ -67,7 +67,7 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Lay
         Some(kept) if kept.cursor < kept.maybe_sent => kept.maybe_sent,
         _ => Position::MIN,
     };
-    let record = Record {
+    let record = SessionRecord {
         epoch,
         owner: request.owner,
         expiry_s: request.expiry_s,
@@ -92,7 +92,7 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Lay
 async fn leave(
     tx: &Transaction,
     id: SessionId<'_>,
-    old: &Record,
+    old: &SessionRecord,
     goes_on: bool,
     now_ms: u64,
 ) -> LayerResult<Option<Bytes>> {
@@ -118,7 +118,7 @@ async fn leave(
 
 /// Larger than all earlier epochs, also of an ended session with this name: the read version is later than that of
 /// every transaction that chose an epoch.
-async fn next_epoch(tx: &Transaction, old: Option<&Record>) -> LayerResult<u64> {
+async fn next_epoch(tx: &Transaction, old: Option<&SessionRecord>) -> LayerResult<u64> {
     let version = tx.read_version().await?;
     Ok(old.map_or(0, |old| old.epoch + 1).max(version).max(1))
 }

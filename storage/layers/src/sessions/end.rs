@@ -10,7 +10,7 @@ use crate::{
     error::LayerResult,
     metering::{self, Level},
     position::Position,
-    session_record::{self as record, Record, fence, get},
+    session_record::{self as record, SessionRecord, fence, get},
     subscriptions::{self, StoredSubscription},
     tags,
     tuple::{Elements, Key},
@@ -60,7 +60,10 @@ pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u
 
 /// Ends a session whoever owns it, for an operator. Returns the former record and the will: to be published in the
 /// same transaction.
-pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Option<(Record, Option<Bytes>)>> {
+pub async fn purge(
+    tx: &Transaction,
+    id: SessionId<'_>,
+) -> LayerResult<Option<(SessionRecord, Option<Bytes>)>> {
     match get(tx, id, Read::Serializable).await? {
         Some(record) => {
             let removed = remove(tx, id, &record, tx.unix_ms()).await?;
@@ -77,7 +80,7 @@ pub async fn list(
     broker: BrokerId,
     from: Option<&[u8]>,
     limit: usize,
-) -> LayerResult<Vec<(Bytes, Record)>> {
+) -> LayerResult<Vec<(Bytes, SessionRecord)>> {
     list_beginning_with(tx, broker, b"", from, limit).await
 }
 
@@ -88,7 +91,7 @@ pub async fn list_beginning_with(
     start: &[u8],
     from: Option<&[u8]>,
     limit: usize,
-) -> LayerResult<Vec<(Bytes, Record)>> {
+) -> LayerResult<Vec<(Bytes, SessionRecord)>> {
     let prefix = record::sessions(broker);
     let KeyRange { begin, end } = prefix.beginning_with(start);
     let begin = from.map_or(begin.clone(), |from| after(prefix.clone().bytes(from).as_ref()).max(begin));
@@ -108,7 +111,7 @@ pub async fn list_beginning_with(
 pub(super) async fn remove(
     tx: &Transaction,
     id: SessionId<'_>,
-    record: &Record,
+    record: &SessionRecord,
     now_ms: u64,
 ) -> LayerResult<Settled> {
     count_return(tx, id, record, now_ms)?;
@@ -129,7 +132,7 @@ pub(super) async fn remove(
 pub(super) fn count_return(
     tx: &Transaction,
     id: SessionId<'_>,
-    record: &Record,
+    record: &SessionRecord,
     now_ms: u64,
 ) -> LayerResult<()> {
     if !record.is_detached() {
@@ -139,14 +142,22 @@ pub(super) fn count_return(
     metering::change(tx, id.broker, Level::Sessions, -1, until_ms)
 }
 
-pub(super) fn schedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<()> {
+pub(super) fn schedule_expiry(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    record: &SessionRecord,
+) -> LayerResult<()> {
     match record.expires_at_ms() {
         Some(at_ms) => due::schedule(tx, &Due::new(id, DueKind::Expiry, at_ms)),
         None => Ok(()),
     }
 }
 
-pub(super) fn unschedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<()> {
+pub(super) fn unschedule_expiry(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    record: &SessionRecord,
+) -> LayerResult<()> {
     match record.expires_at_ms() {
         Some(at_ms) => due::cancel(tx, &Due::new(id, DueKind::Expiry, at_ms)),
         None => Ok(()),

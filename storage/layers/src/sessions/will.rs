@@ -10,7 +10,7 @@ use crate::{
     error::LayerResult,
     metering,
     rows::Blob,
-    session_record::Record,
+    session_record::SessionRecord,
     tags,
     tuple::Key,
 };
@@ -29,7 +29,7 @@ impl PendingWill {
 
     /// Unix milliseconds at which the will of a detached session fires: after its delay, or when the session expires,
     /// if that is earlier.
-    pub(super) fn fires_at_ms(&self, record: &Record) -> u64 {
+    pub(super) fn fires_at_ms(&self, record: &SessionRecord) -> u64 {
         let delay_ms = u64::from(self.delay_s) * 1_000;
         let at_ms = record.detached_at_ms.saturating_add(delay_ms);
         record.expires_at_ms().map_or(at_ms, |expires| expires.min(at_ms))
@@ -45,14 +45,14 @@ pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &PendingWill)
 }
 
 /// Returns the bytes that a session's will adds to [`metering::HeldLevels::will_bytes`]; 0 without a will.
-pub async fn will_bytes(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<u64> {
+pub async fn will_bytes(tx: &Transaction, id: SessionId<'_>, record: &SessionRecord) -> LayerResult<u64> {
     Ok(get(tx, id, record).await?.map_or(0, |will| will.body_bytes().cast_unsigned()))
 }
 
 pub(super) async fn get(
     tx: &Transaction,
     id: SessionId<'_>,
-    record: &Record,
+    record: &SessionRecord,
 ) -> LayerResult<Option<PendingWill>> {
     if !record.has_will {
         return Ok(None);
@@ -65,7 +65,7 @@ pub(super) async fn get(
 pub(super) async fn clear(
     tx: &Transaction,
     id: SessionId<'_>,
-    record: &Record,
+    record: &SessionRecord,
     will: &PendingWill,
 ) -> LayerResult<()> {
     if record.is_detached() {
@@ -76,7 +76,11 @@ pub(super) async fn clear(
 }
 
 /// Deletes the will of a session that ends, and returns its body, because the will then fires whatever its delay is.
-pub(super) async fn take(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<Option<Bytes>> {
+pub(super) async fn take(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    record: &SessionRecord,
+) -> LayerResult<Option<Bytes>> {
     let Some(will) = get(tx, id, record).await? else { return Ok(None) };
     clear(tx, id, record, &will).await?;
     Ok(Some(will.body))

@@ -53,9 +53,9 @@ pub fn append_of_many(
     rows::check_body(publish.body)?;
     let value = if is_stored_apart(publish.body, streams.len()) {
         store_apart(tx, broker, streams, publish)?;
-        Value::Apart { bytes: publish.body.len() }
+        EntryValue::Apart { bytes: publish.body.len() }
     } else {
-        Value::Inline(publish.body.clone())
+        EntryValue::Inline(publish.body.clone())
     };
     let value = value.encode(publish.now_ms);
     for stream in streams {
@@ -123,7 +123,7 @@ pub(super) fn decode_holders(mut value: Bytes) -> LayerResult<Vec<StreamRef>> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum EntryValue {
     Inline(Bytes),
     /// The body is shared by several streams, or exceeds a value.
     Apart {
@@ -134,7 +134,7 @@ pub(super) enum Value {
 const INLINE: u8 = 0;
 const APART: u8 = 1;
 
-impl Value {
+impl EntryValue {
     pub(super) fn encode(&self, at_ms: u64) -> Bytes {
         let (kind, bytes) = match self {
             Self::Inline(body) => (INLINE, body.len()),
@@ -176,13 +176,13 @@ mod tests {
     #[test]
     fn values_read_back() {
         for value in [
-            Value::Inline(Bytes::new()),
-            Value::Inline(Bytes::from_static(b"x")),
-            Value::Apart { bytes: 8_000_000 },
+            EntryValue::Inline(Bytes::new()),
+            EntryValue::Inline(Bytes::from_static(b"x")),
+            EntryValue::Apart { bytes: 8_000_000 },
         ] {
-            assert_eq!(Value::decode(value.encode(77)), Ok((77, value)));
+            assert_eq!(EntryValue::decode(value.encode(77)), Ok((77, value)));
         }
-        assert!(Value::decode(Bytes::from_static(&[9; 12])).is_err());
+        assert!(EntryValue::decode(Bytes::from_static(&[9; 12])).is_err());
     }
 
     #[test]

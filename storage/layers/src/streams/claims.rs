@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption, after};
 
 use super::trim::trim_part;
-use super::{Progress, ReadLimit, Source, StreamEntry, StreamId, group, keys, read, row};
+use super::{GroupProgress, ReadLimit, StreamEntry, StreamId, StreamSource, group, keys, read, row};
 use crate::{
     BrokerId,
     error::LayerResult,
@@ -38,7 +38,7 @@ pub async fn claim(
     claimed.more |= room == 0;
     if !claimed.more {
         let progress = head(tx, broker, stream).await?;
-        let sources = [Source { stream, since: 0 }];
+        let sources = [StreamSource { stream, since: 0 }];
         let limit = ReadLimit { entries: room, ..limit };
         let batch = read(tx, broker, &sources, progress.cursor, limit).await?;
         claimed.more = batch.more;
@@ -96,7 +96,7 @@ pub async fn settle(
     if let Some(cursor) = moved {
         let mut acknowledged = progress.acknowledged;
         acknowledged.cut(cursor);
-        group::set_progress(tx, broker, stream, &Progress { cursor, acknowledged }).await?;
+        group::set_progress(tx, broker, stream, &GroupProgress { cursor, acknowledged }).await?;
     }
     let through = moved.or(goes_on.then_some(progress.cursor));
     let more = match through {
@@ -180,7 +180,7 @@ async fn free(
 ) -> LayerResult<Claimed> {
     let prefix = keys::free(broker, stream);
     let page = tx.range(prefix.children(), RangeOptions::first(limit.entries)).await?;
-    let sources = [Source { stream, since: 0 }];
+    let sources = [StreamSource { stream, since: 0 }];
     let (mut claimed, mut bytes) = (Claimed { entries: Vec::new(), more: page.more }, 0);
     for item in page.items {
         if bytes > limit.bytes {
@@ -199,10 +199,10 @@ async fn free(
 
 /// The position up to which messages were claimed, and later ones that were acknowledged while one pod alone served the
 /// group.
-async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Progress> {
+async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<GroupProgress> {
     let progress = group::progress(tx, broker, stream).await?;
     match tx.get(keys::head(broker, stream), Read::Serializable).await? {
-        Some(mut value) => Ok(Progress { cursor: position(&mut value)?, ..progress }),
+        Some(mut value) => Ok(GroupProgress { cursor: position(&mut value)?, ..progress }),
         None => Ok(progress),
     }
 }
@@ -370,11 +370,11 @@ mod tests {
         }
         let all = run(&database, async |tx| {
             let limit = ReadLimit { entries: 10, bytes: usize::MAX };
-            Ok(read(tx, BROKER, &[Source { stream: 1, since: 0 }], Position::MIN, limit).await?.entries)
+            Ok(read(tx, BROKER, &[StreamSource { stream: 1, since: 0 }], Position::MIN, limit).await?.entries)
         });
         let all: Vec<Position> = all.iter().map(|entry| entry.position).collect();
         let acknowledged: Positions = [all[1], all[4]].into_iter().collect();
-        let progress = Progress { cursor: Position::MIN, acknowledged };
+        let progress = GroupProgress { cursor: Position::MIN, acknowledged };
         run(&database, async |tx| group::set_progress(tx, BROKER, 1, &progress).await);
         assert_eq!(claim_of(&database, PODS[0], 1), all[..1]);
         // The rest is claimed after a part was acknowledged.

@@ -6,7 +6,7 @@ use super::{StreamId, keys, row};
 use crate::{BrokerId, error::LayerResult, position::Position, positions::Positions};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct GroupProgress {
     /// The members have acknowledged everything up to here.
     pub cursor: Position,
     /// Messages after the cursor that are acknowledged too: members acknowledge in any order.
@@ -14,12 +14,12 @@ pub struct Progress {
 }
 
 /// Reads the progress of a stream's group in a snapshot, because only one pod writes it.
-pub async fn progress(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Progress> {
+pub async fn progress(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<GroupProgress> {
     let Some(value) = tx.get(keys::group(broker, stream), Read::Snapshot).await? else {
-        return Ok(Progress::default());
+        return Ok(GroupProgress::default());
     };
     let (cursor, acknowledged) = Positions::decode(value)?;
-    Ok(Progress { cursor, acknowledged })
+    Ok(GroupProgress { cursor, acknowledged })
 }
 
 /// Writes the progress of a group, unless its stream is gone.
@@ -27,7 +27,7 @@ pub async fn set_progress(
     tx: &Transaction,
     broker: BrokerId,
     stream: StreamId,
-    progress: &Progress,
+    progress: &GroupProgress,
 ) -> LayerResult<()> {
     if row::stream(tx, broker, stream, Read::Serializable).await?.is_none() {
         return Ok(());

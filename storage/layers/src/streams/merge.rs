@@ -34,12 +34,12 @@ pub(super) struct Raw {
 /// Uses snapshot reads: appends never disturb a reader, and the next read sees messages appended meanwhile.
 pub(super) struct Merge<'t> {
     tx: &'t Transaction,
-    lanes: Vec<Lane>,
+    lanes: Vec<MergeLane>,
     heads: BinaryHeap<Reverse<(Position, usize)>>,
     page: usize,
 }
 
-struct Lane {
+struct MergeLane {
     rest: KeyRange,
     read: VecDeque<(Position, Bytes)>,
     more: bool,
@@ -59,7 +59,7 @@ impl<'t> Merge<'t> {
         let replies: Vec<_> = ranges.iter().map(|range| tx.range(range.clone(), options(page))).collect();
         let mut merge = Self { tx, lanes: Vec::new(), heads: BinaryHeap::new(), page };
         for (reply, rest) in replies.into_iter().zip(ranges) {
-            let mut lane = Lane { rest, read: VecDeque::new(), more: true };
+            let mut lane = MergeLane { rest, read: VecDeque::new(), more: true };
             lane.add(reply.await?)?;
             merge.lanes.push(lane);
             merge.lift(merge.lanes.len() - 1);
@@ -90,7 +90,7 @@ impl<'t> Merge<'t> {
     }
 }
 
-impl Lane {
+impl MergeLane {
     fn add(&mut self, page: RangePage) -> LayerResult<()> {
         self.more = page.more;
         if let Some(last) = page.items.last() {

@@ -26,10 +26,10 @@ mod tests;
 
 pub use append::{Added, NewEntry, append, append_of_many};
 pub use claims::{Claimed, SettledClaims, claim, claimed_by, free_all, has_any, keep, settle};
-pub use group::{Progress, progress, set_progress};
+pub use group::{GroupProgress, progress, set_progress};
 pub use losses::{LossCause, LossReason, StreamLoss, losses};
 pub use newest::{Newest, newest};
-pub use read::{ReadLimit, Source, StreamBatch, StreamEntry, read};
+pub use read::{ReadLimit, StreamBatch, StreamEntry, StreamSource, read};
 pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
 pub use sweep::{DroppedFrom, Swept, SweptDropped, sweep_bodies, sweep_dropped};

@@ -8,7 +8,7 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
 use super::{
     StreamId, StreamRef,
-    append::Value,
+    append::EntryValue,
     keys,
     read::{ReadLimit, StreamEntry, body},
     row,
@@ -56,19 +56,19 @@ pub async fn newest(
         }
     }
     let mut newest = Newest { entries: Vec::with_capacity(latest.found.len()), more: latest.more };
-    for (Reverse(position), Found { at_ms, value, sources }) in latest.found {
+    for (Reverse(position), NewestEntry { at_ms, value, sources }) in latest.found {
         let body = match value {
-            Value::Inline(body) => body,
-            Value::Apart { bytes } => body(tx, broker, position, bytes).await?,
+            EntryValue::Inline(body) => body,
+            EntryValue::Apart { bytes } => body(tx, broker, position, bytes).await?,
         };
         newest.entries.push(StreamEntry { position, at_ms, body, sources });
     }
     Ok(newest)
 }
 
-struct Found {
+struct NewestEntry {
     at_ms: u64,
-    value: Value,
+    value: EntryValue,
     sources: Vec<usize>,
 }
 
@@ -76,7 +76,7 @@ struct Found {
 /// bodies of many lanes together would not fit into memory.
 struct Latest {
     limit: ReadLimit,
-    found: BTreeMap<Reverse<Position>, Found>,
+    found: BTreeMap<Reverse<Position>, NewestEntry>,
     bytes: usize,
     /// Older entries are left out: some lanes were not read there, so sources would be missing.
     complete_from: Position,
@@ -98,9 +98,9 @@ impl Latest {
             }
             return Ok(());
         }
-        let (at_ms, value) = Value::decode(value)?;
+        let (at_ms, value) = EntryValue::decode(value)?;
         self.bytes += value.bytes();
-        self.found.insert(Reverse(position), Found { at_ms, value, sources: vec![source] });
+        self.found.insert(Reverse(position), NewestEntry { at_ms, value, sources: vec![source] });
         while let Some((_, oldest)) = self.found.last_key_value() {
             let is_full_without = self.found.len() > self.limit.entries
                 || self.bytes - oldest.value.bytes() >= self.limit.bytes;
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!((bodies(&found), found.more), (vec![&b"b"[..], b"a", b"b"], true));
 
         let mut latest = Latest::new(ReadLimit { entries: 500, bytes: 3 * BODY });
-        let value = Value::Inline(Bytes::from(vec![b'a'; BODY])).encode(1);
+        let value = EntryValue::Inline(Bytes::from(vec![b'a'; BODY])).encode(1);
         for place in 0..500_u16 {
             // Older and newer ones by turns.
             let place = if place % 2 == 0 { 500 + place } else { 500 - place };

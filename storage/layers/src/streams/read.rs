@@ -5,7 +5,7 @@ use millrace_storage::{RangePage, Read, Reply, StoreVersion, Transaction};
 
 use super::{
     StreamId, StreamRef,
-    append::Value,
+    append::EntryValue,
     keys,
     merge::{Merge, Raw, Start},
     row::{self, Missed, Stream},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct StreamSource {
     pub stream: StreamId,
     /// Entries appended up to this version are left out.
     pub since: StoreVersion,
@@ -62,7 +62,7 @@ impl Default for Position {
 pub async fn read(
     tx: &Transaction,
     broker: BrokerId,
-    sources: &[Source],
+    sources: &[StreamSource],
     cursor: Position,
     limit: ReadLimit,
 ) -> LayerResult<StreamBatch> {
@@ -90,7 +90,7 @@ pub async fn read(
 pub(super) async fn open(
     tx: &Transaction,
     broker: BrokerId,
-    sources: &[Source],
+    sources: &[StreamSource],
     cursor: Position,
     batch: &mut StreamBatch,
 ) -> LayerResult<(Vec<Start>, Vec<usize>)> {
@@ -121,7 +121,7 @@ struct Collected {
 struct Unresolved {
     position: Position,
     at_ms: u64,
-    value: Value,
+    value: EntryValue,
     sources: Vec<usize>,
 }
 
@@ -140,7 +140,7 @@ impl Collected {
                 }
             }
             _ => {
-                let (at_ms, value) = Value::decode(raw.value)?;
+                let (at_ms, value) = EntryValue::decode(raw.value)?;
                 self.bytes += value.bytes();
                 self.entries.push(Unresolved { position: raw.position, at_ms, value, sources: vec![source] });
             }
@@ -156,14 +156,14 @@ impl Collected {
                 .by_ref()
                 .take(TOGETHER)
                 .map(|entry| {
-                    let is_apart = matches!(entry.value, Value::Apart { .. });
+                    let is_apart = matches!(entry.value, EntryValue::Apart { .. });
                     (is_apart.then(|| ask_body(tx, broker, entry.position)), entry)
                 })
                 .collect();
             for (reply, Unresolved { position, at_ms, value, sources }) in asked {
                 let body = match value {
-                    Value::Inline(body) => body,
-                    Value::Apart { bytes } => {
+                    EntryValue::Inline(body) => body,
+                    EntryValue::Apart { bytes } => {
                         let first = match reply {
                             Some(reply) => reply.await?,
                             None => return Err(LayerError::Corrupt("body")),

@@ -22,11 +22,11 @@ pub struct Stream {
     /// Entries up to here are removed.
     pub floor: Position,
     /// Trims of entries that may not have been read, oldest first.
-    steps: Vec<Step>,
+    steps: Vec<CountStep>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
+struct CountStep {
     through: Position,
     entries: u64,
 }
@@ -67,7 +67,7 @@ impl Stream {
     /// Raises the floor over entries that may not have been read.
     pub(super) fn lose(&mut self, through: Position, entries: u64) {
         self.raise(through);
-        self.steps.push(Step { through, entries });
+        self.steps.push(CountStep { through, entries });
         if self.steps.len() > TRIM_STEPS_MAX {
             let oldest = self.steps.remove(0);
             self.steps[0].entries += oldest.entries;
@@ -92,7 +92,7 @@ impl Stream {
         let name = rows::take_sized(&mut value)?;
         let mut steps = Vec::new();
         while value.has_remaining() {
-            steps.push(Step { through: position(&mut value)?, entries: value.try_get_u64()? });
+            steps.push(CountStep { through: position(&mut value)?, entries: value.try_get_u64()? });
         }
         Ok(Self { name, partitions, floor, steps })
     }

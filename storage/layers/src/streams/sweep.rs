@@ -131,7 +131,7 @@ pub async fn sweep_dropped(
     for rows in page.items.chunks(TOGETHER) {
         let mut dropped = Vec::with_capacity(rows.len());
         for row in rows {
-            dropped.push(Dropped::ask(tx, broker, Elements::after(&prefix, &row.key)?.uint()?, row));
+            dropped.push(SweptStream::ask(tx, broker, Elements::after(&prefix, &row.key)?.uint()?, row));
         }
         for asked in dropped {
             let stream = asked.stream;
@@ -157,7 +157,7 @@ pub async fn sweep_dropped(
     Ok(swept)
 }
 
-struct Dropped {
+struct SweptStream {
     partitions: u8,
     totals: Totals,
     has_entries: bool,
@@ -172,7 +172,7 @@ struct AskedDropped<'t> {
     entries: Vec<Reply<'t, RangePage>>,
 }
 
-impl Dropped {
+impl SweptStream {
     fn ask<'t>(tx: &'t Transaction, broker: BrokerId, stream: StreamId, row: &KeyValue) -> AskedDropped<'t> {
         let partitions = row.value.first().copied().unwrap_or(1);
         let first = |partition| {
@@ -191,7 +191,7 @@ impl Dropped {
 
 impl AskedDropped<'_> {
     /// `None`: another sweep has removed the stream, and a filter may have taken its id since.
-    async fn answer(self) -> LayerResult<Option<Dropped>> {
+    async fn answer(self) -> LayerResult<Option<SweptStream>> {
         let Self { partitions, row, totals, entries, .. } = self;
         let is_dropped = row.await?.is_some();
         let totals = totals::answer(totals.await?)?;
@@ -199,7 +199,7 @@ impl AskedDropped<'_> {
         for entry in entries {
             has_entries |= !entry.await?.items.is_empty();
         }
-        Ok(is_dropped.then_some(Dropped { partitions, totals, has_entries }))
+        Ok(is_dropped.then_some(SweptStream { partitions, totals, has_entries }))
     }
 }
 

@@ -37,7 +37,8 @@ fn at(stream: StreamId, partition: u8) -> StreamRef {
 const ALL: ReadLimit = ReadLimit { entries: 1_000, bytes: usize::MAX };
 
 fn read_all(database: &Database, streams: &[StreamId], cursor: Position) -> StreamBatch {
-    let sources: Vec<Source> = streams.iter().map(|stream| Source { stream: *stream, since: 0 }).collect();
+    let sources: Vec<StreamSource> =
+        streams.iter().map(|stream| StreamSource { stream: *stream, since: 0 }).collect();
     run(database, async |tx| read(tx, BROKER, &sources, cursor, ALL).await)
 }
 
@@ -85,7 +86,7 @@ fn a_source_counts_from_its_version_on() {
     publish(&database, &[(1, 0)], 1, &text("before"));
     let since = run(&database, async |tx| Ok(tx.read_version().await?));
     publish(&database, &[(1, 0)], 1, &text("after"));
-    let sources = [Source { stream: 1, since }, Source { stream: 99, since: 0 }];
+    let sources = [StreamSource { stream: 1, since }, StreamSource { stream: 99, since: 0 }];
     let batch = run(&database, async |tx| read(tx, BROKER, &sources, Position::MIN, ALL).await);
     assert_eq!(bodies(&batch), [b"after"]);
 }
@@ -167,7 +168,7 @@ fn appends_and_reads_conflict_with_nobody() {
     let database = with([(1, 1)]);
     block_on(async {
         let (reader, trimmer) = (database.begin_unretried(), database.begin_unretried());
-        let sources = [Source { stream: 1, since: 0 }];
+        let sources = [StreamSource { stream: 1, since: 0 }];
         read(&reader, BROKER, &sources, Position::MIN, ALL).await.unwrap();
         reader.set(b"other", &b"1"[..]).unwrap();
         trim(&trimmer, BROKER, 1, Position::end_of(1), None).await.unwrap();
@@ -284,7 +285,7 @@ proptest! {
         limit in (1..20usize, prop_oneof![Just(usize::MAX), 1..4_000usize]),
     ) {
         let database = with((1..5).map(|stream| (stream, 3)));
-        let sources: Vec<Source> = sources.into_iter().map(|stream| Source { stream, since: 0 }).collect();
+        let sources: Vec<StreamSource> = sources.into_iter().map(|stream| StreamSource { stream, since: 0 }).collect();
         let limit = ReadLimit { entries: limit.0, bytes: limit.1 };
         let (mut expected, mut found, mut cursor) = (Vec::new(), Vec::new(), Position::MIN);
         for (number, transaction) in transactions.iter().enumerate() {
@@ -297,7 +298,7 @@ proptest! {
                 Ok(())
             });
             for (place, message) in transaction.iter().enumerate() {
-                let has = |source: &Source| message.to.iter().any(|to| to.stream == source.stream);
+                let has = |source: &StreamSource| message.to.iter().any(|to| to.stream == source.stream);
                 let within: Vec<usize> = (0..sources.len()).filter(|index| has(&sources[*index])).collect();
                 if !within.is_empty() {
                     expected.push((number as u64, place as u8, message.bytes, within));

@@ -6,7 +6,7 @@ use millrace_storage::{KeyRange, Read, Transaction, after};
 
 use super::{
     StreamId, StreamRef,
-    append::Value,
+    append::EntryValue,
     keys,
     losses::{self, LossCause, LossReason, StreamLoss},
     merge::{Merge, Start},
@@ -102,7 +102,7 @@ async fn trim_most(
     }
     let known = read.filter(|span| span.from == row.floor).map(|span| span.totals);
     let found = match known {
-        Some(totals) => Found { totals, last: through, more: false, published_ms: None },
+        Some(totals) => Trimmable { totals, last: through, more: false, published_ms: None },
         None => {
             let until = |next: Position, _: &Totals| next > through;
             let mut found = find(tx, broker, stream, &row, most, Stop::Before(&until)).await?;
@@ -183,7 +183,7 @@ impl Most {
 }
 
 #[derive(Clone, Copy)]
-struct Found {
+struct Trimmable {
     totals: Totals,
     last: Position,
     more: bool,
@@ -199,12 +199,12 @@ async fn find(
     row: &Stream,
     most: Most,
     stop: Stop<'_>,
-) -> LayerResult<Found> {
+) -> LayerResult<Trimmable> {
     let lane = |partition| Start { lane: StreamRef { stream, partition }, after: row.floor };
     let starts: Vec<Start> = (0..row.partitions).map(lane).collect();
     let mut merge = Merge::open(tx, broker, &starts, most.entries.min(100)).await?;
     let mut bytes = 0;
-    let mut found = Found { totals: Totals::default(), last: row.floor, more: false, published_ms: None };
+    let mut found = Trimmable { totals: Totals::default(), last: row.floor, more: false, published_ms: None };
     while let Some(next) = merge.peek() {
         if let Stop::Before(is_end) = stop
             && is_end(next, &found.totals)
@@ -217,7 +217,7 @@ async fn find(
         }
         let Some(raw) = merge.next().await? else { break };
         bytes += raw.value.len();
-        let (at_ms, value) = Value::decode(raw.value)?;
+        let (at_ms, value) = EntryValue::decode(raw.value)?;
         if let Stop::Young(is_young) = stop
             && is_young(at_ms)
         {
@@ -237,10 +237,10 @@ async fn remove(
     broker: BrokerId,
     stream: StreamId,
     mut row: Stream,
-    found: Found,
+    found: Trimmable,
     cause: Option<LossCause>,
 ) -> LayerResult<Trimmed> {
-    let Found { totals: removed, last, more, published_ms } = found;
+    let Trimmable { totals: removed, last, more, published_ms } = found;
     if last <= row.floor {
         return Ok(Trimmed { floor: row.floor, more, removed: Totals::default() });
     }

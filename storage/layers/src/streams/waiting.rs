@@ -3,9 +3,9 @@
 use millrace_storage::Transaction;
 
 use super::{
-    append::Value,
+    append::EntryValue,
     merge::Merge,
-    read::{Source, StreamBatch, open},
+    read::{StreamBatch, StreamSource, open},
     row::Missed,
     totals::Totals,
 };
@@ -31,7 +31,7 @@ pub struct WaitingMessages {
 pub async fn waiting(
     tx: &Transaction,
     broker: BrokerId,
-    sources: &[Source],
+    sources: &[StreamSource],
     cursor: Position,
     acknowledged: &Positions,
     limit: usize,
@@ -64,7 +64,7 @@ pub async fn waiting(
             break;
         }
         last = Some(raw.position);
-        let (at_ms, value) = Value::decode(raw.value)?;
+        let (at_ms, value) = EntryValue::decode(raw.value)?;
         waiting.totals.add(value.bytes());
         waiting.oldest_at_ms.get_or_insert(at_ms);
     }
@@ -99,7 +99,7 @@ mod tests {
         let both: Vec<_> =
             subscribed.iter().map(|one| StreamRef { stream: one.stream, partition: 0 }).collect();
         let sources: Vec<_> =
-            subscribed.iter().map(|one| Source { stream: one.stream, since: one.since }).collect();
+            subscribed.iter().map(|one| StreamSource { stream: one.stream, since: one.since }).collect();
         for (number, bytes) in [1usize, 10, CHUNK_BYTES + 1].into_iter().enumerate() {
             let publish =
                 NewEntry { number: 0, now_ms: 100 + number as u64, body: &Bytes::from(vec![7; bytes]) };
@@ -149,7 +149,7 @@ mod tests {
                 Ok(())
             });
         }
-        let sources = [Source { stream: one.stream, since: one.since }];
+        let sources = [StreamSource { stream: one.stream, since: one.since }];
         let limit = ReadLimit { entries: 5_000, bytes: 1 << 20 };
         let entries =
             run(&database, async |tx| read(tx, BROKER, &sources, Position::MIN, limit).await).entries;

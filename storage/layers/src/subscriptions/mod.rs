@@ -85,7 +85,7 @@ pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: StoredOptions)
     } else {
         (NO_STREAM, false)
     };
-    rows::set(tx, owned.id(), filter, &rows::Row { options, since, stream })?;
+    rows::set(tx, owned.id(), filter, &rows::StoredSubscriptionRow { options, since, stream })?;
     Ok(Subscribed { stream, since, existed, is_first })
 }
 

@@ -24,7 +24,7 @@ pub struct StoredSubscription {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct StoredSubscriptionRow {
     pub(super) options: StoredOptions,
     pub(super) since: StoreVersion,
     pub(super) stream: StreamId,
@@ -41,7 +41,7 @@ pub async fn find(
     filter: &Bytes,
 ) -> LayerResult<Option<StoredSubscription>> {
     let Some(value) = tx.get(prefix(id).bytes(filter), Read::Snapshot).await? else { return Ok(None) };
-    let Row { options, since, stream } = decode(value)?;
+    let StoredSubscriptionRow { options, since, stream } = decode(value)?;
     Ok(Some(StoredSubscription { filter: filter.clone(), options, since, stream }))
 }
 
@@ -54,17 +54,26 @@ pub(super) async fn read(
     let mut subscriptions = Vec::new();
     for row in rows::all(tx, prefix.children(), read).await? {
         let filter = Elements::after(&prefix, &row.key)?.bytes()?.into();
-        let Row { options, since, stream } = decode(row.value)?;
+        let StoredSubscriptionRow { options, since, stream } = decode(row.value)?;
         subscriptions.push(StoredSubscription { filter, options, since, stream });
     }
     Ok(subscriptions)
 }
 
-pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, filter: &[u8]) -> LayerResult<Option<Row>> {
+pub(super) async fn get(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    filter: &[u8],
+) -> LayerResult<Option<StoredSubscriptionRow>> {
     tx.get(prefix(id).bytes(filter), Read::Serializable).await?.map(decode).transpose()
 }
 
-pub(super) fn set(tx: &Transaction, id: SessionId<'_>, filter: &[u8], row: &Row) -> LayerResult<()> {
+pub(super) fn set(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    filter: &[u8],
+    row: &StoredSubscriptionRow,
+) -> LayerResult<()> {
     let mut value = Vec::with_capacity(21);
     value.put_u8(row.options.bits);
     value.put_u32(row.options.identifier);
@@ -81,7 +90,7 @@ pub(super) fn prefix(id: SessionId<'_>) -> Key {
     Key::new(id.broker, tags::SUBSCRIPTION).bytes(id.client)
 }
 
-fn decode(mut value: Bytes) -> LayerResult<Row> {
+fn decode(mut value: Bytes) -> LayerResult<StoredSubscriptionRow> {
     let options = StoredOptions { bits: value.try_get_u8()?, identifier: value.try_get_u32()? };
-    Ok(Row { options, since: value.try_get_u64()?, stream: value.try_get_u64()? })
+    Ok(StoredSubscriptionRow { options, since: value.try_get_u64()?, stream: value.try_get_u64()? })
 }

@@ -12,7 +12,7 @@ use crate::{
     index::{self, IndexPart},
     limits::EXACT_COUNT_MAX,
     sessions::{Owned, fence},
-    streams::{self, ReadLimit, Source},
+    streams::{self, ReadLimit, StreamSource},
     tags,
     testing::{BROKER, attached, database, id, request, rows, run, try_run},
     tuple::Key,
@@ -298,7 +298,7 @@ fn rows_of_a_dropped_stream_are_swept_in_pieces() {
     }
     unsubscribed(&database, session, "a");
     let limit = ReadLimit { entries: 10, bytes: 1_000 };
-    let sources = [Source { stream, since: 0 }];
+    let sources = [StreamSource { stream, since: 0 }];
     let read = async |tx: &Transaction| streams::read(tx, BROKER, &sources, Position::MIN, limit).await;
     assert!(run(&database, read).entries.is_empty(), "nobody reads it any more");
     let (mut from, mut removed) = (Some(streams::DroppedFrom::default()), Vec::new());
@@ -365,16 +365,17 @@ fn the_progress_of_a_group_goes_with_its_stream() {
     let sessions = sessions(&database, 1);
     let stream = subscribed(&database, &sessions[0], "$share/g/a").stream;
     let at = |version| Position::end_of(version);
-    let progress = streams::Progress { cursor: at(7), acknowledged: [at(9), at(11)].into_iter().collect() };
+    let progress =
+        streams::GroupProgress { cursor: at(7), acknowledged: [at(9), at(11)].into_iter().collect() };
     let set = || run(&database, async |tx| streams::set_progress(tx, BROKER, stream, &progress).await);
     let get = || run(&database, async |tx| streams::progress(tx, BROKER, stream).await);
-    assert_eq!(get(), streams::Progress::default());
+    assert_eq!(get(), streams::GroupProgress::default());
     set();
     assert_eq!(get(), progress);
     unsubscribed(&database, &sessions[0], "$share/g/a");
-    assert_eq!(get(), streams::Progress::default());
+    assert_eq!(get(), streams::GroupProgress::default());
     set();
-    assert_eq!(get(), streams::Progress::default(), "nothing is written for a stream that is gone");
+    assert_eq!(get(), streams::GroupProgress::default(), "nothing is written for a stream that is gone");
 }
 
 #[test]

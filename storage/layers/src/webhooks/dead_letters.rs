@@ -4,7 +4,7 @@ use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 use serde::{Deserialize, Serialize};
 
-use super::{WebhookId, enqueue, state, state::Failure, state::State};
+use super::{WebhookId, enqueue, state, state::DeliveryFailure, state::WebhookState};
 use crate::{
     error::{LayerError, LayerResult},
     limits::{DEAD_LETTER_BYTES_MAX, DEAD_LETTERS_BYTES_MAX, DEAD_LETTERS_MAX, DEAD_LETTERS_PAGE_BYTES},
@@ -20,7 +20,7 @@ pub struct StoredDeadLetter {
     pub at_ms: u64,
     pub attempts: u32,
     /// The last failure; `None` for an event that was never tried.
-    pub failure: Option<Failure>,
+    pub failure: Option<DeliveryFailure>,
     /// It waits to be sent once more.
     pub is_retried: bool,
     pub event: Bytes,
@@ -30,16 +30,16 @@ pub struct StoredDeadLetter {
 pub struct NewDeadLetter {
     pub id: Position,
     pub attempts: u32,
-    pub failure: Option<Failure>,
+    pub failure: Option<DeliveryFailure>,
     pub event: Bytes,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Head {
+struct DeadLetterHead {
     at_ms: u64,
     attempts: u32,
-    failure: Option<Failure>,
+    failure: Option<DeliveryFailure>,
 }
 
 /// Up to `limit` dead letters after the one at `from`, oldest first, read in snapshots; and whether there may be more.
@@ -112,7 +112,7 @@ pub async fn add_test(
     make_room(tx, webhook, &mut state, event.len()).await?;
     // A [`Blob`] without further chunks; its position is known only at the commit, so `Blob::set` cannot write it.
     let mut row = vec![0, 0];
-    row.extend_from_slice(&encode(&Head { at_ms: now_ms, ..Head::default() }, event)?);
+    row.extend_from_slice(&encode(&DeadLetterHead { at_ms: now_ms, ..DeadLetterHead::default() }, event)?);
     let number = [0, 0];
     tx.set_versionstamped_key(webhook.key(tags::DEAD_LETTER).before_position(), number, [], row)?;
     tx.set_versionstamped_key(webhook.key(tags::WEBHOOK_AGAIN).before_position(), number, [], Bytes::new())?;
@@ -123,7 +123,7 @@ pub async fn add_test(
 pub(super) async fn add(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    state: &mut State,
+    state: &mut WebhookState,
     letter: &NewDeadLetter,
 ) -> LayerResult<()> {
     if letter.event.len() > DEAD_LETTER_BYTES_MAX {
@@ -132,7 +132,7 @@ pub(super) async fn add(
     }
     make_room(tx, webhook, state, letter.event.len()).await?;
     let at_ms = letter.failure.as_ref().map_or(0, |failure| failure.at_ms);
-    let head = Head { at_ms, attempts: letter.attempts, failure: letter.failure.clone() };
+    let head = DeadLetterHead { at_ms, attempts: letter.attempts, failure: letter.failure.clone() };
     blob(webhook, letter.id).set(tx, &encode(&head, &letter.event)?).await
 }
 
@@ -140,10 +140,10 @@ pub(super) async fn add(
 async fn make_room(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    state: &mut State,
+    state: &mut WebhookState,
     bytes: usize,
 ) -> LayerResult<()> {
-    let is_full = |state: &State| {
+    let is_full = |state: &WebhookState| {
         state.dead_letters >= DEAD_LETTERS_MAX
             || state.dead_letter_bytes + bytes as u64 > DEAD_LETTERS_BYTES_MAX
     };
@@ -164,7 +164,7 @@ async fn make_room(
 pub(super) async fn remove_one(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    state: &mut State,
+    state: &mut WebhookState,
     id: Position,
 ) -> LayerResult<bool> {
     tx.clear(webhook.key(tags::WEBHOOK_AGAIN).position(id))?;
@@ -181,14 +181,15 @@ pub(super) async fn refused_again(
     tx: &Transaction,
     webhook: WebhookId<'_>,
     letter: &StoredDeadLetter,
-    failure: &Failure,
+    failure: &DeliveryFailure,
 ) -> LayerResult<()> {
     tx.clear(webhook.key(tags::WEBHOOK_AGAIN).position(letter.id))?;
     let blob = blob(webhook, letter.id);
     if tx.get(&blob.row, Read::Serializable).await?.is_none() {
         return Ok(());
     }
-    let head = Head { at_ms: letter.at_ms, attempts: letter.attempts + 1, failure: Some(failure.clone()) };
+    let head =
+        DeadLetterHead { at_ms: letter.at_ms, attempts: letter.attempts + 1, failure: Some(failure.clone()) };
     blob.set(tx, &encode(&head, &letter.event)?).await
 }
 
@@ -235,7 +236,7 @@ fn blob(webhook: WebhookId<'_>, id: Position) -> Blob {
     }
 }
 
-fn encode(head: &Head, event: &Bytes) -> LayerResult<Bytes> {
+fn encode(head: &DeadLetterHead, event: &Bytes) -> LayerResult<Bytes> {
     let head = serde_json::to_vec(head).map_err(|_| CORRUPT)?;
     let mut row = Vec::with_capacity(6 + head.len() + event.len());
     row.put_u32(u32::try_from(event.len()).map_err(|_| CORRUPT)?);
@@ -246,8 +247,8 @@ fn encode(head: &Head, event: &Bytes) -> LayerResult<Bytes> {
 
 fn decode(id: Position, is_retried: bool, mut row: Bytes) -> LayerResult<StoredDeadLetter> {
     row.try_get_u32()?;
-    let head: Head = serde_json::from_slice(&rows::take_sized(&mut row)?).map_err(|_| CORRUPT)?;
-    let Head { at_ms, attempts, failure } = head;
+    let head: DeadLetterHead = serde_json::from_slice(&rows::take_sized(&mut row)?).map_err(|_| CORRUPT)?;
+    let DeadLetterHead { at_ms, attempts, failure } = head;
     Ok(StoredDeadLetter { id, at_ms, attempts, failure, is_retried, event: row })
 }
 

@@ -5,7 +5,7 @@ use millrace_storage::{Read, Transaction, TransactionOption};
 
 use super::{
     DeliveryRecord, NewDeadLetter, StoredDeadLetter, WebhookId, dead_letters, dequeue, enqueue, log,
-    state::{self, Failure, Lease, State},
+    state::{self, DeliveryFailure, Lease, WebhookState},
     sync::sources,
 };
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
-    Work(Box<Work>),
+pub enum TakenDelivery {
+    Work(Box<DeliveryWork>),
     /// The time until which another pod has the lease, unix milliseconds.
     LeasedUntil(u64),
     /// The time of the next attempt, unix milliseconds.
@@ -25,12 +25,12 @@ pub enum Taken {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct DeliveryWork {
     pub epoch: u64,
     /// A dead letter that is sent again, by itself: then there are no entries.
     pub letter: Option<StoredDeadLetter>,
     pub entries: Vec<StreamEntry>,
-    pub state: State,
+    pub state: WebhookState,
     /// Numbers of the keys that sign the delivery, for [`settle`].
     pub signed_by: Vec<u32>,
     /// Earlier events that a limit removed.
@@ -38,17 +38,17 @@ pub struct Work {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DeliveryOutcome {
     Delivered,
     Failed {
-        failure: Failure,
+        failure: DeliveryFailure,
         next_attempt_ms: u64,
     },
     /// The receiver refused one of the events; single deliveries will show which.
-    Split(Failure),
+    Split(DeliveryFailure),
     /// The events leave the queue as dead letters.
     Dead {
-        failure: Failure,
+        failure: DeliveryFailure,
         letters: Vec<NewDeadLetter>,
     },
 }
@@ -61,11 +61,11 @@ pub async fn take(
     owner: &str,
     now_ms: u64,
     limit: ReadLimit,
-) -> LayerResult<Taken> {
+) -> LayerResult<TakenDelivery> {
     let mut state = state::get(tx, webhook, Read::Serializable).await?;
     if let Some(lease) = state.lease.as_ref().filter(|lease| lease.owner != owner && lease.until_ms > now_ms)
     {
-        return Ok(Taken::LeasedUntil(lease.until_ms));
+        return Ok(TakenDelivery::LeasedUntil(lease.until_ms));
     }
     let letter = dead_letters::next_retried(tx, webhook).await?;
     let mut missed = 0;
@@ -73,7 +73,7 @@ pub async fn take(
     if letter.is_none() {
         if state.next_attempt_ms > now_ms {
             let next = state.next_attempt_ms;
-            return release_lease(tx, webhook, state, Taken::RetryAt(next));
+            return release_lease(tx, webhook, state, TakenDelivery::RetryAt(next));
         }
         let limit = match state.cursor < state.one_by_one_until {
             true => ReadLimit { entries: 1, ..limit },
@@ -84,14 +84,14 @@ pub async fn take(
         missed = batch.missed.iter().map(|(_, missed)| missed.at_most).sum();
         if batch.entries.is_empty() {
             dequeue(tx, webhook)?;
-            return release_lease(tx, webhook, state, Taken::Empty);
+            return release_lease(tx, webhook, state, TakenDelivery::Empty);
         }
         entries = batch.entries;
     }
     state.epoch += 1;
     state.lease = Some(Lease { owner: owner.into(), until_ms: now_ms + WEBHOOK_LEASE_MS });
     state::set(tx, webhook, &state)?;
-    Ok(Taken::Work(Box::new(Work {
+    Ok(TakenDelivery::Work(Box::new(DeliveryWork {
         epoch: state.epoch,
         letter,
         entries,
@@ -104,9 +104,9 @@ pub async fn take(
 fn release_lease(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    mut state: State,
-    taken: Taken,
-) -> LayerResult<Taken> {
+    mut state: WebhookState,
+    taken: TakenDelivery,
+) -> LayerResult<TakenDelivery> {
     if state.lease.take().is_some() {
         state::set(tx, webhook, &state)?;
     }
@@ -121,10 +121,10 @@ fn release_lease(
 pub async fn settle(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    work: &Work,
-    (outcome, made): (&Outcome, Option<&DeliveryRecord>),
+    work: &DeliveryWork,
+    (outcome, made): (&DeliveryOutcome, Option<&DeliveryRecord>),
     now_ms: u64,
-) -> LayerResult<State> {
+) -> LayerResult<WebhookState> {
     let mut state = state::get(tx, webhook, Read::Serializable).await?;
     if state.epoch != work.epoch || state.lease.is_none() {
         return Err(LayerError::Fenced { epoch: work.epoch });
@@ -145,18 +145,18 @@ pub async fn settle(
 async fn settle_queue(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    state: &mut State,
-    work: &Work,
-    outcome: &Outcome,
+    state: &mut WebhookState,
+    work: &DeliveryWork,
+    outcome: &DeliveryOutcome,
     now_ms: u64,
 ) -> LayerResult<()> {
     let through = work.entries.last().map_or(state.cursor, |entry| entry.position);
     match outcome {
-        Outcome::Delivered => {
+        DeliveryOutcome::Delivered => {
             state.delivered += work.entries.len() as u64;
             succeed(state, now_ms);
         }
-        Outcome::Failed { failure, next_attempt_ms } => {
+        DeliveryOutcome::Failed { failure, next_attempt_ms } => {
             state.attempts += 1;
             state.next_attempt_ms = *next_attempt_ms;
             if state.failing_since_ms == 0 {
@@ -165,12 +165,12 @@ async fn settle_queue(
             state.last_failure = Some(failure.clone());
             return Ok(());
         }
-        Outcome::Split(failure) => {
+        DeliveryOutcome::Split(failure) => {
             state.one_by_one_until = through;
             state.last_failure = Some(failure.clone());
             return Ok(());
         }
-        Outcome::Dead { failure, letters } => {
+        DeliveryOutcome::Dead { failure, letters } => {
             for letter in letters {
                 dead_letters::add(tx, webhook, state, letter).await?;
             }
@@ -191,26 +191,28 @@ async fn settle_queue(
 async fn settle_letter(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    state: &mut State,
+    state: &mut WebhookState,
     letter: &StoredDeadLetter,
-    outcome: &Outcome,
+    outcome: &DeliveryOutcome,
     now_ms: u64,
 ) -> LayerResult<()> {
     match outcome {
-        Outcome::Delivered => {
+        DeliveryOutcome::Delivered => {
             dead_letters::remove_one(tx, webhook, state, letter.id).await?;
             state.delivered += 1;
             state.last_success_ms = now_ms;
             Ok(())
         }
-        Outcome::Failed { failure, .. } | Outcome::Split(failure) | Outcome::Dead { failure, .. } => {
+        DeliveryOutcome::Failed { failure, .. }
+        | DeliveryOutcome::Split(failure)
+        | DeliveryOutcome::Dead { failure, .. } => {
             state.last_failure = Some(failure.clone());
             dead_letters::refused_again(tx, webhook, letter, failure).await
         }
     }
 }
 
-fn succeed(state: &mut State, now_ms: u64) {
+fn succeed(state: &mut WebhookState, now_ms: u64) {
     (state.attempts, state.failing_since_ms, state.next_attempt_ms) = (0, 0, 0);
     state.last_success_ms = now_ms;
 }
@@ -222,7 +224,7 @@ pub struct WaitingEvents {
     pub oldest_at_ms: Option<u64>,
 }
 
-pub async fn status(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<(State, WaitingEvents)> {
+pub async fn status(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<(WebhookState, WaitingEvents)> {
     let state = state::get(tx, webhook, Read::Snapshot).await?;
     let sources = sources(tx, webhook).await?;
     let mut waiting = WaitingEvents::default();

@@ -3,7 +3,7 @@
 use millrace_storage::{RangeOptions, Transaction};
 use serde::{Deserialize, Serialize};
 
-use super::{WebhookId, state::State};
+use super::{WebhookId, state::WebhookState};
 use crate::{
     error::{LayerError, LayerResult},
     limits::{WEBHOOK_DELIVERIES_MAX, WEBHOOK_DELIVERY_TEXT_BYTES_MAX},
@@ -30,7 +30,7 @@ pub struct DeliveryRecord {
 pub(super) fn add(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    state: &mut State,
+    state: &mut WebhookState,
     made: &DeliveryRecord,
 ) -> LayerResult<()> {
     state.deliveries += 1;

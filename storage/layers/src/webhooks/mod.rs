@@ -30,9 +30,9 @@ use crate::{
 };
 
 pub use dead_letters::{NewDeadLetter, StoredDeadLetter, add_test, dead_letters, remove, send_again};
-pub use deliver::{Outcome, Taken, WaitingEvents, Work, settle, status, take};
+pub use deliver::{DeliveryOutcome, DeliveryWork, TakenDelivery, WaitingEvents, settle, status, take};
 pub use log::{DeliveryRecord, deliveries};
-pub use state::{Failure, State};
+pub use state::{DeliveryFailure, WebhookState};
 pub use sync::{Synced, WantedQueues, forget, has_any, sync};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct State {
+pub struct WebhookState {
     /// Events up to here were delivered or left the queue.
     pub(super) cursor: Position,
     /// Until the cursor reaches this position, events are delivered one at a time, because one of them was refused.
@@ -24,7 +24,7 @@ pub struct State {
     pub next_attempt_ms: u64,
     /// Time of the last delivery, unix milliseconds; 0 for none.
     pub last_success_ms: u64,
-    pub last_failure: Option<Failure>,
+    pub last_failure: Option<DeliveryFailure>,
     pub delivered: u64,
     pub dead: u64,
     /// Events that a limit removed, or that were queued when their filter was removed.
@@ -51,7 +51,7 @@ pub(super) struct Lease {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct DeliveryFailure {
     pub at_ms: u64,
     /// HTTP status of the answer; `None` without an answer.
     pub status: Option<u16>,
@@ -74,14 +74,14 @@ impl<'de> Deserialize<'de> for Position {
     }
 }
 
-pub(super) async fn get(tx: &Transaction, webhook: WebhookId<'_>, read: Read) -> LayerResult<State> {
+pub(super) async fn get(tx: &Transaction, webhook: WebhookId<'_>, read: Read) -> LayerResult<WebhookState> {
     let Some(row) = tx.get(webhook.key(tags::WEBHOOK_STATE), read).await? else {
-        return Ok(State::default());
+        return Ok(WebhookState::default());
     };
     serde_json::from_slice(&row).map_err(|_| LayerError::Corrupt("state of a webhook"))
 }
 
-pub(super) fn set(tx: &Transaction, webhook: WebhookId<'_>, state: &State) -> LayerResult<()> {
+pub(super) fn set(tx: &Transaction, webhook: WebhookId<'_>, state: &WebhookState) -> LayerResult<()> {
     let row = serde_json::to_vec(state).map_err(|_| LayerError::Corrupt("state of a webhook"))?;
     Ok(tx.set(webhook.key(tags::WEBHOOK_STATE), row)?)
 }

@@ -11,7 +11,7 @@ use crate::{
     error::{LayerError, LayerResult},
     name::{self, GroupedFilter},
     rows,
-    streams::{self, Source, StreamId},
+    streams::{self, StreamId, StreamSource},
     subscriptions::members,
     tags,
     tuple::{Elements, Key},
@@ -44,7 +44,7 @@ pub async fn has_any(tx: &Transaction, broker: BrokerId) -> LayerResult<bool> {
 /// lost, and counted. An in-memory filter index must be up to date before the call.
 pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[WantedQueues]) -> LayerResult<Synced> {
     let mut synced = Synced::default();
-    let mut has: BTreeMap<String, BTreeMap<String, Source>> = BTreeMap::new();
+    let mut has: BTreeMap<String, BTreeMap<String, StreamSource>> = BTreeMap::new();
     let prefix = sources_of(broker);
     for row in rows::all(tx, prefix.children(), Read::Serializable).await? {
         let mut key = Elements::after(&prefix, &row.key)?;
@@ -96,7 +96,7 @@ async fn join(tx: &Transaction, webhook: WebhookId<'_>, filter: &str) -> LayerRe
 async fn leave(
     tx: &Transaction,
     webhook: WebhookId<'_>,
-    gone: impl Iterator<Item = (&String, &Source)>,
+    gone: impl Iterator<Item = (&String, &StreamSource)>,
     synced: &mut Synced,
 ) -> LayerResult<()> {
     let group = webhook.group();
@@ -118,15 +118,15 @@ async fn leave(
     Ok(())
 }
 
-pub(super) async fn sources(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<Vec<Source>> {
+pub(super) async fn sources(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<Vec<StreamSource>> {
     let rows = rows::all(tx, webhook.key(tags::WEBHOOK_SOURCE).children(), Read::Serializable).await?;
     rows.into_iter().map(|row| decode(row.value)).collect()
 }
 
-fn decode(mut value: Bytes) -> LayerResult<Source> {
+fn decode(mut value: Bytes) -> LayerResult<StreamSource> {
     let since = value.try_get_u64()?;
     let stream: StreamId = value.try_get_u64()?;
-    Ok(Source { stream, since })
+    Ok(StreamSource { stream, since })
 }
 
 fn text(bytes: Vec<u8>) -> LayerResult<String> {

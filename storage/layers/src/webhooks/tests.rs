@@ -39,35 +39,35 @@ fn publish(database: &Database, filters: &[&str], body: &'static str) {
     });
 }
 
-fn taken(database: &Database, owner: &str, now_ms: u64) -> Taken {
+fn taken(database: &Database, owner: &str, now_ms: u64) -> TakenDelivery {
     run(database, async |tx| take(tx, WEBHOOK, owner, now_ms, PAGE).await)
 }
 
-fn work(database: &Database, owner: &str, now_ms: u64) -> Work {
-    let Taken::Work(work) = taken(database, owner, now_ms) else { panic!("nothing to do") };
+fn work(database: &Database, owner: &str, now_ms: u64) -> DeliveryWork {
+    let TakenDelivery::Work(work) = taken(database, owner, now_ms) else { panic!("nothing to do") };
     *work
 }
 
-fn bodies(work: &Work) -> Vec<&str> {
+fn bodies(work: &DeliveryWork) -> Vec<&str> {
     work.entries.iter().map(|entry| std::str::from_utf8(&entry.body).unwrap()).collect()
 }
 
-fn settled(database: &Database, work: &Work, outcome: &Outcome) -> LayerResult<State> {
+fn settled(database: &Database, work: &DeliveryWork, outcome: &DeliveryOutcome) -> LayerResult<WebhookState> {
     try_run(database, async |tx| settle(tx, WEBHOOK, work, (outcome, None), 9).await)
 }
 
-fn failure(status: u16) -> Failure {
-    Failure { at_ms: 7, status: Some(status), reason: "no".into(), ..Failure::default() }
+fn failure(status: u16) -> DeliveryFailure {
+    DeliveryFailure { at_ms: 7, status: Some(status), reason: "no".into(), ..DeliveryFailure::default() }
 }
 
-fn dead(work: &Work, event: &Bytes) -> Outcome {
+fn dead(work: &DeliveryWork, event: &Bytes) -> DeliveryOutcome {
     let letter = |entry: &streams::StreamEntry| NewDeadLetter {
         id: entry.position,
         attempts: 1,
         failure: Some(failure(410)),
         event: event.clone(),
     };
-    Outcome::Dead { failure: failure(410), letters: work.entries.iter().map(letter).collect() }
+    DeliveryOutcome::Dead { failure: failure(410), letters: work.entries.iter().map(letter).collect() }
 }
 
 fn all_letters(database: &Database) -> Vec<StoredDeadLetter> {
@@ -78,7 +78,7 @@ fn queued_now(database: &Database) -> Vec<(BrokerId, String)> {
     run(database, async |tx| queued(tx, None, 9).await)
 }
 
-fn state_now(database: &Database) -> (State, WaitingEvents) {
+fn state_now(database: &Database) -> (WebhookState, WaitingEvents) {
     run(database, async |tx| status(tx, WEBHOOK).await)
 }
 
@@ -96,12 +96,12 @@ fn each_event_is_taken_in_order_until_it_is_delivered() {
     let again = work(&database, "pod", 2);
     assert_eq!(again.entries, first.entries);
     assert_eq!(
-        settled(&database, &first, &Outcome::Delivered),
+        settled(&database, &first, &DeliveryOutcome::Delivered),
         Err(LayerError::Fenced { epoch: first.epoch })
     );
-    let state = settled(&database, &again, &Outcome::Delivered).unwrap();
+    let state = settled(&database, &again, &DeliveryOutcome::Delivered).unwrap();
     assert_eq!((state.delivered, state.lost, state.last_success_ms), (2, 0, 9));
-    assert_eq!(taken(&database, "pod", 3), Taken::Empty);
+    assert_eq!(taken(&database, "pod", 3), TakenDelivery::Empty);
     assert_eq!(queued_now(&database), []);
     assert_eq!(state_now(&database).1, WaitingEvents::default());
     publish(&database, &["a/b"], "later");
@@ -114,14 +114,14 @@ fn one_pod_delivers_a_webhook_until_its_lease_ends() {
     synced(&database, &["a"]);
     publish(&database, &["a"], "x");
     let first = work(&database, "one", 1);
-    assert_eq!(taken(&database, "two", 2), Taken::LeasedUntil(1 + WEBHOOK_LEASE_MS));
+    assert_eq!(taken(&database, "two", 2), TakenDelivery::LeasedUntil(1 + WEBHOOK_LEASE_MS));
     let second = work(&database, "two", 1 + WEBHOOK_LEASE_MS);
     assert_eq!(second.entries, first.entries);
     assert_eq!(
-        settled(&database, &first, &Outcome::Delivered),
+        settled(&database, &first, &DeliveryOutcome::Delivered),
         Err(LayerError::Fenced { epoch: first.epoch })
     );
-    settled(&database, &second, &Outcome::Delivered).unwrap();
+    settled(&database, &second, &DeliveryOutcome::Delivered).unwrap();
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn emptying_a_queue_conflicts_with_an_event_that_is_added_meanwhile() {
     synced(&database, &["a"]);
     run(&database, async |tx| enqueue(tx, WEBHOOK));
     let empty = database.begin_unretried();
-    assert_eq!(block_on(take(&empty, WEBHOOK, "pod", 1, PAGE)), Ok(Taken::Empty));
+    assert_eq!(block_on(take(&empty, WEBHOOK, "pod", 1, PAGE)), Ok(TakenDelivery::Empty));
     publish(&database, &["a"], "x");
     assert!(block_on(empty.commit()).is_err());
     assert_eq!(bodies(&work(&database, "pod", 1)), ["x"]);
@@ -142,14 +142,14 @@ fn a_failure_is_tried_again_later_and_keeps_the_order() {
     synced(&database, &["a"]);
     publish(&database, &["a"], "1");
     let first = work(&database, "pod", 1);
-    let failed = Outcome::Failed { failure: failure(503), next_attempt_ms: 50 };
+    let failed = DeliveryOutcome::Failed { failure: failure(503), next_attempt_ms: 50 };
     settled(&database, &first, &failed).unwrap();
     publish(&database, &["a"], "2");
-    assert_eq!(taken(&database, "pod", 49), Taken::RetryAt(50));
+    assert_eq!(taken(&database, "pod", 49), TakenDelivery::RetryAt(50));
     // Let go of: another pod may be the next.
     let second = work(&database, "other", 50);
     assert_eq!((bodies(&second), second.state.attempts), (vec!["1", "2"], 1));
-    let state = settled(&database, &second, &Outcome::Delivered).unwrap();
+    let state = settled(&database, &second, &DeliveryOutcome::Delivered).unwrap();
     assert_eq!((state.attempts, state.failing_since_ms, state.last_failure), (0, 0, Some(failure(503))));
 }
 
@@ -161,10 +161,10 @@ fn a_refused_event_of_a_batch_becomes_a_dead_letter() {
         publish(&database, &["a"], body);
     }
     let all = work(&database, "pod", 1);
-    settled(&database, &all, &Outcome::Split(failure(400))).unwrap();
+    settled(&database, &all, &DeliveryOutcome::Split(failure(400))).unwrap();
     let first = work(&database, "pod", 1);
     assert_eq!(bodies(&first), ["1"]);
-    settled(&database, &first, &Outcome::Delivered).unwrap();
+    settled(&database, &first, &DeliveryOutcome::Delivered).unwrap();
     let second = work(&database, "pod", 1);
     settled(&database, &second, &dead(&second, &"event 2".into())).unwrap();
     assert_eq!(bodies(&work(&database, "pod", 1)), ["3"]);
@@ -181,20 +181,21 @@ fn a_dead_letter_is_sent_again_alone_and_removed_when_delivered() {
     publish(&database, &["a"], "x");
     let first = work(&database, "pod", 1);
     settled(&database, &first, &dead(&first, &"event".into())).unwrap();
-    assert_eq!(taken(&database, "pod", 1), Taken::Empty);
+    assert_eq!(taken(&database, "pod", 1), TakenDelivery::Empty);
     let id = Some(first.entries[0].position);
     assert_eq!(run(&database, async |tx| send_again(tx, WEBHOOK, Some(Position::MIN)).await), 0);
     assert_eq!(run(&database, async |tx| send_again(tx, WEBHOOK, id).await), 1);
     assert_eq!(queued_now(&database).len(), 1);
     let again = work(&database, "pod", 1);
     assert_eq!(again.letter.as_ref().map(|letter| letter.event.clone()), Some("event".into()));
-    settled(&database, &again, &Outcome::Failed { failure: failure(500), next_attempt_ms: 99 }).unwrap();
-    assert_eq!(taken(&database, "pod", 1), Taken::Empty, "once");
+    settled(&database, &again, &DeliveryOutcome::Failed { failure: failure(500), next_attempt_ms: 99 })
+        .unwrap();
+    assert_eq!(taken(&database, "pod", 1), TakenDelivery::Empty, "once");
     let letter = all_letters(&database).remove(0);
     assert_eq!((letter.attempts, letter.failure, letter.is_retried), (2, Some(failure(500)), false));
     assert_eq!(run(&database, async |tx| send_again(tx, WEBHOOK, None).await), 1);
     let again = work(&database, "pod", 1);
-    let state = settled(&database, &again, &Outcome::Delivered).unwrap();
+    let state = settled(&database, &again, &DeliveryOutcome::Delivered).unwrap();
     assert_eq!((state.dead_letters, state.dead_letter_bytes, state.delivered), (0, 0, 1));
     assert!(all_letters(&database).is_empty());
 }
@@ -205,7 +206,7 @@ fn a_test_event_is_sent_at_once_also_while_the_queue_waits() {
     synced(&database, &["a"]);
     publish(&database, &["a"], "x");
     let first = work(&database, "pod", 1);
-    let failed = Outcome::Failed { failure: failure(503), next_attempt_ms: 1_000_000 };
+    let failed = DeliveryOutcome::Failed { failure: failure(503), next_attempt_ms: 1_000_000 };
     settled(&database, &first, &failed).unwrap();
     run(&database, async |tx| add_test(tx, WEBHOOK, &"test".into(), 3).await);
     let test = work(&database, "pod", 4);
@@ -213,8 +214,8 @@ fn a_test_event_is_sent_at_once_also_while_the_queue_waits() {
         test.letter.as_ref().map(|letter| (letter.attempts, letter.event.clone())),
         Some((0, "test".into()))
     );
-    settled(&database, &test, &Outcome::Delivered).unwrap();
-    assert_eq!(taken(&database, "pod", 5), Taken::RetryAt(1_000_000));
+    settled(&database, &test, &DeliveryOutcome::Delivered).unwrap();
+    assert_eq!(taken(&database, "pod", 5), TakenDelivery::RetryAt(1_000_000));
     run(&database, async |tx| WEBHOOK.retry_now(tx).await);
     assert_eq!(bodies(&work(&database, "pod", 5)), ["x"]);
 }
@@ -222,7 +223,7 @@ fn a_test_event_is_sent_at_once_also_while_the_queue_waits() {
 #[test]
 fn dead_letters_are_bounded_and_removed_ones_are_counted() {
     let database = database();
-    let mut state = State::default();
+    let mut state = WebhookState::default();
     let long = Bytes::from(vec![b'x'; DEAD_LETTER_BYTES_MAX]);
     let letter = |version, event: &Bytes| NewDeadLetter {
         id: Position::end_of(version),
@@ -243,7 +244,7 @@ fn dead_letters_are_bounded_and_removed_ones_are_counted() {
     }
     let kept = all_letters(&database).len();
     assert!(kept < 10, "a page ends by its bytes: {kept}");
-    state = State { dead_letters: DEAD_LETTERS_MAX, dead_letter_bytes: 8, ..State::default() };
+    state = WebhookState { dead_letters: DEAD_LETTERS_MAX, dead_letter_bytes: 8, ..WebhookState::default() };
     let added = |letter: NewDeadLetter| {
         run(&database, async |tx| {
             let mut after = state.clone();
@@ -271,7 +272,7 @@ fn a_queue_over_its_limit_loses_its_oldest_events_and_counts_them() {
     assert_eq!(block_on(WEBHOOK.limit(&store, limits(0, keep))), Ok(2));
     let rest = work(&database, "pod", 1);
     assert_eq!(bodies(&rest), ["3", "4"]);
-    assert_eq!(settled(&database, &rest, &Outcome::Delivered).unwrap().lost, 2);
+    assert_eq!(settled(&database, &rest, &DeliveryOutcome::Delivered).unwrap().lost, 2);
     publish(&database, &["a"], "old");
     assert_eq!(state_now(&database).1.oldest_at_ms, Some(5));
     assert_eq!(block_on(WEBHOOK.limit(&store, limits(6, keep))), Ok(1));
@@ -338,7 +339,7 @@ fn the_log_has_the_latest_deliveries_up_to_its_limit() {
     let mut fail = || {
         number += 1;
         let made = DeliveryRecord { at_ms: number, error: Some(long.clone()), ..DeliveryRecord::default() };
-        let outcome = Outcome::Failed { failure: failure(500), next_attempt_ms: 0 };
+        let outcome = DeliveryOutcome::Failed { failure: failure(500), next_attempt_ms: 0 };
         let work = work(&database, "a", 1);
         run(&database, async |tx| settle(tx, WEBHOOK, &work, (&outcome, Some(&made)), 1).await);
     };

@@ -11,13 +11,13 @@ mod retained;
 
 use millrace_storage::Database;
 
-use crate::{history::Shared, pod::Pod, world::World};
+use crate::{history::SharedHistory, pod::Pod, world::World};
 
 const CHECKER: &str = "checker";
 /// Attempts of a step, because the cluster may still be recovering.
 const TRIES: u64 = 60;
 
-pub(crate) async fn check(database: &Database, world: &World, history: &Shared) {
+pub(crate) async fn check(database: &Database, world: &World, history: &SharedHistory) {
     let checker = Pod::new(CHECKER.into(), database, world, history, None);
     for try_number in 1.. {
         match rest::look(&checker).await {

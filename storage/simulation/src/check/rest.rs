@@ -7,7 +7,7 @@ use millrace_layers::{
     BrokerId, LayerResult, Position, Positions,
     pods::{self, Pod as Lease},
     retained,
-    streams::{self, ReadLimit, Source, StreamId, Totals},
+    streams::{self, ReadLimit, StreamId, StreamSource, Totals},
     subscriptions,
 };
 use millrace_storage::{Read, StoreVersion, Versionstamp};
@@ -114,7 +114,7 @@ async fn count(checker: &Pod, broker: BrokerId) -> LayerResult<()> {
     let streams = checker.read(async |tx| streams::list(tx, broker, None, 1_000).await).await?;
     for (stream, row) in streams {
         let name = String::from_utf8_lossy(&row.name).into_owned();
-        let source = [Source { stream, since: 0 }];
+        let source = [StreamSource { stream, since: 0 }];
         let (totals, has, counted) = checker
             .read(async |tx| {
                 let totals = streams::totals(tx, broker, stream).await?;

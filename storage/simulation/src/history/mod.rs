@@ -20,7 +20,7 @@ pub(crate) use messages::{MessageId, Messages, Retain, body, of_body};
 pub(crate) use tenures::{Before, Found, Subscribed, Tenure, Write};
 
 /// The one history of a run, which all pods write.
-pub type Shared = Rc<RefCell<PodHistory>>;
+pub type SharedHistory = Rc<RefCell<PodHistory>>;
 
 /// Most recorded violations; one is enough, a few more show the course of events.
 const VIOLATIONS_MAX: usize = 20;
@@ -30,7 +30,7 @@ const VIOLATIONS_MAX: usize = 20;
 pub struct PodHistory {
     pub(crate) brokers: Vec<BrokerId>,
     pub(crate) messages: Messages,
-    /// By attempt to attach.
+    /// By the number of the attempt to attach.
     pub(crate) tenures: BTreeMap<u64, Tenure>,
     pub(crate) readings: Vec<Reading>,
     pub(crate) retained: Vec<RetainedSeen>,
@@ -74,6 +74,7 @@ pub(crate) struct Group {
 }
 
 impl PodHistory {
+    /// A number for an attempt, a message or an event, in the order in which they begin.
     pub(crate) fn next(&mut self) -> u64 {
         self.last += 1;
         self.last

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_layers::{
     LayerError, LayerResult, Position,
-    streams::{self, Claimed, ReadLimit, Source},
+    streams::{self, Claimed, ReadLimit, StreamSource},
 };
 
 use super::{Claims, Done, Pod};
@@ -35,7 +35,7 @@ impl Pod {
                 // A planted fault, which the checks must find: reads without a claim.
                 if self.plant == Some(Plant::Claims) {
                     let progress = streams::progress(tx, group.broker, group.stream).await?;
-                    let sources = [Source { stream: group.stream, since: 0 }];
+                    let sources = [StreamSource { stream: group.stream, since: 0 }];
                     let batch = streams::read(tx, group.broker, &sources, progress.cursor, CLAIM).await?;
                     return Ok(Claimed { entries: batch.entries, more: false });
                 }

@@ -19,7 +19,7 @@ use millrace_layers::{
 use millrace_storage::{Database, Transaction};
 
 use crate::{
-    history::{Shared, Subscribed},
+    history::{SharedHistory, Subscribed},
     plan::{CLIENTS, LEASE_MS, Plant, RunPlan},
     tasks::until,
     world::World,
@@ -32,7 +32,7 @@ pub(crate) struct Pod {
     pub(crate) name: String,
     pub(crate) store: Store,
     pub(crate) world: World,
-    pub(crate) history: Shared,
+    pub(crate) history: SharedHistory,
     pub(crate) brokers: Vec<BrokerId>,
     pub(crate) plant: Option<Plant>,
     /// The sessions that the pod believes it owns.
@@ -80,7 +80,7 @@ impl Pod {
         name: String,
         database: &Database,
         world: &World,
-        history: &Shared,
+        history: &SharedHistory,
         plant: Option<Plant>,
     ) -> Self {
         let (brokers, publisher) = {
@@ -194,7 +194,13 @@ impl Pod {
 
 /// Successive pods of one instance: each dies after a while, and the next one has its name or
 /// another.
-pub(crate) async fn lives(database: &Database, world: &World, history: &Shared, plan: RunPlan, place: &str) {
+pub(crate) async fn lives(
+    database: &Database,
+    world: &World,
+    history: &SharedHistory,
+    plan: RunPlan,
+    place: &str,
+) {
     let end_ms = world.now_ms() + plan.seconds * 1_000;
     let mut generation = 0;
     while world.now_ms() < end_ms {

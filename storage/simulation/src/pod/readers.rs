@@ -3,7 +3,7 @@
 
 use millrace_layers::{
     LayerError, LayerResult, Positions, sessions,
-    streams::{self, ReadLimit, Source, StreamBatch},
+    streams::{self, ReadLimit, StreamBatch, StreamSource},
     subscriptions,
 };
 
@@ -31,7 +31,7 @@ impl Pod {
         let subscribed: Vec<Subscribed> =
             mine.subscriptions.values().filter(|of| !of.filter.starts_with("$share/")).cloned().collect();
         let sources: Vec<_> =
-            subscribed.iter().map(|of| Source { stream: of.stream, since: of.since }).collect();
+            subscribed.iter().map(|of| StreamSource { stream: of.stream, since: of.since }).collect();
         let (broker, from) = (mine.broker, mine.cursor);
         let batch = self.read(async |tx| streams::read(tx, broker, &sources, from, limit).await).await?;
         mine.cursor = batch.through;

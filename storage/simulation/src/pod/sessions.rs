@@ -278,7 +278,7 @@ fn subscribed(subscription: &subscriptions::StoredSubscription) -> Subscribed {
     }
 }
 
-fn before(record: sessions::Record) -> LayerResult<Before> {
+fn before(record: sessions::SessionRecord) -> LayerResult<Before> {
     let mut details = record.details;
     Ok(Before {
         life: details.try_get_u64()?,

@@ -9,7 +9,7 @@ use super::{
     Embedded,
     folder::{Folder, sync_folder},
     options::Options,
-    store::Store,
+    store::EmbeddedStore,
 };
 use crate::{
     copy::unfinished,
@@ -70,7 +70,7 @@ impl Embedded {
     /// The folder is in use, not a data folder, or cannot be written.
     pub fn create_after(path: impl AsRef<Path>, version: StoreVersion) -> Result<(), RestoreError> {
         let folder = Folder::open(path.as_ref())?;
-        let (store, _) = Store::open(&folder.tables(), &Options::default(), 0)?;
+        let (store, _) = EmbeddedStore::open(&folder.tables(), &Options::default(), 0)?;
         if store.version()? == 0 {
             let (key, value) = unfinished();
             store.fill(version, &mut |sink| sink(key.clone(), value.clone()))?;
@@ -81,7 +81,7 @@ impl Embedded {
 
     fn copy(&self, to: &Path) -> Result<(), RestoreError> {
         let folder = Folder::open(to)?;
-        let (store, _) = Store::open(&folder.tables(), self.cell.options(), 0)?;
+        let (store, _) = EmbeddedStore::open(&folder.tables(), self.cell.options(), 0)?;
         let (version, keys) = self.engine.snapshot();
         store.fill(version, &mut |sink| {
             let mut result = Ok(());

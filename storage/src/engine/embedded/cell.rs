@@ -20,12 +20,12 @@ use super::{
     recovery::FolderRecovery,
     rewrite::rewrite_journals,
     space::{DiskSpace, Room},
-    store::Store,
+    store::EmbeddedStore,
     versions::OpenView,
     watermark::Watermark,
 };
 use crate::{
-    engine::local::{Backend, Readiness, View, Write},
+    engine::local::{Backend, KeyWrite, Readiness, View},
     error::{OpenError, StoreError},
     key::KeyRange,
     stat::Stat,
@@ -33,7 +33,7 @@ use crate::{
 };
 
 pub(super) struct Cell {
-    shared: Arc<Shared>,
+    shared: Arc<CellState>,
     version: AtomicU64,
     watermark: Watermark,
     recovery: FolderRecovery,
@@ -45,14 +45,14 @@ pub(super) struct Cell {
     options: Options,
 }
 
-struct Shared {
-    slot: RwLock<Slot>,
+struct CellState {
+    slot: RwLock<StoreSlot>,
     /// Declared after the store, so that the folder stays locked until the store is closed.
     folder: Folder,
 }
 
-struct Slot {
-    store: Option<Store>,
+struct StoreSlot {
+    store: Option<EmbeddedStore>,
     /// How often the store was opened again: views of an earlier store are too old.
     opened: u64,
 }
@@ -63,14 +63,14 @@ impl Cell {
         // An earlier process may have ended after a failed sync, which left the journals in doubt.
         rewrite_journals(&folder.tables()).map_err(|error| refused(folder.path(), error))?;
         let acknowledged = watermark.read();
-        let (store, journals) = Store::open(&folder.tables(), &options, acknowledged)?;
+        let (store, journals) = EmbeddedStore::open(&folder.tables(), &options, acknowledged)?;
         folder.sync_all().map_err(|error| refused(folder.path(), error))?;
         let version = store.version().map_err(|error| corrupt(folder.path(), error.to_string()))?;
         let (journal_commits, cut_bytes) = (journals.commits(), journals.cut_bytes);
         let recovery = FolderRecovery { acknowledged, recovered: version, journal_commits, cut_bytes };
         let version = AtomicU64::new(version);
-        let slot = RwLock::new(Slot { store: Some(store), opened: 0 });
-        let shared = Arc::new(Shared { slot, folder });
+        let slot = RwLock::new(StoreSlot { store: Some(store), opened: 0 });
+        let shared = Arc::new(CellState { slot, folder });
         let (settling, space, counters, gauges) = Default::default();
         Ok(Self { shared, version, watermark, recovery, settling, space, counters, gauges, options })
     }
@@ -79,7 +79,7 @@ impl Cell {
         self.space.room(self.shared.folder.path(), &self.options)
     }
 
-    fn state(&self, store: &Store) -> Readiness {
+    fn state(&self, store: &EmbeddedStore) -> Readiness {
         if let Some(error) = store.failure() {
             return Readiness::Failed(match self.room() {
                 Ok(Room::All) => error,
@@ -119,7 +119,7 @@ impl Cell {
         let tables = self.shared.folder.tables();
         let io = |error: std::io::Error| StoreError::Unavailable(error.to_string());
         rewrite_journals(&tables).map_err(io)?;
-        let (store, _) = Store::open(&tables, &self.options, self.version())
+        let (store, _) = EmbeddedStore::open(&tables, &self.options, self.version())
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         self.shared.folder.sync_all().map_err(io)?;
         self.version.fetch_max(store.version()?, Ordering::Relaxed);
@@ -145,8 +145,8 @@ impl Cell {
     }
 }
 
-impl Shared {
-    fn slot(&self) -> RwLockReadGuard<'_, Slot> {
+impl CellState {
+    fn slot(&self) -> RwLockReadGuard<'_, StoreSlot> {
         self.slot.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -167,8 +167,8 @@ impl Shared {
     }
 }
 
-impl Slot {
-    fn store(&self) -> Result<&Store, StoreError> {
+impl StoreSlot {
+    fn store(&self) -> Result<&EmbeddedStore, StoreError> {
         self.store.as_ref().ok_or_else(|| StoreError::Unavailable("it could not be opened again yet".into()))
     }
 }
@@ -182,7 +182,7 @@ impl Backend for Cell {
 
     fn view(&self) -> CellView {
         let slot = self.shared.slot();
-        let snapshot = slot.store.as_ref().map(Store::snapshot);
+        let snapshot = slot.store.as_ref().map(EmbeddedStore::snapshot);
         CellView { shared: self.shared.clone(), opened: slot.opened, snapshot }
     }
 
@@ -193,7 +193,7 @@ impl Backend for Cell {
         }
     }
 
-    fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError> {
+    fn apply(&self, version: StoreVersion, writes: Vec<KeyWrite>) -> Result<(), StoreError> {
         let journal_bytes = batch::bytes_of(&writes);
         self.shared.slot().store()?.apply(version, writes)?;
         self.counters.syncs.add(1);
@@ -205,7 +205,7 @@ impl Backend for Cell {
     }
 
     fn free(&self) -> bool {
-        self.shared.slot().store().is_ok_and(Store::free)
+        self.shared.slot().store().is_ok_and(EmbeddedStore::free)
     }
 
     fn stats(&self) -> Vec<Stat> {
@@ -225,7 +225,7 @@ impl Backend for Cell {
 }
 
 pub(super) struct CellView {
-    shared: Arc<Shared>,
+    shared: Arc<CellState>,
     opened: u64,
     snapshot: Option<OpenView>,
 }
@@ -233,7 +233,7 @@ pub(super) struct CellView {
 impl CellView {
     fn read<T>(
         &self,
-        read: impl FnOnce(&Store, &OpenView) -> Result<T, StoreError>,
+        read: impl FnOnce(&EmbeddedStore, &OpenView) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let slot = self.shared.slot();
         let store = slot.store()?;

@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     options::Options,
-    store::{Store, UNMERGED},
+    store::{EmbeddedStore, UNMERGED},
 };
 use crate::{clock::instant, error::StoreError, version::StoreVersion};
 
@@ -84,7 +84,7 @@ impl DiskSpace {
         }
     }
 
-    pub(super) fn make_room(&self, store: &Store, version: StoreVersion) -> Result<(), StoreError> {
+    pub(super) fn make_room(&self, store: &EmbeddedStore, version: StoreVersion) -> Result<(), StoreError> {
         let mut made_at = self.made_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = instant();
         let early = made_at.is_some_and(|made_at| now < made_at + MERGE_EVERY);

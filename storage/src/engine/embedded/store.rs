@@ -14,14 +14,14 @@ use fjall::{
 };
 
 use super::{
-    check::{Found, check, missing},
+    check::{JournalContents, check, missing},
     counters::Counters,
     folder::{corrupt, refused},
     options::Options,
     versions::{OpenView, Versions},
 };
 use crate::{
-    engine::local::Write,
+    engine::local::KeyWrite,
     error::{OpenError, StoreError},
     key::KeyRange,
     version::StoreVersion,
@@ -59,21 +59,21 @@ fn lower_priority() {
     }
 }
 
-pub(super) struct Store {
+pub(super) struct EmbeddedStore {
     database: Database,
     keys: Keyspace,
     memtable_bytes: u64,
     versions: Arc<Versions>,
 }
 
-impl Store {
+impl EmbeddedStore {
     /// `noted` is the last version known to be acknowledged; the store must have every version up
     /// to it.
     pub(super) fn open(
         tables: &Path,
         options: &Options,
         noted: StoreVersion,
-    ) -> Result<(Self, Found), OpenError> {
+    ) -> Result<(Self, JournalContents), OpenError> {
         let folder = tables.parent().unwrap_or(tables);
         let journals = check(tables, noted)?;
         // fjall may panic on damaged tables. A panic of another thread would end the process.
@@ -113,7 +113,7 @@ impl Store {
         Ok(Self { database, keys, memtable_bytes: options.memtable_bytes, versions: Arc::default() })
     }
 
-    fn check_versions(&self, journals: &Found, noted: StoreVersion) -> Result<(), String> {
+    fn check_versions(&self, journals: &JournalContents, noted: StoreVersion) -> Result<(), String> {
         if let Some((sequence, version)) = journals.first
             && self.keys.tree.get_highest_persisted_seqno().is_none_or(|persisted| persisted < sequence)
         {
@@ -166,9 +166,9 @@ impl Store {
         Ok(())
     }
 
-    pub(super) fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError> {
+    pub(super) fn apply(&self, version: StoreVersion, writes: Vec<KeyWrite>) -> Result<(), StoreError> {
         let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
-        for Write { key, value } in writes {
+        for KeyWrite { key, value } in writes {
             match value {
                 Some(value) => batch.insert(&self.keys, key, value),
                 None => batch.remove(&self.keys, key),
@@ -196,7 +196,7 @@ impl Store {
         self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
     }
 
-    /// True when the open memtable must be sealed with [`Store::start_flush`]. fjall seals only
+    /// True when the open memtable must be sealed with [`EmbeddedStore::start_flush`]. fjall seals only
     /// after a write, and not after it has read the journal of an earlier process, so the caller
     /// may have to.
     pub(super) fn is_open_full(&self) -> bool {
@@ -291,10 +291,10 @@ fn reason_of(error: &fjall::Error) -> String {
 mod tests {
     use super::*;
 
-    fn write(store: &Store, version: StoreVersion) {
+    fn write(store: &EmbeddedStore, version: StoreVersion) {
         let value = Some(Bytes::from(vec![0; 700 << 10]));
         store
-            .apply(version, vec![Write { key: Bytes::from(version.to_be_bytes().to_vec()), value }])
+            .apply(version, vec![KeyWrite { key: Bytes::from(version.to_be_bytes().to_vec()), value }])
             .unwrap();
     }
 
@@ -302,14 +302,14 @@ mod tests {
     fn an_open_memtable_that_no_thread_seals_is_noticed_and_sealed() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { memtable_bytes: 1 << 20, ..Options::default() };
-        let store = Store::open_with(folder.path(), &options, 0).unwrap();
+        let store = EmbeddedStore::open_with(folder.path(), &options, 0).unwrap();
         (1..=2).for_each(|version| write(&store, version));
         assert!(!store.is_open_full());
         (3..=4).for_each(|version| write(&store, version));
         assert!(store.is_open_full());
         drop(store);
         // Also after a restart, which reads all of the journal into the open memtable.
-        let store = Store::open_with(folder.path(), &options, 0).unwrap();
+        let store = EmbeddedStore::open_with(folder.path(), &options, 0).unwrap();
         assert!(store.is_open_full());
         store.start_flush().unwrap();
         assert!(!store.is_open_full() && store.is_flushing());
@@ -321,7 +321,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tables = folder.path().join("tables");
         std::fs::create_dir(&tables).unwrap();
-        let store = Store::open(&tables, &Options::default(), 0).unwrap();
+        let store = StoreService::open(&tables, &Options::default(), 0).unwrap();
         let own = rustix::process::nice(0).unwrap();
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
         let stats = tasks.filter_map(|task| std::fs::read_to_string(task.join("stat")).ok());

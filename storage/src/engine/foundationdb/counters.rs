@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     error::StoreError,
-    stat::{Count, stats},
+    stat::{StoreCount, stats},
     version::Committed,
 };
 
@@ -33,7 +33,7 @@ impl Counters {
         }
     }
 
-    pub(super) fn refused(&self, error: &StoreError) -> &Count {
+    pub(super) fn refused(&self, error: &StoreError) -> &StoreCount {
         match error {
             StoreError::Conflict => &self.conflicts,
             StoreError::TooOld => &self.too_old,

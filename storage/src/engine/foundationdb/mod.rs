@@ -56,9 +56,9 @@ use transaction::FdbTransaction;
 /// A store in a FoundationDB cluster. The connection closes when this and all its [`Database`]s and
 /// transactions are dropped.
 #[derive(Clone)]
-pub struct FoundationDb(Arc<Shared>);
+pub struct FoundationDb(Arc<ClusterHandle>);
 
-struct Shared {
+struct ClusterHandle {
     database: Arc<fdb::Database>,
     space: Space,
     counters: Counters,
@@ -82,7 +82,7 @@ impl FoundationDb {
             database.set_option(DatabaseOption::DatacenterId(datacenter.clone()))?;
         }
         let host = Arc::new(System::new());
-        Ok(Self(Arc::new(Shared { database, space, counters: Counters::default(), host })))
+        Ok(Self(Arc::new(ClusterHandle { database, space, counters: Counters::default(), host })))
     }
 
     /// Opens a store over a database that FoundationDB's simulator opened; the simulator runs the
@@ -99,7 +99,7 @@ impl FoundationDb {
     ) -> Result<Self, ConnectError> {
         let space = Space::new(prefix)?;
         set_read_timeout(&database, read_timeout)?;
-        Ok(Self(Arc::new(Shared { database, space, counters: Counters::default(), host })))
+        Ok(Self(Arc::new(ClusterHandle { database, space, counters: Counters::default(), host })))
     }
 
     #[must_use]

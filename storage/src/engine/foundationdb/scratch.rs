@@ -19,7 +19,7 @@ use crate::{
 
 /// Dropping it clears the keys and waits for the commit. A completion must not hold the last
 /// handle, because it runs on the thread that would end the wait.
-struct Scratch(FoundationDb);
+struct ScratchKeys(FoundationDb);
 
 impl FoundationDb {
     /// Opens an empty store with keys of its own, so that tests can share a cluster.
@@ -39,12 +39,12 @@ impl FoundationDb {
             prefix: format!("t/{random:012x}/").into_bytes(),
             ..ClusterOptions::default()
         };
-        let scratch = Scratch(Self::open(&options)?);
+        let scratch = ScratchKeys(Self::open(&options)?);
         Ok(Database::new(Arc::new(scratch), host, RetryPolicy::default()))
     }
 }
 
-impl Engine for Scratch {
+impl Engine for ScratchKeys {
     fn begin(&self) -> Box<dyn EngineTransaction> {
         self.0.begin()
     }
@@ -54,7 +54,7 @@ impl Engine for Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchKeys {
     fn drop(&mut self) {
         let database = self.0.database();
         let clear = database.run(async |tx, _| tx.clear_range(KeyRange::prefix([])));

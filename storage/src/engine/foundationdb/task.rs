@@ -13,16 +13,16 @@ use std::{
 /// Runs the first step of a future on this thread, and each later step on the thread that woke it.
 /// That is the client library's network thread, so steps must be short.
 pub(super) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
-    Arc::new(Task { wakes: AtomicUsize::new(0), future: Mutex::new(Some(Box::pin(future))) }).wake();
+    Arc::new(FutureTask { wakes: AtomicUsize::new(0), future: Mutex::new(Some(Box::pin(future))) }).wake();
 }
 
-struct Task {
+struct FutureTask {
     /// Wakes not handled yet; stays above 0 once the future is done.
     wakes: AtomicUsize,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
-impl Wake for Task {
+impl Wake for FutureTask {
     fn wake(self: Arc<Self>) {
         // The thread that runs a step, which may be this one, also handles wakes during the step.
         if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
@@ -41,7 +41,7 @@ impl Wake for Task {
     }
 }
 
-impl Task {
+impl FutureTask {
     fn step(&self, context: &mut Context<'_>) -> bool {
         let mut slot = self.future.lock().unwrap_or_else(PoisonError::into_inner);
         let done = slot.as_mut().is_none_or(|future| future.as_mut().poll(context).is_ready());

@@ -14,7 +14,7 @@ use fdb::{
     options::{ConflictRangeType, MutationType, StreamingMode, TransactionOption as FdbOption},
 };
 
-use super::{Shared, error, task};
+use super::{ClusterHandle, error, task};
 use crate::{
     completion::Completion,
     engine::stamped::{Stamped, StampedKeys},
@@ -30,10 +30,10 @@ use crate::{
 /// The error code of a transaction without a commit version, because it wrote nothing.
 const NO_COMMIT_VERSION: i32 = 2021;
 
-type Rows = Pin<Box<dyn Future<Output = FdbResult<FdbValues>> + Send>>;
+type RowsFuture = Pin<Box<dyn Future<Output = FdbResult<FdbValues>> + Send>>;
 
 pub(super) struct FdbTransaction {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterHandle>,
     state: Mutex<State>,
 }
 
@@ -46,7 +46,7 @@ struct State {
 }
 
 impl FdbTransaction {
-    pub(super) fn begin(shared: Arc<Shared>) -> Self {
+    pub(super) fn begin(shared: Arc<ClusterHandle>) -> Self {
         let transaction = shared.database.create_trx().map_err(error::of_call);
         let state = State { transaction, version: None, writes: 0, stamped: StampedKeys::default() };
         Self { shared, state: Mutex::new(state) }
@@ -94,7 +94,7 @@ impl FdbTransaction {
 
     /// Requests as many rows as one server sends at once; also returns the count of writes before
     /// it.
-    fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), StoreError> {
+    fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(RowsFuture, u64), StoreError> {
         let (begin, end) = self.shared.space.ends(range);
         let option = RangeOption {
             begin: KeySelector::first_greater_or_equal(begin),
@@ -112,7 +112,7 @@ impl FdbTransaction {
 
     async fn page(
         &self,
-        mut rows: Rows,
+        mut rows: RowsFuture,
         range: &KeyRange,
         options: RangeOptions,
     ) -> Result<RangePage, StoreError> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crate::{error::StoreError, key::KeyRange, stat::Stat, version::StoreVersion};
 
 /// The state of one key after all commits of a group.
-pub(crate) struct Write {
+pub(crate) struct KeyWrite {
     pub(crate) key: Bytes,
     /// `None` deletes the key.
     pub(crate) value: Option<Bytes>,
@@ -39,7 +39,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Makes the writes durable together, then visible to new views; their keys are distinct. After
     /// an error it is unknown whether they are durable, and the backend must recover.
-    fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError>;
+    fn apply(&self, version: StoreVersion, writes: Vec<KeyWrite>) -> Result<(), StoreError>;
 
     /// Frees data that only closed views have read; true when more can be freed later, without
     /// another write.

@@ -7,11 +7,11 @@ use std::{
 };
 
 use super::{
-    Shared,
+    EngineState,
     backend::{Backend, Readiness},
     counters::{Written, micros},
-    overlay::{Known, Overlay},
-    request::Request,
+    overlay::{CommitMemory, Overlay},
+    request::CommitRequest,
 };
 use crate::{
     clock::instant,
@@ -29,10 +29,10 @@ const FREE_EVERY: Duration = Duration::from_secs(1);
 const BEHIND_PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Committer<B: Backend> {
-    shared: Arc<Shared<B>>,
-    known: Known,
+    shared: Arc<EngineState<B>>,
+    known: CommitMemory,
     version: StoreVersion,
-    failure: Option<Failure>,
+    failure: Option<CommitFailure>,
     /// The backend refused a write for lack of space; it is asked again even without new
     /// transactions, because it may be making room.
     short: bool,
@@ -40,15 +40,22 @@ pub(super) struct Committer<B: Backend> {
     unfreed: bool,
 }
 
-struct Failure {
+struct CommitFailure {
     error: StoreError,
     retry_at: Instant,
 }
 
 impl<B: Backend> Committer<B> {
-    pub(super) fn new(shared: Arc<Shared<B>>) -> Self {
+    pub(super) fn new(shared: Arc<EngineState<B>>) -> Self {
         let version = shared.snapshots.current().version;
-        Self { shared, known: Known::new(version), version, failure: None, short: false, unfreed: false }
+        Self {
+            shared,
+            known: CommitMemory::new(version),
+            version,
+            failure: None,
+            short: false,
+            unfreed: false,
+        }
     }
 
     pub(super) fn run(mut self) {
@@ -74,7 +81,7 @@ impl<B: Backend> Committer<B> {
 
     /// Commits a group as soon as the backend accepts it, or refuses it. An empty group lets the
     /// backend free memory.
-    fn take(&mut self, group: Vec<Request>) {
+    fn take(&mut self, group: Vec<CommitRequest>) {
         let mut stalled = false;
         loop {
             let readiness = self.shared.backend.readiness();
@@ -123,7 +130,7 @@ impl<B: Backend> Committer<B> {
         self.shared.counters.stall_micros.add(micros(began.elapsed()));
     }
 
-    fn commit(&mut self, group: Vec<Request>) {
+    fn commit(&mut self, group: Vec<CommitRequest>) {
         let began = instant();
         self.version += 1;
         let mut accepted = Vec::with_capacity(group.len());
@@ -182,7 +189,7 @@ impl<B: Backend> Committer<B> {
     }
 
     fn fail_again(&mut self, error: StoreError) {
-        self.failure = Some(Failure { error, retry_at: instant() + RECOVER_EVERY });
+        self.failure = Some(CommitFailure { error, retry_at: instant() + RECOVER_EVERY });
     }
 
     fn recover(&mut self) {
@@ -193,7 +200,7 @@ impl<B: Backend> Committer<B> {
                 // The last assigned version may be lost; its transactions were not acknowledged.
                 self.version = self.shared.backend.version();
                 // Remembered values may come from reads through the store that is now closed.
-                self.known = Known::new(self.version);
+                self.known = CommitMemory::new(self.version);
                 self.shared.snapshots.publish(self.version, self.shared.backend.view());
             }
             Err(error) => self.fail_again(error),
@@ -203,7 +210,7 @@ impl<B: Backend> Committer<B> {
 
 /// Closes the queue however the thread ends, so that no transaction waits for a thread that is
 /// gone.
-struct End<'a, B: Backend>(&'a Shared<B>);
+struct End<'a, B: Backend>(&'a EngineState<B>);
 
 impl<B: Backend> Drop for End<'_, B> {
     fn drop(&mut self) {

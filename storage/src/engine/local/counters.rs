@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::backend::Write;
+use super::backend::KeyWrite;
 use crate::{
     error::StoreError,
-    stat::{Count, stats},
+    stat::{StoreCount, stats},
 };
 
 stats! {
@@ -39,8 +39,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    pub(super) fn of(writes: &[Write], transactions: usize) -> Self {
-        let bytes = |write: &Write| write.key.len() + write.value.as_ref().map_or(0, Bytes::len);
+    pub(super) fn of(writes: &[KeyWrite], transactions: usize) -> Self {
+        let bytes = |write: &KeyWrite| write.key.len() + write.value.as_ref().map_or(0, Bytes::len);
         Self {
             transactions: transactions as u64,
             keys: writes.len() as u64,
@@ -59,7 +59,7 @@ impl Counters {
         self.last_commit_micros.set(micros(took));
     }
 
-    pub(super) fn refused(&self, error: &StoreError) -> &Count {
+    pub(super) fn refused(&self, error: &StoreError) -> &StoreCount {
         match error {
             StoreError::Conflict => &self.conflicts,
             StoreError::TooOld => &self.too_old,

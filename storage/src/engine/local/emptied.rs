@@ -12,7 +12,7 @@ const RANGES_MAX: usize = 200_000;
 pub(super) struct Emptied(RangeSet);
 
 impl Emptied {
-    pub(super) fn unknown(&self, range: &KeyRange) -> Vec<KeyRange> {
+    pub(super) fn maybe_written(&self, range: &KeyRange) -> Vec<KeyRange> {
         self.0.gaps(range)
     }
 

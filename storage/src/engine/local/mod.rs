@@ -24,11 +24,11 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-pub(crate) use backend::{Backend, Readiness, View, Write};
+pub(crate) use backend::{Backend, KeyWrite, Readiness, View};
 use committer::Committer;
 use counters::Counters;
-use queue::Queue;
-use request::Request;
+use queue::CommitQueue;
+use request::CommitRequest;
 use snapshots::Snapshots;
 use transaction::LocalTransaction;
 
@@ -42,20 +42,20 @@ use crate::{
 
 /// An engine over a backend; dropping it ends its thread after all queued transactions.
 pub(crate) struct LocalEngine<B: Backend> {
-    shared: Arc<Shared<B>>,
+    shared: Arc<EngineState<B>>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared<B: Backend> {
+struct EngineState<B: Backend> {
     backend: Arc<B>,
     snapshots: Snapshots<B::View>,
-    queue: Queue,
+    queue: CommitQueue,
     counters: Counters,
 }
 
 type Accepted = (Versionstamp, Completion);
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> EngineState<B> {
     fn report(&self, accepted: Vec<Accepted>, result: &Result<(), StoreError>) {
         if let Err(error) = result {
             self.counters.refused(error).add(accepted.len() as u64);
@@ -66,7 +66,7 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    fn refuse(&self, group: impl IntoIterator<Item = Request>, error: &StoreError) {
+    fn refuse(&self, group: impl IntoIterator<Item = CommitRequest>, error: &StoreError) {
         let count = self.counters.refused(error);
         for request in group {
             count.add(1);
@@ -78,8 +78,12 @@ impl<B: Backend> Shared<B> {
 impl<B: Backend> LocalEngine<B> {
     pub(crate) fn start(backend: Arc<B>) -> io::Result<Self> {
         let snapshots = Snapshots::new(backend.version(), backend.view());
-        let shared =
-            Arc::new(Shared { backend, snapshots, queue: Queue::default(), counters: Counters::default() });
+        let shared = Arc::new(EngineState {
+            backend,
+            snapshots,
+            queue: CommitQueue::default(),
+            counters: Counters::default(),
+        });
         let committer = Committer::new(shared.clone());
         let thread = thread::Builder::new().name("store-commit".into()).spawn(move || committer.run())?;
         Ok(Self { shared, thread: Some(thread) })

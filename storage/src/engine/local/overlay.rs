@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{
-    backend::{View, Write},
+    backend::{KeyWrite, View},
     buffer::add,
     emptied::Emptied,
-    request::{Mutation, Request},
-    resolver::Resolver,
+    request::{CommitRequest, Mutation},
+    resolver::ConflictResolver,
     sums::Sums,
 };
 use crate::{
@@ -20,15 +20,15 @@ use crate::{
 
 /// The commit thread's memory from group to group: recent writes for conflict checks, cleared
 /// ranges, and sums of counters.
-pub(super) struct Known {
-    pub(super) resolver: Resolver,
+pub(super) struct CommitMemory {
+    pub(super) resolver: ConflictResolver,
     pub(super) emptied: Emptied,
     sums: Sums,
 }
 
-impl Known {
+impl CommitMemory {
     pub(super) fn new(version: StoreVersion) -> Self {
-        Self { resolver: Resolver::new(version), emptied: Emptied::default(), sums: Sums::default() }
+        Self { resolver: ConflictResolver::new(version), emptied: Emptied::default(), sums: Sums::default() }
     }
 
     /// Forgets both caches after a group that failed, because they have what was not written. The
@@ -37,7 +37,7 @@ impl Known {
         (self.emptied, self.sums) = Default::default();
     }
 
-    pub(super) fn check(&self, request: &Request) -> Result<(), StoreError> {
+    pub(super) fn check(&self, request: &CommitRequest) -> Result<(), StoreError> {
         request.base.as_ref().map_or(Ok(()), |base| self.resolver.check(base.version, &request.reads))
     }
 
@@ -73,7 +73,7 @@ impl<'a, V: View> Overlay<'a, V> {
         &mut self,
         mutations: Vec<Mutation>,
         stamp: Versionstamp,
-        known: &mut Known,
+        known: &mut CommitMemory,
     ) -> Result<(), StoreError> {
         for mutation in mutations {
             match mutation {
@@ -108,7 +108,7 @@ impl<'a, V: View> Overlay<'a, V> {
         Ok(())
     }
 
-    fn write(&mut self, key: Bytes, value: Option<Bytes>, known: &mut Known) {
+    fn write(&mut self, key: Bytes, value: Option<Bytes>, known: &mut CommitMemory) {
         known.wrote_key(self.version, &key);
         known.sums.wrote(&key);
         self.keys.insert(key, value);
@@ -130,7 +130,7 @@ impl<'a, V: View> Overlay<'a, V> {
         for (_, value) in self.keys.range_mut::<Bytes, _>(&range.begin..&range.end) {
             *value = None;
         }
-        for part in emptied.unknown(range) {
+        for part in emptied.maybe_written(range) {
             self.view.scan(&part, false, &mut |key, _| {
                 // A key that was read is a part of a whole block of a table, which would stay in
                 // memory until this deletion is in a table.
@@ -141,11 +141,11 @@ impl<'a, V: View> Overlay<'a, V> {
         Ok(())
     }
 
-    pub(super) fn into_writes(mut self) -> Vec<Write> {
+    pub(super) fn into_writes(mut self) -> Vec<KeyWrite> {
         // Sorted keys are inserted side by side, so their memory is in the caches.
         self.appended.sort_unstable();
-        let appended = self.appended.into_iter().map(|(key, value)| Write { key, value: Some(value) });
-        let keys = self.keys.into_iter().map(|(key, value)| Write { key, value });
+        let appended = self.appended.into_iter().map(|(key, value)| KeyWrite { key, value: Some(value) });
+        let keys = self.keys.into_iter().map(|(key, value)| KeyWrite { key, value });
         let mut writes = Vec::with_capacity(appended.len() + keys.len());
         writes.extend(appended);
         writes.extend(keys);

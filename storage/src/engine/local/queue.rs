@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::request::Request;
+use super::request::CommitRequest;
 use crate::error::StoreError;
 
 /// From this many bytes of writes or [`WAITING_MAX`] transactions on, a commit fails with
@@ -23,20 +23,20 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 const GROUP_MAX: usize = 1 << 16;
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct CommitQueue {
     state: Mutex<State>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<Request>,
+    waiting: Vec<CommitRequest>,
     bytes: usize,
     closed: bool,
 }
 
-impl Queue {
-    pub(super) fn push(&self, request: Request) -> Result<(), StoreError> {
+impl CommitQueue {
+    pub(super) fn push(&self, request: CommitRequest) -> Result<(), StoreError> {
         let mut state = self.lock();
         let full = state.bytes >= WAITING_BYTES_MAX || state.waiting.len() >= WAITING_MAX;
         if full || state.closed {
@@ -62,7 +62,7 @@ impl Queue {
 
     /// Waits for the next group; returns an empty one after `patience` without a transaction, and
     /// `None` once the queue is closed and empty.
-    pub(super) fn take_group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
+    pub(super) fn take_group(&self, patience: Option<Duration>) -> Option<Vec<CommitRequest>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
             if state.closed {
@@ -94,7 +94,7 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    pub(super) fn take_all(&self) -> Vec<Request> {
+    pub(super) fn take_all(&self) -> Vec<CommitRequest> {
         let mut state = self.lock();
         state.bytes = 0;
         std::mem::take(&mut state.waiting)
@@ -106,7 +106,7 @@ impl Queue {
 }
 
 impl State {
-    fn take_group(&mut self) -> Vec<Request> {
+    fn take_group(&mut self) -> Vec<CommitRequest> {
         let (mut bytes, mut count) = (0, 0);
         for request in self.waiting.iter().take(GROUP_MAX) {
             if bytes >= GROUP_BYTES_MAX {

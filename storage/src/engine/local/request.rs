@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{completion::Completion, engine::stamped::Stamped, key::KeyRange, version::StoreVersion};
 
-pub(super) struct Request {
+pub(super) struct CommitRequest {
     /// The state that was read; `None` when nothing was read.
     pub(super) base: Option<Base>,
     /// Ranges that must be unchanged since `base`.

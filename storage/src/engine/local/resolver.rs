@@ -16,7 +16,7 @@ const WRITES_MAX: usize = 2_000_000;
 
 const GENERATION_WRITES: usize = 8_192;
 
-pub(super) struct Resolver {
+pub(super) struct ConflictResolver {
     /// A transaction that read before this version is too old, because writes after it were
     /// forgotten.
     floor: StoreVersion,
@@ -32,7 +32,7 @@ struct Generation {
     ranges: Steps,
 }
 
-impl Resolver {
+impl ConflictResolver {
     pub(super) fn new(floor: StoreVersion) -> Self {
         Self { floor, generations: VecDeque::new(), writes_max: WRITES_MAX }
     }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_newer_write_of_what_was_read_is_a_conflict() {
-        let mut resolver = Resolver::new(0);
+        let mut resolver = ConflictResolver::new(0);
         resolver.wrote_key(5, Bytes::from_static(b"k"));
         resolver.wrote_range(6, &range("c", "f"));
         resolver.wrote_range(7, &range("d", "e"));
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn writes_below_every_open_read_version_are_dropped() {
-        let mut resolver = Resolver::new(0);
+        let mut resolver = ConflictResolver::new(0);
         for version in 1..=40_000u64 {
             resolver.wrote_key(version, version.to_be_bytes().to_vec().into());
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_a_too_old_read_version_is_refused() {
-        let mut resolver = Resolver { writes_max: 20_000, ..Resolver::new(0) };
+        let mut resolver = ConflictResolver { writes_max: 20_000, ..ConflictResolver::new(0) };
         for version in 1..=100_000u64 {
             resolver.wrote_key(version, version.to_be_bytes().to_vec().into());
             resolver.forget_until(0);

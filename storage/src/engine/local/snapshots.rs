@@ -11,12 +11,12 @@ use bytes::Bytes;
 use super::backend::View;
 use crate::{error::StoreError, key::KeyRange, version::StoreVersion};
 
-pub(super) struct Snapshot<V> {
+pub(super) struct EngineSnapshot<V> {
     pub(super) version: StoreVersion,
     pub(super) view: V,
 }
 
-impl<V: View> View for Arc<Snapshot<V>> {
+impl<V: View> View for Arc<EngineSnapshot<V>> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.view.get(key)
     }
@@ -34,23 +34,23 @@ impl<V: View> View for Arc<Snapshot<V>> {
 pub(super) struct Snapshots<V>(Mutex<State<V>>);
 
 struct State<V> {
-    current: Arc<Snapshot<V>>,
-    older: VecDeque<(StoreVersion, Weak<Snapshot<V>>)>,
+    current: Arc<EngineSnapshot<V>>,
+    older: VecDeque<(StoreVersion, Weak<EngineSnapshot<V>>)>,
 }
 
 impl<V> Snapshots<V> {
     pub(super) fn new(version: StoreVersion, view: V) -> Self {
-        let current = Arc::new(Snapshot { version, view });
+        let current = Arc::new(EngineSnapshot { version, view });
         Self(Mutex::new(State { current, older: VecDeque::new() }))
     }
 
-    pub(super) fn current(&self) -> Arc<Snapshot<V>> {
+    pub(super) fn current(&self) -> Arc<EngineSnapshot<V>> {
         self.lock().current.clone()
     }
 
     /// Publishes a new state, and returns the oldest version in use.
     pub(super) fn publish(&self, version: StoreVersion, view: V) -> StoreVersion {
-        let next = Arc::new(Snapshot { version, view });
+        let next = Arc::new(EngineSnapshot { version, view });
         let mut state = self.lock();
         let last = std::mem::replace(&mut state.current, next);
         state.older.push_back((last.version, Arc::downgrade(&last)));

@@ -7,7 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 
-use super::{Backend, LocalEngine, Readiness, View, Write};
+use super::{Backend, KeyWrite, LocalEngine, Readiness, View};
 use crate::{
     completion::{Commit, block_on},
     database::{Attempt, Database},
@@ -81,7 +81,7 @@ impl Backend for Gate {
         if self.lock().refusing { Readiness::Refuse(refused) } else { Readiness::Ready }
     }
 
-    fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError> {
+    fn apply(&self, version: StoreVersion, writes: Vec<KeyWrite>) -> Result<(), StoreError> {
         self.change(|state| state.groups.push(writes.len()));
         let state = self.changed.wait_while(self.lock(), |state| state.closed).unwrap();
         self.version.store(version, Ordering::Relaxed);

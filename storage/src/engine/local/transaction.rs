@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::{
-    Shared,
+    EngineState,
     backend::{Backend, View},
     buffer::{Buffer, Op, add},
     merge::{self, Layer},
-    request::{self, Base, Mutation, Request},
-    snapshots::Snapshot,
+    request::{self, Base, CommitRequest, Mutation},
+    snapshots::EngineSnapshot,
 };
 use crate::{
     completion::Completion,
@@ -25,12 +25,12 @@ use crate::{
 };
 
 pub(super) struct LocalTransaction<B: Backend> {
-    shared: Arc<Shared<B>>,
+    shared: Arc<EngineState<B>>,
     state: Mutex<State<B::View>>,
 }
 
 struct State<V> {
-    snapshot: Option<Arc<Snapshot<V>>>,
+    snapshot: Option<Arc<EngineSnapshot<V>>>,
     buffer: Buffer,
     reads: Vec<KeyRange>,
     write_conflicts: Vec<KeyRange>,
@@ -45,7 +45,7 @@ impl<V> Default for State<V> {
 }
 
 impl<B: Backend> LocalTransaction<B> {
-    pub(super) fn new(shared: Arc<Shared<B>>) -> Self {
+    pub(super) fn new(shared: Arc<EngineState<B>>) -> Self {
         Self { shared, state: Mutex::default() }
     }
 
@@ -53,7 +53,7 @@ impl<B: Backend> LocalTransaction<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn snapshot(&self, state: &mut State<B::View>) -> Arc<Snapshot<B::View>> {
+    fn snapshot(&self, state: &mut State<B::View>) -> Arc<EngineSnapshot<B::View>> {
         state.snapshot.get_or_insert_with(|| self.shared.snapshots.current()).clone()
     }
 
@@ -154,7 +154,7 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
         if mutations.is_empty() && state.write_conflicts.is_empty() {
             return done.complete(Ok(Committed { versionstamp: None }));
         }
-        let pushed = self.shared.queue.push(Request {
+        let pushed = self.shared.queue.push(CommitRequest {
             base: state.snapshot.map(|snapshot| Base { version: snapshot.version, _held: snapshot }),
             reads: state.reads,
             write_conflicts: state.write_conflicts,

@@ -8,7 +8,7 @@ use utoipa_axum::routes;
 use super::{Id, Operators, TenantsQuery, page, query};
 use crate::api::List;
 use crate::api::organisations::AuditQuery;
-use crate::api::problem::Answer;
+use crate::api::problem::ApiResult;
 use crate::domain::AuditEntry;
 
 pub(super) fn routes() -> OpenApiRouter<Operators> {
@@ -23,7 +23,7 @@ async fn list_tenant_audit_entries(
     State(operators): State<Operators>,
     Id(tenant): Id,
     request: Request,
-) -> Answer<Json<List<AuditEntry>>> {
+) -> ApiResult<Json<List<AuditEntry>>> {
     let request = request.into_parts().0;
     let (filter, page) = (query::<AuditQuery>(&request)?.filter()?, page(&request)?);
     Ok(List::of(operators.0.control.tenant_audit_log(tenant, &filter, &page).await?))
@@ -36,7 +36,7 @@ async fn list_tenant_audit_entries(
 async fn list_region_audit_entries(
     State(operators): State<Operators>,
     request: Request,
-) -> Answer<Json<List<AuditEntry>>> {
+) -> ApiResult<Json<List<AuditEntry>>> {
     let request = request.into_parts().0;
     let (filter, page) = (query::<AuditQuery>(&request)?.filter()?, page(&request)?);
     Ok(List::of(operators.0.control.region_audit_log(&filter, &page).await?))

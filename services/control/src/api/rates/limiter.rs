@@ -8,7 +8,7 @@ use governor::{NotUntil, Quota};
 
 use super::HOUR;
 use super::shown::{self, Counted};
-use crate::api::problem::{Answer, Problem};
+use crate::api::problem::{ApiResult, Problem};
 use crate::forgetting::KeyedRateLimiter;
 
 pub(super) struct Limiter<K: Hash + Eq + Clone> {
@@ -26,12 +26,12 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         Self { limiter: KeyedRateLimiter::new(quota), policy: None }
     }
 
-    pub(super) fn take(&self, key: &K) -> Answer<()> {
+    pub(super) fn take(&self, key: &K) -> ApiResult<()> {
         self.take_many(key, NonZeroU32::MIN)
     }
 
     /// Takes all of them, or none.
-    pub(super) fn take_many(&self, key: &K, number: NonZeroU32) -> Answer<()> {
+    pub(super) fn take_many(&self, key: &K, number: NonZeroU32) -> ApiResult<()> {
         // A limiter never grants more than its burst, so each burst is at least the largest number that a caller takes.
         let taken = self.limiter.take(key, number).map_err(|_| Problem::later(HOUR.as_secs()))?;
         match taken {

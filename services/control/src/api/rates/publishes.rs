@@ -12,7 +12,7 @@ use governor::clock::{Clock as _, MonotonicClock};
 use millrace_access::model::ClientLimits;
 use uuid::Uuid;
 
-use crate::api::problem::{Answer, Problem};
+use crate::api::problem::{ApiResult, Problem};
 use crate::forgetting::Forgetting;
 use crate::limits::PUBLISH_DEBT_S_MAX;
 
@@ -22,17 +22,17 @@ const DEBT_MAX: u64 = PUBLISH_DEBT_S_MAX * SECOND;
 pub(super) struct Publishes {
     made_at: Instant,
     forgetting: Forgetting,
-    by_broker_and_caller: Mutex<HashMap<(u64, Uuid), Counts>>,
+    by_broker_and_caller: Mutex<HashMap<(u64, Uuid), PublishCounts>>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct PublishCounts {
     messages: Paid,
     bytes: Paid,
 }
 
 /// A taken charge, which [`Publishes::give_back`] takes out of the counts again.
-pub(crate) struct Charge {
+pub(crate) struct PublishCharge {
     by: (u64, Uuid),
     bytes: u64,
 }
@@ -46,7 +46,12 @@ impl Publishes {
         }
     }
 
-    pub(super) fn take(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64) -> Answer<Charge> {
+    pub(super) fn take(
+        &self,
+        by: (u64, Uuid),
+        limits: &ClientLimits,
+        bytes: u64,
+    ) -> ApiResult<PublishCharge> {
         self.take_at(by, limits, bytes, self.now())
     }
 
@@ -56,8 +61,14 @@ impl Publishes {
         u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX - SECOND) + SECOND
     }
 
-    fn take_at(&self, by: (u64, Uuid), limits: &ClientLimits, bytes: u64, now: u64) -> Answer<Charge> {
-        let charge = Charge { by, bytes };
+    fn take_at(
+        &self,
+        by: (u64, Uuid),
+        limits: &ClientLimits,
+        bytes: u64,
+        now: u64,
+    ) -> ApiResult<PublishCharge> {
+        let charge = PublishCharge { by, bytes };
         let mut all = self.by_broker_and_caller.lock().unwrap_or_else(PoisonError::into_inner);
         if limits.publishes_per_s.is_none() && limits.publish_bytes_per_s.is_none() {
             all.remove(&by);
@@ -76,11 +87,11 @@ impl Publishes {
         let messages = messages.map_err(|refusal| refusal.of("client.publishes_per_s", 1))?;
         let after = counts.bytes.with(bytes, now);
         let after = after.map_err(|refusal| refusal.of("client.publish_bytes_per_s", bytes))?;
-        *counts = Counts { messages, bytes: after };
+        *counts = PublishCounts { messages, bytes: after };
         Ok(charge)
     }
 
-    pub(super) fn give_back(&self, charge: &Charge) {
+    pub(super) fn give_back(&self, charge: &PublishCharge) {
         let mut all = self.by_broker_and_caller.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counts) = all.get_mut(&charge.by) {
             counts.messages.give_back(1);
@@ -112,15 +123,15 @@ impl Paid {
     }
 
     /// An amount larger than a second allows passes after a quiet second, and later publishes wait for it.
-    fn with(self, amount: u64, now: u64) -> Result<Self, Refusal> {
+    fn with(self, amount: u64, now: u64) -> Result<Self, PublishRefusal> {
         let cost = self.cost(amount);
         if cost > DEBT_MAX {
-            return Err(Refusal::Never { most: self.limit.saturating_mul(PUBLISH_DEBT_S_MAX) });
+            return Err(PublishRefusal::Never { most: self.limit.saturating_mul(PUBLISH_DEBT_S_MAX) });
         }
         let paid_until = self.paid_until.max(now - SECOND);
         match (paid_until + cost.min(SECOND)).saturating_sub(now) {
             0 => Ok(Self { paid_until: paid_until + cost, ..self }),
-            wait => Err(Refusal::Later(Duration::from_nanos(wait))),
+            wait => Err(PublishRefusal::Later(Duration::from_nanos(wait))),
         }
     }
 
@@ -134,7 +145,7 @@ impl Paid {
     }
 }
 
-enum Refusal {
+enum PublishRefusal {
     Later(Duration),
     /// `most`: the largest amount that the limit lets pass.
     Never {
@@ -142,7 +153,7 @@ enum Refusal {
     },
 }
 
-impl Refusal {
+impl PublishRefusal {
     fn of(self, limit: &str, amount: u64) -> Problem {
         match self {
             Self::Later(wait) => Problem::limited(limit, wait.as_secs() + 1),

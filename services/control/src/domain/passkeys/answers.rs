@@ -5,16 +5,16 @@ use super::super::accounts::{
 };
 use super::super::audit::Actor;
 use super::super::change::Change;
-use super::super::second_factor::{self, Checked, Factors, Shown};
+use super::super::second_factor::{self, FactorCheck, Factors, PresentedFactor};
 use super::super::web_sessions::shortened;
 use super::super::{Caller, Control, Error, Once, RequestSource, Result, SignedIn};
 use super::challenges::spend;
 use super::record::owner;
 use super::shapes::decoded;
-use super::{PasskeyAssertion, PasskeyRequest, Purposed, Stored};
+use super::{PasskeyAssertion, PasskeyRequest, Purposed, StoredPasskey};
 use crate::limits::{CREDENTIAL_ID_BYTES_MAX, PASSKEY_CHALLENGE_MS};
 use crate::secret::{Purpose, Secret, letters};
-use crate::webauthn::{Authentication, Ceremony, ClientData, Refusal};
+use crate::webauthn::{Ceremony, ClientData, PasskeyAuthentication, PasskeyRefusal};
 use millrace_storage::Read;
 use serde_json::json;
 use uuid::Uuid;
@@ -45,7 +45,7 @@ impl Control {
         let factors =
             self.look(|tx| async move { second_factor::get(&tx, user, Read::Snapshot).await }).await?;
         let credentials: Vec<_> =
-            factors.iter().flat_map(|factors| &factors.passkeys).map(Stored::credential).collect();
+            factors.iter().flat_map(|factors| &factors.passkeys).map(StoredPasskey::credential).collect();
         if credentials.is_empty() {
             return Ok(None);
         }
@@ -91,7 +91,8 @@ impl Control {
         let actor = Actor { agent, ..person(user, email, source.address) };
         let checked = self
             .change(actor, &Once::unnamed()?, |change| async move {
-                let shown = Shown { code: None, passkey: Some(input), purpose: Purposed::Discovery };
+                let shown =
+                    PresentedFactor { code: None, passkey: Some(input), purpose: Purposed::Discovery };
                 let checked = self.take_factor(&change, user, shown).await?;
                 if checked.passes() {
                     session.begin(&change.tx, user).await?;
@@ -101,8 +102,8 @@ impl Control {
                 Ok(checked)
             })
             .await?;
-        if checked != Checked::Passkey {
-            let is_old = checked == Checked::PasskeyNeedsPassword;
+        if checked != FactorCheck::Passkey {
+            let is_old = checked == FactorCheck::PasskeyNeedsPassword;
             self.note_refused_sign_in(user, email, source, json!({ "passkey": true })).await?;
             let why = "your password was changed: sign in with it once, and the passkey works alone again";
             return Err(if is_old { Error::Unauthenticated(why) } else { wrong() });
@@ -131,8 +132,8 @@ impl Control {
         factors: &mut Factors,
         shown: &PasskeyAssertion,
         purpose: Purposed<'_>,
-    ) -> Result<Checked> {
-        let wrong = Ok(Checked::PasskeyWrong);
+    ) -> Result<FactorCheck> {
+        let wrong = Ok(FactorCheck::PasskeyWrong);
         // An error would undo the audit entry that somebody knows the password.
         let Ok(rp) = self.relying_party() else { return wrong };
         let Some(answer) = shown.decode() else { return wrong };
@@ -148,10 +149,10 @@ impl Control {
         let named = if is_discovery { Uuid::nil() } else { user };
         let Some(open) = self.open_challenge(&client_data.challenge, purpose, named)? else { return wrong };
         let (data, signature) = (&answer.authenticator_data, &answer.signature);
-        let verified = Authentication::verify(&client_data, data, signature, &passkey.key, &rp);
+        let verified = PasskeyAuthentication::verify(&client_data, data, signature, &passkey.key, &rp);
         let verified = verified.and_then(|used| match used.is_user_verified || !is_discovery {
             true => Ok(used),
-            false => Err(Refusal::UserNotVerified),
+            false => Err(PasskeyRefusal::UserNotVerified),
         });
         let Ok(used) = verified else { return wrong };
         if used.is_backup_eligible != passkey.is_backup_eligible || !spend(&change.tx, &open).await? {
@@ -163,16 +164,16 @@ impl Control {
                 "passkey": passkey.name, "why": "signature counter went back", "counter": used.counter, "before": passkey.counter,
             });
             audit_everywhere(change, user, "person.refuse_passkey", details).await?;
-            return Ok(Checked::PasskeyCopied);
+            return Ok(FactorCheck::PasskeyCopied);
         }
         let record = found(account(&change.tx, user, Read::Serializable).await?)?;
         let password = self.password_of(user, &record)?;
         if is_discovery && passkey.password != password {
-            return Ok(Checked::PasskeyNeedsPassword);
+            return Ok(FactorCheck::PasskeyNeedsPassword);
         }
         (passkey.counter, passkey.last_used_at_ms) = (used.counter, Some(change.now_ms));
         passkey.password = password;
-        Ok(Checked::Passkey)
+        Ok(FactorCheck::Passkey)
     }
 
     pub(super) fn password_of(&self, user: Uuid, record: &UserRecord) -> Result<String> {

@@ -25,7 +25,7 @@ pub(in crate::domain) enum Purposed<'a> {
 }
 
 /// A challenge that this server has signed for a ceremony and that has not expired.
-pub(super) struct Open {
+pub(super) struct OpenChallenge {
     signature: Hash,
     expires_at_ms: u64,
 }
@@ -58,7 +58,7 @@ impl Control {
         challenge: &[u8],
         purpose: Purposed<'_>,
         user: Uuid,
-    ) -> Result<Option<Open>> {
+    ) -> Result<Option<OpenChallenge>> {
         let Some((body, signature)) = challenge.split_last_chunk::<32>() else { return Ok(None) };
         let is_signed: bool = self.challenge_signature(body, purpose)?.ct_eq(signature).into();
         let Some((&[number, ref ends @ ..], rest)) = body.split_first_chunk::<9>().filter(|_| is_signed)
@@ -72,7 +72,7 @@ impl Control {
             && rest.len() == 32
             && rest[..16] == *user.as_bytes()
             && self.now_ms() < expires_at_ms;
-        Ok(is_open.then_some(Open { signature: *signature, expires_at_ms }))
+        Ok(is_open.then_some(OpenChallenge { signature: *signature, expires_at_ms }))
     }
 
     fn challenge_signature(&self, body: &[u8], purpose: Purposed<'_>) -> Result<Hash> {
@@ -96,7 +96,7 @@ impl Purposed<'_> {
 }
 
 /// Stores that a challenge was answered; `false`: it was before.
-pub(super) async fn spend(tx: &Transaction, open: &Open) -> Result<bool> {
+pub(super) async fn spend(tx: &Transaction, open: &OpenChallenge) -> Result<bool> {
     let spent = accounts::spent_challenges();
     if spent.get::<u64>(tx, &open.signature, Read::Serializable).await?.is_some() {
         return Ok(false);

@@ -14,7 +14,7 @@ use crate::secret::{Hash, letters};
 use crate::webauthn::PublicKey;
 
 #[derive(Clone, Serialize, Deserialize)]
-pub(in crate::domain) struct Stored {
+pub(in crate::domain) struct StoredPasskey {
     pub(super) id: Uuid,
     pub(super) name: String,
     /// Credential id in Base64.
@@ -30,7 +30,7 @@ pub(in crate::domain) struct Stored {
     pub(super) password: String,
 }
 
-impl Stored {
+impl StoredPasskey {
     pub(super) fn shown(&self) -> Passkey {
         let Self { id, created_at_ms, last_used_at_ms, is_backup_eligible: is_synced, .. } = *self;
         Passkey { id, name: self.name.clone(), created_at_ms, last_used_at_ms, is_synced }
@@ -59,7 +59,7 @@ pub(super) async fn owner(tx: &Transaction, credential_id: &[u8], read: Read) ->
     Ok(factors.as_ref().is_some_and(has).then_some(user))
 }
 
-pub(in crate::domain) async fn forget(tx: &Transaction, passkeys: &[Stored]) -> Result<()> {
+pub(in crate::domain) async fn forget(tx: &Transaction, passkeys: &[StoredPasskey]) -> Result<()> {
     for passkey in passkeys {
         if let Ok(id) = URL_SAFE_NO_PAD.decode(&passkey.credential) {
             accounts::passkey_owners().clear(tx, &index(&id)).await?;

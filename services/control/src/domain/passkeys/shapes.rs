@@ -132,7 +132,7 @@ pub struct PasskeyAdded {
 }
 
 /// An assertion whose parts are decoded and of bounded size.
-pub(super) struct Decoded {
+pub(super) struct DecodedAssertion {
     pub(super) credential_id: Vec<u8>,
     pub(super) client_data: Vec<u8>,
     pub(super) authenticator_data: Vec<u8>,
@@ -141,8 +141,8 @@ pub(super) struct Decoded {
 }
 
 impl PasskeyAssertion {
-    pub(super) fn decode(&self) -> Option<Decoded> {
-        Some(Decoded {
+    pub(super) fn decode(&self) -> Option<DecodedAssertion> {
+        Some(DecodedAssertion {
             credential_id: decoded(&self.credential_id, CREDENTIAL_ID_BYTES_MAX)?,
             client_data: decoded(&self.client_data, CLIENT_DATA_BYTES_MAX)?,
             authenticator_data: decoded(&self.authenticator_data, AUTHENTICATOR_DATA_BYTES_MAX)?,

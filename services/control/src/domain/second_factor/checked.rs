@@ -5,7 +5,7 @@ use super::super::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::domain) enum Checked {
+pub(in crate::domain) enum FactorCheck {
     NotNeeded,
     Missing,
     Right,
@@ -24,7 +24,7 @@ pub(in crate::domain) enum Checked {
     },
 }
 
-impl Checked {
+impl FactorCheck {
     pub(in crate::domain) fn passes(self) -> bool {
         matches!(self, Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey)
     }

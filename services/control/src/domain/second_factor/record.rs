@@ -2,7 +2,7 @@
 
 use super::super::Result;
 use super::super::change::Change;
-use super::super::passkeys::{self, Stored};
+use super::super::passkeys::{self, StoredPasskey};
 use crate::limits::WRONG_CODES_MS;
 use crate::secret::{Hash, Sealed};
 use millrace_layers::accounts;
@@ -18,7 +18,7 @@ pub(in crate::domain) struct Factors {
     #[serde(default)]
     pub(super) recovery_key: Option<u32>,
     #[serde(default)]
-    pub(in crate::domain) passkeys: Vec<Stored>,
+    pub(in crate::domain) passkeys: Vec<StoredPasskey>,
     /// When the device was enabled; `None`: it waits for its first code, until `pending_until_ms`.
     pub(super) enabled_at_ms: Option<u64>,
     pub(super) pending_until_ms: u64,

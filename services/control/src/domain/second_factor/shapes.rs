@@ -47,7 +47,7 @@ pub struct Proof {
     pub passkey: Option<PasskeyAssertion>,
 }
 
-pub(in crate::domain) struct Shown<'a> {
+pub(in crate::domain) struct PresentedFactor<'a> {
     pub(in crate::domain) code: Option<&'a Secret>,
     pub(in crate::domain) passkey: Option<&'a PasskeyAssertion>,
     /// The challenge of the passkey must have this purpose.
@@ -55,9 +55,9 @@ pub(in crate::domain) struct Shown<'a> {
 }
 
 impl Proof {
-    pub(in crate::domain) fn shown<'a>(&'a self, sign_in: &'a Hash) -> Shown<'a> {
+    pub(in crate::domain) fn shown<'a>(&'a self, sign_in: &'a Hash) -> PresentedFactor<'a> {
         let (code, passkey) = (self.code.as_ref(), self.passkey.as_ref());
-        Shown { code, passkey, purpose: Purposed::InSession(sign_in) }
+        PresentedFactor { code, passkey, purpose: Purposed::InSession(sign_in) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Codes of an authenticator app (TOTP, RFC 6238): the time steps that are taken, and the limit of wrong codes.
 
 use super::super::{Control, Error, Result};
-use super::{Checked, Factors};
+use super::{FactorCheck, Factors};
 use crate::limits::{WRONG_CODES_MAX, WRONG_CODES_MS};
 use crate::secret::Secret;
 use totp_rs::{Builder, Totp};
@@ -14,21 +14,21 @@ impl Control {
         record: &mut Factors,
         code: &Secret,
         now_ms: u64,
-    ) -> Result<Checked> {
+    ) -> Result<FactorCheck> {
         let until_ms = record.wrong_since_ms + WRONG_CODES_MS;
         if until_ms <= now_ms {
             (record.wrong, record.wrong_since_ms) = (0, now_ms);
         } else if record.wrong >= WRONG_CODES_MAX {
-            return Ok(Checked::TooMany { until_ms });
+            return Ok(FactorCheck::TooMany { until_ms });
         }
         Ok(match self.step_of(user, record, code, now_ms)?.filter(|step| *step > record.last_step) {
             Some(step) => {
                 record.last_step = step;
-                Checked::Right
+                FactorCheck::Right
             }
             None => {
                 record.wrong += 1;
-                Checked::Wrong
+                FactorCheck::Wrong
             }
         })
     }

@@ -79,9 +79,9 @@ pub struct WebhookFailure {
     pub signed_by: Vec<u32>,
 }
 
-impl From<webhooks::Failure> for WebhookFailure {
-    fn from(failure: webhooks::Failure) -> Self {
-        let webhooks::Failure { at_ms, status, reason, signed_by } = failure;
+impl From<webhooks::DeliveryFailure> for WebhookFailure {
+    fn from(failure: webhooks::DeliveryFailure) -> Self {
+        let webhooks::DeliveryFailure { at_ms, status, reason, signed_by } = failure;
         Self { at_ms, status, reason, signed_by }
     }
 }

@@ -4,9 +4,9 @@ use millrace_mqtt::ReasonCode;
 
 use super::LOOK_S;
 use crate::clock::{TICKS_PER_S, Ticks, ticks_of};
-use crate::core::connection::{NONE, Paused, State};
-use crate::core::timers::Due;
-use crate::core::{Core, Ended, LINGER_S, LOOK_AT_SESSIONS_S};
+use crate::core::connection::{ConnectionState, NONE, Paused};
+use crate::core::timers::DueTimer;
+use crate::core::{ConnectionEnd, Core, LINGER_S, LOOK_AT_SESSIONS_S};
 
 impl Core {
     pub(super) fn schedule(&mut self, session: u32) {
@@ -17,7 +17,7 @@ impl Core {
         let Some(at) = next.map(|next| next.min(self.now + LOOK_AT_SESSIONS_S)) else { return };
         if local.looked_at == 0 || at < local.looked_at {
             local.looked_at = at;
-            self.calendar.add(at, Due::Session { slot: session, generation: local.generation });
+            self.calendar.add(at, DueTimer::Session { slot: session, generation: local.generation });
         }
     }
 
@@ -46,15 +46,15 @@ impl Core {
         if connection.generation != generation {
             return;
         }
-        if self.stopping && connection.state == State::Draining {
+        if self.stopping && connection.state == ConnectionState::Draining {
             // While the server stops, its grace period bounds how long the output may take.
-            return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
+            return self.calendar.add(self.now + 1, DueTimer::Connection { slot, generation });
         }
-        if connection.state != State::Open {
+        if connection.state != ConnectionState::Open {
             // The entry may be from before the close: the peer still gets `LINGER_S` to read the rest.
             match connection.state {
                 _ if self.tick() < connection.last_input + ticks_of(LINGER_S) => {}
-                State::Leaving => self.close_after_output(slot, Ended::Client),
+                ConnectionState::Leaving => self.close_after_output(slot, ConnectionEnd::Client),
                 _ => self.remove_connection(slot),
             }
             return;
@@ -69,7 +69,7 @@ impl Core {
                 return self.remove_connection(slot);
             }
             // The CONNECT still has time, or the server keeps the client waiting: that is not the client's fault.
-            return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
+            return self.calendar.add(self.now + 1, DueTimer::Connection { slot, generation });
         }
         // While the server does not read it, its silence means nothing.
         let is_unread = connection.readable || connection.paused != Paused::No;
@@ -79,7 +79,7 @@ impl Core {
         let ends = self.entry_ends(slot);
         if ends.is_some_and(|at| at <= self.now) {
             let (reason, what) = (ReasonCode::MAXIMUM_CONNECT_TIME, "the credentials have expired");
-            return self.say_and_close(slot, reason, what, Ended::Error(reason));
+            return self.say_and_close(slot, reason, what, ConnectionEnd::Error(reason));
         }
         let Some(at) = silent.into_iter().chain(ends.map(ticks_of)).min() else { return };
         if at > self.tick() {
@@ -87,11 +87,16 @@ impl Core {
             local.session.shrink();
             local.new_subscriptions.take_if(|new| new.is_over(self.now));
             let at = at.min(ticks_of(self.now + LOOK_S));
-            return self.calendar.add_at(at, Due::Connection { slot, generation });
+            return self.calendar.add_at(at, DueTimer::Connection { slot, generation });
         }
         //= [MQTT-3.1.2-22] v5
         //= [MQTT-3.1.2-24] v3.1.1
-        self.say_and_close(slot, ReasonCode::KEEP_ALIVE_TIMEOUT, "keep alive timeout", Ended::KeepAlive);
+        self.say_and_close(
+            slot,
+            ReasonCode::KEEP_ALIVE_TIMEOUT,
+            "keep alive timeout",
+            ConnectionEnd::KeepAlive,
+        );
     }
 }
 

@@ -1,9 +1,9 @@
 use millrace_mqtt::QoS;
 
-use crate::core::testing::{Client, Loops, publish};
+use crate::core::testing::{Loops, TestClient, publish};
 
 /// The first bytes of the packets that a client gets, up to the PINGRESP.
-fn received(loops: &mut Loops, client: &mut Client) -> Vec<u8> {
+fn received(loops: &mut Loops, client: &mut TestClient) -> Vec<u8> {
     client.send(0xC0, b"");
     let mut received = Vec::new();
     while received.last() != Some(&0xD0) {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, btree_map};
 use std::sync::Arc;
 
-use crate::clients::{Answer, ClientSearch, ConnectedClient, Question};
-use crate::core::connection::Who;
+use crate::clients::{ClientSearch, ClientsAnswer, ConnectedClient, Question};
+use crate::core::connection::ClientUser;
 use crate::core::{Core, LocalSession, work};
 
 const ADDED: u64 = 4;
@@ -41,7 +41,7 @@ impl SearchedPage {
     }
 
     /// Adds a client of the page's broker if it belongs to the page.
-    pub(super) fn see(&mut self, slot: u32, local: &LocalSession, who: &Who) -> u64 {
+    pub(super) fn see(&mut self, slot: u32, local: &LocalSession, who: &ClientUser) -> u64 {
         let Question::Page { after, search, .. } = &self.asked.question else { return 0 };
         let id = local.session.client_id();
         let begins = |text: &str| text.starts_with(&**search);
@@ -73,7 +73,7 @@ impl Core {
             && let Some(mut found) = self.unfinished.scans.found.pop_front()
         {
             let Some((id, slot)) = found.left.next() else {
-                found.asked.answer(Some(Answer { clients: found.clients, next: found.next }));
+                found.asked.answer(Some(ClientsAnswer { clients: found.clients, next: found.next }));
                 continue;
             };
             self.spend(DESCRIBED);

@@ -3,14 +3,14 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use super::pages::{FoundClients, SearchedPage};
 use super::{SLICE, SLICE_EVERY_MS};
-use crate::clients::{Answer, ClientSearch, PAGE_MAX, Question};
-use crate::core::testing::{Client, Loops};
+use crate::clients::{ClientSearch, ClientsAnswer, PAGE_MAX, Question};
+use crate::core::testing::{Loops, TestClient};
 
 const CLIENTS: usize = 700;
 /// A slice ends after the client that uses it up.
 const SLICE_MAX: u64 = SLICE + 100;
 
-fn ask(loops: &mut Loops) -> Receiver<Option<Answer>> {
+fn ask(loops: &mut Loops) -> Receiver<Option<ClientsAnswer>> {
     let (done, answers) = sync_channel(1);
     let question = Question::Page { after: None, search: "".into(), limit: PAGE_MAX };
     let search =
@@ -22,7 +22,7 @@ fn ask(loops: &mut Loops) -> Receiver<Option<Answer>> {
 #[test]
 fn lists_of_many_clients_are_made_over_several_turns() {
     let mut loops = Loops::start(1, |_| {});
-    let clients: Vec<Client> =
+    let clients: Vec<TestClient> =
         (0..CLIENTS).map(|number| loops.connect_as(&format!("client{number}"), true)).collect();
     let asked: Vec<_> = (0..5).map(|_| ask(&mut loops)).collect();
     let core = &mut loops.cores[0];

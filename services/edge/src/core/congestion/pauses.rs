@@ -15,7 +15,7 @@ pub(in crate::core) struct Pauses {
     /// How many loops have an unfinished fan-out of a connection.
     pub(in crate::core) fanouts: HashMap<ConnectionId, u16, foldhash::fast::RandomState>,
     /// Publishers that wait for a receiver, by the slot of its connection.
-    pub(in crate::core) for_receiver: HashMap<u32, Waiting>,
+    pub(in crate::core) for_receiver: HashMap<u32, PausedPublishers>,
     pub(in crate::core) watched: Watched,
 }
 
@@ -68,12 +68,12 @@ impl Deadlines {
 
 /// Publishers in the order in which they began to wait; none is there twice.
 #[derive(Default)]
-pub(in crate::core) struct Waiting {
+pub(in crate::core) struct PausedPublishers {
     order: VecDeque<ConnectionId>,
     members: HashSet<ConnectionId, foldhash::fast::RandomState>,
 }
 
-impl Waiting {
+impl PausedPublishers {
     pub(in crate::core) fn push(&mut self, id: ConnectionId) {
         if self.members.insert(id) {
             self.order.push_back(id);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_publisher_waits_once_for_a_receiver() {
-        let mut waiting = Waiting::default();
+        let mut waiting = PausedPublishers::default();
         [1, 2, 1].into_iter().for_each(|slot| waiting.push(id(slot)));
         assert_eq!((waiting.pop(), waiting.pop(), waiting.pop()), (Some(id(1)), Some(id(2)), None));
         waiting.push(id(1));

@@ -9,18 +9,18 @@ use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::core::limits::{WATCHED_PUBLISHERS_MAX, WATCHED_RECEIVERS_MAX};
 use crate::outbound::GRACE_MS;
-use crate::routes::Progress;
+use crate::routes::RouteProgress;
 
 /// How long receivers count after their last message. Longer than a pause, in which nobody gets any.
 const RECENT_MS: Millis = 5 * GRACE_MS;
 
 #[derive(Default)]
 pub(in crate::core) struct Watched {
-    of: HashMap<ConnectionId, Vec<Recent>, foldhash::fast::RandomState>,
+    of: HashMap<ConnectionId, Vec<RecentProgress>, foldhash::fast::RandomState>,
 }
 
-struct Recent {
-    progress: Progress,
+struct RecentProgress {
+    progress: RouteProgress,
     at: Millis,
     lagged_at: Millis,
 }
@@ -32,7 +32,12 @@ impl Watched {
     }
 
     #[inline]
-    pub(in crate::core) fn note(&mut self, publisher: Option<ConnectionId>, progress: Progress, now: Millis) {
+    pub(in crate::core) fn note(
+        &mut self,
+        publisher: Option<ConnectionId>,
+        progress: RouteProgress,
+        now: Millis,
+    ) {
         if !self.of.is_empty()
             && let Some(recent) = publisher.and_then(|id| self.of.get_mut(&id))
         {
@@ -43,7 +48,7 @@ impl Watched {
     pub(in crate::core) fn are_most_behind(
         &mut self,
         publisher: ConnectionId,
-        progress: Progress,
+        progress: RouteProgress,
         now: Millis,
     ) -> bool {
         if self.of.len() >= WATCHED_PUBLISHERS_MAX && !self.of.contains_key(&publisher) {
@@ -51,7 +56,7 @@ impl Watched {
         }
         let recent = self.of.entry(publisher).or_default();
         update(recent, progress, now);
-        let sum = |of: fn(&Progress) -> usize| recent.iter().map(|one| of(&one.progress)).sum::<usize>();
+        let sum = |of: fn(&RouteProgress) -> usize| recent.iter().map(|one| of(&one.progress)).sum::<usize>();
         sum(|progress| progress.behind) * 2 > sum(|progress| progress.moving)
     }
 
@@ -60,7 +65,7 @@ impl Watched {
     }
 }
 
-fn update(recent: &mut Vec<Recent>, progress: Progress, now: Millis) {
+fn update(recent: &mut Vec<RecentProgress>, progress: RouteProgress, now: Millis) {
     recent.retain(|one| now < one.at + RECENT_MS);
     for one in &mut *recent {
         if now >= one.lagged_at + GRACE_MS {
@@ -74,7 +79,7 @@ fn update(recent: &mut Vec<Recent>, progress: Progress, now: Millis) {
         {
             recent.swap_remove(oldest);
         }
-        recent.push(Recent { progress, at: now, lagged_at: 0 });
+        recent.push(RecentProgress { progress, at: now, lagged_at: 0 });
         recent.len() - 1
     });
     let one = &mut recent[index];
@@ -94,8 +99,8 @@ mod tests {
 
     const ANN: ConnectionId = ConnectionId { core: 0, slot: 1, generation: 1 };
 
-    fn one(slot: u32, behind: usize) -> Progress {
-        Progress::of_one(Target { core: 0, slot, generation: 1 }, behind)
+    fn one(slot: u32, behind: usize) -> RouteProgress {
+        RouteProgress::of_one(Target { core: 0, slot, generation: 1 }, behind)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::core::testing::Loops;
 use crate::jobs::PendingSubscribe;
 use crate::mailbox::Mail;
 use crate::quota::Limit;
-use crate::routes::Progress;
+use crate::routes::RouteProgress;
 
 /// Only its own loop gives a connection its id and looks it up, so the order in which threads meet shows as the order of mail.
 #[test]
@@ -21,7 +21,7 @@ fn mail_for_a_connection_that_has_gone_does_not_reach_the_next_one_in_its_slot()
     assert_eq!((id.core, id.slot), (gone.core, gone.slot));
     assert_ne!(id, gone);
     let of = || (loops.broker(), Arc::from("first"));
-    let progress = Progress::of_one(Target { core: 0, slot: 0, generation: 0 }, 1);
+    let progress = RouteProgress::of_one(Target { core: 0, slot: 0, generation: 0 }, 1);
     let late = [
         Mail::Congested { publisher: gone, progress },
         Mail::Relieved(gone),

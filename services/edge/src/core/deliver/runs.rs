@@ -18,8 +18,8 @@ use crate::core::tapped::Tapped;
 use crate::core::{Core, LocalSession, parts, work};
 use crate::deliveries::{Run, each_publish};
 use crate::metering::Amount;
-use crate::outbound::{OutboundSlot, Room};
-use crate::routes::{Progress, Routes};
+use crate::outbound::{OutboundRoom, OutboundSlot};
+use crate::routes::{RouteProgress, Routes};
 
 /// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
@@ -116,12 +116,12 @@ impl Core {
             }
             if out.busy {
                 match out.outbound().room(soft_bytes, hard_bytes, self.now_ms) {
-                    Room::Free => {}
-                    Room::Congested => {
+                    OutboundRoom::Free => {}
+                    OutboundRoom::Congested => {
                         lagging.push(receiver);
                         continue;
                     }
-                    Room::Full => {
+                    OutboundRoom::Full => {
                         let tapped = self.tracing.tapped.get(&local.connection).map(Box::as_ref);
                         drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
                         continue;
@@ -176,7 +176,7 @@ impl Core {
         publisher: Option<ConnectionId>,
         accepting: usize,
         lagging: usize,
-    ) -> Option<(ConnectionId, Progress)> {
+    ) -> Option<(ConnectionId, RouteProgress)> {
         routes.note_progress(self.index, accepting + lagging, lagging, self.now_ms);
         let (publisher, progress) = (publisher?, routes.progress(self.index, self.now_ms)?);
         if lagging == 0 || !routes.are_most_behind(self.now_ms) {

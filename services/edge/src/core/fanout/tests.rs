@@ -2,13 +2,13 @@ use std::collections::HashSet;
 
 use millrace_mqtt::QoS;
 
-use super::Key;
-use crate::core::testing::{Client, Loops, publish};
+use super::FanoutKey;
+use crate::core::testing::{Loops, TestClient, publish};
 use crate::outbound::Outbound;
 
 const LARGE: usize = 900_000;
 
-fn receivers(loops: &mut Loops, core: u16, count: usize) -> Vec<Client> {
+fn receivers(loops: &mut Loops, core: u16, count: usize) -> Vec<TestClient> {
     (0..count)
         .map(|number| {
             let mut receiver = loops.connect(core, &format!("receiver-{number}"));
@@ -22,7 +22,7 @@ fn is_fanning_out(loops: &Loops, core: usize) -> bool {
     !loops.cores[core].unfinished.fanouts.is_empty()
 }
 
-fn publish_large(loops: &mut Loops, publisher: &mut Client) {
+fn publish_large(loops: &mut Loops, publisher: &mut TestClient) {
     loops.send_to(0, publisher, &publish(1, "t", &[b'.'; LARGE]));
     while loops.cores[1].mailbox().bytes() == 0 {
         loops.turn(0);
@@ -37,7 +37,7 @@ fn finish(loops: &mut Loops, core: usize) {
 }
 
 /// Begins a fan-out of a message of a new client, and stops it before its last receivers. Returns what goes on with it.
-fn begin_endless(loops: &mut Loops, topic: &str) -> Key {
+fn begin_endless(loops: &mut Loops, topic: &str) -> FanoutKey {
     let mut publisher = loops.connect(0, "broadcaster");
     loops.send_to(0, &mut publisher, &publish(1, topic, &[b'.'; LARGE]));
     while !is_fanning_out(loops, 0) {
@@ -46,7 +46,7 @@ fn begin_endless(loops: &mut Loops, topic: &str) -> Key {
     loops.cores[0].unfinished.fanouts.ready.pop().unwrap().1
 }
 
-fn go_on(loops: &mut Loops, key: Key) {
+fn go_on(loops: &mut Loops, key: FanoutKey) {
     loops.cores[0].unfinished.fanouts.ready.push(key.0, key);
     finish(loops, 0);
 }
@@ -55,7 +55,7 @@ fn payload_len(body: &[u8]) -> usize {
     body.len() - b"__s__".len()
 }
 
-fn is_live(loops: &Loops, client: &Client) -> bool {
+fn is_live(loops: &Loops, client: &TestClient) -> bool {
     loops.session(0, client).persistent.as_ref().is_some_and(|persistent| persistent.is_live())
 }
 

@@ -3,8 +3,8 @@
 use millrace_mqtt::{Publish, QoS, ReasonCode, Version};
 
 use crate::core::connection::NONE;
-use crate::core::{Core, Ended, parts};
-use crate::jobs::{Ack, IdWrite, Ids, Write};
+use crate::core::{ConnectionEnd, Core, parts};
+use crate::jobs::{IdWrite, Ids, PublishAck, Write};
 
 impl Core {
     pub(super) fn answer_publish(
@@ -27,7 +27,7 @@ impl Core {
             // The server cannot send a reason, and the client keeps the message until it is acknowledged.
             //= [MQTT-3.3.5-2] v3.1.1
             session.forget_received(id);
-            return self.end(slot, Ended::Error(reason), true);
+            return self.end(slot, ConnectionEnd::Error(reason), true);
         }
         // A 3.x client has no reason codes for any other refusal: it gets a positive acknowledgement.
         //= [MQTT-3.3.5-2] v3.1.1
@@ -38,7 +38,7 @@ impl Core {
 
     /// The store has committed, or refused, the messages that these publishers wait for.
     //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
-    pub(in crate::core) fn stored(&mut self, acks: &[Ack], stored: bool) {
+    pub(in crate::core) fn stored(&mut self, acks: &[PublishAck], stored: bool) {
         for ack in acks {
             if ack.in_order
                 && let Some(connection) = self.connection_of(ack.connection)
@@ -78,7 +78,7 @@ impl Core {
         }
     }
 
-    fn acknowledge_stored(&mut self, ack: &Ack, slot: u32, stored: bool) {
+    fn acknowledge_stored(&mut self, ack: &PublishAck, slot: u32, stored: bool) {
         if !stored {
             let broker = &self.sessions[ack.session.slot as usize].broker;
             self.broker_counters(broker).publish_store.add(1);
@@ -107,6 +107,6 @@ impl Core {
         }
         // A 3.x client cannot get a reason code: without an acknowledgement it sends the message again.
         session.forget_received(ack.packet_id);
-        self.end(slot, Ended::Error(reason), true);
+        self.end(slot, ConnectionEnd::Error(reason), true);
     }
 }

@@ -1,6 +1,6 @@
 use millrace_mqtt::QoS;
 
-use crate::core::Ended;
+use crate::core::ConnectionEnd;
 use crate::core::testing::{Loops, SUBACK, publish, subscribe};
 use crate::core::work;
 
@@ -22,7 +22,7 @@ fn the_match_of_a_will_counts_for_its_own_turn() {
     let slot = loops.session(0, &mortal).connection;
     let core = &mut loops.cores[0];
     let before = core.work.spent();
-    core.end(slot, Ended::Lost, true);
+    core.end(slot, ConnectionEnd::Lost, true);
     let (least, spent) = ((1 << LEVELS) * work::NODE, core.work.spent() - before);
     assert!(spent >= least, "{spent} of at least {least} units were counted");
     assert_eq!(core.routes.take_work(), 0, "another client would be charged with it");

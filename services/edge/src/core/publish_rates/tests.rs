@@ -1,9 +1,9 @@
 use millrace_access::model::{BrokerLimits, Limits};
 use millrace_mqtt::QoS;
 
-use crate::core::Ended;
+use crate::core::ConnectionEnd;
 use crate::core::connection::Paused;
-use crate::core::testing::{Client, Loops, packet, publish};
+use crate::core::testing::{Loops, TestClient, packet, publish};
 use crate::quota::limiter::millis;
 
 const SUBSCRIBE: u8 = 0x82;
@@ -14,7 +14,7 @@ const DISCONNECT: u8 = 0xe0;
 
 const NOW_MS: u64 = 10_000;
 
-fn subscribe(client: &mut Client, filters: usize) {
+fn subscribe(client: &mut TestClient, filters: usize) {
     client.send(SUBSCRIBE, &filters_body(filters));
 }
 
@@ -24,11 +24,11 @@ fn filters_body(filters: usize) -> Vec<u8> {
 }
 
 /// One loop whose broker owes for a second of its clients' publishes, and a subscriber of everything.
-fn in_debt() -> (Loops, Client) {
+fn in_debt() -> (Loops, TestClient) {
     in_debt_with(BrokerLimits { publishes_per_s: Some(1), ..BrokerLimits::default() })
 }
 
-fn in_debt_with(broker: BrokerLimits) -> (Loops, Client) {
+fn in_debt_with(broker: BrokerLimits) -> (Loops, TestClient) {
     let mut loops = Loops::start(1, |_| {});
     loops.broker().quota.set(Limits { broker, ..Limits::default() });
     loops.now_ms = Some(NOW_MS);
@@ -46,7 +46,7 @@ fn message(body: &[u8]) -> String {
     String::from_utf8_lossy(&body[b"__t".len()..]).into_owned()
 }
 
-fn publish_and_leave(loops: &mut Loops, payload: &str) -> Client {
+fn publish_and_leave(loops: &mut Loops, payload: &str) -> TestClient {
     let mut client = loops.connect_with_will("brief", "w");
     loops.send_to(0, &mut client, &publish(0, "t", payload.as_bytes()));
     client.send(DISCONNECT, b"");
@@ -109,7 +109,7 @@ fn held(loops: &Loops) -> u64 {
     loops.cores[0].process.memory.input.bytes()
 }
 
-fn send_to_wait(loops: &mut Loops, client: &mut Client, packet: &[u8]) {
+fn send_to_wait(loops: &mut Loops, client: &mut TestClient, packet: &[u8]) {
     loops.send_to(0, client, packet);
     loops.until(|loops| loops.connection(0, client).paused == Paused::ForRate);
 }
@@ -168,7 +168,8 @@ fn a_small_publish_waits_for_its_rate_also_when_its_client_has_gone() {
 #[test]
 fn a_publisher_does_not_wait_for_what_others_give_back() {
     let (mut loops, mut subscriber) = in_debt();
-    let mut gone: Vec<Client> = (0..10).map(|number| loops.connect_as(&number.to_string(), true)).collect();
+    let mut gone: Vec<TestClient> =
+        (0..10).map(|number| loops.connect_as(&number.to_string(), true)).collect();
     for client in &mut gone {
         loops.send_to(0, client, &publish(0, "t", b"given back"));
     }
@@ -176,7 +177,7 @@ fn a_publisher_does_not_wait_for_what_others_give_back() {
     loops.send_to(0, &mut last, &publish(0, "t", b"last"));
     for client in &gone {
         let slot = loops.session(0, client).connection;
-        loops.cores[0].end(slot, Ended::Kicked, false);
+        loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
     }
     assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 2_000);
     for passed in [1_000, 2_000] {
@@ -229,7 +230,7 @@ fn a_subscriber_does_not_wait_for_filters_that_others_give_back() {
         loops.turn(0);
     }
     let slot = loops.session(0, &clients[1]).connection;
-    loops.cores[0].end(slot, Ended::Kicked, false);
+    loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
     for passed_ms in [1_000, 1_100] {
         assert!(clients[2].next().is_none());
         loops.now_ms = Some(NOW_MS + passed_ms);
@@ -258,14 +259,14 @@ fn a_disconnect_behind_filters_that_wait_is_seen_when_the_client_connects_again(
 }
 
 /// Publishers whose messages wait for their turn, and many receivers of each message.
-fn many_that_wait(publishers: usize) -> (Loops, Vec<Client>, Vec<Client>) {
+fn many_that_wait(publishers: usize) -> (Loops, Vec<TestClient>, Vec<TestClient>) {
     let (mut loops, _) = in_debt();
     let receivers = (0..60).map(|number| {
         let mut receiver = loops.connect_as(&format!("receiver{number}"), true);
         loops.subscribe(&mut receiver, "w", QoS::AtMostOnce);
         receiver
     });
-    let receivers: Vec<Client> = receivers.collect();
+    let receivers: Vec<TestClient> = receivers.collect();
     let waiting = (0..publishers).map(|number| {
         let mut client = loops.connect_as(&format!("waits{number}"), true);
         send_to_wait(&mut loops, &mut client, &publish(0, "w", b"x"));
@@ -275,7 +276,7 @@ fn many_that_wait(publishers: usize) -> (Loops, Vec<Client>, Vec<Client>) {
     (loops, receivers, waiting)
 }
 
-fn still_waiting(loops: &Loops, clients: &[Client]) -> usize {
+fn still_waiting(loops: &Loops, clients: &[TestClient]) -> usize {
     clients.iter().filter(|client| loops.connection(0, client).paused == Paused::ForRate).count()
 }
 

@@ -4,15 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use millrace_mqtt::QoS;
-use millrace_router::{Step, TreeSnapshot, Walk};
-use millrace_session::{Delivery, Entry, Message, Seconds};
+use millrace_router::{TreeSnapshot, TreeStep, Walk};
+use millrace_session::{Delivery, Message, OutboxEntry, Seconds};
 use smallvec::SmallVec;
 
 use crate::broker::Broker;
 use crate::jobs::replay::Replay;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tree {
+pub(super) enum LookupTree {
     OfBroker,
     Sys,
     /// Read from the store for the SUBSCRIBE alone.
@@ -20,7 +20,7 @@ pub(super) enum Tree {
 }
 
 pub(in crate::core) struct Lookup {
-    pub(super) tree: Tree,
+    pub(super) tree: LookupTree,
     walk: Walk<Arc<Message>>,
     /// Found by the walk and not sent yet.
     pub(super) found: Option<Arc<Message>>,
@@ -36,10 +36,13 @@ pub(in crate::core) type Topics = HashSet<Arc<str>, foldhash::fast::RandomState>
 impl Lookup {
     /// The look-ups of a subscription: one, and for `$SYS` topics also one of those that clients publish, the states of bridges.
     pub(in crate::core) fn all(replay: &Replay, broker: &Broker) -> impl Iterator<Item = Self> {
-        let of_server =
-            replay.filter.starts_with("$SYS/").then(|| Self::new(replay, Tree::Sys, broker.sys.snapshot()));
-        let tree = if replay.pages.has_filters() { Tree::Own } else { Tree::OfBroker };
-        let retained = replay.retained.clone().filter(|retained| tree == Tree::Own || !retained.is_empty());
+        let of_server = replay
+            .filter
+            .starts_with("$SYS/")
+            .then(|| Self::new(replay, LookupTree::Sys, broker.sys.snapshot()));
+        let tree = if replay.pages.has_filters() { LookupTree::Own } else { LookupTree::OfBroker };
+        let retained =
+            replay.retained.clone().filter(|retained| tree == LookupTree::Own || !retained.is_empty());
         let of_clients = retained.map(|retained| Self::new(replay, tree, retained));
         of_clients.into_iter().chain(of_server)
     }
@@ -50,7 +53,7 @@ impl Lookup {
         replay.filter.starts_with("$SYS/") || replay.retained.as_ref().is_some_and(has_some)
     }
 
-    fn new(replay: &Replay, tree: Tree, retained: Arc<TreeSnapshot<Arc<Message>>>) -> Self {
+    fn new(replay: &Replay, tree: LookupTree, retained: Arc<TreeSnapshot<Arc<Message>>>) -> Self {
         let Replay { qos, identifier, left_out, .. } = *replay;
         let walk = Walk::new(retained, &replay.filter);
         Self { tree, walk, found: None, qos, identifier, left_out, is_had: None }
@@ -60,13 +63,13 @@ impl Lookup {
         Self { is_had: Some(had.clone()), ..self }
     }
 
-    pub(super) fn step(&mut self, broker: &Broker) -> Step<Arc<Message>> {
+    pub(super) fn step(&mut self, broker: &Broker) -> TreeStep<Arc<Message>> {
         if self.walk.is_suspended() {
-            let tree = if self.tree == Tree::Sys { &broker.sys } else { &broker.retained };
+            let tree = if self.tree == LookupTree::Sys { &broker.sys } else { &broker.retained };
             self.walk.resume(tree.snapshot());
         }
-        match self.found.take().map_or_else(|| self.walk.step(), Step::Value) {
-            Step::Value(message) if !self.is_due(&message) => Step::Nothing,
+        match self.found.take().map_or_else(|| self.walk.step(), TreeStep::Value) {
+            TreeStep::Value(message) if !self.is_due(&message) => TreeStep::Nothing,
             step => step,
         }
     }
@@ -87,7 +90,7 @@ impl Lookup {
 
     /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
     pub(super) fn release(&mut self) {
-        if self.tree != Tree::Own {
+        if self.tree != LookupTree::Own {
             self.walk.suspend();
         }
     }
@@ -107,9 +110,9 @@ impl Lookup {
     }
 }
 
-pub(super) fn unsent(lookup: &Lookup, message: Arc<Message>, now: Seconds) -> Option<Entry> {
+pub(super) fn unsent(lookup: &Lookup, message: Arc<Message>, now: Seconds) -> Option<OutboxEntry> {
     let Delivery { qos, retain, replay, shared, identifiers, .. } = lookup.delivery(&message);
     let identifiers = SmallVec::from_slice(identifiers);
     let is_wanted = qos > QoS::AtMostOnce && !message.is_expired(now);
-    is_wanted.then_some(Entry { message, qos, retain, replay, maybe_sent: false, shared, identifiers })
+    is_wanted.then_some(OutboxEntry { message, qos, retain, replay, maybe_sent: false, shared, identifiers })
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use millrace_session::Session;
 
-use super::Lookups;
-use super::lookup::{Lookup, Tree};
+use super::ReplayLookups;
+use super::lookup::{Lookup, LookupTree};
 use crate::broker::Broker;
 use crate::jobs::replay::Replay;
 
@@ -13,10 +13,10 @@ pub(super) type DueReplays = VecDeque<DueReplay>;
 
 #[derive(Default)]
 pub(in crate::core) struct Slot {
-    begun: Lookups,
+    begun: ReplayLookups,
     pub(super) replays: DueReplays,
     /// Look-ups that follow the replays, each begun already.
-    lookups: Lookups,
+    lookups: ReplayLookups,
     /// Insertions into the tree of `$SYS` topics at the time of the SUBSCRIBE.
     sys_insertions: u64,
 }
@@ -104,7 +104,7 @@ impl Slot {
             replay.retained.get_or_insert_with(|| broker.retained.snapshot());
         }
         for mut lookup in Lookup::all(&replay, broker) {
-            let before = if lookup.tree == Tree::Sys { Some(self.sys_insertions) } else { insertions };
+            let before = if lookup.tree == LookupTree::Sys { Some(self.sys_insertions) } else { insertions };
             before.into_iter().for_each(|before| lookup.limit(before));
             self.begun.push_back(lookup);
         }
@@ -122,8 +122,8 @@ impl Slot {
     }
 }
 
-impl From<Lookups> for Slot {
-    fn from(lookups: Lookups) -> Self {
+impl From<ReplayLookups> for Slot {
+    fn from(lookups: ReplayLookups) -> Self {
         Self { lookups, ..Self::default() }
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use millrace_mqtt::{Properties, QoS};
 use millrace_session::Message;
 
-use crate::core::testing::{Client, Loops, publish, subscribe, unsubscribe};
+use crate::core::testing::{Loops, TestClient, publish, subscribe, unsubscribe};
 use crate::core::{limits, work};
 
 const PUBLISH: u8 = 0x30;
@@ -25,11 +25,11 @@ fn with_retained(count: usize) -> Loops {
     loops
 }
 
-fn received(client: &mut Client, first: u8) -> usize {
+fn received(client: &mut TestClient, first: u8) -> usize {
     std::iter::from_fn(|| client.next()).filter(|(kind, _)| kind & 0xF0 == first).count()
 }
 
-fn replay(loops: &mut Loops, client: &mut Client, count: usize) -> u64 {
+fn replay(loops: &mut Loops, client: &mut TestClient, count: usize) -> u64 {
     let (mut found, mut most) = (0, 0);
     loops.until(|loops| {
         most = most.max(loops.cores[0].work.counted());
@@ -54,7 +54,7 @@ fn messages_that_are_replayed_at_once_count() {
     const COUNT: usize = 60;
     const CLIENTS: usize = 300;
     let mut loops = with_retained(COUNT);
-    let mut clients: Vec<Client> =
+    let mut clients: Vec<TestClient> =
         (0..CLIENTS).map(|number| loops.connect(0, &format!("client{number}"))).collect();
     clients.iter_mut().for_each(|client| client.send(SUBSCRIBE, KEPT));
     let (mut found, mut most) = (0, 0);
@@ -125,7 +125,7 @@ fn no_turn_looks_at_all_filters_of_a_large_subscribe_or_unsubscribe() {
     let mut client = loops.connect(0, "client");
     let filters: Vec<String> = (0..FILTERS).map(|number| format!("f/{number}")).collect();
     let mut most = 0;
-    let mut answer = |loops: &mut Loops, client: &mut Client, first| {
+    let mut answer = |loops: &mut Loops, client: &mut TestClient, first| {
         loops.until(|loops| {
             most = most.max(loops.cores[0].work.counted());
             received(client, first) > 0

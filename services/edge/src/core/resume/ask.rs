@@ -8,17 +8,22 @@ use millrace_mqtt::ReasonCode;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::core::admit::Attaching;
-use crate::core::connection::Request;
+use crate::core::connection::ConnectRequest;
 use crate::core::limits;
 use crate::core::{Core, work};
-use crate::incidents::{Kind, NewIncident};
-use crate::jobs::{Attach, Attached, Detach, Page, Write};
+use crate::incidents::{NewIncident, StoredIncidentKind};
+use crate::jobs::{AttachWrite, AttachedSession, DetachWrite, StoredPage, Write};
 use crate::quota::Limit;
 
 impl Core {
     /// Requests a connection's session from the store, or has the store end an existing one. Requests for the same
     /// client id run one after another, because the answers may come in another order.
-    pub(in crate::core) fn ask_for_session(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
+    pub(in crate::core) fn ask_for_session(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        request: ConnectRequest,
+    ) {
         let (id, client) = (self.id_of(slot), request.client_id.clone());
         let session = (broker.id, client.clone());
         if let Some(attaching) = self.connects.attaching.get_mut(&session) {
@@ -28,7 +33,7 @@ impl Core {
             self.connections[slot as usize].pending = Some(Box::new(request));
             return self.refuse_overtaken(broker, oldest);
         }
-        let attach = Attach {
+        let attach = AttachWrite {
             broker: broker.clone(),
             client,
             connection: id,
@@ -78,7 +83,7 @@ impl Core {
         &mut self,
         id: ConnectionId,
         (broker, client): (Arc<Broker>, Arc<str>),
-        found: Option<(Box<Attached>, Option<Page>)>,
+        found: Option<(Box<AttachedSession>, Option<StoredPage>)>,
     ) {
         let request = self.connection_of(id).and_then(|connection| connection.pending.take());
         match (request, found) {
@@ -106,9 +111,9 @@ impl Core {
     }
 
     /// Gives back a session whose client disconnected before it got it.
-    fn leave_unused(&mut self, broker: Arc<Broker>, attached: Attached) {
+    fn leave_unused(&mut self, broker: Arc<Broker>, attached: AttachedSession) {
         if attached.epoch > 0 {
-            let detach = Detach::unused(broker, attached, self.process.clock.unix_now_ms());
+            let detach = DetachWrite::unused(broker, attached, self.process.clock.unix_now_ms());
             self.queue_job(Write::Detach(Box::new(detach)));
         }
     }
@@ -142,7 +147,11 @@ impl Core {
     pub(in crate::core) fn refuse_other_user(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) {
         let what = "this client identifier belongs to another user's session";
         self.broker_counters(broker).refused_authorization.add(1);
-        self.note(broker, &NewIncident::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
+        self.note(
+            broker,
+            &NewIncident::new(StoredIncidentKind::ConnectRefused, "", what).of(client_id, None),
+            1,
+        );
         self.refuse(slot, ReasonCode::NOT_AUTHORIZED, what);
     }
 }

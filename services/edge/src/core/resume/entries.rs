@@ -1,7 +1,7 @@
 //! Hands the messages of a page to their session, a slice of work at a time.
 
 use millrace_layers::{Position, Positions};
-use millrace_session::{Delivery, Entry};
+use millrace_session::{Delivery, OutboxEntry};
 
 use super::unstored::UnstoredFilters;
 use crate::core::deliver::Publisher;
@@ -61,7 +61,7 @@ impl Core {
         let looked_up = sources.len() + compared / work::COMPARED_LEVELS;
         self.work.spend(work::SINGLE_COPY + looked_up as u64 + unstored.work());
         let Some(entry) = entry else { return };
-        let Entry { qos, retain, identifiers, .. } = &entry;
+        let OutboxEntry { qos, retain, identifiers, .. } = &entry;
         let maybe_sent = persistent.may_be_sent(message);
         let (qos, retain) = (*qos, *retain);
         let delivery = Delivery { message, qos, retain, replay: false, maybe_sent, shared: 0, identifiers };

@@ -12,8 +12,8 @@ use super::routed;
 use crate::core::connection::{NONE, Paused};
 use crate::core::replay::Topics;
 use crate::core::revoke::Revocation;
-use crate::core::{Core, Ended, work};
-use crate::jobs::Page;
+use crate::core::{ConnectionEnd, Core, work};
+use crate::jobs::StoredPage;
 use crate::quota::Limit;
 
 pub(in crate::core) struct Resumption {
@@ -23,14 +23,14 @@ pub(in crate::core) struct Resumption {
     /// `None`: the rules have checked all of them.
     to_check: Option<Revocation>,
     had: Option<Topics>,
-    page: Option<Page>,
+    page: Option<StoredPage>,
 }
 
 impl Resumption {
     pub(super) fn new(
         subscriptions: Vec<StoredSubscription>,
         had: Option<Topics>,
-        page: Option<Page>,
+        page: Option<StoredPage>,
     ) -> Self {
         let to_check = Some(Revocation::default());
         Self { subscriptions, routed: 0, announced: 0, to_check, had, page }
@@ -73,7 +73,7 @@ impl Core {
             }
             self.reached(slot, limit);
             let reason = ReasonCode::QUOTA_EXCEEDED;
-            self.say_and_close(slot, reason, limit.meaning(), Ended::Error(reason));
+            self.say_and_close(slot, reason, limit.meaning(), ConnectionEnd::Error(reason));
             return true;
         }
         self.route_more(session, &mut resumption);

@@ -1,6 +1,6 @@
 //! Subscriptions as the store has them.
 
-use millrace_layers::streams::Source;
+use millrace_layers::streams::StreamSource;
 use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, StoredSubscription};
 use millrace_mqtt::{QoS, SubscribeOptions};
 use millrace_session::ClientSubscription;
@@ -10,7 +10,7 @@ use crate::core::persistent::FilterSource;
 /// A subscription whose stream the session reads, as the reader and as the session need it.
 pub(super) fn is_read(stored: &StoredSubscription) -> Option<(FilterSource, ClientSubscription)> {
     let filter = std::str::from_utf8(&stored.filter).ok()?;
-    let source = Source { stream: stored.stream, since: stored.since };
+    let source = StreamSource { stream: stored.stream, since: stored.since };
     let is_read = stored.stream != NO_STREAM && !filter.starts_with("$share/");
     is_read.then(|| (FilterSource { filter: filter.into(), source }, subscription_of(stored.options)))
 }

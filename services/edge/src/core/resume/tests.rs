@@ -7,9 +7,9 @@ use millrace_access::rules::{Permissions, RuleList};
 use millrace_mqtt::QoS;
 
 use crate::authorization::Granted;
-use crate::core::Ended;
-use crate::core::connection::{Paused, Who};
-use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, publish, subscribe};
+use crate::core::ConnectionEnd;
+use crate::core::connection::{ClientUser, Paused};
+use crate::core::testing::{Loops, PUBLISH_QOS_1, SUBACK, TestClient, long_filters, publish, subscribe};
 
 const TURN_MAX: u64 = 40_000;
 
@@ -26,7 +26,7 @@ fn leave_session(loops: &mut Loops, id: &str, filters: &[String], qos: QoS) {
 }
 
 /// An offline "session" with the long filters, and a connected publisher.
-fn with_offline_session() -> (Loops, Vec<String>, Client) {
+fn with_offline_session() -> (Loops, Vec<String>, TestClient) {
     let mut loops = Loops::stored(1);
     let filters = long_filters();
     leave_session(&mut loops, "session", &filters, QoS::AtLeastOnce);
@@ -38,7 +38,7 @@ fn resumes(loops: &Loops) -> bool {
     !loops.cores[0].work.resumptions.is_empty()
 }
 
-fn assert_gets_once(loops: &mut Loops, client: &mut Client) {
+fn assert_gets_once(loops: &mut Loops, client: &mut TestClient) {
     loops.answer(client, PUBLISH_QOS_1);
     loops.until(|loops| !resumes(loops));
     (0..10).for_each(|_| loops.turn(0));
@@ -78,7 +78,7 @@ fn a_session_that_leaves_before_it_is_back_has_its_messages_next_time() {
     let client = loops.connect_as("session", false);
     assert!(resumes(&loops));
     let slot = loops.session(0, &client).connection;
-    loops.cores[0].end(slot, Ended::Kicked, false);
+    loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
     let mut turns = 0;
     loops.until(|loops| {
         turns += 1;
@@ -100,7 +100,7 @@ fn filters_of_sessions_that_come_back_count_for_the_limit_of_a_match() {
     leave_session(&mut loops, "one", &filters[..512], QoS::AtMostOnce);
     leave_session(&mut loops, "other", &filters[512..], QoS::AtMostOnce);
     let mut publisher = loops.connect(0, "publisher");
-    let refused = |loops: &mut Loops, publisher: &mut Client| {
+    let refused = |loops: &mut Loops, publisher: &mut TestClient| {
         loops.send_to(0, publisher, &publish(0, &"a/".repeat(10), b"x"));
         loops.publish(publisher, "other", b"x");
         loops.broker().counters[0].publish_matches.get()
@@ -150,14 +150,14 @@ fn rule(effect: Effect, filter: &str, qos_max: QoS) -> Rule {
 }
 
 /// Gives a client other rules, and returns its connection, whose subscriptions have not been checked by them.
-fn set_rules(loops: &mut Loops, client: &Client, rules: &[Rule]) -> u32 {
+fn set_rules(loops: &mut Loops, client: &TestClient, rules: &[Rule]) -> u32 {
     let permissions = Permissions::new([Arc::new(RuleList::compile(rules).unwrap())]);
     let slot = loops.session(0, client).connection;
     let identity =
         ProvenIdentity { method: Method::Anonymous, user: None, rules: None, group: None, until_ms: None };
     let grant = Grant { permissions, until_ms: None };
     let granted = Granted { identity: identity.into(), grant, changes: 0, anew: None };
-    loops.cores[0].connections[slot as usize].who = Who::Granted(Some(Box::new(granted)));
+    loops.cores[0].connections[slot as usize].who = ClientUser::Granted(Some(Box::new(granted)));
     slot
 }
 
@@ -173,7 +173,7 @@ fn a_filter_that_rules_lower_while_its_session_comes_back_leaves_the_router_with
     let slot = set_rules(&mut loops, &client, &lower);
     assert!(resumes(&loops) && loops.broker().router.subscriptions() < 200);
     loops.cores[0].revoke(slot);
-    loops.cores[0].end(slot, Ended::Kicked, false);
+    loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
     drop(client);
     loops.until(|loops| !loops.cores[0].work.has_removals());
     assert_eq!(loops.broker().router.subscriptions(), 0);
@@ -231,7 +231,7 @@ fn a_session_that_comes_back_waits_for_filters_that_are_being_removed() {
     // The parts of both are removed in turn, and the first ones leave the room to the session that stays.
     for client in [&leaves, &leaves_too] {
         let slot = loops.session(0, client).connection;
-        loops.cores[0].end(slot, Ended::Kicked, false);
+        loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
     }
     let _comes = loops.connect_as("comes", false);
     assert!(resumes(&loops) && loops.cores[0].work.has_removals());

@@ -1,6 +1,6 @@
 use millrace_mqtt::QoS;
 
-use crate::core::testing::{Client, Loops, SUBACK, publish, subscribe};
+use crate::core::testing::{TestClient, Loops, SUBACK, publish, subscribe};
 use crate::core::work;
 use crate::mailbox::Mail;
 
@@ -10,7 +10,7 @@ const LETTERS: usize = GROUPS * MESSAGES;
 const PINGREQ: [u8; 2] = [0xC0, 0];
 
 /// A member of many groups on loop 1, and the work of each turn of loop 0 that publishes to them.
-fn published() -> (Loops, Client, Vec<u64>) {
+fn published() -> (Loops, TestClient, Vec<u64>) {
     let mut loops = Loops::start(2, |_| {});
     let mut member = loops.connect(1, "member");
     let filters: Vec<String> = (0..GROUPS).map(|group| format!("$share/g{group}/t")).collect();

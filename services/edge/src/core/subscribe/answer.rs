@@ -99,7 +99,7 @@ impl Core {
             persistent.subscribing += 1;
         }
         stored.shrink_to_fit();
-        let subscribe = jobs::Subscribe::new(local.key(), target, stored, shared, pending);
+        let subscribe = jobs::SubscribeWrite::new(local.key(), target, stored, shared, pending);
         self.queue_job(Write::Subscribe(Box::new(subscribe)));
     }
 

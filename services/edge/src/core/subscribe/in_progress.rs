@@ -17,7 +17,7 @@ use super::{SubscribeInProgress, UnsubscribeInProgress};
 use crate::broker::Broker;
 use crate::core::LocalSession;
 use crate::core::resume::routed;
-use crate::core::work::{self, Task};
+use crate::core::work::{self, PacketTask};
 use crate::incomplete_packets::{IncompletePackets, OverLimit};
 use crate::jobs::replay::{Replay, left_out};
 
@@ -109,7 +109,7 @@ impl UnsubscribeInProgress {
     }
 }
 
-impl Task {
+impl PacketTask {
     pub(in crate::core) fn read_more(&mut self) -> u64 {
         match self {
             Self::Subscribe(subscribe) => subscribe.read.read_more(),

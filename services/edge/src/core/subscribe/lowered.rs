@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::SubscribeInProgress;
 use super::read_filters::FiltersToAdd;
 use crate::core::Core;
-use crate::core::work::{self, Task};
+use crate::core::work::{self, PacketTask};
 use crate::jobs::PendingSubscribe;
 
 /// The subscription identifiers of filters.
@@ -74,7 +74,7 @@ impl Core {
         for (filter, subscription) in &lowered {
             session.subscribe(filter, *subscription);
         }
-        self.change_filters(slot, Task::Subscribe(Box::new(SubscribeInProgress::lowered(lowered))));
+        self.change_filters(slot, PacketTask::Subscribe(Box::new(SubscribeInProgress::lowered(lowered))));
         self.change_filters_now(slot);
     }
 }

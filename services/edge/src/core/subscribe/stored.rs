@@ -9,7 +9,7 @@ use millrace_router::Target;
 use millrace_session::ClientSubscription;
 use smallvec::SmallVec;
 
-use super::answer_in_parts::StoredAnswer;
+use super::suback_in_slices::StoredAnswer;
 use crate::core::persistent::PersistentSession;
 use crate::core::resume::{routed, subscription_of};
 use crate::core::{Core, work};
@@ -62,7 +62,7 @@ impl PersistentSession {
 impl Core {
     pub(in crate::core) fn subscribed(
         &mut self,
-        subscribe: jobs::Subscribe,
+        subscribe: jobs::SubscribeWrite,
         subscribed: &[Option<Subscribed>],
     ) {
         let target = subscribe.target;
@@ -85,7 +85,7 @@ impl Core {
             return;
         }
         let Some(persistent) = &mut local.persistent else { return self.subscribed_in_memory(subscribe) };
-        let jobs::Subscribe { filters, pending, .. } = subscribe;
+        let jobs::SubscribeWrite { filters, pending, .. } = subscribe;
         let shared =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
         self.work.spend(work::LOOKUP * filters.len() as u64);
@@ -94,8 +94,8 @@ impl Core {
     }
 
     /// The same for a session in memory: the store was asked for retained messages and for members on other pods.
-    fn subscribed_in_memory(&mut self, subscribe: jobs::Subscribe) {
-        let jobs::Subscribe { target, mut shared, mut pending, .. } = subscribe;
+    fn subscribed_in_memory(&mut self, subscribe: jobs::SubscribeWrite) {
+        let jobs::SubscribeWrite { target, mut shared, mut pending, .. } = subscribe;
         if pending.is_refused {
             shared.clear();
             pending.replays.clear();
@@ -141,20 +141,21 @@ impl Core {
             }
         }
         if !ended.is_empty() {
-            let unsubscribe = jobs::Unsubscribe::new(session.clone(), target, ended, None, SmallVec::new());
+            let unsubscribe =
+                jobs::UnsubscribeWrite::new(session.clone(), target, ended, None, SmallVec::new());
             self.store_jobs.queue.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
         }
         if !changed.is_empty() {
             let persistent = self.sessions[target.slot as usize].persistent.as_mut();
             persistent.into_iter().for_each(|persistent| persistent.writing_back += 1);
             let pending = PendingSubscribe { goes_back: true, ..PendingSubscribe::new(None) };
-            let subscribe = jobs::Subscribe::new(session, target, changed, Vec::new(), pending);
+            let subscribe = jobs::SubscribeWrite::new(session, target, changed, Vec::new(), pending);
             self.store_jobs.queue.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
         }
     }
 
     /// The store has written back former subscriptions. One of QoS 0 may have got the stream of the refused SUBSCRIBE.
-    fn went_back(&mut self, subscribe: jobs::Subscribe, subscribed: &[Option<Subscribed>]) {
+    fn went_back(&mut self, subscribe: jobs::SubscribeWrite, subscribed: &[Option<Subscribed>]) {
         let target = subscribe.target;
         let filters = subscribe.filters.into_iter().map(|(filter, ..)| filter);
         let durable: Vec<_> =

@@ -7,10 +7,10 @@ use millrace_session::ClientSubscription;
 use millrace_storage::{Embedded, Options};
 
 use crate::broker::Broker;
-use crate::core::Ended;
+use crate::core::ConnectionEnd;
 use crate::core::feed::{Feed, ReadState, Way};
-use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, publish, subscribe};
-use crate::jobs::{self, Page, PendingSubscribe};
+use crate::core::testing::{Loops, PUBLISH_QOS_1, SUBACK, TestClient, long_filters, publish, subscribe};
+use crate::jobs::{self, PendingSubscribe, StoredPage};
 
 const TURN_MAX: u64 = 40_000;
 /// Filters of [`long_filters`] that a turn may remove.
@@ -19,7 +19,7 @@ const FAILED: u8 = 0x80;
 const DUP: u8 = 0x08;
 
 /// A publisher, and a client whose SUBSCRIBE with these filters the store has answered: a part of them is in the router.
-fn with_begun_answer(filters: &[String]) -> (Loops, Client, Client) {
+fn with_begun_answer(filters: &[String]) -> (Loops, TestClient, TestClient) {
     let mut loops = Loops::stored(1);
     let publisher = loops.connect(0, "publisher");
     let mut client = loops.connect_as("session", false);
@@ -58,7 +58,7 @@ fn a_session_that_leaves_before_its_suback_has_its_messages_next_time() {
     let filters = long_filters();
     let (mut loops, mut publisher, client) = with_begun_answer(&filters);
     let slot = loops.session(0, &client).connection;
-    loops.cores[0].end(slot, Ended::Kicked, false);
+    loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
     loops.until(|loops| !loops.cores[0].work.has_removals());
     assert!(loops.cores[0].work.stored_answers.is_empty());
     assert_eq!(loops.broker().router.subscriptions(), 0);
@@ -81,7 +81,7 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
     let version = persistent.sources_version;
     loops.publish(&mut publisher, &filters[999], b"x");
     assert!(!loops.cores[0].work.stored_answers.is_empty(), "the page would come too late");
-    let page = Page { entries: Vec::new(), through: Position::MAX, more: false, missed: 0 };
+    let page = StoredPage { entries: Vec::new(), through: Position::MAX, more: false, missed: 0 };
     loops.cores[0].page(target, version, Some(page));
     loops.answer(&mut client, SUBACK);
     loops.answer(&mut client, PUBLISH_QOS_1);
@@ -112,7 +112,7 @@ fn a_message_that_another_loop_routed_before_the_subscribe_is_read_from_the_stor
         loops.answer(&mut client, SUBACK);
         if reconnects {
             let slot = loops.session(0, &client).connection;
-            loops.cores[0].end(slot, Ended::Kicked, false);
+            loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
             loops.until(|loops| !loops.cores[0].work.has_removals());
             client = loops.connect_as(&id, false);
         }
@@ -134,7 +134,7 @@ fn messages_held_during_a_subscribe_whose_filters_are_all_refused_are_delivered(
     // A stored filter has 1,024 bytes at most.
     let refused: Vec<String> = (0..900).map(|number| format!("{}{number}", "a/".repeat(512))).collect();
     loops.send_to(0, &mut client, &subscribe(&refused, QoS::AtLeastOnce));
-    let is_subscribing = |loops: &mut Loops, client: &Client| {
+    let is_subscribing = |loops: &mut Loops, client: &TestClient| {
         loops.session(0, client).persistent.as_ref().unwrap().subscribing > 0
     };
     loops.until(|loops| is_subscribing(loops, &client));
@@ -147,7 +147,7 @@ fn messages_held_during_a_subscribe_whose_filters_are_all_refused_are_delivered(
 }
 
 /// Expects the SUBACK of a refused SUBSCRIBE, whose filters leave the router over several turns.
-fn expect_refusal(loops: &mut Loops, client: &mut Client) {
+fn expect_refusal(loops: &mut Loops, client: &mut TestClient) {
     let broker = loops.broker();
     let (mut left, mut most, mut suback) = (broker.router.subscriptions(), 0, None);
     assert!(left > long_filters().len() - REMOVED_MAX, "{left} filters are left");
@@ -184,7 +184,7 @@ fn a_subscribe_that_a_full_disk_refuses_is_undone_over_several_turns() {
 }
 
 /// Once the store has the first of these filters of a client, its disk is full until `has_room`, so that it refuses the others.
-fn with_half_stored_subscribe(filters: &[String]) -> (Loops, Client, Arc<AtomicBool>, tempfile::TempDir) {
+fn with_half_stored_subscribe(filters: &[String]) -> (Loops, TestClient, Arc<AtomicBool>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (has_room, broker) = (Arc::new(AtomicBool::new(false)), Arc::new(OnceLock::<Arc<Broker>>::new()));
     let (room, of, first) = (has_room.clone(), broker.clone(), filters[0].clone());
@@ -220,7 +220,7 @@ fn the_store_ends_the_subscriptions_of_a_refused_subscribe_once_it_has_room() {
         has_room.store(true, Ordering::SeqCst);
         if reconnects {
             let slot = loops.session(0, &client).connection;
-            loops.cores[0].end(slot, Ended::Kicked, false);
+            loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
             loops.until(|loops| !loops.cores[0].work.has_removals());
             client = loops.connect_as("session", false);
             assert!(loops.session(0, &client).session.subscription(&filters[0]).is_none());
@@ -269,7 +269,7 @@ fn a_refused_subscribe_of_a_session_in_memory_is_undone_over_several_turns() {
         is_refused: true,
         ..PendingSubscribe::new(PacketId::new(2))
     };
-    let subscribe = jobs::Subscribe::new(local.key(), target, Vec::new(), Vec::new(), pending);
+    let subscribe = jobs::SubscribeWrite::new(local.key(), target, Vec::new(), Vec::new(), pending);
     core.subscribed(subscribe, &[]);
     expect_refusal(&mut loops, &mut client);
 }

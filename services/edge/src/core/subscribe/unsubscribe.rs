@@ -8,8 +8,8 @@ use millrace_mqtt::{PacketId, ReasonCode, Unsubscribe, Version};
 use super::read_filters::FiltersToEnd;
 use super::{Reasons, UnsubscribeInProgress};
 use crate::broker::Broker;
-use crate::core::work::{self, Task};
-use crate::core::{Core, Ended, parts};
+use crate::core::work::{self, PacketTask};
+use crate::core::{ConnectionEnd, Core, parts};
 use crate::jobs::{self, Write};
 
 impl Core {
@@ -26,7 +26,7 @@ impl Core {
 
     fn end_filters(&mut self, slot: u32, read: FiltersToEnd, packet_id: Option<PacketId>) {
         let unsubscribe = UnsubscribeInProgress { packet_id, read, next: 0..0, reasons: Reasons::new() };
-        self.change_filters(slot, Task::Unsubscribe(Box::new(unsubscribe)));
+        self.change_filters(slot, PacketTask::Unsubscribe(Box::new(unsubscribe)));
     }
 
     /// Some filters of an UNSUBSCRIBE were carried out; gives it back when there are more.
@@ -35,7 +35,7 @@ impl Core {
         slot: u32,
         broker: &Arc<Broker>,
         unsubscribe: Box<UnsubscribeInProgress>,
-    ) -> Option<Task> {
+    ) -> Option<PacketTask> {
         let UnsubscribeInProgress { read: FiltersToEnd { filters, .. }, next, .. } = &*unsubscribe;
         let ended = &filters[next.clone()];
         self.announce_members(broker, ended.iter().map(|filter| &**filter));
@@ -43,7 +43,7 @@ impl Core {
         let session = self.connections[slot as usize].session;
         ended.iter().for_each(|filter| self.unfinished.replays.end(session, filter));
         if next.end < filters.len() {
-            return Some(Task::Unsubscribe(unsubscribe));
+            return Some(PacketTask::Unsubscribe(unsubscribe));
         }
         self.finish_unsubscribe(slot, *unsubscribe);
         None
@@ -67,7 +67,7 @@ impl Core {
             self.work.spend(persistent.end_sources(&filters, local.session.entries()));
             filters.iter().for_each(|filter| persistent.unanswered_by_store.end(filter));
             let session = local.key();
-            let unsubscribe = jobs::Unsubscribe::new(session, target, filters, packet_id, reasons);
+            let unsubscribe = jobs::UnsubscribeWrite::new(session, target, filters, packet_id, reasons);
             return self.queue_job(Write::Unsubscribe(Box::new(unsubscribe)));
         }
         if let Some(new) = &mut local.new_subscriptions {
@@ -80,8 +80,8 @@ impl Core {
         out.note_answers(before);
     }
 
-    pub(in crate::core) fn unsubscribed(&mut self, unsubscribe: jobs::Unsubscribe, stored: bool) {
-        let jobs::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
+    pub(in crate::core) fn unsubscribed(&mut self, unsubscribe: jobs::UnsubscribeWrite, stored: bool) {
+        let jobs::UnsubscribeWrite { target, packet_id, mut reasons, .. } = unsubscribe;
         // Subscriptions that the server ends are checked again when the client reconnects.
         let Some(packet_id) = packet_id else { return };
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
@@ -93,7 +93,7 @@ impl Core {
             let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
             // A 3.x client gets no reason code. Without an UNSUBACK it does not believe that the subscription has ended.
             if self.connections[slot as usize].protocol.version() != Version::V5 {
-                return self.end(slot, Ended::Error(reason), true);
+                return self.end(slot, ConnectionEnd::Error(reason), true);
             }
             reasons.iter_mut().for_each(|each| *each = reason);
         }

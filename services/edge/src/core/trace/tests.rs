@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 
-use crate::core::testing::{Client, Loops, publish};
+use crate::core::testing::{Loops, TestClient, publish};
 use crate::traces::{MessageSpan, SpanSink, Tracer};
 
 struct Nowhere;
@@ -24,7 +24,7 @@ fn counted(loops: &Loops) -> (u64, u64) {
 }
 
 /// Sends so many messages of QoS 0 with the receiver on the same loop; returns the work of the turns.
-fn send(loops: &mut Loops, (publisher, receiver): &mut (Client, Client), messages: u16) -> u64 {
+fn send(loops: &mut Loops, (publisher, receiver): &mut (TestClient, TestClient), messages: u16) -> u64 {
     publisher.send_all(&publish(0, "t", b"x").repeat(messages.into()));
     let (mut work, mut received) = (0, 0);
     loops.until(|loops| {
@@ -35,7 +35,7 @@ fn send(loops: &mut Loops, (publisher, receiver): &mut (Client, Client), message
     work
 }
 
-fn clients(loops: &mut Loops) -> (Client, Client) {
+fn clients(loops: &mut Loops) -> (TestClient, TestClient) {
     let mut receiver = loops.connect(0, "receiver");
     loops.subscribe(&mut receiver, "t", QoS::AtMostOnce);
     (loops.connect(0, "publisher"), receiver)

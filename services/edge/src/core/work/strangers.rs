@@ -1,7 +1,7 @@
 //! Connections without a session wait to be read in turns of their addresses, so that a flood from some addresses does not delay
 //! the CONNECT of another one. All of them together take turns with the brokers.
 
-use super::Waiting;
+use super::WaitingClient;
 use crate::connection_id::ConnectionId;
 use crate::core::Core;
 use crate::core::connection::Paused;
@@ -9,14 +9,14 @@ use crate::core::connection::Paused;
 impl Core {
     pub(super) fn wait_to_read(&mut self, slot: u32) {
         let broker = self.broker_of(slot);
-        self.wait_in_turn(slot, broker, Waiting::ToRead(slot));
+        self.wait_in_turn(slot, broker, WaitingClient::ToRead(slot));
     }
 
-    fn wait_in_turn(&mut self, slot: u32, broker: u64, waiting: Waiting) {
+    fn wait_in_turn(&mut self, slot: u32, broker: u64, waiting: WaitingClient) {
         let waiting = match self.connects.times.get(&slot).filter(|_| broker == 0) {
             Some(times) => {
                 self.work.strangers.push(times.address, waiting);
-                Waiting::Stranger
+                WaitingClient::Stranger
             }
             None => waiting,
         };
@@ -28,7 +28,7 @@ impl Core {
         let connection = self.connection_of(id).filter(|connection| connection.paused == Paused::ForBroker);
         if let Some(connection) = connection {
             connection.paused = Paused::ForWork;
-            self.wait_in_turn(id.slot, 0, Waiting::ToResume(id));
+            self.wait_in_turn(id.slot, 0, WaitingClient::ToResume(id));
         }
     }
 
@@ -43,7 +43,7 @@ impl Core {
 mod tests {
     use std::sync::Arc;
 
-    use super::Waiting;
+    use super::WaitingClient;
     use crate::core::connection::{Partial, Paused};
     use crate::core::testing::{Loops, stranger};
 
@@ -75,8 +75,8 @@ mod tests {
         let last = u32::try_from(flood.len()).unwrap();
         (0..=last).for_each(|slot| core.wait_to_read(slot));
         let next = || core.work.strangers.pop().map(|(_, waiting)| waiting);
-        let order: Vec<Waiting> = std::iter::from_fn(next).collect();
-        let first = [0, last, 1].map(Waiting::ToRead);
+        let order: Vec<WaitingClient> = std::iter::from_fn(next).collect();
+        let first = [0, last, 1].map(WaitingClient::ToRead);
         assert_eq!((order.len(), &order[..3]), (flood.len() + 1, &first[..]));
         drop(newcomer);
     }

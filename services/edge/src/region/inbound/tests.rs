@@ -1,4 +1,4 @@
-use millrace_fabric::Settings;
+use millrace_fabric::FabricSettings;
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{Properties, QoS};
 use millrace_router::{Subscription, Target};
@@ -11,9 +11,10 @@ use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 
 /// Its NATS server does not exist.
-fn region(brokers: Arc<Brokers>, mailboxes: Arc<[Mailbox]>) -> Arc<Region> {
-    let settings = Settings { pod_name: "here".into(), ..Settings::new("nats://127.0.0.1:1", "test") };
-    Region::start(settings, Clock::start(), brokers, mailboxes, &EdgeLimits::default(), None).unwrap()
+fn region(brokers: Arc<Brokers>, mailboxes: Arc<[Mailbox]>) -> Arc<PodNetwork> {
+    let settings =
+        FabricSettings { pod_name: "here".into(), ..FabricSettings::new("nats://127.0.0.1:1", "test") };
+    PodNetwork::start(settings, Clock::start(), brokers, mailboxes, &EdgeLimits::default(), None).unwrap()
 }
 
 #[test]

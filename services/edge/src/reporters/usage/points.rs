@@ -20,14 +20,14 @@ pub(super) struct History {
 
 /// The time that one reading covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct ReadingSpan {
     pub(super) from_ms: u64,
     pub(super) to_ms: u64,
     /// The process ends, so this reading is its last.
     pub(super) is_leaving: bool,
 }
 
-impl Span {
+impl ReadingSpan {
     fn ends(&self, resolution: Resolution) -> bool {
         self.is_leaving || resolution.window_of(self.from_ms) != resolution.window_of(self.to_ms)
     }
@@ -64,7 +64,7 @@ impl History {
     }
 
     /// Counts towards the present minute and hour, and returns the rows to write at their ends.
-    pub(super) fn points(&mut self, counted: &Point, span: Span, began_ms: u64) -> Vec<NewPoint> {
+    pub(super) fn points(&mut self, counted: &Point, span: ReadingSpan, began_ms: u64) -> Vec<NewPoint> {
         let (mut rows, mut left) = (BTreeMap::new(), *counted);
         let parts = span.parts();
         for (number, part) in parts.iter().enumerate() {
@@ -78,7 +78,7 @@ impl History {
         rows.into_values().collect()
     }
 
-    fn count(&mut self, counted: &Point, span: Span, began_ms: u64) -> Vec<NewPoint> {
+    fn count(&mut self, counted: &Point, span: ReadingSpan, began_ms: u64) -> Vec<NewPoint> {
         let mut points = Vec::new();
         self.hour.add(counted);
         let has_minute = span.is_within_a_minute();
@@ -107,7 +107,7 @@ impl History {
 }
 
 /// The part's share, by its time, of the counts that are left for it and all later parts.
-fn share(left: &Point, part: &Span, all: &Span) -> Point {
+fn share(left: &Point, part: &ReadingSpan, all: &ReadingSpan) -> Point {
     let (of_part, of_left) = (part.to_ms - part.from_ms, (all.to_ms - part.from_ms).max(1));
     each(left, |count| {
         u64::try_from(u128::from(count) * u128::from(of_part) / u128::from(of_left)).unwrap_or(u64::MAX)
@@ -146,7 +146,7 @@ fn each(point: &Point, of: impl Fn(u64) -> u64) -> Point {
     }
 }
 
-fn row(resolution: Resolution, point: Point, span: Span, began_ms: u64) -> NewPoint {
+fn row(resolution: Resolution, point: Point, span: ReadingSpan, began_ms: u64) -> NewPoint {
     let from_ms = resolution.window_of(span.from_ms);
     let begin_ms = began_ms.saturating_sub(from_ms);
     let end_ms = span.to_ms.saturating_sub(from_ms).min(resolution.window_ms());
@@ -161,12 +161,12 @@ mod tests {
     const HOUR_MS: u64 = 60 * MINUTE_MS;
     const BEGAN_MS: u64 = 1_000 * HOUR_MS;
 
-    fn span(from_ms: u64, to_ms: u64) -> Span {
-        Span { from_ms: BEGAN_MS + from_ms, to_ms: BEGAN_MS + to_ms, is_leaving: false }
+    fn span(from_ms: u64, to_ms: u64) -> ReadingSpan {
+        ReadingSpan { from_ms: BEGAN_MS + from_ms, to_ms: BEGAN_MS + to_ms, is_leaving: false }
     }
 
     /// Three clients that were connected all the time, and a message each second.
-    fn counted(span: Span) -> Point {
+    fn counted(span: ReadingSpan) -> Point {
         let ms = span.to_ms - span.from_ms;
         Point { connected_ms: 3 * ms, messages_in: ms / 1_000, ..Point::default() }
     }

@@ -9,13 +9,13 @@ use millrace_mqtt::PacketId;
 use millrace_session::InFlight;
 use millrace_storage::Read;
 
-use super::{Applier, Outcome, WHOLE_BYTES_MAX};
+use super::{Applier, WHOLE_BYTES_MAX, WriteOutcome};
 use crate::clock::Clock;
 use crate::jobs::open_positions;
-use crate::store::{Detach, inflight, record};
+use crate::store::{DetachWrite, inflight, record};
 
 impl Applier<'_> {
-    pub(super) async fn detach(&self, detach: &Detach) -> Result<Outcome, LayerError> {
+    pub(super) async fn detach(&self, detach: &DetachWrite) -> Result<WriteOutcome, LayerError> {
         let session = &detach.session;
         let owned = self.fence(session).await?;
         if detach.expiry_s > 0 {
@@ -43,13 +43,13 @@ impl Applier<'_> {
         self.applied().count(&session.broker).ended += usize::from(left.ended);
         let ended = left.subscriptions.iter().map(|subscription| &*subscription.filter);
         self.note_changes(&session.broker, ended).await?;
-        Ok(Outcome::Done)
+        Ok(WriteOutcome::Done)
     }
 
     /// Appends the messages to the streams of their groups that the session took with their packet ids and never sent. They
     /// are new messages there, because the group may be past their positions. More than [`WHOLE_BYTES_MAX`] are dropped and
     /// counted: otherwise the session could never end.
-    async fn return_begun(&self, detach: &Detach) -> Result<(), LayerError> {
+    async fn return_begun(&self, detach: &DetachWrite) -> Result<(), LayerError> {
         if detach.begun.is_empty() {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl Applier<'_> {
 
 /// Progress of a session whose connection ends: the cursor up to which all is acknowledged, and what is acknowledged
 /// after it.
-fn progress(detach: &Detach) -> (Position, Positions) {
+fn progress(detach: &DetachWrite) -> (Position, Positions) {
     let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
         InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),
         InFlight::Released(_) => None,
@@ -100,7 +100,7 @@ fn progress(detach: &Detach) -> (Position, Positions) {
     had.progress(detach.base, open_positions(sent.chain(&detach.unsent)))
 }
 
-fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
+fn rows(detach: &DetachWrite, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
     let mut whole = 0;
     let row = |(id, in_flight): &(PacketId, InFlight)| {
         if detach.standing.binary_search(&id.get()).is_ok() {
@@ -122,13 +122,13 @@ mod tests {
 
     use millrace_layers::sessions::SessionId;
     use millrace_mqtt::{Properties, QoS};
-    use millrace_session::{Entry, Message};
+    use millrace_session::{Message, OutboxEntry};
     use smallvec::SmallVec;
 
     use super::*;
     use crate::broker::Broker;
     use crate::store::writer::Writer;
-    use crate::store::{Attached, Job, SessionKey, Shared, Write};
+    use crate::store::{AttachedSession, Job, SessionKey, StoreContext, Write};
 
     fn at(number: u8) -> [u8; 12] {
         let mut position = [0; 12];
@@ -142,9 +142,9 @@ mod tests {
         Arc::new(message)
     }
 
-    fn entry(message: &Arc<Message>) -> Entry {
+    fn entry(message: &Arc<Message>) -> OutboxEntry {
         let qos = QoS::AtLeastOnce;
-        Entry {
+        OutboxEntry {
             message: message.clone(),
             qos,
             retain: false,
@@ -175,7 +175,7 @@ mod tests {
             }
             in_flight.push((PacketId::MIN, InFlight::Published(entry(&unstored))));
             let broker = Arc::new(Broker::new(1, "b", 1));
-            let detach = Detach {
+            let detach = DetachWrite {
                 session: SessionKey { broker, client: "c".into(), epoch: 1 },
                 leaves: None,
                 keep_will: false,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// The epoch of a new session.
-    fn attached(shared: &Shared, session: SessionId<'_>) -> u64 {
+    fn attached(shared: &StoreContext, session: SessionId<'_>) -> u64 {
         let (owner, details) = (Bytes::from_static(b"pod"), None);
         let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will: None, details };
         shared.run(&async |tx| sessions::attach(tx, session, attach.clone()).await).epoch
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_a_member_cannot_return_is_counted_as_dropped() {
-        let (shared, id) = Shared::with_broker(false);
+        let (shared, id) = StoreContext::with_broker(false);
         let group = shared.message_of_group(id, "one");
         let broker = shared.open("default").unwrap().unwrap();
         let session = SessionId { broker: id, client: b"member" };
@@ -224,10 +224,10 @@ mod tests {
         let payload = vec![b'x'; WHOLE_BYTES_MAX / 5];
         let long = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, &payload, 0);
         let long = Arc::new(long);
-        let attached = Attached { client: "member".into(), epoch, ..Attached::default() };
-        let detach = Detach {
+        let attached = AttachedSession { client: "member".into(), epoch, ..AttachedSession::default() };
+        let detach = DetachWrite {
             begun: ids.map(|id| (id, group.1, long.clone())).collect(),
-            ..Detach::unused(broker.clone(), attached, 2)
+            ..DetachWrite::unused(broker.clone(), attached, 2)
         };
         let mut writer = Writer::new(&shared);
         writer.write(vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_member_that_ends_its_session_returns_what_it_took_and_never_sent() {
         for is_shared in [false, true] {
-            let (shared, id) = Shared::with_broker(is_shared);
+            let (shared, id) = StoreContext::with_broker(is_shared);
             let group = shared.message_of_group(id, "one");
             let broker = shared.open("default").unwrap().unwrap();
             let session = SessionId { broker: id, client: b"member" };
@@ -254,18 +254,18 @@ mod tests {
                 qos2::set(&owned, Direction::Outbound, 7, &Bytes::from_static(b"row"))
             });
             let begun = |id, position| (id, group.1, message(Some(position)));
-            let attached = Attached { client: "member".into(), epoch, ..Attached::default() };
-            let detach = Detach {
+            let attached = AttachedSession { client: "member".into(), epoch, ..AttachedSession::default() };
+            let detach = DetachWrite {
                 begun: vec![begun(7, 1), begun(8, 2)],
                 standing: vec![7, 8],
-                ..Detach::unused(broker, attached, 2)
+                ..DetachWrite::unused(broker, attached, 2)
             };
             let mut writer = Writer::new(&shared);
             writer.has_all(group);
             assert!(!writer.looks_for_more(group));
             writer.write(vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
             let all = streams::ReadLimit { entries: 10, bytes: usize::MAX };
-            let source = [streams::Source { stream: group.1, since: 0 }];
+            let source = [streams::StreamSource { stream: group.1, since: 0 }];
             let read = shared.run(&async |tx| streams::read(tx, id, &source, Position::MIN, all).await);
             assert_eq!(read.entries.len(), 2, "the message of the group, and the one that came back");
             assert!(writer.looks_for_more(group), "its members get it at once");

@@ -11,29 +11,29 @@ use millrace_layers::{LayerError, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::Message;
 
-use super::{Applier, Outcome};
+use super::{Applier, WriteOutcome};
 use crate::broker::Broker;
 use crate::clock::seconds;
 use crate::store::plant::{Plant, is_planted};
 use crate::store::writer::is_hopeless;
-use crate::store::{Publish, record};
+use crate::store::{PublishWrite, record};
 use crate::streams::TopicStreams;
 
 impl Applier<'_> {
     /// `id`: the client's packet id, which a QoS 2 message reserves in the same transaction.
     pub(super) async fn publish(
         &self,
-        publish: &Publish,
+        publish: &PublishWrite,
         id: Option<PacketId>,
-    ) -> Result<Outcome, LayerError> {
-        let Publish { message, routes, .. } = publish;
+    ) -> Result<WriteOutcome, LayerError> {
+        let PublishWrite { message, routes, .. } = publish;
         let broker = &routes.broker;
         let is_settled = publish.is_settled();
         let changed = (broker.streams.generation() != routes.stored.generation)
             .then(|| broker.streams.matches(message.topic()));
         let matched = changed.as_ref().unwrap_or(&routes.stored);
         if let Err(error) = check(message, publish.retains, matched) {
-            return Ok(Outcome::Refused(error));
+            return Ok(WriteOutcome::Refused(error));
         }
         if let (Some(session), Some(id)) = (&publish.fence, id) {
             if message.qos() == QoS::ExactlyOnce {
@@ -66,7 +66,7 @@ impl Applier<'_> {
         if publish.from.is_some() {
             self.applied().count(broker).received.add(message.size());
         }
-        Ok(Outcome::Done)
+        Ok(WriteOutcome::Done)
     }
 
     async fn retain(
@@ -105,8 +105,8 @@ impl Applier<'_> {
         if streams.is_empty() {
             return Ok(());
         }
-        let hooked = matched.webhooks.iter().map(|(_, name)| (broker.id, name.clone()));
-        self.applied().hooked.extend(hooked);
+        let queued_webhooks = matched.webhooks.iter().map(|(_, name)| (broker.id, name.clone()));
+        self.applied().queued_webhooks.extend(queued_webhooks);
         // A QoS 0 message is stored for webhooks only, so it has no position for other receivers.
         let number = match message.qos() {
             QoS::AtMostOnce => self.applied().next_number(),
@@ -204,11 +204,11 @@ mod tests {
 
     use super::*;
     use crate::broker::Broker;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
 
     #[test]
     fn a_will_whose_transaction_conflicts_finds_the_room_that_its_first_attempt_found() {
-        let (mut shared, id) = Shared::with_broker(true);
+        let (mut shared, id) = StoreContext::with_broker(true);
         let will = Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, &[b'x'; 1_000], 0);
         shared.limits.retained_bytes_max = 1_800;
         let broker = Arc::new(Broker::new(id, "default", 1));

@@ -17,11 +17,11 @@ use crate::quota::Limit;
 use crate::store::plant::{Plant, is_planted};
 use crate::store::trims::{TRIMMED_MAX, room_for};
 use crate::store::{
-    Attach, Attached, Checkpoint, IdWrite, Ids, Purge, SessionKey, StreamKey, Subscribe, Unsubscribe,
-    inflight, record,
+    AttachWrite, AttachedSession, Checkpoint, IdWrite, Ids, Purge, SessionKey, StreamKey, SubscribeWrite,
+    UnsubscribeWrite, inflight, record,
 };
 
-use super::{Applier, HAND_OVER_MS, Outcome};
+use super::{Applier, HAND_OVER_MS, WriteOutcome};
 
 impl Applier<'_> {
     /// The epoch that shows the ownership of a session.
@@ -33,17 +33,17 @@ impl Applier<'_> {
         Ok(session.epoch)
     }
 
-    pub(super) async fn attach(&self, attach: &Attach) -> Result<Outcome, LayerError> {
-        let Attach { broker, client, .. } = attach;
+    pub(super) async fn attach(&self, attach: &AttachWrite) -> Result<WriteOutcome, LayerError> {
+        let AttachWrite { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
         // Checked before the session's owner is asked to release it.
         if self.is_of_another_user(attach, id).await? {
-            return Ok(Outcome::OfAnotherUser);
+            return Ok(WriteOutcome::OfAnotherUser);
         }
         if self.shared.is_shared
             && let Some(owner) = self.elsewhere(attach, id).await?
         {
-            return Ok(Outcome::Elsewhere(owner));
+            return Ok(WriteOutcome::Elsewhere(owner));
         }
         let old = sessions::get(self.tx, id, Read::Serializable).await?;
         let will_body = attach
@@ -52,7 +52,7 @@ impl Applier<'_> {
             .map(|(will, _)| Bytes::from(record::encode_will(will, self.shared.is_shared)));
         let will_bytes = will_body.as_ref().map_or(0, Bytes::len) as u64;
         if let Some(limit) = self.reaches(attach, id, old.as_ref(), will_bytes).await? {
-            return Ok(Outcome::OverLimit(limit));
+            return Ok(WriteOutcome::OverLimit(limit));
         }
         // An existing session continues, even if the client wants it for this connection only.
         let now_ms = self.shared.clock.unix_now_ms();
@@ -66,7 +66,10 @@ impl Applier<'_> {
         } else {
             let purged = sessions::purge(self.tx, id).await?;
             self.applied().count(broker).ended += usize::from(purged.is_some());
-            (purged.and_then(|(_, will)| will), Attached { client: client.clone(), ..Attached::default() })
+            (
+                purged.and_then(|(_, will)| will),
+                AttachedSession { client: client.clone(), ..AttachedSession::default() },
+            )
         };
         if let Some(will) = will {
             self.will(broker, &will).await?;
@@ -74,17 +77,17 @@ impl Applier<'_> {
         if !attached.present {
             self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
-        Ok(Outcome::Attached(Box::new(attached)))
+        Ok(WriteOutcome::Attached(Box::new(attached)))
     }
 
     /// Makes the session, or takes it over. Returns the will of the connection before, if it fires.
     async fn take(
         &self,
-        attach: &Attach,
+        attach: &AttachWrite,
         id: SessionId<'_>,
         will_body: Option<Bytes>,
         now_ms: u64,
-    ) -> Result<(Option<Bytes>, Attached), LayerError> {
+    ) -> Result<(Option<Bytes>, AttachedSession), LayerError> {
         let delay_s = attach.will.as_ref().map_or(0, |(_, delay_s)| *delay_s);
         let will = will_body.map(|body| sessions::PendingWill { delay_s, body });
         let request = sessions::Attach {
@@ -109,7 +112,7 @@ impl Applier<'_> {
             pods::notify_lost(self.tx, owner, id, *epoch)?;
         }
         self.applied().count(&attach.broker).began += usize::from(!taken.existed);
-        let mut attached = Attached {
+        let mut attached = AttachedSession {
             client: attach.client.clone(),
             epoch: taken.epoch,
             expiry_s: attach.expiry_s,
@@ -118,7 +121,7 @@ impl Applier<'_> {
             cursor: taken.record.cursor,
             acknowledged: taken.record.acknowledged,
             maybe_sent: taken.record.maybe_sent,
-            ..Attached::default()
+            ..AttachedSession::default()
         };
         if attached.present {
             self.read_ids(id, &mut attached).await?;
@@ -129,9 +132,9 @@ impl Applier<'_> {
     /// The limit that a session, or its will, would exceed. A session that is in the store already, `old`, has room.
     pub(super) async fn reaches(
         &self,
-        attach: &Attach,
+        attach: &AttachWrite,
         id: SessionId<'_>,
-        old: Option<&sessions::Record>,
+        old: Option<&sessions::SessionRecord>,
         will_bytes: u64,
     ) -> Result<Option<Limit>, LayerError> {
         let is_more = attach.expiry_s > 0 && old.is_none();
@@ -156,12 +159,12 @@ impl Applier<'_> {
     /// clients with connect tokens.
     pub(super) async fn is_of_another_user(
         &self,
-        attach: &Attach,
+        attach: &AttachWrite,
         id: SessionId<'_>,
     ) -> Result<bool, LayerError> {
         let now_ms = self.shared.clock.unix_now_ms();
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
-        let is_owned = |record: &sessions::Record| attach.is_visitor || !record.details.is_empty();
+        let is_owned = |record: &sessions::SessionRecord| attach.is_visitor || !record.details.is_empty();
         let record = record.filter(|record| !record.is_expired(now_ms) && is_owned(record));
         let user = attach.user.as_deref().unwrap_or_default();
         Ok(record.is_some_and(|record| *record.details != *user.as_bytes()))
@@ -171,7 +174,7 @@ impl Applier<'_> {
     /// with it. After a time limit the session is taken over; the epoch then keeps the old owner from writing.
     pub(super) async fn elsewhere(
         &self,
-        attach: &Attach,
+        attach: &AttachWrite,
         id: SessionId<'_>,
     ) -> Result<Option<Bytes>, LayerError> {
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
@@ -186,10 +189,12 @@ impl Applier<'_> {
         Ok(Some(record.owner))
     }
 
-    pub(super) async fn purge(&self, purge: &Purge) -> Result<Outcome, LayerError> {
+    pub(super) async fn purge(&self, purge: &Purge) -> Result<WriteOutcome, LayerError> {
         let id = SessionId { broker: purge.broker.id, client: purge.client.as_bytes() };
         let before = subscriptions::list(self.tx, id).await?;
-        let Some((record, will)) = sessions::purge(self.tx, id).await? else { return Ok(Outcome::Nothing) };
+        let Some((record, will)) = sessions::purge(self.tx, id).await? else {
+            return Ok(WriteOutcome::Nothing);
+        };
         self.applied().count(&purge.broker).ended += 1;
         let is_elsewhere = !record.is_detached() && *record.owner != *self.shared.owner;
         if is_elsewhere {
@@ -199,13 +204,13 @@ impl Applier<'_> {
             self.will(&purge.broker, &will).await?;
         }
         self.note_changes(&purge.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
-        Ok(if is_elsewhere { Outcome::Elsewhere(record.owner) } else { Outcome::Done })
+        Ok(if is_elsewhere { WriteOutcome::Elsewhere(record.owner) } else { WriteOutcome::Done })
     }
 
     pub(super) async fn read_ids(
         &self,
         id: SessionId<'_>,
-        attached: &mut Attached,
+        attached: &mut AttachedSession,
     ) -> Result<(), LayerError> {
         let mut rows = qos2::list(self.tx, id, Direction::Outbound, Read::Serializable).await?;
         inflight::in_order_of_sending(&mut rows);
@@ -220,7 +225,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    pub(super) async fn subscribe(&self, subscribe: &Subscribe) -> Result<Outcome, LayerError> {
+    pub(super) async fn subscribe(&self, subscribe: &SubscribeWrite) -> Result<WriteOutcome, LayerError> {
         let owned = self.fence_filters(&subscribe.session, subscribe.pending.goes_back).await?;
         let mut subscribed = Vec::with_capacity(subscribe.part().len());
         for (filter, options, _) in subscribe.part() {
@@ -235,10 +240,13 @@ impl Applier<'_> {
         let filters = subscribe.part().iter().map(|(filter, ..)| filter.as_bytes());
         let shared = subscribe.shared.iter().map(|filter| filter.as_bytes());
         self.note_changes(broker, filters.chain(shared)).await?;
-        Ok(Outcome::Subscribed(subscribed))
+        Ok(WriteOutcome::Subscribed(subscribed))
     }
 
-    pub(super) async fn unsubscribe(&self, unsubscribe: &Unsubscribe) -> Result<Outcome, LayerError> {
+    pub(super) async fn unsubscribe(
+        &self,
+        unsubscribe: &UnsubscribeWrite,
+    ) -> Result<WriteOutcome, LayerError> {
         let owned = self.fence_filters(&unsubscribe.session, unsubscribe.packet_id.is_none()).await?;
         for filter in unsubscribe.part() {
             subscriptions::unsubscribe(&owned, filter.as_bytes()).await?;
@@ -246,15 +254,15 @@ impl Applier<'_> {
         drop(owned);
         let filters = unsubscribe.part().iter().map(|filter| filter.as_bytes());
         self.note_changes(&unsubscribe.session.broker, filters).await?;
-        Ok(Outcome::Done)
+        Ok(WriteOutcome::Done)
     }
 
-    pub(super) async fn ids(&self, ids: &Ids) -> Result<Outcome, LayerError> {
+    pub(super) async fn ids(&self, ids: &Ids) -> Result<WriteOutcome, LayerError> {
         let owned = self.fence(&ids.session).await?;
         match &ids.write {
             IdWrite::Reserve(reserve) => {
                 if !self.take_from_groups(&reserve.taken).await? {
-                    return Ok(Outcome::Fenced);
+                    return Ok(WriteOutcome::Fenced);
                 }
                 for (id, row) in &reserve.rows {
                     qos2::set(&owned, Direction::Outbound, id.get(), &row.clone().into())?;
@@ -270,7 +278,7 @@ impl Applier<'_> {
                 qos2::remove(&owned, Direction::Inbound, id.get())?;
             }
         }
-        Ok(Outcome::Done)
+        Ok(WriteOutcome::Done)
     }
 
     /// Marks messages as taken by a member. Memory follows after the commit. Returns false, and marks none, if another
@@ -294,7 +302,7 @@ impl Applier<'_> {
         Ok(true)
     }
 
-    pub(super) async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<Outcome, LayerError> {
+    pub(super) async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<WriteOutcome, LayerError> {
         // The transaction has only such jobs, and frees space on a disk that is nearly full.
         self.tx.set_option(TransactionOption::Cleanup);
         let owned = self.fence(&checkpoint.session).await?;
@@ -311,7 +319,7 @@ impl Applier<'_> {
                 self.trim(broker, *stream, checkpoint.cursor).await?;
             }
         }
-        Ok(Outcome::Done)
+        Ok(WriteOutcome::Done)
     }
 
     /// Trims a stream as far as the transaction has room for it. The rest is trimmed later, because it may be very much:

@@ -63,7 +63,7 @@ fn write(backlog: &mut Backlog<Job>) -> Vec<Job> {
 }
 
 const SHARE: usize = 100;
-const BUDGET: Budget = Budget { jobs: 1_000, bytes: 1_000_000, cost: 4_000, share: SHARE };
+const BUDGET: BatchBudget = BatchBudget { jobs: 1_000, bytes: 1_000_000, cost: 4_000, share: SHARE };
 
 fn backlog(jobs: impl IntoIterator<Item = Job>) -> Backlog<Job> {
     let mut backlog = Backlog::default();
@@ -285,7 +285,7 @@ fn jobs_of_a_broker_stay_in_order_whatever_the_others_have() {
             let count = (round * broker as usize * 7) % 40;
             backlog.push((0..count).map(|number| of(broker, NAMES[number % 5], 1 + number % 30)));
         }
-        for job in backlog.next_batch(Budget { jobs: 50, ..BUDGET }) {
+        for job in backlog.next_batch(BatchBudget { jobs: 50, ..BUDGET }) {
             let Lane::Broker(broker) = job.lane else { continue };
             written[broker as usize - 1].push(job.name);
         }
@@ -302,11 +302,11 @@ fn jobs_of_a_broker_stay_in_order_whatever_the_others_have() {
 #[test]
 fn a_transaction_is_bounded_by_jobs_bytes_and_cost_and_has_one_job_at_least() {
     let mut many = backlog(std::iter::repeat_n(of(1, "publish", 1), 100));
-    assert_eq!(many.next_batch(Budget { jobs: 7, ..BUDGET }).len(), 7);
-    assert_eq!(many.next_batch(Budget { bytes: 35, ..BUDGET }).len(), 3);
-    assert_eq!(many.next_batch(Budget { bytes: 1, ..BUDGET }).len(), 1);
+    assert_eq!(many.next_batch(BatchBudget { jobs: 7, ..BUDGET }).len(), 7);
+    assert_eq!(many.next_batch(BatchBudget { bytes: 35, ..BUDGET }).len(), 3);
+    assert_eq!(many.next_batch(BatchBudget { bytes: 1, ..BUDGET }).len(), 1);
     let mut costly = backlog(std::iter::repeat_n(of(1, "subscribe", 90), 100));
-    assert_eq!(costly.next_batch(Budget { cost: 200, ..BUDGET }).len(), 3);
+    assert_eq!(costly.next_batch(BatchBudget { cost: 200, ..BUDGET }).len(), 3);
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn jobs_that_come_back_are_the_first_ones_in_their_order_and_marks_wait_for_them
     let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
     let mut backlog = backlog([of(1, "a", 1), of(1, "b", 1), of(1, "c", 1), mark]);
     backlog.push([of(1, "d", 1)]);
-    let batch = backlog.next_batch(Budget { jobs: 3, ..BUDGET });
+    let batch = backlog.next_batch(BatchBudget { jobs: 3, ..BUDGET });
     batch[1..].iter().rev().for_each(|job| backlog.put_back(*job));
     assert_eq!(names(&mut backlog), ["b", "c", "d", "mark"]);
 }
@@ -406,7 +406,7 @@ fn several_floods_together_do_not_fill_the_transactions_of_a_broker_with_little_
 fn a_smaller_share_holds_for_jobs_with_parts_and_without() {
     let floods = [in_parts(1, 5_000), of(1, "publish", 50), of(1, "attach", 30), of(1, "publish", 1)];
     for (share, flood) in [8, QUANTUM].into_iter().flat_map(|share| floods.map(|flood| (share, flood))) {
-        let budget = Budget { share, ..BUDGET };
+        let budget = BatchBudget { share, ..BUDGET };
         let mut backlog = backlog(std::iter::repeat_n(flood, 3_000));
         let mut total = [0; 3];
         for _ in 0..100 {
@@ -428,5 +428,5 @@ fn a_part_of_a_job_has_its_part_of_the_bytes() {
     let mut backlog = backlog([in_parts(1, 10), in_parts(2, 10)]);
     let parts = |batch: &[Job]| batch.iter().map(|job| job.part).collect::<Vec<_>>();
     // Ten bytes a job, so one a filter.
-    assert_eq!(parts(&backlog.next_batch(Budget { bytes: 7, ..BUDGET })), [80, 60]);
+    assert_eq!(parts(&backlog.next_batch(BatchBudget { bytes: 7, ..BUDGET })), [80, 60]);
 }

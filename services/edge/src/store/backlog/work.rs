@@ -33,7 +33,7 @@ pub(in crate::store) enum Lane {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store) struct Budget {
+pub(in crate::store) struct BatchBudget {
     pub(in crate::store) jobs: usize,
     pub(in crate::store) bytes: usize,
     pub(in crate::store) cost: usize,
@@ -42,14 +42,14 @@ pub(in crate::store) struct Budget {
     pub(in crate::store) share: usize,
 }
 
-pub(super) struct Batch<J> {
-    pub(super) budget: Budget,
+pub(super) struct WriteBatch<J> {
+    pub(super) budget: BatchBudget,
     pub(super) jobs: Vec<J>,
     pub(super) bytes: usize,
     pub(super) cost: usize,
 }
 
-impl<J: BacklogJob> Batch<J> {
+impl<J: BacklogJob> WriteBatch<J> {
     /// Whether the bytes fit; the first job always fits.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let is_empty = self.jobs.is_empty() && self.cost == 0;

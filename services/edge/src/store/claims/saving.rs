@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use millrace_layers::streams::{self, SettledClaims};
 use millrace_layers::{LayerError, Position};
 
-use super::{Claims, Group, TOGETHER};
+use super::{Claims, GroupClaims, TOGETHER};
 use crate::store::StreamKey;
 use crate::store::writer::{CONFLICTS, Writer, is_of_jobs};
 
@@ -25,14 +25,14 @@ impl Writer<'_> {
             self.give_back_of_closed();
             self.claims.has_more = false;
             let Claims { groups, changed, .. } = &mut self.claims;
-            changed.retain(|key| groups.get(key).is_some_and(Group::is_unsaved));
+            changed.retain(|key| groups.get(key).is_some_and(GroupClaims::is_unsaved));
         }
         let begin = self.claims.saved_to.map_or(Bound::Unbounded, Bound::Excluded);
         let Claims { groups, changed, .. } = &self.claims;
         let changed = changed.range((begin, Bound::Unbounded));
         let unsaved =
             changed.filter_map(|key| Some((key, groups.get(key).filter(|group| group.is_unsaved())?)));
-        let save = |(key, group): (&StreamKey, &Group)| Save {
+        let save = |(key, group): (&StreamKey, &GroupClaims)| Save {
             key: *key,
             outstanding: group.outstanding.iter().copied().collect(),
             acknowledged: group.acknowledged.clone(),

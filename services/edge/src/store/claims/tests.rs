@@ -4,11 +4,11 @@ use millrace_layers::sessions::{self, SessionId};
 use super::*;
 use crate::region::Notices as _;
 use crate::store::apply::Applier;
-use crate::store::{Shared, duties};
+use crate::store::{StoreContext, duties};
 
 #[test]
 fn a_member_takes_messages_of_all_its_groups_or_of_none() {
-    let (shared, broker) = Shared::with_broker(true);
+    let (shared, broker) = StoreContext::with_broker(true);
     let mut groups = ["one", "two"].map(|name| shared.message_of_group(broker, name));
     groups.sort_unstable();
     let taken = groups.map(|group| (group, shared.claim(group, "pod")[0]));
@@ -25,7 +25,7 @@ fn a_member_takes_messages_of_all_its_groups_or_of_none() {
 
 #[test]
 fn a_broker_with_claims_is_closed_and_leaves_none_behind() {
-    let (shared, broker) = Shared::with_broker(true);
+    let (shared, broker) = StoreContext::with_broker(true);
     let group = shared.message_of_group(broker, "one");
     let mut writer = Writer::new(&shared);
     shared.open("default").unwrap().unwrap();
@@ -43,7 +43,7 @@ fn a_broker_with_claims_is_closed_and_leaves_none_behind() {
 
 /// Groups with a message each, whose members are connected. If `takes`, the message is for them.
 fn with_members(
-    shared: &Shared,
+    shared: &StoreContext,
     writer: &mut Writer<'_>,
     broker: BrokerId,
     count: usize,
@@ -65,7 +65,12 @@ fn with_members(
     groups
 }
 
-fn serve_one_group(shared: &Shared, writer: &mut Writer<'_>, broker: BrokerId, takes: bool) -> StreamKey {
+fn serve_one_group(
+    shared: &StoreContext,
+    writer: &mut Writer<'_>,
+    broker: BrokerId,
+    takes: bool,
+) -> StreamKey {
     let group = with_members(shared, writer, broker, 1, takes)[0];
     writer.serve_groups();
     group
@@ -73,7 +78,7 @@ fn serve_one_group(shared: &Shared, writer: &mut Writer<'_>, broker: BrokerId, t
 
 #[test]
 fn messages_of_many_groups_are_claimed_and_saved_in_few_transactions_with_jobs_in_between() {
-    let (shared, broker) = Shared::with_broker(true);
+    let (shared, broker) = StoreContext::with_broker(true);
     let mut writer = Writer::new(&shared);
     let groups = with_members(&shared, &mut writer, broker, 100, false);
     let before = shared.version();
@@ -102,7 +107,7 @@ fn messages_of_many_groups_are_claimed_and_saved_in_few_transactions_with_jobs_i
 
 #[test]
 fn groups_of_a_broker_look_for_messages_whose_notice_was_lost() {
-    let (shared, broker) = Shared::with_broker(true);
+    let (shared, broker) = StoreContext::with_broker(true);
     let mut writer = Writer::new(&shared);
     let groups = with_members(&shared, &mut writer, broker, 2, true);
     writer.serve_groups();
@@ -119,7 +124,7 @@ fn groups_of_a_broker_look_for_messages_whose_notice_was_lost() {
 
 #[test]
 fn a_group_that_ends_leaves_no_claims_of_this_pod() {
-    let (shared, broker) = Shared::with_broker(true);
+    let (shared, broker) = StoreContext::with_broker(true);
     let mut writer = Writer::new(&shared);
     let group = serve_one_group(&shared, &mut writer, broker, false);
     let id = SessionId { broker, client: b"0" };
@@ -134,7 +139,7 @@ fn a_group_that_ends_leaves_no_claims_of_this_pod() {
 
 #[test]
 fn a_group_with_a_corrupt_row_keeps_no_other_from_its_messages() {
-    let (shared, broker) = Shared::with_broker(true);
+    let (shared, broker) = StoreContext::with_broker(true);
     let mut writer = Writer::new(&shared);
     let groups = with_members(&shared, &mut writer, broker, 3, true);
     let position = shared.claim(groups[1], "pod")[0];
@@ -155,7 +160,7 @@ fn a_group_with_a_corrupt_row_keeps_no_other_from_its_messages() {
 
 #[test]
 fn another_member_of_the_pod_gets_a_message_that_came_back() {
-    let (shared, broker) = Shared::with_broker(true);
+    let (shared, broker) = StoreContext::with_broker(true);
     let mut writer = Writer::new(&shared);
     let group = serve_one_group(&shared, &mut writer, broker, true);
     let outstanding = |writer: &Writer<'_>| writer.claims.groups[&group].outstanding.clone();

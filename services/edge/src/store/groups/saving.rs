@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Bound;
 
-use millrace_layers::streams::{self, Progress};
+use millrace_layers::streams::{self, GroupProgress};
 use millrace_storage::{TransactionOption, block_on};
 
 use super::OUTSTANDING_MAX;
@@ -51,7 +51,7 @@ impl Writer<'_> {
         }
         let begin = groups.saved_to.map_or(Bound::Unbounded, Bound::Excluded);
         let unsaved = groups.of.range((begin, Bound::Unbounded)).filter(|(_, group)| group.unsaved);
-        let progress: Vec<(StreamKey, Progress)> =
+        let progress: Vec<(StreamKey, GroupProgress)> =
             unsaved.take(SAVED_TOGETHER).map(|(stream, group)| (*stream, group.progress())).collect();
         let is_last = progress.len() < SAVED_TOGETHER;
         groups.saved_to = progress.last().filter(|_| !is_last).map(|(stream, _)| *stream);
@@ -61,7 +61,7 @@ impl Writer<'_> {
 
     /// Returns whether messages are left that another transaction must remove; `None` if the store takes nothing now. A
     /// group that cannot be saved does not keep the others from it.
-    fn save_progress(&mut self, of: &[(StreamKey, Progress)]) -> Option<bool> {
+    fn save_progress(&mut self, of: &[(StreamKey, GroupProgress)]) -> Option<bool> {
         if of.is_empty() {
             return Some(false);
         }
@@ -107,19 +107,19 @@ impl Writer<'_> {
 mod tests {
     use millrace_layers::Position;
 
-    use super::super::Group;
+    use super::super::GroupState;
     use super::*;
-    use crate::store::{Shared, duties};
+    use crate::store::{StoreContext, duties};
 
     #[test]
     fn many_groups_are_saved_in_few_transactions_with_jobs_in_between() {
-        let (shared, broker) = Shared::with_broker(false);
+        let (shared, broker) = StoreContext::with_broker(false);
         let groups: Vec<StreamKey> =
             (0..100).map(|number| shared.message_of_group(broker, &number.to_string())).collect();
         shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
         for key in &groups {
-            let mut group = Group::new(Progress::default());
+            let mut group = GroupState::new(GroupProgress::default());
             (group.through, group.unsaved) = (Position::MAX, true);
             writer.groups.of.insert(*key, group);
         }
@@ -142,13 +142,13 @@ mod tests {
 
     #[test]
     fn a_group_that_cannot_be_saved_keeps_no_other_from_it() {
-        let (shared, broker) = Shared::with_broker(false);
+        let (shared, broker) = StoreContext::with_broker(false);
         let names = (0..SAVED_TOGETHER / 2).map(|number| number.to_string());
         let groups: Vec<StreamKey> = names.map(|name| shared.message_of_group(broker, &name)).collect();
         shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
         for key in &groups {
-            let mut group = Group::new(Progress::default());
+            let mut group = GroupState::new(GroupProgress::default());
             (group.through, group.unsaved) = (Position::MAX, true);
             writer.groups.of.insert(*key, group);
         }
@@ -162,12 +162,12 @@ mod tests {
 
     #[test]
     fn what_a_group_has_read_is_removed_in_steps() {
-        let (shared, broker) = Shared::with_broker(false);
+        let (shared, broker) = StoreContext::with_broker(false);
         let key = shared.group(broker, "one", "t");
         shared.append_many(key, 5_000);
         shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
-        let mut group = Group::new(Progress::default());
+        let mut group = GroupState::new(GroupProgress::default());
         (group.through, group.unsaved) = (Position::MAX, true);
         writer.groups.of.insert(key, group);
         let left = || shared.run(&async |tx| streams::totals(tx, key.0, key.1).await).entries;

@@ -1,11 +1,11 @@
 use super::*;
-use crate::store::{Shared, duties};
+use crate::store::{StoreContext, duties};
 
 fn at(version: u64) -> Position {
     Position::end_of(version)
 }
 
-fn take(group: &mut Group, versions: std::ops::Range<u64>) {
+fn take(group: &mut GroupState, versions: std::ops::Range<u64>) {
     for version in versions {
         group.outstanding.insert(at(version));
         group.came_through(at(version));
@@ -14,15 +14,16 @@ fn take(group: &mut Group, versions: std::ops::Range<u64>) {
 
 #[test]
 fn the_cursor_stops_before_the_oldest_unacknowledged_message() {
-    let mut group = Group::new(Progress { cursor: at(1), acknowledged: [at(9)].into_iter().collect() });
+    let mut group =
+        GroupState::new(GroupProgress { cursor: at(1), acknowledged: [at(9)].into_iter().collect() });
     take(&mut group, 2..6);
     group.settle(at(3));
-    let Progress { cursor, acknowledged } = group.progress();
+    let GroupProgress { cursor, acknowledged } = group.progress();
     assert_eq!(cursor, at(2).before());
     assert!(acknowledged.contains(at(3)) && !acknowledged.contains(at(4)) && acknowledged.contains(at(9)));
     assert!(!group.wants(at(4)) && group.wants(at(7)) && !group.wants(at(9)));
     group.settle(at(2));
-    let Progress { cursor, acknowledged } = group.progress();
+    let GroupProgress { cursor, acknowledged } = group.progress();
     assert_eq!(cursor, at(4).before());
     assert!(!acknowledged.contains(at(3)), "what the cursor has passed is forgotten");
     assert!(!acknowledged.contains(at(5)) && acknowledged.contains(at(9)));
@@ -38,17 +39,17 @@ fn the_cursor_stops_before_the_oldest_unacknowledged_message() {
 
 #[test]
 fn one_message_that_stays_with_a_member_makes_no_memory_grow() {
-    let mut group = Group::new(Progress::default());
+    let mut group = GroupState::new(GroupProgress::default());
     take(&mut group, 2..3);
     for version in 3..50_000 {
         take(&mut group, version..version + 1);
         group.settle(at(version));
     }
     assert_eq!((group.acknowledged.len(), group.outstanding.len()), (0, 1));
-    let Progress { cursor, acknowledged } = group.progress();
+    let GroupProgress { cursor, acknowledged } = group.progress();
     assert_eq!((cursor, acknowledged.len()), (at(2).before(), 1));
     // The message comes back after the server's end, or after the member's.
-    let mut after = Group::new(Progress { cursor, acknowledged });
+    let mut after = GroupState::new(GroupProgress { cursor, acknowledged });
     group.give_back(at(2));
     for group in [&mut group, &mut after] {
         let wanted: Vec<u64> = (2..50_010).filter(|version| group.wants(at(*version))).collect();
@@ -58,7 +59,7 @@ fn one_message_that_stays_with_a_member_makes_no_memory_grow() {
 
 #[test]
 fn groups_of_a_closed_broker_are_forgotten() {
-    let (shared, broker) = Shared::with_broker(false);
+    let (shared, broker) = StoreContext::with_broker(false);
     let group = shared.message_of_group(broker, "one");
     let mut writer = Writer::new(&shared);
     shared.open("default").unwrap().unwrap();
@@ -75,7 +76,7 @@ fn groups_of_a_closed_broker_are_forgotten() {
 
 #[test]
 fn pages_for_new_members_of_many_groups_are_read_with_jobs_in_between() {
-    let (shared, id) = Shared::with_broker(false);
+    let (shared, id) = StoreContext::with_broker(false);
     let names = ["one", "two", "three"];
     let groups = names.map(|name| shared.group(id, name, "t"));
     shared.open("default").unwrap().unwrap();

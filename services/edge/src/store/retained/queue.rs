@@ -23,14 +23,14 @@ pub(in super::super) struct RetainedQueue {
 
 #[derive(Default)]
 struct State {
-    brokers: HashMap<u64, OfBroker>,
+    brokers: HashMap<u64, BrokerReads>,
     /// Brokers with waiting packets, the next one first.
     order: VecDeque<u64>,
     is_closed: bool,
 }
 
 #[derive(Default)]
-struct OfBroker {
+struct BrokerReads {
     reads: VecDeque<RetainedRead>,
     bytes: usize,
     read_bytes: usize,

@@ -20,8 +20,8 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::jobs::{
-    IdWrite, Ids, Job, Page, PendingSubscribe, PublisherKey, Read, SessionKey, SharedMessages, Subscribe,
-    Unsubscribe, Write,
+    IdWrite, Ids, Job, PendingSubscribe, PublisherKey, SessionKey, SharedMessages, StoredPage, StreamRead,
+    SubscribeWrite, UnsubscribeWrite, Write,
 };
 use crate::mailbox::Mail;
 
@@ -47,7 +47,7 @@ pub(super) struct Core {
     /// Answers of members of shared subscriptions in this turn.
     pub(super) shared: SharedMessages,
     pub(super) jobs: Vec<Job>,
-    pub(super) reads: Vec<Read>,
+    pub(super) reads: Vec<StreamRead>,
     /// Connections that have sent DISCONNECT, until the store has removed their wills, and when they are closed without that.
     leaving: BTreeMap<u32, u64>,
     /// How many [`Write::Mark`] this loop has submitted; each has its number.
@@ -119,7 +119,7 @@ impl Core {
         std::mem::take(&mut self.jobs)
     }
 
-    pub(super) fn take_reads(&mut self) -> Vec<Read> {
+    pub(super) fn take_reads(&mut self) -> Vec<StreamRead> {
         std::mem::take(&mut self.reads)
     }
 
@@ -229,7 +229,7 @@ impl Core {
         }
     }
 
-    fn subscribed(&mut self, turn: &Turn<'_>, subscribe: &Subscribe, subscribed: Option<Subscribed>) {
+    fn subscribed(&mut self, turn: &Turn<'_>, subscribe: &SubscribeWrite, subscribed: Option<Subscribed>) {
         let (number, filter) = (subscribe.target.slot, subscribe.filters[0].0.to_string());
         self.answered(turn, &Asked::Subscribe(number, filter.clone()));
         let Some(local) = self.locals.get_mut(&number) else { return };
@@ -265,7 +265,8 @@ impl Core {
                 local.subscribing += 1;
                 let filters = vec![(filter.into(), local.options(turn.world), 0)];
                 let pending = PendingSubscribe::new(Some(PacketId::MIN));
-                let subscribe = Subscribe::new(local.key(turn), target(from), filters, Vec::new(), pending);
+                let subscribe =
+                    SubscribeWrite::new(local.key(turn), target(from), filters, Vec::new(), pending);
                 self.ask(turn, Asked::Subscribe(from, filter.into()));
                 self.jobs.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
             }
@@ -273,7 +274,8 @@ impl Core {
                 local.subscribing += 1;
                 local.reading.remove(filter);
                 let (session, filters) = (local.key(turn), vec![filter.into()]);
-                let unsubscribe = Unsubscribe::new(session, target(from), filters, None, Default::default());
+                let unsubscribe =
+                    UnsubscribeWrite::new(session, target(from), filters, None, Default::default());
                 self.ask(turn, Asked::Unsubscribe(from, filter.into()));
                 self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
             }
@@ -323,7 +325,7 @@ impl Core {
         }
     }
 
-    fn page(&mut self, turn: &Turn<'_>, number: u32, version: u32, page: Option<Page>) {
+    fn page(&mut self, turn: &Turn<'_>, number: u32, version: u32, page: Option<StoredPage>) {
         let Some(local) = self.locals.get_mut(&number).filter(|local| local.is_open()) else { return };
         match page {
             None => self.close(turn, number, false),

@@ -13,13 +13,13 @@ use super::world::World;
 use crate::elsewhere::is_here;
 use crate::jobs::{Job, SharedMessages, Write};
 use crate::routes::Routes;
-use crate::store::Shared;
+use crate::store::StoreContext;
 use crate::store::writer::Writer;
 use crate::streams::StoredGroup;
 
 /// Every message that the pod has claimed in the store must be known to its writer. A forgotten one would reach nobody,
 /// because other pods get it only after this pod has ended.
-pub(super) fn check_claims(world: &World, shared: &Shared, writer: &Writer<'_>) {
+pub(super) fn check_claims(world: &World, shared: &StoreContext, writer: &Writer<'_>) {
     let Some(broker) = shared.brokers.get(BROKER) else { return };
     let Some(group) = broker.streams.group_of("group", "t/#") else { return };
     let key = (broker.id, group.stream);

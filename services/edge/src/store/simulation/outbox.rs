@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use millrace_layers::Position;
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{Entry, InFlight, StoredPosition};
+use millrace_session::{InFlight, OutboxEntry, StoredPosition};
 
 use super::core::{Turn, packet_id};
 use super::model::Key;
@@ -21,7 +21,7 @@ const ID_MAX: u16 = 60_000;
 
 /// A message that is not sent on this connection yet.
 struct Waiting {
-    entry: Entry,
+    entry: OutboxEntry,
     id: Option<u16>,
     /// The store has the packet id.
     is_confirmed: bool,
@@ -56,12 +56,12 @@ impl Outbox {
         self.stored.insert(id);
     }
 
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: OutboxEntry) {
         self.waiting.push_back(Waiting { entry, id: None, is_confirmed: false, is_repeat: false });
     }
 
     /// A message in flight from an earlier connection.
-    pub(super) fn repeat(&mut self, id: u16, entry: Entry) {
+    pub(super) fn repeat(&mut self, id: u16, entry: OutboxEntry) {
         self.waiting.push_back(Waiting { entry, id: Some(id), is_confirmed: true, is_repeat: true });
     }
 
@@ -158,7 +158,7 @@ impl Outbox {
         }
     }
 
-    fn settle(&mut self, entry: &Entry) {
+    fn settle(&mut self, entry: &OutboxEntry) {
         if let Some(position) = entry.message.position().filter(|_| entry.shared != 0) {
             self.settled.push((entry.shared, position));
         }
@@ -182,7 +182,7 @@ impl Outbox {
         self.completed.extend(completed.into_iter().filter(|id| !self.stored.contains(&id.get())));
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &OutboxEntry> {
         let sent = self.flights.iter().filter_map(|(_, flight)| match flight {
             InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),
             InFlight::Released(_) => None,
@@ -235,10 +235,10 @@ impl Outbox {
 pub(super) struct Ended {
     pub(super) in_flight: Vec<(PacketId, InFlight)>,
     pub(super) standing: Vec<u16>,
-    pub(super) unsent: Vec<Entry>,
-    pub(super) left: Vec<Entry>,
+    pub(super) unsent: Vec<OutboxEntry>,
+    pub(super) left: Vec<OutboxEntry>,
     /// The session has these if the store has their packet ids; otherwise they go back.
-    pub(super) begun: Vec<Entry>,
+    pub(super) begun: Vec<OutboxEntry>,
     /// Only what is settled is left in it.
     pub(super) outbox: Outbox,
 }

@@ -21,7 +21,7 @@ use crate::region::Notices as _;
 use crate::store::lease::{self, Watch};
 use crate::store::reader::FirstReader;
 use crate::store::writer::{self, Writer};
-use crate::store::{Job, Shared, testing};
+use crate::store::{Job, StoreContext, testing};
 
 /// Between two attempts of a starting pod.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ pub(super) struct Pod {
     state: Cell<State>,
     pub(super) stalled_until_us: Cell<u64>,
     /// Never freed, because the writer borrows it.
-    shared: Cell<Option<&'static Shared>>,
+    shared: Cell<Option<&'static StoreContext>>,
     writer: RefCell<Option<Writer<'static>>>,
     reader: RefCell<Option<FirstReader>>,
     watch: RefCell<Watch>,
@@ -90,7 +90,7 @@ impl Pod {
         self.core.borrow().unanswered()
     }
 
-    pub(super) fn shared(&self) -> &'static Shared {
+    pub(super) fn shared(&self) -> &'static StoreContext {
         self.shared.get().expect("the pod has begun")
     }
 
@@ -166,19 +166,19 @@ impl Pod {
         world.micros() + wait.as_micros() as u64 + jitter_us
     }
 
-    /// As [`crate::store::Store::start`] does.
+    /// As [`crate::store::StoreService::start`] does.
     fn start(&self, world: &World) {
         self.state.set(State::Starting);
         let ahead_ms = world.random(0..2 * world.plan.clocks_ms + 1);
         let clock = Clock::simulated(world.unix_ms() + ahead_ms - world.plan.clocks_ms);
         let layers = millrace_layers::Store::new(SimulatedEngine::database());
         let through = again(|| block_on(layers.run(async |tx| Ok(tx.read_version().await?))));
-        let shared = Shared {
+        let shared = StoreContext {
             mailboxes: self.mailboxes.clone(),
             through: AtomicU64::new(through),
-            ..Shared::of_test(layers, clock, world.plan.is_shared, &self.name(world))
+            ..StoreContext::of_test(layers, clock, world.plan.is_shared, &self.name(world))
         };
-        let shared: &'static Shared = Box::leak(Box::new(shared));
+        let shared: &'static StoreContext = Box::leak(Box::new(shared));
         // The lease thread begins first.
         self.shared.set(Some(shared));
         world.wake(Actor::Lease(self.number), world.micros());

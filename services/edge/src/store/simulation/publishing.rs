@@ -9,7 +9,7 @@ use super::core::{Asked, Core, Turn, connection, packet_id, publisher_of, target
 use super::model::Key;
 use super::network::ToClient;
 use crate::connection_id::ConnectionId;
-use crate::jobs::{Ack, Job, Publish, PublisherKey, Write};
+use crate::jobs::{Job, PublishAck, PublishWrite, PublisherKey, Write};
 use crate::routes::Routes;
 
 /// Refusals that a connection has got and may not know, as `core::unconfirmed` counts them.
@@ -49,7 +49,7 @@ impl Core {
         let deliver = keeps_id || is_behind;
         local.uncommitted += u32::from(deliver);
         let fence = (keeps_id || deliver && turn.world.plan.is_shared).then(|| local.key(turn));
-        let ack = Ack {
+        let ack = PublishAck {
             broker: turn.broker.id,
             connection: connection(from),
             session: target(from),
@@ -60,7 +60,7 @@ impl Core {
             publisher: publisher.publisher,
             holds_back: false,
         };
-        let publish = Publish {
+        let publish = PublishWrite {
             message: Arc::new(message),
             routes,
             from: Some(connection(from)),
@@ -69,7 +69,7 @@ impl Core {
             reserved: None,
             deliver,
             fence,
-            wanted: None,
+            skip_if: None,
             queued_us: 0,
         };
         self.note_reuse(from, id);
@@ -78,7 +78,7 @@ impl Core {
     }
 
     /// As `Core::stored`, with clients of both versions.
-    pub(super) fn stored(&mut self, turn: &Turn<'_>, ack: &Ack, stored: bool) {
+    pub(super) fn stored(&mut self, turn: &Turn<'_>, ack: &PublishAck, stored: bool) {
         let (number, id) = (ack.connection.slot, ack.packet_id.get());
         let local = self.locals.get_mut(&number).filter(|local| local.is_open());
         let Some(local) = local else {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millrace_layers::streams::Source;
+use millrace_layers::streams::StreamSource;
 use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, Subscribed};
 use millrace_layers::{Position, Positions};
 use millrace_mqtt::topic::{self, Filter};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::Subscription;
-use millrace_session::{Entry, InFlight, Message, StoredPosition};
+use millrace_session::{InFlight, Message, OutboxEntry, StoredPosition};
 use smallvec::SmallVec;
 
 use super::core::{Turn, position_of, session_key, target};
@@ -18,7 +18,10 @@ use super::network::ToClient;
 use super::outbox::{Ended, Outbox};
 use super::world::World;
 use crate::connection_id::ConnectionId;
-use crate::jobs::{Attached, Checkpoint, Detach, Page, Read, Reader, Reserve, SessionKey, open_positions};
+use crate::jobs::{
+    AttachedSession, Checkpoint, DetachWrite, PageReader, Reserve, SessionKey, StoredPage, StreamRead,
+    open_positions,
+};
 
 /// A session with more messages reads no further page.
 const WAITING_MAX: usize = 100;
@@ -48,7 +51,7 @@ pub(super) struct Local {
 /// How far a session has read its streams.
 #[derive(Default)]
 pub(super) struct Reading {
-    sources: Vec<(String, Source)>,
+    sources: Vec<(String, StreamSource)>,
     pub(super) version: u32,
     through: Position,
     had: Positions,
@@ -56,7 +59,7 @@ pub(super) struct Reading {
     is_at_end: bool,
     next_us: u64,
     /// Rows in flight of an earlier connection, until the page with their position is read.
-    rows: BTreeMap<Position, (u16, Entry)>,
+    rows: BTreeMap<Position, (u16, OutboxEntry)>,
 }
 
 impl Local {
@@ -107,7 +110,7 @@ impl Local {
         self.is_open && self.epoch == session.epoch && *self.client_id(world) == *session.client
     }
 
-    pub(super) fn open(&mut self, turn: &Turn<'_>, attached: Attached) {
+    pub(super) fn open(&mut self, turn: &Turn<'_>, attached: AttachedSession) {
         self.is_open = true;
         self.epoch = attached.epoch;
         self.reading.through = attached.cursor;
@@ -115,7 +118,7 @@ impl Local {
         self.received = attached.received.iter().map(|id| id.get()).collect();
         for stored in &attached.subscriptions {
             let filter = String::from_utf8_lossy(&stored.filter).into_owned();
-            self.add(turn, filter, Source { stream: stored.stream, since: stored.since });
+            self.add(turn, filter, StreamSource { stream: stored.stream, since: stored.since });
         }
         self.reading.is_at_end = self.reading.sources.is_empty();
         for (id, in_flight) in attached.in_flight {
@@ -137,7 +140,7 @@ impl Local {
     }
 
     /// A filter is durable: the session reads its stream, or is a member of its group.
-    fn add(&mut self, turn: &Turn<'_>, filter: String, source: Source) {
+    fn add(&mut self, turn: &Turn<'_>, filter: String, source: StreamSource) {
         let parsed = Filter::parse(&filter).unwrap();
         if parsed.share.is_none() {
             if source.stream != NO_STREAM {
@@ -173,11 +176,11 @@ impl Local {
         if let Some(granted) = granted {
             self.reading.remove(filter);
             self.groups.retain(|known| known != filter);
-            self.add(turn, filter.into(), Source { stream: granted.stream, since: granted.since });
+            self.add(turn, filter.into(), StreamSource { stream: granted.stream, since: granted.since });
         }
     }
 
-    pub(super) fn next_read(&mut self, turn: &Turn<'_>) -> Option<Read> {
+    pub(super) fn next_read(&mut self, turn: &Turn<'_>) -> Option<StreamRead> {
         let (now_us, reading) = (turn.world.micros(), &mut self.reading);
         let is_due = !reading.is_at_end || now_us >= reading.next_us;
         if reading.is_asked || !is_due || self.subscribing > 0 || self.outbox.waiting() > WAITING_MAX {
@@ -190,9 +193,9 @@ impl Local {
             return None;
         }
         reading.is_asked = true;
-        let reader = Reader::Session(target(self.number), reading.version);
+        let reader = PageReader::Session(target(self.number), reading.version);
         let sources = reading.sources.iter().map(|(_, source)| *source).collect();
-        Some(Read { core: 0, broker: turn.broker.clone(), sources, cursor: reading.through, reader })
+        Some(StreamRead { core: 0, broker: turn.broker.clone(), sources, cursor: reading.through, reader })
     }
 
     /// Nothing comes before what is in flight.
@@ -202,13 +205,13 @@ impl Local {
         }
     }
 
-    pub(super) fn page(&mut self, turn: &Turn<'_>, version: u32, page: Page) {
+    pub(super) fn page(&mut self, turn: &Turn<'_>, version: u32, page: StoredPage) {
         self.reading.is_asked = false;
         if version != self.reading.version || self.subscribing > 0 {
             self.reading.is_at_end = false;
             return;
         }
-        let mut found: BTreeMap<Position, (Option<u16>, Entry)> = BTreeMap::new();
+        let mut found: BTreeMap<Position, (Option<u16>, OutboxEntry)> = BTreeMap::new();
         for (message, _, _) in page.entries {
             let position = position_of(&message);
             if !self.reading.had.contains(position) {
@@ -218,7 +221,7 @@ impl Local {
         let rows = std::mem::take(&mut self.reading.rows);
         let (read, later) = rows.into_iter().partition(|(position, _)| *position <= page.through);
         self.reading.rows = later;
-        let read: BTreeMap<Position, (u16, Entry)> = read;
+        let read: BTreeMap<Position, (u16, OutboxEntry)> = read;
         found.extend(read.into_iter().map(|(position, (id, entry))| (position, (Some(id), entry))));
         for (position, (id, entry)) in found {
             self.reading.had.add(position);
@@ -238,10 +241,10 @@ impl Local {
     }
 
     /// `shared`: the number of its group; 0: none.
-    pub(super) fn entry(&self, world: &World, message: Arc<Message>, shared: u64) -> Entry {
+    pub(super) fn entry(&self, world: &World, message: Arc<Message>, shared: u64) -> OutboxEntry {
         let qos = message.qos().min(self.qos(world));
         let (retain, replay, maybe_sent) = (false, false, false);
-        Entry { message, qos, retain, replay, maybe_sent, shared, identifiers: SmallVec::new() }
+        OutboxEntry { message, qos, retain, replay, maybe_sent, shared, identifiers: SmallVec::new() }
     }
 
     fn progress(&self) -> (Position, Positions) {
@@ -293,7 +296,7 @@ impl Local {
         turn: &Turn<'_>,
         keep_will: bool,
         leaves: Option<ConnectionId>,
-    ) -> (Option<Checkpoint>, Detach, Ended) {
+    ) -> (Option<Checkpoint>, DetachWrite, Ended) {
         let saves = self.save_us < u64::MAX && turn.world.one_in(2);
         let completed = self.outbox.take_completed();
         let checkpoint = saves.then(|| self.checkpoint(turn, completed));
@@ -308,7 +311,7 @@ impl Local {
                 entry.replay |= entry.shared != 0 || !is_found(entry.message.topic());
             }
         }
-        let detach = Detach {
+        let detach = DetachWrite {
             session,
             leaves,
             keep_will,
@@ -331,7 +334,7 @@ impl Local {
 }
 
 impl Reading {
-    fn add(&mut self, filter: String, source: Source) {
+    fn add(&mut self, filter: String, source: StreamSource) {
         self.sources.push((filter, source));
         self.is_at_end = false;
     }

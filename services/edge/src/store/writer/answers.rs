@@ -10,16 +10,16 @@ use millrace_storage::Versionstamp;
 
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::jobs::Reader;
+use crate::jobs::PageReader;
 use crate::mailbox::Mail;
-use crate::store::apply::{Applied, Change, Outcome};
+use crate::store::apply::{Applied, IndexChange, WriteOutcome};
 use crate::store::costs::cost;
 use crate::store::duties::Duty;
 use crate::store::plant::{Plant, is_planted};
 use crate::store::queue::Sized as _;
 use crate::store::{
-    Ack, Attach, Attached, Checkpoint, IdWrite, Job, Publish, Purge, Read, SessionKey, Subscribe, Write,
-    retained,
+    AttachWrite, AttachedSession, Checkpoint, IdWrite, Job, PublishAck, PublishWrite, Purge, SessionKey,
+    StreamRead, SubscribeWrite, Write, retained,
 };
 
 use super::Writer;
@@ -38,16 +38,16 @@ impl Writer<'_> {
         self.charge(&batch, &applied);
         let mut applied = self.settle(applied, stamp);
         let outcomes = std::mem::take(&mut applied.outcomes);
-        let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();
+        let mut acks: Vec<Vec<PublishAck>> = self.mail.iter().map(|_| Vec::new()).collect();
         self.trace_committed(&batch);
         // Each job counts with the age of the oldest one.
         let age_us = self.shared.writes.taken_age_us();
         for (job, outcome) in batch.into_iter().zip(outcomes) {
-            if let Outcome::Refused(error) = &outcome {
+            if let WriteOutcome::Refused(error) = &outcome {
                 tracing::warn!(%error, "a message is refused: the store can never hold it");
                 self.refuse_job(job, Why::Content);
             } else if let Write::Publish(publish) = &job.write {
-                let is_fenced = matches!(outcome, Outcome::Fenced);
+                let is_fenced = matches!(outcome, WriteOutcome::Fenced);
                 let ack = job.ack.filter(|_| !is_fenced);
                 self.published(publish, is_fenced, applied.has_retained_will(publish));
                 if let Some(ack) = ack {
@@ -75,7 +75,7 @@ impl Writer<'_> {
     }
 
     /// A publish is committed, or another connection has the session, which sends the message again if it was not stored.
-    fn published(&mut self, publish: &Publish, is_fenced: bool, is_replaced: bool) {
+    fn published(&mut self, publish: &PublishWrite, is_fenced: bool, is_replaced: bool) {
         publish.message.set_position(None);
         if is_fenced {
             self.take_back(publish);
@@ -137,7 +137,7 @@ impl Writer<'_> {
                 message.set_position(Some(Position::new(stamp, number).0));
             }
         }
-        for Change { broker, filter, streams, subscribers } in applied.changes.drain(..) {
+        for IndexChange { broker, filter, streams, subscribers } in applied.changes.drain(..) {
             broker.streams.set(&filter, &streams, &subscribers);
         }
         if let Some(stamp) = stamp {
@@ -146,7 +146,7 @@ impl Writer<'_> {
             applied.watched.values().for_each(|broker| broker.streams.set_through(through));
         }
         applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));
-        self.shared.hooked.note(std::mem::take(&mut applied.hooked));
+        self.shared.queued_webhooks.note(std::mem::take(&mut applied.queued_webhooks));
         if !applied.touched.is_empty() {
             let mut touched =
                 self.shared.upkeep.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -223,8 +223,8 @@ impl Writer<'_> {
         }
     }
 
-    pub(in crate::store) fn answer(&mut self, write: Write, outcome: Outcome) {
-        let stored = !matches!(outcome, Outcome::Fenced | Outcome::Unstored);
+    pub(in crate::store) fn answer(&mut self, write: Write, outcome: WriteOutcome) {
+        let stored = !matches!(outcome, WriteOutcome::Fenced | WriteOutcome::Unstored);
         match (write, outcome) {
             (Write::Attach(attach), outcome) => self.answer_attach(attach, outcome),
             (Write::Subscribe(subscribe), outcome) => self.answer_subscribe(subscribe, outcome),
@@ -260,14 +260,14 @@ impl Writer<'_> {
         }
     }
 
-    fn answer_purge(&self, purge: &Purge, outcome: Outcome) {
+    fn answer_purge(&self, purge: &Purge, outcome: WriteOutcome) {
         let answer = match outcome {
-            Outcome::Done => Ok(true),
-            Outcome::Elsewhere(owner) => {
+            WriteOutcome::Done => Ok(true),
+            WriteOutcome::Elsewhere(owner) => {
                 self.notify(&owner);
                 Ok(true)
             }
-            Outcome::Nothing => Ok(purge.was_online),
+            WriteOutcome::Nothing => Ok(purge.was_online),
             _ => Err("the session cannot be removed from the store now".into()),
         };
         let _ = purge.done.try_send(answer); // The caller may have stopped waiting.
@@ -279,22 +279,22 @@ impl Writer<'_> {
         }
     }
 
-    fn answer_checkpoint(&mut self, checkpoint: Box<Checkpoint>, outcome: &Outcome) {
+    fn answer_checkpoint(&mut self, checkpoint: Box<Checkpoint>, outcome: &WriteOutcome) {
         match outcome {
-            Outcome::Fenced => self.lose(&checkpoint.session, true),
-            Outcome::Unstored => self.post(checkpoint.target.core, Mail::Unsaved(checkpoint)),
+            WriteOutcome::Fenced => self.lose(&checkpoint.session, true),
+            WriteOutcome::Unstored => self.post(checkpoint.target.core, Mail::Unsaved(checkpoint)),
             _ => {}
         }
     }
 
-    fn answer_subscribe(&mut self, mut subscribe: Box<Subscribe>, outcome: Outcome) {
+    fn answer_subscribe(&mut self, mut subscribe: Box<SubscribeWrite>, outcome: WriteOutcome) {
         let subscribed = match outcome {
-            Outcome::Subscribed(subscribed)
+            WriteOutcome::Subscribed(subscribed)
                 if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
             {
                 return retained::read(self.shared, retained::RetainedRead::new(subscribe, subscribed));
             }
-            Outcome::Subscribed(subscribed) => subscribed,
+            WriteOutcome::Subscribed(subscribed) => subscribed,
             _ => {
                 subscribe.pending.is_refused = true;
                 // Earlier transactions may have written some of the filters.
@@ -306,13 +306,13 @@ impl Writer<'_> {
         self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));
     }
 
-    fn answer_attach(&mut self, mut attach: Box<Attach>, outcome: Outcome) {
+    fn answer_attach(&mut self, mut attach: Box<AttachWrite>, outcome: WriteOutcome) {
         match outcome {
-            Outcome::Attached(attached) => {
+            WriteOutcome::Attached(attached) => {
                 attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
                 self.attached(&attach.broker, attach.connection, attached);
             }
-            Outcome::Elsewhere(owner) => {
+            WriteOutcome::Elsewhere(owner) => {
                 let now_ms = self.shared.clock.now().max(1);
                 if attach.asked_at == 0 {
                     self.notify(&owner);
@@ -321,11 +321,11 @@ impl Writer<'_> {
                 attach.ask_at = ask_again_at(attach.asked_at, now_ms);
                 self.waiting.push(Job { write: Write::Attach(attach), ack: None });
             }
-            Outcome::OfAnotherUser => {
+            WriteOutcome::OfAnotherUser => {
                 let session = (attach.broker, attach.client);
                 self.post(attach.connection.core, Mail::OfAnotherUser(attach.connection, session));
             }
-            Outcome::OverLimit(limit) => {
+            WriteOutcome::OverLimit(limit) => {
                 let session = (attach.broker, attach.client);
                 self.post(attach.connection.core, Mail::OverLimit(attach.connection, session, limit));
             }
@@ -341,7 +341,7 @@ impl Writer<'_> {
         &mut self,
         broker: &Arc<Broker>,
         connection: ConnectionId,
-        attached: Box<Attached>,
+        attached: Box<AttachedSession>,
     ) {
         let sources = sources(&attached);
         if sources.is_empty() && attached.rows.is_empty() {
@@ -349,8 +349,8 @@ impl Writer<'_> {
             return self.post(connection.core, Mail::Attached(connection, session, Some((attached, None))));
         }
         let cursor = attached.cursor;
-        let reader = Reader::Connection(connection, attached);
-        let read = Read { core: connection.core, broker: broker.clone(), sources, cursor, reader };
+        let reader = PageReader::Connection(connection, attached);
+        let read = StreamRead { core: connection.core, broker: broker.clone(), sources, cursor, reader };
         self.shared.reads.push(&mut vec![read]);
     }
 
@@ -366,11 +366,11 @@ impl Writer<'_> {
     }
 }
 
-fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
+fn sources(attached: &AttachedSession) -> Vec<millrace_layers::streams::StreamSource> {
     use millrace_layers::subscriptions::NO_STREAM;
     let with_stream = attached.subscriptions.iter().filter(|subscription| subscription.stream != NO_STREAM);
     let source = |subscription: &millrace_layers::subscriptions::StoredSubscription| {
-        millrace_layers::streams::Source { stream: subscription.stream, since: subscription.since }
+        millrace_layers::streams::StreamSource { stream: subscription.stream, since: subscription.since }
     };
     with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()
 }

@@ -7,12 +7,12 @@ use millrace_mqtt::QoS;
 use millrace_session::Message;
 
 use crate::connection_id::ConnectionId;
-use crate::deliveries::Committed;
+use crate::deliveries::CommittedMessage;
 use crate::elsewhere::is_here;
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::routes::Routes;
-use crate::store::{Job, Publish, Write};
+use crate::store::{Job, PublishWrite, Write};
 use crate::traces::{About, TraceStep};
 
 use super::Writer;
@@ -37,7 +37,7 @@ impl Writer<'_> {
         }
         // Unique among all connections of all pods, at any time.
         let sender = from.map_or(0, |from| self.senders.hash_one(from) | 1);
-        let committed = Arc::new(Committed { routes, message: message.clone(), publisher, sender });
+        let committed = Arc::new(CommittedMessage { routes, message: message.clone(), publisher, sender });
         if let Some(region) = &self.shared.region {
             region.committed(&committed);
         }
@@ -54,8 +54,8 @@ impl Writer<'_> {
         self.routes.get(&routes.broker, &routes.topic)
     }
 
-    pub(super) fn hand_on_to_groups(&mut self, publish: &Publish) {
-        let Publish { message, routes, .. } = publish;
+    pub(super) fn hand_on_to_groups(&mut self, publish: &PublishWrite) {
+        let PublishWrite { message, routes, .. } = publish;
         // A stream that was created meanwhile has the message, too.
         if routes.stored.generation == routes.broker.streams.generation() {
             if !routes.stored.groups.is_empty() {
@@ -123,11 +123,11 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Shared;
+    use crate::store::StoreContext;
 
     #[test]
     fn the_writer_matches_a_topic_only_after_a_change_of_its_subscriptions() {
-        let (shared, id) = Shared::with_broker(true);
+        let (shared, id) = StoreContext::with_broker(true);
         let broker = shared.open("default").unwrap().unwrap();
         let mut writer = Writer::new(&shared);
         let routes = Arc::new(Routes::new(broker, "t".into()));

@@ -6,9 +6,9 @@ use millrace_storage::StoreError;
 
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
-use crate::store::apply::Outcome;
+use crate::store::apply::WriteOutcome;
 use crate::store::plant::{Plant, is_planted};
-use crate::store::{Ack, Job, Publish, Write};
+use crate::store::{Job, PublishAck, PublishWrite, Write};
 
 use super::Writer;
 
@@ -49,13 +49,13 @@ impl Writer<'_> {
                 if why != Why::Content {
                     self.undo_later(&write);
                 }
-                self.answer(write, Outcome::Unstored);
+                self.answer(write, WriteOutcome::Unstored);
             }
         }
     }
 
     /// A QoS 0 message still goes to its receivers.
-    pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, why: Why) {
+    pub(super) fn refuse_publish(&mut self, publish: &PublishWrite, ack: Option<PublishAck>, why: Why) {
         if publish.is_late() {
             self.deliver(&publish.routes, &publish.message, publish.from);
         }
@@ -199,8 +199,8 @@ mod tests {
     use super::*;
     use crate::broker::Broker;
     use crate::routes::RouteCache;
-    use crate::store::queue::Taken;
-    use crate::store::{Purge, Shared, record};
+    use crate::store::queue::TakenWork;
+    use crate::store::{Purge, StoreContext, record};
 
     fn message(payload: &[u8]) -> Arc<Message> {
         Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload, 0).into()
@@ -209,7 +209,7 @@ mod tests {
     fn job(broker: &Arc<Broker>, payload: &[u8]) -> Job {
         let (message, routes) = (message(payload), RouteCache::default().get(broker, "t"));
         let reserved = broker.reserve_retained(&message);
-        let publish = Publish {
+        let publish = PublishWrite {
             message,
             routes,
             from: None,
@@ -218,7 +218,7 @@ mod tests {
             reserved,
             deliver: true,
             fence: None,
-            wanted: None,
+            skip_if: None,
             queued_us: 0,
         };
         Job { write: Write::Publish(publish), ack: None }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     /// A job whose message is in memory, as in one process.
-    fn publish(shared: &Shared, broker: &Arc<Broker>, payload: &[u8]) -> Job {
+    fn publish(shared: &StoreContext, broker: &Arc<Broker>, payload: &[u8]) -> Job {
         let mut job = job(broker, payload);
         let Write::Publish(publish) = &mut job.write else { unreachable!() };
         publish.reserved = Some(shared.reserve_in_memory());
@@ -237,7 +237,7 @@ mod tests {
         job
     }
 
-    fn stored(shared: &Shared, broker: u64) -> Option<String> {
+    fn stored(shared: &StoreContext, broker: u64) -> Option<String> {
         let get = shared.layers.run(async |tx| layer_retained::get(&tx, broker, b"t", Snapshot).await);
         let message = record::decode("t".into(), &block_on(get).unwrap()?, &shared.clock)?;
         Some(String::from_utf8(message.payload().to_vec()).unwrap())
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn memory_follows_the_commits_of_all_pods_whatever_the_store_refuses() {
-        let (shared, id) = Shared::with_broker(true);
+        let (shared, id) = StoreContext::with_broker(true);
         let broker = Arc::new(Broker::new(id, "default", 1));
         let mut writer = Writer::new(&shared);
         let other_pod = |payload, position| {
@@ -289,7 +289,7 @@ mod tests {
         ];
         for together in [true, false] {
             for (former, messages, last) in cases {
-                let (shared, id) = Shared::with_broker(false);
+                let (shared, id) = StoreContext::with_broker(false);
                 let broker = Arc::new(Broker::new(id, "default", 1));
                 let mut writer = Writer::new(&shared);
                 writer.write(vec![publish(&shared, &broker, former.as_bytes())]);
@@ -318,23 +318,23 @@ mod tests {
 
     #[test]
     fn memory_lags_until_the_turn_of_an_earlier_message_has_ended() {
-        let (shared, id) = Shared::with_broker(false);
+        let (shared, id) = StoreContext::with_broker(false);
         let broker = Arc::new(Broker::new(id, "default", 1));
         let mut writer = Writer::new(&shared);
         writer.write(vec![publish(&shared, &broker, b"former")]);
         let (earlier, refused) = (publish(&shared, &broker, b"one"), publish(&shared, &broker, b"two"));
         writer.refuse_job(refused, Why::Passing);
-        assert!(writer.step(Taken::Nothing).is_continue());
+        assert!(writer.step(TakenWork::Nothing).is_continue());
         writer.write(vec![earlier]);
         assert_eq!((retained(&broker), stored(&shared, id)), (Some("one".into()), Some("one".into())));
-        assert!(writer.step(Taken::Nothing).is_continue());
+        assert!(writer.step(TakenWork::Nothing).is_continue());
         assert!(!writer.taken_back.memory_lags());
     }
 
     #[test]
     fn memory_and_store_agree_on_what_was_retained_last_when_a_will_comes_due() {
         for (is_first, lags) in [(true, false), (false, false), (true, true), (false, true)] {
-            let (shared, id) = Shared::with_broker(false);
+            let (shared, id) = StoreContext::with_broker(false);
             let broker = Arc::new(Broker::new(id, "default", 1));
             let mut writer = Writer::new(&shared);
             writer.write(vec![publish(&shared, &broker, b"former")]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::store::Job;
 use crate::store::pods;
-use crate::store::queue::Taken;
+use crate::store::queue::TakenWork;
 
 use super::{RETRY, TICK, Writer};
 
@@ -13,7 +13,7 @@ impl Writer<'_> {
     /// How long [`Writer::step`] may wait for jobs.
     pub(in crate::store) fn wait_for_jobs(&self) -> Duration {
         let wait = match () {
-            () if self.away.holds() || !self.backlog.is_empty() => Duration::ZERO,
+            () if self.outage.holds() || !self.backlog.is_empty() => Duration::ZERO,
             () if !self.waiting.is_empty() => RETRY,
             () if self.shared.is_shared => pods::TICK,
             () => TICK,
@@ -23,23 +23,23 @@ impl Writer<'_> {
 
     /// One pass of the writer's loop, with the jobs that were submitted meanwhile. Breaks when the queue is closed and
     /// everything in it is written.
-    pub(in crate::store) fn step(&mut self, taken: Taken<Job>) -> ControlFlow<()> {
-        if self.away.holds() {
-            let held = self.away.take_held();
+    pub(in crate::store) fn step(&mut self, taken: TakenWork<Job>) -> ControlFlow<()> {
+        if self.outage.holds() {
+            let held = self.outage.take_held();
             self.backlog.push(held.into_iter().flat_map(Job::by_broker));
         }
         match taken {
-            Taken::Work(jobs) => self.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
-            Taken::Nothing if self.backlog.is_empty() => self.taken_back.note_idle(self.shared),
-            Taken::Nothing => {}
-            Taken::Closed if self.backlog.is_empty() => {
+            TakenWork::Work(jobs) => self.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
+            TakenWork::Nothing if self.backlog.is_empty() => self.taken_back.note_idle(self.shared),
+            TakenWork::Nothing => {}
+            TakenWork::Closed if self.backlog.is_empty() => {
                 while self.retry_unwritten() {}
                 self.save_groups();
                 self.save_all_claims();
                 pods::leave(self);
                 return ControlFlow::Break(());
             }
-            Taken::Closed => {}
+            TakenWork::Closed => {}
         }
         self.linger();
         self.gather();
@@ -55,7 +55,7 @@ impl Writer<'_> {
         let until = self.commit_times.linger_until_us();
         let mut left = until.saturating_sub(self.shared.clock.micros());
         while left > 0 && self.backlog.is_early() {
-            let Taken::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { return };
+            let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { return };
             self.backlog.push(jobs.into_iter().flat_map(Job::by_broker));
             left = until.saturating_sub(self.shared.clock.micros());
         }
@@ -73,7 +73,7 @@ impl Writer<'_> {
         let until = self.shared.clock.micros() + wait_us;
         while !self.gather.is_complete(publishes) {
             let left = until.saturating_sub(self.shared.clock.micros());
-            let Taken::Work(work) = self.shared.writes.take(Duration::from_micros(left)) else { break };
+            let TakenWork::Work(work) = self.shared.writes.take(Duration::from_micros(left)) else { break };
             self.backlog.push(work.into_iter().flat_map(Job::by_broker));
             publishes = self.backlog.small_publishes();
         }

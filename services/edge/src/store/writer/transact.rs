@@ -10,7 +10,7 @@ use super::refusals::{is_unknown, known};
 use super::{RETRY, Writer};
 use crate::store::apply::{Applied, Applier};
 use crate::store::plant::{Plant, is_planted};
-use crate::store::{Job, Shared};
+use crate::store::{Job, StoreContext};
 
 impl Writer<'_> {
     /// Runs `body` until it has committed exactly once. If an attempt's outcome is unknown, the commit marker decides.
@@ -95,7 +95,7 @@ impl Writer<'_> {
     }
 
     fn reads_at(&mut self, batch: &[Job]) -> Option<StoreVersion> {
-        let Shared { clock, is_shared, .. } = self.shared;
+        let StoreContext { clock, is_shared, .. } = self.shared;
         is_shared.then(|| self.read_versions.for_jobs(batch, clock.micros(), clock.now())).flatten()
     }
 
@@ -146,7 +146,7 @@ impl Writer<'_> {
 async fn find(
     attempts: &Attempts<Applied>,
     tx: &Transaction,
-    shared: &Shared,
+    shared: &StoreContext,
 ) -> Result<Option<Versionstamp>, LayerError> {
     if is_planted(Plant::RepeatsUnknown) {
         return Ok(None);

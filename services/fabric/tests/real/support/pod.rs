@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use millrace_fabric::{Batch, Fabric, FabricLimits, Gap, Health, PodId, Sent, Settings, Sink, To};
+use millrace_fabric::{
+    Fabric, FabricLimits, FabricSettings, Gap, Health, MessageBatch, PodId, Sent, Sink, To,
+};
 
 /// Longer than anything should take, on a busy machine too.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(120);
@@ -65,7 +67,7 @@ impl Recorder {
 }
 
 impl Sink for Recorder {
-    fn receive(&self, batch: &Batch) {
+    fn receive(&self, batch: &MessageBatch) {
         drop(self.gate.lock().unwrap());
         self.change(|seen| {
             let numbers = seen.messages.entry((batch.from(), batch.to())).or_default();
@@ -118,8 +120,8 @@ impl Pod {
         Self::start_with(url, |_| {})
     }
 
-    pub(crate) fn start_with(url: &str, change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings::new(url, "test");
+    pub(crate) fn start_with(url: &str, change: impl FnOnce(&mut FabricSettings)) -> Self {
+        let mut settings = FabricSettings::new(url, "test");
         settings.limits = limits();
         change(&mut settings);
         let recorder = Arc::new(Recorder::default());

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{Limit, OfBroker};
+use super::{BrokerArgs, ListLimit};
 use crate::limits::whole_number;
 
 #[derive(Debug, Subcommand)]
@@ -13,16 +13,16 @@ pub(in crate::remote) enum ClientsCommand {
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Show a connected client.
     Show {
         /// The client id.
         client: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Show the packets of a client as they come and go, with refusals, drops and their reasons,
     /// but no payloads. At most 500 a second, until it is interrupted. The client need not be
@@ -31,7 +31,7 @@ pub(in crate::remote) enum ClientsCommand {
         /// The client id.
         client: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Close a client's connection. It may reconnect.
     #[command(visible_alias = "kick")]
@@ -39,7 +39,7 @@ pub(in crate::remote) enum ClientsCommand {
         /// The client id.
         client: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Refuse a client, a user or addresses, and close their connections.
     #[command(group(clap::ArgGroup::new("who").required(true).args(["client", "user", "address"])))]
@@ -62,20 +62,20 @@ pub(in crate::remote) enum ClientsCommand {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// List bans.
     Bans {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// End a ban.
     Unban {
         /// Name of the ban.
         name: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{Limit, OfBroker, Sure};
+use super::{BrokerArgs, ListLimit, Sure};
 use crate::limits::whole_number;
 use crate::remote::client::is_key;
 
@@ -16,19 +16,19 @@ pub(in crate::remote) enum CredentialsCommand {
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Show a credential.
     Show {
         /// Its user name.
         user: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Create a credential, or many. The secrets are made too, and shown once.
-    Create(NewCredentials),
+    Create(NewCredentialsArgs),
     /// Enable or disable a credential, or change its group, client id or end.
     #[command(group(clap::ArgGroup::new("change").required(true).multiple(true)
         .args(["enabled", "group", "client_id", "expires"])))]
@@ -48,7 +48,7 @@ pub(in crate::remote) enum CredentialsCommand {
         #[arg(long, value_name = "DAYS", value_parser = whole_number::<u16>(0, 36_500))]
         expires: Option<u16>,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Create another secret, and show it once.
     Rotate {
@@ -61,7 +61,7 @@ pub(in crate::remote) enum CredentialsCommand {
         #[arg(long, value_name = "BOOL")]
         scram: Option<bool>,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Delete a credential; its clients are disconnected.
     Delete {
@@ -70,13 +70,13 @@ pub(in crate::remote) enum CredentialsCommand {
         #[command(flatten)]
         sure: Sure,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
 }
 
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["user", "count", "file"])))]
-pub(in crate::remote) struct NewCredentials {
+pub(in crate::remote) struct NewCredentialsArgs {
     /// Its user name.
     pub(in crate::remote) user: Option<String>,
     /// Create so many, with numbers behind --prefix as user names.
@@ -116,5 +116,5 @@ pub(in crate::remote) struct NewCredentials {
     #[arg(long)]
     pub(in crate::remote) scram: bool,
     #[command(flatten)]
-    pub(in crate::remote) of: OfBroker,
+    pub(in crate::remote) of: BrokerArgs,
 }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{Limit, OfBroker, Sure};
+use super::{BrokerArgs, ListLimit, Sure};
 use crate::limits::whole_number;
 
 #[derive(Debug, Subcommand)]
@@ -10,30 +10,37 @@ pub(in crate::remote) enum WebhooksCommand {
     /// List webhooks.
     List {
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Show a webhook.
     Show {
         /// Its name.
         name: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
+    },
+    /// Show how a webhook works: its queue, its last failure, the next attempt.
+    Status {
+        /// Name of the webhook.
+        name: String,
+        #[command(flatten)]
+        of: BrokerArgs,
     },
     /// List the last 100 attempts to deliver, the latest first.
     Deliveries {
         /// Name of the webhook.
         name: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Send an event of type millrace.webhook.test, and try the queue at once.
     Test {
         /// Name of the webhook.
         name: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Make another key that signs events, and show it once.
     RotateKey {
@@ -43,30 +50,30 @@ pub(in crate::remote) enum WebhooksCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u32>(0, 2_592_000))]
         overlap_s: u32,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// List the events that could not be delivered.
     DeadLetters {
         /// Name of the webhook.
         name: String,
         #[command(flatten)]
-        limit: Limit,
+        limit: ListLimit,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Send all dead letters of a webhook again.
     Retry {
         /// Name of the webhook.
         name: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Make or replace a webhook; standard input has its settings in JSON, as in the API.
     Put {
         /// Its name.
         name: String,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
     /// Delete a webhook.
     Delete {
@@ -75,6 +82,6 @@ pub(in crate::remote) enum WebhooksCommand {
         #[command(flatten)]
         sure: Sure,
         #[command(flatten)]
-        of: OfBroker,
+        of: BrokerArgs,
     },
 }

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::table::part;
 use crate::{
-    engine::{embedded::store::VERSION_KEY, local::Write},
+    engine::{embedded::store::VERSION_KEY, local::KeyWrite},
     limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
     version::StoreVersion,
 };
@@ -31,20 +31,20 @@ const ITEM_BYTES: usize = 1 + 1 + 1 + 8 + 2 + 4 + 4;
 
 const END_BYTES: usize = 1 + 8 + TRAILER.len();
 
-pub(super) struct Batch {
+pub(super) struct JournalBatch {
     pub(super) sequence: u64,
     pub(super) version: Option<StoreVersion>,
     pub(super) length: u64,
 }
 
-pub(in super::super) fn bytes_of(writes: &[Write]) -> u64 {
-    let value = |write: &Write| write.value.as_ref().map_or(0, Bytes::len);
+pub(in super::super) fn bytes_of(writes: &[KeyWrite]) -> u64 {
+    let value = |write: &KeyWrite| write.value.as_ref().map_or(0, Bytes::len);
     let items: usize = writes.iter().map(|write| ITEM_BYTES + write.key.len() + value(write)).sum();
     (START_BYTES + items + ITEM_BYTES + VERSION_KEY.len() + size_of::<StoreVersion>() + END_BYTES) as u64
 }
 
 /// `None`: no complete batch begins here.
-pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch>> {
+pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<JournalBatch>> {
     match parse(from, scratch) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
         other => other,
@@ -69,7 +69,7 @@ pub(super) fn version_in(bytes: &[u8]) -> Option<StoreVersion> {
     Some(StoreVersion::from_be_bytes(*version))
 }
 
-fn parse(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch>> {
+fn parse(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<JournalBatch>> {
     let mut start = [0; START_BYTES];
     from.read_exact(&mut start)?;
     let items = u64::from(u32::from_le_bytes(part(&start, 1)));
@@ -77,7 +77,7 @@ fn parse(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch
         return Ok(None);
     }
     let sequence = u64::from_le_bytes(part(&start, 5));
-    let mut batch = Batch { sequence, version: None, length: (START_BYTES + END_BYTES) as u64 };
+    let mut batch = JournalBatch { sequence, version: None, length: (START_BYTES + END_BYTES) as u64 };
     let mut hasher = Xxh3Default::new();
     for _ in 0..items {
         let mut head = [0; ITEM_BYTES];

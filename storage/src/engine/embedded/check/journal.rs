@@ -12,19 +12,19 @@ use std::{
 
 use super::{
     Fault,
-    batch::{self, Batch},
+    batch::{self, JournalBatch},
     damaged,
 };
 use crate::version::StoreVersion;
 
 /// A journal: higher numbers are newer, and only the newest is written to.
-pub(super) struct File {
+pub(super) struct JournalFile {
     number: u64,
     path: PathBuf,
 }
 
 #[derive(Default)]
-pub(in super::super) struct Found {
+pub(in super::super) struct JournalContents {
     /// Sequence number and version of the first batch.
     pub(in super::super) first: Option<(u64, StoreVersion)>,
     sequence: u64,
@@ -33,13 +33,13 @@ pub(in super::super) struct Found {
     pub(in super::super) version: StoreVersion,
 }
 
-impl Found {
+impl JournalContents {
     pub(in super::super) fn commits(&self) -> u64 {
         self.first.map_or(0, |(_, first)| (self.version + 1).saturating_sub(first.max(1)))
     }
 
     /// False if the batch cannot be the next one.
-    fn take(&mut self, batch: &Batch) -> bool {
+    fn take(&mut self, batch: &JournalBatch) -> bool {
         let version = batch.version.unwrap_or(self.version);
         // A batch that only makes a table repeats the version of the batch before it.
         let follows =
@@ -53,7 +53,7 @@ impl Found {
     }
 }
 
-pub(super) fn list(tables: &Path) -> Result<Vec<File>, Fault> {
+pub(super) fn list(tables: &Path) -> Result<Vec<JournalFile>, Fault> {
     let failed = |error| Fault::Io(tables.into(), error);
     let mut journals = Vec::new();
     let Some(entries) = super::found(tables, fs::read_dir(tables))? else { return Ok(journals) };
@@ -62,7 +62,7 @@ pub(super) fn list(tables: &Path) -> Result<Vec<File>, Fault> {
         if path.extension().is_some_and(|extension| extension == "jnl") {
             let number = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
             let Some(number) = number else { return Err(damaged(&path, "is no journal of this store")) };
-            journals.push(File { number, path });
+            journals.push(JournalFile { number, path });
         }
     }
     journals.sort_unstable_by_key(|journal| journal.number);
@@ -70,7 +70,7 @@ pub(super) fn list(tables: &Path) -> Result<Vec<File>, Fault> {
 }
 
 /// True when the journals have no byte but zeros, as after a start that was killed.
-pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
+pub(super) fn are_blank(journals: &[JournalFile]) -> Result<bool, Fault> {
     for journal in journals {
         let failed = |error| Fault::Io(journal.path.clone(), error);
         let file = OpenFile::open(&journal.path).map_err(failed)?;
@@ -83,8 +83,8 @@ pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
 
 /// Reads all journals in order, and cuts off an incomplete last write. `noted` is the last version
 /// known to be acknowledged; damage up to it is an error.
-pub(super) fn check(journals: &[File], noted: StoreVersion) -> Result<Found, Fault> {
-    let mut read = Found::default();
+pub(super) fn check(journals: &[JournalFile], noted: StoreVersion) -> Result<JournalContents, Fault> {
+    let mut read = JournalContents::default();
     for (index, journal) in journals.iter().enumerate() {
         if let Some(next) = journals.get(index + 1)
             && next.number != journal.number + 1
@@ -124,7 +124,7 @@ fn cut(journal: &Path, at: u64) -> io::Result<()> {
 
 /// Reads a journal up to the first incomplete batch; returns the bytes after it, unless they are
 /// space that was reserved and never written.
-fn check_one(journal: &File, read: &mut Found) -> Result<Option<(u64, Vec<u8>)>, Fault> {
+fn check_one(journal: &JournalFile, read: &mut JournalContents) -> Result<Option<(u64, Vec<u8>)>, Fault> {
     let path = &journal.path;
     let failed = |error| Fault::Io(path.clone(), error);
     let mut file = BufReader::with_capacity(1 << 18, OpenFile::open(path).map_err(failed)?);

@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(super) use journal::Found;
+pub(super) use journal::JournalContents;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::folder::{corrupt, refused};
@@ -38,7 +38,7 @@ enum Fault {
 }
 
 /// `noted` is the last version known to be acknowledged, or 0.
-pub(super) fn check(tables: &Path, noted: StoreVersion) -> Result<Found, OpenError> {
+pub(super) fn check(tables: &Path, noted: StoreVersion) -> Result<JournalContents, OpenError> {
     let folder = tables.parent().unwrap_or(tables);
     look(tables, noted).map_err(|fault| match fault {
         Fault::Damaged(path, how) => {
@@ -50,14 +50,14 @@ pub(super) fn check(tables: &Path, noted: StoreVersion) -> Result<Found, OpenErr
 }
 
 /// Checks everything; returns what the journals hold.
-fn look(tables: &Path, noted: StoreVersion) -> Result<Found, Fault> {
+fn look(tables: &Path, noted: StoreVersion) -> Result<JournalContents, Fault> {
     let journals = journal::list(tables)?;
     let marker = tables.join(MARKER);
     match read(&marker)? {
         Some(bytes) if bytes == MARKER_BYTES => {}
         Some(_) => return Err(damaged(&marker, "is not what was written")),
         None if noted == 0 && is_unfinished(tables, &journals)? => {
-            return forget(tables).map(|()| Found::default());
+            return forget(tables).map(|()| JournalContents::default());
         }
         None => return Err(damaged(&marker, "is missing")),
     }
@@ -91,7 +91,7 @@ fn check_list(keyspace: &Path, must_be: bool) -> Result<(), Fault> {
     }
 }
 
-fn is_unfinished(tables: &Path, journals: &[journal::File]) -> Result<bool, Fault> {
+fn is_unfinished(tables: &Path, journals: &[journal::JournalFile]) -> Result<bool, Fault> {
     Ok(is_empty(&tables.join(KEYSPACES))? && journal::are_blank(journals)?)
 }
 

@@ -6,7 +6,7 @@ use millrace_mqtt::{Properties, QoS};
 use millrace_session::Message;
 
 use super::{Asked, Core, Turn, connection};
-use crate::jobs::{Attach, Attached, Checkpoint, Detach, Job, Page, Write};
+use crate::jobs::{AttachWrite, AttachedSession, Checkpoint, DetachWrite, Job, StoredPage, Write};
 use crate::store::simulation::model::{Key, WILL_TOPIC, WILLS};
 use crate::store::simulation::network::{ToClient, Will};
 use crate::store::simulation::session::Local;
@@ -25,7 +25,7 @@ impl Core {
         self.locals.insert(from, local);
         self.ask(turn, Asked::Attach(from));
         let will = will.map(|will| (will_message(will), will.delay_s));
-        let attach = Attach {
+        let attach = AttachWrite {
             broker: turn.broker.clone(),
             client,
             connection: connection(from),
@@ -44,7 +44,7 @@ impl Core {
         &mut self,
         turn: &Turn<'_>,
         number: u32,
-        attached: Option<(Box<Attached>, Option<Page>)>,
+        attached: Option<(Box<AttachedSession>, Option<StoredPage>)>,
     ) {
         let Some(local) = self.locals.get_mut(&number) else { return };
         let Some((attached, page)) = attached else {
@@ -56,7 +56,7 @@ impl Core {
             turn.world.forget_connection(number);
             if attached.epoch != 0 {
                 let now_ms = turn.pod.shared().clock.unix_now_ms();
-                let detach = Detach::unused(turn.broker.clone(), *attached, now_ms);
+                let detach = DetachWrite::unused(turn.broker.clone(), *attached, now_ms);
                 self.jobs.push(Job { write: Write::Detach(Box::new(detach)), ack: None });
             }
             return;
@@ -111,7 +111,7 @@ impl Core {
         number: u32,
         keep_will: bool,
         leaves: bool,
-    ) -> Option<(Option<Checkpoint>, Detach)> {
+    ) -> Option<(Option<Checkpoint>, DetachWrite)> {
         self.forget_unconfirmed(number);
         let mut local = self.locals.remove(&number)?;
         local.leave_groups(turn);

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::args::{BackupArgs, CopyArgs, RestoreArgs};
 use super::backup as folders;
 use super::command::{data_dir, ended, open, printer, style};
-use super::request::Request;
-use super::rows::Row;
+use super::request::InspectRequest;
+use super::rows::InspectRow;
 use crate::cluster_copy::{self, Copied, Copier};
 use crate::failure::Failure;
 use crate::settings;
@@ -16,7 +16,7 @@ pub(crate) fn backup(args: BackupArgs) -> Result<(), Failure> {
         return cluster(
             args.copy,
             |copier, progress| copier.backup(&url, progress),
-            |copied, _| Row::BackupDone {
+            |copied, _| InspectRow::BackupDone {
                 target: copied.url,
                 bytes: copied.bytes,
                 version: Some(copied.version),
@@ -24,7 +24,7 @@ pub(crate) fn backup(args: BackupArgs) -> Result<(), Failure> {
         );
     }
     let target = absolute(&args.target)?;
-    let request = Request::Backup { target: target.clone() };
+    let request = InspectRequest::Backup { target: target.clone() };
     let source = open(&args.copy.folder)?;
     let mut printer = printer(style(args.copy.json));
     let copied = source.answer(&request, &mut |row| printer.row(&row));
@@ -37,7 +37,7 @@ pub(crate) fn restore(args: RestoreArgs) -> Result<(), Failure> {
         return cluster(
             args.copy,
             |copier, progress| copier.restore(&url, progress),
-            |copied, cluster_file| Row::ClusterRestored { cluster_file, version: copied.version },
+            |copied, cluster_file| InspectRow::ClusterRestored { cluster_file, version: copied.version },
         );
     }
     let (source, target) = (absolute(&args.source)?, absolute(&data_dir(&args.copy.folder)?)?);
@@ -76,7 +76,7 @@ fn url(place: &Path, args: &CopyArgs) -> Result<Option<String>, Failure> {
 fn cluster(
     args: CopyArgs,
     copy: impl FnOnce(&Copier, &mut dyn FnMut(u64)) -> Result<Copied, Failure>,
-    done: impl FnOnce(Copied, String) -> Row,
+    done: impl FnOnce(Copied, String) -> InspectRow,
 ) -> Result<(), Failure> {
     let cluster = settings::cluster(args.cluster, args.folder.config, settings::environment())?;
     let cluster_file = cluster.file.display().to_string();
@@ -88,7 +88,7 @@ fn cluster(
     let copier = Copier::new(&cluster, args.blob_credentials.as_deref());
     let mut printer = printer(style(args.json));
     // A closed output does not stop the copy.
-    let copied = copy(&copier, &mut |bytes| drop(printer.row(&Row::BackupProgress { bytes })))?;
+    let copied = copy(&copier, &mut |bytes| drop(printer.row(&InspectRow::BackupProgress { bytes })))?;
     ended(printer.row(&done(copied, cluster_file)).and_then(|()| printer.end("", None)))
 }
 

@@ -14,31 +14,31 @@ use millrace_layers::LayerError;
 use millrace_mqtt::QoS;
 use millrace_storage::{StoreError, block_on};
 
-use super::queue::{Sized as _, Taken};
+use super::queue::{Sized as _, TakenWork};
 use super::writer::{Why, Writer};
 use super::{Job, PublisherKey, Write};
 use crate::connection_id::ConnectionId;
-use crate::jobs::{IdWrite, Publish};
+use crate::jobs::{IdWrite, PublishWrite};
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A shorter wait while the store is unavailable: once it is back, it answers at once.
-const PATIENCE_WHILE_AWAY: Duration = Duration::from_millis(200);
+const PATIENCE_IN_OUTAGE: Duration = Duration::from_millis(200);
 /// How often waiting jobs are refused while the store is unavailable.
 const TURN: Duration = Duration::from_millis(20);
 const FAREWELL_MS: u64 = 5_000;
 
 #[derive(Default)]
-pub(super) struct Away {
-    is_away: bool,
+pub(super) struct Outage {
+    is_unavailable: bool,
     held: Vec<Job>,
-    /// Confirmations of refusals, as [`Write::Confirmed`] has them: one for each connection, because a store may be away for long.
+    /// Confirmations of refusals, as [`Write::Confirmed`] has them: one for each connection, because an outage may be long.
     confirmed: HashMap<(PublisherKey, Option<ConnectionId>), Option<u32>>,
     /// In milliseconds of the process.
     gives_up_at: Option<u64>,
 }
 
-impl Away {
+impl Outage {
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty() || !self.confirmed.is_empty()
     }
@@ -73,8 +73,8 @@ impl Away {
         }
     }
 
-    pub(super) fn is_away(&self) -> bool {
-        self.is_away
+    pub(super) fn is_unavailable(&self) -> bool {
+        self.is_unavailable
     }
 }
 
@@ -90,21 +90,21 @@ impl Writer<'_> {
             return block_on(asked);
         }
         let mut asked = pin!(asked);
-        let mut patience = if self.away.is_away { PATIENCE_WHILE_AWAY } else { PATIENCE };
+        let mut patience = if self.outage.is_unavailable { PATIENCE_IN_OUTAGE } else { PATIENCE };
         loop {
             if let Some(answer) = self.shared.clock.block_on_for(asked.as_mut(), patience) {
                 match &answer {
-                    Ok(_) if self.away.is_away => {
-                        self.away.is_away = false;
+                    Ok(_) if self.outage.is_unavailable => {
+                        self.outage.is_unavailable = false;
                         tracing::info!("the store answers again");
                     }
-                    Err(LayerError::Store(StoreError::Unavailable(_))) => self.away.is_away = true,
+                    Err(LayerError::Store(StoreError::Unavailable(_))) => self.outage.is_unavailable = true,
                     _ => {}
                 }
                 return answer;
             }
-            if !self.away.is_away {
-                self.away.is_away = true;
+            if !self.outage.is_unavailable {
+                self.outage.is_unavailable = true;
                 tracing::error!(
                     "the store does not answer; what must be stored is refused, what is live goes on"
                 );
@@ -114,8 +114,8 @@ impl Writer<'_> {
         }
     }
 
-    pub(super) fn is_away(&mut self) -> bool {
-        if self.away.is_away {
+    pub(super) fn is_unavailable(&mut self) -> bool {
+        if self.outage.is_unavailable {
             let shared = self.shared;
             let asked = shared.layers.run(async |tx| Ok(tx.read_version().await?));
             return self.wait(asked).is_err();
@@ -125,7 +125,7 @@ impl Writer<'_> {
 
     pub(super) fn turn_away(&mut self, wait: Duration) -> Result<(), LayerError> {
         match self.shared.writes.take(wait) {
-            Taken::Work(jobs) => {
+            TakenWork::Work(jobs) => {
                 for job in jobs {
                     let (broker, bytes) = (job.broker().cloned(), job.size());
                     match job.write {
@@ -139,18 +139,18 @@ impl Writer<'_> {
                             self.shared.writes.done(broker.as_deref(), bytes);
                         }
                         Write::Confirmed { publisher, connection, count } => {
-                            if self.away.hold_confirmed(publisher, connection, count) {
+                            if self.outage.hold_confirmed(publisher, connection, count) {
                                 self.shared.writes.done(broker.as_deref(), bytes);
                             }
                         }
-                        _ => self.away.held.push(job),
+                        _ => self.outage.held.push(job),
                     }
                 }
             }
-            Taken::Nothing => {}
-            Taken::Closed => {
+            TakenWork::Nothing => {}
+            TakenWork::Closed => {
                 let now_ms = self.shared.clock.now();
-                if now_ms >= *self.away.gives_up_at.get_or_insert(now_ms + FAREWELL_MS) {
+                if now_ms >= *self.outage.gives_up_at.get_or_insert(now_ms + FAREWELL_MS) {
                     return Err(StoreError::Unavailable("it did not answer before the end".into()).into());
                 }
             }
@@ -160,7 +160,7 @@ impl Writer<'_> {
     }
 }
 
-impl Publish {
+impl PublishWrite {
     /// Whether receivers wait for the commit only so that the order stays.
     pub(super) fn is_late(&self) -> bool {
         self.deliver && self.message.qos() == QoS::AtMostOnce
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn confirmations_of_one_connection_are_held_as_one() {
-        let mut away = Away::default();
+        let mut outage = Outage::default();
         let publisher = PublisherKey { broker: 1, publisher: 7 };
         let connection = |generation| Some(ConnectionId { core: 0, slot: 0, generation });
         let mut merged = Vec::new();
@@ -200,16 +200,16 @@ mod tests {
             (connection(2), Some(1)),
             (None, Some(4)),
         ] {
-            merged.push(away.hold_confirmed(publisher, of, count));
+            merged.push(outage.hold_confirmed(publisher, of, count));
         }
         assert_eq!(merged, [false, true, false, true, true, false]);
-        let held = away.take_held().into_iter().map(|job| match job.write {
+        let held = outage.take_held().into_iter().map(|job| match job.write {
             Write::Confirmed { connection, count, .. } => (connection.map(|of| of.generation), count),
             _ => panic!("another job"),
         });
         let mut held: Vec<_> = held.collect();
         held.sort_unstable();
         assert_eq!(held, [(None, Some(4)), (Some(1), Some(3)), (Some(2), None)]);
-        assert!(!away.holds());
+        assert!(!outage.holds());
     }
 }

@@ -5,25 +5,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::address::{Subjects, To};
-use crate::clock::{Clock, Millis};
+use crate::clock::{FabricClock, Millis};
 use crate::collections::{HashMap, HashSet};
-use crate::core::Core;
+use crate::core::FabricCore;
 use crate::counters::Counts;
 use crate::limits::FabricLimits;
 use crate::link::state::Link;
-use crate::outbox::Outbox;
+use crate::outbox::FabricOutbox;
 use crate::sink::Sink;
 
-pub(crate) struct Shared {
+pub(crate) struct FabricContext {
     pub(crate) limits: FabricLimits,
     pub(crate) subjects: Subjects,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) outbox: Arc<FabricOutbox>,
     pub(crate) link: Arc<Link>,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: FabricClock,
     /// Only the fabric's thread takes this lock, and it holds the lock while it calls the sink.
-    pub(crate) core: Mutex<Core>,
+    pub(crate) core: Mutex<FabricCore>,
     pub(crate) join_requests: Mutex<JoinRequests>,
     pub(crate) join_requested: Notify,
     pub(crate) stop: Notify,
@@ -50,12 +50,12 @@ pub(crate) struct JoinRequest {
     pub(crate) joins: bool,
 }
 
-impl Shared {
+impl FabricContext {
     pub(crate) fn now(&self) -> Millis {
         self.clock.now()
     }
 
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn core(&self) -> MutexGuard<'_, FabricCore> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,7 +5,7 @@
 //! stay as they are.
 
 use millrace_layers::Position;
-use millrace_layers::streams::Source;
+use millrace_layers::streams::StreamSource;
 use millrace_layers::subscriptions::{NO_STREAM, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_router::Target;
@@ -205,7 +205,7 @@ impl Core {
 impl LocalSession {
     /// Whether the session may not read now: an answer to a SUBSCRIBE may add streams, which have to be read from the same
     /// position on. They may have messages already: of other pods, and wills that came due between two transactions.
-    pub(in crate::core) fn waits_for_subscribe(&self, work: &work::Work) -> bool {
+    pub(in crate::core) fn waits_for_subscribe(&self, work: &work::CoreWork) -> bool {
         let waits = |persistent: &PersistentSession| {
             persistent.subscribing as usize > persistent.unanswered.len() || persistent.writing_back > 0
         };
@@ -224,7 +224,7 @@ impl LocalSession {
             // The subscription may have ended meanwhile.
             session.subscription(&durable.0).filter(|_| is_read(&durable))?;
             let (filter, Subscribed { stream, since, .. }) = durable;
-            Some(FilterSource { source: Source { stream, since }, filter })
+            Some(FilterSource { source: StreamSource { stream, since }, filter })
         };
         persistent.add_sources(durable.into_iter().filter_map(source).collect(), handed_over)
     }

@@ -9,7 +9,7 @@ use std::hint::black_box;
 const ALLOCATIONS: usize = 1_000;
 const BYTES: usize = 1_280;
 
-pub(super) fn age() {
+pub(super) fn purge_empty_pages() {
     for _ in 0..ALLOCATIONS {
         drop(black_box(Vec::<u8>::with_capacity(BYTES)));
     }

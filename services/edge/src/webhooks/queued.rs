@@ -7,17 +7,17 @@ use tokio::sync::Notify;
 
 /// Webhooks with new events, by broker id and name, until the delivering task takes them.
 #[derive(Default)]
-pub(crate) struct Hooked {
+pub(crate) struct QueuedWebhooks {
     noted: Mutex<BTreeSet<(u64, Arc<str>)>>,
     notify: Notify,
 }
 
-impl Hooked {
-    pub(crate) fn note(&self, hooked: BTreeSet<(u64, Arc<str>)>) {
-        if hooked.is_empty() {
+impl QueuedWebhooks {
+    pub(crate) fn note(&self, queued_webhooks: BTreeSet<(u64, Arc<str>)>) {
+        if queued_webhooks.is_empty() {
             return;
         }
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).extend(hooked);
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).extend(queued_webhooks);
         self.notify.notify_one();
     }
 
