@@ -22,15 +22,14 @@ open_broker() {
     echo "$name.mqtt.test"
 }
 
-# Prints the usual load of a kind, a second, and the name of the product's limit. For pairs of
-# SUBSCRIBE and UNSUBSCRIBE none is set: 2,000 a second take a visible part of a loop.
+# Prints the usual load of a kind, a second, the name of the product's limit, and what it counts for each.
 usual() {
     case $1 in
-        publishes) echo 5000 publishes_per_s ;;
-        subscribes) echo 2000 none ;;
-        connects) echo 200 connects_per_s ;;
-        retained) echo 1000 publishes_per_s ;;
-        share-groups) echo 500 publishes_per_s ;;
+        publishes) echo 5000 publishes_per_s 1 ;;
+        subscribes) echo 2000 filters_per_s 2 ;;
+        connects) echo 200 connects_per_s 1 ;;
+        retained) echo 1000 publishes_per_s 1 ;;
+        share-groups) echo 500 publishes_per_s 1 ;;
         *) echo "$0: there is no kind $1" >&2; exit 2 ;;
     esac
 }
@@ -41,9 +40,10 @@ steady=$(open_broker steady '{}')
 missed=
 for kind in $kinds; do
     usual=$(usual "$kind")
-    limit=${LIMIT:-${usual% *}}
+    limit=${LIMIT:-${usual%% *}}
+    product=${usual#* }
     limits='{}'
-    [ "${usual#* }" = none ] || [ "${ENFORCE:-yes}" = no ] || limits="{\"broker\":{\"${usual#* }\":$limit}}"
+    [ "${ENFORCE:-yes}" = no ] || limits="{\"broker\":{\"${product% *}\":$((limit * ${product#* }))}}"
     neighbour=$(open_broker "neighbour-$kind" "$limits")
     "$bin/mqttload" fairness --check --pid "$server" --kind "$kind" --gateway-port "$port" \
         --steady "$steady" --neighbour "$neighbour" --limit "$limit" "$@" || missed="$missed $kind"

@@ -36,7 +36,7 @@ const HELD: usize = 100;
 pub(super) enum WorkKind {
     /// Publishes to one subscriber. The product limits them: publishes_per_s.
     Publishes,
-    /// Pairs of SUBSCRIBE and UNSUBSCRIBE. The run does not limit their rate.
+    /// Pairs of SUBSCRIBE and UNSUBSCRIBE. The product limits them: filters_per_s, two for a pair.
     Subscribes,
     /// Connections with a CONNECT. The product limits them: connects_per_s.
     Connects,

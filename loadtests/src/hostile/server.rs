@@ -64,13 +64,7 @@ impl Server {
             }
             None => Command::new(program),
         };
-        command.args([
-            "serve",
-            "--threads=1",
-            "--allow-anonymous=true",
-            "--sign-up=anybody",
-            "--log-level=info",
-        ]);
+        command.args(["serve", "--allow-anonymous=true", "--sign-up=anybody", "--log-level=info"]);
         command.arg(format!("--brokers={ATTACKED},{FRIENDLY}")).arg(format!("--mqtt-listen={listen}"));
         command.arg(format!("--ws-listen={websocket}")).arg(format!("--gateway-listen={gateway}"));
         command
@@ -82,6 +76,10 @@ impl Server {
             let file = folder.join("passwords");
             write_password(program, &file)?;
             command.arg("--password-file").arg(file);
+        }
+        let mut own = setup.arguments.iter().copied().chain(more.iter().map(String::as_str));
+        if !own.any(|argument| argument.starts_with("--threads=")) {
+            command.arg("--threads=1");
         }
         command.args(setup.arguments).args(more);
         let names = std::env::vars_os().map(|(name, _)| name);

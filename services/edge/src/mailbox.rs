@@ -125,7 +125,9 @@ impl Mail {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Run(run) => run.bytes.len(),
-            Self::Publish { message, .. } | Self::Shared { message, .. } => message.size(),
+            Self::Publish { message, .. } => message.size(),
+            // A publish may cause a thousand of them.
+            Self::Shared { message, .. } => size_of::<Self>() + message.size(),
             Self::Committed(committed) => committed.message.size(),
             Self::Adopt(adopted) => adopted.bytes.len(),
             _ => 0,

@@ -17,6 +17,8 @@ use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use crate::limits::STREAM_MATCH;
+
 #[derive(Default)]
 pub(crate) struct BrokerStreams {
     router: Router,
@@ -79,7 +81,11 @@ impl StoredGroup {
 
 /// The number that stands in sessions for a shared subscription without a stream: odd, so never that of a [`StoredGroup`].
 pub(crate) fn group_id(group: &ShareGroup) -> u64 {
-    foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
+    id_of(group.name(), group.filter())
+}
+
+pub(crate) fn id_of(name: &str, filter: &str) -> u64 {
+    foldhash::fast::FixedState::default().hash_one((name, filter)) | 1
 }
 
 #[derive(Clone, Debug, Default)]
@@ -113,10 +119,6 @@ impl TopicStreams {
         let is_exact = self.groups.is_empty() && all <= EXACT_MAX && all == online;
         is_exact.then(|| SkipCondition { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
     }
-
-    pub(crate) fn group(&self, name: &str, filter: &str) -> Option<&Arc<StoredGroup>> {
-        self.groups.iter().find(|group| *group.name == *name && *group.filter == *filter)
-    }
 }
 
 impl BrokerStreams {
@@ -132,7 +134,7 @@ impl BrokerStreams {
         let snapshot = self.router.snapshot();
         let generation = snapshot.generation();
         let mut visited = 0;
-        let Some(found) = snapshot.matches_counted(topic, crate::limits::MATCH, &mut visited) else {
+        let Some(found) = snapshot.matches_counted(topic, STREAM_MATCH, &mut visited) else {
             return TopicStreams { generation, is_over_limit: true, visited, ..TopicStreams::default() };
         };
         let streams: Box<[StreamRef]> = found
@@ -315,6 +317,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_topic_has_hardly_more_streams_than_a_message_may_have() {
+        let streams = BrokerStreams::default();
+        let mut stream = 0;
+        for (filters, filter) in ["t", "+", "#", "t/#", "+/#"].into_iter().enumerate() {
+            let indexed: Vec<IndexedStream> = (0..251)
+                .map(|group: u64| {
+                    stream += 1;
+                    IndexedStream {
+                        group: if group == 0 { "".into() } else { group.to_string().into() },
+                        stream,
+                    }
+                })
+                .collect();
+            streams.set(filter, &indexed, &[1; 251]);
+            assert_eq!(streams.matches("t").is_over_limit, filters == 4, "{filters}");
+        }
+    }
+
+    #[test]
     fn a_topic_finds_the_streams_of_its_filters_as_they_come_and_go() {
         let streams = BrokerStreams::default();
         let indexed = |group: &'static str, stream| IndexedStream { group: group.into(), stream };
@@ -336,7 +357,7 @@ mod tests {
         assert_eq!((found("a/b"), found("a/c")), (vec![3, 9], vec![3]));
         let group = streams.group_of("g", "a/b").unwrap();
         assert_eq!((group.stream, StoredGroup::stream_of(group.number())), (9, Some(9)));
-        assert_eq!(streams.matches("a/b").group("g", "a/b"), Some(&group));
+        assert_eq!(*streams.matches("a/b").groups, [group]);
         assert_eq!(
             (streams.group_of("h", "a/b"), StoredGroup::stream_of(7), StoredGroup::stream_of(0)),
             (None, None, None)

@@ -13,10 +13,13 @@ pub struct Matched {
     /// Sorted by target; a target with several matching subscriptions has one entry.
     pub receivers: Box<[Receiver]>,
     pub groups: Box<[Arc<ShareGroup>]>,
+    /// Matching subscriptions besides those of the filter with the most: merging them takes most of
+    /// the time of a match.
+    pub overlap: usize,
 }
 
 impl Matched {
-    pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<ShareGroup>>) -> Self {
+    pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<ShareGroup>>, overlap: usize) -> Self {
         let mut receivers: Vec<Receiver> = Vec::with_capacity(found.iter().map(|map| map.len()).sum());
         match found {
             [only] => {
@@ -37,7 +40,7 @@ impl Matched {
                 }
             }
         }
-        Self { receivers: receivers.into_boxed_slice(), groups: groups.into_boxed_slice() }
+        Self { receivers: receivers.into_boxed_slice(), groups: groups.into_boxed_slice(), overlap }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -53,10 +53,12 @@ pub struct MatchLimits {
     pub filters_max: usize,
     /// Nodes of the trie that a match may visit.
     pub nodes_max: usize,
+    /// [`Matched::overlap`]; as many as the filter with the most subscriptions has are always allowed.
+    pub overlap_max: usize,
 }
 
 impl MatchLimits {
-    pub const NONE: Self = Self { filters_max: usize::MAX, nodes_max: usize::MAX };
+    pub const NONE: Self = Self { filters_max: usize::MAX, nodes_max: usize::MAX, overlap_max: usize::MAX };
 }
 
 #[derive(Debug)]
@@ -254,7 +256,10 @@ impl Snapshot {
                 false => ControlFlow::Break(()),
             }
         });
-        is_complete.then(|| Matched::new(&found, groups))
+        let largest = found.iter().map(|map| map.len()).max().unwrap_or(0);
+        let overlap = found.iter().map(|map| map.len()).sum::<usize>() - largest;
+        let may_merge = overlap <= limits.overlap_max.max(largest);
+        (is_complete && may_merge).then(|| Matched::new(&found, groups, overlap))
     }
 }
 

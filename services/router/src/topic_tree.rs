@@ -105,6 +105,11 @@ impl<V: Clone> TreeSnapshot<V> {
         self.len == 0
     }
 
+    /// How many values were inserted before it, for [`Walk::limit`].
+    pub fn insertions(&self) -> u64 {
+        self.insertions
+    }
+
     pub fn get(&self, topic: &str) -> Option<&V> {
         self.root.find(topic, &self.seed)?.as_ref().map(|(value, _)| value)
     }
@@ -182,6 +187,11 @@ impl<V: Clone> Walk<V> {
             suspended,
             insertions_max,
         }
+    }
+
+    /// Leaves out topics that changed after an earlier snapshot, which had this many insertions.
+    pub fn limit(&mut self, insertions_max: u64) {
+        self.insertions_max = self.insertions_max.min(insertions_max);
     }
 
     /// Releases the snapshot, so that replaced values leave memory; continue with [`Walk::resume`].

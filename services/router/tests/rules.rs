@@ -297,19 +297,47 @@ fn a_match_has_bounds() {
     }
     let snapshot = router.snapshot();
     let matches = |filters_max, nodes_max| {
-        let matched = snapshot.matches("a/a/a/a/a/a/a/a/a/a", MatchLimits { filters_max, nodes_max });
+        let matched = snapshot
+            .matches("a/a/a/a/a/a/a/a/a/a", MatchLimits { filters_max, nodes_max, ..MatchLimits::NONE });
         matched.map(|matched| matched.receivers.len())
     };
     assert_eq!(matches(1 << 10, 1 << 11), Some(1));
     // A match that finds nothing has visited all the same nodes, and one that gives up those before
     // the bound.
     for (nodes_max, expected, found) in [(1 << 11, (1 << 11) - 1, Some(true)), (100, 100, None)] {
-        let (mut visited, limits) = (7, MatchLimits { filters_max: 1 << 10, nodes_max });
+        let (mut visited, limits) = (7, MatchLimits { filters_max: 1 << 10, nodes_max, ..MatchLimits::NONE });
         let matched = snapshot.matches_counted("a/a/a/a/a/a/a/a/a/a/z", limits, &mut visited);
         assert_eq!((matched.map(|matched| matched.is_empty()), visited), (found, 7 + expected));
     }
     assert_eq!(matches((1 << 10) - 1, 1 << 11), None, "too many filters");
     assert_eq!(matches(1 << 10, 1 << 10), None, "too many nodes");
+}
+
+#[test]
+fn subscriptions_besides_those_of_the_largest_filter_have_a_bound() {
+    let router = Router::new();
+    for (filter, clients) in [("a", 10), ("+", 4), ("#", 3)] {
+        (0..clients).for_each(|slot| {
+            router.subscribe(plain(filter), subscription(slot, QoS::AtMostOnce));
+        });
+    }
+    let snapshot = router.snapshot();
+    let matches = |topic, overlap_max| {
+        let matched = snapshot.matches(topic, MatchLimits { overlap_max, ..MatchLimits::NONE });
+        matched.map(|matched| (matched.receivers.len(), matched.overlap))
+    };
+    assert_eq!(matches("a", 0), Some((10, 7)), "as many as the largest filter has are allowed");
+    assert_eq!(matches("b", 0), Some((4, 3)));
+    assert_eq!(matches("a/b", 0), Some((3, 0)));
+    for slot in 10..14 {
+        router.subscribe(plain("#"), subscription(slot, QoS::AtMostOnce));
+    }
+    let snapshot = router.snapshot();
+    let overlap = |overlap_max| {
+        let matched = snapshot.matches("a", MatchLimits { overlap_max, ..MatchLimits::NONE });
+        matched.map(|matched| (matched.receivers.len(), matched.overlap))
+    };
+    assert_eq!([10, 11].map(overlap), [None, Some((14, 11))]);
 }
 
 #[test]

@@ -2,6 +2,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use crate::settings::ALIASED_TOPIC_BYTES_MAX;
+
 /// Topic aliases of one connection, both ways (MQTT 5.0 section 3.3.2.3.4). They end with the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
@@ -49,7 +51,7 @@ impl Aliases {
         }
         let next = self.outbound.len() + 1;
         match u16::try_from(next) {
-            Ok(alias) if alias <= alias_max => {
+            Ok(alias) if alias <= alias_max && topic.len() <= ALIASED_TOPIC_BYTES_MAX => {
                 self.outbound.insert(topic.clone(), alias);
                 OutboundAlias::Set(alias)
             }

@@ -74,7 +74,7 @@ impl Hold {
         identifiers: usize,
     ) -> Option<Self> {
         let bytes = bytes_of(message);
-        let own_bytes = Budget::HOLDER_BYTES + size_of_identifiers(identifiers);
+        let own_bytes = own_bytes(identifiers);
         let needed = bytes + own_bytes - Budget::HOLDER_BYTES;
         let is_spared = held < SPARED_MESSAGES_MAX && needed <= SPARED_BYTES_MAX;
         let has_room = budget.of_all.as_ref().is_none_or(|of_all| of_all.has_room(needed))
@@ -93,6 +93,15 @@ impl Drop for Hold {
         let is_last = self.message.holders().0.fetch_sub(1, Ordering::AcqRel) == 1;
         self.budget.sub(self.own_bytes + if is_last { bytes_of(&self.message) } else { 0 });
     }
+}
+
+/// Memory of a message with one holder, bytes.
+pub(crate) fn bytes_held(message: &Message, identifiers: usize) -> u64 {
+    bytes_of(message) + own_bytes(identifiers)
+}
+
+fn own_bytes(identifiers: usize) -> u64 {
+    Budget::HOLDER_BYTES + size_of_identifiers(identifiers)
 }
 
 /// One identifier stands in the entry itself.

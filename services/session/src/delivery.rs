@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use crate::aliases::OutboundAlias;
 use crate::budget::Hold;
-use crate::outbox::{OutboxEntry, SlotState};
-use crate::settings::STORED_INFLIGHT_MAX;
+use crate::outbox::{NoRoom, OutboxEntry, SlotState};
+use crate::settings::{STORED_INFLIGHT_MAX, UNCOUNTED_BYTES_MAX};
 use crate::{Budget, Connection, Message, Out, Seconds, Session, SessionSettings};
 
 /// Messages that one call of [`Session::pump`] sends or drops.
@@ -51,7 +51,7 @@ pub enum DropReason {
 
 impl Session {
     /// `connection` is the session's connection, if it has one. A queued message counts against `budget`, unless it is stored or
-    /// retained.
+    /// retained: those count when they are sent.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -67,10 +67,11 @@ impl Session {
             && !(if can_wait { out.is_enough() } else { out.is_full() })
             && self.may_send(&delivery, connection, settings)
         {
-            let Ok(hold) = self.hold(&delivery, budget.filter(|_| delivery.qos != QoS::AtMostOnce)) else {
-                return self.no_memory(&delivery);
-            };
-            return self.send(delivery.to_entry(), hold, connection, now, out);
+            match self.hold_to_send(&delivery, budget) {
+                Ok(hold) => return self.send(delivery.to_entry(), hold, connection, now, out),
+                Err(NoRoom) if self.counts_when_sent(&delivery) => {}
+                Err(NoRoom) => return self.no_memory(&delivery),
+            }
         } else if !can_wait && !self.is_replaying() {
             // A queue of QoS 0 would make the messages of a slow consumer late as well as lost.
             self.settle(delivery.message, delivery.shared);
@@ -79,12 +80,31 @@ impl Session {
         self.keep(&delivery, settings, budget)
     }
 
-    fn hold(&self, delivery: &Delivery<'_>, budget: Option<&Arc<Budget>>) -> Result<Option<Hold>, ()> {
-        let Some(budget) = budget.filter(|_| !self.is_stored(delivery) && !delivery.replay) else {
+    fn hold(&self, delivery: &Delivery<'_>, budget: Option<&Arc<Budget>>) -> Result<Option<Hold>, NoRoom> {
+        let Some(budget) = budget.filter(|_| !self.counts_when_sent(delivery)) else {
             return Ok(None);
         };
         let held = self.outbox.as_ref().map_or(0, |outbox| outbox.len());
-        Hold::new(delivery.message, budget, held, delivery.identifiers.len()).map(Some).ok_or(())
+        Hold::new(delivery.message, budget, held, delivery.identifiers.len()).map(Some).ok_or(NoRoom)
+    }
+
+    fn hold_to_send(
+        &mut self,
+        delivery: &Delivery<'_>,
+        budget: Option<&Arc<Budget>>,
+    ) -> Result<Option<Hold>, NoRoom> {
+        if delivery.qos == QoS::AtMostOnce {
+            return Ok(None);
+        }
+        if self.counts_when_sent(delivery) {
+            return self.outbox().hold_to_send(delivery.message, delivery.identifiers.len(), budget);
+        }
+        self.hold(delivery, budget)
+    }
+
+    /// While it waits, the store or the retained messages bound it.
+    fn counts_when_sent(&self, delivery: &Delivery<'_>) -> bool {
+        self.is_stored(delivery) || delivery.replay
     }
 
     /// The store bounds such a message. QoS 0 is never stored, and waits in memory while retained messages are sent.
@@ -109,10 +129,13 @@ impl Session {
         outbox.is_caught_up() && outbox.has_room(self.window_max(connection, settings))
     }
 
-    /// Whether Receive Maximum has room for a new message beside all that the session has for its client.
+    /// Whether Receive Maximum and the memory have room for a new message beside all that the session has for its client.
     pub fn has_room(&self, connection: &Connection, settings: &SessionSettings) -> bool {
         let Some(outbox) = &self.outbox else { return true };
-        outbox.window() + outbox.unsent() + outbox.queue_len() < self.window_max(connection, settings)
+        // Messages that wait for memory are sent when the client acknowledges others.
+        let is_short = outbox.window() > 0 && outbox.queue_bytes() > UNCOUNTED_BYTES_MAX;
+        let all = outbox.window() + outbox.unsent() + outbox.queue_len();
+        !is_short && all < self.window_max(connection, settings)
     }
 
     fn window_max(&self, connection: &Connection, settings: &SessionSettings) -> usize {
@@ -140,7 +163,7 @@ impl Session {
         Delivered::Queued
     }
 
-    /// Sends queued messages as far as Receive Maximum and the socket allow. `done` gets the result of each first transmission.
+    /// Sends queued messages as far as Receive Maximum, the socket and `budget` allow. `done` gets the result of each first transmission.
     /// Returns the number of messages, at most [`PUMP_MAX`]: then more may follow at once.
     //= [MQTT-4.4.0-1] v5 v3.1.1
     //= [MQTT-4.6.0-6] v5
@@ -148,6 +171,7 @@ impl Session {
         &mut self,
         connection: &mut Connection,
         settings: &SessionSettings,
+        budget: Option<&Arc<Budget>>,
         now: Seconds,
         out: &mut impl Out,
         done: &mut impl FnMut(Delivered, &Message),
@@ -184,14 +208,14 @@ impl Session {
                 Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
                 _ => return count - 1,
             }
-            let Some((entry, hold)) = outbox.dequeue() else { return count - 1 };
+            let Some((entry, hold)) = outbox.dequeue_to_send(budget) else { return count - 1 };
             let message = entry.message.clone();
             if reserves(&entry) {
                 if entry.message.is_expired(now) {
                     self.settle(&entry.message, entry.shared);
                     done(Delivered::Dropped(DropReason::Expired), &message);
                 } else {
-                    outbox.reserve(entry);
+                    outbox.reserve(entry, hold);
                 }
                 continue;
             }

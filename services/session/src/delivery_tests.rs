@@ -4,6 +4,7 @@ use millrace_mqtt::{Property, ReasonCode, Version};
 use super::*;
 use crate::InFlight;
 use crate::outbox::Outbox;
+use crate::settings::UNCOUNTED_BYTES_MAX;
 use crate::test_client::{Client, delivery, message, properties};
 
 #[test]
@@ -288,6 +289,86 @@ fn a_session_that_hoards_gets_no_more_beyond_the_budget_and_qos_0_goes_on() {
     assert_eq!(client.deliver(1, "of a store"), Delivered::Queued);
 }
 
+/// Bytes of the payloads that a client has not acknowledged.
+fn sent_bytes(client: &Client) -> usize {
+    let sent = client.session.entries().map(|entry| entry.message.payload().len()).sum::<usize>();
+    sent - client.session.waiting() * LARGE
+}
+
+const LARGE: usize = 20_000;
+
+/// Acknowledges all, in order, and returns how many messages came.
+fn acknowledge_all(client: &mut Client) -> usize {
+    let mut count = 0;
+    while client.session.has_backlog() || client.session.unacknowledged() > 0 {
+        let lines = client.read();
+        assert!(!lines.is_empty(), "a message waits although all are acknowledged");
+        for line in lines {
+            count += 1;
+            assert!(line.starts_with(&format!("PUBLISH q1 #{count} ")), "{line:.40}");
+            client.ack(PubAck, count);
+        }
+    }
+    usize::from(count)
+}
+
+#[test]
+fn what_a_stored_session_sends_without_an_acknowledgement_counts_and_waits_beyond_the_budget() {
+    let budget = Arc::new(Budget::new(300_000, None));
+    let mut client = Client::new(Version::V5);
+    client.session.is_stored = true;
+    client.budget = Some(budget.clone());
+    let outcomes: Vec<_> = (0..60).map(|_| client.deliver(1, &"x".repeat(LARGE))).collect();
+    assert!(
+        outcomes.iter().all(|outcome| *outcome != Delivered::Dropped(DropReason::Memory)),
+        "{outcomes:?}"
+    );
+    assert!((200_000..=300_000).contains(&budget.used()), "{budget:?}");
+    assert!(sent_bytes(&client) <= 300_000 + UNCOUNTED_BYTES_MAX as usize, "{}", sent_bytes(&client));
+    assert_eq!(acknowledge_all(&mut client), 60);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn retained_messages_that_wait_for_acknowledgements_count_and_the_next_ones_wait_beyond_the_budget() {
+    let budget = Arc::new(Budget::new(300_000, None));
+    let mut client = Client::new(Version::V5);
+    client.budget = Some(budget.clone());
+    for _ in 0..60 {
+        client.replay(1, &"x".repeat(LARGE));
+    }
+    assert!((200_000..=300_000).contains(&budget.used()), "{budget:?}");
+    assert!(sent_bytes(&client) <= 300_000 + UNCOUNTED_BYTES_MAX as usize, "{}", sent_bytes(&client));
+    client.session.begin_replay();
+    assert!(!client.session.wants_replay(), "it waits behind the others");
+    client.session.end_replay();
+    client.session = Session::new("another".into());
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn a_session_whose_broker_has_no_memory_left_gets_its_messages_one_by_one() {
+    let budget = Arc::new(Budget::new(0, None));
+    let mut client = Client::new(Version::V5);
+    client.budget = Some(budget.clone());
+    client.session.is_stored = true;
+    let large = "x".repeat(100_000);
+    assert_eq!(client.deliver(1, &large), Delivered::Sent);
+    assert_eq!(client.deliver(1, &large), Delivered::Queued);
+    // A message of QoS 2 gets its packet id only when it has room.
+    assert_eq!(client.deliver(2, &large), Delivered::Queued);
+    client.ack(PubAck, 1);
+    assert_eq!((client.session.unacknowledged(), client.session.waiting()), (1, 1));
+    assert!(!client.session.has_reserved());
+    client.ack(PubAck, 2);
+    assert_eq!((client.session.waiting(), client.session.take_reserved().len()), (0, 1));
+    // Ordinary messages cost the budget nothing.
+    client.session = Session::new("small".into());
+    client.session.is_stored = true;
+    client.deliver_all(1, &"m".repeat(200));
+    assert_eq!((client.session.unacknowledged(), budget.used()), (200, 0));
+}
+
 #[test]
 fn retained_messages_are_not_kept_from_a_client_by_a_full_queue() {
     let settings = SessionSettings { queue_messages_max: 1, inflight_max: 1, ..SessionSettings::default() };
@@ -372,7 +453,7 @@ fn a_pump_sends_and_drops_a_bounded_number_of_messages() {
     let mut sent = 0;
     for expected in [PUMP_MAX, 1, 0] {
         let mut note = |_, _: &Message| sent += 1;
-        let count = client.session.pump(&mut connection, &settings, 0, &mut Vec::new(), &mut note);
+        let count = client.session.pump(&mut connection, &settings, None, 0, &mut Vec::new(), &mut note);
         assert_eq!(count, expected);
     }
     assert_eq!(sent, PUMP_MAX + 1);

@@ -45,6 +45,10 @@ impl Inbound {
         known
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.ids.as_ref().map_or(0, |ids| ids.len())
+    }
+
     pub(crate) fn get(&self, id: PacketId) -> Option<Receipt> {
         self.ids.as_ref()?.get(&id).copied()
     }

@@ -2,7 +2,8 @@ use millrace_mqtt::PacketType::PubRel;
 use millrace_mqtt::{Packet, Properties, Property, Publish, ReasonCode, Version};
 
 use crate::SessionSettings;
-use crate::test_client::{Client, id, properties, publish};
+use crate::settings::{ALIASED_TOPIC_BYTES_MAX, RECEIVED_MAX};
+use crate::test_client::{Client, delivery, id, message, properties, publish};
 
 const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
 
@@ -200,4 +201,39 @@ fn a_subscription_identifier_from_a_client_is_a_protocol_error() {
     let properties = Properties::from_validated(&properties);
     let effect = client.send(Packet::Publish(Publish { properties, ..publish(0, 0) }));
     assert!(effect.starts_with("close 0x82"), "{effect}");
+}
+
+#[test]
+fn a_session_remembers_a_limited_number_of_packet_ids_that_its_client_does_not_release() {
+    for version in VERSIONS {
+        let settings = SessionSettings { receive_maximum: 1_000, ..SessionSettings::default() };
+        let mut client = Client::with(version, &[], settings);
+        for number in 1..=RECEIVED_MAX {
+            // On each connection as many as a 5.0 client may send.
+            if number % 1_000 == 0 {
+                client.reconnect();
+            }
+            assert_eq!(client.publish(2, number), "publish t", "{version:?}");
+            client.published(2, number, ReasonCode::SUCCESS, "");
+        }
+        client.reconnect();
+        client.read();
+        assert_eq!(client.publish(2, 1), "nothing", "a known one is answered again");
+        assert_eq!(client.publish(1, RECEIVED_MAX + 1), "publish t");
+        let closed = client.publish(2, RECEIVED_MAX + 2);
+        assert!(closed.contains("more unacknowledged messages"), "{version:?}: {closed}");
+    }
+}
+
+#[test]
+fn a_long_topic_gets_no_alias_towards_a_client() {
+    let asked = [Property::TopicAliasMaximum(10)];
+    let mut client = Client::with(Version::V5, &asked, SessionSettings::default());
+    let topics = [ALIASED_TOPIC_BYTES_MAX, ALIASED_TOPIC_BYTES_MAX + 1].map(|len| "t".repeat(len));
+    for topic in &topics {
+        let message = message(topic, 0, &[], "x", client.now);
+        client.deliver_as(&delivery(&message, 0));
+    }
+    let topic_of = |alias| client.connection.as_ref().unwrap().topic_of_outbound_alias(alias);
+    assert_eq!((topic_of(1).as_deref(), topic_of(2)), (Some(&*topics[0]), None));
 }

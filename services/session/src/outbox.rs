@@ -1,5 +1,6 @@
 //! Messages to a client: first the unacknowledged ones, then the queued ones.
 
+mod held;
 mod left;
 mod packet_ids;
 mod queue;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
+pub(crate) use self::held::NoRoom;
 pub use self::left::Left;
 use self::packet_ids::{UsedIds, distance, id_after};
 use self::queue::QueuedEntry;
@@ -89,6 +91,8 @@ pub(crate) struct Outbox {
     removed: u64,
     /// Messages sent on the present connection that the client has not acknowledged.
     window: usize,
+    /// Bytes of unacknowledged messages without a [`Hold`].
+    uncounted: u64,
     /// Slots before this index were sent on the present connection.
     resend: usize,
     /// PUBRELs of slots before this index were sent on the present connection.
@@ -117,6 +121,7 @@ impl Default for Outbox {
             used: None,
             removed: 0,
             window: 0,
+            uncounted: 0,
             resend: 0,
             release_again: 0,
             queue: VecDeque::new(),
@@ -164,6 +169,7 @@ impl Outbox {
     }
 
     pub(crate) fn push(&mut self, entry: OutboxEntry, hold: Option<Hold>) {
+        self.count_without(hold.as_ref(), &entry);
         let (id, state) = (self.take_id(), SlotState::Published(entry));
         self.slots.push_back(Slot { id, state, sent: true, awaits_store: false, never_sent: false, hold });
         self.resend = self.slots.len();
@@ -171,17 +177,11 @@ impl Outbox {
     }
 
     /// Assigns [`Outbox::next_id`] to a message that is sent once the store has the id.
-    pub(crate) fn reserve(&mut self, entry: OutboxEntry) {
+    pub(crate) fn reserve(&mut self, entry: OutboxEntry, hold: Option<Hold>) {
+        self.count_without(hold.as_ref(), &entry);
         let (id, state) = (self.take_id(), SlotState::Published(entry));
         self.reserved.push(id);
-        self.slots.push_back(Slot {
-            id,
-            state,
-            sent: false,
-            awaits_store: true,
-            never_sent: true,
-            hold: None,
-        });
+        self.slots.push_back(Slot { id, state, sent: false, awaits_store: true, never_sent: true, hold });
     }
 
     pub(crate) fn settle(&mut self, shared: u64, position: StoredPosition) {
@@ -239,6 +239,9 @@ impl Outbox {
             let is_begun = slot.never_sent
                 && !self.reserved.contains(&slot.id)
                 && matches!(&slot.state, SlotState::Published(entry) if wanted(entry));
+            if is_begun {
+                slot.uncount(&mut self.uncounted);
+            }
             if is_begun
                 && let SlotState::Published(entry) = std::mem::replace(&mut slot.state, SlotState::Done)
             {
@@ -286,6 +289,7 @@ impl Outbox {
             };
             Slot { id, state, sent: false, awaits_store: false, never_sent, hold: None }
         }));
+        outbox.uncounted = outbox.entries().map(OutboxEntry::bytes_held).sum();
         if has_skipped_ids {
             outbox.skip_ids();
         }
@@ -303,6 +307,7 @@ impl Outbox {
     /// store does not know of the PUBREC yet.
     pub(crate) fn release(&mut self, id: PacketId, sends_pubrel: bool) {
         let Some(index) = self.index_of(id) else { return };
+        self.slots[index].uncount(&mut self.uncounted);
         let state = &mut self.slots[index].state;
         let position = match &*state {
             SlotState::Published(entry) => {
@@ -313,17 +318,17 @@ impl Outbox {
             SlotState::Done => return,
         };
         *state = if sends_pubrel { SlotState::Released(position) } else { SlotState::Releasing(position) };
-        self.slots[index].hold = None;
     }
 
     /// Handles a PUBACK, PUBCOMP or refusing PUBREC: frees the packet id.
     pub(crate) fn complete(&mut self, id: PacketId) {
         let Some(index) = self.index_of(id) else { return };
         let slot = &mut self.slots[index];
+        slot.uncount(&mut self.uncounted);
         if let SlotState::Published(entry) = &slot.state {
             self.settled.extend(entry.settles());
         }
-        (slot.state, slot.hold) = (SlotState::Done, None);
+        slot.state = SlotState::Done;
         self.done += 1;
         if slot.sent {
             slot.sent = false;

@@ -11,7 +11,7 @@ use millrace_mqtt::{PacketId, SubscribeOptions};
 pub use self::remains::{NextFilter, Remains};
 use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{InFlight, Outbox, OutboxEntry};
-use crate::{Delivery, Message, Seconds, StoredPosition};
+use crate::{Delivered, Delivery, Message, Seconds, StoredPosition};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientSubscription {
@@ -99,6 +99,13 @@ impl Session {
     /// Number of queued messages, which have no packet id yet.
     pub fn waiting(&self) -> usize {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_len())
+    }
+
+    /// Bytes that the queue moved because it had to grow for the last message: the queues of all receivers of a topic
+    /// grow with the same message.
+    pub fn moved_bytes(&self, outcome: Delivered) -> usize {
+        let grown = self.outbox.as_ref().filter(|_| outcome == Delivered::Queued);
+        grown.map_or(0, |outbox| outbox.moved_bytes())
     }
 
     /// Number of messages sent on the present connection that count against the client's Receive Maximum.

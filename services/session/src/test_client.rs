@@ -148,7 +148,9 @@ impl Client {
                 dropped.push(reason);
             }
         };
-        while self.session.pump(connection, &self.settings, self.now, &mut self.wire, &mut note) == PUMP_MAX {
+        let (settings, budget) = (&self.settings, self.budget.as_ref());
+        while self.session.pump(connection, settings, budget, self.now, &mut self.wire, &mut note) == PUMP_MAX
+        {
         }
     }
 

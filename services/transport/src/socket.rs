@@ -43,6 +43,10 @@ impl Socket {
         self.tls.as_ref().is_some_and(|tls| tls.has_unread())
     }
 
+    pub fn incomplete_bytes(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.incomplete_bytes())
+    }
+
     pub fn take_overhead(&mut self) -> usize {
         self.tls.as_mut().map_or(0, |tls| tls.take_overhead())
     }

@@ -2,6 +2,7 @@
 
 mod handshakes;
 mod http;
+mod memory;
 mod passwords;
 mod readers;
 mod retained;
@@ -84,6 +85,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Attack> {
         subscriptions::ATTACKS,
         retained::ATTACKS,
         readers::ATTACKS,
+        memory::ATTACKS,
         sessions::ATTACKS,
         store::ATTACKS,
         passwords::ATTACKS,

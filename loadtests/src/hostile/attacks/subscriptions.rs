@@ -50,6 +50,20 @@ pub(super) const ATTACKS: &[Attack] = &[
         |ring| overlapping(ring, 4_096),
     ),
     Attack::account(
+        "overlapping-subscribers",
+        "3,000 subscribers with 128 overlapping filters each, then 200 publishes to new topics of 16 and 128 levels",
+        overlapping_subscribers,
+    )
+    // The server caches the receivers of 50 topics, 7 MiB, while the broker has clients.
+    .wanted(Wanted { stays_mib: 32, ..WANTED }),
+    Attack::account(
+        "share-groups-of-another-loop",
+        "a client that joins 1,000 groups of one topic and does not read, then 5,000 publishes to a server with two event loops",
+        share_groups_of_another_loop,
+    )
+    .with(|| Setup { arguments: &["--threads=2", "--home-clients-max=0"], ..Setup::default() })
+    .wanted(Wanted { peak_mib: 128, ..WANTED }),
+    Attack::account(
         "walks-without-match",
         "32,768 filters {a,+}^15/z, then 400 publishes that walk all of them and match none",
         walks_without_match,
@@ -146,6 +160,38 @@ fn overlapping(ring: &Ring<'_>, identifiers: usize) -> Outcome<()> {
     publisher.send(&messages(&topic, if identifiers > 0 { 2_000 } else { 400 }, 10));
     wait_until_quiet(&sink, 500, 20.0);
     ring.note(format!("{granted} filters granted, {} bytes received", sink.bytes()));
+    Ok(())
+}
+
+/// A topic of 128 levels matches all filters of all subscribers, which is too many; one of 16 levels
+/// matches nearly as many as it may.
+fn overlapping_subscribers(ring: &Ring<'_>) -> Outcome<()> {
+    let filters: Vec<String> = (0..128).map(|levels| format!("{}#", "+/".repeat(levels))).collect();
+    let mut subscribers = ring.clients(3_000, |number| ring.connect(&format!("subscriber-{number}")));
+    let granted: usize = subscribers.iter_mut().map(|client| client.subscribe(&filters, 0)).sum();
+    let mut publisher = ring.client("publisher")?;
+    let topic = |number: usize| format!("{}{number}", "a/".repeat([15, 127, 127, 127][number % 4]));
+    // Each topic is new, so that no cached match helps.
+    let all: Vec<u8> = (0..200).flat_map(|number| messages(&topic(number), 1, 1)).collect();
+    publisher.send(&all);
+    let is_read = finish(&mut publisher, 60.0);
+    ring.note(format!("{granted} filters granted, all publishes read: {is_read}"));
+    Ok(())
+}
+
+/// Some publishers are on another loop than the member.
+fn share_groups_of_another_loop(ring: &Ring<'_>) -> Outcome<()> {
+    let mut member = ring.client("member")?;
+    let groups = |filter: &str| (0..250).map(|group| format!("$share/g{group}/{filter}")).collect::<Vec<_>>();
+    let granted: usize =
+        ["t", "+", "#", "t/#"].iter().map(|filter| member.subscribe(&groups(filter), 0)).sum();
+    let read = AtomicU64::new(0);
+    ring.crowd(4, |number| {
+        let Ok(mut publisher) = ring.client(&format!("publisher-{number}")) else { return };
+        publisher.send(&messages("t", 1_250, 1));
+        read.fetch_add(u64::from(finish(&mut publisher, 60.0)), Ordering::Relaxed);
+    });
+    ring.note(format!("{granted} groups granted, {} of 4 publishers read", read.into_inner()));
     Ok(())
 }
 

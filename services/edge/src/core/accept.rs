@@ -10,9 +10,9 @@ use millrace_transport::socket::Socket;
 use mio::Token;
 use mio::net::TcpStream;
 
-use super::connection::{Connected, Partial};
+use super::connection::{Connected, NONE, Partial};
 use super::timers::DueTimer;
-use super::{Core, FIRST_LISTENER, work};
+use super::{ConnectionEnd, Core, FIRST_LISTENER, work};
 use crate::clock::ticks;
 use crate::handover::{Adopted, Arrival, Transport};
 use crate::tls::Tls;
@@ -225,6 +225,7 @@ impl Core {
         raw: usize,
     ) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
+        self.unfinished.records.remove(&slot);
         if connection.is_traced() {
             self.tracing.tapped.remove(&slot);
         }
@@ -258,12 +259,15 @@ impl Core {
     }
 
     pub(super) fn remove_connection(&mut self, slot: u32) {
-        if !self.connections.contains(slot as usize) {
-            return;
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        if connection.session != NONE {
+            // The session must not outlive its connection: the slot is given to another one.
+            return self.end(slot, ConnectionEnd::Lost, true);
         }
         self.forget_arrival(slot);
         self.connects.times.remove(&slot);
         let mut connection = self.connections.remove(slot as usize);
+        self.unfinished.records.remove(&slot);
         if connection.is_traced() {
             self.tracing.tapped.remove(&slot);
         }

@@ -2,12 +2,12 @@
 //! the store has; sessions with epoch 0 live on this loop alone.
 
 mod due;
+mod members;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrace_mqtt::ReasonCode;
-use millrace_mqtt::topic::Filter;
 use millrace_session::{Message, OutboxEntry, Seconds, Session, SessionWill};
 
 use self::due::keep_alive_deadline;
@@ -61,7 +61,7 @@ impl Core {
         });
         self.open(slot, session, request, present.is_some());
         if present.is_some() {
-            self.set_members_online(session, true);
+            self.come_online(slot);
             // Rules may have changed since the session subscribed.
             self.revoke(slot);
             self.pump(slot);
@@ -291,7 +291,7 @@ impl Core {
             Session::NO_EXPIRY => 0,
             expiry_s => now.saturating_add(expiry_s).saturating_add(1),
         };
-        self.set_members_online(session, false);
+        self.go_offline(session);
         self.pass_on_waiting(session);
         self.schedule(session);
         if self.sessions[session as usize].will_at == now {
@@ -358,30 +358,5 @@ impl Core {
     pub(super) fn is_anybody_online(&mut self, broker: &Arc<Broker>, message: &Message, group: u64) -> bool {
         let routes = self.routes_to(broker, message.topic());
         routes.group(group).is_some_and(|found| found.online() > 0)
-    }
-
-    /// Marks a session as online or offline in its shared subscriptions: members that are online get the messages.
-    fn set_members_online(&mut self, session: u32, online: bool) {
-        let target = self.target_of(session);
-        let local = &self.sessions[session as usize];
-        let shared = || {
-            local
-                .session
-                .subscriptions()
-                .filter_map(|(text, _)| Filter::parse(text))
-                .filter(|f| f.share.is_some())
-        };
-        if shared().next().is_none() {
-            return;
-        }
-        local.broker.router.edit(|edit| {
-            for filter in shared() {
-                edit.set_online(filter, target, online);
-            }
-        });
-        if online {
-            self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
-        }
-        self.announce_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
     }
 }

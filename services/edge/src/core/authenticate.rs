@@ -11,9 +11,8 @@ use millrace_session::{Message, Session};
 use super::connection::{ConnectRequest, Paused};
 use super::limits;
 use super::publish::is_reserved;
-use super::{ConnectionEnd, Core, enhanced, parts};
+use super::{ConnectionEnd, Core, enhanced, parts, work};
 use crate::access::is_connect_token;
-use crate::authenticator::ConnectLogin;
 use crate::authorization::LoginOutcome;
 use crate::broker::{Broker, is_broker_name};
 use crate::clock::Millis;
@@ -149,12 +148,13 @@ impl Core {
             self.note_absent(name.clone(), found.map_or(Absent::Unread, |_| Absent::Unknown));
         }
         for id in self.connects.opening.remove(name).unwrap_or_default() {
-            self.resume(id);
+            self.resume_stranger(id);
         }
     }
 
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>) {
         self.end_connect_step(slot, ConnectStep::Packet);
+        self.spend(work::CONNECT);
         // Not looked up again: another loop may have opened the broker since, and this loop may not own the client id
         // there.
         let Some(broker) = self.connects.broker.take() else {
@@ -197,23 +197,11 @@ impl Core {
         if has_token || broker.access().is_some() {
             return self.ask_service(slot, request, connect);
         }
-        let user = request.user.clone();
-        let login = ConnectLogin {
-            connection: self.id_of(slot),
-            broker: broker.id,
-            user: user.as_deref(),
-            password: connect.password,
-        };
-        let connection = &self.connections[slot as usize];
-        let outcome = self
-            .process
-            .authenticator
-            .check(&login, || (connection.address().map(|address| address.ip()), request.begin_check()));
-        self.decided(slot, request, outcome);
+        self.check_by_settings(slot, request, connect);
     }
 
     /// Continues with the result of the password file and the rules file.
-    fn decided(&mut self, slot: u32, mut request: ConnectRequest, outcome: LoginOutcome) {
+    pub(super) fn decided(&mut self, slot: u32, mut request: ConnectRequest, outcome: LoginOutcome) {
         if outcome != LoginOutcome::Later {
             request.check = None;
         }

@@ -333,7 +333,7 @@ pub(super) fn version(version: Version) -> &'static str {
     }
 }
 
-/// A broker without authentication takes any user name, of up to 64 KiB.
+/// A token or an old session may name a longer user than a CONNECT.
 pub(super) fn shown_user(connection: &Connected) -> Option<&str> {
     connection.who.user().map(|user| &user[..user.floor_char_boundary(USER_BYTES_MAX)])
 }

@@ -119,7 +119,7 @@ impl Core {
         let CommittedMessage { routes, message, publisher, sender } = committed;
         let slot = receiver.target.slot;
         let Some(local) = local_session(&mut self.sessions, receiver) else { return false };
-        let waiting = local.session.waiting();
+        let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
         let Some(persistent) = local.persistent.as_deref_mut() else { return false };
         let is_known = persistent.live_copies.announced == 0;
         let region = self.process.region.as_ref();
@@ -142,6 +142,7 @@ impl Core {
             && persistent.live_copies.meet(*sender)
             && is_plain
             && waiting <= WAITING_LOW
+            && bytes < limits::WAITING_BYTES_MAX
             && position.is_some_and(|position| persistent.is_next(position))
             && persistent.live_copies.taken < limits::UNREAD_COPIES_MAX;
         let Some(options) = options.filter(|_| takes) else {

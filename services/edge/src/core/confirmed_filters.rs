@@ -33,11 +33,11 @@ impl Core {
         let announced = std::mem::take(&mut pending.announced);
         let mail = Mail::Suback(self.id_of(slot), Box::new(pending));
         if let Some(Mail::Suback(_, pending)) = self.when_confirmed(broker, announced, mail) {
-            self.answer_subscribe(slot, &pending);
+            self.answer_subscribe(slot, *pending);
         }
     }
 
-    pub(super) fn filters_confirmed(&mut self, connection: ConnectionId, pending: &PendingSubscribe) {
+    pub(super) fn filters_confirmed(&mut self, connection: ConnectionId, pending: PendingSubscribe) {
         if self.connection_of(connection).is_some_and(|connection| connection.session != NONE) {
             self.answer_subscribe(connection.slot, pending);
         }

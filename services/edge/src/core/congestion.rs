@@ -101,17 +101,22 @@ impl Core {
             .map_or(0, |outbound| outbound.held())
     }
 
-    /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once.
+    /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once, and as the turn
+    /// has work left for.
     pub(super) fn relieve(&mut self) {
         if self.pauses.for_receiver.is_empty() {
             return;
         }
         let soft_bytes = self.output.soft_bytes;
+        let end = self.end_of_resuming();
         let mut behind = std::mem::take(&mut self.pauses.for_receiver);
         behind.retain(|receiver, waiting| {
             let len = self.waits_for_socket(*receiver);
             if len < soft_bytes / 2 {
                 for _ in 0..((soft_bytes - len) / READ_BYTES).max(1) {
+                    if self.work.spent() >= end {
+                        break;
+                    }
                     let Some(publisher) = waiting.pop() else { break };
                     if publisher.core == self.index {
                         self.relieved(publisher);
@@ -126,6 +131,10 @@ impl Core {
             waiting.append(self.pauses.for_receiver.remove(&receiver).unwrap_or_default());
             self.pauses.for_receiver.insert(receiver, waiting);
         }
+    }
+
+    fn end_of_resuming(&self) -> u64 {
+        self.work.spent().max(work::TURN / 2) + work::TURN / 2
     }
 
     pub(super) fn pause(&mut self, id: ConnectionId, why: Paused) {
@@ -200,7 +209,7 @@ impl Core {
             return;
         }
         let later = now_ms + PAUSE_MS + self.pauses.paused.len() as u64 / PAUSED_PER_MS;
-        let end = self.work.spent().max(work::TURN / 2) + work::TURN / 2;
+        let end = self.end_of_resuming();
         while self.work.spent() < end
             && let Some(id) = self.pauses.paused.due(self.index, now_ms)
         {

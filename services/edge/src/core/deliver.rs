@@ -97,11 +97,12 @@ impl Core {
         group: u64,
     ) {
         let core = receiver.target.core;
+        self.spend(work::SINGLE_COPY);
         if core == ELSEWHERE {
             return self.deliver_elsewhere(routes, &receiver, message, group);
         }
         if core == self.index {
-            self.spend(work::SINGLE_COPY);
+            self.spend_bytes(message.size());
             let publisher = Publisher { id: from, client: message.publisher(), may_wait: true };
             let began = self.trace_began(message);
             self.deliver_one(&routes.broker, &receiver, message, publisher, group);
@@ -221,6 +222,7 @@ impl Core {
         let outcome =
             local.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now, &mut out);
         count(counters, outcome);
+        self.work.spend((local.session.moved_bytes(outcome) / work::MOVED_BYTES) as u64);
         if let Delivered::Dropped(reason) = outcome {
             let now_ms = self.process.clock.unix_now_ms();
             self.tracing.note_drop(local.connection, delivery.message, reason, &self.process.clock);
@@ -238,8 +240,8 @@ impl Core {
         }
         local.note_delivered(&delivery, self.following.handed_over);
         let settled = if delivery.shared == 0 { Vec::new() } else { local.session.take_settled() };
-        let (connection, reserves) =
-            (local.connection, local.session.is_stored && delivery.qos == QoS::ExactlyOnce);
+        let connection = local.connection;
+        let reserves = local.session.is_stored && delivery.qos == QoS::ExactlyOnce;
         let broker = local.broker.id;
         self.note_settled(broker, settled);
         if let (Some(behind), Some(from)) = (behind, from.id) {
@@ -257,7 +259,8 @@ impl Core {
         let tapped = self.tracing.tapped.get(&slot).map(|tapped| &**tapped);
         let mut pumped = Pumped::of(&local.broker, self.index, tapped, &self.process.clock);
         let mut done = |outcome, message: &Message| pumped.add(outcome, message);
-        let count = local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+        let (settings, budget) = (&self.process.settings, local.broker.queues());
+        let count = local.session.pump(protocol, settings, budget, self.now, &mut out, &mut done);
         let Pumped { messages, bytes, .. } = pumped;
         self.connections[slot as usize].count_out(messages, bytes);
         self.work.spend(work::SINGLE_COPY * count as u64 + (bytes / work::COPIED_BYTES) as u64);

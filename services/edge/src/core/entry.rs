@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use millrace_access::entry::AccessRefusal;
+use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::rules::ClientIdentity;
 use millrace_authentication::Cancellation;
 use millrace_mqtt::topic::levels;
@@ -14,8 +15,12 @@ use super::connection::{ClientUser, ConnectRequest};
 use super::timers::DueTimer;
 use super::{Core, work};
 use crate::access::AuthenticationRequest;
+use crate::authenticator::ConnectLogin;
 use crate::authorization::{AccessDecision, Denied, Reviewed};
 use crate::incidents::{NewIncident, StoredIncidentKind};
+
+const LONG_USER: &str = "the user name is too long: it may have 256 bytes";
+const _: () = assert!(USER_BYTES_MAX == 256);
 
 impl Core {
     pub(super) fn ask_service(&mut self, slot: u32, mut request: ConnectRequest, connect: &Connect<'_>) {
@@ -118,6 +123,42 @@ impl Core {
             }
         };
         self.refuse(slot, reason, what);
+    }
+
+    /// Checks a client of a broker without managed access: by the password file and the rules file, if there are any.
+    pub(super) fn check_by_settings(
+        &mut self,
+        slot: u32,
+        mut request: ConnectRequest,
+        connect: &Connect<'_>,
+    ) {
+        if self.refuse_long_user(slot, &request) {
+            return;
+        }
+        let user = request.user.clone();
+        let login = ConnectLogin {
+            connection: self.id_of(slot),
+            broker: request.broker.id,
+            user: user.as_deref(),
+            password: connect.password,
+        };
+        let connection = &self.connections[slot as usize];
+        let outcome = self
+            .process
+            .authenticator
+            .check(&login, || (connection.address().map(|address| address.ip()), request.begin_check()));
+        self.decided(slot, request, outcome);
+    }
+
+    /// A broker without managed access keeps the user name as long as the connection, so it may be as long as elsewhere.
+    fn refuse_long_user(&mut self, slot: u32, request: &ConnectRequest) -> bool {
+        let is_long = request.user.as_ref().is_some_and(|user| user.len() > USER_BYTES_MAX);
+        if is_long {
+            self.broker_counters(&request.broker).refused_credentials.add(1);
+            self.explain_refusal(slot, request, &AccessRefusal::LongUserName.to_string());
+            self.refuse(slot, ReasonCode::BAD_USER_NAME_OR_PASSWORD, LONG_USER);
+        }
+        is_long
     }
 
     /// Applies a review: the client's permissions now, or that it must go.

@@ -51,7 +51,7 @@ impl FilterSet {
             return None;
         }
         let mut visited = 0;
-        let limits = MatchLimits { filters_max: 0, nodes_max };
+        let limits = MatchLimits { filters_max: 0, nodes_max, ..MatchLimits::NONE };
         let found = self.router.snapshot().matches_counted(topic, limits, &mut visited);
         self.nodes += visited;
         match found {

@@ -80,6 +80,9 @@ impl Core {
 
     fn after_read(&mut self, slot: u32, result: io::Result<usize>, room: usize) -> Option<usize> {
         self.after_tls(slot);
+        if !self.charge_record(slot) {
+            return None;
+        }
         let connection = &mut self.connections[slot as usize];
         self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
         match result {
@@ -100,7 +103,7 @@ impl Core {
                 None
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
-            Err(error) if connection.stream.is_handshaking() => {
+            Err(error) if connection.stream.is_handshaking() && connection.session == NONE => {
                 tracing::debug!(%error, "a TLS handshake failed");
                 self.counters().refused_tls.add(1);
                 self.remove_connection(slot);
@@ -242,6 +245,28 @@ impl Core {
         self.connections[slot as usize].partial = Some(partial);
     }
 
+    /// Charges an incomplete TLS record like an incomplete packet. Returns false when it takes more memory than it may, and the
+    /// connection was closed.
+    fn charge_record(&mut self, slot: u32) -> bool {
+        let connection = &self.connections[slot as usize];
+        let held = connection.stream.incomplete_bytes();
+        if held == 0 && self.unfinished.records.is_empty() {
+            return true;
+        }
+        self.unfinished.records.remove(&slot);
+        let broker = self.sessions.get(connection.session as usize).map(|local| &local.broker);
+        match self.process.memory.input.charge(broker, held) {
+            Ok(charge) => {
+                self.unfinished.records.extend(charge.map(|charge| (slot, charge)));
+                true
+            }
+            Err(OverLimit) => {
+                self.refuse_to_hold(slot);
+                false
+            }
+        }
+    }
+
     /// Looks again later whether more of a packet has come.
     fn expect_rest(&mut self, slot: u32, held: usize) {
         let generation = self.connections[slot as usize].generation;
@@ -275,9 +300,11 @@ impl Core {
         self.say_and_close(slot, reason, what, ConnectionEnd::KeepAlive);
     }
 
-    fn refuse_to_hold(&mut self, slot: u32) {
-        let (reason, what) =
-            (ReasonCode::QUOTA_EXCEEDED, "incomplete packets take more memory than they may");
+    pub(super) fn refuse_to_hold(&mut self, slot: u32) {
+        let (reason, what) = (
+            ReasonCode::QUOTA_EXCEEDED,
+            "packets that are incomplete, or have very many filters, take more memory than they may",
+        );
         if self.connections[slot as usize].session == NONE {
             self.counters().refused_input.add(1);
             return self.end(slot, ConnectionEnd::Error(reason), true);

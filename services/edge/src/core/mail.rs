@@ -92,7 +92,7 @@ impl Core {
                 Mail::Subscribed(subscribe, subscribed) => {
                     self.subscribed_when_confirmed(subscribe, subscribed);
                 }
-                Mail::Suback(connection, pending) => self.filters_confirmed(connection, &pending),
+                Mail::Suback(connection, pending) => self.filters_confirmed(connection, *pending),
                 Mail::Reread(target) => self.reread(target),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),

@@ -22,7 +22,6 @@ use crate::mailbox::Mail;
 use crate::metering::{Amount, UsageCounter};
 use crate::quota::Limit;
 use crate::routes::Routes;
-use crate::streams::group_id;
 use crate::traces::TraceStep;
 pub(super) use runs::RunInProgress;
 
@@ -64,7 +63,7 @@ impl Core {
             self.reached(slot, Limit::Matches);
             return Some((
                 ReasonCode::QUOTA_EXCEEDED,
-                "too many topic filters match the topic: its subscribers must use fewer",
+                "too many overlapping topic filters match the topic: its subscribers must use fewer",
             ));
         }
         // Only the store knows the subscribers on other pods.
@@ -240,9 +239,9 @@ impl Core {
         if self.process.is_shared() && message.qos() > QoS::AtMostOnce {
             return;
         }
-        for group in routes.live_groups(message) {
+        for (id, group) in routes.live_groups(message) {
             let Some(receiver) = self.pick_member(group) else { continue };
-            self.deliver_shared(routes, receiver, message, from, group_id(group));
+            self.deliver_shared(routes, receiver, message, from, id);
         }
     }
 

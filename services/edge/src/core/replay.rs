@@ -6,11 +6,13 @@
 
 mod late;
 mod lookup;
+mod slot;
 
 use std::collections::{HashMap, VecDeque};
 
 use millrace_router::TreeStep;
 use millrace_session::{Delivered, DropReason, Message, OutboxEntry, Seconds, Session};
+use smallvec::SmallVec;
 
 use super::connection::NONE;
 use super::deliver::{Pumped, count};
@@ -23,6 +25,8 @@ use crate::metrics::BrokerCounters;
 use late::Late;
 use lookup::unsent;
 pub(super) use lookup::{Lookup, Topics};
+pub(super) use slot::ReplaySlot;
+use slot::{DueReplay, Next};
 
 const NODES_AT_ONCE: usize = 64;
 
@@ -42,7 +46,7 @@ struct SessionReplay {
     /// Only the first look-up may hold a snapshot of the retained messages; new ones release theirs at once.
     has_released: bool,
     /// For each slot that the session has marked.
-    slots: VecDeque<ReplayLookups>,
+    slots: VecDeque<ReplaySlot>,
     /// Look-ups that joined the last slot, because the session has no more slots.
     late: Late,
 }
@@ -73,12 +77,16 @@ impl SessionReplay {
         let mut nodes = 0;
         while nodes < NODES_AT_ONCE && session.wants_replay() && !is_enough {
             nodes += 1;
-            let Some(lookups) = self.slots.front_mut() else { break };
-            let Some(lookup) = lookups.front_mut() else {
-                self.slots.pop_front();
-                session.end_replay();
-                is_enough = pump(session);
-                continue;
+            let Some(slot) = self.slots.front_mut() else { break };
+            let lookup = match slot.next(session, broker) {
+                Next::Lookup(lookup) => lookup,
+                Next::Nothing => continue,
+                Next::End => {
+                    self.end_slot();
+                    session.end_replay();
+                    is_enough = pump(session);
+                    continue;
+                }
             };
             match lookup.step(broker) {
                 TreeStep::Value(message) if !message.is_expired(now) => {
@@ -87,16 +95,27 @@ impl SessionReplay {
                     is_enough = pump(session);
                 }
                 TreeStep::Value(_) | TreeStep::Nothing => {}
-                TreeStep::Done => drop(lookups.pop_front()),
+                TreeStep::Done => slot.end_front(),
             }
         }
         nodes
     }
 
+    fn end_slot(&mut self) {
+        self.slots.pop_front();
+        if self.slots.len() <= 1 {
+            // From now on the replays of the last slot leave it, and others take their places.
+            self.late = Late::default();
+        }
+    }
+
     /// Releases the snapshots, because the client decides when the look-ups continue, and a snapshot keeps replaced messages in memory.
     fn release(&mut self) {
-        let most = if self.has_released { 1 } else { usize::MAX };
-        self.slots.iter_mut().flatten().take(most).for_each(Lookup::release);
+        if self.has_released {
+            self.slots.front_mut().into_iter().for_each(ReplaySlot::release_front);
+        } else {
+            self.slots.iter_mut().for_each(ReplaySlot::release);
+        }
         self.has_released = true;
     }
 }
@@ -122,30 +141,26 @@ impl Replays {
         own.is_some_and(|own| own.slots.len() >= limits::REPLAY_SLOTS_MAX)
     }
 
-    fn push_late(
-        &mut self,
-        session: u32,
-        lookups: impl Iterator<Item = (Box<str>, Lookup)>,
-        counters: &BrokerCounters,
-    ) {
+    fn push_late(&mut self, session: u32, replays: SmallVec<[Replay; 2]>, counters: &BrokerCounters) {
         let Some(own) = self.of.get_mut(&session) else { return };
-        for (filter, mut lookup) in lookups {
+        let Some(last) = own.slots.back_mut() else { return };
+        for replay in replays.into_iter().filter(Lookup::may_find) {
+            let mut waiting = DueReplay::from(replay);
             if own.has_released {
-                lookup.release();
+                waiting.release();
             }
-            let Some(last) = own.slots.back_mut() else { return };
-            if own.late.push(last, filter, lookup) {
+            if own.late.push(&mut last.replays, waiting) {
                 count(counters, Delivered::Dropped(DropReason::QueueFull));
             }
         }
     }
 
-    /// Drops a late look-up whose subscription has ended.
+    /// Drops a late replay whose subscription has ended.
     pub(super) fn end(&mut self, session: u32, filter: &str) {
         if let Some(own) = self.of.get_mut(&session)
             && let Some(last) = own.slots.back_mut()
         {
-            own.late.end(last, filter);
+            own.late.end(&mut last.replays, filter);
         }
     }
 
@@ -166,37 +181,36 @@ impl Core {
 
     /// Sends the retained messages of new subscriptions. `holds`: the session has marked a slot for them.
     //= [MQTT-3.3.1-9] v5
-    pub(super) fn replay(&mut self, slot: u32, replays: &[Replay], holds: bool) {
-        self.work.spend(work::LOOKUP * replays.len() as u64);
+    pub(super) fn replay(&mut self, slot: u32, replays: SmallVec<[Replay; 2]>, holds: bool) {
         let session = self.connections[slot as usize].session;
         let local = &self.sessions[session as usize];
-        // The filter may have been unsubscribed while the store read its retained messages.
-        let is_subscribed = |replay: &&Replay| local.session.subscription(&replay.filter).is_some();
-        let current = replays.iter().filter(is_subscribed);
         if !holds && self.unfinished.replays.is_full(session, local.generation) {
-            let lookups = current.flat_map(|replay| {
-                Lookup::all(replay, &local.broker).map(|lookup| (replay.filter.clone(), lookup))
-            });
+            self.work.spend(work::LOOKUP * replays.len() as u64);
             let counters = &local.broker.counters[usize::from(self.index)];
-            return self.unfinished.replays.push_late(session, lookups, counters);
+            return self.unfinished.replays.push_late(session, replays, counters);
         }
-        let mut lookups: ReplayLookups =
-            current.flat_map(|replay| Lookup::all(replay, &local.broker)).collect();
+        self.work.spend((replays.len() / work::PASSED_FILTERS) as u64);
+        let mut due = ReplaySlot::new(replays, &local.broker);
         let is_first = !self.unfinished.replays.has(session, local.generation);
-        if !holds && is_first {
-            self.replay_at_once(slot, &mut lookups);
+        if !holds && is_first && !due.is_empty() {
+            self.replay_at_once(slot, &mut due);
         }
-        if holds || !lookups.is_empty() {
-            self.replay_later(session, lookups, holds);
+        if holds || !due.is_empty() {
+            self.replay_later(session, due, holds);
         }
     }
 
     /// Sends a few retained messages now. In most brokers these are all.
-    fn replay_at_once(&mut self, slot: u32, lookups: &mut ReplayLookups) {
-        let broker = self.sessions[self.connections[slot as usize].session as usize].broker.clone();
+    fn replay_at_once(&mut self, slot: u32, due: &mut ReplaySlot) {
+        let session = self.connections[slot as usize].session;
+        let broker = self.sessions[session as usize].broker.clone();
         for _ in 0..NODES_AT_ONCE {
-            let Some(lookup) = lookups.front_mut() else { return };
-            self.spend(work::NODE);
+            self.work.spend(work::NODE);
+            let lookup = match due.next(&self.sessions[session as usize].session, &broker) {
+                Next::Lookup(lookup) => lookup,
+                Next::Nothing => continue,
+                Next::End => return,
+            };
             match lookup.step(&broker) {
                 TreeStep::Value(message) if !message.is_expired(self.now) => {
                     self.spend_bytes(message.size());
@@ -208,20 +222,21 @@ impl Core {
                     }
                     let delivery = lookup.delivery(&message);
                     let settings = &self.process.settings;
+                    let budget = local.broker.queues();
                     let outcome =
-                        local.session.deliver(delivery, Some(protocol), settings, None, self.now, &mut out);
+                        local.session.deliver(delivery, Some(protocol), settings, budget, self.now, &mut out);
                     count(&local.broker.counters[usize::from(self.index)], outcome);
                     if outcome == Delivered::Sent {
                         local.broker.meters[usize::from(self.index)].delivered(&message);
                     }
                 }
                 TreeStep::Value(_) | TreeStep::Nothing => {}
-                TreeStep::Done => drop(lookups.pop_front()),
+                TreeStep::Done => due.end_front(),
             }
         }
     }
 
-    pub(super) fn replay_later(&mut self, session: u32, mut lookups: ReplayLookups, holds: bool) {
+    pub(super) fn replay_later(&mut self, session: u32, mut due: ReplaySlot, holds: bool) {
         let local = &mut self.sessions[session as usize];
         let generation = local.generation;
         let own = self
@@ -239,9 +254,9 @@ impl Core {
             local.session.begin_replay();
         }
         if own.has_released {
-            lookups.iter_mut().for_each(Lookup::release);
+            due.release();
         }
-        own.slots.push_back(lookups);
+        own.slots.push_back(due);
         own.late = Late::default();
         self.list_replay(session);
     }
@@ -283,11 +298,11 @@ impl Core {
         let tapped = self.tracing.tapped.get(&slot).map(|tapped| &**tapped);
         let mut sent = Pumped::of(&local.broker, self.index, tapped, &self.process.clock);
         let mut done = |outcome, message: &Message| sent.add(outcome, message);
-        let (settings, now) = (&self.process.settings, self.now);
+        let (settings, budget, now) = (&self.process.settings, local.broker.queues(), self.now);
         let is_enough = millrace_session::Out::is_enough(&out);
         let mut pumped = 0;
         let pump = |session: &mut Session| {
-            pumped = session.pump(protocol, settings, now, &mut out, &mut done);
+            pumped = session.pump(protocol, settings, budget, now, &mut out, &mut done);
             millrace_session::Out::is_enough(&out)
         };
         let nodes = own.feed(&mut local.session, &local.broker, counters, now, is_enough, pump);
@@ -325,20 +340,22 @@ impl Core {
         else {
             return (Vec::new(), true);
         };
-        let now = self.now;
-        let mut lookups = own.slots.into_iter().flatten();
-        let mut lookup = lookups.next();
-        let mut entries = Vec::new();
+        let local = &self.sessions[session as usize].session;
+        let (mut slots, mut entries) = (own.slots, Vec::new());
         for _ in 0..NODES_AT_END {
-            let Some(current) = &mut lookup else { break };
+            let Some(slot) = slots.front_mut() else { break };
             self.work.spend(work::NODE);
-            match current.step(&broker) {
-                TreeStep::Value(message) => entries.extend(unsent(current, message, now)),
-                TreeStep::Nothing => {}
-                TreeStep::Done => lookup = lookups.next(),
+            match slot.next(local, &broker) {
+                Next::Lookup(lookup) => match lookup.step(&broker) {
+                    TreeStep::Value(message) => entries.extend(unsent(lookup, message, self.now)),
+                    TreeStep::Nothing => {}
+                    TreeStep::Done => slot.end_front(),
+                },
+                Next::Nothing => {}
+                Next::End => drop(slots.pop_front()),
             }
         }
-        (entries, lookup.is_none())
+        (entries, slots.is_empty())
     }
 }
 

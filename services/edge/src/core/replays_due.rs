@@ -115,7 +115,7 @@ impl Core {
             lookups.extend(Lookup::all(&replay, &broker).map(|lookup| lookup.goes_on_without(&had)));
         }
         if !lookups.is_empty() {
-            self.replay_later(session, lookups, false);
+            self.replay_later(session, lookups.into(), false);
         }
     }
 }

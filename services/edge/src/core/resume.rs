@@ -25,7 +25,7 @@ use super::fanout::Copies;
 use super::feed::{Feed, HeldMessage, ReadState, Way};
 use super::persistent::{FilterSource, PersistentSession};
 use super::timers::DueTimer;
-use super::{ConnectionEnd, Core, replays_due, work};
+use super::{ConnectionEnd, Core, limits, replays_due, work};
 use crate::broker::Broker;
 use crate::encoding::record;
 use crate::incidents::{NewIncident, StoredIncidentKind};
@@ -33,7 +33,7 @@ use crate::jobs::{AttachedSession, PageReader, SessionKey, StoredPage, StreamRea
 use crate::mailbox::Mail;
 use crate::routes::Routes;
 
-/// A reading session gets no more pages while this many messages wait in it.
+/// A reading session gets no more pages while this many messages, or [`limits::WAITING_BYTES_MAX`], wait in it.
 pub(super) const WAITING_LOW: usize = 200;
 
 /// How often sessions that follow streams look for messages of other pods, seconds.
@@ -245,7 +245,7 @@ impl Core {
     pub(super) fn read_on(&mut self, session: u32) {
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];
-        let waiting = local.session.waiting();
+        let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
         let waits = local.waits_for_subscribe(&self.work);
         let Some(persistent) = &mut local.persistent else { return };
         let Feed::Reading(reading) = &persistent.feed else { return };
@@ -254,7 +254,8 @@ impl Core {
             Way::Fenced(_) | Way::Follows => reading.at_end,
             Way::Far | Way::Passed(_) => false,
         };
-        if reading.asked || is_read || waits || waiting > WAITING_LOW {
+        let has_enough = waiting > WAITING_LOW || bytes >= limits::WAITING_BYTES_MAX;
+        if reading.asked || is_read || waits || has_enough {
             return;
         }
         let (sources, reader) =

@@ -28,8 +28,8 @@ impl Core {
         if let Some(resumption) = self.work.resumptions.get_mut(&slot) {
             return resumption.check_anew();
         }
-        if self.work.stored_answers.contains_key(&slot) {
-            // Checked once the store's answer is carried out.
+        if self.work.stored_answers.contains_key(&slot) || self.work.coming_online.contains_key(&slot) {
+            // Checked once the store's answer is carried out, or the session is online in all its groups.
             self.work.revocations.insert(slot, Revocation::default());
             return;
         }

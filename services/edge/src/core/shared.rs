@@ -38,12 +38,14 @@ impl Core {
         from: Option<ConnectionId>,
         group: u64,
     ) {
+        self.spend(work::SINGLE_COPY);
         let publisher = Publisher { id: from, client: message.publisher(), may_wait: true };
         let here = local_session(&mut self.sessions, receiver).map(|local| local.connection != NONE);
         if here == Some(true) {
             let other = self.member_with_room(broker, receiver, message, group);
             let receiver = other.as_ref().unwrap_or(receiver);
             let began = self.trace_began(message);
+            self.spend_bytes(message.size());
             self.deliver_one(broker, receiver, message, publisher, group);
             return self.trace_delivered(began, broker, message, 1);
         }
@@ -145,6 +147,7 @@ impl Core {
         if self.has_room(receiver.target) {
             return None;
         }
+        self.spend(work::SINGLE_COPY);
         let routes = self.routes_to(broker, message.topic());
         let stored = StoredGroup::stream_of(number).and_then(|stream| broker.streams.group_or_ended(stream));
         let group = match &stored {
@@ -193,3 +196,6 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

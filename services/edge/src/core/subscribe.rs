@@ -41,6 +41,7 @@ use super::work::PacketTask;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::incidents::{NewIncident, StoredIncidentKind};
+use crate::incomplete_packets::OverLimit;
 use crate::jobs::PendingSubscribe;
 use crate::quota::Limit;
 
@@ -101,6 +102,10 @@ impl Core {
         let connection = &mut self.connections[slot as usize];
         let session = connection.session;
         if !(task.is_read() && task.ends()) {
+            let broker = &self.sessions[session as usize].broker;
+            if let Err(OverLimit) = task.charge(&self.process.memory.input, broker) {
+                return self.refuse_to_hold(slot);
+            }
             self.change_filters_now(slot);
             if let PacketTask::Subscribe(subscribe) = &mut task {
                 // Retained messages come before live ones, but not before the SUBACK.

@@ -232,6 +232,11 @@ pub(super) fn subscribe(filters: &[String], qos: QoS) -> Vec<u8> {
     packet(0x82, &[0, 1].into_iter().chain(filters).collect::<Vec<u8>>())
 }
 
+pub(super) fn unsubscribe(filters: &[String]) -> Vec<u8> {
+    let filters = filters.iter().flat_map(|filter| text(filter));
+    packet(0xA2, &[0, 2].into_iter().chain(filters).collect::<Vec<u8>>())
+}
+
 /// They cost 380,000 units of work, so they are added, read and removed over several turns.
 pub(super) fn long_filters() -> Vec<String> {
     (0..1_000).map(|number| format!("{}{number}", "a/".repeat(120))).collect()

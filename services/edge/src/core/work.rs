@@ -29,6 +29,7 @@ use super::{ConnectionState, Core};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::fair_queue::FairQueue;
+use crate::incomplete_packets::Charge;
 
 /// How many of the first of these filters are added or removed in one turn, and the work of that.
 pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (usize, u64) {
@@ -61,7 +62,7 @@ pub(super) enum PacketTask {
     Unsubscribe(Box<UnsubscribeInProgress>),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitingClient {
     ToRead(u32),
     /// A connection without a session: the next one of [`CoreWork::strangers`].
@@ -77,11 +78,13 @@ pub(super) struct CoreWork {
     /// The value of `spent` at which the current connection has used its share.
     share_ends: u64,
     waiting: FairQueue<WaitingClient>,
-    /// Connections without a session that wait to be read, by address: together they take turns with brokers.
-    strangers: FairQueue<u32>,
+    /// Connections without a session that wait, by address: together they take turns with brokers.
+    strangers: FairQueue<WaitingClient>,
     pub(super) unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<PacketTask>, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
+    /// How many of their filters sessions that come online have looked at.
+    pub(super) coming_online: HashMap<u32, usize, foldhash::fast::FixedState>,
     pub(super) resumptions: HashMap<u32, Box<Resumption>, foldhash::fast::FixedState>,
     /// The store's answers to SUBSCRIBE packets, in their order.
     pub(super) stored_answers: HashMap<u32, VecDeque<StoredAnswer>, foldhash::fast::FixedState>,
@@ -156,6 +159,8 @@ pub(super) struct Unfinished {
     pub(super) filter_changes: FilterChanges,
     /// Incomplete packets that must grow: the connection's generation by its slot, and the bytes held so far.
     pub(super) packets: HashMap<u32, (u32, usize)>,
+    /// Charges of incomplete TLS records, by the connection's slot.
+    pub(super) records: HashMap<u32, Charge>,
 }
 
 impl Unfinished {
@@ -225,14 +230,18 @@ impl Core {
         while self.work.spent < TURN
             && let Some((_, waiting)) = self.work.waiting.pop()
         {
-            match waiting {
-                WaitingClient::ToRead(slot) => self.read_listed(slot),
-                WaitingClient::Stranger => self.read_stranger(),
-                WaitingClient::ToResume(id) => {
-                    let began = self.begin_work(|core| core.broker_of(id.slot));
-                    self.run_tasks(id);
-                    self.end_work(began);
-                }
+            self.go_on_with(waiting);
+        }
+    }
+
+    fn go_on_with(&mut self, waiting: WaitingClient) {
+        match waiting {
+            WaitingClient::ToRead(slot) => self.read_listed(slot),
+            WaitingClient::Stranger => self.go_on_with_stranger(),
+            WaitingClient::ToResume(id) => {
+                let began = self.begin_work(|core| core.broker_of(id.slot));
+                self.run_tasks(id);
+                self.end_work(began);
             }
         }
     }
@@ -279,7 +288,7 @@ impl Core {
         if !self.resume_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
-        if !self.answer_more(id.slot) {
+        if !self.answer_more(id.slot) || !self.come_online_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
         if had_session && self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
@@ -292,14 +301,15 @@ impl Core {
         while let Some(mut task) = pop_of(&mut self.work.tasks, id.slot) {
             let work = task.read_more();
             self.spend(work);
-            if !task.is_read() {
+            let session = self.connections[id.slot as usize].session;
+            let broker = self.sessions[session as usize].broker.clone();
+            let is_over = work > 0 && task.charge(&self.process.memory.input, &broker).is_err();
+            if is_over || !task.is_read() {
                 self.work.tasks.entry(id.slot).or_default().push_front(task);
-                return self.resume_in_turn(id.slot);
+                return if is_over { self.refuse_to_hold(id.slot) } else { self.resume_in_turn(id.slot) };
             }
             let work = task.plan();
             self.spend(work);
-            let session = self.connections[id.slot as usize].session;
-            let broker = self.sessions[session as usize].broker.clone();
             if let Some(task) = self.edit_filters(&broker, vec![(id, task)]) {
                 self.work.tasks.entry(id.slot).or_default().push_front(task);
             }
@@ -323,6 +333,7 @@ impl Core {
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         self.work.revocations.remove(&slot);
         self.work.stored_answers.remove(&slot);
+        self.work.coming_online.remove(&slot);
         self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
@@ -331,7 +342,7 @@ impl Core {
                 && local.is_some_and(|local| local.persistent.is_none())
             {
                 // Closes the session's reserved place for retained messages, because live messages wait behind it.
-                self.replay_later(session, VecDeque::new(), true);
+                self.replay_later(session, super::replay::ReplaySlot::default(), true);
             }
         }
     }

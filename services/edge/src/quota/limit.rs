@@ -95,7 +95,7 @@ impl Limit {
             Self::ShareNames => {
                 "the topic filter has as many share names as it may have: the subscription was refused"
             }
-            Self::Matches => "the topic matches more filters than it may: messages to it are refused",
+            Self::Matches => "too many overlapping filters match the topic: messages to it are refused",
             Self::BrokerRetainedBytes => {
                 "the retained messages of the broker take as much memory as they may: further ones are refused"
             }

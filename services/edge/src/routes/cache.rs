@@ -9,14 +9,21 @@ use slab::Slab;
 
 use super::Routes;
 use crate::broker::Broker;
-use crate::limits::ROUTE_CACHE_BYTES_MAX;
+use crate::limits::{ROUTE_CACHE_BYTES_MAX, ROUTE_CACHE_UNUSED_BYTES_MAX};
 
 /// Units of work of a match besides the nodes that it visits, and how many bytes of its result make a unit.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
+/// Subscriptions of several filters that are merged for one unit.
+const MERGED: usize = 2;
 /// Calls of [`RouteCache::forget_idle`] that visit a small cache, and entries that a call visits at most.
 const FORGET_CALLS: usize = 5;
 const FORGOTTEN_MAX: usize = 2_000;
+/// Memory of an entry beside its routes, bytes: its slot, two places in the index, and what the allocator rounds up.
+const ENTRY_BYTES: usize = 100;
+/// The cache returns memory of removed entries when it has room for so many times its entries, and for so many at least.
+const SPARSE: usize = 8;
+const SPARSE_MIN: usize = 1_024;
 /// Units of work of visiting a node in the tree of retained messages or of filters.
 pub(crate) const NODE_WORK: u64 = 2;
 
@@ -77,7 +84,7 @@ impl RouteCache {
             self.work += MATCH_WORK;
             if !entry.routes.is_still_valid_for(now) {
                 entry.routes = matched(entry.routes.topic.clone());
-                let bytes = entry.routes.size();
+                let bytes = size_of_entry(&entry.routes);
                 self.work += work_of(&entry.routes, bytes);
                 self.bytes = self.bytes - entry.bytes + bytes;
                 entry.bytes = bytes;
@@ -85,7 +92,7 @@ impl RouteCache {
             return entry.routes.clone();
         }
         let routes = matched(topic.into());
-        let bytes = routes.size();
+        let bytes = size_of_entry(&routes);
         self.work += work_of(&routes, bytes);
         self.make_room(bytes);
         self.bytes += bytes;
@@ -99,16 +106,34 @@ impl RouteCache {
         std::mem::take(&mut self.work)
     }
 
-    /// Removes the entries of brokers without clients in a part of the cache: an entry keeps its broker open.
+    /// Visits a part of the cache. Removes the entries of brokers without clients, because an entry keeps its broker open, and
+    /// entries that were not used since the last visit, while there are more than a few: a flood of topics leaves them behind.
     pub(crate) fn forget_idle(&mut self) {
         let capacity = self.entries.capacity();
         for _ in 0..capacity.div_ceil(FORGET_CALLS).min(FORGOTTEN_MAX) {
             self.idle_hand = if self.idle_hand + 1 < capacity { self.idle_hand + 1 } else { 0 };
-            let entry = self.entries.get(self.idle_hand);
-            if entry.is_some_and(|entry| !entry.routes.broker.has_clients()) {
+            let Some(entry) = self.entries.get_mut(self.idle_hand) else { continue };
+            let is_unused = self.bytes > ROUTE_CACHE_UNUSED_BYTES_MAX && !std::mem::take(&mut entry.is_used);
+            if is_unused || !entry.routes.broker.has_clients() {
                 self.remove(self.idle_hand);
             }
         }
+        if capacity > SPARSE_MIN && self.entries.len() < capacity / SPARSE {
+            self.shrink();
+        }
+    }
+
+    fn shrink(&mut self) {
+        let index = &mut self.index;
+        self.entries.compact(|entry, from, to| match index.find_mut(entry.hash, |key| *key == from) {
+            Some(key) => {
+                *key = to;
+                true
+            }
+            None => false,
+        });
+        let entries = &self.entries;
+        self.index.shrink_to(0, |key| entries[*key].hash);
     }
 
     fn make_room(&mut self, bytes: usize) {
@@ -130,8 +155,13 @@ impl RouteCache {
     }
 }
 
+fn size_of_entry(routes: &Routes) -> usize {
+    routes.size() + ENTRY_BYTES
+}
+
 fn work_of(routes: &Routes, bytes: usize) -> u64 {
-    MATCH_WORK + NODE_WORK * routes.visited as u64 + (bytes / MATCH_BYTES) as u64
+    let merged = routes.matched.overlap / MERGED;
+    MATCH_WORK + NODE_WORK * routes.visited as u64 + (bytes / MATCH_BYTES + merged) as u64
 }
 
 #[cfg(test)]
@@ -230,6 +260,70 @@ mod tests {
         assert!(broker.remove_retained("t"));
     }
 
+    /// A broker where the first `clients` sessions have a subscription of each filter.
+    fn subscribed(clients: u32, filters: &[String]) -> Arc<Broker> {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        broker.router.edit(|edit| {
+            for (slot, filter) in
+                (0..clients).flat_map(|slot| filters.iter().map(move |filter| (slot, filter)))
+            {
+                let subscription = Subscription {
+                    target: Target { core: 0, slot, generation: 0 },
+                    qos: QoS::AtMostOnce,
+                    no_local: false,
+                    retain_as_published: false,
+                    persistent: false,
+                    identifier: 0,
+                };
+                edit.subscribe(Filter { share: None, filter }, subscription);
+            }
+        });
+        broker
+    }
+
+    /// They all match a topic of as many levels.
+    fn overlapping(count: usize) -> Vec<String> {
+        (0..count).map(|levels| format!("{}#", "+/".repeat(levels))).collect()
+    }
+
+    #[test]
+    fn subscriptions_of_several_filters_count_for_the_match_that_merges_them() {
+        let (clients, filters) = (400, 100);
+        let broker = subscribed(clients, &overlapping(filters));
+        let mut cache = RouteCache::default();
+        let routes = cache.get(&broker, &["x"; 100].join("/"));
+        assert_eq!(routes.matched.receivers.len(), clients as usize);
+        let merged = u64::from(clients) * (filters as u64 - 1);
+        let work = cache.take_work();
+        assert!(work > merged / MERGED as u64, "{work} units for {merged} merged subscriptions");
+    }
+
+    #[test]
+    fn a_topic_with_too_many_subscriptions_of_several_filters_is_over_the_limit() {
+        let broker = subscribed(1_000, &overlapping(100));
+        let mut cache = RouteCache::default();
+        let topic = |levels| vec!["x"; levels].join("/");
+        // `+/#` matches its parent level, too.
+        let over = |levels| cache.get(&broker, &topic(levels)).is_over_limit;
+        assert_eq!([49, 50, 51, 100].map(over), [false, false, true, true]);
+    }
+
+    #[test]
+    fn a_filter_of_many_subscribers_costs_what_its_receivers_take() {
+        let clients = 100_000;
+        let broker = subscribed(clients, &["t".to_owned()]);
+        let mut cache = RouteCache::default();
+        let routes = cache.get(&broker, "t");
+        let work =
+            |routes: &Routes| MATCH_WORK + NODE_WORK * routes.visited as u64 + routes.size() as u64 / 64;
+        assert_eq!((routes.matched.receivers.len(), cache.take_work()), (clients as usize, work(&routes)));
+        // A second filter of each of them does not make the topic refused.
+        let broker = subscribed(clients, &["t".to_owned(), "t/#".to_owned()]);
+        let routes = cache.get(&broker, "t");
+        assert!(!routes.is_over_limit);
+        assert_eq!(routes.matched.receivers.len(), clients as usize);
+    }
+
     #[test]
     fn topics_in_use_stay_when_others_take_all_the_room() {
         let broker = Arc::new(Broker::new(1, "b", 1));
@@ -241,7 +335,40 @@ mod tests {
             assert!(Arc::ptr_eq(&wanted, &cache.get(&broker, "wanted")));
         }
         assert!(cache.bytes <= ROUTE_CACHE_BYTES_MAX);
-        assert_eq!(cache.bytes, cache.entries.iter().map(|(_, entry)| entry.routes.size()).sum::<usize>());
-        assert_eq!(cache.index.len(), cache.entries.len());
+        expect_whole(&cache);
+    }
+
+    fn expect_whole(cache: &RouteCache) {
+        let bytes = cache.entries.iter().map(|(_, entry)| size_of_entry(&entry.routes)).sum::<usize>();
+        assert_eq!((cache.bytes, cache.index.len()), (bytes, cache.entries.len()));
+    }
+
+    #[test]
+    fn topics_of_a_flood_go_although_their_broker_has_clients_and_topics_in_use_stay() {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        broker.counters[0].connected.add(1);
+        let mut cache = RouteCache::default();
+        let wanted: Vec<_> = (0..500).map(|number| cache.get(&broker, &format!("wanted/{number}"))).collect();
+        for number in 0..100_000 {
+            cache.get(&broker, &format!("flood/{number}"));
+        }
+        let (capacity, indexed) = (cache.entries.capacity(), cache.index.capacity());
+        for _ in 0..2 * capacity / FORGOTTEN_MAX {
+            for (number, routes) in wanted.iter().enumerate() {
+                assert!(Arc::ptr_eq(routes, &cache.get(&broker, &format!("wanted/{number}"))));
+            }
+            cache.forget_idle();
+        }
+        assert!(cache.bytes <= ROUTE_CACHE_UNUSED_BYTES_MAX, "{} bytes", cache.bytes);
+        expect_whole(&cache);
+        // Few topics stay as long as there is room.
+        let left = cache.entries.len();
+        (0..100).for_each(|_| cache.forget_idle());
+        assert_eq!(cache.entries.len(), left);
+        broker.counters[0].connected.sub(1);
+        (0..100).for_each(|_| cache.forget_idle());
+        assert_eq!(cache.entries.len(), 0);
+        assert!(cache.entries.capacity() < capacity / SPARSE && cache.index.capacity() < indexed / SPARSE);
+        expect_whole(&cache);
     }
 }

@@ -18,7 +18,7 @@ use crate::clock::Millis;
 use crate::elsewhere::{Targets, is_here};
 use crate::limits;
 use crate::outbound::GRACE_MS;
-use crate::streams::{StoredGroup, TopicStreams, group_id};
+use crate::streams::{StoredGroup, TopicStreams, group_id, id_of};
 pub(crate) use cache::{NODE_WORK, RouteCache};
 
 pub(crate) struct Routes {
@@ -27,7 +27,9 @@ pub(crate) struct Routes {
     /// Generation of the router at which the match was last found valid.
     generation: AtomicU64,
     pub(crate) matched: Matched,
-    /// The topic matches more filters than [`limits::MATCH`] allows: the broker refuses messages to it.
+    /// The groups of the match in the order of their ids.
+    groups: Box<[GroupEntry]>,
+    /// The topic matches more than [`limits::MATCH`] allows: the broker refuses messages to it.
     pub(crate) is_over_limit: bool,
     /// Streams that store the topic's messages for persistent sessions.
     pub(crate) stored: TopicStreams,
@@ -41,6 +43,13 @@ pub(crate) struct Routes {
     pub(crate) nudges: Targets,
     /// Nodes that the match visited: its cost.
     pub(crate) visited: usize,
+}
+
+struct GroupEntry {
+    id: u64,
+    group: Arc<ShareGroup>,
+    /// A stream stores its messages of QoS 1 and 2.
+    is_stored: bool,
 }
 
 struct ReceiverProgress {
@@ -83,6 +92,27 @@ impl ReceiverProgress {
     }
 }
 
+impl GroupEntry {
+    fn all_of(matched: &Matched, stored: &TopicStreams) -> Box<[Self]> {
+        let entry =
+            |group: &Arc<ShareGroup>| Self { id: group_id(group), group: group.clone(), is_stored: false };
+        let mut entries: Box<[Self]> = matched.groups.iter().map(entry).collect();
+        entries.sort_unstable_by_key(|entry| entry.id);
+        for stored in &stored.groups {
+            if let Ok(found) =
+                entries.binary_search_by_key(&id_of(&stored.name, &stored.filter), |entry| entry.id)
+            {
+                entries[found].is_stored |= is_same(&entries[found].group, stored);
+            }
+        }
+        entries
+    }
+}
+
+fn is_same(group: &ShareGroup, stored: &StoredGroup) -> bool {
+    group.name() == &*stored.name && group.filter() == &*stored.filter
+}
+
 impl Routes {
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
         let stored = broker.streams.matches(&topic);
@@ -114,6 +144,7 @@ impl Routes {
             broker,
             topic,
             generation,
+            groups: GroupEntry::all_of(&matched, &stored),
             matched,
             is_over_limit,
             stored,
@@ -125,23 +156,22 @@ impl Routes {
         }
     }
 
-    /// Shared subscriptions that get the message live, because no stream stores it for them.
-    pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = &Arc<ShareGroup>> {
+    /// Shared subscriptions, with their ids, that get the message live, because no stream stores it for them.
+    pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = (u64, &Arc<ShareGroup>)> {
         let is_stored = message.qos() > QoS::AtMostOnce;
-        let groups = self.matched.groups.iter();
-        groups.filter(move |group| !is_stored || self.stored.group(group.name(), group.filter()).is_none())
+        let live = self.groups.iter().filter(move |entry| !(is_stored && entry.is_stored));
+        live.map(|entry| (entry.id, &entry.group))
     }
 
     pub(crate) fn group(&self, id: u64) -> Option<&Arc<ShareGroup>> {
-        self.matched.groups.iter().find(|group| group_id(group) == id)
+        let found = self.groups.binary_search_by_key(&id, |entry| entry.id).ok()?;
+        Some(&self.groups[found].group)
     }
 
     /// The group of a stored shared subscription, if it has a connected member on this pod.
     pub(crate) fn online_group(&self, stored: &StoredGroup) -> Option<&Arc<ShareGroup>> {
-        let is_it = |group: &&Arc<ShareGroup>| {
-            group.name() == &*stored.name && group.filter() == &*stored.filter && group.has_online(is_here)
-        };
-        self.matched.groups.iter().find(is_it)
+        let group = self.group(id_of(&stored.name, &stored.filter))?;
+        (is_same(group, stored) && group.has_online(is_here)).then_some(group)
     }
 
     /// Records how many receivers of a core accept messages now, and how many of them lag.
@@ -176,7 +206,8 @@ impl Routes {
             .filter(|receiver| receiver.identifiers.spilled())
             .map(|receiver| size_of_val(&*receiver.identifiers))
             .sum();
-        let groups = size_of_val(&*self.matched.groups) + size_of_val(&*self.stored.groups);
+        let groups = size_of_val(&*self.matched.groups) + size_of_val(&*self.groups);
+        let groups = groups + size_of_val(&*self.stored.groups);
         let streams = size_of_val(&*self.stored.streams) * 2;
         size_of::<Self>() + self.topic.len() + receivers + identifiers + groups + streams
     }
@@ -223,6 +254,11 @@ impl Routes {
 
 #[cfg(test)]
 mod tests {
+    use millrace_layers::index::IndexedStream;
+    use millrace_mqtt::Properties;
+    use millrace_mqtt::topic::Filter;
+    use millrace_router::Subscription;
+
     use super::*;
 
     #[test]
@@ -232,6 +268,52 @@ mod tests {
         progress.note(2, 1, 1_000);
         let behind = [1_000, 999 + GRACE_MS, 1_000 + GRACE_MS].map(|now| progress.behind(now));
         assert_eq!(behind, [1, 1, 0]);
+    }
+
+    #[test]
+    fn a_group_is_found_by_its_id_and_gets_stored_messages_from_its_stream_alone() {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        let subscription = Subscription {
+            target: Target { core: 0, slot: 1, generation: 1 },
+            qos: QoS::AtLeastOnce,
+            no_local: false,
+            retain_as_published: false,
+            persistent: false,
+            identifier: 0,
+        };
+        let names: Vec<String> = (0..200).map(|number| format!("g{number}")).collect();
+        for (filter, name) in
+            ["t", "#"].iter().flat_map(|filter| names.iter().map(move |name| (filter, name)))
+        {
+            broker.router.subscribe(Filter { share: Some(name), filter }, subscription);
+        }
+        let stream = |group: &'static str, stream| IndexedStream { group: group.into(), stream };
+        broker.streams.set("t", &[stream("g7", 7), stream("g9", 9)], &[1, 1]);
+        let routes = Routes::new(broker, "t".into());
+        assert_eq!((routes.matched.groups.len(), routes.group(3).is_some()), (400, false));
+        for group in &routes.matched.groups {
+            assert!(Arc::ptr_eq(routes.group(group_id(group)).unwrap(), group));
+        }
+        let live = |qos| {
+            let message = Message::new("t".into(), qos, false, Properties::EMPTY, b"", 0);
+            routes
+                .live_groups(&message)
+                .map(|(id, group)| {
+                    assert_eq!(id, group_id(group));
+                    (group.name().to_owned(), group.filter().to_owned())
+                })
+                .collect::<Vec<_>>()
+        };
+        let (qos_0, qos_1) = (live(QoS::AtMostOnce), live(QoS::AtLeastOnce));
+        assert_eq!((qos_0.len(), qos_1.len()), (400, 398));
+        assert!(
+            qos_0
+                .iter()
+                .filter(|group| !qos_1.contains(group))
+                .all(|(name, filter)| { filter == "t" && (name == "g7" || name == "g9") })
+        );
+        let stored = StoredGroup { stream: 7, name: "g7".into(), filter: "t".into() };
+        assert!(routes.online_group(&stored).is_some_and(|group| is_same(group, &stored)));
     }
 
     #[test]

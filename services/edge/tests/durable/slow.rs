@@ -85,6 +85,41 @@ fn long_messages_that_nobody_takes_wait_in_the_store() {
 }
 
 #[test]
+fn messages_without_an_acknowledgement_have_a_limit_in_bytes_and_all_come_when_the_client_acknowledges() {
+    const MAX: u64 = 1_000_000;
+    const COUNT: u64 = 60;
+    let server = Server::on(&Database::memory(), |config| {
+        (config.threads, config.limits.queue_memory_per_broker_max) = (1, MAX);
+    });
+    let bytes = || metric(&server, "millrace_queue_bytes", "");
+    let mut ann = Client::open(&server, lasting_with(V5, "ann", &[]));
+    ann.subscribe("t", QoS::AtLeastOnce);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    for number in 0..COUNT {
+        let payload = crate::tools::numbered(number, 100_000);
+        let id = u16::try_from(number + 1).unwrap();
+        let message = crate::common::publish_qos(QoS::AtLeastOnce, id, "t", &payload);
+        assert!(!publisher.publish(message).is_error());
+    }
+    // As many as there is room for, and no further one.
+    let mut open: Vec<_> = (0..9).map(|_| ann.recv_publish()).collect();
+    ann.ping();
+    assert!((MAX * 8 / 10..=MAX).contains(&bytes()), "{} bytes", bytes());
+    let mut next = 0;
+    while let Some(message) = (!open.is_empty()).then(|| open.remove(0)) {
+        assert_eq!(crate::tools::number_of(message.payload), next);
+        next += 1;
+        crate::steps::acknowledge(&mut ann, &message);
+        if next + 8 < COUNT {
+            open.push(ann.recv_publish());
+        }
+        assert!(bytes() <= MAX, "{} bytes", bytes());
+    }
+    assert_eq!((next, sum(&server, "millrace_messages_dropped_total")), (COUNT, 0), "{}", counted(&server));
+    crate::tools::eventually(|| bytes() == 0, || format!("{} bytes are held by nobody", bytes()));
+}
+
+#[test]
 fn sessions_of_one_filter_go_each_at_their_own_speed() {
     const COUNT: u64 = 3000;
     for threads in [1, 4] {

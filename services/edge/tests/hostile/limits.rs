@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
-    Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions,
+    Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
 };
 
 use crate::common::{Client, STORED, Server, connect, id, list, properties, publish, publish_qos, will};
@@ -332,6 +332,58 @@ fn a_session_that_hoards_holds_so_many_bytes_and_others_of_its_broker_go_on() {
 }
 
 #[test]
+fn retained_messages_that_clients_do_not_acknowledge_have_a_limit_in_bytes_also_when_they_are_replaced() {
+    const MAX: u64 = 1_000_000;
+    const COUNT: u64 = 30;
+    let server = Server::with(|config| config.limits.queue_memory_per_broker_max = MAX);
+    let bytes = || metric(&server, "millrace_queue_bytes", "");
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let mut hoarders = Vec::new();
+    for round in 0..4 {
+        for number in 0..COUNT {
+            let (topic, payload) = (format!("r/{number}"), numbered(number, 50_000));
+            let retained = Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, &topic, &payload) };
+            assert!(!publisher.publish(retained).is_error());
+        }
+        let mut hoarder = Client::connect(&server, V5, &format!("hoarder-{round}"));
+        hoarder.subscribe("r/#", QoS::AtLeastOnce);
+        assert!(bytes() <= MAX, "{} bytes", bytes());
+        hoarders.push(hoarder);
+    }
+    eventually(|| bytes() > MAX * 9 / 10, || format!("{} bytes", bytes()));
+    assert!(bytes() <= MAX, "{} bytes", bytes());
+    // Each still gets its messages, as it acknowledges earlier ones.
+    let hoarder = hoarders.last_mut().unwrap();
+    let mut got: Vec<u64> = Vec::new();
+    for _ in 0..COUNT {
+        let message = hoarder.recv_publish();
+        got.push(number_of(message.payload));
+        hoarder.send(&Packet::PubAck(crate::common::ack(message.packet_id.unwrap())));
+    }
+    got.sort_unstable();
+    assert!(got.iter().copied().eq(0..COUNT), "{got:?}");
+    hoarders.into_iter().for_each(Client::cut);
+    eventually(|| bytes() == 0, || format!("{} bytes are held by nobody", bytes()));
+}
+
+#[test]
+fn a_user_name_that_is_longer_than_those_of_managed_brokers_is_refused() {
+    let server = Server::start();
+    let user = "u".repeat(256);
+    let with = |user| Connect { user_name: Some(user), ..connect(V5, "ann") };
+    Client::open(&server, with(&user)).ping();
+    let long = format!("{user}u");
+    let refusal = Client::refused(&server, with(&long));
+    assert_eq!(refusal.reason, ReasonCode::BAD_USER_NAME_OR_PASSWORD);
+    let old = Client::refused(&server, Connect { user_name: Some(&long), ..connect(V311, "old") });
+    assert_eq!(old.reason, ReasonCode(4));
+    let counted = metric(&server, "millrace_connects_refused_total", "reason=\"credentials\"");
+    assert_eq!(counted, 2);
+    // The name of the broker before it does not count.
+    Client::open(&server, with(&format!("default/{}", "u".repeat(256)))).ping();
+}
+
+#[test]
 fn the_messages_of_all_brokers_have_a_limit_that_spares_nobody() {
     let server = Server::with(|config| {
         config.limits.queue_memory_max = 100_000;
@@ -396,7 +448,7 @@ fn filters_over_a_limit_of_bytes_are_refused() {
 fn incomplete(bytes: usize) -> Vec<u8> {
     let payload = vec![b'x'; bytes];
     let mut packet = Vec::new();
-    millrace_mqtt::encode::packet(&Packet::Publish(publish("t", &payload)), V5, &mut packet);
+    encode::packet(&Packet::Publish(publish("t", &payload)), V5, &mut packet);
     packet.pop();
     packet
 }
@@ -432,12 +484,34 @@ fn a_connection_that_is_closed_for_its_incomplete_packet_is_told() {
 }
 
 #[test]
+fn filters_of_packets_that_take_several_turns_count_like_incomplete_packets() {
+    const MAX: u64 = 4_000_000;
+    let server = Server::with(|config| config.limits.input_memory_max = MAX);
+    let held = || metric(&server, "millrace_input_held_bytes", "");
+    let filters: Vec<String> = (0..40_000).map(|number| format!("{number:x}")).collect();
+    let options = SubscribeOptions::default();
+    let mut subscribe = Vec::new();
+    let all = filters.iter().map(|filter| (&**filter, options));
+    encode::subscribe(id(1), Properties::EMPTY, all, V5, &mut subscribe);
+    assert!((subscribe.len() as u64) < MAX / 2, "the packet itself fits");
+    let mut ann = Client::connect(&server, V5, "ann");
+    send_anyway(ann.stream(), &subscribe);
+    ann.expect_disconnect(ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(metric(&server, "millrace_limits_reached_total", "server.input_bytes"), 1);
+    eventually(|| held() == 0, || format!("{} bytes held", held()));
+    let mut bob = Client::connect(&server, V5, "bob");
+    let few: Vec<_> = filters.iter().take(5_000).map(|filter| (&**filter, options)).collect();
+    assert_eq!(bob.subscribe_all(&few, Properties::EMPTY).reasons.len(), few.len());
+    eventually(|| held() == 0, || format!("{} bytes held", held()));
+}
+
+#[test]
 fn incomplete_connects_take_a_bounded_memory_and_ordinary_ones_are_accepted() {
     let server = Server::with(|config| config.limits.input_memory_max = 1_000_000);
     let password = vec![b'x'; 200_000];
     let connect = Connect { password: Some(password[..60_000].into()), ..connect(V5, "stranger") };
     let mut packet = Vec::new();
-    millrace_mqtt::encode::packet(&Packet::Connect(connect), V5, &mut packet);
+    encode::packet(&Packet::Connect(connect), V5, &mut packet);
     packet.pop();
     let mut all: Vec<_> = (0..20).map(|_| Client::raw(&server)).collect();
     all.iter_mut().for_each(|client| send_anyway(client.stream(), &packet));

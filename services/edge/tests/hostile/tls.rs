@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use millrace_edge::TlsFiles;
 use millrace_mqtt::Version::V5;
-use millrace_mqtt::{Packet, PacketType, ReasonCode};
+use millrace_mqtt::{Packet, PacketType, Properties, ReasonCode, SubscribeOptions, encode};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use socket2::SockRef;
 
-use crate::common::{Client, Server, connect, publish};
+use crate::common::{Client, Server, connect, id, publish};
 use crate::tools::{Pair, encoded, eventually, expect_count, metric, read_to_close, refused, send_anyway};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
@@ -30,9 +31,13 @@ fn certificate(folder: &Path, names: &[&str]) {
 const NAMES: [&str; 3] = ["localhost", "acme.local.test", "absent.local.test"];
 
 fn with_tls(folder: &Path, threads: usize) -> Server {
+    with_tls_and(folder, |config| config.threads = threads)
+}
+
+fn with_tls_and(folder: &Path, change: impl FnOnce(&mut millrace_edge::Config)) -> Server {
     certificate(folder, &NAMES);
     Server::with(|config| {
-        config.threads = threads;
+        change(config);
         config.brokers = vec!["acme".into()];
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         (config.mqtts_listen, config.wss_listen) = (vec![loopback], vec![loopback]);
@@ -109,6 +114,48 @@ fn the_server_name_selects_the_broker_and_a_second_connection_resumes() {
     }
 }
 
+/// A record of 16 KiB without its last byte.
+fn incomplete_record(kind: u8, version: u8) -> Vec<u8> {
+    let mut record = vec![kind, 3, version, 0x40, 0];
+    record.resize(5 + 0x4000 - 1, 0);
+    record
+}
+
+#[test]
+fn incomplete_records_count_as_incomplete_packets_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_tls_and(folder.path(), |config| config.limits.input_memory_max = 1_000_000);
+    let held = || metric(&server, "millrace_input_held_bytes", "");
+    // A quarter of the memory is for strangers.
+    let strangers: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let stranger = TcpStream::connect(server.edge.mqtts_addresses()[0]).unwrap();
+            send_anyway(&stranger, &incomplete_record(22, 1));
+            stranger
+        })
+        .collect();
+    let closed = || refused(&server, "input_memory");
+    eventually(|| closed() > 15, || format!("{} are refused", closed()));
+    assert!((200_000..=250_000).contains(&held()), "{} bytes", held());
+    drop(strangers);
+    eventually(|| held() == 0, || format!("{} bytes are held by nobody", held()));
+    // A client counts for its broker, which has half of the memory, as long as no other broker takes any.
+    let config = client(folder.path());
+    let mut clients: Vec<Stream> = (0..50)
+        .map(|number| {
+            let mut stream = open(&config, &server, "localhost");
+            assert_eq!(connack(&mut stream, &format!("client-{number}")), ReasonCode::SUCCESS);
+            send_anyway(&stream.sock, &incomplete_record(23, 3));
+            stream
+        })
+        .collect();
+    let is_full = || metric(&server, "millrace_limits_reached_total", "server.input_bytes") > 0;
+    eventually(is_full, || format!("{} bytes are held", held()));
+    assert!((450_000..=500_000).contains(&held()), "{} bytes", held());
+    clients.clear();
+    eventually(|| held() == 0, || format!("{} bytes are held by nobody", held()));
+}
+
 #[test]
 fn a_large_message_goes_through_and_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,8 +164,7 @@ fn a_large_message_goes_through_and_back() {
     assert_eq!(connack(&mut stream, "large"), ReasonCode::SUCCESS);
     let mut subscribe = Vec::new();
     let filters = [("t", Default::default())];
-    let properties = millrace_mqtt::Properties::EMPTY;
-    millrace_mqtt::encode::subscribe(crate::common::id(1), properties, filters, V5, &mut subscribe);
+    encode::subscribe(id(1), Properties::EMPTY, filters, V5, &mut subscribe);
     stream.write_all(&subscribe).unwrap();
     assert_eq!(packet(&mut stream).0 >> 4, PacketType::SubAck as u8);
     let payload: Vec<u8> = (0..900_000_u32).map(|number| (number / 7) as u8).collect();
@@ -216,4 +262,51 @@ fn the_steps_of_a_connect_are_timed_to_its_connack() {
     let mut refused = open(&config, &server, "absent.local.test");
     assert_eq!(connack(&mut refused, "refused"), ReasonCode::NOT_AUTHORIZED);
     assert_eq!(counts(), [5, 6, 5, 5, 5]);
+}
+
+/// The end of the handshake, packets and a record that nobody can decrypt, in one piece.
+fn handshake_with(server: &Server, config: &Arc<ClientConfig>, packets: &[u8]) -> Stream {
+    let mut stream = open(config, server, "localhost");
+    let tls = &mut stream.conn;
+    while tls.is_handshaking() {
+        while tls.wants_write() {
+            tls.write_tls(&mut stream.sock).unwrap();
+        }
+        tls.read_tls(&mut stream.sock).unwrap();
+        tls.process_new_packets().unwrap();
+    }
+    let mut flight = Vec::new();
+    tls.writer().write_all(packets).unwrap();
+    while tls.wants_write() {
+        tls.write_tls(&mut flight).unwrap();
+    }
+    flight.extend_from_slice(&[23, 3, 3, 0, 40]);
+    flight.extend_from_slice(&[7; 40]);
+    stream.sock.write_all(&flight).unwrap();
+    stream
+}
+
+#[test]
+fn a_session_ends_with_its_connection_when_tls_fails_right_after_the_handshake() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_tls(folder.path(), 1);
+    let config = client(folder.path());
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let mut packets = encoded(&Packet::Connect(connect(V5, "ann")), V5);
+    let filter = [("t", SubscribeOptions::default())];
+    encode::subscribe(id(1), Properties::EMPTY, filter, V5, &mut packets);
+    for _ in 0..3 {
+        let stream = handshake_with(&server, &config, &packets);
+        let mut answer = [0; 1];
+        // The alert, or also the CONNACK before it.
+        let _ = (&stream.sock).read(&mut answer);
+        SockRef::from(&stream.sock).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        let clients = || metric(&server, "millrace_clients_connected", "broker=\"default\"");
+        eventually(|| clients() == 1, || format!("{} clients", clients()));
+        publisher.send(&Packet::Publish(publish("t", b"to nobody")));
+        publisher.ping();
+    }
+    let mut ann = Client::connect(&server, V5, "ann");
+    ann.ping();
 }

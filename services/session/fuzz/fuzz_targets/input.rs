@@ -112,7 +112,7 @@ impl Client {
 
     fn pump(&mut self) {
         let (connection, sent) = (&mut self.connection, &mut self.sent);
-        while self.session.pump(connection, &self.settings, self.now, sent, &mut |_, _| {}) == PUMP_MAX {}
+        while self.session.pump(connection, &self.settings, None, self.now, sent, &mut |_, _| {}) == PUMP_MAX {}
     }
 
     fn reconnect(&mut self) {

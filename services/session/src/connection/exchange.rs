@@ -8,6 +8,7 @@ use super::Connection;
 use crate::effect::{Publication, SessionEffect, Topic};
 use crate::inbound::Receipt;
 use crate::outbox::SlotState;
+use crate::settings::RECEIVED_MAX;
 use crate::{Out, Session, SessionSettings};
 
 impl Connection {
@@ -38,7 +39,9 @@ impl Connection {
                     Some(Receipt::Pending) => return SessionEffect::None,
                     None => {}
                 }
-                if self.is_over_receive_maximum(settings) {
+                // A session remembers its packet ids beyond the connection.
+                let known_max = settings.receive_maximum.max(RECEIVED_MAX);
+                if self.is_over_receive_maximum(settings) || session.inbound.len() >= known_max.into() {
                     return self.over_receive_maximum(out);
                 }
                 session.inbound.insert(id);

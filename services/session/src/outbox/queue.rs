@@ -11,8 +11,8 @@ use crate::budget::Hold;
 #[derive(Debug)]
 pub(super) struct QueuedEntry {
     pub(super) entry: OutboxEntry,
-    /// Unset for stored and retained messages, which do not count.
-    hold: Option<Hold>,
+    /// Unset for stored and retained messages, which do not count before they are sent.
+    pub(super) hold: Option<Hold>,
 }
 
 impl Outbox {
@@ -26,6 +26,12 @@ impl Outbox {
 
     pub(crate) fn queue_len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Bytes that the queue moved to new memory for its last entry.
+    pub(crate) fn moved_bytes(&self) -> usize {
+        let before = self.queue.len().saturating_sub(1);
+        if self.queue.capacity() == 2 * before { before * size_of::<QueuedEntry>() } else { 0 }
     }
 
     pub(crate) fn queue_bytes(&self) -> u64 {

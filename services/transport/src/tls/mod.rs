@@ -3,6 +3,7 @@
 //! [`TlsSession`](session::TlsSession) keeps only the bytes of an incomplete record, and bytes that
 //! the socket did not take.
 
+mod encode;
 pub mod files;
 mod resolver;
 pub mod session;

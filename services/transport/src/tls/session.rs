@@ -5,13 +5,11 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 
-use rustls::HandshakeKind;
-use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus, WriteTraffic,
-};
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus, WriteTraffic};
+use rustls::{HandshakeKind, ServerConfig};
 
+use super::encode::{encode, invalid};
 use super::resolver::take_asked;
 
 /// Bytes of ciphertext read at once, after the rest of an incomplete record.
@@ -45,7 +43,7 @@ pub struct Peer {
 
 pub struct TlsSession {
     tls: UnbufferedServerConnection,
-    /// Ciphertext of an incomplete record.
+    /// Ciphertext of an incomplete record, whose rest the peer has not sent yet.
     incomplete: Vec<u8>,
     /// Plaintext that did not fit into the caller's buffer.
     unread: Vec<u8>,
@@ -54,6 +52,8 @@ pub struct TlsSession {
     server_name: Option<Box<str>>,
     stage: Stage,
     closed: bool,
+    /// Data that came before the error is read first.
+    has_failed: bool,
     /// The last read ended although the socket may have more.
     is_cut: bool,
     overhead: usize,
@@ -65,6 +65,14 @@ enum Stage {
     /// The handshake is over, and [`TlsSession::take_peer`] was not called yet.
     Introduced,
     Established,
+}
+
+impl Stage {
+    fn end_handshake(&mut self) {
+        if *self == Self::Handshake {
+            *self = Self::Introduced;
+        }
+    }
 }
 
 impl std::fmt::Debug for TlsSession {
@@ -86,6 +94,7 @@ impl TlsSession {
             server_name: None,
             stage: Stage::Handshake,
             closed: false,
+            has_failed: false,
             is_cut: false,
             overhead: 0,
         })
@@ -96,7 +105,7 @@ impl TlsSession {
     }
 
     pub fn has_unread(&self) -> bool {
-        self.closed || self.is_cut || !self.unread.is_empty()
+        self.closed || self.has_failed || self.is_cut || !self.unread.is_empty()
     }
 
     /// Bytes besides plaintext in the records since the last call: 22 of each.
@@ -106,6 +115,10 @@ impl TlsSession {
 
     pub fn unsent_bytes(&self) -> usize {
         self.unsent.len()
+    }
+
+    pub fn incomplete_bytes(&self) -> usize {
+        self.incomplete.len()
     }
 
     #[cfg(test)]
@@ -132,9 +145,12 @@ impl TlsSession {
     /// As for a non-blocking socket; `InvalidData` when the peer breaks the TLS protocol.
     pub fn read(&mut self, socket: &mut (impl Read + Write), into: &mut [u8]) -> io::Result<usize> {
         let mut filled = self.take_unread(into);
+        if self.has_failed && filled == 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         let (mut most, before) = (into.len() + READ_BYTES, self.overhead);
         self.is_cut = false;
-        while filled < into.len() && !self.closed {
+        while filled < into.len() && !self.closed && !self.has_failed {
             if most == 0 || self.overhead - before > OVERHEAD_MAX {
                 self.is_cut = true;
                 return if filled > 0 { Ok(filled) } else { Err(io::ErrorKind::WouldBlock.into()) };
@@ -147,9 +163,10 @@ impl TlsSession {
                 // A peer that has closed sends nothing more, so no event would lead to another read.
                 Ok(More::No) if filled > 0 || self.closed => return Ok(filled),
                 Ok(More::No) => return Err(io::ErrorKind::WouldBlock.into()),
-                // Data before the error is returned first; the next read finds the error again.
-                Err(_) if filled > 0 => return Ok(filled),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.has_failed = true;
+                    return if filled > 0 { Ok(filled) } else { Err(error) };
+                }
             }
         }
         Ok(filled)
@@ -215,6 +232,8 @@ impl TlsSession {
             let mut is_done = false;
             match state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    // Data may come with the end of the handshake, before rustls says that it may be answered.
+                    self.stage.end_handshake();
                     while let Some(record) = traffic.next_record() {
                         let record = record.map_err(invalid)?;
                         discard += record.discard;
@@ -231,9 +250,7 @@ impl TlsSession {
                 // The caller sends `unsent` later.
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::WriteTraffic(_)) => {
-                    if self.stage == Stage::Handshake {
-                        self.stage = Stage::Introduced;
-                    }
+                    self.stage.end_handshake();
                     is_done = true;
                 }
                 Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
@@ -346,52 +363,4 @@ impl TlsSession {
 enum More {
     Perhaps,
     No,
-}
-
-/// An error that says how much room is needed, or that more room does not help.
-trait Short {
-    fn needed(&self) -> Option<usize>;
-}
-
-impl Short for EncodeError {
-    fn needed(&self) -> Option<usize> {
-        match self {
-            Self::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
-            Self::AlreadyEncoded => None,
-        }
-    }
-}
-
-impl Short for EncryptError {
-    fn needed(&self) -> Option<usize> {
-        match self {
-            Self::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
-            Self::EncryptExhausted => None,
-        }
-    }
-}
-
-/// Appends the output of `write`, which first reports how much room it needs.
-fn encode<E: Short + Into<Box<dyn std::error::Error + Send + Sync>>>(
-    out: &mut Vec<u8>,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
-) -> io::Result<()> {
-    let len = out.len();
-    let written = match write(&mut []) {
-        Err(error) => match error.needed() {
-            Some(needed) => {
-                out.reserve_exact(needed);
-                out.resize(len + needed, 0);
-                write(&mut out[len..]).map_err(invalid)?
-            }
-            None => return Err(invalid(error)),
-        },
-        Ok(written) => written,
-    };
-    out.truncate(len + written);
-    Ok(())
-}
-
-fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }

@@ -351,6 +351,7 @@ fn a_stranger_makes_the_session_hold_no_more_than_a_certificate_chain_needs() {
         wire.to_server = part_of_a_handshake_of_60000_bytes(number == 0);
         kinds.push(session.read(&mut wire, &mut [0; 100]).unwrap_err().kind());
         assert!(session.buffered_bytes() <= 37 * 1024, "{} bytes", session.buffered_bytes());
+        assert_eq!(session.incomplete_bytes(), session.buffered_bytes(), "the server charges all of them");
     }
     assert_eq!(kinds, [ErrorKind::WouldBlock, ErrorKind::WouldBlock, ErrorKind::InvalidData]);
 }
@@ -404,4 +405,34 @@ fn many_short_records_are_read_a_few_at_a_time() {
         read += both.session.read(&mut both.wire, &mut buffer).unwrap();
     }
     assert!(!both.session.has_unread());
+}
+
+#[test]
+fn data_of_a_peer_that_breaks_the_protocol_comes_after_its_introduction_and_before_the_error() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let mut both = Both::new(&made.client(false), &servers, usize::MAX);
+    let mut into = [0; 100];
+    while both.client.is_handshaking() {
+        both.client.write_tls(&mut both.wire.to_server).unwrap();
+        assert!(
+            both.session
+                .read(&mut both.wire, &mut into)
+                .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        );
+        both.client.read_tls(&mut &*std::mem::take(&mut both.wire.to_client)).unwrap();
+        both.client.process_new_packets().unwrap();
+    }
+    both.client.writer().write_all(b"data").unwrap();
+    while both.client.wants_write() {
+        both.client.write_tls(&mut both.wire.to_server).unwrap();
+    }
+    both.wire.to_server.extend_from_slice(&[23, 3, 3, 0, 20]);
+    both.wire.to_server.extend_from_slice(&[7; 20]);
+    assert_eq!(both.session.read(&mut both.wire, &mut into).unwrap(), 4);
+    assert!(
+        !both.session.is_handshaking() && both.session.has_unread() && both.session.take_peer().is_some()
+    );
+    let error = both.session.read(&mut both.wire, &mut into).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData);
 }

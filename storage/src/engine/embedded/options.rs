@@ -97,7 +97,6 @@ pub struct DiskUse {
     pub free_bytes: u64,
 }
 
-/// `None` is no limit.
 fn open_tables(open_files_max: Option<u64>) -> usize {
     let share = open_files_max.map_or(OPEN_TABLES_MAX, |files| files / OPEN_TABLES_DIVISOR);
     usize::try_from(share.clamp(OPEN_TABLES_MIN, OPEN_TABLES_MAX)).unwrap_or_default()

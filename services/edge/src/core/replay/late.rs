@@ -1,40 +1,37 @@
-//! Look-ups that join those of an earlier SUBSCRIBE, because a session marks only so many slots in its queue.
+//! Replays that join those of an earlier SUBSCRIBE, because a session marks only so many slots in its queue.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::ReplayLookups;
-use super::lookup::{Lookup, LookupTree};
+use super::slot::{DueReplay, DueReplays};
 
-/// Where the waiting look-up of each filter is in the session's last slot; a `$SYS` filter has two. The indexes stay valid,
-/// because no look-up of the last slot starts before the earlier slots are done.
+/// Where the replay of each filter waits in the session's last slot. The indexes stay valid, because no replay of the last
+/// slot begins before the earlier slots are done. Then [`super::SessionReplay`] clears them.
 #[derive(Default)]
 pub(super) struct Late {
-    of_clients: HashMap<Box<str>, usize>,
-    of_server: HashMap<Box<str>, usize>,
+    of: HashMap<Box<str>, usize>,
     ended: usize,
 }
 
 impl Late {
-    /// Returns true if the look-up replaces one of the same filter.
-    pub(super) fn push(&mut self, last: &mut ReplayLookups, filter: Box<str>, lookup: Lookup) -> bool {
-        let at = if lookup.tree == LookupTree::Sys { &mut self.of_server } else { &mut self.of_clients };
-        match at.entry(filter) {
+    /// Returns true if the replay replaces one of the same filter.
+    pub(super) fn push(&mut self, last: &mut DueReplays, waiting: DueReplay) -> bool {
+        match self.of.entry(waiting.filter().into()) {
             Entry::Occupied(at) => {
-                last[*at.get()] = lookup;
+                last[*at.get()] = waiting;
                 true
             }
             Entry::Vacant(new) => {
                 new.insert(last.len());
-                last.push_back(lookup);
+                last.push_back(waiting);
                 false
             }
         }
     }
 
-    /// The subscription has ended. Ended look-ups are removed once they are the larger part.
-    pub(super) fn end(&mut self, last: &mut ReplayLookups, filter: &str) {
-        for at in [self.of_clients.remove(filter), self.of_server.remove(filter)].into_iter().flatten() {
+    /// The subscription has ended. Ended replays are removed once they are the larger part.
+    pub(super) fn end(&mut self, last: &mut DueReplays, filter: &str) {
+        if let Some(at) = self.of.remove(filter) {
             last[at].end();
             self.ended += 1;
         }
@@ -43,83 +40,62 @@ impl Late {
         }
     }
 
-    fn compact(&mut self, last: &mut ReplayLookups) {
+    fn compact(&mut self, last: &mut DueReplays) {
         let mut index = 0;
         let moved: Vec<usize> = last
             .iter()
-            .map(|lookup| {
-                index += usize::from(!lookup.has_ended());
+            .map(|waiting| {
+                index += usize::from(!waiting.has_ended());
                 index.saturating_sub(1)
             })
             .collect();
-        last.retain(|lookup| !lookup.has_ended());
+        last.retain(|waiting| !waiting.has_ended());
         last.shrink_to(last.len() * 2);
-        self.of_clients.values_mut().chain(self.of_server.values_mut()).for_each(|at| *at = moved[*at]);
+        self.of.values_mut().for_each(|at| *at = moved[*at]);
         self.ended = 0;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use millrace_mqtt::{Properties, QoS};
-    use millrace_session::Message;
+    use millrace_mqtt::QoS;
 
     use super::*;
-    use crate::broker::Broker;
     use crate::jobs::replay::{Replay, RetainedPages};
 
-    /// A broker with a retained message, because look-ups of an empty one do not begin.
-    fn broker() -> Broker {
-        let broker = Broker::new(1, "b", 1);
-        let message = Message::new("t".into(), QoS::AtMostOnce, true, Properties::EMPTY, b"x", 0);
-        broker.retain(&Arc::new(message));
-        broker
-    }
-
-    fn lookup(broker: &Broker, filter: &str) -> Lookup {
-        let replay = Replay {
-            filter: filter.into(),
-            qos: QoS::AtLeastOnce,
-            identifier: 0,
-            left_out: 0,
-            retained: Some(broker.retained.snapshot()),
-            pages: RetainedPages::default().into(),
-        };
-        Lookup::all(&replay, broker).next().unwrap()
+    fn waiting(filter: &str) -> DueReplay {
+        let (filter, qos, pages) = (filter.into(), QoS::AtLeastOnce, RetainedPages::default().into());
+        DueReplay::from(Replay { filter, qos, identifier: 0, left_out: 0, retained: None, pages })
     }
 
     #[test]
-    fn filters_that_come_and_go_leave_no_lookups() {
-        let broker = broker();
-        let (mut late, mut last) = (Late::default(), ReplayLookups::new());
-        last.push_back(lookup(&broker, "of the place"));
-        assert!(!late.push(&mut last, "stays".into(), lookup(&broker, "stays")));
+    fn filters_that_come_and_go_leave_no_replays() {
+        let (mut late, mut last) = (Late::default(), DueReplays::new());
+        last.push_back(waiting("of the place"));
+        assert!(!late.push(&mut last, waiting("stays")));
         for number in 0..10_000 {
             let filter = format!("f/{number}");
-            assert!(!late.push(&mut last, (&*filter).into(), lookup(&broker, &filter)));
+            assert!(!late.push(&mut last, waiting(&filter)));
             late.end(&mut last, &filter);
             assert!(last.len() <= 6, "{}", last.len());
         }
-        assert_eq!((late.of_clients.len(), late.of_server.len()), (1, 0));
-        assert!(late.push(&mut last, "stays".into(), lookup(&broker, "stays")), "it is replaced");
+        assert_eq!(late.of.len(), 1);
+        assert!(late.push(&mut last, waiting("stays")), "it is replaced");
         late.end(&mut last, "stays");
         late.end(&mut last, "was never there");
-        assert_eq!(last.iter().filter(|lookup| !lookup.has_ended()).count(), 1);
+        assert_eq!(last.iter().filter(|waiting| !waiting.has_ended()).count(), 1);
     }
 
     #[test]
     fn indexes_hold_after_others_have_ended() {
-        let broker = broker();
-        let (mut late, mut last) = (Late::default(), ReplayLookups::new());
+        let (mut late, mut last) = (Late::default(), DueReplays::new());
         let filters: Vec<String> = (0..100).map(|number| format!("f/{number}")).collect();
         for filter in &filters {
-            late.push(&mut last, (&**filter).into(), lookup(&broker, filter));
+            late.push(&mut last, waiting(filter));
         }
         filters[..70].iter().for_each(|filter| late.end(&mut last, filter));
         for filter in &filters[70..] {
-            assert!(late.push(&mut last, (&**filter).into(), lookup(&broker, filter)));
+            assert!(late.push(&mut last, waiting(filter)));
         }
         filters[70..].iter().for_each(|filter| late.end(&mut last, filter));
         assert!(last.is_empty());

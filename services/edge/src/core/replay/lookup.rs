@@ -21,8 +21,7 @@ pub(super) enum LookupTree {
 
 pub(in crate::core) struct Lookup {
     pub(super) tree: LookupTree,
-    /// `None`: the subscription has ended.
-    walk: Option<Walk<Arc<Message>>>,
+    walk: Walk<Arc<Message>>,
     /// Found by the walk and not sent yet.
     pub(super) found: Option<Arc<Message>>,
     qos: QoS,
@@ -48,9 +47,15 @@ impl Lookup {
         of_clients.into_iter().chain(of_server)
     }
 
+    /// Whether [`Lookup::all`] gives any, unless the retained messages change.
+    pub(super) fn may_find(replay: &Replay) -> bool {
+        let has_some = |retained: &Arc<TreeSnapshot<_>>| replay.pages.has_filters() || !retained.is_empty();
+        replay.filter.starts_with("$SYS/") || replay.retained.as_ref().is_some_and(has_some)
+    }
+
     fn new(replay: &Replay, tree: LookupTree, retained: Arc<TreeSnapshot<Arc<Message>>>) -> Self {
         let Replay { qos, identifier, left_out, .. } = *replay;
-        let walk = Some(Walk::new(retained, &replay.filter));
+        let walk = Walk::new(retained, &replay.filter);
         Self { tree, walk, found: None, qos, identifier, left_out, is_had: None }
     }
 
@@ -59,12 +64,11 @@ impl Lookup {
     }
 
     pub(super) fn step(&mut self, broker: &Broker) -> TreeStep<Arc<Message>> {
-        let Some(walk) = &mut self.walk else { return TreeStep::Done };
-        if walk.is_suspended() {
+        if self.walk.is_suspended() {
             let tree = if self.tree == LookupTree::Sys { &broker.sys } else { &broker.retained };
-            walk.resume(tree.snapshot());
+            self.walk.resume(tree.snapshot());
         }
-        match self.found.take().map_or_else(|| walk.step(), TreeStep::Value) {
+        match self.found.take().map_or_else(|| self.walk.step(), TreeStep::Value) {
             TreeStep::Value(message) if !self.is_due(&message) => TreeStep::Nothing,
             step => step,
         }
@@ -79,20 +83,16 @@ impl Lookup {
         !is_left_out && !is_had
     }
 
+    /// Leaves out messages that changed after the SUBSCRIBE, see [`Walk::limit`].
+    pub(super) fn limit(&mut self, insertions: u64) {
+        self.walk.limit(insertions);
+    }
+
     /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
     pub(super) fn release(&mut self) {
         if self.tree != LookupTree::Own {
-            self.walk.iter_mut().for_each(Walk::suspend);
+            self.walk.suspend();
         }
-    }
-
-    /// Frees what it holds: the subscription has ended.
-    pub(super) fn end(&mut self) {
-        (self.walk, self.found, self.is_had) = (None, None, None);
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.walk.is_none()
     }
 
     pub(super) fn delivery<'m>(&'m self, message: &'m Arc<Message>) -> Delivery<'m> {

@@ -91,7 +91,7 @@ impl Core {
         self.queue_job(Write::Subscribe(Box::new(subscribe)));
     }
 
-    pub(in crate::core) fn answer_subscribe(&mut self, slot: u32, pending: &PendingSubscribe) {
+    pub(in crate::core) fn answer_subscribe(&mut self, slot: u32, pending: PendingSubscribe) {
         let reasons: Reasons = pending
             .places
             .iter()
@@ -115,7 +115,7 @@ impl Core {
             let new = self.sessions[session as usize].new_subscriptions.get_or_insert_default();
             new.replayed(&pending.replays, self.now);
         }
-        self.replay(slot, &pending.replays, pending.holds);
+        self.replay(slot, pending.replays, pending.holds);
         let session = self.connections[slot as usize].session;
         if pending.asks {
             self.end_retained_read(session);

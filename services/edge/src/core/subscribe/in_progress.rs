@@ -14,9 +14,11 @@ use super::lowered::Identifiers;
 use super::read_filters::FiltersToAdd;
 use super::subscribe_limits::{SubscribeLimits, wants_retained};
 use super::{SubscribeInProgress, UnsubscribeInProgress};
+use crate::broker::Broker;
 use crate::core::LocalSession;
 use crate::core::resume::routed;
 use crate::core::work::{self, PacketTask};
+use crate::incomplete_packets::{IncompletePackets, OverLimit};
 use crate::jobs::replay::{Replay, left_out};
 
 impl SubscribeInProgress {
@@ -119,6 +121,23 @@ impl PacketTask {
         match self {
             Self::Subscribe(subscribe) => subscribe.read.is_read(),
             Self::Unsubscribe(unsubscribe) => unsubscribe.read.is_read(),
+        }
+    }
+
+    /// Charges the broker for a packet that takes several turns. Changes that the server makes count nowhere.
+    pub(in crate::core) fn charge(
+        &mut self,
+        by: &Arc<IncompletePackets>,
+        broker: &Arc<Broker>,
+    ) -> Result<(), OverLimit> {
+        match self {
+            Self::Subscribe(subscribe) if subscribe.pending.packet_id.is_some() => {
+                subscribe.read.charge(by, broker)
+            }
+            Self::Unsubscribe(unsubscribe) if unsubscribe.packet_id.is_some() => {
+                unsubscribe.read.charge(by, broker)
+            }
+            _ => Ok(()),
         }
     }
 

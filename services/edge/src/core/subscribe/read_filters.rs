@@ -1,6 +1,7 @@
 //! Reads the filters of a SUBSCRIBE or UNSUBSCRIBE, over several turns when there are many: a SUBSCRIBE of 1 MB can have 250,000.
 
 use std::hash::BuildHasher as _;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -8,10 +9,15 @@ use hashbrown::hash_table::Entry;
 use millrace_mqtt::{QoS, RetainHandling, SubscribeFilters, SubscribeOptions, UnsubscribeFilters, Version};
 use smallvec::SmallVec;
 
+use crate::broker::Broker;
+use crate::incomplete_packets::{Charge, IncompletePackets, OverLimit};
+
 /// Filters of one packet that are read in one turn: 4,000 units of work, less than a connection's share.
 const AT_ONCE: usize = 16_000;
 /// Filters that are read, and compared with those before them, for one unit of work.
 const PER_UNIT: usize = 4;
+/// Memory of a filter that was read, with its index, its hash and its look-up of retained messages.
+const FILTER_BYTES: usize = 160;
 
 /// The part of a packet with the filters that are not read yet.
 #[derive(Default)]
@@ -27,6 +33,11 @@ impl Unread {
 
     fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
+    }
+
+    /// The memory of the packet, of which so many filters were read.
+    fn memory(&self, filters: usize) -> usize {
+        filters * FILTER_BYTES + self.bytes.len()
     }
 
     fn keep(&mut self, rest: usize) {
@@ -50,13 +61,15 @@ pub(super) struct FiltersToAdd {
     hasher: RandomState,
     unread: Unread,
     version: Version,
+    charge: Option<Charge>,
 }
 
 impl FiltersToAdd {
     pub(super) fn new(mut packet: SubscribeFilters<'_>, version: Version) -> Self {
         let (filters, places, known) = (Vec::new(), SmallVec::new(), HashTable::new());
         let hasher = RandomState::default();
-        let mut this = Self { filters, places, known, hasher, unread: Unread::default(), version };
+        let unread = Unread::default();
+        let mut this = Self { filters, places, known, hasher, unread, version, charge: None };
         this.add(&mut packet);
         this.unread.bytes = packet.as_bytes().into();
         this
@@ -70,6 +83,17 @@ impl FiltersToAdd {
 
     pub(super) fn is_read(&self) -> bool {
         self.unread.is_empty()
+    }
+
+    /// Charges the broker for the memory of what was read, until it is carried out.
+    pub(super) fn charge(
+        &mut self,
+        by: &Arc<IncompletePackets>,
+        broker: &Arc<Broker>,
+    ) -> Result<(), OverLimit> {
+        self.charge = None;
+        self.charge = by.charge(Some(broker), self.unread.memory(self.filters.len()))?;
+        Ok(())
     }
 
     /// Returns the work.
@@ -122,15 +146,27 @@ fn both(first: RetainHandling, second: RetainHandling) -> RetainHandling {
     }
 }
 
+#[derive(Default)]
 pub(super) struct FiltersToEnd {
     pub(super) filters: Vec<Box<str>>,
     unread: Unread,
+    charge: Option<Charge>,
 }
 
 impl FiltersToEnd {
     pub(super) fn new(mut packet: UnsubscribeFilters<'_>) -> Self {
         let filters = packet.by_ref().take(AT_ONCE).map(Into::into).collect();
-        Self { filters, unread: Unread { bytes: packet.as_bytes().into(), at: 0 } }
+        Self { filters, unread: Unread { bytes: packet.as_bytes().into(), at: 0 }, charge: None }
+    }
+
+    pub(super) fn charge(
+        &mut self,
+        by: &Arc<IncompletePackets>,
+        broker: &Arc<Broker>,
+    ) -> Result<(), OverLimit> {
+        self.charge = None;
+        self.charge = by.charge(Some(broker), self.unread.memory(self.filters.len()))?;
+        Ok(())
     }
 
     pub(super) fn is_read(&self) -> bool {
@@ -149,7 +185,7 @@ impl FiltersToEnd {
 
 impl From<Vec<Box<str>>> for FiltersToEnd {
     fn from(filters: Vec<Box<str>>) -> Self {
-        Self { filters, unread: Unread::default() }
+        Self { filters, ..Self::default() }
     }
 }
 

@@ -52,7 +52,7 @@ impl PersistentSession {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
         self.has_ended_filters |= !(ended.is_empty() && go_back.is_empty());
-        StoredAnswer { durable, routed: 0, go_back, undone: 0, shared, pending }
+        StoredAnswer::new(durable, go_back, shared, pending)
     }
 }
 
@@ -100,8 +100,7 @@ impl Core {
                 *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
             }
         }
-        let (durable, go_back) = Default::default();
-        let answer = StoredAnswer { durable, routed: 0, go_back, undone: 0, shared, pending };
+        let answer = StoredAnswer::new(Vec::new(), Vec::new(), shared, pending);
         self.carry_out_answer(self.sessions[target.slot as usize].connection, answer);
     }
 
@@ -174,7 +173,7 @@ impl Core {
         let unanswered = std::mem::take(&mut persistent.unanswered);
         persistent.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
         for pending in unanswered {
-            self.answer_subscribe(slot, &pending);
+            self.answer_subscribe(slot, pending);
         }
         self.deliver_unstored(session);
     }

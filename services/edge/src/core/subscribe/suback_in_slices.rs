@@ -9,6 +9,7 @@ use millrace_layers::streams::StreamSource;
 use millrace_layers::subscriptions::{NO_STREAM, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_router::Target;
+use smallvec::SmallVec;
 
 use super::stored::{EndedFilters, GoesBack};
 use crate::core::connection::{NONE, Paused};
@@ -17,6 +18,7 @@ use crate::core::persistent::{FilterSource, PersistentSession};
 use crate::core::resume::routed;
 use crate::core::{Core, LocalSession, work};
 use crate::jobs::PendingSubscribe;
+use crate::jobs::replay::Replay;
 
 pub(in crate::core) struct StoredAnswer {
     pub(super) durable: Vec<(Box<str>, Subscribed)>,
@@ -25,9 +27,22 @@ pub(in crate::core) struct StoredAnswer {
     pub(super) undone: usize,
     pub(super) shared: Vec<Box<str>>,
     pub(super) pending: PendingSubscribe,
+    /// Filters that an UNSUBSCRIBE ended meanwhile. Until it is empty, replays are moved to `kept`, or left out.
+    ended: EndedFilters,
+    kept: SmallVec<[Replay; 2]>,
 }
 
 impl StoredAnswer {
+    pub(super) fn new(
+        durable: Vec<(Box<str>, Subscribed)>,
+        go_back: Vec<GoesBack>,
+        shared: Vec<Box<str>>,
+        pending: PendingSubscribe,
+    ) -> Self {
+        let (ended, kept) = Default::default();
+        Self { durable, routed: 0, go_back, undone: 0, shared, pending, ended, kept }
+    }
+
     /// How many filters are routed next, how many are undone, and the work of that.
     fn plan(&self) -> (usize, usize, u64) {
         let durable = self.durable[self.routed..].iter().map(|(filter, _)| &**filter);
@@ -42,27 +57,39 @@ impl StoredAnswer {
         self.routed == self.durable.len() && self.undone == self.go_back.len()
     }
 
+    fn is_compared(&self) -> bool {
+        self.pending.in_memory.is_empty() && self.ended.is_empty()
+    }
+
     /// Compares some filters of a session in memory with its other SUBSCRIBE and UNSUBSCRIBE packets.
-    fn compare_more(&mut self, new: Option<&mut NewSubscriptions>) -> u64 {
-        let Some(new) = new else {
-            self.pending.in_memory.clear();
-            return 0;
-        };
-        let (mut ended, mut work) = (EndedFilters::default(), 0);
+    fn compare_more(&mut self, mut new: Option<&mut NewSubscriptions>) -> u64 {
+        let mut work = 0;
         while work < work::FILTERS
             && let Some((filter, granted)) = self.pending.in_memory.pop()
         {
+            let Some(new) = &mut new else {
+                self.pending.in_memory.clear();
+                break;
+            };
             work += work::LOOKUP;
             let granted = (!self.pending.is_refused).then_some(granted);
             let answered = new.unanswered_by_store.remove(self.pending.number, &filter, granted);
             self.go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
             if answered.is_ended {
-                ended.insert(filter);
+                self.ended.insert(filter);
             }
         }
-        if !ended.is_empty() {
-            work += work::SEEN * self.pending.replays.len() as u64;
-            self.pending.replays.retain(|replay| !ended.contains(&replay.filter));
+        while work < work::FILTERS && !self.ended.is_empty() {
+            let Some(replay) = self.pending.replays.pop() else {
+                self.kept.reverse();
+                self.pending.replays = std::mem::take(&mut self.kept);
+                self.ended = EndedFilters::default();
+                break;
+            };
+            work += work::SEEN;
+            if !self.ended.contains(&replay.filter) {
+                self.kept.push(replay);
+            }
         }
         work
     }
@@ -102,10 +129,10 @@ impl Core {
     }
 
     fn carry_out_part(&mut self, session: u32, answer: &mut StoredAnswer) -> bool {
-        if !answer.pending.in_memory.is_empty() {
+        if !answer.is_compared() {
             let work = answer.compare_more(self.sessions[session as usize].new_subscriptions.as_deref_mut());
             self.spend(work);
-            if !answer.pending.in_memory.is_empty() || work >= work::FILTERS {
+            if !answer.is_compared() || work >= work::FILTERS {
                 return false;
             }
         }
@@ -146,7 +173,7 @@ impl Core {
         let slot = local.connection;
         let Some(persistent) = &mut local.persistent else {
             shared.iter().for_each(|filter| self.join(&broker, filter));
-            self.answer_subscribe(slot, &pending);
+            self.answer_subscribe(slot, pending);
             return self.reread_when_confirmed(target, &broker, announced);
         };
         let was_live = persistent.is_live();
@@ -198,5 +225,51 @@ impl LocalSession {
             Some(FilterSource { source: StreamSource { stream, since }, filter })
         };
         persistent.add_sources(durable.into_iter().filter_map(source).collect(), handed_over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use millrace_mqtt::{QoS, SubscribeOptions};
+    use millrace_session::ClientSubscription;
+
+    use super::*;
+
+    const FILTERS: usize = 40_000;
+
+    fn replay(number: usize) -> Replay {
+        let filter = format!("f/{number}").into();
+        let (qos, pages) = (QoS::AtMostOnce, Arc::default());
+        Replay { filter, qos, identifier: 0, left_out: 0, retained: None, pages }
+    }
+
+    #[test]
+    fn filters_that_ended_meanwhile_are_compared_in_parts() {
+        let mut new = NewSubscriptions::default();
+        let mut pending = PendingSubscribe::new(None);
+        pending.number = new.unanswered_by_store.begin();
+        pending.replays = (0..FILTERS).map(replay).collect();
+        for Replay { filter, .. } in &pending.replays {
+            new.unanswered_by_store.add(filter, None);
+            let subscription = ClientSubscription { options: SubscribeOptions::default(), identifier: 0 };
+            pending.in_memory.push((filter.clone(), subscription));
+        }
+        (0..FILTERS).filter(|number| number % 4 > 0).for_each(|number| {
+            new.unanswered_by_store.end(&format!("f/{number}"));
+        });
+        let mut answer = StoredAnswer::new(Vec::new(), Vec::new(), Vec::new(), pending);
+        let (mut parts, mut all) = (0, 0);
+        while !answer.is_compared() {
+            let work = answer.compare_more(Some(&mut new));
+            assert!(work < work::FILTERS + work::LOOKUP, "{work}");
+            (parts, all) = (parts + 1, all + work);
+        }
+        assert_eq!(all, FILTERS as u64 * (work::LOOKUP + work::SEEN), "each filter is looked at once");
+        assert!(parts <= all.div_ceil(work::FILTERS) + 1, "{parts}");
+        let kept: Vec<_> = answer.pending.replays.iter().map(|replay| &*replay.filter).collect();
+        let expected: Vec<_> = (0..FILTERS).step_by(4).map(|number| format!("f/{number}")).collect();
+        assert_eq!(kept, expected, "in their order");
     }
 }

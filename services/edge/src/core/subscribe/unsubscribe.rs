@@ -37,7 +37,11 @@ impl Core {
         unsubscribe: Box<UnsubscribeInProgress>,
     ) -> Option<PacketTask> {
         let UnsubscribeInProgress { read: FiltersToEnd { filters, .. }, next, .. } = &*unsubscribe;
-        self.announce_members(broker, filters[next.clone()].iter().map(|filter| &**filter));
+        let ended = &filters[next.clone()];
+        self.announce_members(broker, ended.iter().map(|filter| &**filter));
+        self.work.spend(work::LOOKUP * ended.len() as u64);
+        let session = self.connections[slot as usize].session;
+        ended.iter().for_each(|filter| self.unfinished.replays.end(session, filter));
         if next.end < filters.len() {
             return Some(PacketTask::Unsubscribe(unsubscribe));
         }
@@ -50,8 +54,6 @@ impl Core {
             unsubscribe;
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
-        self.spend(work::LOOKUP * filters.len() as u64);
-        filters.iter().for_each(|filter| self.unfinished.replays.end(session, filter));
         let local = &mut self.sessions[session as usize];
         if let Some(persistent) = &mut local.persistent {
             // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A

@@ -29,6 +29,8 @@ pub(in crate::core) const SINGLE_COPY: u64 = 5;
 pub(in crate::core) const NODE: u64 = NODE_WORK;
 /// Bytes that are copied for one unit.
 pub(in crate::core) const COPIED_BYTES: usize = 512;
+/// Bytes that are moved to memory which the kernel has to provide.
+pub(in crate::core) const MOVED_BYTES: usize = 256;
 /// Bytes that are checked for one unit: properties, topic filters, and headers of WebSocket frames, each as short as it can be.
 pub(in crate::core) const CHECKED_BYTES: usize = 16;
 /// Levels of filters that are compared for one unit, to find the one that matches a topic.
@@ -54,6 +56,8 @@ pub(in crate::core) const UNITS_PER_US: u64 = 10;
 /// Setting or removing a level of a retained message's topic.
 pub(in crate::core) const RETAINED_LEVEL: u64 = 6;
 pub(in crate::core) const ACCEPT: u64 = 100;
+/// Carrying out a CONNECT, without reading it and without a stored session.
+pub(in crate::core) const CONNECT: u64 = 50;
 pub(in crate::core) const HANDSHAKE: u64 = 3_000;
 pub(in crate::core) const END: u64 = 100;
 /// Attaching a stored session to this loop, besides its filters and messages.

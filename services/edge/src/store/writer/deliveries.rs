@@ -13,7 +13,6 @@ use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::routes::Routes;
 use crate::store::{Job, PublishWrite, Write};
-use crate::streams::group_id;
 use crate::traces::{About, TraceStep};
 
 use super::Writer;
@@ -108,7 +107,7 @@ impl Writer<'_> {
         message: &Arc<Message>,
         from: Option<ConnectionId>,
     ) {
-        for group in routes.live_groups(message) {
+        for (id, group) in routes.live_groups(message) {
             let Some(receiver) = group.pick() else { continue };
             if let (false, Some(region)) = (is_here(receiver.target), &self.shared.region) {
                 region.share(&routes.broker, group, &receiver, message);
@@ -116,7 +115,7 @@ impl Writer<'_> {
             }
             let (routes, message) = (routes.clone(), message.clone());
             let core = usize::from(receiver.target.core);
-            self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: group_id(group) });
+            self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: id });
         }
     }
 }

@@ -1,0 +1,129 @@
+//! The look-ups of one slot of a session's queue: those of a SUBSCRIBE, which begin one by one because there may be 100,000.
+
+use std::collections::VecDeque;
+
+use millrace_session::Session;
+
+use super::ReplayLookups;
+use super::lookup::{Lookup, LookupTree};
+use crate::broker::Broker;
+use crate::jobs::replay::Replay;
+
+pub(super) type DueReplays = VecDeque<DueReplay>;
+
+#[derive(Default)]
+pub(in crate::core) struct ReplaySlot {
+    begun: ReplayLookups,
+    pub(super) replays: DueReplays,
+    /// Look-ups that follow the replays, each begun already.
+    lookups: ReplayLookups,
+    /// Insertions into the tree of `$SYS` topics at the time of the SUBSCRIBE.
+    sys_insertions: u64,
+}
+
+pub(super) struct DueReplay {
+    /// Its filter is empty once the subscription has ended.
+    replay: Replay,
+    /// Insertions into the tree of retained messages. `None`: the store has not read them.
+    insertions: Option<u64>,
+}
+
+impl From<Replay> for DueReplay {
+    fn from(replay: Replay) -> Self {
+        let insertions = replay.retained.as_ref().map(|retained| retained.insertions());
+        Self { replay, insertions }
+    }
+}
+
+impl DueReplay {
+    pub(super) fn filter(&self) -> &str {
+        &self.replay.filter
+    }
+
+    /// Frees what it holds.
+    pub(super) fn end(&mut self) {
+        (self.replay.filter, self.replay.retained) = Default::default();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.replay.filter.is_empty()
+    }
+
+    pub(super) fn release(&mut self) {
+        if !self.replay.pages.has_filters() {
+            self.replay.retained = None;
+        }
+    }
+}
+
+pub(super) enum Next<'s> {
+    Lookup(&'s mut Lookup),
+    /// This subscription has no retained messages, or has ended.
+    Nothing,
+    End,
+}
+
+impl ReplaySlot {
+    pub(super) fn new(replays: impl IntoIterator<Item = Replay>, broker: &Broker) -> Self {
+        let replays = replays.into_iter().filter(Lookup::may_find).map(DueReplay::from).collect();
+        Self { replays, sys_insertions: broker.sys.snapshot().insertions(), ..Self::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.begun.is_empty() && self.replays.is_empty() && self.lookups.is_empty()
+    }
+
+    pub(super) fn next(&mut self, session: &Session, broker: &Broker) -> Next<'_> {
+        if self.begun.is_empty()
+            && let Some(waiting) = self.replays.pop_front()
+        {
+            // An UNSUBSCRIBE may have ended it meanwhile.
+            if session.subscription(&waiting.replay.filter).is_some() {
+                self.begin(waiting, broker);
+            }
+            if self.begun.is_empty() {
+                return Next::Nothing;
+            }
+        }
+        self.front().map_or(Next::End, Next::Lookup)
+    }
+
+    fn front(&mut self) -> Option<&mut Lookup> {
+        if self.begun.is_empty() { self.lookups.front_mut() } else { self.begun.front_mut() }
+    }
+
+    /// The look-up that [`Self::next`] has given is done.
+    pub(super) fn end_front(&mut self) {
+        if self.begun.pop_front().is_none() {
+            self.lookups.pop_front();
+        }
+    }
+
+    fn begin(&mut self, DueReplay { mut replay, insertions }: DueReplay, broker: &Broker) {
+        if insertions.is_some() {
+            replay.retained.get_or_insert_with(|| broker.retained.snapshot());
+        }
+        for mut lookup in Lookup::all(&replay, broker) {
+            let before = if lookup.tree == LookupTree::Sys { Some(self.sys_insertions) } else { insertions };
+            before.into_iter().for_each(|before| lookup.limit(before));
+            self.begun.push_back(lookup);
+        }
+    }
+
+    /// Keeps no snapshot of retained messages, see [`Lookup::release`].
+    pub(super) fn release(&mut self) {
+        self.begun.iter_mut().chain(&mut self.lookups).for_each(Lookup::release);
+        self.replays.iter_mut().for_each(DueReplay::release);
+    }
+
+    /// The same, if only the first look-up has a snapshot.
+    pub(super) fn release_front(&mut self) {
+        self.front().into_iter().for_each(Lookup::release);
+    }
+}
+
+impl From<ReplayLookups> for ReplaySlot {
+    fn from(lookups: ReplayLookups) -> Self {
+        Self { lookups, ..Self::default() }
+    }
+}
