@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_topic_has_hardly_more_streams_than_a_message_may_have() {
-        let streams = Streams::default();
+        let streams = BrokerStreams::default();
         let mut stream = 0;
         for (filters, filter) in ["t", "+", "#", "t/#", "+/#"].into_iter().enumerate() {
             let indexed: Vec<IndexedStream> = (0..251)

@@ -25,7 +25,7 @@ use crate::metrics::BrokerCounters;
 use late::Late;
 use lookup::unsent;
 pub(super) use lookup::{Lookup, Topics};
-pub(super) use slot::Slot;
+pub(super) use slot::ReplaySlot;
 use slot::{DueReplay, Next};
 
 const NODES_AT_ONCE: usize = 64;
@@ -45,8 +45,9 @@ struct SessionReplay {
     is_listed: bool,
     /// Only the first look-up may hold a snapshot of the retained messages; new ones release theirs at once.
     has_released: bool,
-    /// One entry for each slot that the session has marked, in the order of its queue.
-    slots: VecDeque<Slot>,
+    /// For each slot that the session has marked.
+    slots: VecDeque<ReplaySlot>,
+    /// Look-ups that joined the last slot, because the session has no more slots.
     late: Late,
 }
 
@@ -111,9 +112,9 @@ impl SessionReplay {
     /// Releases the snapshots, because the client decides when the look-ups continue, and a snapshot keeps replaced messages in memory.
     fn release(&mut self) {
         if self.has_released {
-            self.slots.front_mut().into_iter().for_each(Slot::release_front);
+            self.slots.front_mut().into_iter().for_each(ReplaySlot::release_front);
         } else {
-            self.slots.iter_mut().for_each(Slot::release);
+            self.slots.iter_mut().for_each(ReplaySlot::release);
         }
         self.has_released = true;
     }
@@ -189,7 +190,7 @@ impl Core {
             return self.unfinished.replays.push_late(session, replays, counters);
         }
         self.work.spend((replays.len() / work::PASSED_FILTERS) as u64);
-        let mut due = Slot::new(replays, &local.broker);
+        let mut due = ReplaySlot::new(replays, &local.broker);
         let is_first = !self.unfinished.replays.has(session, local.generation);
         if !holds && is_first && !due.is_empty() {
             self.replay_at_once(slot, &mut due);
@@ -200,7 +201,7 @@ impl Core {
     }
 
     /// Sends a few retained messages now. In most brokers these are all.
-    fn replay_at_once(&mut self, slot: u32, due: &mut Slot) {
+    fn replay_at_once(&mut self, slot: u32, due: &mut ReplaySlot) {
         let session = self.connections[slot as usize].session;
         let broker = self.sessions[session as usize].broker.clone();
         for _ in 0..NODES_AT_ONCE {
@@ -235,7 +236,7 @@ impl Core {
         }
     }
 
-    pub(super) fn replay_later(&mut self, session: u32, mut due: Slot, holds: bool) {
+    pub(super) fn replay_later(&mut self, session: u32, mut due: ReplaySlot, holds: bool) {
         let local = &mut self.sessions[session as usize];
         let generation = local.generation;
         let own = self

@@ -342,7 +342,7 @@ impl Core {
                 && local.is_some_and(|local| local.persistent.is_none())
             {
                 // Closes the session's reserved place for retained messages, because live messages wait behind it.
-                self.replay_later(session, super::replay::Slot::default(), true);
+                self.replay_later(session, super::replay::ReplaySlot::default(), true);
             }
         }
     }
@@ -375,7 +375,8 @@ impl Core {
         if !filters.is_empty() {
             self.remove_filters(broker, *target, &filters);
         }
-        let end = self.work.spent() + SLICE; // After the filters, because a shared subscription must not pick this member again.
+        let end = self.work.spent() + SLICE;
+        // After the filters, because a shared subscription must not pick this member again.
         while !remains.has_filters()
             && self.work.spent() < end
             && let Some(left) = remains.next_message()

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use millrace_layers::sessions::{self, SessionId};
 use millrace_layers::streams::{self, NewEntry, ReadLimit, StreamRef};
 use millrace_layers::subscriptions::{self, StoredOptions};
-use millrace_layers::{BrokerId, LayerError, Position, StoreService};
+use millrace_layers::{BrokerId, LayerError, Position, Store};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{Properties, QoS};
 use millrace_router::{Subscription, Target};
@@ -22,14 +22,14 @@ use crate::home::Loads;
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 
-impl super::Store {
+impl super::StoreService {
     pub(crate) fn has_unwritten_retained(&self) -> bool {
         self.shared.has_unwritten_retained()
     }
 }
 
 impl StoreContext {
-    pub(super) fn of_test(layers: StoreService, clock: Clock, is_shared: bool, owner: &str) -> Self {
+    pub(super) fn of_test(layers: Store, clock: Clock, is_shared: bool, owner: &str) -> Self {
         Self {
             layers,
             clock,
@@ -56,7 +56,7 @@ impl StoreContext {
 
     /// `is_shared`: other pods use the store, too. Returns it with the number of the broker `default`, which is closed.
     pub(super) fn with_broker(is_shared: bool) -> (Self, BrokerId) {
-        let layers = StoreService::new(Database::memory());
+        let layers = Store::new(Database::memory());
         let broker = block_on(layers.ensure_broker(b"default")).unwrap().id;
         (Self::of_test(layers, Clock::start(), is_shared, "pod"), broker)
     }

@@ -321,7 +321,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tables = folder.path().join("tables");
         std::fs::create_dir(&tables).unwrap();
-        let store = StoreService::open(&tables, &Options::default(), 0).unwrap();
+        let store = EmbeddedStore::open(&tables, &Options::default(), 0).unwrap();
         let own = rustix::process::nice(0).unwrap();
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
         let stats = tasks.filter_map(|task| std::fs::read_to_string(task.join("stat")).ok());

@@ -12,7 +12,7 @@ use crate::jobs::replay::Replay;
 pub(super) type DueReplays = VecDeque<DueReplay>;
 
 #[derive(Default)]
-pub(in crate::core) struct Slot {
+pub(in crate::core) struct ReplaySlot {
     begun: ReplayLookups,
     pub(super) replays: DueReplays,
     /// Look-ups that follow the replays, each begun already.
@@ -63,7 +63,7 @@ pub(super) enum Next<'s> {
     End,
 }
 
-impl Slot {
+impl ReplaySlot {
     pub(super) fn new(replays: impl IntoIterator<Item = Replay>, broker: &Broker) -> Self {
         let replays = replays.into_iter().filter(Lookup::may_find).map(DueReplay::from).collect();
         Self { replays, sys_insertions: broker.sys.snapshot().insertions(), ..Self::default() }
@@ -122,7 +122,7 @@ impl Slot {
     }
 }
 
-impl From<ReplayLookups> for Slot {
+impl From<ReplayLookups> for ReplaySlot {
     fn from(lookups: ReplayLookups) -> Self {
         Self { lookups, ..Self::default() }
     }

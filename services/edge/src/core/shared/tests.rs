@@ -1,6 +1,6 @@
 use millrace_mqtt::QoS;
 
-use crate::core::testing::{TestClient, Loops, SUBACK, publish, subscribe};
+use crate::core::testing::{Loops, SUBACK, TestClient, publish, subscribe};
 use crate::core::work;
 use crate::mailbox::Mail;
 
