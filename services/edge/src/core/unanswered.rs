@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use millrace_layers::Position;
 use millrace_session::ClientSubscription;
 
 #[derive(Default)]
@@ -13,6 +14,8 @@ pub(super) struct Unanswered {
     /// Number of the last SUBSCRIBE; the first one is 1.
     last: u64,
     filters: HashMap<Box<str>, OfFilter, foldhash::fast::RandomState>,
+    /// A live session reads the streams of their filters from here on: before, other loops may have routed messages to them.
+    pub(super) read_from: Option<Position>,
 }
 
 #[derive(Default)]

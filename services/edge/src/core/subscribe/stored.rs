@@ -171,7 +171,7 @@ impl Core {
         let slot = local.connection;
         let Some(persistent) = &mut local.persistent else { return };
         let unanswered = std::mem::take(&mut persistent.unanswered);
-        persistent.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
+        persistent.end_subscribes(u32::try_from(unanswered.len()).unwrap_or(u32::MAX));
         for pending in unanswered {
             self.answer_subscribe(slot, &pending);
         }

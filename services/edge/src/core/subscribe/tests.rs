@@ -15,6 +15,7 @@ const TURN_MAX: u64 = 40_000;
 /// Filters of [`long_filters`] that a turn may remove.
 const REMOVED_MAX: usize = 100;
 const FAILED: u8 = 0x80;
+const DUP: u8 = 0x08;
 
 /// A publisher, and a client whose SUBSCRIBE with these filters the store has answered: a part of them is in the router.
 fn with_begun_answer(filters: &[String]) -> (Loops, Client, Client) {
@@ -83,6 +84,44 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
     loops.cores[0].page(target, version, Some(page));
     loops.answer(&mut client, SUBACK);
     loops.answer(&mut client, PUBLISH_QOS_1);
+}
+
+#[test]
+fn a_message_that_another_loop_routed_before_the_subscribe_is_read_from_the_store() {
+    let filters = long_filters();
+    for reconnects in [false, true] {
+        let mut loops = Loops::stored(2);
+        let id = loops.id_of(0, "session");
+        let mut client = loops.connect_as(&id, false);
+        let mut publisher = loops.connect(1, "publisher");
+        // Without it, the store would not get the message.
+        let mut other = loops.connect_as("other", false);
+        loops.subscribe(&mut other, "#", QoS::AtLeastOnce);
+        publisher.send_all(&publish(1, &filters[0], b"x"));
+        while loops.cores[1].store_jobs.queue.is_empty() {
+            loops.serve(1);
+        }
+        loops.send_to(0, &mut client, &subscribe(&filters, QoS::AtLeastOnce));
+        while loops.cores[0].work.stored_answers.is_empty() {
+            loops.turn(0);
+        }
+        while publisher.next().is_none() {
+            loops.turn(1);
+        }
+        loops.answer(&mut client, SUBACK);
+        if reconnects {
+            let slot = loops.session(0, &client).connection;
+            loops.cores[0].end(slot, Ended::Kicked, false);
+            loops.until(|loops| !loops.cores[0].work.has_removals());
+            client = loops.connect_as(&id, false);
+        }
+        let mut kind = None;
+        loops.until(|_| {
+            kind = client.next().map(|(kind, _)| kind & !DUP);
+            kind.is_some()
+        });
+        assert_eq!(kind, Some(PUBLISH_QOS_1));
+    }
 }
 
 #[test]
