@@ -190,8 +190,9 @@ mod tests {
     use millrace_storage::block_on;
 
     use super::*;
-    use crate::broker::Broker;
+    use crate::broker::{Broker, Reserved};
     use crate::routes::RouteCache;
+    use crate::store::queue::Taken;
     use crate::store::{Shared, record};
 
     fn message(payload: &[u8]) -> Arc<Message> {
@@ -199,8 +200,13 @@ mod tests {
     }
 
     fn job(broker: &Arc<Broker>, payload: &[u8]) -> Job {
-        let (message, routes) = (message(payload), RouteCache::default().get(broker, "t"));
+        let message = message(payload);
         let reserved = broker.reserve_retained(&message);
+        job_with(broker, message, reserved)
+    }
+
+    fn job_with(broker: &Arc<Broker>, message: Arc<Message>, reserved: Reserved) -> Job {
+        let routes = RouteCache::default().get(broker, "t");
         let publish = Publish {
             message,
             routes,
@@ -218,6 +224,19 @@ mod tests {
 
     fn retained(broker: &Broker) -> Option<String> {
         broker.retained.get("t").map(|message| String::from_utf8(message.payload().to_vec()).unwrap())
+    }
+
+    /// A job whose message is in memory, as in one process.
+    fn publish(shared: &Shared, broker: &Arc<Broker>, payload: &[u8]) -> Job {
+        let (message, reserved) = (message(payload), Some(shared.reserve_in_memory()));
+        drop(broker.retain(&message));
+        job_with(broker, message, reserved)
+    }
+
+    fn stored(shared: &Shared, broker: u64) -> Option<String> {
+        let get = shared.layers.run(async |tx| layer_retained::get(&tx, broker, b"t", Snapshot).await);
+        let message = record::decode("t".into(), &block_on(get).unwrap()?, &shared.clock)?;
+        Some(String::from_utf8(message.payload().to_vec()).unwrap())
     }
 
     #[test]
@@ -251,12 +270,6 @@ mod tests {
 
     #[test]
     fn memory_and_store_agree_on_what_was_committed_last_after_a_refusal() {
-        let publish = |broker: &Arc<Broker>, payload: &[u8]| {
-            let job = job(broker, payload);
-            let Write::Publish(publish) = &job.write else { unreachable!() };
-            drop(broker.retain(&publish.message));
-            job
-        };
         // Texts of messages to one topic, the former one and those in the order of their jobs. `false`: it is refused before the
         // others are written.
         type Case<'c> = (&'c str, &'c [(&'c str, bool)], &'c str);
@@ -275,10 +288,12 @@ mod tests {
                 let (shared, id) = Shared::with_broker(false);
                 let broker = Arc::new(Broker::new(id, "default", 1));
                 let mut writer = Writer::new(&shared);
-                writer.write(vec![publish(&broker, former.as_bytes())]);
+                writer.write(vec![publish(&shared, &broker, former.as_bytes())]);
                 let jobs: Vec<(Job, bool)> = messages
                     .iter()
-                    .map(|(payload, is_accepted)| (publish(&broker, payload.as_bytes()), *is_accepted))
+                    .map(|(payload, is_accepted)| {
+                        (publish(&shared, &broker, payload.as_bytes()), *is_accepted)
+                    })
                     .collect();
                 let (accepted, refused): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(_, is)| *is);
                 for (job, _) in refused {
@@ -292,14 +307,24 @@ mod tests {
                 }
                 let case = format!("{former:?} {messages:?}, together {together}");
                 assert_eq!(retained(&broker).unwrap_or_default(), *last, "memory, {case}");
-                let row = block_on(
-                    shared.layers.run(async |tx| layer_retained::get(&tx, id, b"t", Snapshot).await),
-                );
-                let row = row.unwrap().and_then(|body| record::decode("t".into(), &body, &shared.clock));
-                let row = row.map(|message| String::from_utf8(message.payload().to_vec()).unwrap());
-                assert_eq!(row.unwrap_or_default(), *last, "store, {case}");
+                assert_eq!(stored(&shared, id).unwrap_or_default(), *last, "store, {case}");
             }
         }
+    }
+
+    #[test]
+    fn memory_lags_until_the_turn_of_an_earlier_message_has_ended() {
+        let (shared, id) = Shared::with_broker(false);
+        let broker = Arc::new(Broker::new(id, "default", 1));
+        let mut writer = Writer::new(&shared);
+        writer.write(vec![publish(&shared, &broker, b"former")]);
+        let (earlier, refused) = (publish(&shared, &broker, b"one"), publish(&shared, &broker, b"two"));
+        writer.refuse_job(refused, Why::Passing);
+        assert!(writer.step(Taken::Nothing).is_continue());
+        writer.write(vec![earlier]);
+        assert_eq!((retained(&broker), stored(&shared, id)), (Some("one".into()), Some("one".into())));
+        assert!(writer.step(Taken::Nothing).is_continue());
+        assert!(!writer.taken_back.memory_lags());
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Writer<'_> {
         }
         match taken {
             Taken::Work(jobs) => self.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
-            Taken::Nothing if self.backlog.is_empty() => self.taken_back.note_idle(),
+            Taken::Nothing if self.backlog.is_empty() => self.taken_back.note_idle(self.shared),
             Taken::Nothing => {}
             Taken::Closed if self.backlog.is_empty() => {
                 while self.retry_unwritten() {}
