@@ -24,7 +24,7 @@ use millrace_storage::Transaction;
 
 use super::load::{self, subscribers};
 use super::plant::{Plant, is_planted};
-use super::{Attached, Job, SessionKey, Shared, StreamKey, Write};
+use super::{Attached, Job, Publish, SessionKey, Shared, StreamKey, Write};
 use crate::broker::{Broker, Reserved};
 use crate::metering::Amount;
 use crate::quota::Limit;
@@ -61,6 +61,8 @@ pub(super) struct Applied {
     /// The last due time of its shard that this transaction or an earlier one has settled.
     pub(super) settled: Option<Due>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>, Reserved)>,
+    /// In one process: memory gets them after the messages of the same transaction.
+    pub(super) retained_wills: HashSet<(u64, Arc<str>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) wills_not_retained: Vec<(Arc<Broker>, Limit)>,
     pub(super) touched: Vec<StreamKey>,
@@ -98,6 +100,11 @@ impl Applied {
     fn next_number(&mut self) -> u16 {
         self.last_number = self.last_number.saturating_add(1);
         self.last_number
+    }
+
+    pub(super) fn has_retained_will(&self, publish: &Publish) -> bool {
+        let key = || (publish.routes.broker.id, publish.message.topic().clone());
+        !self.retained_wills.is_empty() && self.retained_wills.contains(&key())
     }
 
     pub(super) fn count(&mut self, broker: &Arc<Broker>) -> &mut Counts {

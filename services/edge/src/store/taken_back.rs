@@ -14,6 +14,7 @@ use millrace_storage::{Read, block_on};
 use super::writer::Writer;
 use super::{Job, Publish, Shared, Write, record};
 use crate::broker::{Broker, Reservation};
+use crate::routes::Routes;
 
 #[derive(Default)]
 pub(super) struct TakenBack {
@@ -87,6 +88,16 @@ impl Writer<'_> {
         let message = record::decode(topic.clone(), &body, &shared.clock)?;
         message.set_position(None);
         Some(Arc::new(message))
+    }
+
+    /// Memory gets a will with its commit. Returns the receivers of that moment (P6).
+    pub(super) fn retain_will(&mut self, broker: &Arc<Broker>, will: &Arc<Message>) -> Arc<Routes> {
+        if self.shared.is_shared || !will.is_retained() {
+            self.retain_committed(broker, will, will.is_retained());
+            return self.routes.get(broker, will.topic());
+        }
+        let subscriptions = broker.retain(will);
+        self.routes.get_at(broker, will.topic(), &subscriptions)
     }
 
     /// With several pods memory follows the order of the commits (P6).

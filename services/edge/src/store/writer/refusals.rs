@@ -183,7 +183,9 @@ pub(in crate::store) fn may_pass(error: &LayerError) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use bytes::Bytes;
     use millrace_layers::retained as layer_retained;
+    use millrace_layers::sessions::{self, SessionId};
     use millrace_mqtt::Properties;
     use millrace_session::Message;
     use millrace_storage::Read::Snapshot;
@@ -193,7 +195,7 @@ mod tests {
     use crate::broker::{Broker, Reserved};
     use crate::routes::RouteCache;
     use crate::store::queue::Taken;
-    use crate::store::{Shared, record};
+    use crate::store::{Purge, Shared, record};
 
     fn message(payload: &[u8]) -> Arc<Message> {
         Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload, 0).into()
@@ -325,6 +327,35 @@ mod tests {
         assert_eq!((retained(&broker), stored(&shared, id)), (Some("one".into()), Some("one".into())));
         assert!(writer.step(Taken::Nothing).is_continue());
         assert!(!writer.taken_back.memory_lags());
+    }
+
+    #[test]
+    fn memory_and_store_agree_on_what_was_retained_last_when_a_will_comes_due() {
+        for (is_first, lags) in [(true, false), (false, false), (true, true), (false, true)] {
+            let (shared, id) = Shared::with_broker(false);
+            let broker = Arc::new(Broker::new(id, "default", 1));
+            let mut writer = Writer::new(&shared);
+            writer.write(vec![publish(&shared, &broker, b"former")]);
+            if lags {
+                writer.refuse_job(publish(&shared, &broker, b"refused"), Why::Passing);
+            }
+            let body = record::encode_will(&message(b"gone"), false).into();
+            let session = SessionId { broker: id, client: b"ann" };
+            shared.run(&async |tx| {
+                let will = Some(sessions::PendingWill { delay_s: 0, body: Bytes::clone(&body) });
+                let (owner, details) = (Bytes::copy_from_slice(&shared.owner), None);
+                let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will, details };
+                sessions::attach(tx, session, attach).await.map(drop)
+            });
+            let (done, _answer) = std::sync::mpsc::sync_channel(1);
+            let purge = Purge { broker: broker.clone(), client: "ann".into(), was_online: false, done };
+            let purge = Job { write: Write::Purge(Box::new(purge)), ack: None };
+            let other = publish(&shared, &broker, b"other");
+            writer.write(if is_first { vec![purge, other] } else { vec![other, purge] });
+            let case = format!("the will is first: {is_first}, memory lags: {lags}");
+            assert_eq!(retained(&broker).as_deref(), Some("gone"), "memory, {case}");
+            assert_eq!(stored(&shared, id).as_deref(), Some("gone"), "store, {case}");
+        }
     }
 
     #[test]
