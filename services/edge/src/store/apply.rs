@@ -225,6 +225,17 @@ impl Applier<'_> {
         sessions::fence(self.tx, session.id(), self.epoch(session).await?).await
     }
 
+    /// A refused SUBSCRIBE may be undone after the end of its connection.
+    async fn fence_filters<'k>(&self, session: &'k SessionKey, is_undo: bool) -> Result<Owned<'k>, LayerError>
+    where
+        Self: 'k,
+    {
+        if !is_undo {
+            return self.fence(session).await;
+        }
+        sessions::fence_until_taken(self.tx, session.id(), self.epoch(session).await?).await
+    }
+
     /// Updates the brokers' filters in memory from the store; it must run before this transaction changes filters.
     pub(super) async fn catch_up(&self, brokers: &[&Broker]) -> Result<(), LayerError> {
         if !self.shared.is_shared {

@@ -1,11 +1,12 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use millrace_layers::Position;
 use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
 use millrace_session::ClientSubscription;
 use millrace_storage::{Embedded, Options};
 
+use crate::broker::Broker;
 use crate::core::Ended;
 use crate::core::feed::{Feed, ReadState, Way};
 use crate::core::testing::{Client, Loops, PUBLISH_QOS_1, SUBACK, long_filters, publish, subscribe};
@@ -180,6 +181,66 @@ fn a_subscribe_that_a_full_disk_refuses_is_undone_over_several_turns() {
     loops.send_to(0, &mut client, &subscribe(&long_filters(), QoS::AtLeastOnce));
     loops.until(|loops| !loops.cores[0].work.stored_answers.is_empty());
     expect_refusal(&mut loops, &mut client);
+}
+
+/// Once the store has the first of these filters of a client, its disk is full until `has_room`, so that it refuses the others.
+fn with_half_stored_subscribe(filters: &[String]) -> (Loops, Client, Arc<AtomicBool>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let (has_room, broker) = (Arc::new(AtomicBool::new(false)), Arc::new(OnceLock::<Arc<Broker>>::new()));
+    let (room, of, first) = (has_room.clone(), broker.clone(), filters[0].clone());
+    let free_bytes = Arc::new(move |_: &_| {
+        let is_full = of.get().is_some_and(|broker| is_stored(broker, &first));
+        Ok(if is_full && !room.load(Ordering::SeqCst) { 0 } else { 1 << 40 })
+    });
+    let options = Options { disk_reserve_bytes: 1 << 20, free_bytes, ..Options::default() };
+    let store = Embedded::open(&folder, options).unwrap();
+    let mut loops = Loops::stored_in(store.database());
+    let (mut client, mut other) = (loops.connect_as("session", false), loops.connect_as("other", false));
+    assert!(broker.set(loops.broker()).is_ok());
+    loops.send_to(0, &mut client, &subscribe(filters, QoS::AtLeastOnce));
+    let reasons = loops.answer(&mut client, SUBACK);
+    assert!(reasons[2..].iter().all(|reason| *reason == FAILED), "{reasons:?}");
+    // The store refuses this after the undo.
+    loops.send_to(0, &mut other, &subscribe(&filters[..1], QoS::AtLeastOnce));
+    assert_eq!(loops.answer(&mut other, SUBACK)[2], FAILED);
+    assert!(is_stored(&loops.broker(), &filters[0]));
+    (loops, client, has_room, folder)
+}
+
+fn is_stored(broker: &Broker, filter: &str) -> bool {
+    !broker.streams.matches(filter).streams.is_empty()
+}
+
+#[test]
+fn the_store_ends_the_subscriptions_of_a_refused_subscribe_once_it_has_room() {
+    let filters: Vec<String> = (0..1_000).map(|number| format!("f/{number}")).collect();
+    for reconnects in [true, false] {
+        let (mut loops, mut client, has_room, _folder) = with_half_stored_subscribe(&filters);
+        let broker = loops.broker();
+        has_room.store(true, Ordering::SeqCst);
+        if reconnects {
+            let slot = loops.session(0, &client).connection;
+            loops.cores[0].end(slot, Ended::Kicked, false);
+            loops.until(|loops| !loops.cores[0].work.has_removals());
+            client = loops.connect_as("session", false);
+            assert!(loops.session(0, &client).session.subscription(&filters[0]).is_none());
+        }
+        loops.until(|_| !filters.iter().any(|filter| is_stored(&broker, filter)));
+    }
+}
+
+#[test]
+fn a_filter_that_is_subscribed_again_is_not_ended_for_an_earlier_refusal() {
+    let filters: Vec<String> = (0..1_000).map(|number| format!("f/{number}")).collect();
+    let (mut loops, mut client, has_room, _folder) = with_half_stored_subscribe(&filters);
+    let broker = loops.broker();
+    has_room.store(true, Ordering::SeqCst);
+    loops.subscribe(&mut client, &filters[1], QoS::AtLeastOnce);
+    loops.until(|_| !is_stored(&broker, &filters[0]) && !is_stored(&broker, &filters[2]));
+    assert!(is_stored(&broker, &filters[1]));
+    let mut publisher = loops.connect(0, "publisher");
+    loops.publish(&mut publisher, &filters[1], b"x");
+    loops.answer(&mut client, PUBLISH_QOS_1);
 }
 
 #[test]

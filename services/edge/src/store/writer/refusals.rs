@@ -45,7 +45,12 @@ impl Writer<'_> {
             write @ (Write::Detach(_) | Write::Webhooks(_)) if !is_planted(Plant::ForgetsEnds) => {
                 self.unwritten.push(Job { write, ack: None });
             }
-            write => self.answer(write, Outcome::Unstored),
+            write => {
+                if why != Why::Content {
+                    self.undo_later(&write);
+                }
+                self.answer(write, Outcome::Unstored);
+            }
         }
     }
 
