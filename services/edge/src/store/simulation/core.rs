@@ -274,8 +274,9 @@ impl Core {
                 local.subscribing += 1;
                 local.reading.remove(filter);
                 let (session, filters) = (local.key(turn), vec![filter.into()]);
+                let packet_id = Some(PacketId::MIN);
                 let unsubscribe =
-                    UnsubscribeWrite::new(session, target(from), filters, None, Default::default());
+                    UnsubscribeWrite::new(session, target(from), filters, packet_id, Default::default());
                 self.ask(turn, Asked::Unsubscribe(from, filter.into()));
                 self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
             }

@@ -197,7 +197,7 @@ mod tests {
     use millrace_storage::block_on;
 
     use super::*;
-    use crate::broker::Broker;
+    use crate::broker::{Broker, Reserved};
     use crate::routes::RouteCache;
     use crate::store::queue::TakenWork;
     use crate::store::{Purge, StoreContext, record};
@@ -207,8 +207,13 @@ mod tests {
     }
 
     fn job(broker: &Arc<Broker>, payload: &[u8]) -> Job {
-        let (message, routes) = (message(payload), RouteCache::default().get(broker, "t"));
+        let message = message(payload);
         let reserved = broker.reserve_retained(&message);
+        job_with(broker, message, reserved)
+    }
+
+    fn job_with(broker: &Arc<Broker>, message: Arc<Message>, reserved: Reserved) -> Job {
+        let routes = RouteCache::default().get(broker, "t");
         let publish = PublishWrite {
             message,
             routes,
@@ -230,11 +235,9 @@ mod tests {
 
     /// A job whose message is in memory, as in one process.
     fn publish(shared: &StoreContext, broker: &Arc<Broker>, payload: &[u8]) -> Job {
-        let mut job = job(broker, payload);
-        let Write::Publish(publish) = &mut job.write else { unreachable!() };
-        publish.reserved = Some(shared.reserve_in_memory());
-        drop(broker.retain(&publish.message));
-        job
+        let (message, reserved) = (message(payload), Some(shared.reserve_in_memory()));
+        drop(broker.retain(&message));
+        job_with(broker, message, reserved)
     }
 
     fn stored(shared: &StoreContext, broker: u64) -> Option<String> {
