@@ -333,7 +333,7 @@ packages:
 check-deploy: $(if $(CHECKS),,$(ENVOY) $(NATS) observe-packages) ## Check Terraform modules, Helm chart and packages without a cloud account (CHECKS="lint validate" for some, STRICT=1 to fail on a skip)
 	MILLRACE="$(PROGRAM)" NATS_SERVER="$(NATS)" ENVOY="$(ENVOY)" STRICT="$(STRICT)" terraform/checks/check.sh $(CHECKS)
 
-check-region: $(ENVOY) $(NATS) observe-packages ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
+check-region: $(ENVOY) $(NATS) observe-packages ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace, and FoundationDB where it is installed
 	$(BUILD_PROGRAM)
 	MILLRACE="$(PROGRAM)" NATS_SERVER="$(NATS)" ENVOY="$(ENVOY)" terraform/checks/region/region.sh
 

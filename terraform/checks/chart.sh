@@ -594,14 +594,19 @@ for mode in three_data_hall single; do
         --set "foundationdb.operator.redundancyMode=$mode"
 done
 refused "a backup to a folder of the pod" 'fdbbackup takes blobstore://' "${cluster[@]}" --set foundationdb.backup.url=file:///backups
-refused "a secret that everybody sees" 'has a secret in it' "${cluster[@]}" \
-    --set 'foundationdb.backup.url=blobstore://key:secret@minio.storage.svc:9000/millrace?bucket=backups'
+for value in blobstore://key:secret@minio.storage.svc:9000/millrace blobstore://key:sec/ret@minio.storage.svc:9000/millrace blobstore://key:s/ret@minio; do
+    refused "a secret in $value" 'has a secret in it' "${cluster[@]}" --set "foundationdb.backup.url=$value?bucket=backups"
+done
 for value in 'nats.urls={tls://pods:word@nats.example.org:4222}' 'nats.urls={nats.example.org:4222,TOKEN@nats.example.org}' \
-    telemetry.otlpEndpoint=https://key@collector.example.org:4318 control.settings.oidc_issuer=https://user:word@login.example.org; do
+    telemetry.otlpEndpoint=https://key@collector.example.org:4318 control.settings.oidc_issuer=https://user:word@login.example.org \
+    control.settings.oidc_issuer=https://user:wo/rd@login.example.org 'control.settings.oidc_issuer=https://to#ken@login.example.org' \
+    telemetry.otlpEndpoint=https://user:wo/rd@collector.example.org:4318; do
     refused "a password in $value" 'has an address with a user or a password' "${cluster[@]}" --set nats.enabled=false --set 'nats.urls={nats.example.org}' --set "$value"
 done
 refused "a password in the collector's configuration" 'telemetry.collector.exportTo has an address' "${cluster[@]}" \
     --set telemetry.collector.enabled=true --set telemetry.collector.exportTo=https://key:word@tempo.example.org
+refused "a token in the address of the runbooks" 'telemetry.runbooksUrl without a user' "${cluster[@]}" --set telemetry.rules=true \
+    --set telemetry.runbooksUrl=https://TOKEN@git.example.org/runbooks
 refused "no cluster file for one" 'foundationdb.external.clusterFile is empty'
 
 for policies in true false; do

@@ -38,7 +38,7 @@ MAY = {
 # Types of resources that contain a secret, and a pattern of texts that are one.
 SECRET_TYPES = {"aws_secretsmanager_secret_version", "aws_iam_access_key", "random_password", "tls_private_key", "aws_ssm_parameter"}
 # An address of NATS may have a user without a scheme before it.
-SECRET_TEXT = re.compile(r"BEGIN [A-Z ]*PRIVATE KEY|\b(AKIA|ASIA)[A-Z0-9]{16}\b|://[^/?#\s\"\\@]+@|\bnats = [^\]\n]*@")
+SECRET_TEXT = re.compile(r"BEGIN [A-Z ]*PRIVATE KEY|\b(AKIA|ASIA)[A-Z0-9]{16}\b|://[^\s\"\\@]+@|\bnats = [^\]\n]*@")
 HAVE_USER_DATA = {"aws_instance", "aws_launch_template"}
 
 found = []

@@ -108,6 +108,11 @@ only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" the_gateways_
 caught "a variable that the gateway does not read" 'the_gateways_script_reads_each_of_its_variables"... fail' check test
 
 fresh
+sed -i 's|regex("://(.*)\*@"|regex("://[^/?#\\\\s\\"@]*@"|' "$copy/terraform/modules/region/variables.tf"
+only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" an_address_with_a_password_that_has_a_slash_is_refused
+caught "a password with a slash among the settings" 'an_address_with_a_password_that_has_a_slash_is_refused"... fail' check test
+
+fresh
 sed -i 's|regex("://|regex("never://|' "$copy/terraform/modules/region/variables.tf"
 only_runs "$copy/terraform/modules/region/tests/region.tftest.hcl" an_address_with_a_password_among_the_settings_is_refused
 caught "a password among the settings" 'an_address_with_a_password_among_the_settings_is_refused"... fail' check test
@@ -322,6 +327,10 @@ if [ -d "$root/terraform/chart" ]; then
     # shellcheck disable=SC2016 # the dollars are Helm's
     sed -i 's/(and (hasPrefix "nats" $name) (contains "@" $text))/false/' "$copy/terraform/chart/templates/_helpers.tpl"
     caught "a password that everybody who lists pods reads" 'the chart takes a password in nats.urls' check chart
+
+    fresh
+    sed -i 's|://\\\\S\*@|://[^/?#]*@|' "$copy/terraform/chart/templates/_helpers.tpl"
+    caught "a password with a slash that everybody who lists pods reads" 'the chart takes a password in control.settings.oidc_issuer=https://user:wo/rd' check chart
 
     fresh
     sed -i 's/^  connectionsMax: 100000$/&\n  connectsPerSecondMax: 2000/' "$copy/terraform/chart/values.yaml"

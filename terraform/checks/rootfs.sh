@@ -8,12 +8,18 @@ rootfs=${CARGO_TARGET_DIR:-$root/target}/deploy/rootfs
 # Raised when the packages below change.
 edition=1
 
+# Two runs at once would remove each other's files. The second one finds what the first has made.
+mkdir -p "${rootfs%/*}"
+exec 9>"$rootfs.lock"
+flock 9
 [ "$(cat "$rootfs/.edition" 2>/dev/null)" != "$edition" ] || exit 0
 [ "$(id -u)" = 0 ] || { echo "SKIPPED: a root file system needs root"; exit 3; }
 command -v debootstrap >/dev/null || apt-get install -y -qq debootstrap >/dev/null 2>&1 \
     || { echo "SKIPPED: debootstrap is not installed"; exit 3; }
 
-rm -rf "$rootfs"
+# An interrupted debootstrap leaves its /proc and /sys mounted there.
+for mounted in proc sys; do umount "$rootfs/$mounted" 2>/dev/null || true; done
+rm -rf --one-file-system "$rootfs"
 mkdir -p "$rootfs"
 nice -n 10 debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,curl,ca-certificates,openssl,iproute2,procps \
     bookworm "$rootfs" >"$rootfs.log" 2>&1

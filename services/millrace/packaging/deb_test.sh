@@ -73,7 +73,7 @@ install_package() { inside env DEBIAN_FRONTEND=noninteractive dpkg --force-confo
 for program in mosquitto_pub mosquitto_sub nsenter dpkg-deb; do
     command -v "$program" >/dev/null || skip "$program is not installed"
 done
-"$checks/rootfs.sh" || skip "no root file system"
+"$checks/rootfs.sh" || { [ $? = 3 ] && skip "no root file system"; echo "FAILED: the root file system: $target/deploy/rootfs.log" >&2; exit 1; }
 
 trap clean EXIT
 umount "$work/machine/cgroup" 2>/dev/null || true

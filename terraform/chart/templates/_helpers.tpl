@@ -76,12 +76,15 @@ revision count: a Deployment's new pods come beside the old ones, and would stan
 {{- end -}}
 {{- end }}
 
-{{/* The text of a value, (list NAME TEXT), which everybody who lists pods or config maps reads. */}}
+{{/*
+The text of a value, (list NAME TEXT), which everybody who lists pods or config maps reads. Each at sign behind a scheme is refused, because a
+password may have a slash in it.
+*/}}
 {{- define "millrace.public" -}}
 {{- $name := index . 0 -}}
 {{- $text := index . 1 -}}
-{{- if or (regexMatch "://[^/?#\\s\"@]*@" $text) (and (hasPrefix "nats" $name) (contains "@" $text)) -}}
-{{- fail (printf "%s has an address with a user or a password, which everybody who lists pods would see. The password of NATS is in the secret of natsPassword; a collector takes none" $name) -}}
+{{- if or (regexMatch "://\\S*@" $text) (and (hasPrefix "nats" $name) (contains "@" $text)) -}}
+{{- fail (printf "%s has an address with a user or a password, which everybody who lists pods would see. The password of NATS is in the secret of natsPassword; a collector takes none. An at sign of a path is written %%40" $name) -}}
 {{- end -}}
 {{- $text -}}
 {{- end }}
@@ -278,9 +281,21 @@ authority, reach no pod. A pod does not start while a key is missing, and its ev
   - { name: state, mountPath: /var/lib/millrace }
 {{- end }}
 
+{{/* Where the backup goes. The secret of an account may have a slash in it. */}}
+{{- define "millrace.backupUrl" -}}
+{{- $url := .Values.foundationdb.backup.url -}}
+{{- if regexMatch "^blobstore://[^@]*:[^@]*@" $url -}}
+{{- fail "foundationdb.backup.url has a secret in it, which everybody who lists pods would see: put it into blob-credentials.json of foundationdb.backup.secretName" -}}
+{{- end -}}
+{{- if not (regexMatch "^blobstore://[^/]+/[^/?]+\\?bucket=" $url) -}}
+{{- fail (printf "foundationdb.backup.url is %q: fdbbackup takes blobstore://KEY@HOST/NAME?bucket=BUCKET" $url) -}}
+{{- end -}}
+{{- $url -}}
+{{- end }}
+
 {{/* Port of the object storage that takes the backup. */}}
 {{- define "millrace.backupPort" -}}
-{{- $url := urlParse .Values.foundationdb.backup.url -}}
+{{- $url := urlParse (include "millrace.backupUrl" .) -}}
 {{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "80" "443" (eq (include "millrace.backupIsPlain" .) "true")) -}}
 {{- end }}
 
@@ -301,7 +316,7 @@ subject takes every certificate of the authorities, and Check.Valid=0 in one rul
 
 {{/* Whether the backup reaches the object storage without TLS. */}}
 {{- define "millrace.backupIsPlain" -}}
-{{- if regexMatch "(^|&)(sc|secure_connection)=0(&|$)" (urlParse .Values.foundationdb.backup.url).query }}true{{ end -}}
+{{- if regexMatch "(^|&)(sc|secure_connection)=0(&|$)" (urlParse (include "millrace.backupUrl" .)).query }}true{{ end -}}
 {{- end }}
 
 {{/*
@@ -320,7 +335,7 @@ the URL: its certificate must have the host's name. The cluster's names are in s
 {{- fail "foundationdb.verifyPeers is empty: the backup's programs also trust the authorities of the object storage, so name the cluster's certificates, such as Check.Valid=1,R.CN=region,S.CN=foundationdb for Terraform's cluster" -}}
 {{- end -}}
 {{- if not (include "millrace.backupIsPlain" .) -}}
-{{- $host := regexReplaceAll ":[0-9]+$" (urlParse $foundationdb.backup.url).host "" -}}
+{{- $host := regexReplaceAll ":[0-9]+$" (urlParse (include "millrace.backupUrl" .)).host "" -}}
 {{- if not (regexMatch "^[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*$" $host) -}}
 {{- fail (printf "foundationdb.backup.verifyPeers is empty: FoundationDB compares no address such as %s with a certificate, so give the rules for cluster and object storage" $host) -}}
 {{- end -}}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Boots systemd of a root file system in namespaces of its own, as a container does. Ends when the machine is shut down.
 #
-#   machine.sh NAME FOLDER ROOTFS       FOLDER/seed is laid over the root file system; changes go to FOLDER/upper
+#   machine.sh NAME FOLDER ROOTFS       FOLDER/seed is laid over the root file system; changes go to FOLDER/upper; each link in
+#                                       FOLDER/disks is a disk, by the name that udev gives it
 set -euo pipefail
 
 name=$1 folder=$2 rootfs=$3
@@ -34,6 +35,13 @@ mount -t tmpfs tmpfs "$root/dev/shm"
 ln -s pts/ptmx "$root/dev/ptmx"
 ln -s /proc/self/fd "$root/dev/fd"
 for number in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${number%:*}" "$root/dev/${number#*:}"; done
+if [ -d "$folder/disks" ]; then
+    mkdir -p "$root/dev/disk/by-id"
+    for disk in "$folder/disks/"*; do
+        touch "$root/dev/disk/by-id/${disk##*/}"
+        mount --bind "$(readlink "$disk")" "$root/dev/disk/by-id/${disk##*/}"
+    done
+fi
 
 cd "$root"
 mkdir -p .old

@@ -2,9 +2,12 @@
 # Boots the machines that examples/small describes, on this machine: `make check-region`.
 #
 # Terraform applies the example against moto; each machine's user data is then run by the real cloud-init under the real
-# systemd, in namespaces of its own: three nats-servers, a gateway, an edge machine with three pods. The programs come
-# from moto's S3 by hash, the secrets from its Secrets Manager. A device connects over TLS and survives the death of its pod.
-# FoundationDB is left out: the three pods are one process on the embedded engine, which the machine's systemd starts again.
+# systemd, in namespaces of its own: three nats-servers, three machines of FoundationDB, three of the edge, a gateway. The programs
+# come from moto's S3 by hash, the secrets from its Secrets Manager. A device connects over TLS, and survives the loss of its pod's
+# machine and of a machine of FoundationDB.
+#
+# Where FoundationDB is not installed, or MILLRACE was built without it, one edge machine runs three pods as one process on the
+# embedded engine, which the machine's systemd starts again.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,10 +21,16 @@ work=$target/deploy/region
 lan=millrace-lan
 router=10.40.240.1
 port=5000
+PATH=$PATH:/usr/sbin
 # shellcheck disable=SC1091 # beside this folder
 source "$here/../moto.sh"
+# shellcheck disable=SC1091
+source "$here/foundationdb.sh"
 pids=()
 machines=()
+# Why FoundationDB is left out; empty where it runs.
+without_database=
+edge_addresses=()
 
 say() { echo "region: $1"; }
 
@@ -48,6 +57,7 @@ clean() {
         [ ! -e "$work/$name/cgroup/millrace-$name" ] || echo 1 >"$work/$name/cgroup/millrace-$name/cgroup.kill" 2>/dev/null
     done
     wait 2>/dev/null
+    detach_loops
     for name in "${machines[@]}"; do
         find "$work/$name/cgroup/millrace-$name" -depth -type d -exec rmdir {} + 2>/dev/null
         umount "$work/$name/cgroup" 2>/dev/null
@@ -90,28 +100,32 @@ logs() {
 
 # -- programs
 
+# package NAME VERSION: of the files in the stage, if there are any.
 package() {
-    local stage=$work/stage
-    rm -rf "$stage"
+    local stage=$work/stage/$1
     mkdir -p "$stage/DEBIAN"
-    printf 'Package: %s\nVersion: 0\nArchitecture: all\nMaintainer: checks <checks@example.org>\nDescription: stands in for %s\n' \
-        "$1" "$1" >"$stage/DEBIAN/control"
-    dpkg-deb --root-owner-group --build "$stage" "$work/programs/$1_0_all.deb" >/dev/null
+    printf 'Package: %s\nVersion: %s\nArchitecture: all\nMaintainer: checks <checks@example.org>\nDescription: stands in for %s\n' \
+        "$1" "$2" "$1" >"$stage/DEBIAN/control"
+    dpkg-deb --root-owner-group -Znone --build "$stage" "$work/programs/$1_$2_all.deb" >/dev/null
 }
 
 collect_programs() {
-    rm -rf "$work/programs"
+    rm -rf "$work/programs" "$work/stage"
     mkdir -p "$work/programs"
     DEB_COMPRESSION=none "$root/services/millrace/packaging/deb.sh" "$MILLRACE" "$work/programs" >/dev/null
     cp "$NATS_SERVER" "$work/programs/nats-server"
     cp "$(readlink -f "$(envoy_binary)")" "$work/programs/envoy"
     echo '#!/bin/true' >"$work/programs/prometheus"
     cp "$exporter" "$work/programs/node_exporter"
-    package foundationdb-clients
-    package foundationdb-server
-    package amazon-ssm-agent
+    package amazon-ssm-agent 0
     mv "$work/programs/amazon-ssm-agent_0_all.deb" "$work/programs/amazon-ssm-agent.deb"
-    echo "SKIPPED: FoundationDB: empty packages stand in for it; one edge machine runs three pods on the embedded engine instead"
+    if [ -z "$without_database" ]; then
+        package_database
+    else
+        package foundationdb-clients 0
+        package foundationdb-server 0
+        echo "SKIPPED: FoundationDB ($without_database): empty packages stand in for it; one edge machine runs three pods on the embedded engine instead"
+    fi
 }
 
 # pip's envoy is a script that runs the program beside it.
@@ -121,8 +135,12 @@ envoy_binary() {
 
 # -- the example
 
-# The settings that stand in for FoundationDB; the rest is the example's.
+# The check's device has no password. Without FoundationDB other settings stand in for it; the rest is the example's.
 settings() {
+    if [ -z "$without_database" ]; then
+        echo '"edge_settings": { "brokers": ["acme"], "allow_anonymous": true }'
+        return
+    fi
     cat <<'JSON'
 "edge_settings": {
   "store": "embedded", "pods": 3, "data_dir": "/var/lib/millrace/data", "brokers": ["acme"], "allow_anonymous": true,
@@ -135,7 +153,10 @@ JSON
 apply() {
     prepare small >"$work/prepare.log" || { cat "$work/prepare.log"; fail "init"; }
     variables small >"$work/variables.json"
+    # Three pods: with FoundationDB each has a machine.
     # shellcheck disable=SC2154 # prepare sets example
+    [ -n "$without_database" ] || sed -i 's/edge = 2, foundationdb = 3/edge = 3, foundationdb = 3/' "$example/main.tf"
+    [ -n "$without_database" ] || grep -q 'edge = 3' "$example/main.tf" || fail "examples/small counts its machines in another way"
     python3 - "$work/variables.json" <<PY >"$example/terraform.tfvars.json"
 import json, sys
 values = json.load(open(sys.argv[1]))
@@ -204,6 +225,7 @@ PY
     ip netns exec "millrace-$name" ip address add "$address/16" dev eth0
     ip netns exec "millrace-$name" ip link set eth0 up
     ip netns exec "millrace-$name" ip route add default via "$router"
+    [[ $name != foundationdb-* ]] || database_disks "$name"
     # Before the machine's own mount namespace, so that this script sees its processes too.
     mkdir -p "$work/$name/cgroup"
     mount -t cgroup2 none "$work/$name/cgroup"
@@ -221,12 +243,12 @@ publish() {
     lan mosquitto_pub -V 5 -h acme.mqtt.example.org -p 8883 --cafile "$work/secrets/ca.crt" -q 1 -t cmd/pump-7 -m "$1"
 }
 
-pod() { head -1 "$work/edge/cgroup/millrace-edge/system.slice/millrace.service/cgroup.procs" 2>/dev/null; }
+pod() { head -1 "$work/edge-1/cgroup/millrace-edge-1/system.slice/millrace.service/cgroup.procs" 2>/dev/null; }
 
 is_other_pod() { [ -n "$(pod)" ] && [ "$(pod)" != "$1" ]; }
 
 device() {
-    local gateway=$1 killed
+    local gateway=$1
     mkdir -p "/etc/netns/$lan"
     echo "$gateway acme.mqtt.example.org" >"/etc/netns/$lan/hosts"
     ip netns exec "$lan" mosquitto_sub -V 5 -c -x 3600 -i pump-7 -h acme.mqtt.example.org -p 8883 --cafile "$work/secrets/ca.crt" \
@@ -234,6 +256,10 @@ device() {
     pids+=($!)
     until_true 120 "the device's first message" published first
     say "a device connected over TLS and got a message through gateway and edge"
+}
+
+kill_pods() {
+    local killed
     killed=$(pod)
     kill -KILL "$killed"
     until_true 120 "systemd starts the pods again" is_other_pod "$killed"
@@ -245,16 +271,18 @@ device() {
 published() { message "$1" || { publish "$1" && message "$1"; }; }
 
 main() {
+    local address
     [ "$(id -u)" = 0 ] || skip "it makes network namespaces, so it needs root"
     for program in terraform ip mosquitto_sub openssl python3; do
         command -v "$program" >/dev/null || skip "$program is not installed"
     done
     [ -n "$TERRAFORM_PLUGINS" ] || skip "there is no folder with the AWS provider (TERRAFORM_PLUGINS)"
-    exporter=$(PATH=$PATH:/usr/sbin command -v prometheus-node-exporter || command -v node_exporter) \
+    exporter=$(command -v prometheus-node-exporter || command -v node_exporter) \
         || skip "the node exporter is not installed (apt-get install prometheus-node-exporter)"
     for program in "$MILLRACE" "$NATS_SERVER" "$ENVOY"; do [ -x "$program" ] || fail "there is no $program"; done
     "$here/../tools.sh" python operator
-    "$here/../rootfs.sh" || skip "no root file system"
+    "$here/../rootfs.sh" || { [ $? = 3 ] && skip "no root file system"; fail "the root file system: $target/deploy/rootfs.log"; }
+    without_database=$(database_lacks)
     mkdir -p "$work"
     trap clean EXIT
     make_lan
@@ -265,29 +293,40 @@ main() {
     apply
     fill
 
-    local number=1 address edges gateways
+    boot_all
+    until_true 240 "each nats-server has routes to the two others" has_routes
+    for address in "${edge_addresses[@]}"; do
+        until_true 240 "the pods hear each other over NATS" heard "$address"
+        say "edge: $(lan curl -s "http://$address:8080/healthz" | tr '\n' ' ')"
+    done
+    until_true 60 "Auto Scaling hears that the edge machine serves" grep -q 'serves: millrace-small-edge, serves, i-edge' "$work/moto.log"
+    until_true 240 "the gateway is ready" lan curl -fs "http://$gateway_address:9902/ready"
+    for address in $(addresses nats) "${edge_addresses[@]}" "$gateway_address"; do
+        until_true 60 "the node exporter of $address" shows_host "$address"
+    done
+    say "the node exporter of each machine shows CPU, memory, clock, units and when its certificate ends"
+    device "$gateway_address"
+    if [ -z "$without_database" ]; then
+        lose_machines
+        echo "check-region: passed"
+    else
+        kill_pods
+        echo "check-region: passed WITHOUT FoundationDB: its machines were not booted, and its configuration was not run"
+    fi
+}
+
+boot_all() {
+    local number=1 address
     while read -r address; do
         boot "nats-$number" "$address" nats "nats-$number"
         number=$((number + 1))
     done < <(addresses nats)
-    edges=$(addresses edge)
-    gateways=$(addresses gateway)
-    boot edge "$(head -1 <<<"$edges")" edge
-    boot gateway "$(head -1 <<<"$gateways")" gateway
-
     watch_nats
-    until_true 240 "each nats-server has routes to the two others" has_routes
-    address=$(head -1 <<<"$edges")
-    until_true 240 "the pods hear each other over NATS" heard "$address"
-    say "edge: $(lan curl -s "http://$address:8080/healthz" | tr '\n' ' ')"
-    until_true 60 "Auto Scaling hears that the edge machine serves" grep -q 'serves: millrace-small-edge, serves, i-edge' "$work/moto.log"
-    until_true 240 "the gateway is ready" lan curl -fs "http://$(head -1 <<<"$gateways"):9902/ready"
-    for address in $(addresses nats) "$(head -1 <<<"$edges")" "$(head -1 <<<"$gateways")"; do
-        until_true 60 "the node exporter of $address" shows_host "$address"
-    done
-    say "the node exporter of each machine shows CPU, memory, clock, units and when its certificate ends"
-    device "$(head -1 <<<"$gateways")"
-    echo "check-region: passed WITHOUT FoundationDB: its machines were not booted, and its configuration was not run"
+    mapfile -t edge_addresses < <(addresses edge)
+    if [ -z "$without_database" ]; then boot_database; else edge_addresses=("${edge_addresses[0]}"); fi
+    for number in "${!edge_addresses[@]}"; do boot "edge-$((number + 1))" "${edge_addresses[number]}" edge; done
+    gateway_address=$(addresses gateway | head -1)
+    boot gateway "$gateway_address" gateway
 }
 
 # The servers' own report, as the telemetry machine reads it: each server has routes to the two others.

@@ -159,13 +159,14 @@ variable "edge_settings" {
     condition     = try(coalesce(var.edge_settings.drain_max_s, 60), 60) + try(coalesce(var.edge_settings.shutdown_grace_s, 10), 10) <= 150
     error_message = "edge_settings: drain_max_s and shutdown_grace_s must be 150 together at most: EC2 cuts the power a few minutes after it asks a machine to stop."
   }
-  # User data and state are no place for it: both can be read by more people than the secrets.
+  # User data and state are no place for it: both can be read by more people than the secrets. Each at sign behind a scheme is refused,
+  # because a password may have a slash or a quotation mark in it.
   validation {
     condition = !(
-      can(regex("://[^/?#\\s\"@]*@", jsonencode(var.edge_settings))) ||
+      can(regex("://(\\\\.|[^\\s\"\\\\])*@", jsonencode(var.edge_settings))) ||
       strcontains(jsonencode(try(var.edge_settings.nats, "")), "@")
     )
-    error_message = "edge_settings has an address with a user or a password, which would be in Terraform's state and in user data. For nats use nats_user with nats_password_file, nats_creds or nats_nkey, and store the file with terraform/secrets.sh. otlp_endpoint takes neither: name a collector that needs none."
+    error_message = "edge_settings has an address with a user or a password, which would be in Terraform's state and in user data. For nats use nats_user with nats_password_file, nats_creds or nats_nkey, and store the file with terraform/secrets.sh. otlp_endpoint takes neither: name a collector that needs none. An at sign of a path is written %40."
   }
 }
 
@@ -181,13 +182,14 @@ variable "control_settings" {
     condition     = try(coalesce(var.control_settings.drain_max_s, 20), 20) + try(coalesce(var.control_settings.shutdown_grace_s, 10), 10) <= 150
     error_message = "control_settings: drain_max_s and shutdown_grace_s must be 150 together at most: EC2 cuts the power a few minutes after it asks a machine to stop."
   }
-  # User data and state are no place for it: both can be read by more people than the secrets.
+  # User data and state are no place for it: both can be read by more people than the secrets. Each at sign behind a scheme is refused,
+  # because a password may have a slash or a quotation mark in it.
   validation {
     condition = !(
-      can(regex("://[^/?#\\s\"@]*@", jsonencode(var.control_settings))) ||
+      can(regex("://(\\\\.|[^\\s\"\\\\])*@", jsonencode(var.control_settings))) ||
       strcontains(jsonencode(try(var.control_settings.nats, "")), "@")
     )
-    error_message = "control_settings has an address with a user or a password, which would be in Terraform's state and in user data. For nats use nats_user with nats_password_file, nats_creds or nats_nkey, and store the file with terraform/secrets.sh. otlp_endpoint takes neither: name a collector that needs none."
+    error_message = "control_settings has an address with a user or a password, which would be in Terraform's state and in user data. For nats use nats_user with nats_password_file, nats_creds or nats_nkey, and store the file with terraform/secrets.sh. otlp_endpoint takes neither: name a collector that needs none. An at sign of a path is written %40."
   }
 }
 
@@ -240,8 +242,8 @@ variable "runbooks_url" {
   default     = null
   description = "URL of the folder runbooks/ of your copy of the repository, such as https://git.example.org/millrace/blob/main/runbooks. Each alert links its page there."
   validation {
-    condition     = var.runbooks_url == null || can(regex("^https?://[A-Za-z0-9._~:/%@+-]+$", var.runbooks_url))
-    error_message = "runbooks_url is a URL such as https://git.example.org/millrace/blob/main/runbooks."
+    condition     = var.runbooks_url == null || can(regex("^https?://[A-Za-z0-9._~:/%+-]+$", var.runbooks_url))
+    error_message = "runbooks_url is a URL without a user, such as https://git.example.org/millrace/blob/main/runbooks. An at sign of its path is written %40."
   }
 }
 

@@ -303,6 +303,14 @@ run "an_alertmanager_without_runbooks_is_refused" {
   expect_failures = [var.alertmanager]
 }
 
+run "runbooks_at_an_address_with_a_token_are_refused" {
+  command = plan
+  variables {
+    runbooks_url = "https://TOKEN@git.example.org/runbooks"
+  }
+  expect_failures = [var.runbooks_url]
+}
+
 run "runbooks_at_a_relative_path_are_refused" {
   command = plan
   variables {
@@ -544,11 +552,20 @@ run "an_address_with_a_password_and_without_a_scheme_is_refused" {
   expect_failures = [var.edge_settings, var.control_settings]
 }
 
-run "an_at_sign_behind_the_host_is_no_password" {
+run "an_address_with_a_password_that_has_a_slash_is_refused" {
   command = plan
   variables {
-    edge_settings    = { otlp_endpoint = "https://collector.example.org:4318/of/ops@example.org" }
-    control_settings = { otlp_endpoint = "https://collector.example.org:4318?to=ops@example.org" }
+    edge_settings    = { otlp_endpoint = "https://user:wo/rd@collector.example.org:4318" }
+    control_settings = { otlp_endpoint = "https://user:wo\"?rd@collector.example.org:4318" }
+  }
+  expect_failures = [var.edge_settings, var.control_settings]
+}
+
+run "an_encoded_at_sign_in_a_path_is_no_password" {
+  command = plan
+  variables {
+    edge_settings    = { otlp_endpoint = "https://collector.example.org:4318/of/ops%40example.org", smtp_from = "Millrace <ops@example.org>" }
+    control_settings = { oidc_issuer = "https://login.example.org", smtp_from = "ops@example.org" }
   }
 }
 
