@@ -26,7 +26,7 @@ use crate::metrics::{BrokerCounters, Latencies};
 use crate::quota::Quota;
 use crate::streams::BrokerStreams;
 use closing::{ClosedBrokers, Idleness};
-pub(crate) use reservation::Reserved;
+pub(crate) use reservation::{Reservation, Reserved};
 pub(crate) use retaining::retained_size;
 use retaining::{RetainedGate, RetainedMemory};
 

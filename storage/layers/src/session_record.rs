@@ -91,7 +91,7 @@ impl SessionRecord {
     }
 }
 
-/// Proof that the caller owned the session in this transaction; only [`fence`] makes one.
+/// Proof that the caller owned the session in this transaction; only [`fence`] and [`fence_until_taken`] make one.
 pub struct Owned<'t> {
     pub(crate) tx: &'t Transaction,
     id: SessionId<'t>,
@@ -119,8 +119,23 @@ impl<'t> Owned<'t> {
 /// # Errors
 /// [`LayerError::Fenced`]: the transaction has then written nothing for this session, and may go on with others.
 pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> LayerResult<Owned<'t>> {
+    fence_until_taken(tx, id, epoch).await.and_then(|owned| match owned.record.is_detached() {
+        true => Err(LayerError::Fenced { epoch }),
+        false => Ok(owned),
+    })
+}
+
+/// As [`fence`], also after the owner of `epoch` has detached the session, until the session has a new owner.
+///
+/// # Errors
+/// As [`fence`].
+pub async fn fence_until_taken<'t>(
+    tx: &'t Transaction,
+    id: SessionId<'t>,
+    epoch: u64,
+) -> LayerResult<Owned<'t>> {
     match get_fenced(tx, id, Read::Serializable).await? {
-        Some(record) if record.epoch == epoch && !record.is_detached() => Ok(Owned { tx, id, record }),
+        Some(record) if record.epoch == epoch => Ok(Owned { tx, id, record }),
         _ => Err(LayerError::Fenced { epoch }),
     }
 }

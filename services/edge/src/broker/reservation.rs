@@ -9,9 +9,16 @@ use millrace_session::Message;
 use super::retaining::RetainedGate;
 use super::{Broker, retained_size};
 
-pub(crate) type Reserved = Option<Box<Reservation>>;
+pub(crate) type Reserved = Option<Reservation>;
 
-pub(crate) struct Reservation {
+#[expect(dead_code, reason = "a job has it until the job ends")]
+pub(crate) enum Reservation {
+    Room(Box<ReservedRoom>),
+    /// In one process memory has the message before its commit, see `store/taken_back.rs`.
+    InMemory(Arc<()>),
+}
+
+pub(crate) struct ReservedRoom {
     broker: Arc<Broker>,
     topic: Arc<str>,
 }
@@ -45,7 +52,7 @@ impl Broker {
         reserved.largest = reserved.largest.max(retained_size(message));
         self.recount_reserved(&mut gate, &topic);
         drop(gate);
-        Some(Box::new(Reservation { broker: self.clone(), topic }))
+        Some(Reservation::Room(Box::new(ReservedRoom { broker: self.clone(), topic })))
     }
 
     /// Follows each change of the topic's reservations and of its message in memory.
@@ -78,7 +85,7 @@ impl Broker {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for ReservedRoom {
     fn drop(&mut self) {
         let mut gate = self.broker.retained_gate();
         if let Some(reserved) = gate.reserved.topics.get_mut(&self.topic) {

@@ -293,6 +293,7 @@ impl PersistentSession {
             Feed::Live => {
                 let held = self.held.iter().filter_map(|held| held.message.position());
                 held.map(|position| Position(position).before())
+                    .chain(self.unanswered_by_store.read_from)
                     .fold(handed_over.max(self.read), Position::min)
             }
             Feed::Reading(reading) => reading.through,

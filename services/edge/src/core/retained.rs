@@ -9,6 +9,7 @@ use super::{Core, work};
 use crate::broker::{Broker, Reserved};
 use crate::memory::Pressure;
 use crate::routes::Routes;
+use crate::store::StoreService;
 
 impl Core {
     /// Whether the limits allow to retain the message. A refusal is counted and reported as an incident.
@@ -40,7 +41,10 @@ impl Core {
                 let reserved = routes.broker.reserve_retained(message);
                 (routes, reserved)
             }
-            true => (self.retain(&routes.broker, message), None),
+            true => {
+                let reserved = self.process.store.as_ref().map(StoreService::reserve_in_memory);
+                (self.retain(&routes.broker, message), reserved)
+            }
             false => (routes, None),
         }
     }

@@ -110,11 +110,15 @@ impl Loops {
 
     /// A client of this loop; `name` is a part of its client identifier.
     pub(super) fn connect(&mut self, core: u16, name: &str) -> TestClient {
+        let id = self.id_of(core, name);
+        self.connect_as(&id, true)
+    }
+
+    pub(super) fn id_of(&self, core: u16, name: &str) -> String {
         let process = self.cores[0].process.clone();
         let broker = process.open("default").unwrap();
         let mut ids = (0_u64..).map(|number| format!("{name}-{number}"));
-        let id = ids.find(|id| process.owner(&broker, id).core() == core).unwrap();
-        self.connect_as(&id, true)
+        ids.find(|id| process.owner(&broker, id).core() == core).unwrap()
     }
 
     pub(super) fn connect_as(&mut self, id: &str, clean: bool) -> TestClient {

@@ -4,8 +4,9 @@
 //! nothing about a filter that an UNSUBSCRIBE has ended since, and its refusal does not end a subscription that another
 //! SUBSCRIBE has made or still waits for. A SUBSCRIBE that takes several turns is known from its first turn on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use millrace_layers::Position;
 use millrace_session::ClientSubscription;
 
 #[derive(Default)]
@@ -13,6 +14,10 @@ pub(super) struct Unanswered {
     /// Number of the last SUBSCRIBE; the first one is 1.
     last: u64,
     filters: HashMap<Box<str>, FilterRequests, foldhash::fast::RandomState>,
+    /// A live session reads the streams of their filters from here on: before, other loops may have routed messages to them.
+    pub(super) read_from: Option<Position>,
+    /// Filters of refused SUBSCRIBE packets that the store has.
+    refused_but_stored: HashSet<Box<str>, foldhash::fast::RandomState>,
 }
 
 #[derive(Default)]
@@ -66,6 +71,18 @@ impl Unanswered {
         if let Some(of) = self.filters.get_mut(filter) {
             (of.ended, of.current) = (self.last, 0);
         }
+    }
+
+    pub(super) fn note_stored(&mut self, filter: &str, is_refused: bool) {
+        if is_refused {
+            self.refused_but_stored.insert(filter.into());
+        } else {
+            self.refused_but_stored.remove(filter);
+        }
+    }
+
+    pub(super) fn is_undone_in_store(&mut self, filter: &str) -> bool {
+        self.refused_but_stored.remove(filter)
     }
 
     /// `granted`: the subscription that the answered SUBSCRIBE has made.

@@ -314,8 +314,9 @@ mod tests {
         let broker = subscribed(clients, &["t".to_owned()]);
         let mut cache = RouteCache::default();
         let routes = cache.get(&broker, "t");
-        let work =
-            |routes: &Routes| MATCH_WORK + NODE_WORK * routes.visited as u64 + routes.size() as u64 / 64;
+        let work = |routes: &Routes| {
+            MATCH_WORK + NODE_WORK * routes.visited as u64 + (size_of_entry(routes) / MATCH_BYTES) as u64
+        };
         assert_eq!((routes.matched.receivers.len(), cache.take_work()), (clients as usize, work(&routes)));
         // A second filter of each of them does not make the topic refused.
         let broker = subscribed(clients, &["t".to_owned(), "t/#".to_owned()]);

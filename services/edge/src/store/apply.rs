@@ -24,7 +24,7 @@ use millrace_storage::Transaction;
 
 use super::load::{self, subscribers};
 use super::plant::{Plant, is_planted};
-use super::{AttachedSession, Job, SessionKey, StoreContext, StreamKey, Write};
+use super::{AttachedSession, Job, PublishWrite, SessionKey, StoreContext, StreamKey, Write};
 use crate::broker::{Broker, Reserved};
 use crate::metering::Amount;
 use crate::quota::Limit;
@@ -61,6 +61,8 @@ pub(super) struct Applied {
     /// The last due time of its shard that this transaction or an earlier one has settled.
     pub(super) settled: Option<Due>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>, Reserved)>,
+    /// In one process: memory gets them after the messages of the same transaction.
+    pub(super) retained_wills: HashSet<(u64, Arc<str>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) wills_not_retained: Vec<(Arc<Broker>, Limit)>,
     pub(super) touched: Vec<StreamKey>,
@@ -98,6 +100,11 @@ impl Applied {
     fn next_number(&mut self) -> u16 {
         self.last_number = self.last_number.saturating_add(1);
         self.last_number
+    }
+
+    pub(super) fn has_retained_will(&self, publish: &PublishWrite) -> bool {
+        let key = || (publish.routes.broker.id, publish.message.topic().clone());
+        !self.retained_wills.is_empty() && self.retained_wills.contains(&key())
     }
 
     pub(super) fn count(&mut self, broker: &Arc<Broker>) -> &mut BrokerCounts {
@@ -216,6 +223,17 @@ impl Applier<'_> {
         Self: 'k,
     {
         sessions::fence(self.tx, session.id(), self.epoch(session).await?).await
+    }
+
+    /// A refused SUBSCRIBE may be undone after the end of its connection.
+    async fn fence_filters<'k>(&self, session: &'k SessionKey, is_undo: bool) -> Result<Owned<'k>, LayerError>
+    where
+        Self: 'k,
+    {
+        if !is_undo {
+            return self.fence(session).await;
+        }
+        sessions::fence_until_taken(self.tx, session.id(), self.epoch(session).await?).await
     }
 
     /// Updates the brokers' filters in memory from the store; it must run before this transaction changes filters.

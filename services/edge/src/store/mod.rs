@@ -54,7 +54,7 @@ use std::time::Duration;
 use millrace_layers::{BrokerId, LayerError, Position};
 use millrace_storage::{Stat, block_on};
 
-use crate::broker::{Broker, Brokers};
+use crate::broker::{Broker, Brokers, Reservation};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::encoding::{inflight, record};
@@ -126,6 +126,8 @@ struct Upkeep {
     expired: Mutex<VecDeque<(BrokerId, Vec<Arc<str>>)>>,
     /// Brokers of which notices may be lost, for the writer; `None`: any broker.
     missed: Mutex<BTreeSet<Option<BrokerId>>>,
+    /// Cloned for each retained message that memory has before its commit.
+    in_memory: Arc<()>,
 }
 
 impl StoreService {
@@ -216,6 +218,10 @@ impl StoreService {
     /// Removes these topics' expired retained messages from the store soon.
     pub(crate) fn clear_expired(&self, broker: BrokerId, topics: Vec<Arc<str>>) {
         self.shared.clear_expired(broker, topics);
+    }
+
+    pub(crate) fn reserve_in_memory(&self) -> Reservation {
+        self.shared.reserve_in_memory()
     }
 
     pub(crate) fn read(&self, read: StreamRead) {

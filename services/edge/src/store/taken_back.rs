@@ -2,7 +2,8 @@
 //!
 //! Memory gets a retained message before its commit, and a job writes what memory has for its topic. After a refusal memory gets what
 //! the store has. The store does not have yet what earlier jobs will write: those of a transaction in doubt, and those of the backlog.
-//! Memory lags behind these until they are done, so meanwhile each job writes its own message, and its commit puts that into memory.
+//! Memory lags behind these, and behind jobs that a turn has yet to submit, until they are done. So meanwhile each job writes its own
+//! message, and its commit puts that into memory.
 
 use std::sync::Arc;
 
@@ -11,14 +12,15 @@ use millrace_session::Message;
 use millrace_storage::{Read, block_on};
 
 use super::writer::Writer;
-use super::{Job, PublishWrite, Write, record};
-use crate::broker::Broker;
+use super::{Job, PublishWrite, StoreContext, Write, record};
+use crate::broker::{Broker, Reservation};
+use crate::routes::Routes;
 
 #[derive(Default)]
 pub(super) struct TakenBack {
     /// Retained messages of the transaction whose outcome is unknown, in order.
     doubtful: Vec<(u64, Arc<Message>)>,
-    /// A message was taken back since the writer last had no job.
+    /// A message was taken back, and the jobs of then have not all ended.
     lags: bool,
 }
 
@@ -31,8 +33,9 @@ impl TakenBack {
         self.doubtful.clear();
     }
 
-    pub(super) fn note_idle(&mut self) {
-        self.lags = false;
+    /// The writer has no job.
+    pub(super) fn note_idle(&mut self, shared: &StoreContext) {
+        self.lags &= shared.has_unwritten_retained();
     }
 
     pub(super) fn memory_lags(&self) -> bool {
@@ -46,6 +49,16 @@ fn retained_by(job: &Job) -> Option<(u64, Arc<Message>)> {
             Some((routes.broker.id, message.clone()))
         }
         _ => None,
+    }
+}
+
+impl StoreContext {
+    pub(super) fn reserve_in_memory(&self) -> Reservation {
+        Reservation::InMemory(self.upkeep.in_memory.clone())
+    }
+
+    pub(super) fn has_unwritten_retained(&self) -> bool {
+        Arc::strong_count(&self.upkeep.in_memory) > 1
     }
 }
 
@@ -75,6 +88,16 @@ impl Writer<'_> {
         let message = record::decode(topic.clone(), &body, &shared.clock)?;
         message.set_position(None);
         Some(Arc::new(message))
+    }
+
+    /// Memory gets a will with its commit. Returns the receivers of that moment (P6).
+    pub(super) fn retain_will(&mut self, broker: &Arc<Broker>, will: &Arc<Message>) -> Arc<Routes> {
+        if self.shared.is_shared || !will.is_retained() {
+            self.retain_committed(broker, will, will.is_retained());
+            return self.routes.get(broker, will.topic());
+        }
+        let subscriptions = broker.retain(will);
+        self.routes.get_at(broker, will.topic(), &subscriptions)
     }
 
     /// With several pods memory follows the order of the commits (P6).

@@ -22,6 +22,12 @@ use crate::home::Loads;
 use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 
+impl super::StoreService {
+    pub(crate) fn has_unwritten_retained(&self) -> bool {
+        self.shared.has_unwritten_retained()
+    }
+}
+
 impl StoreContext {
     pub(super) fn of_test(layers: Store, clock: Clock, is_shared: bool, owner: &str) -> Self {
         Self {

@@ -103,7 +103,7 @@ pub(super) struct Writer<'s> {
     traced: Vec<(u16, StoredTraces)>,
     /// Start of the current transaction in microseconds; only set while messages are traced.
     began_us: u64,
-    /// Ends of connections that the store refused, to be tried again.
+    /// Refused ends of connections and undoes of SUBSCRIBE packets, to be tried again.
     pub(super) unwritten: Vec<Job>,
     /// CONNECTs that wait for another pod to release their session.
     waiting: Vec<Job>,
@@ -205,6 +205,9 @@ impl<'s> Writer<'s> {
     /// A part of a job is durable. Returns the job after its last part, with the outcome of all parts.
     fn go_on(&mut self, job: Job, outcome: WriteOutcome) -> Option<(Job, WriteOutcome)> {
         let Job { mut write, ack } = job;
+        if matches!(outcome, WriteOutcome::Subscribed(_) | WriteOutcome::Done) {
+            self.forget_undo(&write);
+        }
         match (&mut write, outcome) {
             (Write::Subscribe(subscribe), WriteOutcome::Subscribed(subscribed)) => {
                 let ends = subscribe.ends();

@@ -5,7 +5,7 @@ use millrace_mqtt::{
     Connect, Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will,
 };
 
-use crate::common::{Client, Server, id, properties, publish, publish_qos, will};
+use crate::common::{Client, Server, connect, id, properties, publish, publish_qos, will};
 use crate::steps::{
     Disk, VERSIONS, acknowledge, come_back, expect_no_rest, lasting, leave, rest, say, start,
     subscribe_and_leave, take, texts,
@@ -128,6 +128,36 @@ fn a_retained_message_whose_removal_is_refused_is_served() {
     let mut late = Client::connect(&server, V5, "late");
     late.subscribe("t/#", QoS::AtMostOnce);
     late.expect_nothing();
+}
+
+#[test]
+fn a_will_is_retained_once_it_is_stored() {
+    let disk = Disk::new();
+    let server = start(&disk.store.database(), 1);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let former = Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, "w", b"former") };
+    assert!(!publisher.publish(former).is_error());
+    let gone = Some(Will { qos: QoS::AtLeastOnce, retain: true, ..will("w", b"gone") });
+    let mut ann = Client::open(&server, Connect { will: gone, ..connect(V5, "ann") });
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
+    disk.fill();
+    leave(&mut ann, false);
+    let open = || metric(&server, "millrace_connections_open", "");
+    eventually(|| open() == 1, || format!("{} connections are open", open()));
+    // The store refuses it after the end of the connection.
+    assert!(publisher.publish(publish_qos(QoS::AtLeastOnce, 2, "kept/a", b"refused")).is_error());
+    let retained = |name| {
+        let mut late = Client::connect(&server, V5, name);
+        late.subscribe("w", QoS::AtMostOnce);
+        let message = take(&mut late);
+        assert!(message.retain);
+        (late, message.payload)
+    };
+    let (mut late, payload) = retained("late");
+    assert_eq!(payload, b"former");
+    disk.make_room();
+    assert_eq!(take(&mut late).payload, b"gone");
+    assert_eq!(retained("later").1, b"gone");
 }
 
 #[test]

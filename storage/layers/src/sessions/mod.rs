@@ -25,5 +25,5 @@ pub use will::{PendingWill, will_bytes};
 
 pub use crate::{
     SessionId,
-    session_record::{EXPIRY_NEVER, Owned, SessionRecord, fence, get},
+    session_record::{EXPIRY_NEVER, Owned, SessionRecord, fence, fence_until_taken, get},
 };

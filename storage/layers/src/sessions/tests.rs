@@ -100,6 +100,19 @@ fn who_was_replaced_writes_nothing_any_more() {
 }
 
 #[test]
+fn a_detached_session_is_of_its_last_owner_until_it_is_taken() {
+    let database = database();
+    let epoch = attached(&database, "c", &request("pod", 1)).epoch;
+    detached(&database, "c", epoch, HOW);
+    let until_taken = || try_run(&database, async |tx| fence_until_taken(tx, id("c"), epoch).await.map(drop));
+    let fenced = Err(LayerError::Fenced { epoch });
+    assert_eq!(try_run(&database, async |tx| fence(tx, id("c"), epoch).await.map(drop)), fenced);
+    assert_eq!(until_taken(), Ok(()));
+    attached(&database, "c", &request("pod", 2));
+    assert_eq!(until_taken(), fenced);
+}
+
+#[test]
 fn a_takeover_between_fence_and_commit_makes_the_old_owner_conflict() {
     let database = database();
     let old = attached(&database, "c", &request("pod1", 1));

@@ -1,7 +1,7 @@
 use millrace_mqtt::QoS;
 
 use crate::core::ConnectionEnd;
-use crate::core::testing::{Loops, SUBACK, subscribe};
+use crate::core::testing::{Loops, SUBACK, publish, subscribe};
 use crate::core::work;
 
 const LEVELS: usize = 11;
@@ -26,4 +26,23 @@ fn the_match_of_a_will_counts_for_its_own_turn() {
     let (least, spent) = ((1 << LEVELS) * work::NODE, core.work.spent() - before);
     assert!(spent >= least, "{spent} of at least {least} units were counted");
     assert_eq!(core.routes.take_work(), 0, "another client would be charged with it");
+}
+
+#[test]
+fn the_writer_knows_of_a_retained_message_before_the_turn_submits_it() {
+    const RETAIN: u8 = 1;
+    let mut loops = Loops::stored(1);
+    let mut publisher = loops.connect(0, "publisher");
+    let process = loops.cores[0].process.clone();
+    let is_unwritten = || process.store.as_ref().unwrap().has_unwritten_retained();
+    let mut message = publish(1, "t", b"x");
+    message[0] |= RETAIN;
+    assert!(!is_unwritten());
+    publisher.send_all(&message);
+    while loops.cores[0].store_jobs.queue.is_empty() {
+        loops.serve(0);
+    }
+    assert!(is_unwritten());
+    loops.answer(&mut publisher, 0x40);
+    loops.until(|_| !is_unwritten());
 }

@@ -8,8 +8,18 @@ use millrace_session::ClientSubscription;
 use super::read_filters::FiltersToAdd;
 use super::{Reasons, SubscribeInProgress};
 use crate::core::deliver::Publisher;
+use crate::core::persistent::PersistentSession;
 use crate::core::{Core, parts};
 use crate::jobs::{self, PendingSubscribe, Write};
+
+impl PersistentSession {
+    pub(super) fn end_subscribes(&mut self, count: u32) {
+        self.subscribing -= count;
+        if self.subscribing == 0 {
+            self.unanswered_by_store.read_from = None;
+        }
+    }
+}
 
 impl Core {
     /// The filters that the last turn granted wait for the store: until it has answered, no other answer ends them.
@@ -59,7 +69,7 @@ impl Core {
         let local = &mut self.sessions[session as usize];
         match &mut local.persistent {
             // From here on `unanswered` counts it.
-            Some(persistent) => persistent.subscribing -= u32::from(holds),
+            Some(persistent) => persistent.end_subscribes(u32::from(holds)),
             None => pending.holds = holds,
         }
         if stored.is_empty() && !pending.asks {
@@ -84,6 +94,8 @@ impl Core {
             pending.asker = Arc::downgrade(&new.asker);
         }
         if let Some(persistent) = &mut local.persistent {
+            let base = persistent.base(self.following.handed_over);
+            persistent.unanswered_by_store.read_from = Some(base);
             persistent.subscribing += 1;
         }
         stored.shrink_to_fit();

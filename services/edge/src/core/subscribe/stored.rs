@@ -30,6 +30,9 @@ impl PersistentSession {
         let (mut durable, mut go_back) = (Vec::new(), Vec::new());
         let mut ended = EndedFilters::default();
         for ((filter, options, place), subscribed) in filters.into_iter().zip(subscribed) {
+            if subscribed.is_some() {
+                self.unanswered_by_store.note_stored(&filter, pending.is_refused);
+            }
             let subscribed = subscribed.as_ref().filter(|_| !pending.is_refused);
             let granted = subscribed.map(|_| subscription_of(options));
             let answered = self.unanswered_by_store.remove(pending.number, &filter, granted);
@@ -158,7 +161,7 @@ impl Core {
         let durable: Vec<_> =
             filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
         let Some(persistent) = &mut self.sessions[target.slot as usize].persistent else { return };
-        persistent.writing_back -= 1;
+        persistent.writing_back -= u32::from(!subscribe.pending.is_late);
         self.route_durable(target, &durable);
         if self.sessions[target.slot as usize].add_sources(durable, self.following.handed_over) {
             self.hold_until_barrier(target.slot);
@@ -171,7 +174,7 @@ impl Core {
         let slot = local.connection;
         let Some(persistent) = &mut local.persistent else { return };
         let unanswered = std::mem::take(&mut persistent.unanswered);
-        persistent.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
+        persistent.end_subscribes(u32::try_from(unanswered.len()).unwrap_or(u32::MAX));
         for pending in unanswered {
             self.answer_subscribe(slot, pending);
         }

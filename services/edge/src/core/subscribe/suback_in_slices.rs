@@ -178,6 +178,8 @@ impl Core {
         };
         let was_live = persistent.is_live();
         persistent.unanswered.push(pending);
+        let is_stored = |(filter, _): &GoesBack| persistent.unanswered_by_store.is_undone_in_store(filter);
+        let go_back = go_back.into_iter().filter(is_stored).collect();
         let is_more = local.add_sources(durable, handed_over);
         self.write_back(key, target, go_back);
         // A live session that has more streams to read gets its SUBACK when it is live again, so that live messages

@@ -1,11 +1,12 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use millrace_layers::Position;
 use millrace_mqtt::{PacketId, QoS, ReasonCode, SubscribeOptions};
 use millrace_session::ClientSubscription;
 use millrace_storage::{Embedded, Options};
 
+use crate::broker::Broker;
 use crate::core::ConnectionEnd;
 use crate::core::feed::{Feed, ReadState, Way};
 use crate::core::testing::{Loops, PUBLISH_QOS_1, SUBACK, TestClient, long_filters, publish, subscribe};
@@ -15,6 +16,7 @@ const TURN_MAX: u64 = 40_000;
 /// Filters of [`long_filters`] that a turn may remove.
 const REMOVED_MAX: usize = 100;
 const FAILED: u8 = 0x80;
+const DUP: u8 = 0x08;
 
 /// A publisher, and a client whose SUBSCRIBE with these filters the store has answered: a part of them is in the router.
 fn with_begun_answer(filters: &[String]) -> (Loops, TestClient, TestClient) {
@@ -86,6 +88,44 @@ fn a_page_that_comes_before_the_suback_does_not_pass_messages_of_the_new_filters
 }
 
 #[test]
+fn a_message_that_another_loop_routed_before_the_subscribe_is_read_from_the_store() {
+    let filters = long_filters();
+    for reconnects in [false, true] {
+        let mut loops = Loops::stored(2);
+        let id = loops.id_of(0, "session");
+        let mut client = loops.connect_as(&id, false);
+        let mut publisher = loops.connect(1, "publisher");
+        // Without it, the store would not get the message.
+        let mut other = loops.connect_as("other", false);
+        loops.subscribe(&mut other, "#", QoS::AtLeastOnce);
+        publisher.send_all(&publish(1, &filters[0], b"x"));
+        while loops.cores[1].store_jobs.queue.is_empty() {
+            loops.serve(1);
+        }
+        loops.send_to(0, &mut client, &subscribe(&filters, QoS::AtLeastOnce));
+        while loops.cores[0].work.stored_answers.is_empty() {
+            loops.turn(0);
+        }
+        while publisher.next().is_none() {
+            loops.turn(1);
+        }
+        loops.answer(&mut client, SUBACK);
+        if reconnects {
+            let slot = loops.session(0, &client).connection;
+            loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
+            loops.until(|loops| !loops.cores[0].work.has_removals());
+            client = loops.connect_as(&id, false);
+        }
+        let mut kind = None;
+        loops.until(|_| {
+            kind = client.next().map(|(kind, _)| kind & !DUP);
+            kind.is_some()
+        });
+        assert_eq!(kind, Some(PUBLISH_QOS_1));
+    }
+}
+
+#[test]
 fn messages_held_during_a_subscribe_whose_filters_are_all_refused_are_delivered() {
     let mut loops = Loops::stored(1);
     let mut publisher = loops.connect(0, "publisher");
@@ -141,6 +181,66 @@ fn a_subscribe_that_a_full_disk_refuses_is_undone_over_several_turns() {
     loops.send_to(0, &mut client, &subscribe(&long_filters(), QoS::AtLeastOnce));
     loops.until(|loops| !loops.cores[0].work.stored_answers.is_empty());
     expect_refusal(&mut loops, &mut client);
+}
+
+/// Once the store has the first of these filters of a client, its disk is full until `has_room`, so that it refuses the others.
+fn with_half_stored_subscribe(filters: &[String]) -> (Loops, TestClient, Arc<AtomicBool>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let (has_room, broker) = (Arc::new(AtomicBool::new(false)), Arc::new(OnceLock::<Arc<Broker>>::new()));
+    let (room, of, first) = (has_room.clone(), broker.clone(), filters[0].clone());
+    let free_bytes = Arc::new(move |_: &_| {
+        let is_full = of.get().is_some_and(|broker| is_stored(broker, &first));
+        Ok(if is_full && !room.load(Ordering::SeqCst) { 0 } else { 1 << 40 })
+    });
+    let options = Options { disk_reserve_bytes: 1 << 20, free_bytes, ..Options::default() };
+    let store = Embedded::open(&folder, options).unwrap();
+    let mut loops = Loops::stored_in(store.database());
+    let (mut client, mut other) = (loops.connect_as("session", false), loops.connect_as("other", false));
+    assert!(broker.set(loops.broker()).is_ok());
+    loops.send_to(0, &mut client, &subscribe(filters, QoS::AtLeastOnce));
+    let reasons = loops.answer(&mut client, SUBACK);
+    assert!(reasons[2..].iter().all(|reason| *reason == FAILED), "{reasons:?}");
+    // The store refuses this after the undo.
+    loops.send_to(0, &mut other, &subscribe(&filters[..1], QoS::AtLeastOnce));
+    assert_eq!(loops.answer(&mut other, SUBACK)[2], FAILED);
+    assert!(is_stored(&loops.broker(), &filters[0]));
+    (loops, client, has_room, folder)
+}
+
+fn is_stored(broker: &Broker, filter: &str) -> bool {
+    !broker.streams.matches(filter).streams.is_empty()
+}
+
+#[test]
+fn the_store_ends_the_subscriptions_of_a_refused_subscribe_once_it_has_room() {
+    let filters: Vec<String> = (0..1_000).map(|number| format!("f/{number}")).collect();
+    for reconnects in [true, false] {
+        let (mut loops, mut client, has_room, _folder) = with_half_stored_subscribe(&filters);
+        let broker = loops.broker();
+        has_room.store(true, Ordering::SeqCst);
+        if reconnects {
+            let slot = loops.session(0, &client).connection;
+            loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
+            loops.until(|loops| !loops.cores[0].work.has_removals());
+            client = loops.connect_as("session", false);
+            assert!(loops.session(0, &client).session.subscription(&filters[0]).is_none());
+        }
+        loops.until(|_| !filters.iter().any(|filter| is_stored(&broker, filter)));
+    }
+}
+
+#[test]
+fn a_filter_that_is_subscribed_again_is_not_ended_for_an_earlier_refusal() {
+    let filters: Vec<String> = (0..1_000).map(|number| format!("f/{number}")).collect();
+    let (mut loops, mut client, has_room, _folder) = with_half_stored_subscribe(&filters);
+    let broker = loops.broker();
+    has_room.store(true, Ordering::SeqCst);
+    loops.subscribe(&mut client, &filters[1], QoS::AtLeastOnce);
+    loops.until(|_| !is_stored(&broker, &filters[0]) && !is_stored(&broker, &filters[2]));
+    assert!(is_stored(&broker, &filters[1]));
+    let mut publisher = loops.connect(0, "publisher");
+    loops.publish(&mut publisher, &filters[1], b"x");
+    loops.answer(&mut client, PUBLISH_QOS_1);
 }
 
 #[test]

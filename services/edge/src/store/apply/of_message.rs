@@ -43,7 +43,7 @@ impl Applier<'_> {
                 self.fence(session).await?;
             }
         }
-        if publish.retains {
+        if publish.retains && !self.applied().has_retained_will(publish) {
             // It writes the broker's current retained message, so the order of jobs does not matter.
             let current = broker.retained.get(message.topic());
             let own = Some(&**message).filter(|message| !message.payload().is_empty());
@@ -161,14 +161,12 @@ impl Applier<'_> {
         }
         let mut reserved = None;
         if retains {
-            if self.shared.is_shared {
-                reserved = broker.reserve_retained(&will);
-            } else {
-                // Before the commit, as with messages of clients: the broker's memory defines the order.
-                broker.retain(&will);
-            }
+            reserved = broker.reserve_retained(&will);
             let retained = (!will.payload().is_empty()).then_some(&*will);
             self.retain(broker, will.topic(), retained).await?;
+        }
+        if retains && !self.shared.is_shared {
+            self.applied().retained_wills.insert((broker.id, will.topic().clone()));
         }
         if self.shared.is_shared {
             self.watch(broker, will.topic())?;

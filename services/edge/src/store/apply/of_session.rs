@@ -226,7 +226,7 @@ impl Applier<'_> {
     }
 
     pub(super) async fn subscribe(&self, subscribe: &SubscribeWrite) -> Result<WriteOutcome, LayerError> {
-        let owned = self.fence(&subscribe.session).await?;
+        let owned = self.fence_filters(&subscribe.session, subscribe.pending.goes_back).await?;
         let mut subscribed = Vec::with_capacity(subscribe.part().len());
         for (filter, options, _) in subscribe.part() {
             subscribed.push(match subscriptions::subscribe(&owned, filter.as_bytes(), *options).await {
@@ -247,7 +247,7 @@ impl Applier<'_> {
         &self,
         unsubscribe: &UnsubscribeWrite,
     ) -> Result<WriteOutcome, LayerError> {
-        let owned = self.fence(&unsubscribe.session).await?;
+        let owned = self.fence_filters(&unsubscribe.session, unsubscribe.packet_id.is_none()).await?;
         for filter in unsubscribe.part() {
             subscriptions::unsubscribe(&owned, filter.as_bytes()).await?;
         }

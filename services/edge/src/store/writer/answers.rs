@@ -36,7 +36,8 @@ impl Writer<'_> {
         self.gather.note_answers(answered, queued);
         self.commit_times.note_end(self.shared.clock.micros());
         self.charge(&batch, &applied);
-        let Applied { outcomes, .. } = self.settle(applied, stamp);
+        let mut applied = self.settle(applied, stamp);
+        let outcomes = std::mem::take(&mut applied.outcomes);
         let mut acks: Vec<Vec<PublishAck>> = self.mail.iter().map(|_| Vec::new()).collect();
         self.trace_committed(&batch);
         // Each job counts with the age of the oldest one.
@@ -48,7 +49,7 @@ impl Writer<'_> {
             } else if let Write::Publish(publish) = &job.write {
                 let is_fenced = matches!(outcome, WriteOutcome::Fenced);
                 let ack = job.ack.filter(|_| !is_fenced);
-                self.published(publish, is_fenced);
+                self.published(publish, is_fenced, applied.has_retained_will(publish));
                 if let Some(ack) = ack {
                     if ack.qos > QoS::AtMostOnce {
                         publish.routes.broker.latencies.acknowledged.note(age_us);
@@ -74,13 +75,13 @@ impl Writer<'_> {
     }
 
     /// A publish is committed, or another connection has the session, which sends the message again if it was not stored.
-    fn published(&mut self, publish: &PublishWrite, is_fenced: bool) {
+    fn published(&mut self, publish: &PublishWrite, is_fenced: bool, is_replaced: bool) {
         publish.message.set_position(None);
         if is_fenced {
             self.take_back(publish);
             return;
         }
-        self.retain_committed(&publish.routes.broker, &publish.message, publish.retains);
+        self.retain_committed(&publish.routes.broker, &publish.message, publish.retains && !is_replaced);
         if publish.deliver {
             let routes = if publish.retains && self.shared.is_shared {
                 // A subscriber that read the retained messages before this commit gets the message live.
@@ -163,9 +164,8 @@ impl Writer<'_> {
         }
         for (broker, will, _reserved) in std::mem::take(&mut applied.wills) {
             will.set_position(None);
-            self.retain_committed(&broker, &will, will.is_retained());
+            let routes = self.retain_will(&broker, &will);
             broker.counters[self.mail.len()].wills.add(1);
-            let routes = self.routes.get(&broker, will.topic());
             self.deliver(&routes, &will, None);
             self.hand_to_groups(&routes, &will);
             if self.shared.is_shared {

@@ -45,7 +45,12 @@ impl Writer<'_> {
             write @ (Write::Detach(_) | Write::Webhooks(_)) if !is_planted(Plant::ForgetsEnds) => {
                 self.unwritten.push(Job { write, ack: None });
             }
-            write => self.answer(write, WriteOutcome::Unstored),
+            write => {
+                if why != Why::Content {
+                    self.undo_later(&write);
+                }
+                self.answer(write, WriteOutcome::Unstored);
+            }
         }
     }
 
@@ -183,7 +188,9 @@ pub(in crate::store) fn may_pass(error: &LayerError) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use bytes::Bytes;
     use millrace_layers::retained as layer_retained;
+    use millrace_layers::sessions::{self, SessionId};
     use millrace_mqtt::Properties;
     use millrace_session::Message;
     use millrace_storage::Read::Snapshot;
@@ -192,7 +199,8 @@ mod tests {
     use super::*;
     use crate::broker::Broker;
     use crate::routes::RouteCache;
-    use crate::store::{StoreContext, record};
+    use crate::store::queue::Taken;
+    use crate::store::{Purge, StoreContext, record};
 
     fn message(payload: &[u8]) -> Arc<Message> {
         Message::new("t".into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload, 0).into()
@@ -218,6 +226,21 @@ mod tests {
 
     fn retained(broker: &Broker) -> Option<String> {
         broker.retained.get("t").map(|message| String::from_utf8(message.payload().to_vec()).unwrap())
+    }
+
+    /// A job whose message is in memory, as in one process.
+    fn publish(shared: &StoreContext, broker: &Arc<Broker>, payload: &[u8]) -> Job {
+        let mut job = job(broker, payload);
+        let Write::Publish(publish) = &mut job.write else { unreachable!() };
+        publish.reserved = Some(shared.reserve_in_memory());
+        drop(broker.retain(&publish.message));
+        job
+    }
+
+    fn stored(shared: &StoreContext, broker: u64) -> Option<String> {
+        let get = shared.layers.run(async |tx| layer_retained::get(&tx, broker, b"t", Snapshot).await);
+        let message = record::decode("t".into(), &block_on(get).unwrap()?, &shared.clock)?;
+        Some(String::from_utf8(message.payload().to_vec()).unwrap())
     }
 
     #[test]
@@ -251,12 +274,6 @@ mod tests {
 
     #[test]
     fn memory_and_store_agree_on_what_was_committed_last_after_a_refusal() {
-        let publish = |broker: &Arc<Broker>, payload: &[u8]| {
-            let job = job(broker, payload);
-            let Write::Publish(publish) = &job.write else { unreachable!() };
-            drop(broker.retain(&publish.message));
-            job
-        };
         // Texts of messages to one topic, the former one and those in the order of their jobs. `false`: it is refused before the
         // others are written.
         type Case<'c> = (&'c str, &'c [(&'c str, bool)], &'c str);
@@ -275,10 +292,12 @@ mod tests {
                 let (shared, id) = StoreContext::with_broker(false);
                 let broker = Arc::new(Broker::new(id, "default", 1));
                 let mut writer = Writer::new(&shared);
-                writer.write(vec![publish(&broker, former.as_bytes())]);
+                writer.write(vec![publish(&shared, &broker, former.as_bytes())]);
                 let jobs: Vec<(Job, bool)> = messages
                     .iter()
-                    .map(|(payload, is_accepted)| (publish(&broker, payload.as_bytes()), *is_accepted))
+                    .map(|(payload, is_accepted)| {
+                        (publish(&shared, &broker, payload.as_bytes()), *is_accepted)
+                    })
                     .collect();
                 let (accepted, refused): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(_, is)| *is);
                 for (job, _) in refused {
@@ -292,13 +311,52 @@ mod tests {
                 }
                 let case = format!("{former:?} {messages:?}, together {together}");
                 assert_eq!(retained(&broker).unwrap_or_default(), *last, "memory, {case}");
-                let row = block_on(
-                    shared.layers.run(async |tx| layer_retained::get(&tx, id, b"t", Snapshot).await),
-                );
-                let row = row.unwrap().and_then(|body| record::decode("t".into(), &body, &shared.clock));
-                let row = row.map(|message| String::from_utf8(message.payload().to_vec()).unwrap());
-                assert_eq!(row.unwrap_or_default(), *last, "store, {case}");
+                assert_eq!(stored(&shared, id).unwrap_or_default(), *last, "store, {case}");
             }
+        }
+    }
+
+    #[test]
+    fn memory_lags_until_the_turn_of_an_earlier_message_has_ended() {
+        let (shared, id) = StoreContext::with_broker(false);
+        let broker = Arc::new(Broker::new(id, "default", 1));
+        let mut writer = Writer::new(&shared);
+        writer.write(vec![publish(&shared, &broker, b"former")]);
+        let (earlier, refused) = (publish(&shared, &broker, b"one"), publish(&shared, &broker, b"two"));
+        writer.refuse_job(refused, Why::Passing);
+        assert!(writer.step(Taken::Nothing).is_continue());
+        writer.write(vec![earlier]);
+        assert_eq!((retained(&broker), stored(&shared, id)), (Some("one".into()), Some("one".into())));
+        assert!(writer.step(Taken::Nothing).is_continue());
+        assert!(!writer.taken_back.memory_lags());
+    }
+
+    #[test]
+    fn memory_and_store_agree_on_what_was_retained_last_when_a_will_comes_due() {
+        for (is_first, lags) in [(true, false), (false, false), (true, true), (false, true)] {
+            let (shared, id) = StoreContext::with_broker(false);
+            let broker = Arc::new(Broker::new(id, "default", 1));
+            let mut writer = Writer::new(&shared);
+            writer.write(vec![publish(&shared, &broker, b"former")]);
+            if lags {
+                writer.refuse_job(publish(&shared, &broker, b"refused"), Why::Passing);
+            }
+            let body = record::encode_will(&message(b"gone"), false).into();
+            let session = SessionId { broker: id, client: b"ann" };
+            shared.run(&async |tx| {
+                let will = Some(sessions::PendingWill { delay_s: 0, body: Bytes::clone(&body) });
+                let (owner, details) = (Bytes::copy_from_slice(&shared.owner), None);
+                let attach = sessions::Attach { owner, clean: true, expiry_s: 9, now_ms: 1, will, details };
+                sessions::attach(tx, session, attach).await.map(drop)
+            });
+            let (done, _answer) = std::sync::mpsc::sync_channel(1);
+            let purge = Purge { broker: broker.clone(), client: "ann".into(), was_online: false, done };
+            let purge = Job { write: Write::Purge(Box::new(purge)), ack: None };
+            let other = publish(&shared, &broker, b"other");
+            writer.write(if is_first { vec![purge, other] } else { vec![other, purge] });
+            let case = format!("the will is first: {is_first}, memory lags: {lags}");
+            assert_eq!(retained(&broker).as_deref(), Some("gone"), "memory, {case}");
+            assert_eq!(stored(&shared, id).as_deref(), Some("gone"), "store, {case}");
         }
     }
 

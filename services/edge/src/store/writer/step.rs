@@ -30,7 +30,7 @@ impl Writer<'_> {
         }
         match taken {
             TakenWork::Work(jobs) => self.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
-            TakenWork::Nothing if self.backlog.is_empty() => self.taken_back.note_idle(),
+            TakenWork::Nothing if self.backlog.is_empty() => self.taken_back.note_idle(self.shared),
             TakenWork::Nothing => {}
             TakenWork::Closed if self.backlog.is_empty() => {
                 while self.retry_unwritten() {}
