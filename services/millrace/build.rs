@@ -65,7 +65,10 @@ fn console() -> Result<(), Box<dyn Error>> {
             Some(file) => format!("Some(include_bytes!({file:?}))"),
             None => "None".to_owned(),
         };
-        writeln!(table, "File {{ path: {path:?}, plain: include_bytes!({file:?}), brotli: {brotli} }},")?;
+        writeln!(
+            table,
+            "ConsoleFile {{ path: {path:?}, plain: include_bytes!({file:?}), brotli: {brotli} }},"
+        )?;
     }
     table.push(']');
     fs::write(Path::new(&std::env::var("OUT_DIR")?).join("console.rs"), table)?;

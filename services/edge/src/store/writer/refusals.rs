@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::broker::Broker;
     use crate::routes::RouteCache;
-    use crate::store::queue::Taken;
+    use crate::store::queue::TakenWork;
     use crate::store::{Purge, StoreContext, record};
 
     fn message(payload: &[u8]) -> Arc<Message> {
@@ -324,10 +324,10 @@ mod tests {
         writer.write(vec![publish(&shared, &broker, b"former")]);
         let (earlier, refused) = (publish(&shared, &broker, b"one"), publish(&shared, &broker, b"two"));
         writer.refuse_job(refused, Why::Passing);
-        assert!(writer.step(Taken::Nothing).is_continue());
+        assert!(writer.step(TakenWork::Nothing).is_continue());
         writer.write(vec![earlier]);
         assert_eq!((retained(&broker), stored(&shared, id)), (Some("one".into()), Some("one".into())));
-        assert!(writer.step(Taken::Nothing).is_continue());
+        assert!(writer.step(TakenWork::Nothing).is_continue());
         assert!(!writer.taken_back.memory_lags());
     }
 
