@@ -38,7 +38,7 @@ pub(super) struct Openings {
     /// Brokers that are being opened or closed, each with the event loops that wait for it.
     begun: Mutex<HashMap<Box<str>, Vec<u16>>>,
     ended: Condvar,
-    /// Brokers for which [`Shared::are_open`] has asked: `false` while they are queued or being opened, `true` after
+    /// Brokers for which [`StoreContext::are_open`] has asked: `false` while they are queued or being opened, `true` after
     /// that has failed.
     due: Mutex<HashMap<Arc<str>, bool>>,
     /// When idle brokers are looked for next.
@@ -114,7 +114,7 @@ impl StoreContext {
     }
 
     /// Returns whether these brokers are open, as far as they exist and can be opened, so that
-    /// [`Shared::open_all`] does not wait for other pods. If not, they are being opened now.
+    /// [`StoreContext::open_all`] does not wait for other pods. If not, they are being opened now.
     pub(super) fn are_open(&self, ids: impl Iterator<Item = u64>) -> Result<bool, LayerError> {
         let (mut closed, mut are_joined) = (HashSet::new(), true);
         for id in ids {
@@ -153,7 +153,7 @@ impl StoreContext {
         Ok(are_open)
     }
 
-    /// Asks once more for a broker that [`Shared::are_open`] has asked for.
+    /// Asks once more for a broker that [`StoreContext::are_open`] has asked for.
     pub(super) fn open_if_due(&self, name: &str) {
         let found =
             self.openings.due().get_key_value(name).map(|(name, has_failed)| (name.clone(), *has_failed));
