@@ -46,10 +46,10 @@ fn operators_suspend_tenants_and_bind_them_by_plans() {
 fn operators_find_the_tenant_of_a_broker_and_the_loudest_with_the_token_of_the_environment() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("operator-token");
-    std::fs::write(&file, "a token of the operators that nobody knows").unwrap();
+    std::fs::write(&file, "a-token-of-the-operators-that-nobody-knows").unwrap();
     let file = file.to_str().unwrap();
-    let mut server =
-        Server::start_with(data.path(), &["--usage-interval-s=1", "--operator-token-file", file]);
+    let flags = ["--usage-interval-s=1", "--operator-token-file", file];
+    let mut server = Server::start_with(&data.path().join("data"), &flags);
     server.first_person();
     let terminal = Terminal::new();
     let run_as = |command: &str, variables: &[(&str, &str)]| {
