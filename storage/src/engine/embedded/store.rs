@@ -48,17 +48,6 @@ const UNMERGED_MAX: usize = 24;
 /// seal it earlier, unless all of them make or merge tables on a slow disk.
 const OPEN_MAX: u64 = 2;
 
-/// Added to the nice value of the threads that make and merge tables, so that commits come first.
-const BACKGROUND_NICE: i32 = 5;
-
-/// On Linux the nice value is of this thread alone, and of the threads that it starts.
-fn lower_priority() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::nice(BACKGROUND_NICE) {
-        tracing::debug!(%error, "the threads that make tables run at the priority of commits");
-    }
-}
-
 pub(super) struct EmbeddedStore {
     database: Database,
     keys: Keyspace,
@@ -78,10 +67,7 @@ impl EmbeddedStore {
         let journals = check(tables, noted)?;
         // fjall may panic on damaged tables. A panic of another thread would end the process.
         let opened = thread::scope(|scope| {
-            let open = || {
-                lower_priority();
-                Self::open_tables(tables, options)
-            };
+            let open = || Self::open_tables(tables, options);
             let thread = thread::Builder::new().name(OPEN_THREAD.into()).spawn_scoped(scope, open);
             thread.map(ScopedJoinHandle::join)
         });
@@ -313,24 +299,5 @@ mod tests {
         assert!(store.is_open_full());
         store.start_flush().unwrap();
         assert!(!store.is_open_full() && store.is_flushing());
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn threads_that_make_tables_leave_the_processor_to_commits() {
-        let folder = tempfile::tempdir().unwrap();
-        let tables = folder.path().join("tables");
-        std::fs::create_dir(&tables).unwrap();
-        let store = EmbeddedStore::open(&tables, &Options::default(), 0).unwrap();
-        let own = rustix::process::nice(0).unwrap();
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-        let stats = tasks.filter_map(|task| std::fs::read_to_string(task.join("stat")).ok());
-        let workers: Vec<String> = stats.filter(|stat| stat.contains("(fjall:worker)")).collect();
-        assert!(!workers.is_empty());
-        for stat in workers {
-            let nice = stat.rsplit(')').next().unwrap().split_whitespace().nth(16);
-            assert_eq!(nice, Some(&*(own + BACKGROUND_NICE).min(19).to_string()), "{stat}");
-        }
-        drop(store);
     }
 }
