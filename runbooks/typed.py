@@ -77,7 +77,7 @@ def settings():
     secrets = Path("/etc/millrace/secrets")
     secrets.mkdir()
     token = secrets / "operator-token"
-    token.write_text("a token of the operators that nobody knows\n")
+    token.write_text("a-token-of-the-operators-that-nobody-knows\n")
     token.chmod(0o600)
     Path("/var/lib/millrace-backups").mkdir()
     Path("/etc/millrace/millrace.toml").write_text(
