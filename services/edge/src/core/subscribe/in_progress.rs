@@ -130,15 +130,16 @@ impl PacketTask {
         by: &Arc<IncompletePackets>,
         broker: &Arc<Broker>,
     ) -> Result<(), OverLimit> {
-        match self {
+        let (unread, filters) = match self {
             Self::Subscribe(subscribe) if subscribe.pending.packet_id.is_some() => {
-                subscribe.read.charge(by, broker)
+                (&mut subscribe.read.unread, subscribe.read.filters.len())
             }
             Self::Unsubscribe(unsubscribe) if unsubscribe.packet_id.is_some() => {
-                unsubscribe.read.charge(by, broker)
+                (&mut unsubscribe.read.unread, unsubscribe.read.filters.len())
             }
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        unread.charge(filters, by, broker)
     }
 
     /// Decides how many filters are carried out next, and returns the work of that.

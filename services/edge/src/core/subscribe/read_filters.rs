@@ -21,9 +21,10 @@ const FILTER_BYTES: usize = 160;
 
 /// The part of a packet with the filters that are not read yet.
 #[derive(Default)]
-struct Unread {
+pub(super) struct Unread {
     bytes: Box<[u8]>,
     at: usize,
+    charge: Option<Charge>,
 }
 
 impl Unread {
@@ -35,15 +36,22 @@ impl Unread {
         self.at == self.bytes.len()
     }
 
-    /// The memory of the packet, of which so many filters were read.
-    fn memory(&self, filters: usize) -> usize {
-        filters * FILTER_BYTES + self.bytes.len()
+    /// Charges the broker for the memory of the packet, of which so many filters were read, until it is carried out.
+    pub(super) fn charge(
+        &mut self,
+        filters: usize,
+        by: &Arc<IncompletePackets>,
+        broker: &Arc<Broker>,
+    ) -> Result<(), OverLimit> {
+        self.charge = None;
+        self.charge = by.charge(Some(broker), filters * FILTER_BYTES + self.bytes.len())?;
+        Ok(())
     }
 
     fn keep(&mut self, rest: usize) {
         self.at = self.bytes.len() - rest;
         if self.is_empty() {
-            *self = Self::default();
+            (self.bytes, self.at) = Default::default();
         }
     }
 }
@@ -59,17 +67,15 @@ pub(super) struct FiltersToAdd {
     /// The hash of each filter and its index in `filters`. With the hash, a table that grows reads no filter again.
     known: HashTable<(u64, u32)>,
     hasher: RandomState,
-    unread: Unread,
+    pub(super) unread: Unread,
     version: Version,
-    charge: Option<Charge>,
 }
 
 impl FiltersToAdd {
     pub(super) fn new(mut packet: SubscribeFilters<'_>, version: Version) -> Self {
         let (filters, places, known) = (Vec::new(), SmallVec::new(), HashTable::new());
         let hasher = RandomState::default();
-        let unread = Unread::default();
-        let mut this = Self { filters, places, known, hasher, unread, version, charge: None };
+        let mut this = Self { filters, places, known, hasher, unread: Unread::default(), version };
         this.add(&mut packet);
         this.unread.bytes = packet.as_bytes().into();
         this
@@ -83,17 +89,6 @@ impl FiltersToAdd {
 
     pub(super) fn is_read(&self) -> bool {
         self.unread.is_empty()
-    }
-
-    /// Charges the broker for the memory of what was read, until it is carried out.
-    pub(super) fn charge(
-        &mut self,
-        by: &Arc<IncompletePackets>,
-        broker: &Arc<Broker>,
-    ) -> Result<(), OverLimit> {
-        self.charge = None;
-        self.charge = by.charge(Some(broker), self.unread.memory(self.filters.len()))?;
-        Ok(())
     }
 
     /// Returns the work.
@@ -146,27 +141,15 @@ fn both(first: RetainHandling, second: RetainHandling) -> RetainHandling {
     }
 }
 
-#[derive(Default)]
 pub(super) struct FiltersToEnd {
     pub(super) filters: Vec<Box<str>>,
-    unread: Unread,
-    charge: Option<Charge>,
+    pub(super) unread: Unread,
 }
 
 impl FiltersToEnd {
     pub(super) fn new(mut packet: UnsubscribeFilters<'_>) -> Self {
         let filters = packet.by_ref().take(AT_ONCE).map(Into::into).collect();
-        Self { filters, unread: Unread { bytes: packet.as_bytes().into(), at: 0 }, charge: None }
-    }
-
-    pub(super) fn charge(
-        &mut self,
-        by: &Arc<IncompletePackets>,
-        broker: &Arc<Broker>,
-    ) -> Result<(), OverLimit> {
-        self.charge = None;
-        self.charge = by.charge(Some(broker), self.unread.memory(self.filters.len()))?;
-        Ok(())
+        Self { filters, unread: Unread { bytes: packet.as_bytes().into(), ..Unread::default() } }
     }
 
     pub(super) fn is_read(&self) -> bool {
@@ -185,7 +168,7 @@ impl FiltersToEnd {
 
 impl From<Vec<Box<str>>> for FiltersToEnd {
     fn from(filters: Vec<Box<str>>) -> Self {
-        Self { filters, ..Self::default() }
+        Self { filters, unread: Unread::default() }
     }
 }
 
