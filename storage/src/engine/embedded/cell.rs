@@ -208,6 +208,14 @@ impl Backend for Cell {
         self.shared.slot().store().is_ok_and(EmbeddedStore::free)
     }
 
+    fn idle(&self) {
+        if let Ok(store) = self.shared.slot().store()
+            && let Err(error) = store.flush_idle()
+        {
+            tracing::warn!(%error, "the idle store could not write its memory to disk; it tries again later");
+        }
+    }
+
     fn stats(&self) -> Vec<Stat> {
         let (shared, options, counters) = (self.shared.clone(), self.options.clone(), self.counters.clone());
         self.gauges.refresh(move || shared.read_gauges(&options, &counters));

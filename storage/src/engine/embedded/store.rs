@@ -44,9 +44,9 @@ pub(super) const UNMERGED: u8 = 8;
 /// Unmerged new tables at which commits wait, before fjall makes writers sleep at 30.
 const UNMERGED_MAX: usize = 24;
 
-/// Memtables' worth of writes at which the commit thread seals the open memtable. fjall's threads
-/// seal it earlier, unless all of them make or merge tables on a slow disk.
-const OPEN_MAX: u64 = 2;
+/// Part of `memtable_bytes` from which an idle store seals the open memtable, which would otherwise
+/// stay in memory until the next writes fill it.
+const IDLE_PART: u64 = 4;
 
 pub(super) struct EmbeddedStore {
     database: Database,
@@ -182,11 +182,20 @@ impl EmbeddedStore {
         self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
     }
 
-    /// True when the open memtable must be sealed with [`EmbeddedStore::start_flush`]. fjall seals only
-    /// after a write, and not after it has read the journal of an earlier process, so the caller
-    /// may have to.
+    /// True when the open memtable must be sealed with [`EmbeddedStore::start_flush`]. fjall's threads
+    /// seal it a little earlier, but not while all of them make or merge tables, and not after
+    /// fjall has read the journal of an earlier process.
     pub(super) fn is_open_full(&self) -> bool {
-        self.keys.tree.active_memtable().size() > self.memtable_bytes.saturating_mul(OPEN_MAX)
+        self.open_bytes() > self.memtable_bytes.saturating_add(self.memtable_bytes / 4)
+    }
+
+    /// Seals the open memtable if it is worth a table.
+    pub(super) fn flush_idle(&self) -> Result<(), StoreError> {
+        if self.open_bytes() < self.memtable_bytes / IDLE_PART { Ok(()) } else { self.start_flush() }
+    }
+
+    fn open_bytes(&self) -> u64 {
+        self.keys.tree.active_memtable().size()
     }
 
     pub(super) fn start_flush(&self) -> Result<(), StoreError> {
@@ -289,9 +298,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { memtable_bytes: 1 << 20, ..Options::default() };
         let store = EmbeddedStore::open_with(folder.path(), &options, 0).unwrap();
-        (1..=2).for_each(|version| write(&store, version));
+        write(&store, 1);
         assert!(!store.is_open_full());
-        (3..=4).for_each(|version| write(&store, version));
+        (2..=4).for_each(|version| write(&store, version));
         assert!(store.is_open_full());
         drop(store);
         // Also after a restart, which reads all of the journal into the open memtable.

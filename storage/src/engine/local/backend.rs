@@ -47,6 +47,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// No transaction came for a second, so what a backend puts off while it is busy can be done.
+    fn idle(&self) {}
+
     fn stats(&self) -> Vec<Stat> {
         Vec::new()
     }

@@ -92,6 +92,7 @@ impl<B: Backend> Committer<B> {
                         // The current view may be the last view of an old version, so a new one
                         // replaces it.
                         self.publish();
+                        self.shared.backend.idle();
                         self.unfreed = self.shared.backend.free();
                     }
                     return;
