@@ -32,7 +32,7 @@ pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: u32 = 10_000;
 /// One address can use this part of the files that the process can open.
 pub(crate) const FILES_PER_ADDRESS_DIVISOR: u64 = 4;
 /// Connections leave this part of the files that the process can open, and at least so many; half of them at most.
-pub(crate) const FILES_RESERVED_DIVISOR: u64 = 8;
+pub(crate) const FILES_RESERVED_DIVISOR: u64 = 16;
 pub(crate) const FILES_RESERVED_MIN: u64 = 256;
 
 /// Bytes of replies (handshake, pongs, AUTH) that are queued before the CONNECT is accepted. Beyond it the server closes the
