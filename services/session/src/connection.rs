@@ -19,8 +19,7 @@ use crate::{Out, Session, SessionSettings, connack};
 /// Most bytes of an acknowledgement without its reason string and reason codes.
 const ACK_BYTES_MAX: usize = 16;
 
-/// Index of the protocol level in a CONNECT with protocol name MQTT.
-const LEVEL_AT: usize = 6;
+const CONNECT_LEVEL_AT: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -372,10 +371,9 @@ fn connect_level(body: &[u8]) -> Option<u8> {
     }
 }
 
-/// True if the body of a CONNECT with protocol name MQTT has no properties, as in 3.1.1.
 fn is_laid_out_as_v311(body: &[u8]) -> bool {
     let mut body = body.to_vec();
-    body[LEVEL_AT] = 4;
+    body[CONNECT_LEVEL_AT] = 4;
     decode((PacketType::Connect as u8) << 4, &body, None).is_ok()
 }
 
