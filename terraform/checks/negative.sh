@@ -150,9 +150,16 @@ sed -i 's/tfsdk:"signing_key"/tfsdk:"sign_key"/' "$copy/terraform/provider/inter
 caught "an attribute of the provider that the API does not have" 'webhookModel.sign_key is not in openapi.json' check contract
 
 fresh
-cp "$root/README.md" "$root/Makefile" "$copy/"
+cp -r "$root/README.md" "$root/Makefile" "$root/runbooks" "$copy/"
+cp -r "$root/services/stack" "$copy/services/"
 sed -i 's/millrace config check --config/millrace config check --settings/' "$copy/terraform/ONE-MACHINE.md"
 caught "a flag on a page that the program does not have" 'millrace config check` has no flag --settings' check commands
+
+fresh
+cp -r "$root/README.md" "$root/Makefile" "$root/runbooks" "$copy/"
+cp -r "$root/services/stack" "$copy/services/"
+sed -i 's/^millrace pods drain /millrace pods empty /' "$copy/runbooks/scale.md"
+caught "a command of a runbook that the program does not have" 'scale.md: .*has no command empty' check commands
 
 fresh
 mkdir -p "$copy/loadtests"
