@@ -362,8 +362,9 @@ check_commands() {
     local program=${MILLRACE:-$target/release/millrace}
     has python3 || { echo "SKIPPED: commands of the pages: python3 is not installed"; return 0; }
     [ -x "$program" ] || { echo "SKIPPED: commands of the pages: there is no $program; build it or set MILLRACE"; return 0; }
+    # shellcheck disable=SC2046 # one word for each page
     python3 -B "$here/commands.py" "$program" "$root" README.md terraform/README.md terraform/FIRST-DEVICE.md terraform/ONE-MACHINE.md terraform/THREE-MACHINES.md \
-        terraform/provider/README.md terraform/chart/README.md || fail "a page has a command that is not there"
+        terraform/provider/README.md terraform/chart/README.md $(cd "$root" && echo runbooks/*.md) || fail "a page has a command that is not there"
 }
 
 # The files that THREE-MACHINES.md writes, by the programs that read them. MILLRACE, NATS_SERVER and ENVOY name them.
@@ -401,6 +402,12 @@ check_three() {
     # A program without FoundationDB checks the other settings.
     "$program" --version | grep '^features:.*foundationdb' >/dev/null || sed -i 's/^store .*/pods = 2/; /^fdb_\|^pod /d' "$folder/millrace.toml"
     "$program" config check --config "$folder/millrace.toml" || fail "millrace.toml of THREE-MACHINES.md"
+    # The machine has the folders of the page's tar alone.
+    local unit
+    unit=$(sed -n 's/^   sudo cp \(.*gateway-limits.service\) .*/\1/p' "$root/terraform/THREE-MACHINES.md")
+    { [ -e "$root/$unit" ] && grep -q "^     tar .* $(cut -d/ -f1-3 <<<"$unit") " "$root/terraform/THREE-MACHINES.md" &&
+        grep -q "install .*/usr/local/lib/millrace .*gateway/limits.nft" "$root/terraform/THREE-MACHINES.md" &&
+        grep -q '^ExecStart=.*/usr/local/lib/millrace/limits.nft$' "$root/$unit"; } || fail "THREE-MACHINES.md: strangers of one address can use up a gateway"
     local variable
     while read -r variable; do
         grep -q "^: \"\${$variable:=" "$root/gateway/gateway.sh" || fail "THREE-MACHINES.md: gateway.sh does not read $variable"

@@ -15,7 +15,8 @@ locals {
   edges_for_messages = var.messages_per_second / (local.edge_cores * local.figures.edge_messages_per_core)
   edges_for_writes   = var.durable_writes_per_second / (local.edge_cores * local.figures.edge_durable_per_core)
 
-  # A gateway has 28,000 ports towards each address and port of a pod, so 100,000 connections each.
+  # A gateway has 54,760 ports towards each address and port of a pod (templates/sysctl.conf), so three pods fill it, and two that
+  # are left of them still do. Its heap of 4 GiB has room for 100,000 connections.
   gateways_for_connections = var.connections / 100000
   edges_for_connections    = var.connections / 500000
 

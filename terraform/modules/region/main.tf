@@ -50,6 +50,19 @@ locals {
     tonumber(var.control_settings.smtp_port), local.smtp_ports[try(var.control_settings.smtp_tls, "starttls")],
   )
 
+  # As the programs read these settings: outgoing_allow is a list, or text with commas.
+  own_settings  = { edge = var.edge_settings, control = var.control_settings }
+  outgoing_http = toset([for role, settings in local.own_settings : role if try(tobool(settings.outgoing_http), false)])
+  allowed = { for role, settings in local.own_settings : role => try(
+    [for network in settings.outgoing_allow : tostring(network)],
+    [for network in split(",", settings.outgoing_allow) : trimspace(network)],
+    [],
+  ) }
+  # A security group takes no address without its length.
+  outgoing_allow = { for role, networks in local.allowed : role => toset([
+    for network in networks : strcontains(network, "/") ? network : "${network}/${strcontains(network, ":") ? 128 : 32}"
+  ]) }
+
   traces_port = var.traces_to == null ? null : tonumber(try(regex(":([0-9]+)$", var.traces_to)[0], startswith(var.traces_to, "https:") ? 443 : 80))
 
   network = {
@@ -114,6 +127,8 @@ module "access" {
   has_way_out            = var.nat_gateways != "none"
   has_collector          = local.has_collector
   smtp_port              = local.smtp_port
+  outgoing_http          = local.outgoing_http
+  outgoing_allow         = local.outgoing_allow
   alertmanager           = var.alertmanager
   traces_port            = local.traces_port
 }

@@ -159,6 +159,21 @@ run "tenants_and_their_console_find_the_gateway" {
   }
 }
 
+run "services_of_tenants_are_reached_as_the_settings_say" {
+  command = plan
+  variables {
+    edge_settings    = { outgoing_http = true, outgoing_allow = ["10.20.0.0/16", "fd00:20::/32"] }
+    control_settings = { outgoing_allow = "10.30.0.0/16, 10.31.0.7" }
+  }
+  assert {
+    condition = toset(output.access_out) == toset([
+      "edge -> internet:443", "control -> internet:443", "edge -> internet:80", "edge -> 10.20.0.0/16", "edge -> fd00:20::/32",
+      "control -> 10.30.0.0/16", "control -> 10.31.0.7/32",
+    ])
+    error_message = "webhooks that the settings allow must leave the machines, and no others: ${join(", ", output.access_out)}"
+  }
+}
+
 run "mail_and_secret_files_reach_the_control_plane" {
   command = plan
   variables {
