@@ -111,7 +111,7 @@ check_test() {
     has_terraform "terraform test" || return 0
     slow_start <<<$'schema: timeout while waiting\nfor plugin to start..' >/dev/null || fail "a provider that starts slowly is taken for a failed test"
     local module
-    for module in ${TEST_MODULES:-capacity network buckets group region}; do
+    for module in ${TEST_MODULES:-capacity network buckets group nats foundationdb region}; do
         init "modules/$module"
         tested "$module" || { cat "$work/test.log"; fail "terraform test of $module"; }
         echo "terraform test: $module: $(tail -1 "$work/test.log")"

@@ -68,7 +68,7 @@ locals {
 check "machines_are_current" {
   assert {
     condition     = length(module.foundationdb.outdated) + length(module.nats.outdated) == 0
-    error_message = "Older image or user data: ${join(", ", concat(module.foundationdb.outdated, module.nats.outdated))}. Replace these machines one after another; terraform/README.md says how."
+    error_message = "Another type, or an older image or user data: ${join(", ", concat(module.foundationdb.outdated, module.nats.outdated))}. Replace these machines one after another; terraform/README.md says how."
   }
 }
 

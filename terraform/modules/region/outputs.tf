@@ -46,7 +46,7 @@ output "machines" {
 
 output "outdated" {
   value       = concat(module.foundationdb.outdated, module.nats.outdated)
-  description = "Machines of FoundationDB and NATS that run an older image or user data: replace one after another."
+  description = "Machines of FoundationDB and NATS of another type, or with an older image or user data: replace one after another."
 }
 
 output "redundancy" {
