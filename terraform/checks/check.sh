@@ -121,7 +121,7 @@ check_test() {
 check_boot() {
     has python3 || { echo "SKIPPED: tests of boot.py: python3 is not installed"; return 0; }
     local test
-    for test in aws_test.py boot_test.py; do
+    for test in aws_test.py boot_test.py first_start_test.py; do
         PATH=$PATH:/usr/sbin PYTHONDONTWRITEBYTECODE=1 python3 "$root/terraform/modules/machine/boot/$test" 2>"$work/boot.log" \
             || { cat "$work/boot.log"; fail "$test"; }
         grep '^Ran\|skipped' "$work/boot.log" | sed "s/^/$test: /"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""First start of a machine: disks, programs, secrets, units. Each step can be repeated, and is until it works.
+"""First start of a machine: disks, programs, secrets, units. Each step can be repeated, and is until it works. systemd starts this
+again with a machine that was stopped before all was done.
 
 boot.py              all of it
 boot.py secrets      fetches the secrets again; exit code 0 if one has changed, 3 if none has
@@ -193,6 +194,8 @@ def boot():
     if CONFIG["ready"]:
         until_it_works(serves, CONFIG["ready"])
         say("the program serves")
+    # The condition of millrace-boot.service.
+    (METRICS.parent / "done").touch()
 
 
 def main(arguments):
