@@ -3,6 +3,7 @@
 again with a machine that was stopped before all was done.
 
 boot.py              all of it
+boot.py disks        mounts the disks; the file system of a larger disk grows to its size
 boot.py secrets      fetches the secrets again; exit code 0 if one has changed, 3 if none has
 boot.py pods TAG=..  prints the addresses of the instances with these tags, one a line
 boot.py backup-credentials FILE OWNER
@@ -50,7 +51,7 @@ def is_empty(device):
 
 
 def mount(disk):
-    """Mounts a disk, and makes a file system only where there is none."""
+    """Mounts a disk, and makes a file system only where there is none. One on a disk that has become larger grows."""
     device = pathlib.Path(disk["device"])
     while not device.exists():
         say(f"waiting for the disk {device}")
@@ -65,6 +66,7 @@ def mount(disk):
             file.write(line)
     if not os.path.ismount(disk["path"]):
         run("mount", disk["path"])
+    run("resize2fs", str(device))
 
 
 def install(artifact):
@@ -201,6 +203,9 @@ def boot():
 def main(arguments):
     if not arguments:
         boot()
+    elif arguments[0] == "disks":
+        for disk in CONFIG["disks"]:
+            mount(disk)
     elif arguments[0] == "secrets":
         return 0 if secrets() else 3
     elif arguments[0] == "pods":

@@ -1,4 +1,5 @@
-"""The first start of a machine that loses its power meanwhile: python3 terraform/modules/machine/boot/first_start_test.py
+"""The first start of a machine that loses its power meanwhile, and a disk that becomes larger:
+python3 terraform/modules/machine/boot/first_start_test.py
 
 A root file system over this machine's takes what the boot writes. systemd's own programs enable the unit and judge its condition; a
 stub of systemctl inside writes down which units it should start. Needs root.
@@ -77,14 +78,14 @@ class FirstStart(unittest.TestCase):
 
     def write_files(self):
         """What cloud-init writes."""
-        config = {
+        self.config = {
             "region": "eu-central-1", "endpoint": self.url, "bucket": "programs", "disks": [], "owners": {}, "ready": None,
             "artifacts": [{"key": "tool", "sha256": hashlib.sha256(PROGRAM).hexdigest(), "path": "/usr/local/bin/tool"}],
             "users": ["node-exporter"], "units": ["nats.service"],
             "secret": {"name": "nats", "owner": "node-exporter", "directory": "/etc/nats/secrets"},
         }
         program = re.search(r'"/usr/local/sbin/millrace-boot" .*content = "(.*?\\n)", mode', (MODULE / "main.tf").read_text())[1]
-        self.put("etc/millrace-boot.json", json.dumps(config))
+        self.put("etc/millrace-boot.json", json.dumps(self.config))
         self.put("usr/local/sbin/millrace-boot", program.replace("\\n", "\n").replace('\\"', '"'))
         for name in ("aws.py", "boot.py"):
             self.put(f"usr/local/lib/millrace-boot/{name}", (MODULE / "boot" / name).read_text())
@@ -101,11 +102,11 @@ class FirstStart(unittest.TestCase):
         """Starts a command on the machine. The kernel ends all of it with its first process, as a loss of power does."""
         environment = {
             "HOME": "/root", "FOLDER": str(self.folder), "AWS_EC2_METADATA_SERVICE_ENDPOINT": self.url,
-            "PATH": f"/stubs:{os.environ['PATH']}",
+            "PATH": f"/stubs:{os.environ['PATH']}:/usr/sbin:/sbin",
         }
         return subprocess.Popen(
             ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", INSIDE, "sh", *command],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def starts_unit(self):
         """Whether systemd starts the unit with the machine."""
@@ -148,6 +149,34 @@ class FirstStart(unittest.TestCase):
         self.assertEqual((self.folder / "upper/etc/nats/secrets/tls.key").read_text(), "key")
         self.assertEqual((self.folder / "upper/usr/local/bin/tool").read_bytes(), PROGRAM)
         self.assertFalse(self.starts_unit(), "a machine that has done its first start does it again at each start")
+
+    def loop_device(self, image):
+        made = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True)
+        if made.returncode:
+            self.skipTest(f"there is no loop device: {made.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["losetup", "--detach", made.stdout.strip()], check=True)
+        return made.stdout.strip()
+
+    def test_the_file_system_of_a_larger_disk_grows_while_it_is_used(self):
+        image = self.folder / "image"
+        image.touch()
+        os.truncate(image, 16 << 20)
+        device = self.loop_device(image)
+        self.put("etc/fstab", "", 0o644)
+        self.put("etc/millrace-boot.json", json.dumps(self.config | {"disks": [{"device": device, "path": "/data"}]}))
+        disks = "/usr/local/sbin/millrace-boot disks >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }"
+        size = "df --block-size=1 --output=size /data | tail -n 1"
+        machine = self.inside("sh", "-c", f"{disks}; {size}; echo kept >/data/file; read -r _; {disks}; {size}; cat /data/file")
+        before = int(machine.stdout.readline())
+        os.truncate(image, 64 << 20)
+        subprocess.run(["losetup", "--set-capacity", device], check=True)
+        said = machine.communicate("\n", timeout=WAIT_S)[0]
+        if "resize2fs: Permission denied" in said:
+            self.assertIn(f"{device} is mounted on /data; on-line resizing required", said)
+            self.skipTest("the kernel lets only a process with CAP_SYS_RESOURCE grow a file system that is mounted")
+        self.assertRegex(said, r"^\d+\nkept\n$")
+        after = int(said.split()[0])
+        self.assertEqual((before < 16 << 20, 48 << 20 < after <= 64 << 20), (True, True), (before, after))
 
 
 if __name__ == "__main__":
