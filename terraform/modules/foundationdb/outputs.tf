@@ -15,7 +15,7 @@ output "addresses" {
 
 output "redundancy" {
   value       = local.redundancy
-  description = "FoundationDB's redundancy mode."
+  description = "FoundationDB's redundancy mode, to which foundationdb-1 raises it when all machines have joined."
 }
 
 output "cloud_config" {

@@ -51,7 +51,7 @@ output "outdated" {
 
 output "redundancy" {
   value       = module.foundationdb.redundancy
-  description = "FoundationDB's redundancy mode."
+  description = "FoundationDB's redundancy mode, to which foundationdb-1 raises it when all machines have joined."
 }
 
 output "cloud_configs" {

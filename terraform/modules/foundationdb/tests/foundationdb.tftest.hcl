@@ -51,3 +51,25 @@ run "a_larger_type_stops_no_machine_and_names_each" {
     error_message = "nobody hears that machines have another type than Terraform: ${join(", ", output.outdated)}"
   }
 }
+
+run "more_machines_change_no_cluster_file_and_ask_for_more_copies" {
+  command = plan
+  variables {
+    machine_count = 6
+  }
+  assert {
+    condition     = output.cluster_file == run.three_machines.cluster_file && length(regexall(":tls", output.cluster_file)) == 3
+    error_message = "machines and pods would look for coordinators that nobody has configured: ${output.cluster_file}"
+  }
+  assert {
+    condition     = output.redundancy == "three_data_hall" && strcontains(output.cloud_config["foundationdb-1"], "configure three_data_hall")
+    error_message = "six machines in three zones keep a copy in each zone: ${output.redundancy}"
+  }
+  assert {
+    condition = [
+      for name in ["foundationdb-1", "foundationdb-2", "foundationdb-3"] : name
+      if aws_instance.this[name].user_data_base64 != module.machine[name].user_data_base64
+    ] == ["foundationdb-1"]
+    error_message = "one machine changes the redundancy, and only that one must be replaced"
+  }
+}

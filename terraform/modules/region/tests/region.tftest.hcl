@@ -66,6 +66,10 @@ run "three_zones_and_six_machines_survive_the_loss_of_a_zone" {
     condition     = output.redundancy == "three_data_hall"
     error_message = "six machines in three zones keep a copy in each zone: ${output.redundancy}"
   }
+  assert {
+    condition     = length(regexall(":4500:tls", module.foundationdb.cluster_file)) == 5
+    error_message = "a new cluster of six machines has five coordinators: ${module.foundationdb.cluster_file}"
+  }
 }
 
 run "only_load_balancers_take_connections_from_outside" {
