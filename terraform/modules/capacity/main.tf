@@ -6,7 +6,7 @@ locals {
   # Cores of one machine that may be in use.
   gateway_cores = var.cores.gateway * local.figures.cpu_use_max
   edge_cores    = var.cores.edge * local.figures.cpu_use_max
-  fdb_cores     = var.cores.foundationdb * local.figures.cpu_use_max
+  fdb_cores     = min(var.cores.foundationdb, var.foundationdb_processes) * local.figures.cpu_use_max
 
   connects = coalesce(var.connects_per_second, ceil(var.connections / 600))
 

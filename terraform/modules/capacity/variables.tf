@@ -46,6 +46,16 @@ variable "cores" {
   description = "Cores of one machine of each kind."
 }
 
+variable "foundationdb_processes" {
+  type        = number
+  default     = 4
+  description = "Processes of FoundationDB on one machine. Each runs on one thread, so that a machine uses no more cores than this."
+  validation {
+    condition     = var.foundationdb_processes >= 1
+    error_message = "foundationdb_processes must be 1 or more."
+  }
+}
+
 variable "copies" {
   type        = number
   default     = 3

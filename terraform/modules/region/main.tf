@@ -11,9 +11,13 @@ module "capacity" {
     edge         = var.machines.edge.cores
     foundationdb = var.machines.foundationdb.cores
   }
+  # Beside the storage processes a machine runs one with a log and one without data.
+  foundationdb_processes = local.storage_processes + 2
 }
 
 locals {
+  storage_processes = min(8, max(2, var.machines.foundationdb.cores - 2))
+
   gateways = coalesce(var.counts.gateway, module.capacity.gateway_count)
   edges    = coalesce(var.counts.edge, module.capacity.edge_count)
   fdbs     = coalesce(var.counts.foundationdb, module.capacity.foundationdb_count)
@@ -131,6 +135,7 @@ module "foundationdb" {
   machine_count     = local.fdbs
   log_disk          = merge(var.log_disk, { size_gib = 50 })
   storage_disk      = { size_gib = module.capacity.storage_disk_gib }
+  storage_processes = local.storage_processes
   backups           = module.buckets.backups
   backup_days       = var.backup_days
   is_protected      = var.is_protected

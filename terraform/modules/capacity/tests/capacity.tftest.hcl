@@ -84,6 +84,19 @@ run "durable_writes_decide_on_the_database" {
   }
 }
 
+run "cores_that_no_process_of_the_database_uses_do_not_count" {
+  command = plan
+  variables {
+    durable_writes_per_second = 400000
+    cores                     = { gateway = 4, edge = 8, foundationdb = 16 }
+    foundationdb_processes    = 10
+  }
+  assert {
+    condition     = output.foundationdb_count == 12
+    error_message = "ten processes use ten of sixteen cores: three copies of 400,000 messages a second are 12 machines: ${output.foundationdb_count}"
+  }
+}
+
 run "more_than_a_region_carries_is_refused" {
   command = plan
   variables {

@@ -3,6 +3,9 @@ mock_provider "aws" {
   mock_data "aws_region" {
     defaults = { name = "eu-central-1" }
   }
+  mock_data "aws_ec2_instance_type" {
+    defaults = { memory_size = 65536 }
+  }
   mock_data "aws_iam_policy_document" {
     defaults = { json = "{\"Version\":\"2012-10-17\",\"Statement\":[]}" }
   }
@@ -72,4 +75,13 @@ run "more_machines_change_no_cluster_file_and_ask_for_more_copies" {
     ] == ["foundationdb-1"]
     error_message = "one machine changes the redundancy, and only that one must be replaced"
   }
+}
+
+run "more_processes_than_the_memory_has_room_for_are_refused" {
+  command = plan
+  override_data {
+    target = data.aws_ec2_instance_type.this
+    values = { memory_size = 8192 }
+  }
+  expect_failures = [data.aws_ec2_instance_type.this]
 }

@@ -9,6 +9,9 @@ mock_provider "aws" {
   mock_data "aws_partition" {
     defaults = { partition = "aws" }
   }
+  mock_data "aws_ec2_instance_type" {
+    defaults = { memory_size = 65536 }
+  }
   mock_data "aws_iam_policy_document" {
     defaults = { json = "{\"Version\":\"2012-10-17\",\"Statement\":[]}" }
   }
@@ -69,6 +72,23 @@ run "three_zones_and_six_machines_survive_the_loss_of_a_zone" {
   assert {
     condition     = length(regexall(":4500:tls", module.foundationdb.cluster_file)) == 5
     error_message = "a new cluster of six machines has five coordinators: ${module.foundationdb.cluster_file}"
+  }
+}
+
+run "the_database_uses_the_cores_of_its_machines" {
+  command = plan
+  variables {
+    machines = { foundationdb = { type = "m7i.4xlarge", cores = 16 } }
+  }
+  assert {
+    condition = alltrue([for config in values(output.cloud_configs.foundationdb) : strcontains(config, "[fdbserver.4508]\\nclass = storage\\n") && (
+      strcontains(config, "[fdbserver.4509]\\nclass = stateless\\n")
+    )])
+    error_message = "eight storage processes use eight of sixteen cores"
+  }
+  assert {
+    condition     = contains(output.access, "edge -> foundationdb:4500-4509")
+    error_message = "pods do not reach all processes: ${join(", ", output.access)}"
   }
 }
 
