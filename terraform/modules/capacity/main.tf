@@ -16,7 +16,7 @@ locals {
   edges_for_writes   = var.durable_writes_per_second / (local.edge_cores * local.figures.edge_durable_per_core)
 
   # A gateway has 28,000 ports towards each address and port of a pod, so 100,000 connections each.
-  gateways_for_connections = var.connections / 100000
+  gateways_for_connections = var.connections / var.gateway_connections_max
   edges_for_connections    = var.connections / 500000
 
   # N machines in Z zones have lost ceil(N/Z) of them with a zone.

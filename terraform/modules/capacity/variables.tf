@@ -46,6 +46,16 @@ variable "cores" {
   description = "Cores of one machine of each kind."
 }
 
+variable "gateway_connections_max" {
+  type        = number
+  default     = 100000
+  description = "Devices that one gateway takes."
+  validation {
+    condition     = var.gateway_connections_max >= 1
+    error_message = "gateway_connections_max must be 1 or more."
+  }
+}
+
 variable "foundationdb_processes" {
   type        = number
   default     = 4

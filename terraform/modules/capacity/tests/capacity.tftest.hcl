@@ -32,6 +32,18 @@ run "gateways_and_edges_take_all_connections_when_a_zone_is_lost" {
   }
 }
 
+run "larger_gateways_are_fewer" {
+  command = plan
+  variables {
+    connections             = 2000000
+    gateway_connections_max = 200000
+  }
+  assert {
+    condition     = output.gateway_count == 15
+    error_message = "a gateway takes 200,000 connections, and a third of them may be lost: ${output.gateway_count}"
+  }
+}
+
 run "the_gateways_of_two_zones_hold_all_connections" {
   command = plan
   variables {

@@ -493,6 +493,56 @@ run "nats_moves_its_clients_before_systemd_kills_it" {
   }
 }
 
+run "the_limits_that_runbooks_name_reach_the_machines" {
+  command = plan
+  variables {
+    load         = { connections = 1000000, messages_per_second = 50000, durable_writes_per_second = 40000 }
+    gateway      = { connections_max = 150000, heap_gib = 6, drain_s = 60 }
+    foundationdb = { redundancy = "triple", storage_processes = 3, memory_gib = 6 }
+    log_disk     = { size_gib = 80 }
+    storage_disk = { size_gib = 900, type = "gp3", iops = 6000, throughput = 500 }
+    telemetry    = { disk_gib = 200, retention = "14d" }
+  }
+  assert {
+    condition = (
+      strcontains(module.gateway.cloud_config, "GATEWAY_CONNECTIONS_MAX=\\\"150000\\\"") && strcontains(module.gateway.cloud_config, "GATEWAY_HEAP_BYTES_MAX=\\\"6442450944\\\"") &&
+      alltrue([for state in values(module.gateway.drain) : tonumber(state.unhealthy_draining_interval) == 90])
+    )
+    error_message = "a gateway keeps other limits than gateway says"
+  }
+  assert {
+    condition     = output.machines.gateway == 11
+    error_message = "eleven gateways of 150,000 devices carry a million without a zone: ${output.machines.gateway}"
+  }
+  assert {
+    condition = output.redundancy == "triple" && alltrue([
+      for config in values(output.cloud_configs.foundationdb) : strcontains(config, "[fdbserver.4504]\\nclass = stateless\\n") && strcontains(config, "\\nmemory = 6GiB\\n")
+    ])
+    error_message = "the machines of FoundationDB run with other values than foundationdb says"
+  }
+  assert {
+    condition = alltrue([
+      for name, disk in module.foundationdb.disks : endswith(name, "-log") ? disk.size == 80 : disk.size == 900 && disk.iops == 6000 && disk.throughput == 500
+    ])
+    error_message = "the disks of FoundationDB are others than log_disk and storage_disk say"
+  }
+  assert {
+    condition     = strcontains(module.telemetry.cloud_config, "--storage.tsdb.retention.time 14d ") && strcontains(module.telemetry.cloud_config, "--storage.tsdb.retention.size 160GB ")
+    error_message = "Prometheus keeps its measurements for another time than telemetry says"
+  }
+}
+
+run "limits_that_cannot_work_are_refused" {
+  command = plan
+  variables {
+    gateway      = { connections_max = 200000 }
+    foundationdb = { redundancy = "single" }
+    storage_disk = { size_gib = 50 }
+    telemetry    = { disk_gib = 0 }
+  }
+  expect_failures = [var.gateway, var.foundationdb, var.storage_disk, var.telemetry]
+}
+
 run "a_count_of_no_machine_is_refused" {
   command = plan
   variables {
