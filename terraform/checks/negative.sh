@@ -220,6 +220,10 @@ fresh
 sed -i '/chmod 1775/d' "$copy/terraform/modules/foundationdb/files/foundationdb.conf"
 caught "a database that chooses what root starts" 'test_a_database_that_was_taken_over_does_not_choose_what_fdbmonitor_starts_as_root' check boot
 
+fresh
+sed -i 's|runcmd = .*|runcmd = [["/usr/local/sbin/millrace-boot"]]|' "$copy/terraform/modules/machine/main.tf"
+caught "a first start that a reboot ends" 'test_a_machine_that_was_stopped_goes_on_at_its_next_start' check boot
+
 packaged() {
     fresh
     mkdir -p "$copy/services/millrace"
