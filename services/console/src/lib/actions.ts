@@ -5,11 +5,11 @@ const DONE: Record<string, string> = {
   change: 'changed',
   create: 'created',
   delete: 'deleted',
-  go_on: 'goes on',
+  go_on: 'running again after its spend cap',
   put: 'changed',
   reach: 'reached',
   remove: 'removed',
-  reset: 'counts anew',
+  reset: 'counter reset',
   resume: 'resumed',
   rotate: 'rotated',
   set: 'set',
@@ -20,7 +20,7 @@ const DONE: Record<string, string> = {
 
 const SAID: Record<string, string> = {
   sign_in: 'Signed in',
-  'sign_in.ask_code': 'Password right, second factor missing',
+  'sign_in.ask_code': 'Password accepted, second factor requested',
   'sign_in.refuse': 'Sign-in refused',
   'person.add_passkey': 'Passkey added',
   'person.ask_address': 'New e-mail address requested',
@@ -69,7 +69,7 @@ interface Targeted {
 const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/
 
 /** The name of an entry's target. The log names some targets, such as API tokens, by their id alone. */
-export function targetSaid({ target, actor, details }: Targeted, names: Record<string, string> = {}): string {
+export function targetText({ target, actor, details }: Targeted, names: Record<string, string> = {}): string {
   if (!UUID.test(target)) return target
   const after = details.after as { name?: unknown } | null | undefined
   const found = [details.name, after?.name, names[target], target === actor.id && actor.name]
@@ -77,7 +77,7 @@ export function targetSaid({ target, actor, details }: Targeted, names: Record<s
 }
 
 /** An action of the audit log as people read it: "credential.rotate" is "Credential rotated". Others stay as they are. */
-export function actionSaid(action: string): string {
+export function actionText(action: string): string {
   const said = SAID[action]
   if (said) return said
   const [subject = '', verb = ''] = action.split('.')
