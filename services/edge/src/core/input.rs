@@ -84,7 +84,7 @@ impl Core {
             return None;
         }
         let connection = &mut self.connections[slot as usize];
-        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
+        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_record_overhead()));
         match result {
             Ok(0) => {
                 self.end(slot, ConnectionEnd::Lost, true);
@@ -318,7 +318,7 @@ impl Core {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let connection = &mut self.connections[slot as usize];
         let result = connection.stream.read(&mut buffer);
-        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
+        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_record_overhead()));
         let gone = match result {
             // The peer may still read the queued output.
             Ok(0)

@@ -5,8 +5,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::ops::Range;
 
 use super::access_changes::AccessChanges;
+use super::by_broker::{ByBroker, ClientsVisit};
 use super::connection::NONE;
-use super::of_broker::{ByBroker, ClientsVisit};
 use super::timers::DueTimer;
 use super::{Core, work};
 use crate::broker::Broker;

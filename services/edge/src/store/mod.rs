@@ -11,6 +11,7 @@
 
 mod apply;
 mod backlog;
+mod bugs;
 mod claims;
 mod closing;
 mod commit_times;
@@ -26,7 +27,6 @@ mod opening;
 mod outage;
 mod pages;
 mod parts;
-mod plant;
 mod pods;
 mod queue;
 mod queues;
