@@ -22,7 +22,7 @@ pub enum StoreError {
     #[error("the store is not available: {0}")]
     Unavailable(String),
     /// Less disk space is free than the reserve: writes are refused until more is free, and reads
-    /// go on.
+    /// continue.
     #[error("the disk is nearly full: {free_bytes} bytes are free, {reserve_bytes} are kept in reserve")]
     DiskFull { free_bytes: u64, reserve_bytes: u64 },
     #[error("the disk failed: {0}")]

@@ -208,7 +208,7 @@ async fn find_rules(
             }
         }
         None if !access.anonymous => {
-            obstacles.push("the broker takes no anonymous clients".to_owned());
+            obstacles.push("the broker accepts no anonymous clients".to_owned());
         }
         None => {}
     }

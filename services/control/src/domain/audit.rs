@@ -226,7 +226,7 @@ impl Control {
 }
 
 /// The latest entries before a position that the filter lets through. The rows that a filtered read takes are bounded,
-/// so its page may end early, even without an entry: its cursor goes on from there.
+/// so its page may end early, even without an entry: its cursor continues from there.
 async fn entries(
     tx: &Transaction,
     log: Uuid,

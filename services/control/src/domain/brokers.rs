@@ -54,7 +54,7 @@ pub struct Broker {
     #[serde(default)]
     pub endpoints: Endpoints,
     /// Whether the settings of the server decide who may connect and what clients may do, instead of the broker's
-    /// access settings, credentials, groups, issuers and client CAs. It is so for a broker that existed before its
+    /// access settings, credentials, groups, issuers and client CAs. True for a broker that existed before its
     /// organisation, until somebody sets its access (`PUT .../access`).
     #[serde(default)]
     #[schema(required = true)]

@@ -303,7 +303,7 @@ impl Core {
     pub(super) fn refuse_to_hold(&mut self, slot: u32) {
         let (reason, what) = (
             ReasonCode::QUOTA_EXCEEDED,
-            "packets that are incomplete, or have very many filters, take more memory than they may",
+            "packets that are incomplete, or have very many filters, exceed their memory limit",
         );
         if self.connections[slot as usize].session == NONE {
             self.counters().refused_input.add(1);

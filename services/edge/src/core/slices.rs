@@ -39,7 +39,7 @@ pub(super) struct Slices {
     last_ms: Millis,
 }
 
-/// A pass over the slots of all sessions. One that begins meanwhile goes on from its slot, and visits the earlier slots last:
+/// A pass over the slots of all sessions. One that begins meanwhile continues from its slot, and visits the earlier slots last:
 /// however many begin, each session is visited.
 #[derive(Clone, Copy)]
 struct Around {

@@ -54,7 +54,7 @@ impl IncidentWriter {
             // Webhooks for `EventKind::LimitReached` belong here: events once a window rather than once a packet.
             if let Err(error) = self.write(&broker, &incidents, now_ms) {
                 let lost = incidents.len();
-                tracing::warn!(%error, broker = &*broker.name, lost, "incidents of a broker are lost for its tenant, because the store does not take them");
+                tracing::warn!(%error, broker = &*broker.name, lost, "incidents of a broker are lost for its tenant, because the store does not accept them");
             }
         }
     }

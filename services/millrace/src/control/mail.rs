@@ -112,7 +112,7 @@ impl Mailer for Smtp {
         if let Err(TrySendError::Full(_)) = self.0.try_send(email) {
             warn!(
                 waiting = LETTERS_MAX,
-                "an e-mail is dropped because the mail server takes too few: check the mail server at smtp_host"
+                "an e-mail is dropped because the mail server accepts too few: check the mail server at smtp_host"
             );
         }
     }
@@ -146,7 +146,7 @@ struct Delayed {
     failed: usize,
 }
 
-/// Sends e-mails as they come. A deferred e-mail waits until it is due while others go on, so that
+/// Sends e-mails as they come. A deferred e-mail waits until it is due while others continue, so that
 /// one address does not delay everybody's mail.
 #[allow(clippy::disallowed_methods, reason = "the thread has no clock but the system's")]
 fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<MailMessage>) {

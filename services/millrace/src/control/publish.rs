@@ -34,7 +34,7 @@ pub(super) async fn publish(
     encode::packet(&publish, Version::V5, &mut bytes);
     let mut client = Inside::enter(&edge.running, visit).await?;
     if !client.takes(bytes.len()) {
-        let what = format!("makes a packet of {} bytes, and the broker takes less", bytes.len());
+        let what = format!("makes a packet of {} bytes, and the broker accepts fewer", bytes.len());
         return Err(LiveError::Invalid { field: "payload", what });
     }
     client.write(&bytes).await.map_err(Gone::refused)?;

@@ -195,7 +195,7 @@ Examples:
 A URL copies a FoundationDB cluster, with the keys of all prefixes, at one version: file:///FOLDER on a
 disk that all backup agents have, or blobstore://HOST/NAME?bucket=BUCKET. It takes fdbbackup, and a
 backup_agent that runs on the cluster. The fdb settings also come from MILLRACE_CONFIG and the other
-variables of `millrace serve`. When this command is interrupted, the agents go on with the copy:
+variables of `millrace serve`. When this command is interrupted, the agents continue with the copy:
 `fdbbackup abort -t millrace-once` ends it.";
 
 pub(crate) const RESTORE_HELP: &str = "\
@@ -205,7 +205,7 @@ Examples:
 
 A URL, as `millrace backup` printed it, fills a FoundationDB cluster that has no keys. It takes
 fdbbackup, fdbrestore, and a backup_agent that runs on the cluster. When this command is interrupted,
-the agents go on: `fdbrestore abort -t millrace-once` ends it.";
+the agents continue: `fdbrestore abort -t millrace-once` ends it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {

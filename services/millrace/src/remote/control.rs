@@ -59,7 +59,7 @@ enum LimitsCommand {
 enum CapActionArg {
     /// Clients and publishes are refused.
     Stop,
-    /// Clients go on, and the audit log records that the cap was reached.
+    /// Clients continue, and the audit log records that the cap was reached.
     Continue,
 }
 

@@ -22,7 +22,7 @@ fn sessions_are_listed_shown_and_purged() {
         }
     }
     let first = millrace(folder, "sessions list --limit 2").succeeded();
-    assert!(first.err.contains("add --after old to go on"), "{}", first.err);
+    assert!(first.err.contains("add --after old to continue"), "{}", first.err);
     let rest = millrace(folder, "sessions list --after old --json").succeeded();
     assert_eq!(rest.err, "");
     let [sensor] = &rest.json()[..] else { panic!("{}", rest.out) };
@@ -118,7 +118,7 @@ fn retained_messages_are_listed_shown_and_purged() {
     assert_eq!(of("retained list a/# --json"), ["a/b", "a/c"]);
     assert_eq!(of("retained list --json --after a/b"), ["a/c", "d"]);
     let first = millrace(folder, "retained list a/+ --limit 1").succeeded();
-    assert!(first.err.contains("add --after a/b to go on"), "{}", first.err);
+    assert!(first.err.contains("add --after a/b to continue"), "{}", first.err);
     let all = millrace(folder, "retained list a/+ --limit 2").succeeded();
     assert_eq!(all.err, "");
 
