@@ -1,4 +1,4 @@
-//! Months (UTC), in which spending is counted.
+//! The calendar month (UTC) of a time, because spend caps count by month.
 
 const DAY_MS: u64 = 86_400_000;
 

@@ -1,4 +1,4 @@
-//! New connections.
+//! Accepts new connections, or closes them when a limit is reached.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Incidents of a tenant's clients, for the tenant.
+//! Records the incidents of a tenant's clients, such as refusals and drops, for the tenant.
 
 use std::sync::Arc;
 

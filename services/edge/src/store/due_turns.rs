@@ -1,4 +1,4 @@
-//! Which pod settles a due row: pods that have its broker open, and otherwise one pod of all, so that only one opens it.
+//! Decides which pod settles a due row: pods that have its broker open, and otherwise one pod of all, so that only one opens it.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

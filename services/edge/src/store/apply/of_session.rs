@@ -1,4 +1,4 @@
-//! Jobs of sessions in a transaction: attach, subscribe, packet ids, checkpoints.
+//! Writes the jobs of sessions in the writer's transaction: attach, subscribe, packet ids, checkpoints.
 
 use std::collections::BTreeMap;
 

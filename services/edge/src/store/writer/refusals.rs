@@ -1,4 +1,4 @@
-//! Jobs that the store refused, and why.
+//! Answers jobs that the store refused, with the reason.
 
 use millrace_layers::{LayerError, pods as layer_pods};
 use millrace_mqtt::QoS;
