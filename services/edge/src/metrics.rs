@@ -84,7 +84,7 @@ counters! {
         bytes_out: "counter" "millrace_sent_bytes_total" [] "Bytes written to connections.",
         tls_full: "counter" "millrace_tls_handshakes_total" ["kind=\"full\""] "TLS handshakes that succeeded, by kind.",
         tls_resumed: "counter" "millrace_tls_handshakes_total" ["kind=\"resumed\""] "TLS handshakes that succeeded, by kind.",
-        refused_unspread: "counter" "millrace_connects_refused_at_once_total" [] "CONNECT packets over the rate or a quota that were refused without delay, for want of room to wait.",
+        refused_unspread: "counter" "millrace_connects_refused_at_once_total" [] "CONNECT packets over the rate or a quota that were refused without delay, because the queue was full.",
         turns: "counter" "millrace_loop_turns_total" [] "Turns of the event loops.",
         wakes: "counter" "millrace_loop_wakes_total" [] "Times a core woke another one.",
         filter_edits: "counter" "millrace_loop_filter_edits_total" [] "Edits of a broker's filters for SUBSCRIBE and UNSUBSCRIBE packets. Packets of one turn share an edit.",
@@ -212,7 +212,7 @@ counters! {
         trimmed: "counter" "millrace_messages_trimmed_total" [] "Stored messages that a limit removed before all sessions had them.",
         missed: "counter" "millrace_messages_missed_total" [] "Stored messages that a session missed because a limit had removed them.",
         unqueued: "counter" "millrace_webhook_events_unqueued_total" [] "Events for webhooks that the store could not take: of clients, and messages with QoS 0.",
-        wills_dropped: "counter" "millrace_wills_dropped_total" [] "Will messages that the store cannot hold, of older versions of this server.",
+        wills_dropped: "counter" "millrace_wills_dropped_total" [] "Will messages that an older version of this server accepted and that cannot be written to the store.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
         pauses: "counter" "millrace_publisher_pauses_total" [] "Times reading from a publisher paused because its receivers lagged.",
     }
