@@ -72,7 +72,7 @@ pub enum OpenError {
     Locked(PathBuf),
     #[error("the data folder {path} has format {found}, and this version reads formats up to {known}")]
     NewerFormat { path: PathBuf, found: u32, known: u32 },
-    #[error("the folder {0} is not empty and is no data folder of this program")]
+    #[error("the folder {0} is not empty and is not a data folder of this program")]
     NotAStore(PathBuf),
     #[error("the data folder {0} cannot be written to")]
     ReadOnly(PathBuf),

@@ -211,7 +211,7 @@ counters! {
         unstored: "counter" "millrace_messages_unstored_total" [] "Messages that were not written to the store because all sessions had acknowledged them.",
         trimmed: "counter" "millrace_messages_trimmed_total" [] "Stored messages that a limit removed before all sessions had them.",
         missed: "counter" "millrace_messages_missed_total" [] "Stored messages that a session missed because a limit had removed them.",
-        unqueued: "counter" "millrace_webhook_events_unqueued_total" [] "Events for webhooks that the store could not take: of clients, and messages with QoS 0.",
+        unqueued: "counter" "millrace_webhook_events_unqueued_total" [] "Events for webhooks that the store could not accept: of clients, and messages with QoS 0.",
         wills_dropped: "counter" "millrace_wills_dropped_total" [] "Will messages that an older version of this server accepted and that cannot be written to the store.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
         pauses: "counter" "millrace_publisher_pauses_total" [] "Times reading from a publisher paused because its receivers lagged.",

@@ -77,7 +77,7 @@ impl Limit {
             Self::BrokerFilterRate => "more filters change than may: clients that subscribe wait",
             Self::BrokerSubscriptions => "the broker has as many subscriptions as it may have",
             Self::BrokerQueueBytes => {
-                "more waits for the broker's sessions than may: the oldest messages were removed"
+                "more waits for the sessions of the broker than its limit: the oldest messages were removed"
             }
             Self::BrokerRetained => "the broker has as many retained messages as it may have",
             Self::ClientConnects => {
@@ -90,7 +90,9 @@ impl Limit {
                 "the client publishes more bytes than it may: its connection is read more slowly"
             }
             Self::ClientSubscriptions => "the session has as many subscriptions as it may have",
-            Self::ClientQueue => "more messages wait, or for longer, than may: the oldest were removed",
+            Self::ClientQueue => {
+                "more messages wait, or wait longer, than the limits allow: the oldest were removed"
+            }
             Self::ClientPacket => "the packet is larger than a client may send: its connection was closed",
             Self::ShareNames => {
                 "the topic filter has as many share names as it may have: the subscription was refused"

@@ -77,7 +77,7 @@ impl SmtpArgs {
             public_url.ok_or("smtp_host is set and public_url is not: links in mails lead there")?;
         let from =
             self.smtp_from.as_deref().ok_or("smtp_host is set and smtp_from is not: mails need a sender")?;
-        let from = from.parse().map_err(|error| format!("smtp_from = \"{from}\" is no address: {error}"))?;
+        let from = from.parse().map_err(|error| format!("smtp_from = \"{from}\" is not valid: {error}"))?;
         let login = match (&self.smtp_user, &self.smtp_password_file) {
             (None, None) => None,
             (Some(user), Some(file)) => {

@@ -180,7 +180,7 @@ pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
 
 pub(super) fn changes(said: &[String]) -> Result<Value, Failure> {
     let wrong =
-        |text: &str| Failure::Settings(format!("\"{text}\" is no limit: write broker.connections=500"));
+        |text: &str| Failure::Settings(format!("\"{text}\" is not a limit: write broker.connections=500"));
     let mut all: Map<String, Value> = Map::new();
     for text in said {
         let (name, value) = text.split_once('=').ok_or_else(|| wrong(text))?;

@@ -271,7 +271,7 @@ impl Login {
 /// machine.
 pub(super) fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
     let url = crate::values::public_url(url)
-        .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;
+        .map_err(|what| Failure::Settings(format!("\"{url}\" is not an address of a service: {what}")))?;
     let host = url.strip_prefix("http://").map(|host| host.rsplit_once(':').map_or(host, |(host, _)| host));
     let is_here = |host: &str| {
         let host = host.trim_matches(['[', ']']);

@@ -130,7 +130,7 @@ fn retained_messages_are_listed_shown_and_purged() {
 
     millrace(folder, "retained purge a/#").failed_with("add --yes");
     for filter in ["a/#/b", "a#", "$share/g/a"] {
-        millrace(folder, &format!("retained purge {filter} --yes")).failed_with("is no topic");
+        millrace(folder, &format!("retained purge {filter} --yes")).failed_with("is not a topic");
     }
     assert_eq!(
         millrace(folder, "retained purge a/# --yes").succeeded().out,
@@ -157,7 +157,7 @@ fn what_cannot_be_looked_into_is_one_sentence() {
     for (name, command, words) in [
         ("nowhere", "sessions list", "there is no data folder at"),
         ("empty", "sessions list", "there is no data folder at"),
-        ("foreign", "streams list", "is no data folder of this program"),
+        ("foreign", "streams list", "is not a data folder of this program"),
         ("damaged", "retained list", "is corrupted"),
         ("used", "sessions list", "in use by another process that does not answer at"),
         ("data", "sessions list --broker other", "there is no broker \"other\""),

@@ -38,7 +38,7 @@ fn example(name: &str) -> Option<Value> {
         "detail": detail,
     });
     if name == "invalid" {
-        problem["fields"] = json!([{ "field": "rules[2].filter", "detail": "is no topic filter" }]);
+        problem["fields"] = json!([{ "field": "rules[2].filter", "detail": "is not a topic filter" }]);
     }
     if status.is_server_error() {
         problem["request_id"] = UUID.into();
