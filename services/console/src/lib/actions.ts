@@ -1,4 +1,5 @@
-const DONE: Record<string, string> = {
+/** By the verb of an action, its text after the subject. */
+const OUTCOMES: Record<string, string> = {
   accept: 'accepted',
   add: 'added',
   adopt: 'adopted',
@@ -18,7 +19,8 @@ const DONE: Record<string, string> = {
   test: 'tested',
 }
 
-const SAID: Record<string, string> = {
+/** Actions whose text is not subject and outcome. */
+const TEXTS: Record<string, string> = {
   sign_in: 'Signed in',
   'sign_in.ask_code': 'Password accepted, second factor requested',
   'sign_in.refuse': 'Sign-in refused',
@@ -78,11 +80,11 @@ export function targetText({ target, actor, details }: Targeted, names: Record<s
 
 /** An action of the audit log as people read it: "credential.rotate" is "Credential rotated". Others stay as they are. */
 export function actionText(action: string): string {
-  const said = SAID[action]
-  if (said) return said
+  const text = TEXTS[action]
+  if (text) return text
   const [subject = '', verb = ''] = action.split('.')
-  const done = DONE[verb]
-  if (!done) return action
+  const outcome = OUTCOMES[verb]
+  if (!outcome) return action
   const words = subject.replaceAll('_', ' ').replace('jwt', 'JWT').replace(/ ca$/, ' CA')
-  return `${words.charAt(0).toUpperCase()}${words.slice(1)} ${done}`
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)} ${outcome}`
 }

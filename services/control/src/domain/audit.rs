@@ -104,7 +104,7 @@ impl From<&Caller> for Actor {
         };
         let (scopes, made_by) = match &caller.who {
             Principal::Person { .. } => (Vec::new(), None),
-            Principal::Token { scopes, maker, .. } => (scopes.clone(), maker.clone()),
+            Principal::Token { scopes, maker_name, .. } => (scopes.clone(), maker_name.clone()),
         };
         let (agent, account) = (caller.agent.clone(), Some(caller.account()));
         Self { id: Some(id), agent, made_by, scopes, account, ..Self::new(kind, name, caller.address) }

@@ -44,7 +44,7 @@ pub struct Broker {
     pub suspended: bool,
     /// Whether a spend cap stops the broker: it refuses connections and messages.
     pub is_over_cap: bool,
-    /// Limits of the broker and of each client. The server's own limit holds where one is null.
+    /// Limits of the broker and of each client. The server's own limit applies where one is null.
     pub limits: Limits,
     /// Maxima of the limits, set by the organisation's plan; they hold where a limit is null. Null: no plan.
     #[serde(default)]

@@ -47,7 +47,7 @@ enum LimitsCommand {
     /// Set limits of a broker; the others stay.
     Set {
         /// Limits such as broker.connections=500 or client.publishes_per_s=10; without a value the
-        /// server's own limit counts.
+        /// server's own limit applies.
         #[arg(value_name = "LIMIT=NUMBER", required = true)]
         limits: Vec<String>,
         #[command(flatten)]

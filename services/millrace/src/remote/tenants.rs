@@ -133,8 +133,8 @@ enum RegionPlansCommand {
     /// Create or replace a plan. It applies at once to the tenants that have it.
     Put {
         name: String,
-        /// Upper bounds of limits, such as broker.connections=500; the server's own limit holds for
-        /// all others.
+        /// Upper bounds of limits, such as broker.connections=500; the server's own limit applies
+        /// to all others.
         #[arg(value_name = "LIMIT=NUMBER")]
         ceiling: Vec<String>,
         /// Whether every tenant sees the plan [default: as before; a new plan is seen by its

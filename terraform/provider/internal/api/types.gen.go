@@ -340,7 +340,7 @@ type Broker struct {
 	// IsOverCap Whether a spend cap stops the broker: it refuses connections and messages.
 	IsOverCap bool `json:"is_over_cap"`
 
-	// Limits Limits of the broker and of each client. The server's own limit holds where one is null.
+	// Limits Limits of the broker and of each client. The server's own limit applies where one is null.
 	Limits Limits `json:"limits"`
 
 	// Name Unique name in the region. It is the first label of the host name that clients connect to.

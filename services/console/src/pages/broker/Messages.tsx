@@ -106,7 +106,7 @@ interface FoundProps {
   chosen: string | undefined
 }
 
-/** Follows the messages of a topic: each answer is compared with the one before. */
+/** Follows the messages of a topic: each answer is compared with the previous one. */
 function useFollowed(found: StoredMessages | undefined, updatedAt: number): Followed | null {
   const [known, setKnown] = useState<{ of: number; followed: Followed } | null>(null)
   if (!found || known?.of === updatedAt) return known?.followed ?? null
@@ -309,7 +309,7 @@ function NotThen({ all, filters, time, topic }: NotThenProps) {
     >
       The oldest of {plural(all.length, 'stored message')} is of <Time at={oldest} />.{' '}
       {removal
-        ? `${REMOVED_BY[removal.reason]} removed messages of that time ${removedText(removal)}.`
+        ? `${REMOVED_BY[removal.reason]} removed messages of that period ${removedText(removal)}.`
         : 'An earlier one was acknowledged by each session, or has expired, unless it is among the removed ones below.'}
     </Empty>
   )
