@@ -90,9 +90,7 @@ impl Limit {
                 "the client publishes more bytes than it may: its connection is read more slowly"
             }
             Self::ClientSubscriptions => "the session has as many subscriptions as it may have",
-            Self::ClientQueue => {
-                "more messages wait, or wait longer, than the limits allow: the oldest were removed"
-            }
+            Self::ClientQueue => "more or older messages wait than the limits allow: the oldest were removed",
             Self::ClientPacket => "the packet is larger than a client may send: its connection was closed",
             Self::ShareNames => {
                 "the topic filter has as many share names as it may have: the subscription was refused"
