@@ -196,7 +196,7 @@ policy = next(d for d in stopped if "\nkind: NetworkPolicy\n" in d and "\n  name
 assert "port: 4500" in policy and "port: 4222" not in policy and "port: 443" not in policy, "the job reaches more than the store"
 name = re.search(r"name: (region-millrace-migration-\w+)", job)[1]
 assert name not in "".join(documents("back")), "the way back is the same job, which cannot be changed"
-# helm upgrade takes "replicas: 0" away, and the API server then sets its default of 1, from which the autoscaler goes on.
+# helm upgrade takes "replicas: 0" away, and the API server then sets its default of 1, from which the autoscaler continues.
 again = next(d for d in documents("upgrade") if "\nkind: StatefulSet\n" in d and "-edge\n" in d.split("labels")[0])
 assert "replicas:" not in again and any("kind: HorizontalPodAutoscaler" in d for d in documents("upgrade")), "the page leaves the edge without pods"
 control = next(d for d in documents("upgrade") if "\nkind: Deployment\n" in d and "-control\n" in d.split("labels")[0])
@@ -271,7 +271,7 @@ configurations() {
     chart=$copy render after "${cluster[@]}"
     for name in nats gateway; do
         grep -q containers: <<<"$(pods "$name" before)" || fail "the form of the chart's documents has changed"
-        [ "$(pods "$name" before)" != "$(pods "$name" after)" ] || fail "$name goes on with its old configuration after an upgrade"
+        [ "$(pods "$name" before)" != "$(pods "$name" after)" ] || fail "$name continues with its old configuration after an upgrade"
     done
     [ "$(pods edge before)" = "$(pods edge after)" ] || fail "a configuration of others replaces the edge's pods"
     rm -rf "$copy"

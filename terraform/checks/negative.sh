@@ -341,7 +341,7 @@ if [ -d "$root/terraform/chart" ]; then
 
     fresh
     sed -i '/checksum\/configuration/d' "$copy/terraform/chart/templates/nats.yaml"
-    caught "NATS with the configuration of the former chart" 'nats goes on with its old configuration' check chart
+    caught "NATS with the configuration of the former chart" 'nats continues with its old configuration' check chart
 
     fresh
     sed -i 's/ "pod-template-hash"//' "$copy/terraform/chart/templates/gateway.yaml"

@@ -111,7 +111,7 @@ export function scenario(roles, flows, limits) {
       finished.add(1)
     }
   }
-  // k6 goes on when a function throws, so the roles that came to their end are counted.
+  // k6 continues when a function throws, so the roles that came to their end are counted.
   made.options.thresholds = Object.assign({ load_roles_finished: [`count==${vus}`] }, limits)
   made.teardown = () => {
     const verdicts = {}

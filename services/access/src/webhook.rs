@@ -109,7 +109,7 @@ impl WebhookAnswer {
                 Self::of_body,
             ),
             401 | 403 => Self::Refused,
-            _ => Self::Failed("its status is none of 200, 401 and 403; look at the service's logs"),
+            _ => Self::Failed("its status is not 200, 401 or 403: look at the service's logs"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! How the parts of the process share the files that it may open: each connection is one.
+//! Divides the files that the process may open among its parts: each connection is one.
 
 use millrace_transport::addresses::AddressLimits;
 

@@ -92,7 +92,7 @@ pub struct EdgeLimits {
     pub inflight_max: u16,
     /// Topic Alias Maximum of CONNACK: each alias costs memory for a topic.
     pub topic_alias_max: u16,
-    /// Beyond it the connection is closed (0x97), because a server cannot refuse an alias and go on.
+    /// Beyond it the connection is closed (0x97), because a server cannot refuse an alias and continue.
     pub topic_alias_bytes_max: u32,
     /// The first 4 KiB of each connection do not count, so that a fleet of ordinary devices never reaches it.
     pub topic_alias_bytes_per_broker_max: u64,

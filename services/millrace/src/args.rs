@@ -159,8 +159,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT", value_parser = server_reference)]
     pub(crate) server_reference: Option<String>,
 
-    /// Seconds that a stopping server waits for its clients to take the bytes that are already
-    /// queued for them.
+    /// Seconds that a stopping server waits for its clients to receive the bytes that are
+    /// already queued for them.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u64>(0, 3600))]
     pub(crate) shutdown_grace_s: u64,

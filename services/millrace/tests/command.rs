@@ -252,7 +252,7 @@ fn a_data_folder_that_cannot_be_used_is_one_sentence_and_exit_code_1() {
     std::fs::write(&format, text.replace('1', "99")).unwrap();
     for (path, words) in [
         (&used, "in use by another process: stop that process"),
-        (&foreign, "is no data folder of this program: set an empty folder"),
+        (&foreign, "is not a data folder of this program: set an empty folder"),
         (&newer, "has format 99"),
     ] {
         let flag = format!("--data-dir={}", path.display());

@@ -174,7 +174,7 @@ impl Core {
     }
 
     /// The receiver that a publisher waits for has caught up, or its CONNECT may be carried out. A publisher that waits for
-    /// something else by now goes on waiting.
+    /// something else by now continues waiting.
     pub(super) fn relieved(&mut self, id: ConnectionId) {
         let waits =
             |connection: &&mut Connected| matches!(connection.paused, Paused::ForReceiver | Paused::ForMail);

@@ -1,4 +1,4 @@
-//! Clients of brokers that are not managed, after the password file or the rules file has changed.
+//! Checks the clients of unmanaged brokers again after the password file or the rules file has changed.
 
 use millrace_mqtt::ReasonCode;
 

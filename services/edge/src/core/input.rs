@@ -84,7 +84,7 @@ impl Core {
             return None;
         }
         let connection = &mut self.connections[slot as usize];
-        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
+        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_record_overhead()));
         match result {
             Ok(0) => {
                 self.end(slot, ConnectionEnd::Lost, true);
@@ -309,7 +309,7 @@ impl Core {
     pub(super) fn refuse_to_hold(&mut self, slot: u32) {
         let (reason, what) = (
             ReasonCode::QUOTA_EXCEEDED,
-            "packets that are incomplete, or have very many filters, take more memory than they may",
+            "packets that are incomplete, or have very many filters, exceed their memory limit",
         );
         if self.connections[slot as usize].session == NONE {
             self.counters().refused_input.add(1);
@@ -324,7 +324,7 @@ impl Core {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let connection = &mut self.connections[slot as usize];
         let result = connection.stream.read(&mut buffer);
-        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
+        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_record_overhead()));
         let gone = match result {
             // The peer may still read the queued output.
             Ok(0)

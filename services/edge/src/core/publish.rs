@@ -1,4 +1,4 @@
-//! Messages from clients: checked, routed, handed to their receivers, acknowledged.
+//! Checks messages from clients, routes them, hands them to their receivers, and acknowledges them.
 //!
 //! QoS 0 has a fast path, in [`mod@runs`].
 

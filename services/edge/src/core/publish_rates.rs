@@ -173,7 +173,10 @@ impl Core {
             self.pauses.rates.wait(id, until, now_ms);
             self.reached(slot, limit);
             if until > now_ms + INSIDE_WAIT_MAX_MS
-                && self.connections[slot as usize].origin.as_ref().is_some_and(|origin| origin.is_inside())
+                && self.connections[slot as usize]
+                    .origin
+                    .as_ref()
+                    .is_some_and(|origin| origin.is_in_process())
             {
                 let what = "the publish rate of the broker is used up: try again later";
                 let reason = ReasonCode::MESSAGE_RATE_TOO_HIGH;

@@ -1,4 +1,4 @@
-//! Retained messages for new subscriptions.
+//! Sends retained messages to new subscriptions.
 //!
 //! A subscription may match every retained message of its broker. So a [`Lookup`] walks the tree of retained messages only as fast
 //! as the client receives them, a slice per turn. For each SUBSCRIBE, in their order, the session marks a slot in its queue

@@ -5,8 +5,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::ops::Range;
 
 use super::access_changes::AccessChanges;
+use super::by_broker::{ByBroker, ClientsVisit};
 use super::connection::NONE;
-use super::of_broker::{ByBroker, ClientsVisit};
 use super::timers::DueTimer;
 use super::{Core, work};
 use crate::broker::Broker;
@@ -39,7 +39,7 @@ pub(super) struct Slices {
     last_ms: Millis,
 }
 
-/// A pass over the slots of all sessions. One that begins meanwhile goes on from its slot, and visits the earlier slots last:
+/// A pass over the slots of all sessions. One that begins meanwhile continues from its slot, and visits the earlier slots last:
 /// however many begin, each session is visited.
 #[derive(Clone, Copy)]
 struct Around {

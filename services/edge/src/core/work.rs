@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::topic::{self, Filter};
 use millrace_router::{Receiver, Target};
-use millrace_session::{Left, NextFilter, Remains};
+use millrace_session::{NextFilter, RemainingMessage, Remains};
 
 pub(super) use self::units::*;
 use super::changes::FilterChanges;
@@ -382,7 +382,7 @@ impl Core {
             && let Some(left) = remains.next_message()
         {
             self.spend(SINGLE_COPY);
-            if let Left::Shared(entry) = left {
+            if let RemainingMessage::Shared(entry) = left {
                 self.give_back_or_pass_on(broker, &entry);
             }
         }

@@ -5,7 +5,7 @@ use hashbrown::hash_map::IntoKeys;
 
 use super::{ClientSubscription, Subscriptions};
 use crate::StoredPosition;
-use crate::outbox::{Left, Outbox};
+use crate::outbox::{Outbox, RemainingMessage};
 
 #[derive(Debug)]
 pub struct Remains {
@@ -43,8 +43,8 @@ impl Remains {
     }
 
     /// Takes a message, in the order of sending.
-    pub fn next_message(&mut self) -> Option<Left> {
-        self.outbox.as_mut()?.take_left()
+    pub fn next_message(&mut self) -> Option<RemainingMessage> {
+        self.outbox.as_mut()?.take_remaining()
     }
 
     /// The same as [`super::Session::take_settled`], for the messages taken so far.
@@ -57,6 +57,6 @@ impl Remains {
     }
 
     pub fn has_messages(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.has_left())
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_remaining())
     }
 }

@@ -115,7 +115,7 @@ fn an_unsubscribe_finds_its_lookup_after_those_before_it_have_ended() {
         found += received(&mut client, PUBLISH);
         !loops.cores[0].unfinished.replays.is_ready() && found >= before + COUNT
     });
-    assert_eq!(found, before + COUNT, "the look-up of kept/+ goes on, that of +/+ has ended");
+    assert_eq!(found, before + COUNT, "the look-up of kept/+ continues, that of +/+ has ended");
 }
 
 #[test]

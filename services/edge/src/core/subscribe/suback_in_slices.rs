@@ -109,7 +109,7 @@ impl Core {
         }
     }
 
-    /// Goes on with the store's answers for this connection. Returns false if a later turn must go on.
+    /// Continues with the store's answers for this connection. Returns false if a later turn must continue.
     pub(in crate::core) fn answer_more(&mut self, slot: u32) -> bool {
         while let Some(mut answer) = work::pop_of(&mut self.work.stored_answers, slot) {
             let session = self.connections[slot as usize].session;
