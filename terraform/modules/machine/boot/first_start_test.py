@@ -77,7 +77,7 @@ class FirstStart(unittest.TestCase):
         self.write_files()
 
     def write_files(self):
-        """What cloud-init writes."""
+        """The files of cloud-init."""
         self.config = {
             "region": "eu-central-1", "endpoint": self.url, "bucket": "programs", "disks": [], "owners": {}, "ready": None,
             "artifacts": [{"key": "tool", "sha256": hashlib.sha256(PROGRAM).hexdigest(), "path": "/usr/local/bin/tool"}],
