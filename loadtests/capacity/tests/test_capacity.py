@@ -187,11 +187,14 @@ class Files(unittest.TestCase):
 
     def test_the_fleet_by_terraform_has_the_limits_of_the_modules_and_the_costs_of_the_page(self):
         fleet = fleets.read(HERE / "fleets/100-million-terraform.toml")
-        modules = (capacity.TERRAFORM / "modules/capacity/main.tf").read_text()
+        folder = capacity.TERRAFORM / "modules/capacity"
+        modules, variables = ((folder / name).read_text() for name in ("main.tf", "variables.tf"))
         for part, local in (("gateway", "gateways_for_connections"), ("edge", "edges_for_connections")):
-            limit = re.search(rf"{local} += var.connections / (\d+)", modules)
-            self.assertEqual(fleet["machines"][part]["connections_max"], int(limit[1]), part)
-        a_region = re.search(r"var.connections <= (\d+)", (capacity.TERRAFORM / "modules/capacity/variables.tf").read_text())
+            limit = re.search(rf"{local} += var.connections / (?:var\.(\w+)|(\d+))", modules)
+            if limit[1]:
+                limit = re.search(rf'variable "{limit[1]}" {{[^}}]*?default += ()(\d+)', variables)
+            self.assertEqual(fleet["machines"][part]["connections_max"], int(limit[2]), part)
+        a_region = re.search(r"var.connections <= (\d+)", variables)
         for region in fleet["regions"]:
             self.assertLessEqual(fleet["fleet"]["connections"] * region["share"], int(a_region[1]))
         plan = model.plan(costs.read(json.loads(capacity.latest_measurement().read_text())), fleet)

@@ -25,12 +25,6 @@ locals {
 
 data "aws_ec2_instance_type" "this" {
   instance_type = var.instance_type
-  lifecycle {
-    postcondition {
-      condition     = self.memory_size >= (var.storage_processes + 2) * var.memory_gib * 1024
-      error_message = "${var.instance_type} has ${self.memory_size / 1024} GiB of memory, and ${var.storage_processes + 2} processes of FoundationDB may use ${var.memory_gib} GiB each: the kernel would kill them. Choose a type with more memory, or fewer storage_processes."
-    }
-  }
 }
 
 resource "terraform_data" "coordinators" {

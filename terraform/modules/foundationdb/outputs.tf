@@ -23,6 +23,15 @@ output "cloud_config" {
   description = "User data of each machine in plain text."
 }
 
+output "memory_gib" {
+  value       = data.aws_ec2_instance_type.this.memory_size / 1024
+  description = "Memory of a machine."
+  precondition {
+    condition     = data.aws_ec2_instance_type.this.memory_size >= (var.storage_processes + 2) * var.memory_gib * 1024
+    error_message = "${var.instance_type} has ${data.aws_ec2_instance_type.this.memory_size / 1024} GiB of memory, and ${var.storage_processes + 2} processes of FoundationDB may use ${var.memory_gib} GiB each: the kernel would kill them. Choose a type with more memory, or fewer storage_processes."
+  }
+}
+
 output "outdated" {
   value = [
     for name, machine in aws_instance.this : name

@@ -83,5 +83,5 @@ run "more_processes_than_the_memory_has_room_for_are_refused" {
     target = data.aws_ec2_instance_type.this
     values = { memory_size = 8192 }
   }
-  expect_failures = [data.aws_ec2_instance_type.this]
+  expect_failures = [output.memory_gib]
 }
