@@ -5,7 +5,7 @@
 #   terraform output -json region | terraform/secrets.sh make FOLDER      makes what is missing in FOLDER, and renews what ends soon
 #   terraform output -json region | terraform/secrets.sh put FOLDER       stores it in AWS Secrets Manager
 #
-# FOLDER/secret-key, where it exists, goes to edge and control plane (has_secret_key of modules/region). Every other file that you put
+# FOLDER/secret-key goes to edge and control plane; `make` makes it for a region with has_secret_key. Every other file that you put
 # into FOLDER/control or FOLDER/edge becomes /etc/millrace/secrets/NAME on these machines, such as FOLDER/control/smtp-password.
 #
 # FOLDER/gateway/tls.crt and tls.key are the devices' certificate, for the domain and *.domain: put them there, or let
@@ -81,6 +81,7 @@ make_all() {
     echo "$secret" | tee "$folder/edge/nats-password" >"$folder/control/nats-password"
     new "$folder/operator-token" openssl rand -hex 32
     tee "$folder/edge/operator-token" <"$folder/operator-token" >"$folder/control/operator-token"
+    [ "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1]).get("has_secret_key"))' "$region")" != True ] || new "$folder/secret-key" openssl rand -hex 32
     if [ -e "$folder/secret-key" ]; then tee "$folder/edge/secret-key" <"$folder/secret-key" >"$folder/control/secret-key"; fi
     mkdir -p "$folder/gateway"
     # A certificate of another authority is never replaced.

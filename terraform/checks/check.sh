@@ -216,8 +216,25 @@ check_secrets() {
     done
     [ "$made" = "$(cat "$folder/ca.crt" "$folder/nats-password" "$folder/gateway/tls.crt")" ] || fail "secrets.sh: a renewal replaces what must stay"
     check_interrupted_secrets "$folder" "$region"
+    check_secret_key "$folder/keyed" "$region"
     rm -rf "$folder"
     echo "secrets.sh: ok"
+}
+
+# A region with has_secret_key gets a key, which stays; a region without it gets none, because its store was made without.
+check_secret_key() {
+    local folder=$1 region=${2%\}} example key
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region, \"has_secret_key\": false}" >/dev/null || fail "secrets.sh make, without a secret key"
+    [ -z "$(find "$folder" -name secret-key)" ] || fail "secrets.sh makes a secret key for a region without one"
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region, \"has_secret_key\": true}" >/dev/null || fail "secrets.sh make, with a secret key"
+    key=$(cat "$folder/edge/secret-key" 2>/dev/null || true)
+    [ "${#key}" -ge 64 ] || fail "secrets.sh makes no secret key for a region that has one"
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region, \"has_secret_key\": true}" >/dev/null || fail "secrets.sh make, again with a secret key"
+    [ "$key $key" = "$(<"$folder/edge/secret-key") $(<"$folder/control/secret-key")" ] || fail "secrets.sh replaces the secret key of a region"
+    for example in "$root"/terraform/examples/*/main.tf; do
+        [ "$(grep -c 'source .*modules/region"' "$example")" = "$(grep -c '^  has_secret_key *= true$' "$example")" ] \
+            || fail "$example makes a region without a secret key, which costs all tokens later"
+    done
 }
 
 # A full disk or Ctrl-C leaves files without a content, an authority without its certificate, or a new key beside the old certificate.
@@ -408,6 +425,14 @@ check_commands() {
         terraform/provider/README.md terraform/chart/README.md $(cd "$root" && echo runbooks/*.md) || fail "a page has a command that is not there"
 }
 
+# lame_duck CONF NAME: NATS sends its clients to other servers before it ends. It kills what takes longer than systemd waits.
+lame_duck() {
+    local limit needed
+    limit=$(sed -n 's/^TimeoutStopSec=//p' "$root/terraform/modules/nats/files/nats.service")
+    needed=$(sed -nE 's/^lame_duck_(duration|grace_period): "([0-9]+)s"$/\2/p' "$1" | awk '{ sum += $1 } END { print NR == 2 ? sum : 130 }')
+    [ "$needed" -lt "$limit" ] || fail "$2: systemd kills NATS at each stop: it takes up to $needed s, and systemd waits for $limit s"
+}
+
 # The files that THREE-MACHINES.md writes, by the programs that read them. MILLRACE, NATS_SERVER and ENVOY name them.
 check_three() {
     local folder=$work/three program=${MILLRACE:-$target/release/millrace} nats=${NATS_SERVER:-$tools/nats-server}
@@ -439,6 +464,8 @@ check_three() {
     echo 'home:home@10.0.0.1:4500:tls' >"$folder/fdb.cluster"
     sed -i "s|/etc/nats/secrets|$folder/region-secrets/nats|g; s|/etc/millrace/secrets|$folder/region-secrets/edge|; s|/var/lib/millrace/fdb.cluster|$folder/fdb.cluster|; s|\$NATS_PODS_PASSWORD|p1|" \
         "$folder/nats.conf" "$folder/millrace.toml"
+    lame_duck "$folder/nats.conf" THREE-MACHINES.md
+    lame_duck "$root/terraform/modules/nats/files/nats.conf.tftpl" modules/nats
     "$nats" -t --config "$folder/nats.conf" >"$folder/nats.log" 2>&1 || { cat "$folder/nats.log"; fail "nats.conf of THREE-MACHINES.md"; }
     # A program without FoundationDB checks the other settings.
     "$program" --version | grep '^features:.*foundationdb' >/dev/null || sed -i 's/^store .*/pods = 2/; /^fdb_\|^pod /d' "$folder/millrace.toml"

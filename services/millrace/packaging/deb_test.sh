@@ -202,6 +202,17 @@ expect "the retained message after the upgrade" retained mqtt mosquitto_sub -h 1
 expect "settings are checked before the start" 'the settings are allowed' inside millrace config check --config /etc/millrace/millrace.toml
 expect "manual" 'millrace-serve' inside sh -c 'ls /usr/share/man/man1'
 
+# An operator may have other modes, or settings by environment variables alone and no file.
+inside chmod 0600 /etc/millrace/millrace.toml
+inside chown millrace /etc/millrace/millrace.toml
+install_package 1.1.0 >"$work/modes.log" 2>&1 || { tail -5 "$work/modes.log"; fail "an upgrade after other modes"; }
+expect "an upgrade keeps the modes of the operator" '600 millrace' inside stat -c '%a %U' /etc/millrace/millrace.toml
+inside mv /etc/millrace/millrace.toml /root/
+install_package 1.1.0 >"$work/removed.log" 2>&1 || { tail -5 "$work/removed.log"; fail "an upgrade fails where the operator has removed the settings"; }
+inside mv /root/millrace.toml /etc/millrace/
+inside systemctl restart millrace
+until_true 60 "the service is ready" is_running
+
 inside dpkg --remove millrace >"$work/remove.log" 2>&1 || fail "dpkg --remove"
 is_gone() { ! is_running; }
 until_true 60 "the service stops at removal" is_gone

@@ -32,6 +32,7 @@ module "eu" {
   artifacts          = var.artifacts
   availability_zones = ["eu-central-1a", "eu-central-1b", "eu-central-1c"]
   is_protected       = var.is_protected
+  has_secret_key     = true
   alertmanager       = var.alertmanager
   runbooks_url       = var.runbooks_url
   load               = local.load
@@ -48,6 +49,7 @@ module "us" {
   artifacts          = var.artifacts
   availability_zones = ["us-east-1a", "us-east-1b", "us-east-1c"]
   is_protected       = var.is_protected
+  has_secret_key     = true
   alertmanager       = var.alertmanager
   runbooks_url       = var.runbooks_url
   load               = local.load

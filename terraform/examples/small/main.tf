@@ -15,6 +15,7 @@ module "region" {
   artifacts          = var.artifacts
   availability_zones = ["${var.aws_region}a", "${var.aws_region}b", "${var.aws_region}c"]
   is_protected       = var.is_protected
+  has_secret_key     = true
   alertmanager       = var.alertmanager
   runbooks_url       = var.runbooks_url
   aws_endpoint       = var.aws_endpoint

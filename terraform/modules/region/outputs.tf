@@ -23,6 +23,11 @@ output "secrets" {
   description = "Secrets that terraform/secrets.sh fills."
 }
 
+output "has_secret_key" {
+  value       = var.has_secret_key
+  description = "Whether terraform/secrets.sh makes the region's secret key."
+}
+
 output "nats_addresses" {
   value       = module.nats.addresses
   description = "Addresses that the servers' certificates must name."

@@ -92,6 +92,13 @@ variable "machines" {
     condition     = alltrue([for machine in values(var.machines) : can(regex("^[a-z]+[0-9]+[a-fh-z-]*[.][a-z0-9-]+$", machine.type))])
     error_message = "machines: type must be an instance type with an amd64 processor, such as c7i.large: the image and the programs are for amd64."
   }
+  validation {
+    condition = alltrue([
+      for machine in [var.machines.foundationdb, var.machines.telemetry] :
+      !can(regex("^(t[12]|[mcr][1-4]|[dgp]2|[gp]3|[fh]1|i[23]|x1e?)[.]", machine.type))
+    ])
+    error_message = "machines: foundationdb and telemetry need a type of the Nitro system, such as m7i.xlarge: older types do not name their disks by NVMe, and a machine waits for its disk without end."
+  }
 }
 
 variable "counts" {
@@ -299,7 +306,7 @@ variable "traces_to" {
 variable "has_secret_key" {
   type        = bool
   default     = false
-  description = "Whether edge and control plane get the setting secret_key_file; terraform/secrets.sh stores FOLDER/secret-key. Decide before the first start."
+  description = "Whether edge and control plane get the setting secret_key_file; terraform/secrets.sh makes and stores FOLDER/secret-key. Decide before the first start."
 }
 
 variable "alertmanager" {

@@ -123,14 +123,18 @@ class Aws:
         query |= {"Filter.1.Name": "instance-state-name", "Filter.1.Value.1": "running"}
         for number, (name, value) in enumerate(sorted(tags.items()), 2):
             query |= {f"Filter.{number}.Name": f"tag:{name}", f"Filter.{number}.Value.1": value}
-        with self.call("ec2", "GET", query=query) as response:
-            tree = ElementTree.parse(response)
-        found = [
-            element.text
-            for item in tree.iter()
-            if item.tag.endswith("}instancesSet")
-            for instance in item
-            for element in instance
-            if element.tag.endswith("}privateIpAddress")
-        ]
+        found, token = [], True
+        while token:
+            with self.call("ec2", "GET", query=query) as response:
+                tree = ElementTree.parse(response)
+            found += [
+                element.text
+                for item in tree.iter()
+                if item.tag.endswith("}instancesSet")
+                for instance in item
+                for element in instance
+                if element.tag.endswith("}privateIpAddress")
+            ]
+            token = next((item.text for item in tree.getroot() if item.tag.endswith("}nextToken")), None)
+            query |= {"NextToken": token or ""}
         return sorted(found)

@@ -334,6 +334,34 @@ run "the_user_data_of_a_telemetry_machine_with_everything_fits" {
   }
 }
 
+run "a_type_whose_disks_have_no_nvme_names_is_refused" {
+  command = plan
+  variables {
+    machines = { foundationdb = { type = "m4.xlarge", cores = 4 } }
+  }
+  expect_failures = [var.machines]
+}
+
+run "a_type_whose_telemetry_disk_has_no_nvme_name_is_refused" {
+  command = plan
+  variables {
+    machines = { telemetry = { type = "t2.small", cores = 1 } }
+  }
+  expect_failures = [var.machines]
+}
+
+run "types_with_nvme_names_are_taken" {
+  command = plan
+  variables {
+    machines       = { foundationdb = { type = "i3en.xlarge", cores = 4 }, telemetry = { type = "m5.large", cores = 2 }, gateway = { type = "t2.medium", cores = 2 } }
+    has_secret_key = true
+  }
+  assert {
+    condition     = output.has_secret_key
+    error_message = "terraform/secrets.sh does not see that the region needs a secret key"
+  }
+}
+
 run "an_alertmanager_without_runbooks_is_refused" {
   command = plan
   variables {
