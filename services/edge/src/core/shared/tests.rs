@@ -1,5 +1,7 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use millrace_layers::index::IndexedStream;
 use millrace_mqtt::{Properties, QoS};
 use millrace_session::Message;
 
@@ -117,4 +119,20 @@ fn a_message_to_groups_with_many_ended_members_takes_several_turns_and_reaches_t
         received >= GROUPS
     });
     assert_eq!(received, GROUPS);
+}
+
+#[test]
+fn many_shared_subscriptions_join_their_groups_over_several_turns() {
+    const TURN_MAX: u64 = 40_000;
+    let mut loops = Loops::start(1, |_| {});
+    let stream = IndexedStream { group: "g".into(), stream: 7 };
+    loops.broker().streams.set("other", &[stream], &[1]);
+    let mut member = loops.connect_as("member", true);
+    let filters: Vec<String> = (0..5_000).map(|number| format!("$share/x/{number}")).collect();
+    let process = loops.cores[0].process.clone();
+    process.core(0).work_max.store(0, Ordering::Relaxed);
+    loops.send_to(0, &mut member, &subscribe(&filters, QoS::AtMostOnce));
+    loops.answer(&mut member, SUBACK);
+    let work = process.core(0).work_max.load(Ordering::Relaxed);
+    assert!(work < TURN_MAX, "a turn did {work} units of work");
 }
