@@ -36,6 +36,10 @@ impl ByBroker {
         }
     }
 
+    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.0.values().flatten().copied()
+    }
+
     /// The next client of a visit. `None` ends the visit.
     pub(super) fn next(&self, broker: u64, visit: &mut ClientsVisit) -> Option<u32> {
         let slots = self.0.get(&broker)?;

@@ -33,6 +33,8 @@ use crate::incidents::{NewIncident, StoredIncidentKind};
 
 /// Work of one slice, in work units of about 0.1 µs: 0.2 ms.
 const SLICE: u64 = 2_000;
+/// Copying a filter of a client and sorting it among the others.
+const SHOWN_FILTER: u64 = 2;
 /// Least time between two slices, milliseconds. With [`SLICE`], scans use at most a tenth of a loop's time.
 const SLICE_EVERY_MS: Millis = 2;
 
@@ -123,11 +125,13 @@ impl Core {
         let client = session.and_then(|session| {
             Some(ConnectedClient { filters: self.filters_of(session), ..self.shown(session)? })
         });
-        let subscriptions = client.as_ref().map_or(0, |client| client.subscriptions);
-        self.spend(DESCRIBED + subscriptions / work::COMPARED_LEVELS as u64);
+        let filters = client.as_ref().map_or(0, |client| client.filters.len());
+        self.spend(DESCRIBED + SHOWN_FILTER * filters as u64);
         ClientsAnswer { clients: client.into_iter().collect(), next: None }
     }
 
+    /// As many filters as an answer has room for, in order. Among more than that none is preferred, because a session can have a
+    /// hundred thousand long ones.
     fn filters_of(&self, session: u32) -> Vec<ClientFilter> {
         let subscriptions = self.sessions[session as usize].session.subscriptions();
         let shown = |(filter, ClientSubscription { options, identifier }): (&str, &ClientSubscription)| {
@@ -140,18 +144,15 @@ impl Core {
                 identifier: *identifier,
             }
         };
-        let mut first: Vec<(&str, &ClientSubscription)> = subscriptions.collect();
-        if first.len() > FILTERS_MAX {
-            first.select_nth_unstable_by_key(FILTERS_MAX, |(filter, _)| *filter);
-            first.truncate(FILTERS_MAX);
-        }
-        first.sort_unstable_by_key(|(filter, _)| *filter);
         let mut bytes = 0;
         let fits = |(filter, _): &(&str, &ClientSubscription)| {
             bytes += FILTER_FIELDS_BYTES + filter.bytes().map(json_bytes).sum::<usize>();
             bytes <= FILTERS_BYTES_MAX
         };
-        first.into_iter().take_while(fits).map(shown).collect()
+        let mut filters: Vec<ClientFilter> =
+            subscriptions.take(FILTERS_MAX).take_while(fits).map(shown).collect();
+        filters.sort_unstable();
+        filters
     }
 
     fn kick(&mut self, broker: &Arc<Broker>, client_id: &str) {
@@ -175,9 +176,9 @@ impl Core {
             return;
         }
         self.unfinished.scans.last_ms = self.now_ms;
-        self.close_late();
         self.counters().scan_slices.add(1);
         let end = self.work.spent() + SLICE;
+        self.close_late(end);
         let has_pass = self.unfinished.scans.has_pass();
         // Descriptions and the pass share the slice, so that neither waits for the other to finish.
         self.describe(if has_pass { end - SLICE / 2 } else { end });
@@ -185,7 +186,6 @@ impl Core {
             return;
         }
         let mut pass = self.unfinished.scans.pass.take().unwrap_or_else(|| self.unfinished.scans.begin());
-        let mut banned = Vec::new();
         while pass.place < self.sessions.capacity() && self.work.spent() < end {
             let session = pass.place;
             pass.place += 1;
@@ -199,14 +199,15 @@ impl Core {
             for page in pass.pages.iter_mut().filter(|page| Arc::ptr_eq(&local.broker, &page.asked.broker)) {
                 work += page.see(slot, local, who);
             }
+            let (slot, mut is_banned) = (local.connection, false);
             if pass.bans.iter().any(|broker| Arc::ptr_eq(broker, &local.broker)) {
                 work += work::VISIT;
-                banned.extend(Some(local.connection).filter(|slot| self.is_session_banned(*slot)));
+                is_banned = self.is_session_banned(slot);
             }
             self.spend(work);
-        }
-        for slot in banned {
-            self.close_banned(slot);
+            if is_banned {
+                self.close_banned(slot);
+            }
         }
         if pass.place < self.sessions.capacity() {
             self.unfinished.scans.pass = Some(pass);
@@ -307,8 +308,11 @@ impl Core {
         }
     }
 
-    fn close_late(&mut self) {
-        for id in std::mem::take(&mut self.unfinished.scans.late) {
+    fn close_late(&mut self, end: u64) {
+        while self.work.spent() < end
+            && let Some(id) = self.unfinished.scans.late.pop()
+        {
+            self.spend(work::VISIT);
             let slot = id.slot;
             if self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
                 continue;

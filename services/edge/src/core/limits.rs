@@ -5,7 +5,7 @@
 pub(super) const ATTACHING_MAX: usize = 4096;
 /// CONNECT packets with the same client id that wait for their session.
 pub(super) const WAITING_CONNECTS_MAX: usize = 16;
-/// Client ids whose CONNECTs a loop counts; above it, entries of the past are removed.
+/// The latest client ids whose CONNECTs a loop counts. It counts up to as many earlier ones, too.
 pub(super) const COUNTED_CLIENT_IDS_MAX: usize = 50_000;
 /// Names of brokers that a loop remembers not to exist.
 pub(super) const ABSENT_BROKERS_MAX: usize = 1_000;

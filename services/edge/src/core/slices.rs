@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::access_changes::AccessChanges;
 use super::by_broker::{ByBroker, ClientsVisit};
 use super::connection::NONE;
+use super::files::FilesChange;
 use super::timers::DueTimer;
 use super::{Core, work};
 use crate::broker::Broker;
@@ -36,6 +37,7 @@ pub(super) struct Slices {
     pub(super) behind: bool,
     sys: Option<u64>,
     pub(super) access: AccessChanges,
+    pub(super) files: VecDeque<FilesChange>,
     last_ms: Millis,
 }
 
@@ -78,6 +80,7 @@ impl Slices {
             && !self.behind
             && self.sys.is_none()
             && self.access.is_empty()
+            && self.files.is_empty()
     }
 
     /// When [`Core::next_slices`] has something to do.
@@ -184,6 +187,7 @@ impl Core {
             self.visit_changed();
             self.end_work(began);
         }
+        self.visit_after_files();
         if self.unfinished.slices.behind {
             self.unfinished.slices.behind = self.read_behind(SESSIONS);
         }

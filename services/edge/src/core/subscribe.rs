@@ -245,6 +245,11 @@ impl Core {
         self.announce_members(broker, filters());
         let announced = self.announce_filters(broker, filters());
         subscribe.pending.announced = subscribe.pending.announced.max(announced);
+        let session = self.connections[slot as usize].session;
+        // Others join once the store has answered.
+        if self.sessions[session as usize].persistent.is_none() && !self.process.is_shared() {
+            filters().for_each(|filter| self.join(broker, filter));
+        }
         subscribe.done = subscribe.until;
         if subscribe.done < subscribe.read.filters.len() {
             self.expect_answer(slot, &mut subscribe);

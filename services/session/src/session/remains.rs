@@ -1,15 +1,13 @@
 //! The subscriptions and messages of an ended session. The caller takes them one after another, because a session can have
 //! a hundred thousand of each.
 
-use hashbrown::hash_map::IntoKeys;
-
-use super::{ClientSubscription, Subscriptions};
+use super::subscriptions::{RemainingFilters, Subscriptions};
 use crate::StoredPosition;
 use crate::outbox::{Outbox, RemainingMessage};
 
 #[derive(Debug)]
 pub struct Remains {
-    filters: Option<IntoKeys<Box<str>, ClientSubscription>>,
+    filters: Option<RemainingFilters>,
     /// Filters that wait until the shared ones are taken.
     own: Vec<Box<str>>,
     outbox: Option<Box<Outbox>>,
@@ -25,7 +23,7 @@ pub enum NextFilter {
 
 impl Remains {
     pub(super) fn new(subscriptions: Option<Box<Subscriptions>>, outbox: Option<Box<Outbox>>) -> Self {
-        let filters = subscriptions.map(|all| all.into_keys()).filter(|filters| filters.len() > 0);
+        let filters = subscriptions.map(|all| all.into_filters()).filter(|filters| filters.len() > 0);
         Self { filters, own: Vec::new(), outbox }
     }
 

@@ -78,9 +78,6 @@ impl Core {
                     new.unanswered_by_store.remove(pending.number, &filter, Some(granted));
                 }
             }
-            for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
-                self.join(&broker, filter);
-            }
             // If the SUBSCRIBE took several turns, the session has held messages, or put off a page.
             self.deliver_held(session);
             self.read_on(session);
