@@ -285,17 +285,15 @@ impl Core {
         }
         let had_session = connection.session != NONE;
         self.work.begin_share();
-        if !self.resume_more(id.slot) {
-            return self.resume_in_turn(id.slot);
-        }
-        if !self.answer_more(id.slot) || !self.come_online_more(id.slot) {
+        let has_answers = self.work.stored_answers.contains_key(&id.slot);
+        if !self.resume_more(id.slot) || !self.answer_more(id.slot) || !self.come_online_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
         if had_session && self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
             return;
         }
-        let may_revoke = !self.work.tasks.contains_key(&id.slot);
-        if may_revoke && !self.revoke_more(id.slot) {
+        let has_tasks = self.work.tasks.contains_key(&id.slot);
+        if !has_tasks && !self.revoke_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
         while let Some(mut task) = pop_of(&mut self.work.tasks, id.slot) {
@@ -324,9 +322,7 @@ impl Core {
         if self.work.revocations.contains_key(&id.slot) {
             return self.resume_in_turn(id.slot);
         }
-        if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForWork) {
-            self.go_on(id);
-        }
+        self.go_on_after_work(id, has_tasks || has_answers);
         self.flush_overfull();
     }
 
