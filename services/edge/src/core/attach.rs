@@ -321,7 +321,7 @@ impl Core {
     /// Queued messages of its shared subscriptions go to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
-        self.unfinished.replays.forget(session);
+        let replays = self.unfinished.replays.take(session);
         let local = self.sessions.remove(session as usize);
         self.directory.remove(local.hash, session);
         if local.is_claimed {
@@ -331,6 +331,7 @@ impl Core {
             broker: local.broker,
             target,
             remains: local.session.into_remains(),
+            replays,
         });
     }
 
