@@ -8,7 +8,7 @@ use millrace_access::limits::{KEY_SET_AGE_S_MAX, KEY_SET_STALE_S_MAX, KEY_SET_TI
 /// Cached key sets; the least recently used one is evicted. A set of a few keys has some 2 KiB, the largest 50 KiB.
 pub(super) const KEY_SETS_MAX: usize = 10_000;
 pub(super) const KEY_SETS_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// A key set that nobody has used for so long is forgotten, seconds. Its keys may be needed while its issuer is down for a day.
+/// A key set that nobody has used for this long is forgotten, seconds. Its keys may be needed while its issuer is down for a day.
 pub(super) const KEY_SET_UNUSED_S_MAX: u64 = (KEY_SET_AGE_S_MAX + KEY_SET_STALE_S_MAX) as u64;
 /// Interval between two looks for such key sets, seconds.
 pub(super) const KEY_SETS_LOOK_S: u64 = 600;
