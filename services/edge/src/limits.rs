@@ -147,7 +147,8 @@ pub struct EdgeLimits {
     /// ids spreads over all loops until it is closed; clients that are connected at that time stay on the home loop.
     pub home_clients_max: u32,
     pub mailbox_bytes_max: u32,
-    /// Brokers with queued bytes have equal shares; reading from the publishers of a broker over its share pauses.
+    /// Brokers with queued bytes have equal shares; reading from clients of a broker over its share that publish or change stored
+    /// subscriptions pauses.
     pub store_bytes_max: u32,
     pub sys_interval_s: u16,
     /// The other brokers are summed: each named one has about 80 series per pod.

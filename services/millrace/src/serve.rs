@@ -132,7 +132,7 @@ fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
 /// False when an event loop hangs.
 fn is_turning(running: &Running) -> bool {
     let edge = running.read().unwrap_or_else(PoisonError::into_inner);
-    edge.as_ref().is_some_and(|edge| edge.health().is_ok())
+    edge.as_ref().is_some_and(|edge| edge.liveness().is_ok())
 }
 
 /// Disconnects clients at the drain rate, and logs how many are left. The HTTP port continues

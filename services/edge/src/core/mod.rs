@@ -134,6 +134,8 @@ pub(crate) struct LocalSession {
     pub(crate) has_stored_will: bool,
     /// It holds a [`crate::home::HomeClaim`] of its client id.
     pub(crate) is_claimed: bool,
+    /// Counts for the limit of sessions that wait in memory.
+    waits_in_memory: bool,
     /// Present while its subscriptions are new, where several pods share the store.
     new_subscriptions: Option<Box<NewSubscriptions>>,
     /// Present while the store keeps the session beyond its connection.

@@ -43,6 +43,7 @@ use crate::connection_id::ConnectionId;
 use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::incomplete_packets::OverLimit;
 use crate::jobs::PendingSubscribe;
+use crate::jobs::replay::RetainedPages;
 use crate::quota::Limit;
 
 const LONG_STORED_FILTER: &str = "a filter of a persistent session may have 1024 bytes";
@@ -73,6 +74,8 @@ pub(super) struct SubscribeInProgress {
     /// Live messages wait behind the retained ones.
     holds: bool,
     pending: PendingSubscribe,
+    /// Shared by all look-ups of retained messages until the store has read some.
+    no_pages: Arc<RetainedPages>,
 }
 
 /// The QoS that a subscription is granted, or why it is refused.

@@ -98,6 +98,7 @@ impl Core {
         stored.shrink_to_fit();
         let subscribe = jobs::SubscribeWrite::new(local.key(), target, stored, shared, pending);
         self.queue_job(Write::Subscribe(Box::new(subscribe)));
+        self.pause_for_store(slot);
     }
 
     pub(in crate::core) fn answer_subscribe(&mut self, slot: u32, pending: PendingSubscribe) {
