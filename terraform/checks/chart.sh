@@ -413,7 +413,7 @@ for name, pod in [("edge", edge), ("control", control)]:
     # The server reports its drain every 3 s, so it ends up to that much later.
     needed = hook + drain + 3 + grace + closing
     # A probe that knocks at a port sees no event loop that hangs, and the public port may be full of other connections.
-    assert re.search(r"livenessProbe:\s+httpGet: { path: /healthz, port: admin }", pod), f"Kubernetes does not restart a pod of {name} whose event loop hangs"
+    assert re.search(r"livenessProbe:\s+httpGet: { path: /livez, port: admin }", pod), f"Kubernetes does not restart a pod of {name} whose event loop hangs"
     names = re.findall(r"name: ([A-Z][A-Z0-9_]+)\b", pod)
     named = set(names)
     assert len(names) == len(named), f"pods of {name} get a variable twice: {', '.join(sorted(it for it in named if names.count(it) > 1))}"

@@ -371,7 +371,7 @@ fn greet(pod: &Started, settings: &Settings) {
     }
     if let Some(address) = pod.admin {
         let pages = if pod.has_operator_pages { "their pages, " } else { "" };
-        info!("operators find {pages}/healthz and /metrics at http://{address}/");
+        info!("operators find {pages}/healthz, /livez and /metrics at http://{address}/");
         if !address.ip().to_canonical().is_loopback() {
             warn!("{address} asks for no password, and /metrics names brokers: let only operators reach it");
         }

@@ -40,12 +40,11 @@ capabilities: { drop: [ALL] }
 {{- end }}
 
 {{/*
-/healthz answers 503 when an event loop has not turned for 5 s. It does so during a drain, too, but the kubelet stops this probe when a
-pod's end begins. The admin port has connections of its own, so a crowd at the public port restarts no pod. 30 s, as in the systemd
+/livez answers 503 when an event loop has not turned for 5 s, and 200 during a drain. The admin port has connections of its own, so a crowd at the public port restarts no pod. 30 s, as in the systemd
 unit.
 */}}
 {{- define "millrace.liveness" -}}
-httpGet: { path: /healthz, port: admin }
+httpGet: { path: /livez, port: admin }
 periodSeconds: 10
 timeoutSeconds: 5
 failureThreshold: 3
