@@ -354,7 +354,6 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Loops, TestClient, publish};
-    use super::*;
 
     const PUBACK: u8 = 0x40;
 
