@@ -34,6 +34,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         "a ban of 180 clients with 345 subscriptions each, three times",
         ban_many_filters,
     )
+    .wanted(Wanted { stays_mib: 32, ..WANTED })
     .short()
     .alone(),
     Attack::account(
@@ -41,6 +42,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         "the view of a client with 60,000 subscriptions, again and again for three seconds",
         client_views,
     )
+    .wanted(Wanted { stays_mib: 32, ..WANTED })
     .alone(),
     Attack::account(
         "silent-webhook",
