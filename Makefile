@@ -45,7 +45,7 @@ PODS ?= 127.0.0.1:1884/8080
 
 # The server for the network between pods (`make stack`); the tests look for it there, too.
 NATS := $(TARGET)/tools/nats-server
-# If not empty, `make stack` goes on with the data of its last run.
+# If not empty, `make stack` continues with the data of its last run.
 KEEP ?=
 
 .PHONY: run console certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages check-deploy check-region \
@@ -83,7 +83,7 @@ $(ENVOY): gateway/requirements.txt
 	cp gateway/requirements.txt "$(TARGET)/envoy/installed.txt"
 	touch "$@"
 
-stack: $(ENVOY) $(NATS) console ## Run a whole region on this machine (KEEP=1 goes on with the data of the last time)
+stack: $(ENVOY) $(NATS) console ## Run a whole region on this machine (KEEP=1 continues with the data of the last time)
 	cargo build --release --package millrace $$(services/stack/stack.sh features)
 	STACK_KEEP="$(KEEP)" STACK_CERTIFICATES="$(CERTS)" exec services/stack/stack.sh run
 

@@ -228,12 +228,14 @@ def sample(observe, stage):
     print("FoundationDB: it is not here, so its panels read a sample of `status json`, through the real exporter")
 
 
-# Metrics of rules that only a machine of Terraform has: the file that makes each, and the text in it. check-region boots such machines.
-OF_TERRAFORM = {
-    "region_machines_wanted": ("telemetry/main.tf", 'record = "region_machines_wanted"'),
-    "x509_cert_not_after": ("machine/boot/boot.py", "# TYPE x509_cert_not_after gauge"),
-    "node_systemd_unit_state": ("machine/files/node-exporter.service", "--collector.systemd"),
-    "node_textfile_scrape_error": ("machine/files/node-exporter.service", "--collector.textfile"),
+# Metrics of rules that only a machine of Terraform or the chart has: the file that makes each, and the text in it. check-region boots
+# such machines.
+OF_DEPLOYMENTS = {
+    "region_machines_wanted": ("modules/telemetry/main.tf", 'record = "region_machines_wanted"'),
+    "region_pods_wanted": ("chart/templates/telemetry.yaml", "record: region_pods_wanted"),
+    "x509_cert_not_after": ("modules/machine/boot/boot.py", "# TYPE x509_cert_not_after gauge"),
+    "node_systemd_unit_state": ("modules/machine/files/node-exporter.service", "--collector.systemd"),
+    "node_textfile_scrape_error": ("modules/machine/files/node-exporter.service", "--collector.textfile"),
 }
 
 
@@ -253,9 +255,9 @@ def check_foreign_names(observe, has_database, problems):
         print(f"SKIPPED: metrics that need a backup of FoundationDB, which is not here: {' '.join(sorted(OF_BACKUPS))}")
         names -= OF_BACKUPS
     for name in sorted(names):
-        if name in OF_TERRAFORM:
-            path, text = OF_TERRAFORM[name]
-            if text not in (ROOT / "terraform/modules" / path).read_text():
+        if name in OF_DEPLOYMENTS:
+            path, text = OF_DEPLOYMENTS[name]
+            if text not in (ROOT / "terraform" / path).read_text():
                 problems.append(f"rules read {name}, which {path} does not make")
         # A counter of Envoy has _total from the collector, and none from Envoy: rules have both.
         elif f"{name}_total" in names:
@@ -264,9 +266,9 @@ def check_foreign_names(observe, has_database, problems):
             problems.append(f"rules read {name}, which no exporter has")
         else:
             found += 1
-    for name in sorted(set(OF_TERRAFORM) - names):
-        problems.append(f"no rule reads {name}, which is listed as one of Terraform's")
-    print(f"rules: {found} metrics of other programs are there, {len(OF_TERRAFORM)} are made by Terraform's machines")
+    for name in sorted(set(OF_DEPLOYMENTS) - names):
+        problems.append(f"no rule reads {name}, which is listed as one of Terraform's or of the chart's")
+    print(f"rules: {found} metrics of other programs are there, {len(OF_DEPLOYMENTS)} are made by Terraform's machines and by the chart")
 
 
 def check_rules(observe, problems):

@@ -6,9 +6,10 @@ telemetry, for each scenario of the native driver.
     dashboards/cost.py --instructions [--rounds 2] [--scenario NAME,NAME] [--way NAME] [--seconds 4]
 
 It needs an idle machine, target/release/millrace and mqttload (MILLRACE, MQTTLOAD name others) and the collector
-(dashboards/collector/build.sh). Each way runs beside a run without telemetry, first or second by turns, and the ratio is of these two.
+(dashboards/collector/build.sh). Each way (a set of telemetry flags, WAYS) is paired with a run without telemetry. The order of a
+pair alternates, and its two runs give the ratio.
 The way "off again" has no telemetry either: its ratios are the noise of the machine. `--check` fails when a median is above RATIO_MAX.
-The exporting thread's CPU time is the server's, so it counts.
+The server's CPU time includes the exporting thread.
 
 `--instructions` counts instructions with valgrind instead (instructions.py), which works on a busy machine, too.
 """
@@ -34,12 +35,12 @@ MQTTLOAD = os.environ.get("MQTTLOAD") or TARGET / "release/mqttload"
 PORTS_UP = int(os.environ.get("OBSERVE_PORTS_UP") or 20_000)
 RUN_SECONDS_MAX = 300
 RATIO_MAX = 1.02
-# The part of all messages that is traced.
+# The part of all messages that `--trace-ratio 0.01` traces.
 ASKED = 0.01
 SCENARIOS = ["qos0-window", "qos1-closed", "fanout", "fanin-qos0", "fanin-qos1", "durable-publish", "durable-online"]
-# More load than this for each core is somebody else's work.
+# A load average above this, per core, means that other programs run.
 LOAD_MAX = 0.25
-# Beside --otlp-endpoint, which those with None lack. A run lasts seconds, so it exports ten times as often as a server does.
+# Flags of each way besides --otlp-endpoint; a way with None has no telemetry. A run lasts seconds, so it exports ten times as often as a server does.
 OFF, LIMITED, UNBOUNDED, DENSE = "off", "traces 1 %", "traces 1 %, unbounded", "traces 20 %, unbounded"
 WAYS = {
     "off again": None,

@@ -184,10 +184,15 @@ def check_pictures():
             problem(f"{path.stem}.png", "is not of the present dashboard: make check-dashboards ARGS=--draw")
 
 
+def rule_files():
+    """The rules of every region, and the rules that the chart installs beside them."""
+    return sorted((HERE / "prometheus").glob("rules*/*.yaml"))
+
+
 def rules():
     import yaml
 
-    for path in sorted((HERE / "prometheus/rules").glob("*.yaml")):
+    for path in rule_files():
         for group in yaml.safe_load(path.read_text())["groups"]:
             yield from ((path, rule) for rule in group["rules"])
 
@@ -336,7 +341,7 @@ def main():
     else:
         print("SKIPPED: options of millrace in the runbooks: MILLRACE names no program; make check-dashboards looks at them")
     try:
-        run("promtool", "check", "rules", *sorted((HERE / "prometheus/rules").glob("*.yaml")))
+        run("promtool", "check", "rules", *rule_files())
         run("promtool", "test", "rules", *sorted((HERE / "prometheus/tests").glob("*.yaml")))
     except FileNotFoundError:
         print("SKIPPED: tests of alerting rules: there is no promtool: apt-get install prometheus")

@@ -7,7 +7,7 @@ from pages import Known, unknown
 KNOWN = Known({"millrace_connects_total"}, {"PodDown"}, {"Millrace: edge"})
 
 RIGHT = """
-PodDown: the log says "the store takes writes again", and
+PodDown: the log says "the store accepts writes again", and
 `/healthz` says "draining: 12 connections are left". See "Millrace: edge" and `drain_rate`.
 `GET .../webhooks/HOOK/status` answers. `millrace_connects_total{reason="x"}` grows. QoS 1 waits.
 ```sh
@@ -20,7 +20,7 @@ millrace limits set broker.publishes_per_s=1
 
 WRONG = {
     "PodDown:": ("PodsDown:", "there is no alert PodsDown"),
-    "takes writes again": ("takes orders again", 'nothing says "the store takes orders again"'),
+    "accepts writes again": ("accepts orders again", 'nothing says "the store accepts orders again"'),
     "12 connections are left": ("12 clients are left", 'nothing says "draining: 12 clients are left"'),
     "N connections": ("N clients", 'nothing says "draining: N clients are left"'),
     "Millrace: edge": ("Millrace: ledge", 'nothing says "Millrace: ledge"'),

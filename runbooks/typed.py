@@ -102,7 +102,7 @@ def pages():
 
 
 def commands(page):
-    """The lines of the page's blocks; a line that ends with a backslash goes on."""
+    """The lines of the page's blocks; a line that ends with a backslash continues."""
     for block in re.findall(r"^```sh\n(.*?)^```", (HERE / page).read_text(), re.M | re.S):
         yield from (line for line in block.replace("\\\n", " ").splitlines() if line.strip())
 

@@ -22,6 +22,10 @@ TERMS = [
     (r"bury|buries|buried|burying|dying", "recover a dead pod's sessions", None),
     (r"fences? of (?:a|the) turn|(?:a|the|its|each) marks?|stirs?|stirred", "barrier, commit marker, wake", r"(?:a|the|its|each) marks? (?:in|of) (?:Envoy|Grafana|the page)"),
     (r"may enter|(?:let|lets|letting) (?:\w+ ){0,2}in", "authenticate, admit", r"(?:let|lets|letting) (?:\w+ ){0,2}in (?:one|a|the) \w+"),
+    (r"go(?:es|ing)? on|went on", "continue, resume", r"come and go on"),
+    (r"(?:is|are) so today|(?:for|at most) so long(?! (?:that|as)\b)", "still applies, for this long", None),
+    (r"takes? no (?:clients?|changes?|connections?|devices?|more (?:clients?|devices?))", "accept no", None),
+    (r"(?:rules?|patterns?)(?: that)? fits?(?! (?:in|into|within)\b)", "match", None),
     (r"hooks?|letters?", "webhook, event, dead letter", r"dead[- ]letters?|(?:git|preStop|lifecycle|Helm) hooks?|(?:first|capital|small|lower-case|upper-case|decision) letters?|letters?(?:,| and| or| of the alphabet| \(a to z\))"),
 ]
 TERMS = [(re.compile(rf"(?<![\w-])(?:{term})(?![\w-])", re.I), instead, re.compile(allowed, re.I) if allowed else None) for term, instead, allowed in TERMS]

@@ -277,11 +277,17 @@ class Rules(unittest.TestCase):
             self.assertEqual(self.wrong(sentence), [], sentence)
 
     def test_private_terms(self):
-        for sentence in ["It is told.", "The desk waits.", "It was left with the store.", "It lets clients in.", "Its place is known."]:
+        for sentence in [
+            "It is told.", "The desk waits.", "It was left with the store.", "It lets clients in.", "Its place is known.",
+            "The session goes on.", "The broker takes no clients now.", "It is so today.", "The pod waits for so long.", "The first rule that fits decides.",
+        ]:
             self.assertEqual(len(self.wrong(sentence)), 1, sentence)
 
     def test_allowed_uses(self):
-        for sentence in ["The password is long.", "A dead letter is kept.", "It decodes in place.", "`tell` is a function.", "It is behind a proxy.", "64-bit words."]:
+        for sentence in [
+            "The password is long.", "A dead letter is kept.", "It decodes in place.", "`tell` is a function.", "It is behind a proxy.", "64-bit words.",
+            "Clients come and go on all pods.", "It waits for so long that the lease ends.", "The rules fit into one packet.",
+        ]:
             self.assertEqual(self.wrong(sentence), [], sentence)
 
 

@@ -37,7 +37,7 @@ SPREAD = re.compile(r"^\| `([^`]+)` `impl (\w+)`", re.M)
 LANGUAGES = ("*.rs", "*.go", "*.ts", "*.tsx", "*.mjs", "*.py", "*.sh")
 TESTS_ELSEWHERE = re.compile(r"(^|/)(tests?|acceptance|checks)/|_test\.(go|py|sh)$|\.test\.\w+$|(^|/)test_\w+\.py$")
 GENERATED = re.compile(r"\A.{0,300}(Code generated|auto-generated|@generated)", re.S)
-# A function at the left edge, which formatters close at the left edge; what a parameter list of several lines opens goes on.
+# A function at the left edge, which formatters close at the left edge; a parameter list of several lines continues it.
 BLOCKS = {
     "go": (re.compile(r"^func (?:\([^)]*\) )?(\w+)"), re.compile(r"^\}")),
     "sh": (re.compile(r"^(\w+)\(\) [{(]$"), re.compile(r"^[})]$")),

@@ -33,7 +33,7 @@ NOT_IN_LEGEND = dash.DynamicConfigValue(id_val="custom.hideFrom", value={"legend
 
 
 def graph(title, unit, text, *targets, stack=False, width=8, least=0, most=None, line=None, needs=None, fractions=False):
-    """Lines over time. `line` is a limit, drawn dashed. `fractions`: a number without a unit is no count."""
+    """Lines over time. `least` and `most` bound the axis, `line` is a limit drawn dashed. `fractions`: values without a unit have decimals."""
     panel = timeseries.Panel().title(title).unit(unit).description(described(text, needs)).span(width).height(8)
     panel.line_width(1.5).fill_opacity(30 if stack else 8).show_points(model.VisibilityMode.NEVER)
     if least is not None:

@@ -9,8 +9,8 @@ WINDOWS = ["5m", "30m", "1h", "6h", "3d"]
 FAILURES_MIN = 10
 BURNS = [("page", "1h", "5m", 14.4, "2m"), ("page", "6h", "30m", 6, "15m"), ("ticket", "3d", "6h", 1, "1h")]
 HEAD = """\
-# Written by objectives.py. Multi-window, multi-burn-rate: the long window says that it matters, the short one that it still goes
-# on. 14.4 uses 2 % of a month's budget in an hour, 6 uses 5 % in six hours, 1 uses 10 % in three days.
+# Written by objectives.py. Multi-window, multi-burn-rate: the long window shows that the errors matter, the short one that they
+# continue. 14.4 uses 2 % of a month's budget in an hour, 6 uses 5 % in six hours, 1 uses 10 % in three days.
 groups:
 """
 

@@ -436,7 +436,7 @@ def rotated_log(stage):
         [ROTATE, log, str(size), "2"], env={**os.environ, "GATEWAY_ADMIN_PORT": stage.gateway.settings["ADMIN_PORT"]}, check=True
     )
     rotate(1 << 30)
-    equal(log.with_suffix(".log.1").exists(), False, "a small log goes on")
+    equal(log.with_suffix(".log.1").exists(), False, "a small log continues")
     for _ in range(3):
         rotate(0)
         until(log.exists, "Envoy has not opened a new log")

@@ -1,7 +1,8 @@
 """Reads a fleet file (TOML, such as fleets/million-sessions.toml) into a dict for model.py, and refuses numbers without a meaning.
 
 In [[traffic]], `durable` says that a message is stored, `kept_s` for how long on average, and `online_share` says
-which share of the messages finds its first subscriber connected.
+which share of the messages finds its first subscriber connected. `connections_max` of a machine stands in place of
+`connections_per_machine_max`.
 """
 
 import pathlib
@@ -44,6 +45,8 @@ def read(path):
             raise Invalid("[[traffic]]: qos is 0 to 2, online_share at most 1, and durable messages are not of QoS 0")
     for part, machine in fleet["machines"].items():
         check(f"[machines.{part}]", machine, MACHINE)
+        if "connections_max" in machine:
+            check(f"[machines.{part}]", machine, {"connections_max": 1})
     if abs(sum(region["share"] for region in fleet.get("regions", [])) - 1) > 1e-9:
         raise Invalid("the shares of the [[regions]] must add up to 1")
     fleet.setdefault("traffic", [])

@@ -70,7 +70,7 @@ def machines(needed, machine, a, zones):
         "memory": needed["memory_bytes"] / (machine["memory_gib"] * 2**30 * a["memory_use_max"]),
     }
     if needed.get("connections"):
-        wanted["connections"] = needed["connections"] / a["connections_per_machine_max"]
+        wanted["connections"] = needed["connections"] / machine.get("connections_max", a["connections_per_machine_max"])
     if needed.get("disk_bytes"):
         wanted["disk"] = needed["disk_bytes"] / (machine["disk_gib"] * 2**30 * a["disk_use_max"])
     bound = max(wanted, key=wanted.get)

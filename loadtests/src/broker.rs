@@ -109,7 +109,7 @@ impl Broker {
         self.others.beside.iter().map(of).collect()
     }
 
-    /// True for a broker that goes on running after the run, so that its sessions must be ended.
+    /// True for a broker that continues running after the run, so that its sessions must be ended.
     pub(crate) fn stays(&self) -> bool {
         self.owned.is_none()
     }

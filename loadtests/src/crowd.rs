@@ -88,7 +88,7 @@ impl Population {
         self.visit(VisitPlan { subscribe: true, ..VisitPlan::default() }, settings, broker)
     }
 
-    /// Ends all sessions, for a broker that goes on running.
+    /// Ends all sessions, for a broker that continues running.
     pub(crate) fn end(&self, settings: &Settings, broker: &Broker) -> Outcome<()> {
         if broker.stays() {
             self.visit(VisitPlan { clean_session: true, ..VisitPlan::default() }, settings, broker)?;

@@ -26,7 +26,7 @@ pub(crate) fn leave(mut stream: TcpStream) -> Outcome<()> {
             Err(e) => return Err(e).during("waiting for the broker to close after DISCONNECT"),
         }
     }
-    Err(Failure::new("the broker goes on sending after DISCONNECT"))
+    Err(Failure::new("the broker continues sending after DISCONNECT"))
 }
 
 fn already_closed(error: std::io::Error) -> std::io::Result<()> {

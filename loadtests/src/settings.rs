@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     /// a window.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) publishes: u32,
-    /// Seconds for making sessions, and for reconnecting them; afterwards the run goes on with the
+    /// Seconds for making sessions, and for reconnecting them; afterwards the run continues with the
     /// sessions that it has, and reports that.
     #[arg(long, default_value_t = 300.0)]
     pub(crate) seconds_max: f64,

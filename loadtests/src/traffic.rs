@@ -125,7 +125,7 @@ impl Traffic<'_> {
         (0..self.plan.publishers).map(open).collect()
     }
 
-    /// For a broker that goes on running.
+    /// For a broker that continues running.
     fn end_sessions(&self) -> Outcome<()> {
         self.open_receivers(Receivers { clean_session: true, subscribes: false })?
             .into_iter()

@@ -74,6 +74,6 @@ def run(drill):
     tenant.ask(f"/organisations/{tenant.organisation}/brokers/{old}", method="DELETE")
     left = [one["name"] for one in tenant.ask(f"/organisations/{tenant.organisation}/brokers")["items"]]
     drill.check("the old region has no such broker any more", old not in left)
-    until(lambda: len(moved.acknowledged) > 100, "the publisher does not go on")
+    until(lambda: len(moved.acknowledged) > 100, "the publisher does not continue")
     drill.all_arrived(moved, reader)
     drill.calm()

@@ -1,4 +1,4 @@
-"""The store's disk fails each sync, so the API cannot write; it goes on by itself when the disk does."""
+"""The store's disk fails each sync, so the API cannot write; it continues by itself when the disk does."""
 
 import threading
 import urllib.error

@@ -1,4 +1,4 @@
-"""A backup of a running server is restored into a new folder; a session goes on there with what waited for it."""
+"""A backup of a running server is restored into a new folder; a session continues there with what waited for it."""
 
 from observe import until
 from stage import Publisher, Server, Subscriber

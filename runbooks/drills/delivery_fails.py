@@ -48,7 +48,7 @@ def run(drill):
     drill.until_value(DROPPED, lambda values: values and values[0] > 1)
     before = len(neighbour.got)
     drill.until_value("sum(rate(millrace_messages_sent_total[10s]))", lambda values: values and values[0] > 20)
-    drill.check(f"the neighbour has {before} messages and goes on", before > 0)
+    drill.check(f"the neighbour has {before} messages and continues", before > 0)
     drill.say("ACT   its owner repairs it: it reads")
     sleeper.wake()
     drill.until_value(DROPPED, lambda values: values == [0])

@@ -1,4 +1,4 @@
-"""A pod and a NATS server of one zone are killed at once; the gateway goes on with the two other pods until the zone is back.
+"""A pod and a NATS server of one zone are killed at once; the gateway continues with the two other pods until the zone is back.
 
 The stack's FoundationDB is one process, so the drill loses no copy of the data.
 """

@@ -1,4 +1,4 @@
-"""A NATS server of three is killed; pods go on with the other two until it is back."""
+"""A NATS server of three is killed; pods continue with the other two until it is back."""
 
 
 def run(drill):

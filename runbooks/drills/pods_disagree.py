@@ -52,7 +52,7 @@ def run(drill):
     drill.run("grep -h 'Authorization' stack/logs/nats-*-again.log | tail -1 | cut -d' ' -f4-")
     before = len(durable.got)
     until(lambda: len(durable.got) > before + 20, "durable messages do not come")
-    drill.check("durable messages go on", True)
+    drill.check("durable messages continue", True)
     drill.say("ACT   give the third server the right password, and start it again")
     config.write_text(right)
     parts[2].kill()

@@ -38,6 +38,6 @@ def run(drill):
     runaway.leave()
     drill.run(f"millrace caps delete --broker {broker} --yes")
     before = len(reader.got)
-    until(lambda: len(reader.got) > before + 10, "the broker's messages do not go on")
-    drill.check("the broker's usual messages go on", True)
+    until(lambda: len(reader.got) > before + 10, "the broker's messages do not continue")
+    drill.check("the broker's usual messages continue", True)
     usual.leave()

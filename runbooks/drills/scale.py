@@ -1,4 +1,4 @@
-"""A pod is named to the gateway and takes clients; then it is taken out and drained, and they go on at the other pods."""
+"""A pod is named to the gateway and takes clients; then it is taken out and drained, and they continue at the other pods."""
 
 import ssl
 from pathlib import Path

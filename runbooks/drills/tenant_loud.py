@@ -50,7 +50,7 @@ def run(drill):
         drill.query("topk(5, broker:millrace_messages:rate5m)")
         before = len(reader.got)
         until(lambda: len(reader.got) > before + 50, "the neighbour gets nothing")
-        drill.check("the neighbour's messages go on", True)
+        drill.check("the neighbour's messages continue", True)
         drill.run(f"{OPERATOR} tenants loudest --limit 5")
         found = json.loads(drill.run(f"{OPERATOR} tenants find {noisy} --json"))
         tenant = found["tenant"]["id"]

@@ -426,7 +426,7 @@ run() {
     prepare
     trap stop EXIT
     trap 'exit 0' INT TERM HUP
-    # Ctrl-C also ends a `tee` that reads this output. A stop that writes to a closed pipe must go on.
+    # Ctrl-C also ends a `tee` that reads this output. A stop that writes to a closed pipe must continue.
     trap : PIPE
     local name group
     for group in foundationdb nats pod gateway; do

@@ -94,6 +94,7 @@ fn main() {
             continue;
         }
         let scenario = Scenario { batch, streams, in_flight, also };
+        // Small transactions wait for a flush each, so a twentieth of the records takes as long.
         let records = if batch * in_flight < 100 { records / 20 } else { records };
         measure(&scenario, records);
     }
@@ -144,7 +145,7 @@ fn measure(scenario: &Scenario, records: usize) {
     );
 }
 
-#[allow(clippy::disallowed_methods)]
+#[allow(clippy::disallowed_methods, reason = "a retry would be measured as one commit")]
 fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commit {
     let transaction = database.begin_unretried();
     let number = *sequence / scenario.batch as u64;
@@ -161,14 +162,14 @@ fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commi
     if scenario.also == Also::Trim && number.is_multiple_of(10) {
         // Clears one whole stream: what was appended since it was cleared last.
         let behind = number / 10 % scenario.streams;
-        let newest = [&stream(behind)[..], &transaction_version(&transaction)].concat();
+        let newest = [&stream(behind)[..], &end_of_read(&transaction)].concat();
         transaction.clear_range(KeyRange::new(stream(behind), newest)).expect("a range");
     }
     transaction.commit()
 }
 
 /// Writes one key for each stream, which [`count_and_read`] reads.
-#[allow(clippy::disallowed_methods)]
+#[allow(clippy::disallowed_methods, reason = "nothing conflicts with the only transaction")]
 fn fill(database: &Database, scenario: &Scenario) {
     let transaction = database.begin_unretried();
     for number in 0..scenario.streams {
@@ -188,7 +189,8 @@ fn count_and_read(transaction: &Transaction, prefix: [u8; 11]) {
     block_on(transaction.get(filter, Read::Serializable)).expect("a read");
 }
 
-fn transaction_version(transaction: &Transaction) -> [u8; 8] {
+/// The first version that the transaction cannot read: the exclusive end of a range.
+fn end_of_read(transaction: &Transaction) -> [u8; 8] {
     (block_on(transaction.read_version()).expect("a version") + 1).to_be_bytes()
 }
 
@@ -198,7 +200,7 @@ fn stream(number: u64) -> [u8; 11] {
     prefix
 }
 
-#[allow(clippy::disallowed_methods)]
+#[allow(clippy::disallowed_methods, reason = "the bench measures real time")]
 fn now() -> Instant {
     Instant::now()
 }

@@ -60,7 +60,7 @@ fn finish(state: &Mutex<State>, result: Result<Committed, StoreError>) {
     }
 }
 
-/// The result of a submitted commit, which goes on if this future is dropped.
+/// The result of a submitted commit, which continues if this future is dropped.
 #[must_use = "the result of a commit decides what may be acknowledged"]
 pub struct Commit(Arc<Mutex<State>>);
 

@@ -415,7 +415,7 @@ mod tests {
         assert!(matches!(refused, Err(CopyError::VersionsBehind { .. })), "{refused:?}");
 
         Embedded::create_after(&new, 1_000_000).unwrap();
-        // A second call, as of a copy that goes on, changes nothing.
+        // A second call, as of a copy that continues, changes nothing.
         Embedded::create_after(&new, 7).unwrap();
         let stamped = |database: &Database| {
             let committed = database

@@ -22,7 +22,7 @@ pub enum StoreError {
     #[error("the store is not available: {0}")]
     Unavailable(String),
     /// Less disk space is free than the reserve: writes are refused until more is free, and reads
-    /// go on.
+    /// continue.
     #[error("the disk is nearly full: {free_bytes} bytes are free, {reserve_bytes} are kept in reserve")]
     DiskFull { free_bytes: u64, reserve_bytes: u64 },
     #[error("the disk failed: {0}")]
@@ -72,7 +72,7 @@ pub enum OpenError {
     Locked(PathBuf),
     #[error("the data folder {path} has format {found}, and this version reads formats up to {known}")]
     NewerFormat { path: PathBuf, found: u32, known: u32 },
-    #[error("the folder {0} is not empty and is no data folder of this program")]
+    #[error("the folder {0} is not empty and is not a data folder of this program")]
     NotAStore(PathBuf),
     #[error("the data folder {0} cannot be written to")]
     ReadOnly(PathBuf),

@@ -1,4 +1,4 @@
-//! Ranges of keys.
+//! A range of keys, from a first key to before an end.
 
 use bytes::Bytes;
 

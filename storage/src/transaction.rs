@@ -74,7 +74,7 @@ impl Transaction {
         }
     }
 
-    /// Reads a page of `range`. To go on, read again from after the last key (with `reverse`: up to
+    /// Reads a page of `range`. To continue, read again from after the last key (with `reverse`: up to
     /// before it).
     ///
     /// # Errors

@@ -215,7 +215,7 @@ fn a_write_cut_short_by_a_crash_is_dropped_alone() {
             let refused = look(&data);
             assert!(matches!(refused, Outcome::Refused(_)), "acknowledged, cut at {at}: {refused:?}");
             pristine.insert("watermark".into(), watermark(last as u64));
-            // Nobody was acknowledged, so the cut transaction is dropped, and the store goes on.
+            // Nobody was acknowledged, so the cut transaction is dropped, and the store continues.
             lay_out(&pristine, &data);
             let store = Embedded::open(&data, options()).unwrap();
             let (recovery, all) = (store.recovery(), last as u64);

@@ -67,7 +67,7 @@ fn a_folder_of_something_else_is_left_alone() {
     let path = folder.path().display();
     assert_eq!(
         message(&folder),
-        format!("the folder {path} is not empty and is no data folder of this program")
+        format!("the folder {path} is not empty and is not a data folder of this program")
     );
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
 }

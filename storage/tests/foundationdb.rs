@@ -30,7 +30,7 @@ fn cluster(prefix: &[u8]) -> ClusterOptions {
 /// A cluster file of servers that are not there.
 fn nowhere() -> (tempfile::NamedTempFile, ClusterOptions) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    // Port 1 takes no connections.
+    // Port 1 accepts no connections.
     writeln!(file, "nowhere:nowhere@127.0.0.1:1").unwrap();
     let cluster_file = Some(file.path().into());
     let read_timeout = Duration::from_millis(200);

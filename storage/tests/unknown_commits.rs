@@ -48,7 +48,7 @@ fn a_server_that_is_killed_loses_and_repeats_nothing() {
             kills.store(number, Ordering::Relaxed);
         }
     };
-    // After the last kill each thread goes on to a multiple of 100, so that the restarted server commits transactions, too.
+    // After the last kill each thread continues to a multiple of 100, so that the restarted server commits transactions, too.
     world.run(|place| kills.load(Ordering::Relaxed) < 5 || place % 100 > 0, kill_often);
     world.check();
 }

@@ -86,13 +86,17 @@ PY
 }
 
 # shellcheck disable=SC2154 # prepare sets copy
-# New user data of NATS: a plan replaces no server, and names those that are older; -replace gives one server the new user data.
+# New user data and a larger type of NATS: a plan neither replaces nor stops a server, and names those that differ; -replace gives one
+# server the new user data and type.
 upgrade() {
     local nats='module.region.module.nats.aws_instance.this'
     sed -i 's/^max_payload: 8MB$/max_payload: 4MB/' "$copy/terraform/modules/nats/files/nats.conf.tftpl"
-    tf apply -auto-approve || { tail -40 "$work/apply.log"; fail "small: apply of new user data"; }
-    ! grep -qF "$nats" <(grep -E 'Destroying|Creating' "$work/apply.log") || fail "small: new user data replaces all NATS machines at once"
-    grep -qF 'Older image or user data: nats-1, nats-2, nats-3.' "$work/apply.log" || fail "small: a plan does not name the machines with older user data"
+    # shellcheck disable=SC2154 # prepare sets example
+    sed -i 's/nats  *= { type = "t3.small", /nats = { type = "t3.medium", /' "$example/main.tf"
+    grep -q 'nats = { type = "t3.medium"' "$example/main.tf" || fail "examples/small names the type of NATS in another way"
+    tf apply -auto-approve || { tail -40 "$work/apply.log"; fail "small: apply of new user data and a larger type"; }
+    ! grep -qF "$nats" <(grep -E 'Destroying|Creating|Modifying' "$work/apply.log") || fail "small: new user data or a larger type stops all NATS machines at once"
+    grep -qF 'Another type, or an older image or user data: nats-1, nats-2, nats-3.' "$work/apply.log" || fail "small: a plan does not name the machines to replace"
     # Not applied: moto keeps the address of a machine that is gone.
     tf plan -out="$work/replace.plan" -replace "${nats}[\"nats-2\"]" || { tail -40 "$work/plan.log"; fail "small: -replace"; }
     terraform -chdir="$example" show -json "$work/replace.plan" >"$work/replace.json"
@@ -104,6 +108,7 @@ assert [it["address"] for it in changes] == [sys.argv[2]], f"-replace changes {[
 change = changes[0]["change"]
 assert change["actions"] == ["delete", "create"], change["actions"]
 assert change["before"]["user_data_base64"] != change["after"]["user_data_base64"], "the replaced machine has no new user data"
+assert change["after"]["instance_type"] == "t3.medium", "the replaced machine has the old type"
 PY
     echo "small: an upgrade replaces one machine after another"
 }

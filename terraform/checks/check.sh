@@ -111,7 +111,7 @@ check_test() {
     has_terraform "terraform test" || return 0
     slow_start <<<$'schema: timeout while waiting\nfor plugin to start..' >/dev/null || fail "a provider that starts slowly is taken for a failed test"
     local module
-    for module in ${TEST_MODULES:-capacity network buckets group region}; do
+    for module in ${TEST_MODULES:-capacity network buckets group nats foundationdb region}; do
         init "modules/$module"
         tested "$module" || { cat "$work/test.log"; fail "terraform test of $module"; }
         echo "terraform test: $module: $(tail -1 "$work/test.log")"
@@ -121,7 +121,7 @@ check_test() {
 check_boot() {
     has python3 || { echo "SKIPPED: tests of boot.py: python3 is not installed"; return 0; }
     local test
-    for test in aws_test.py boot_test.py; do
+    for test in aws_test.py boot_test.py first_start_test.py; do
         PATH=$PATH:/usr/sbin PYTHONDONTWRITEBYTECODE=1 python3 "$root/terraform/modules/machine/boot/$test" 2>"$work/boot.log" \
             || { cat "$work/boot.log"; fail "$test"; }
         grep '^Ran\|skipped' "$work/boot.log" | sed "s/^/$test: /"
@@ -289,19 +289,40 @@ check_artifacts() {
     echo "artifacts.sh: ok"
 }
 
+# rendered REDUNDANCY MACHINES: the database machine's script.
+rendered() {
+    echo "jsonencode(templatefile(\"millrace-foundationdb.sh.tftpl\", { redundancy = \"$1\", machine_count = $2, backup_url = \"blobstore://backups\", backup_days = 35 }))" |
+        TF_DATA_DIR=$work/console terraform -chdir="$root/terraform/modules/foundationdb/files" console |
+        python3 -c 'import json, sys; print(json.loads(json.loads(sys.stdin.read())))'
+}
+
 # The database machine's script, beside programs that only write down their arguments.
 check_database() {
     has terraform || { echo "SKIPPED: the script of FoundationDB's machine: terraform is not installed"; return 0; }
     local folder=$work/database
     rm -rf "$folder"
     mkdir -p "$folder/bin"
-    echo 'jsonencode(templatefile("millrace-foundationdb.sh.tftpl", { redundancy = "double", backup_url = "blobstore://backups", backup_days = 35 }))' |
-        TF_DATA_DIR=$work/console terraform -chdir="$root/terraform/modules/foundationdb/files" console |
-        python3 -c 'import json, sys; print(json.loads(json.loads(sys.stdin.read())))' >"$folder/script"
+    rendered double 3 >"$folder/script"
+    rendered three_data_hall 6 >"$folder/grown"
+    # A cluster whose redundancy and number of machines are in files.
     cat >"$folder/bin/fdbcli" <<'SH'
 #!/bin/sh
-echo "fdbcli $*" >>"$CALLS"
-echo 'The database is available.'
+machines=$(cat "$STATE.machines")
+echo "$machines machines: fdbcli $*" >>"$CALLS"
+case $* in
+*'status json')
+    printf '{"cluster": {"data": {"state": {"healthy": true}}, "configuration": {"redundancy_mode": "%s"}, "processes": {' "$(cat "$STATE.redundancy")"
+    while [ "$machines" -gt 0 ]; do
+        printf '"%s": {"locality": {"zoneid": "foundationdb-%s"}}' "$machines" "$machines"
+        machines=$((machines - 1))
+        [ "$machines" = 0 ] || printf ', '
+    done
+    echo '}}}'
+    ;;
+*'configure new '*) ;;
+*'configure '*) echo "${*##* }" >"$STATE.redundancy" ;;
+*) echo 'The database is available.' ;;
+esac
 SH
     cat >"$folder/bin/fdbbackup" <<'SH'
 #!/bin/sh
@@ -312,19 +333,39 @@ case $* in
 *"$REFUSED"*) exit 1 ;;
 esac
 SH
-    printf '#!/bin/sh\n' >"$folder/bin/sleep"
+    # A machine joins meanwhile.
+    # shellcheck disable=SC2016 # the dollars are the stub's
+    printf '#!/bin/sh\necho $(($(cat "$STATE.machines") + 1)) >"$STATE.machines"\n' >"$folder/bin/sleep"
     chmod +x "$folder/bin/"*
     # script REFUSED ARGUMENTS...: REFUSED is a flag that fdbbackup does not take.
-    script() { rm -f "$folder/calls"*; PATH=$folder/bin:$PATH CALLS=$folder/calls REFUSED=$1 timeout 20 bash "$folder/script" "${@:2}" >/dev/null; }
-    ! has shellcheck || shellcheck --shell=bash "$folder/script" || fail "shellcheck of millrace-foundationdb.sh.tftpl"
+    script() { rm -f "$folder/calls"*; PATH=$folder/bin:$PATH CALLS=$folder/calls STATE=$folder/state REFUSED=$1 timeout 200 bash "$folder/${file:-script}" "${@:2}" >"$folder/log"; }
+    # cluster REDUNDANCY MACHINES
+    cluster() { echo "$1" >"$folder/state.redundancy"; echo "$2" >"$folder/state.machines"; }
+    ! has shellcheck || shellcheck --shell=bash "$folder/script" "$folder/grown" || fail "shellcheck of millrace-foundationdb.sh.tftpl"
+    cluster double 3
     script none || fail "the script of FoundationDB's machine"
     grep -q '^fdbbackup start .*-z .*-d blobstore://backups$' "$folder/calls" || fail "the script starts no continuous backup"
     ! grep -q 'fdbbackup expire' "$folder/calls" || fail "the script removes backups at its start"
+    ! grep -q 'configure double' "$folder/calls" || fail "the script configures a database that is as it should be"
     script none expire || fail "the script does not remove old backups"
     grep -q '^fdbbackup expire -d blobstore://backups .*--delete-before-days 35$' "$folder/calls" || fail "the script removes backups of other days"
     script --delete-before-days expire || fail "the script needs a flag that some versions of fdbbackup refuse"
     ! script --delete expire || fail "systemd does not see that no backup was removed"
+    check_growth "$folder"
     echo "millrace-foundationdb: ok"
+}
+
+# With six machines `double` may keep both copies in one zone.
+check_growth() {
+    local folder=$1 file
+    cluster double 4
+    file=grown script none || fail "the script of FoundationDB's machine, after machines were added"
+    [ "$(cat "$folder/state.redundancy")" = three_data_hall ] || fail "the script leaves a database of six machines at double"
+    grep 'configure three' "$folder/calls" >"$folder/configured"
+    [ "$(cat "$folder/configured")" = "6 machines: fdbcli --timeout 20 --exec configure three_data_hall" ] || fail "the script changes the redundancy before all machines have joined: $(cat "$folder/configured")"
+    cluster three_data_hall 6
+    script none || fail "the script of FoundationDB's machine, which has more copies than it should"
+    [ "$(cat "$folder/state.redundancy")" = three_data_hall ] || fail "the script takes copies away"
 }
 
 policy() { LOG_LEVEL=ERROR nice "$tools/deploy-python/bin/python" -B "$here/policy.py" "$tools/deploy-python/bin/checkov" "$@"; }
@@ -379,8 +420,9 @@ check_commands() {
     local program=${MILLRACE:-$target/release/millrace}
     has python3 || { echo "SKIPPED: commands of the pages: python3 is not installed"; return 0; }
     [ -x "$program" ] || { echo "SKIPPED: commands of the pages: there is no $program; build it or set MILLRACE"; return 0; }
+    # shellcheck disable=SC2046 # one word for each page
     python3 -B "$here/commands.py" "$program" "$root" README.md terraform/README.md terraform/FIRST-DEVICE.md terraform/ONE-MACHINE.md terraform/THREE-MACHINES.md \
-        terraform/provider/README.md terraform/chart/README.md || fail "a page has a command that is not there"
+        terraform/provider/README.md terraform/chart/README.md $(cd "$root" && echo runbooks/*.md) || fail "a page has a command that is not there"
 }
 
 # lame_duck CONF NAME: NATS moves its clients to other servers before it ends, and systemd kills it when that takes longer than TimeoutStopSec.
@@ -429,6 +471,12 @@ check_three() {
     # A program without FoundationDB checks the other settings.
     "$program" --version | grep '^features:.*foundationdb' >/dev/null || sed -i 's/^store .*/pods = 2/; /^fdb_\|^pod /d' "$folder/millrace.toml"
     "$program" config check --config "$folder/millrace.toml" || fail "millrace.toml of THREE-MACHINES.md"
+    # The machine has the folders of the page's tar alone.
+    local unit
+    unit=$(sed -n 's/^   sudo cp \(.*gateway-limits.service\) .*/\1/p' "$root/terraform/THREE-MACHINES.md")
+    { [ -e "$root/$unit" ] && grep -q "^     tar .* $(cut -d/ -f1-3 <<<"$unit") " "$root/terraform/THREE-MACHINES.md" &&
+        grep -q "install .*/usr/local/lib/millrace .*gateway/limits.nft" "$root/terraform/THREE-MACHINES.md" &&
+        grep -q '^ExecStart=.*/usr/local/lib/millrace/limits.nft$' "$root/$unit"; } || fail "THREE-MACHINES.md: strangers of one address can use up a gateway"
     local variable
     while read -r variable; do
         grep -q "^: \"\${$variable:=" "$root/gateway/gateway.sh" || fail "THREE-MACHINES.md: gateway.sh does not read $variable"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the chart's preStop hook of a gateway beside real Envoy, with the chart's own configuration, and a real server behind it.
-# A device stays connected while preStop waits, and preStop ends when the server has drained the device.
+# A device stays connected while preStop waits, and preStop ends when the server has drained the device. Then a server whose event loop
+# is held is asked as the kubelet asks it.
 #
-# MILLRACE names the program, ENVOY the binary; PORT and the six ports above it must be free.
+# MILLRACE names the program, ENVOY the binary; PORT and the nine ports above it must be free.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -105,3 +106,5 @@ until_true "the hook ends when the server has drained its device" hook_ended
 wait "$hook" || fail "the hook failed: the kubelet would report it"
 grep -q 'draining: clients are disconnected' "$work/server.log" || fail "the server did not drain its device"
 echo "preStop hook: it ends when the last device has left"
+
+python3 -B "$here/liveness.py" "$MILLRACE" "$work/all.yaml" "$work" "$((PORT + 7))" || fail "the liveness probe"

@@ -103,7 +103,7 @@ echo "installed: $(count /apis/apps/v1/namespaces/default/statefulsets) stateful
 
 helm upgrade region "$chart" --reset-then-reuse-values --set edge.drainSeconds=90 --set gateway.replicas=4 >"$work/upgrade.log" \
     || { tail -5 "$work/helm.log"; fail "helm upgrade"; }
-[ "$(grace)" = 125 ] || fail "the upgrade did not reach the edge"
+[ "$(grace)" = 140 ] || fail "the upgrade did not reach the edge"
 echo "upgraded: the grace period of edge pods follows drainSeconds"
 
 # replicas: of the edge's pods, as the API server has it.

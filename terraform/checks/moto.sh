@@ -78,7 +78,7 @@ leave_out() {
     left 'a look at changes of tag_specifications (its own tags are given back there)' \
         's/^  monitoring { enabled = true }$/&\n  lifecycle { ignore_changes = [tag_specifications] }/' "$main/group/main.tf"
     left 'a look at the security groups of machines with a fixed address (not given back)' \
-        's/^  lifecycle { ignore_changes = \[ami, user_data_base64\] }$/  lifecycle { ignore_changes = [ami, user_data_base64, vpc_security_group_ids] }/' \
+        's/^  lifecycle { ignore_changes = \[ami, instance_type, user_data_base64\] }$/  lifecycle { ignore_changes = [ami, instance_type, user_data_base64, vpc_security_group_ids] }/' \
         "$main/foundationdb/main.tf" "$main/nats/main.tf"
     left 'a look at the security groups of the telemetry machine (the same)' \
         's/^  ebs_optimized  *= true$/&\n  lifecycle { ignore_changes = [vpc_security_group_ids] }/' "$main/telemetry/main.tf"

@@ -33,10 +33,11 @@ caught() {
 
 fresh() {
     rm -rf "$copy"
-    mkdir -p "$copy/dashboards" "$copy/services/millrace/docs"
+    mkdir -p "$copy/dashboards" "$copy/services/millrace/docs" "$copy/services/millrace/src"
     cp -r "$root/terraform" "$root/gateway" "$copy/"
     cp -r "$root/dashboards/prometheus" "$root/dashboards/collector" "$copy/dashboards/"
     cp "$root/services/millrace/docs/settings.md" "$copy/services/millrace/docs/"
+    cp "$root/services/millrace/src/serve.rs" "$copy/services/millrace/src/"
 }
 
 # shellcheck disable=SC2317 # called through caught
@@ -149,9 +150,16 @@ sed -i 's/tfsdk:"signing_key"/tfsdk:"sign_key"/' "$copy/terraform/provider/inter
 caught "an attribute of the provider that the API does not have" 'webhookModel.sign_key is not in openapi.json' check contract
 
 fresh
-cp "$root/README.md" "$root/Makefile" "$copy/"
+cp -r "$root/README.md" "$root/Makefile" "$root/runbooks" "$copy/"
+cp -r "$root/services/stack" "$copy/services/"
 sed -i 's/millrace config check --config/millrace config check --settings/' "$copy/terraform/ONE-MACHINE.md"
 caught "a flag on a page that the program does not have" 'millrace config check` has no flag --settings' check commands
+
+fresh
+cp -r "$root/README.md" "$root/Makefile" "$root/runbooks" "$copy/"
+cp -r "$root/services/stack" "$copy/services/"
+sed -i 's/^millrace pods drain /millrace pods empty /' "$copy/runbooks/scale.md"
+caught "a command of a runbook that the program does not have" 'scale.md: .*has no command empty' check commands
 
 fresh
 mkdir -p "$copy/loadtests"
@@ -212,6 +220,10 @@ fresh
 sed -i '/chmod 1775/d' "$copy/terraform/modules/foundationdb/files/foundationdb.conf"
 caught "a database that chooses what root starts" 'test_a_database_that_was_taken_over_does_not_choose_what_fdbmonitor_starts_as_root' check boot
 
+fresh
+sed -i 's|runcmd = .*|runcmd = [["/usr/local/sbin/millrace-boot"]]|' "$copy/terraform/modules/machine/main.tf"
+caught "a first start that a reboot ends" 'test_a_machine_that_was_stopped_goes_on_at_its_next_start' check boot
+
 packaged() {
     fresh
     mkdir -p "$copy/services/millrace"
@@ -267,8 +279,28 @@ if [ -d "$root/terraform/chart" ]; then
     caught "a page that leaves the region without pods" 'the page leaves the edge without pods' check chart
 
     fresh
-    sed -i 's/\.Values\.control\.graceSeconds 20 }}/0 }}/' "$copy/terraform/chart/templates/control.yaml"
+    sed -i 's/\.Values\.control\.graceSeconds 35 }}/0 }}/' "$copy/terraform/chart/templates/control.yaml"
     caught "a pod that is killed while it drains" 'a pod of control is killed after 15 s' check chart
+
+    fresh
+    sed -i 's/ \.Values\.edge\.graceSeconds 35 }}/ .Values.edge.graceSeconds 20 }}/' "$copy/terraform/chart/templates/edge.yaml"
+    caught "a pod that is killed while it closes its store" 'a pod of edge is killed after 95 s' check chart
+
+    fresh
+    sed -i '/include "millrace.liveness"/s/:.*/: { tcpSocket: { port: http } }/' "$copy/terraform/chart/templates/edge.yaml"
+    caught "a pod whose event loop hangs for ever" 'does not restart a pod of edge whose event loop hangs' check chart
+
+    fresh
+    sed -i '/- --fdb$/,+1d' "$copy/terraform/chart/templates/collector.yaml"
+    caught "a region on Kubernetes whose FoundationDB nobody watches" 'nothing reads the status of FoundationDB' check chart
+
+    fresh
+    sed -i '/ip_local_port_range/d' "$copy/terraform/chart/templates/gateway.yaml"
+    caught "a gateway without ports for its devices" 'a gateway runs out of ports towards the pods' check chart
+
+    fresh
+    sed -i 's/^  connectionsPerPod: 50000$/  connectionsPerPod: 200000/' "$copy/terraform/chart/values.yaml"
+    caught "an autoscaler whose limit no pod reaches" 'the gateways carry 200000 connections' check chart
 
     fresh
     sed -i 's/secretKey.secretName=millrace-secret-key/secretKey.secretName=/' "$copy/terraform/chart/README.md"
@@ -309,7 +341,7 @@ if [ -d "$root/terraform/chart" ]; then
 
     fresh
     sed -i '/checksum\/configuration/d' "$copy/terraform/chart/templates/nats.yaml"
-    caught "NATS with the configuration of the former chart" 'nats goes on with its old configuration' check chart
+    caught "NATS with the configuration of the former chart" 'nats continues with its old configuration' check chart
 
     fresh
     sed -i 's/ "pod-template-hash"//' "$copy/terraform/chart/templates/gateway.yaml"

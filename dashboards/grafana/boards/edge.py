@@ -6,6 +6,7 @@ PODS = 'instance=~"$pod"'
 
 
 def each(metric, by, legend):
+    """The rate of a counter, with a line for each value of a label. All pods have one `job`, so `job` gives the total."""
     return f"sum by ({by}) (rate({metric}{{{PODS}}}[$__rate_interval]))", legend
 
 
@@ -36,7 +37,7 @@ BOARD = board(
                 "Accepted, and refused by reason.",
                 each("millrace_connects_total", "job", "accepted"),
                 each("millrace_connects_refused_total", "reason", "refused: {{reason}}"),
-                each("millrace_connects_refused_at_once_total", "job", "refused without delay"),
+                each("millrace_connects_refused_at_once_total", "job", "refused, of these without delay"),
             ),
             graph(
                 "Clients by protocol",
@@ -77,7 +78,7 @@ BOARD = board(
             graph(
                 "Time of a CONNECT",
                 "s",
-                "99 % of the accepted connections take at most so long for each step; connack is all of it.",
+                "The 99th percentile of each step of an accepted CONNECT; connack is the whole time until the CONNACK.",
                 (
                     "histogram_quantile(0.99, sum by (le, step) "
                     f"(rate(millrace_connect_seconds_bucket{{{PODS}}}[$__rate_interval])))",
@@ -163,7 +164,7 @@ BOARD = board(
             graph(
                 "Messages chosen for a trace",
                 "cps",
-                "By what became of them: traces_per_second_max limits traces.",
+                "Followed, or left out because of traces_per_second_max or because the queue of spans was full.",
                 each("millrace_traces_total", "result", "{{result}}"),
                 width=12,
             ),
@@ -207,7 +208,7 @@ BOARD = board(
             graph(
                 "Time of a turn",
                 "s",
-                "How long one turn of an event loop takes: nobody on it is served meanwhile.",
+                "How long one turn of an event loop takes; its clients wait meanwhile. The dashed line is 20 ms, the limit of make hostile-soak.",
                 (quantile(0.5, "millrace_edge_turn_seconds"), "p50"),
                 (quantile(0.999, "millrace_edge_turn_seconds"), "p99.9"),
                 line=0.02,
@@ -215,7 +216,7 @@ BOARD = board(
             graph(
                 "Most work of a turn",
                 "short",
-                "Since the start, in units of about 0.1 µs: the work budget bounds it.",
+                "Since the server started, in units of about 0.1 µs. Edge decision 0001 explains the work budget that bounds it.",
                 (f"millrace_edge_turn_work_max{{{PODS}}}", "{{instance}}"),
             ),
             graph(
@@ -362,7 +363,7 @@ BOARD = board(
                 "Calls of tenants' services, and events that left their queues, by result.",
                 each("millrace_webhook_calls_total", "result", "calls: {{result}}"),
                 each("millrace_webhook_events_total", "result", "events: {{result}}"),
-                each("millrace_webhook_events_unqueued_total", "job", "events: not stored"),
+                each("millrace_webhook_events_unqueued_total", "job", "events: lost, the store refused them"),
             ),
         ],
     ),

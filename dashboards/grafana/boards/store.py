@@ -122,7 +122,7 @@ BOARD = board(
             graph(
                 "Transactions waiting",
                 "short",
-                "For the next group, and compactions that run.",
+                "Transactions that wait for the next group, and running compactions.",
                 ("sum by (instance) (millrace_store_waiting_transactions)", "{{instance}}"),
                 ("sum(millrace_store_compactions_running)", "compactions"),
             ),
@@ -136,7 +136,7 @@ BOARD = board(
             graph(
                 "Time in commits, compactions and stalls",
                 "percentunit",
-                "Share of time, of the busiest pod. Stalls hold commits up.",
+                "Share of time, of the busiest pod. Stalls delay commits.",
                 (rate("millrace_store_commit_seconds_total").join(["max(", ")"]), "commits"),
                 (rate("millrace_store_compaction_seconds_total").join(["max(", ")"]), "compactions"),
                 (rate("millrace_store_stall_seconds_total").join(["max(", ")"]), "stalls"),

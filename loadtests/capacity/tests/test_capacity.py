@@ -185,6 +185,26 @@ class Files(unittest.TestCase):
                     typed += 1
         self.assertGreater(typed, 0)
 
+    def test_the_fleet_by_terraform_has_the_limits_of_the_modules_and_the_costs_of_the_page(self):
+        fleet = fleets.read(HERE / "fleets/100-million-terraform.toml")
+        folder = capacity.TERRAFORM / "modules/capacity"
+        modules, variables = ((folder / name).read_text() for name in ("main.tf", "variables.tf"))
+        for part, local in (("gateway", "gateways_for_connections"), ("edge", "edges_for_connections")):
+            limit = re.search(rf"{local} += var.connections / (?:var\.(\w+)|(\d+))", modules)
+            if limit[1]:
+                limit = re.search(rf'variable "{limit[1]}" {{[^}}]*?default += ()(\d+)', variables)
+            self.assertEqual(fleet["machines"][part]["connections_max"], int(limit[2]), part)
+        a_region = re.search(r"var.connections <= (\d+)", variables)
+        for region in fleet["regions"]:
+            self.assertLessEqual(fleet["fleet"]["connections"] * region["share"], int(a_region[1]))
+        plan = model.plan(costs.read(json.loads(capacity.latest_measurement().read_text())), fleet)
+        page = " ".join((HERE / "README.md").read_text().split())
+        said = re.search(r"with ([\d,]+) gateways and ([\d,]+) edge machines, for about ([\d,]+) USD", page)
+        gateways, edges, usd = (int(number.replace(",", "")) for number in said.groups())
+        for part, expected in (("gateway", gateways), ("edge", edges)):
+            self.assertEqual(sum(region["sizes"][part]["machines"] for region in plan["regions"].values()), expected, part)
+        self.assertLess(abs(usd - plan["monthly_usd"]), 5000, plan["monthly_usd"])
+
     def test_a_run_that_lost_messages_is_no_measurement(self):
         measured = json.loads(capacity.latest_measurement().read_text())
         measured["results"]["qos1"]["lost"] = 1

@@ -51,7 +51,7 @@ type ledger struct {
 	quietSince time.Time
 }
 
-// publisher is one source of a flow. Sequence numbers go on when its client reconnects.
+// publisher is one source of a flow. Sequence numbers continue when its client reconnects.
 type publisher struct {
 	id   uint32
 	name string

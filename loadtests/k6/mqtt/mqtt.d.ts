@@ -43,7 +43,7 @@ declare module 'k6/x/mqtt' {
     version?: 5 | '5.0' | 4 | '3.1.1'
     username?: string
     password?: string | ArrayBuffer
-    /** False goes on with the session of the client id; default true. */
+    /** False continues with the session of the client id; default true. */
     cleanStart?: boolean
     /** Version 5: how long the session outlives the connection; default 0. */
     sessionExpirySeconds?: number
@@ -101,7 +101,7 @@ declare module 'k6/x/mqtt' {
   }
 
   /**
-   * One device. While it is connected the iteration goes on, as with a WebSocket, so end() or drop() it. It belongs to the
+   * One device. While it is connected the iteration continues, as with a WebSocket, so end() or drop() it. It belongs to the
    * iteration: when that is interrupted, the connection is cut.
    */
   class Client {

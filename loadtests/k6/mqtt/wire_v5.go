@@ -26,7 +26,7 @@ type wireV5 struct {
 	conn     *conn
 }
 
-// newWireV5 makes a client that goes on with the session in kept, and reports packets to l.
+// newWireV5 makes a client that continues with the session in kept, and reports packets to l.
 func newWireV5(s *settings, c *conn, kept *memory, l listener) *wireV5 {
 	if kept.v5 == nil {
 		kept.v5 = state.NewInMemory()

@@ -6,6 +6,7 @@ import * as lib from './lib.js'
 
 const pairs = lib.number('PAIRS', 50)
 const qos = lib.number('QOS', 1)
+const rate = lib.number('RATE', 20)
 const flow = new Flow('durable-online')
 
 async function receiver() {
@@ -32,7 +33,7 @@ async function publisher() {
     const source = lib.client(`source-${i}`)
     await source.connect()
     await flow.publish(source, {
-      topic: lib.topic(`durable/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 20),
+      topic: lib.topic(`durable/${i}`), qos, size: lib.size, seconds: lib.seconds, rate,
       window: lib.number('WINDOW', 10),
     })
     await source.end()
@@ -42,6 +43,7 @@ async function publisher() {
 const scenario = lib.scenario(
   { receive: [pairs, receiver], publish: [pairs, publisher] }, { 'durable-online': flow },
   lib.thresholds({
+    mqtt_messages_expected: lib.enough(rate, pairs),
     mqtt_publish_duration: [`p(99)<${lib.number('PUBLISH_P99_MS', 1000)}`],
     // A message whose acknowledgement was lost with the connection comes again.
     mqtt_messages_repeated: [`count<=${pairs * lib.number('RECEIVE_MAXIMUM', 1000)}`],

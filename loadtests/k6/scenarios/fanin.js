@@ -4,6 +4,7 @@ import { Flow } from 'k6/x/mqtt'
 import * as lib from './lib.js'
 
 const publishers = lib.number('PUBLISHERS', 100)
+const rate = lib.number('RATE', 20)
 const flow = new Flow('fanin')
 
 async function receiver(qos) {
@@ -19,7 +20,7 @@ async function publisher(qos) {
     const source = lib.client(`source-${i}`)
     await source.connect()
     await flow.publish(source, {
-      topic: lib.topic(`fanin/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 20),
+      topic: lib.topic(`fanin/${i}`), qos, size: lib.size, seconds: lib.seconds, rate,
       // Without acknowledgements only the receiver says how fast is too fast.
       window: lib.number('WINDOW', qos === 0 ? 64 : 1), ahead: qos === 0 ? lib.number('AHEAD', 100) : 0,
     })
@@ -29,5 +30,8 @@ async function publisher(qos) {
 
 export const fanin = qos => lib.scenario(
   { receive: [1, () => receiver(qos)], publish: [publishers, () => publisher(qos)] }, { fanin: flow },
-  lib.thresholds(qos > 0 ? { mqtt_publish_duration: [`p(99)<${lib.number('PUBLISH_P99_MS', 1000)}`] } : {}),
+  lib.thresholds(Object.assign(
+    { mqtt_messages_expected: lib.enough(rate, publishers) },
+    qos > 0 ? { mqtt_publish_duration: [`p(99)<${lib.number('PUBLISH_P99_MS', 1000)}`] } : {},
+  )),
 )

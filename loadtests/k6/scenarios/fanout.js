@@ -5,6 +5,7 @@ import * as lib from './lib.js'
 
 const receivers = lib.number('RECEIVERS', 200)
 const qos = lib.number('QOS', 0)
+const rate = lib.number('RATE', 20)
 const flow = new Flow('fanout')
 
 async function receiver() {
@@ -19,14 +20,15 @@ async function publisher() {
   await source.connect()
   await flow.ready({ receivers })
   await flow.publish(source, {
-    topic: lib.topic('fanout'), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 20),
+    topic: lib.topic('fanout'), qos, size: lib.size, seconds: lib.seconds, rate,
     window: lib.number('WINDOW', 20), ahead: lib.number('AHEAD', 100),
   })
   await source.end()
 }
 
 const scenario = lib.scenario(
-  { receive: [receivers, receiver], publish: [1, publisher] }, { fanout: flow }, lib.thresholds(),
+  { receive: [receivers, receiver], publish: [1, publisher] }, { fanout: flow },
+  lib.thresholds({ mqtt_messages_expected: lib.enough(rate, 1, receivers) }),
 )
 export const options = scenario.options
 export const { receive, publish, teardown } = scenario

@@ -72,6 +72,13 @@ export const statistics = ['avg', 'med', 'p(90)', 'p(95)', 'p(99)', 'p(99.9)', '
 
 export const pause = s => new Promise(resolve => setTimeout(resolve, s * 1000))
 
+/**
+ * Limits of mqtt_messages_expected: nine tenths of what publishers with this rate send to so many receivers. A broker that takes
+ * less makes the publishers wait, which no time shows. A rate of 0 plans nothing, because each publisher is then as fast as its broker.
+ */
+export const enough = (rate, publishers, receivers = 1) =>
+  [rate > 0 ? `count>=${Math.floor(0.9 * rate * seconds * publishers * receivers)}` : 'count>0']
+
 /** Thresholds of a run in which nothing may be lost. */
 export function thresholds(more) {
   const none = ['count==0']
@@ -104,7 +111,7 @@ export function scenario(roles, flows, limits) {
       finished.add(1)
     }
   }
-  // k6 goes on when a function throws, so the roles that came to their end are counted.
+  // k6 continues when a function throws, so the roles that came to their end are counted.
   made.options.thresholds = Object.assign({ load_roles_finished: [`count==${vus}`] }, limits)
   made.teardown = () => {
     const verdicts = {}

@@ -6,6 +6,7 @@ import * as lib from './lib.js'
 const publishers = lib.number('PUBLISHERS', 20)
 const members = lib.number('RECEIVERS', 10)
 const qos = lib.number('QOS', 1)
+const rate = lib.number('RATE', 50)
 const flow = new Flow('shared')
 
 async function receiver() {
@@ -22,7 +23,7 @@ async function publisher() {
     const source = lib.client(`source-${i}`)
     await source.connect()
     await flow.publish(source, {
-      topic: lib.topic(`shared/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 50),
+      topic: lib.topic(`shared/${i}`), qos, size: lib.size, seconds: lib.seconds, rate,
       window: lib.number('WINDOW', 10), ahead: qos === 0 ? lib.number('AHEAD', 100) : 0,
     })
     await source.end()
@@ -32,6 +33,7 @@ async function publisher() {
 const scenario = lib.scenario(
   { receive: [members, receiver], publish: [publishers, publisher] }, { shared: flow },
   lib.thresholds({
+    mqtt_messages_expected: lib.enough(rate, publishers),
     mqtt_publish_duration: [`p(99)<${lib.number('PUBLISH_P99_MS', 1000)}`],
   }),
 )

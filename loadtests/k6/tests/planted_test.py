@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import run  # noqa: E402
 
-PUBLISH = 3
+PUBLISH, PUBACK = 3, 4
 SECONDS_MAX = 60
 # Number of the PUBLISH on each connection at which the fault is planted.
 FAULT_AT = 50
@@ -29,7 +29,12 @@ FAULTS = {
     "a message out of order": "mqtt_messages_out_of_order",
     "a delay of 600 ms": "mqtt_delivery_duration",
     "a connection cut": "mqtt_errors",
+    "a fifth of the planned rate": "mqtt_messages_expected",
 }
+# Each message waits for the acknowledgement of the one before, which takes five times as long as the rate leaves.
+SLOW = "a fifth of the planned rate"
+SLOW_SETTINGS = {"LOAD_QOS": "1", "LOAD_WINDOW": "1"}
+SLOW_SECONDS = 0.05
 
 
 def packets(connection):
@@ -83,6 +88,8 @@ class Proxy:
 
     def break_packet(self, state, packet):
         """The packets to send for one packet of the broker. `state`: the number of PUBLISH packets, then a packet that is held back."""
+        if packet[0] >> 4 == PUBACK and self.fault == SLOW:
+            time.sleep(SLOW_SECONDS)
         if packet[0] >> 4 != PUBLISH:
             return [packet]
         state[:] = state or [0]
@@ -112,6 +119,7 @@ def crossed(port, fault):
         **os.environ, "MQTT_URL": f"mqtt://127.0.0.1:{proxy.port}", "LOAD_SECONDS": "1.5", "LOAD_RECEIVERS": "10",
         "LOAD_RATE": "100", "LOAD_DELIVERY_P99_MS": "400", "LOAD_QUIET_SECONDS": "1", "LOAD_AHEAD": "0",
         "K6_NO_USAGE_REPORT": "true", "LOAD_PREFIX": f"planted-{os.getpid()}",
+        **(SLOW_SETTINGS if fault == SLOW else {}),
     }
     command = [run.K6, "run", "--quiet", "--no-summary", str(HERE.parent / "scenarios/fanout.js")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)

@@ -98,7 +98,7 @@ fn read_packet(stream: &mut impl Read) -> std::io::Result<(u8, Vec<u8>)> {
 }
 
 /// Makes the close of the connection a reset, so that the server forgets what it has not read.
-/// Otherwise the work of one phase goes on in the next ones.
+/// Otherwise the work of one phase continues in the next ones.
 pub(super) fn resets_on_close(stream: &TcpStream) {
     // If it fails, later phases show higher figures.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));

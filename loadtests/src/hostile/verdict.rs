@@ -30,8 +30,8 @@ pub(super) const WANTED: Wanted = Wanted {
     log_lines_s: 10,
 };
 
-/// For an attack that writes much to the store, which keeps its memtables and its block cache, at
-/// most 64 MiB each.
+/// For an attack that writes much to the store, which keeps an open memtable of at most 60 MiB and a
+/// block cache of at most 48 MiB. The allocator keeps some of what sealed memtables had.
 pub(super) const STORED: Wanted = Wanted { stays_mib: 144, ..WANTED };
 
 /// For CI, where other work shares the machine: limits above the figures of a busy machine, and far

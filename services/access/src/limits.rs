@@ -43,6 +43,10 @@ pub const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 /// Keys that are read from a key set; further ones are ignored.
 pub const KEYS_MAX: usize = 64;
+/// Longest `kid` of a key, bytes; a key with a longer one is ignored, and a thumbprint (RFC 7638) has 43.
+pub const KEY_ID_BYTES_MAX: usize = 256;
+/// Longest RSA exponent, bytes: verification accepts 33 bits.
+pub const EXPONENT_BYTES_MAX: usize = 8;
 /// Lifetime of a key set, seconds, if its HTTP response has no `max-age` (RFC 9111).
 pub const KEY_SET_AGE_S: u32 = 3_600;
 /// Longest lifetime of a key set, seconds, whatever `max-age` says: a withdrawn key must expire.
@@ -72,6 +76,10 @@ pub const SCRAM_ITERATIONS: u32 = 100_000;
 pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
 /// Largest webhook response, bytes: its longest part is rules.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the rules in one webhook response: each connection holds its own rules, in memory that no tenant is charged for.
+pub const WEBHOOK_RULES_BYTES_MAX: usize = 16 * 1024;
+/// Largest webhook response that is cached, bytes: the cache serves all tenants.
+pub const WEBHOOK_CACHED_BYTES_MAX: usize = 4 * 1024;
 /// Longest lifetime of a cached webhook refusal, seconds: a client that was just permitted must not
 /// wait long, and one that retries at once must not cause a call each time.
 pub const WEBHOOK_REFUSED_S_MAX: u32 = 10;

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::AnswerCache;
 
-use crate::limits::{USER_BYTES_MAX, WEBHOOK_ANSWER_BYTES_MAX};
+use crate::limits::{USER_BYTES_MAX, WEBHOOK_ANSWER_BYTES_MAX, WEBHOOK_RULES_BYTES_MAX};
 use crate::model::{HiddenText, Rule};
 use crate::rules::RuleList;
 
@@ -96,6 +96,12 @@ impl<'a> From<&'a [u8]> for Password<'a> {
 }
 
 impl WebhookAnswer {
+    pub(crate) fn bytes(&self) -> usize {
+        let Self::Allowed(grant) = self else { return 0 };
+        let texts = [&grant.user, &grant.group].into_iter().flatten().map(|text| text.len());
+        size_of::<WebhookGrant>() + texts.sum::<usize>() + grant.rules.as_ref().map_or(0, RuleList::bytes)
+    }
+
     #[must_use]
     pub fn of(status: u16, body: &[u8]) -> Self {
         match status {
@@ -109,7 +115,7 @@ impl WebhookAnswer {
                 Self::of_body,
             ),
             401 | 403 => Self::Refused,
-            _ => Self::Failed("its status is none of 200, 401 and 403; look at the service's logs"),
+            _ => Self::Failed("its status is not 200, 401 or 403: look at the service's logs"),
         }
     }
 
@@ -123,6 +129,10 @@ impl WebhookAnswer {
             return Self::Failed(
                 "the user in its answer does not have 1 to 256 bytes, or has control characters; answer another one",
             );
+        }
+        let filters = body.rules.iter().flatten().map(|rule| rule.filter.len());
+        if filters.sum::<usize>() > WEBHOOK_RULES_BYTES_MAX {
+            return Self::Failed("the rules in its answer have more than 16 KiB; put them into a group");
         }
         match body.rules.as_deref().map(RuleList::compile).transpose() {
             Ok(rules) => Self::Allowed(Box::new(WebhookGrant {
@@ -224,6 +234,16 @@ mod tests {
                 "{status} {body:.60}"
             );
         }
+    }
+
+    #[test]
+    fn the_rules_of_an_answer_have_a_limit_in_bytes() {
+        let answer = |levels: usize| {
+            let rules = [Rule::new(Effect::Allow, Action::All, &"a/".repeat(levels / 2))];
+            WebhookAnswer::of(200, json!({ "result": "allow", "rules": rules }).to_string().as_bytes())
+        };
+        assert!(matches!(answer(WEBHOOK_RULES_BYTES_MAX), WebhookAnswer::Allowed(_)));
+        assert!(matches!(answer(WEBHOOK_RULES_BYTES_MAX + 2), WebhookAnswer::Failed(_)));
     }
 
     #[test]

@@ -73,7 +73,7 @@ test('many devices: a batch of credentials as files, and a claim token that a de
     await click(tab, 'Create batch')
     await drawer.getByText('Pasted names').click()
     await drawer.getByLabel('Names', { exact: true }).fill('valve-1\nvalve-1')
-    await drawer.getByText('valve-1 is there twice.').waitFor()
+    await drawer.getByText('valve-1 is listed twice.').waitFor()
     await drawer.getByLabel('Names', { exact: true }).fill('valve-1\nvalve-2\n')
     await click(drawer, 'Create batch')
     await drawer.getByRole('row', { name: /valve-2/ }).waitFor()
@@ -279,8 +279,8 @@ test('settings: renamed, limited, suspended, resumed', async () => {
 test('why not, after a suspension: the first check says no, and where to change it', async () => {
   await owner.post(`${at}/suspend`)
   await on(`/b/${broker}/clients/nobody`, async (tab) => {
-    const step = tab.getByRole('listitem').filter({ hasText: 'The broker takes clients' })
-    await step.getByText('The broker is suspended. It is so today.').waitFor()
+    const step = tab.getByRole('listitem').filter({ hasText: 'The broker accepts clients' })
+    await step.getByText('The broker is suspended. This still applies today.').waitFor()
     await step.getByRole('link', { name: 'Resume the broker' }).click()
     await tab.getByRole('button', { name: 'Resume broker' }).waitFor()
   })
@@ -469,7 +469,7 @@ test('an organisation is deleted by its name, and its clients are counted before
       await question
         .getByText('1 broker with 1 connected client and 0 stored messages is lost, for 1 member.')
         .waitFor()
-      await question.getByLabel('Type Dora to go on').fill('Dora')
+      await question.getByLabel('Type Dora to confirm').fill('Dora')
       await click(question, 'Delete organisation')
       await tab.getByText('No broker yet').waitFor()
     },
@@ -486,7 +486,7 @@ test('a broker is deleted by its name, and all of it is counted before', async (
       .getByText(/0 sessions with 0 waiting messages, 0 retained messages, 0 credentials and 0 webhooks/)
       .waitFor()
     assert.ok(await question.getByRole('button', { name: 'Delete broker' }).isDisabled())
-    await question.getByLabel('Type Plant seven to go on').fill('Plant seven')
+    await question.getByLabel('Type Plant seven to confirm').fill('Plant seven')
     await click(question, 'Delete broker')
     await tab.getByText('Plant seven was deleted.').waitFor()
     const { items } = await owner.get(`${organisation}/brokers`)
@@ -518,7 +518,7 @@ test('a stored message is found, with the session that it waits for', async () =
     await drawer.getByText('waits: offline').waitFor()
   })
   await on('/b/default/messages?topic=hall%2F9%2Fdoor&time=2020-01-01T12%3A00', async (tab) => {
-    await tab.getByText('No stored message of that time').waitFor()
+    await tab.getByText('No stored message from that time').waitFor()
     await tab.getByRole('link', { name: 'Show the stored messages of all times' }).click()
     await tab.getByText('waits for 1').first().waitFor()
   })

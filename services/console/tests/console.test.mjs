@@ -177,7 +177,7 @@ test('trace: waits for the client, shows its packets, can be filtered, paused an
   await client.publishAsync('traced/paused', 'x', { qos: 1 })
   await tab.getByText(/Paused, [1-9]\d* events? missed/).waitFor()
   assert.equal(await tab.getByText('traced/paused').count(), 0)
-  await tab.getByRole('button', { name: 'Go on' }).click()
+  await tab.getByRole('button', { name: 'Resume' }).click()
   await client.endAsync()
   await tab.getByText('closed', { exact: true }).waitFor()
   await tab.getByRole('tab', { name: 'Overview' }).click()
@@ -198,7 +198,7 @@ test('sessions and retained messages: seen, and cleared', async () => {
   await drawer.getByText(/3 messages/).waitFor()
   await drawer.getByRole('button', { name: 'Clear session' }).click()
   await tab.getByText('3 waiting messages and 1 subscription are lost').waitFor()
-  await tab.getByLabel('Type away-1 to go on').fill('away-1')
+  await tab.getByLabel('Type away-1 to confirm').fill('away-1')
   await tab
     .getByRole('dialog', { name: /Clear the session/ })
     .getByRole('button', { name: 'Clear session' })
@@ -318,7 +318,7 @@ test('overview: the history has the time to PUBACK, the backlog, and drops by re
   const { tab, context, complaints } = await visitor(owner)
   const young = await owner.post(`${await organisation()}/brokers`, { display_name: 'Young' })
   await tab.goto(`${server.url}/b/${young.name}?range=1h`)
-  await tab.getByText('Nothing is measured yet: servers store each minute when it is over.').waitFor()
+  await tab.getByText('No data yet: the server stores each minute when the minute has ended.').waitFor()
   await tab.goto(`${server.url}/b/default?range=1h`)
   const chart = (name) => tab.getByRole('figure').filter({ hasText: name })
   // Servers store a minute when it is over.

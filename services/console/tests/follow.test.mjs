@@ -76,7 +76,7 @@ test('a message that its only session has acknowledged stays in the list, with t
   const { context, table, drawer } = await openMessage('hall/2/door')
   const device = await harness.device(session('only-1'))
   await drawer.getByRole('status').filter({ hasText: 'Acknowledged by each session' }).waitFor()
-  await table.getByText('left: acknowledged by all').waitFor()
+  await table.getByText('removed: acknowledged by all').waitFor()
   await device.endAsync()
   await context.close()
 })
@@ -107,7 +107,7 @@ test('a message that a limit removed says so, and which limits there are', async
     .getByText(/^The limit on the messages or bytes that wait for a session removed messages/)
     .waitFor()
   await tab.keyboard.press('Escape')
-  await table.getByText('left: removed').waitFor()
+  await table.getByText('removed: by a limit or an operator').waitFor()
   await tab
     .getByText(/The limit on the messages or bytes that wait for a session removed \d+ messages (at|between)/)
     .waitFor()

@@ -216,7 +216,7 @@ test('another broker that is opened while the server is away: the page says so, 
     .getByRole('link', { name: /Plant 7/ })
     .first()
     .click()
-  await tab.getByText('This part of the page comes as soon as it answers again.').first().waitFor()
+  await tab.getByText('This part of the page loads when the server answers again.').first().waitFor()
   gate.pass()
   await tab.getByRole('heading', { level: 1, name: 'Plant 7' }).waitFor()
   gate.close()

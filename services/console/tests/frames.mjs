@@ -61,7 +61,7 @@ function judge(what, { frames_per_s }) {
     slow.push(`${what}: ${frames_per_s} frames/s, not ${FRAMES_PER_S_MIN}`)
 }
 
-/** Counts frames and the time of the main thread for some seconds, while `act` goes on. */
+/** Counts frames and the time of the main thread for some seconds, while `act` continues. */
 async function measured(tab, act) {
   const busy = await busyTime(tab)
   const before = await busy()

@@ -34,7 +34,7 @@ export class Gate {
     this.#cut(this.#open)
   }
 
-  /** From now on everything passes; what was held back goes on. */
+  /** From now on everything passes; what was held back continues. */
   pass() {
     this.rule = () => 'pass'
     for (const { letGo } of this.#held) letGo()

@@ -113,11 +113,11 @@ test('when the sign-in is old, the page asks for the password and the code befor
   }
   await password.fill('not the password of Dora')
   await code.fill('000000')
-  await click(question, 'Go on to Plant login')
+  await click(question, 'Continue to Plant login')
   await question.getByRole('alert').waitFor()
   await password.fill(PASSWORD)
   await code.fill(await app.next())
-  await click(question, 'Go on to Plant login')
+  await click(question, 'Continue to Plant login')
   await tab.waitForURL(isAt('/me?identity=pending'))
   await click(tab, 'Connect this account')
   await tab.getByRole('row', { name: /dora@plant\.example/ }).waitFor()
@@ -141,7 +141,7 @@ test('somebody who is invited joins with the provider, and cannot remove the onl
   provider.account = { sub: 'bob-1', email, name: 'Bob' }
   const { tab, context, complaints } = await harness.visitor()
   await tab.goto(`${server.url}/sign-up#${token}`)
-  await click(tab, 'Go on with Plant login')
+  await click(tab, 'Continue with Plant login')
   await tab.waitForURL((url) => url.origin === server.url && !url.pathname.startsWith('/sign-up'))
   await tab.goto(`${server.url}/me`)
   await click(tab, `Remove ${email}`)

@@ -55,7 +55,7 @@ test('somebody without an organisation creates one, and then a second one', asyn
         await tab.getByRole('heading', { level: 1, name }).waitFor()
         if (name === 'Mill') await tab.getByRole('link', { name: 'Create organisation' }).click()
       }
-      await tab.getByRole('combobox', { name: 'Shown organisation' }).click()
+      await tab.getByRole('combobox', { name: 'Organisation' }).click()
       await tab.getByRole('option', { name: 'Mill' }).click()
       await tab.getByRole('heading', { level: 1, name: 'Mill' }).waitFor()
     },
@@ -225,7 +225,7 @@ test('live: two filters, the largest QoS, RETAIN, a pause, bytes of a payload, a
     await publish('hall/late', 'late')
     await tab.getByText(/^Paused, [1-9]/).waitFor()
     assert.equal(await row('hall/late').count(), 0)
-    await click(tab, 'Go on')
+    await click(tab, 'Resume')
     await publish('hall/later', 'later')
     await row('hall/later').waitFor()
 

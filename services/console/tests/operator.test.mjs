@@ -70,7 +70,7 @@ test('the overview shows the health of the pod, its numbers, and the loudest ten
       await tab.reload()
       await settled(tab)
       const rows = await tab
-        .getByRole('table', { name: 'Loudest tenants' })
+        .getByRole('table', { name: 'Busiest tenants' })
         .getByRole('row')
         .allTextContents()
       return rows.some((row) => /Mill works[1-9]/.test(row))
@@ -115,7 +115,7 @@ test('the audit log of the region has what operators did, and a tenant has a log
     await tab.waitForURL(/entry=/)
     await tab.keyboard.press('Escape')
     await tab.getByLabel('Action').fill('pod.')
-    await tab.getByText('No entry fits').waitFor()
+    await tab.getByText('No entry matches').waitFor()
     await click(tab, 'Show all entries')
     await row.waitFor()
 
@@ -166,7 +166,7 @@ test('a tenant is suspended with a reason that its people read, and resumed', as
       await question.getByRole('button', { name: 'Suspend tenant' }).isDisabled(),
       'it wants the name',
     )
-    await question.getByLabel('Type Mill works to go on').fill('Mill works')
+    await question.getByLabel('Type Mill works to confirm').fill('Mill works')
     await click(question, 'Suspend tenant')
     await drawer.getByText('invoice 4711 is not paid').waitFor()
     await closed
@@ -195,7 +195,7 @@ test('an operator removes a lost second factor after a question, and makes a lin
       await click(lost, 'Remove second factor')
       const question = tab.getByRole('dialog', { name: `Remove the second factor of ${email}?` })
       await question.getByText(/all its browsers are signed out/).waitFor()
-      await question.getByLabel(`Type ${email} to go on`).fill(email)
+      await question.getByLabel(`Type ${email} to confirm`).fill(email)
       await click(question, 'Remove second factor')
       return question
     }
@@ -242,7 +242,7 @@ test('a pod is drained after a question that says what happens, and the page sho
         await question.getByText(/^3 connections are closed/).waitFor()
         await question.getByText(/No other pod is running/).waitFor()
         assert.deepEqual(await serious(tab), [])
-        await question.getByLabel('Type drain to go on').fill('drain')
+        await question.getByLabel('Type drain to confirm').fill('drain')
         await click(question, 'Drain pod')
         const pods = tab.getByRole('table', { name: 'Pods' })
         await pods.getByText(/draining: [123] of 3 connections left/).waitFor()
@@ -279,7 +279,7 @@ test('one of two pods is drained: the question names the other pod, which takes 
         const question = tab.getByRole('dialog', { name: 'Drain pod-1?' })
         await question.getByText(/^1 connection is closed/).waitFor()
         await question.getByText(/^The clients connect to 1 other pod\./).waitFor()
-        await question.getByLabel('Type pod-1 to go on').fill('pod-1')
+        await question.getByLabel('Type pod-1 to confirm').fill('pod-1')
         await click(question, 'Drain pod')
         await pods.getByText('drained: no connections left').waitFor()
         assert.deepEqual(await serious(tab), [])
@@ -307,7 +307,7 @@ test('with an operator token the pages ask for it, and one tab keeps it', async 
         assert.deepEqual(await serious(tab), [])
         await tab.getByRole('textbox', { name: 'Operator token' }).fill('a wrong one')
         await click(tab, 'Open')
-        await tab.getByText('The server does not take this token.').waitFor()
+        await tab.getByText('The server does not accept this token.').waitFor()
         await tab.getByRole('textbox', { name: 'Operator token' }).fill(TOKEN)
         await click(tab, 'Open')
         await tab.getByRole('heading', { level: 1, name: 'Tenants' }).waitFor()

@@ -30,7 +30,7 @@ test('the server refuses credentials of default until a person puts them in use'
   for (const page of ['settings', 'access?tab=bans', 'connect']) {
     await tab.goto(new URL(`/b/default/${page}`, server.url).href)
     await notice.waitFor()
-    if (page === 'settings') await tab.getByText('with the server', { exact: true }).waitFor()
+    if (page === 'settings') await tab.getByText('with the server itself', { exact: true }).waitFor()
   }
 
   await tab.getByRole('button', { name: 'Create credential' }).click()

@@ -56,8 +56,8 @@ test('at night: where no client is connected, the page leads to refusals and to 
 
 test('at night: a client of which nothing is recorded is not said to be refused as anonymous', () =>
   on(`/b/${broker}/clients/quiet-1`, async (tab) => {
-    await tab.getByText('Which user the client gives is not known').waitFor()
-    assert.equal(await tab.getByText('It is so today').count(), 0)
+    await tab.getByText('The server has recorded no connection or refusal of this client').waitFor()
+    assert.equal(await tab.getByText('This still applies today').count(), 0)
   }))
 
 test('at night: pages of the console add nothing to the refusals of a suspended broker', async () => {
@@ -69,11 +69,13 @@ test('at night: pages of the console add nothing to the refusals of a suspended 
   const before = await count()
   await on(`/b/${broker}`, async (tab) => {
     await tab.getByText('This broker is suspended').waitFor()
-    await tab.getByText('The broker takes no clients now, and no page that listens.').waitFor()
+    await tab
+      .getByText('The broker is stopped: it accepts no clients, and this page cannot listen.')
+      .waitFor()
     for (const page of ['live', 'topics']) {
       await tab.goto(`${server.url}/b/${broker}/${page}`)
       await settled(tab)
-      await tab.getByText(/^The broker takes no clients now/).waitFor()
+      await tab.getByText(/^The broker is stopped/).waitFor()
       await tab.waitForTimeout(3_000)
     }
   })

@@ -72,10 +72,7 @@ test('the palette is a combobox: the chosen action is its active descendant', as
   await tab.goto(`${world.server.url}/?all=true`)
   await settled(tab)
   await tab.keyboard.press('Control+k')
-  const none = tab
-    .getByRole('status')
-    .filter({ hasText: 'Nothing of this name' })
-    .waitFor({ state: 'attached' })
+  const none = tab.getByRole('status').filter({ hasText: 'No result' }).waitFor({ state: 'attached' })
   await tab.getByRole('combobox', { name: 'Search' }).fill('xyzzy')
   await none
   assert.equal(await tab.getByRole('combobox', { name: 'Search' }).getAttribute('aria-expanded'), 'false')

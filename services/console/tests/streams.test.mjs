@@ -1,4 +1,4 @@
-// Streams of events that the server refuses: the pages say why, and go on by themselves. The refusals are those of the server, which has
+// Streams of events that the server refuses: the pages say why, and continue by themselves. The refusals are those of the server, which has
 // as many streams of one organisation as it allows.
 
 import assert from 'node:assert/strict'
@@ -47,7 +47,7 @@ async function takeAll() {
 
 const REFUSED = /streams on this server, and that is the most: close one\. The page tries again by itself\./
 
-test('each page whose stream is refused says why, and goes on when there is room', async () => {
+test('each page whose stream is refused says why, and continues when there is room', async () => {
   const { tab, context, complaints } = await harness.visitor(owner)
   const asked = []
   tab.on('request', (request) => asked.push(new URL(request.url()).pathname))
@@ -76,7 +76,7 @@ test('each page whose stream is refused says why, and goes on when there is room
   await context.close()
 })
 
-test('a trace whose session ends says so at once, and goes on after the sign-in', async () => {
+test('a trace whose session ends says so at once, and continues after the sign-in', async () => {
   const person = new Api(server.url)
   await person.post('/sign-in', { email: owner.email, password: PASSWORD })
   const { tab, context, complaints } = await harness.visitor(person)

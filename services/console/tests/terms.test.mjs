@@ -40,7 +40,7 @@ async function operator(method, path, body) {
 
 test('a new broker: its region, the plan that applies, and the prices', async () => {
   await on('/brokers/new', async (tab) => {
-    await tab.getByText('None: the limits of the server hold.').waitFor()
+    await tab.getByText('None. The limits of the server apply.').waitFor()
     await tab.getByText('north-1').waitFor()
     await tab.getByText('1,000,000.00 EUR').waitFor()
     assert.equal(await tab.getByText('Messages delivered').count(), 0, 'a unit that costs nothing')

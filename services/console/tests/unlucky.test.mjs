@@ -92,7 +92,7 @@ test('a slow server: one request for a double click, and a word after some secon
     one.click()
     one.click()
   })
-  await tab.getByText('The server takes long to answer. Your input is kept until it does.').waitFor()
+  await tab.getByText('The server is taking a long time to answer. Your input is kept.').waitFor()
   await tab.getByRole('button', { name: 'slow', exact: true }).waitFor()
   assert.equal(asked, 1)
   assert.deepEqual(complaints, [])
@@ -127,7 +127,7 @@ test('two tabs change the same thing: the second one is told, keeps its input, a
   // The person comes back to this tab: its lists are loaded again.
   await tab.evaluate(() => window.dispatchEvent(new Event('visibilitychange')))
   await submit(tab, 'Save group').click()
-  await tab.getByRole('alert').filter({ hasText: 'It was changed meanwhile' }).waitFor()
+  await tab.getByRole('alert').filter({ hasText: 'It has changed since you opened it' }).waitFor()
   assert.equal(await filter.inputValue(), 'mine/#')
   assert.equal((await owner.get(`${at}/groups/both`)).rules[0].filter, 'theirs/#')
   await button(tab, 'Replace their change').click()
@@ -139,7 +139,7 @@ test('two tabs change the same thing: the second one is told, keeps its input, a
   const etag = { 'if-match': '*' }
   await owner.put(`${at}/credentials/both`, { enabled: false, rules: [] }, etag)
   await submit(tab, 'Save credential').click()
-  await tab.getByRole('alert').filter({ hasText: 'It was changed meanwhile' }).waitFor()
+  await tab.getByRole('alert').filter({ hasText: 'It has changed since you opened it' }).waitFor()
   assert.equal((await owner.get(`${at}/credentials/both`)).enabled, false)
 
   await tab.goto(`${server.url}/b/${broker}/settings`)
@@ -152,7 +152,7 @@ test('two tabs change the same thing: the second one is told, keeps its input, a
     { 'if-match': now.headers.get('etag') },
   )
   await button(tab, 'Save limits').click()
-  await tab.getByRole('alert').filter({ hasText: 'It was changed meanwhile' }).waitFor()
+  await tab.getByRole('alert').filter({ hasText: 'It has changed since you opened it' }).waitFor()
   assert.equal((await owner.get(at)).limits.broker.connections, 5)
   assert.deepEqual(complaints, [])
   await context.close()
@@ -178,7 +178,7 @@ test('rules that are being written survive a change in another tab', async () =>
   await tab.waitForTimeout(300)
   assert.equal(await filter.inputValue(), 'mine/#')
   await submit(tab, 'Save rules').click()
-  await tab.getByRole('alert').filter({ hasText: 'It was changed meanwhile' }).waitFor()
+  await tab.getByRole('alert').filter({ hasText: 'It has changed since you opened it' }).waitFor()
   assert.deepEqual((await owner.get(`${at}/access`)).rules ?? [], settings.rules ?? [])
   assert.deepEqual(complaints, [])
   await context.close()

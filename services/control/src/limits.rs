@@ -32,7 +32,7 @@ pub(crate) const PAGE_BYTES_MAX: usize = 1 << 20;
 /// As long as a name in the store may be.
 pub(crate) const SEARCH_BYTES_MAX: usize = 1_024;
 
-/// Entries that one request of a filtered audit log reads. The page then ends, and its cursor goes on.
+/// Entries that one request of a filtered audit log reads. The page then ends, and its cursor continues.
 pub(crate) const AUDIT_SCAN_ROWS_MAX: usize = 2_000;
 /// The same bound in bytes, because entries with changed PEMs are long. Reading goes a little beyond it.
 pub(crate) const AUDIT_SCAN_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! The network of a client's address, which counts as one client.
+//! Derives the network of a client's address: rate limits count a network as one client.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -188,6 +188,9 @@ pub(crate) struct Broker {
 pub(crate) struct ClientMemory {
     alias_bytes: AtomicU64,
     pub(crate) incomplete_packets: AtomicU64,
+    /// Sessions that wait, or will wait, for their clients in memory, and the bytes of their wills.
+    pub(crate) memory_sessions: AtomicU64,
+    pub(crate) will_bytes: AtomicU64,
     /// Budget of the messages in its sessions; set by [`Brokers::insert`].
     queues: OnceLock<Arc<Budget>>,
 }

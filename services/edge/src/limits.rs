@@ -32,7 +32,7 @@ pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: u32 = 10_000;
 /// One address can use this part of the files that the process can open.
 pub(crate) const FILES_PER_ADDRESS_DIVISOR: u64 = 4;
 /// Connections leave this part of the files that the process can open, and at least so many; half of them at most.
-pub(crate) const FILES_RESERVED_DIVISOR: u64 = 8;
+pub(crate) const FILES_RESERVED_DIVISOR: u64 = 16;
 pub(crate) const FILES_RESERVED_MIN: u64 = 256;
 
 /// Bytes of replies (handshake, pongs, AUTH) that are queued before the CONNECT is accepted. Beyond it the server closes the
@@ -92,7 +92,7 @@ pub struct EdgeLimits {
     pub inflight_max: u16,
     /// Topic Alias Maximum of CONNACK: each alias costs memory for a topic.
     pub topic_alias_max: u16,
-    /// Beyond it the connection is closed (0x97), because a server cannot refuse an alias and go on.
+    /// Beyond it the connection is closed (0x97), because a server cannot refuse an alias and continue.
     pub topic_alias_bytes_max: u32,
     /// The first 4 KiB of each connection do not count, so that a fleet of ordinary devices never reaches it.
     pub topic_alias_bytes_per_broker_max: u64,
@@ -147,7 +147,8 @@ pub struct EdgeLimits {
     /// ids spreads over all loops until it is closed; clients that are connected at that time stay on the home loop.
     pub home_clients_max: u32,
     pub mailbox_bytes_max: u32,
-    /// Brokers with queued bytes have equal shares; reading from the publishers of a broker over its share pauses.
+    /// Brokers with queued bytes have equal shares; reading from clients of a broker over its share that publish or change stored
+    /// subscriptions pauses.
     pub store_bytes_max: u32,
     pub sys_interval_s: u16,
     /// The other brokers are summed: each named one has about 80 series per pod.

@@ -98,7 +98,7 @@ impl Edge {
         theirs.set_nonblocking(true)?;
         // Event loops know one kind of socket. TCP options fail on this one and are not needed.
         let stream = std::net::TcpStream::from(OwnedFd::from(theirs));
-        let origin = Origin::inside(broker);
+        let origin = Origin::in_process(broker);
         let adopted = Adopted {
             stream: Socket::plain(mio::net::TcpStream::from_std(stream)),
             transport: Transport::Tcp,

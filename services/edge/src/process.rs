@@ -137,6 +137,10 @@ impl Process {
         if self.drain.get().is_some() {
             return Err(format!("draining: {} connections are left", self.open_connections()));
         }
+        self.liveness()
+    }
+
+    pub(crate) fn liveness(&self) -> Result<(), String> {
         let now = self.clock.now();
         for (index, core) in self.cores.iter().enumerate() {
             let age = now.saturating_sub(core.turned_at.load(Ordering::Relaxed));

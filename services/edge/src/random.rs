@@ -1,4 +1,4 @@
-//! Randomness of the system.
+//! Random numbers from the operating system.
 
 /// Fails when the system has no randomness; such a system fails at the start already.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {

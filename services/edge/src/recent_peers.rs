@@ -1,4 +1,4 @@
-//! Addresses that recently connected to a port, for operators: gateways, and those that ask for the health.
+//! Remembers the addresses that recently connected to a port, for operators: gateways, and those that ask for the health.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -289,6 +289,11 @@ impl Edge {
         self.process.health()
     }
 
+    /// An error when an event loop hangs. A draining pod is live, but not healthy.
+    pub fn liveness(&self) -> Result<(), String> {
+        self.process.liveness()
+    }
+
     /// The state of the network to other pods, if there are any. A disconnected pod still serves its own clients and the stored
     /// messages.
     pub fn fabric_health(&self) -> Option<millrace_fabric::Health> {

@@ -80,7 +80,7 @@ pub struct NatsTls {
 pub enum SettingsError {
     #[error("no NATS server is named: name at least one, such as nats://nats:4222")]
     NoServer,
-    #[error("{server:?} is no address of a NATS server: write nats://host:port or tls://host:port")]
+    #[error("{server:?} is not an address of a NATS server: write nats://host:port or tls://host:port")]
     Server {
         /// Without parts that may be a password.
         server: String,

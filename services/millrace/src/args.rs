@@ -73,7 +73,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) http_listen: Listen,
 
-    /// Address for operators: /healthz and /metrics, which ask for no password, and with a store
+    /// Address for operators: /healthz, /livez and /metrics, which ask for no password, and with a store
     /// the operator API, which asks for operator_token; or "off" [default: 127.0.0.1 and a port 10
     /// above that of http_listen].
     #[arg(long, value_name = "IP:PORT", value_parser = listen)]
@@ -159,8 +159,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT", value_parser = server_reference)]
     pub(crate) server_reference: Option<String>,
 
-    /// Seconds that a stopping server waits for its clients to take the bytes that are already
-    /// queued for them.
+    /// Seconds that a stopping server waits for its clients to receive the bytes that are
+    /// already queued for them.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u64>(0, 3600))]
     pub(crate) shutdown_grace_s: u64,

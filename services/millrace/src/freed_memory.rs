@@ -1,7 +1,7 @@
 //! Returns freed memory to the kernel.
 //!
 //! mimalloc returns freed pages (its own, not the kernel's) only when a thread frees another one, a second after them or later.
-//! Without this thread an idle server would keep what a flood has used, and go on shedding load because of it.
+//! Without this thread an idle server would keep what a flood has used, and continue shedding load because of it.
 
 use std::hint::black_box;
 use std::thread;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! everybody ── http_listen ──> thread "http": pages, /healthz ──> threads "api": the API
-//! operators ── admin_listen ─> thread "admin": /healthz, /metrics
+//! operators ── admin_listen ─> thread "admin": /healthz, /livez, /metrics
 //! ```
 
 pub(crate) mod admin;

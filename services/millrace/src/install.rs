@@ -76,7 +76,7 @@ pub(crate) fn config(args: ConfigArgs) -> Result<(), Failure> {
             let (settings, ignored) = check(config, settings::environment())?;
             let mut text = String::new();
             for name in ignored {
-                text += &format!("{name} in the environment is no setting, and is ignored\n");
+                text += &format!("{name} in the environment is not a setting, and is ignored\n");
             }
             text.extend(settings.control.exposed_files().map(|exposed| format!("{exposed}\n")));
             print((text + "the settings are allowed\n").as_bytes())

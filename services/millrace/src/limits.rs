@@ -148,7 +148,7 @@ limits! {
     mailbox_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes between two event loops above which the server pauses reading from publishers.";
     store_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
-        "Bytes that may wait to be stored. Brokers with queued bytes have equal shares; the server pauses reading from the publishers of a broker over its share.";
+        "Bytes that may wait to be stored. Brokers with queued bytes have equal shares; the server pauses reading from publishers and persistent subscribers of a broker over its share.";
     usage_interval_s: u16 in 0..=5, "SECONDS",
         "Time between two writes of the brokers' usage to the store. A killed server loses at most the last interval; 0 writes none.";
     broker_idle_s: u16 in 0..=u16::MAX, "SECONDS",

@@ -168,13 +168,13 @@ fn failure(error: &CopyError) -> Failure {
         ),
         CopyError::AnotherCopy => "let one migration into this target run to its end".to_owned(),
         CopyError::SourceChanges => "stop every server on it, and run this again".to_owned(),
-        _ => "what was copied stays, and the same command goes on where it was".to_owned(),
+        _ => "what was copied stays, and the same command continues where it was".to_owned(),
     };
     let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(" ({cause})"));
     Failure::Run(format!("{error}{cause}: {advice}"))
 }
 
-/// Prints a line, and goes on if stderr is closed.
+/// Prints a line, and continues if stderr is closed.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 const PASSWORD_BYTES_MAX: usize = 65_535;
 
 /// Asks for the password twice on the terminal, or reads its one line from standard input when that
-/// is no terminal.
+/// is not a terminal.
 #[derive(Debug, Args)]
 pub(crate) struct PasswdArgs {
     /// The password file; created when there is none.
@@ -118,7 +118,7 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
         // `file` has no links left to follow, so one that is found here was made meanwhile by somebody else.
         match std::fs::symlink_metadata(file) {
             Ok(old) if !old.is_file() => {
-                return Err(std::io::Error::other("it is no regular file: name another one"));
+                return Err(std::io::Error::other("it is not a regular file: name another one"));
             }
             Ok(old) => keep_access(&new, &old)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

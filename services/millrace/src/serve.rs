@@ -132,10 +132,10 @@ fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
 /// False when an event loop hangs.
 fn is_turning(running: &Running) -> bool {
     let edge = running.read().unwrap_or_else(PoisonError::into_inner);
-    edge.as_ref().is_some_and(|edge| edge.health().is_ok())
+    edge.as_ref().is_some_and(|edge| edge.liveness().is_ok())
 }
 
-/// Disconnects clients at the drain rate, and logs how many are left. The HTTP port goes on
+/// Disconnects clients at the drain rate, and logs how many are left. The HTTP port continues
 /// meanwhile.
 fn drain(running: &Running, pace: &DrainRate) {
     let edge = || running.read().unwrap_or_else(PoisonError::into_inner);
@@ -340,7 +340,7 @@ fn bind(address: SocketAddr, setting: &str) -> Result<(TcpListener, SocketAddr),
             std::io::ErrorKind::AddrInUse => "another program listens there, so stop it or",
             std::io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege, so",
             std::io::ErrorKind::AddrNotAvailable => "this machine does not have that address, so",
-            _ => "to go on,",
+            _ => "to continue,",
         };
         Failure::Run(format!(
             "HTTP cannot listen on {address} ({error}): {what} set another address with --{setting}, or \"off\""
@@ -371,7 +371,7 @@ fn greet(pod: &Started, settings: &Settings) {
     }
     if let Some(address) = pod.admin {
         let pages = if pod.has_operator_pages { "their pages, " } else { "" };
-        info!("operators find {pages}/healthz and /metrics at http://{address}/");
+        info!("operators find {pages}/healthz, /livez and /metrics at http://{address}/");
         if !address.ip().to_canonical().is_loopback() {
             warn!("{address} asks for no password, and /metrics names brokers: let only operators reach it");
         }

@@ -47,8 +47,8 @@ impl ServiceManager {
         Ok(Self { socket, watchdog })
     }
 
-    /// Announces the stop, and asks for `at_most` where `TimeoutStopSec=` is shorter. The watchdog
-    /// rests meanwhile.
+    /// Announces the stop, and asks for `at_most` in case `TimeoutStopSec=` is shorter. systemd does
+    /// not watch a service that is stopping, so the notifications end here.
     pub(crate) fn stopping(self, at_most: Duration) {
         let _ =
             self.socket.send(format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", at_most.as_micros()).as_bytes());
@@ -110,7 +110,7 @@ mod tests {
         let mut late = 0;
         while manager.recv(&mut buffer).is_ok() {
             late += 1;
-            assert!(late < 5, "a server that does not turn is said to be alive");
+            assert!(late < 5, "systemd is notified although the event loops hang");
         }
         service.stopping(Duration::from_secs(90));
         assert_eq!(received(&manager), "STOPPING=1\nEXTEND_TIMEOUT_USEC=90000000");

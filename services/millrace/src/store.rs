@@ -214,7 +214,7 @@ impl StoreLocation {
         let opened = self.open_even_unfinished()?;
         match opened.as_ref().map(|store| block_on(copy_is_unfinished(&store.database()))) {
             Some(Ok(true)) => Err(Failure::Run(
-                "a migration into this store was interrupted: run the same `millrace migrate` again, it goes on where it was".into(),
+                "a migration into this store was interrupted: run the same `millrace migrate` again, it continues where it was".into(),
             )),
             Some(Err(error)) => Err(Failure::Run(format!("the store cannot be read: {error}"))),
             None | Some(Ok(false)) => Ok(opened),

@@ -122,7 +122,7 @@ impl Telemetry {
         let exporter = Exporter::start(OtlpSettings { endpoint, interval, end_max: END_MAX, sources }, inbox);
         exporter.map(Some).map_err(|error| {
             format!(
-                "telemetry cannot be sent to {shown}: {error}; set otlp_endpoint to \"off\" to go on without it"
+                "telemetry cannot be sent to {shown}: {error}; set otlp_endpoint to \"off\" to continue without it"
             )
         })
     }

@@ -50,7 +50,7 @@ started+=($!)
 serve before
 mosquitto_sub -p "$port" -i keeper -c -q 1 -t 'jobs/#' -E
 seq 500 | mosquitto_pub -p "$port" -q 1 -t jobs/one -l
-# Goes on while the backup is made.
+# Continues while the backup is made.
 numbers() { for block in {5..2000}; do seq $((block * 100 + 1)) $((block * 100 + 100)); sleep 1; done; }
 mosquitto_pub -p "$port" -q 1 -t jobs/one -l < <(numbers) &
 writer=$!

@@ -130,6 +130,7 @@ fn on_sigterm_clients_are_sent_away_at_a_rate_and_on_sigint_at_once() {
     server.behind("draining: clients are disconnected");
     let health = get(&http, "/healthz");
     assert!(health.starts_with("HTTP/1.1 503 ") && health.contains("draining: "), "{health}");
+    assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200 "), "a supervisor would end the drain");
     let metrics = get(&admin, "/metrics");
     assert!(
         metrics.contains("millrace_disconnects_total{broker=\"default\",reason=\"drained\"} "),
@@ -153,6 +154,7 @@ fn a_server_says_where_it_is_answers_http_and_ends_in_order() {
             (&http, "/healthz", "ok"),
             (&http, "/", mqtt.as_str()),
             (&admin, "/healthz", "ok"),
+            (&admin, "/livez", "ok"),
             (&admin, "/metrics", "version=0.0.4"),
             (&admin, "/metrics", "millrace_http_connections_open "),
         ] {
@@ -252,7 +254,7 @@ fn a_data_folder_that_cannot_be_used_is_one_sentence_and_exit_code_1() {
     std::fs::write(&format, text.replace('1', "99")).unwrap();
     for (path, words) in [
         (&used, "in use by another process: stop that process"),
-        (&foreign, "is no data folder of this program: set an empty folder"),
+        (&foreign, "is not a data folder of this program: set an empty folder"),
         (&newer, "has format 99"),
     ] {
         let flag = format!("--data-dir={}", path.display());

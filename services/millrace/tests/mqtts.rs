@@ -157,7 +157,7 @@ fn only_clients_with_a_certificate_of_the_authority_that_is_there_now_are_let_in
 fn tunnel(mut tls: Stream) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // While the handshake goes on, a write reads too, and would fail when nothing comes within
+    // While the handshake continues, a write reads too, and would fail when nothing comes within
     // `LOOK`.
     tls.conn.complete_io(&mut tls.sock).unwrap();
     std::thread::spawn(move || {

@@ -145,7 +145,7 @@ until_ 30 has_line "$work/will" gone && ok "the will of a client of a killed pro
     || bad "the will of a client of a killed process was not published"
 expect three watcher 'will/#' "it is published once" gone
 got=$(timeout 60 mosquitto_sub -V 5 -c -x 3600 -p "${port[three]}" -i dies -q 1 -t 'dies/#' -C 2 -W 30 | grep -v before)
-[[ "$got" == 1* ]] && ok "the session of a killed process goes on with another" || bad "the session of a killed process has [$got]"
+[[ "$got" == 1* ]] && ok "the session of a killed process continues with another" || bad "the session of a killed process has [$got]"
 start_pod one
 
 # -- the cluster is killed, again and again, under load
@@ -203,9 +203,9 @@ echo two >&5
 until_ 20 grep -q "received PUBACK (Mid: 2, RC:131)" "$work/publisher" && ok "a publisher is told that a message cannot be stored" \
     || bad "a publisher is not told: $(tail -2 "$work/publisher")"
 echo meanwhile >&4
-until_ 10 has_line "$work/live" meanwhile && ok "QoS 0 goes on without the cluster" || bad "QoS 0 stopped without the cluster"
+until_ 10 has_line "$work/live" meanwhile && ok "QoS 0 continues without the cluster" || bad "QoS 0 stopped without the cluster"
 "$cluster" start "$FDB_TEST_FOLDER"
-until_ 60 pub one load/x back && ok "all goes on when the cluster is back" || bad "nothing is stored though the cluster is back"
+until_ 60 pub one load/x back && ok "all continues when the cluster is back" || bad "nothing is stored though the cluster is back"
 exec 4>&- 5>&-
 
 # -- the end

@@ -31,7 +31,7 @@ pub struct Router {
 
 /// Estimated bytes of a subscription in its session and here, without its filter and nodes of the
 /// trie.
-const SUBSCRIPTION_BYTES: usize = 160;
+const SUBSCRIPTION_BYTES: usize = 168;
 
 #[derive(Clone, Debug)]
 struct Tree {

@@ -221,7 +221,29 @@ fn a_connect_that_cannot_be_decoded_is_answered_where_the_version_has_an_answer(
             Some((version, line)) => {
                 let said = lines(&out, version);
                 assert!(said.len() == 1 && said[0].starts_with(line), "{name:?} {level}: {said:?}");
+                //= [MQTT-3.2.2-19] v5
+                let size = if version == Version::V5 { 5 } else { 4 };
+                assert_eq!(out.len(), size, "{name:?} {level}: no reason string");
             }
+        }
+    }
+}
+
+#[test]
+fn a_connect_of_an_unknown_version_is_answered_in_its_own_layout() {
+    //= [MQTT-3.1.2-2] v3.1.1 v5
+    for (rest, expected) in [
+        // Client id "a".
+        (&b"\x02\0\x3c\0\x01a"[..], &b"\x20\x02\0\x01"[..]),
+        // No properties, client id "a".
+        (b"\x02\0\x3c\0\0\x01a", b"\x20\x03\0\x84\0"),
+    ] {
+        for level in [6, 99] {
+            let body = [b"\0\x04MQTT", &[level][..], rest].concat();
+            let error = decode(0x10, &body, None).unwrap_err();
+            let (mut connection, mut out) = (Connection::new(), Vec::new());
+            connection.undecodable(error, Some((0x10, &body)), &mut out);
+            assert_eq!(out, expected, "{level}");
         }
     }
 }

@@ -8,7 +8,8 @@ mod subscribe;
 use std::sync::Arc;
 
 use millrace_mqtt::{
-    Connect, DecodeError, Disconnect, Packet, PacketType, Properties, Property, ReasonCode, Version, encode,
+    Connect, DecodeError, Disconnect, Packet, PacketType, Properties, Property, ReasonCode, Version, decode,
+    encode,
 };
 
 use crate::aliases::{Aliases, OutboundAlias};
@@ -17,6 +18,8 @@ use crate::{Out, Session, SessionSettings, connack};
 
 /// Most bytes of an acknowledgement without its reason string and reason codes.
 const ACK_BYTES_MAX: usize = 16;
+
+const CONNECT_LEVEL_AT: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -303,16 +306,16 @@ impl Connection {
             && let Some((first, body)) = frame
             && first >> 4 == PacketType::Connect as u8
         {
-            match (connect_level(body), error) {
+            let version = match (connect_level(body), error) {
                 //= [MQTT-3.1.2-2] v5 v3.1.1
-                (Some(6..), DecodeError::UnsupportedVersion) | (Some(5), _) => {
-                    connack::refusal(Version::V5, reason, what, None, usize::MAX, out);
-                }
-                (Some(_), DecodeError::UnsupportedVersion) => {
-                    connack::refusal(Version::V311, reason, what, None, usize::MAX, out);
-                }
-                _ => {}
-            }
+                (Some(6..), DecodeError::UnsupportedVersion) if !is_laid_out_as_v311(body) => Version::V5,
+                (Some(5), _) => Version::V5,
+                (Some(_), DecodeError::UnsupportedVersion) => Version::V311,
+                _ => return Closing { reason, what },
+            };
+            // Without a text, because the client's Maximum Packet Size is unknown.
+            //= [MQTT-3.2.2-19] v5
+            connack::refusal(version, reason, "", None, usize::MAX, out);
         }
         Closing { reason, what }
     }
@@ -366,6 +369,12 @@ fn connect_level(body: &[u8]) -> Option<u8> {
         [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', _, ..] => Some(3),
         _ => None,
     }
+}
+
+fn is_laid_out_as_v311(body: &[u8]) -> bool {
+    let mut body = body.to_vec();
+    body[CONNECT_LEVEL_AT] = 4;
+    decode((PacketType::Connect as u8) << 4, &body, None).is_ok()
 }
 
 #[cfg(test)]

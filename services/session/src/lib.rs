@@ -32,7 +32,7 @@ pub use delivery::{Delivered, Delivery, DropReason, PUMP_MAX};
 pub use effect::{Closing, Publication, SessionEffect, Topic};
 pub use message::{Message, Seconds, StoredPosition, Trace};
 pub use out::Out;
-pub use outbox::{InFlight, Left, OutboxEntry};
+pub use outbox::{InFlight, OutboxEntry, RemainingMessage};
 pub use session::{ClientSubscription, NextFilter, Remains, Session, SessionWill};
 pub use settings::SessionSettings;
 

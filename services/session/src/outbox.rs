@@ -1,9 +1,9 @@
 //! Messages to a client: first the unacknowledged ones, then the queued ones.
 
 mod held;
-mod left;
 mod packet_ids;
 mod queue;
+mod remaining;
 mod resend;
 
 use std::collections::VecDeque;
@@ -13,9 +13,9 @@ use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
 pub(crate) use self::held::NoRoom;
-pub use self::left::Left;
 use self::packet_ids::{UsedIds, distance, id_after};
 use self::queue::QueuedEntry;
+pub use self::remaining::RemainingMessage;
 use crate::budget::Hold;
 use crate::{Message, StoredPosition};
 

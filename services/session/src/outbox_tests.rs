@@ -1,6 +1,6 @@
 use super::packet_ids::{PACKET_IDS, STEPS};
 use super::*;
-use crate::Left;
+use crate::RemainingMessage;
 
 fn entry(qos: QoS, payload: &str) -> OutboxEntry {
     let message =
@@ -276,7 +276,8 @@ fn begun_messages_are_those_whose_packet_ids_the_caller_has_and_the_client_has_n
     assert!(outbox.take_begun(|entry| entry.shared == 7).is_empty());
     let (sent, unseen) = outbox.in_flight();
     assert_eq!((sent.len(), unseen.len(), outbox.len()), (1, 2, 3));
-    let left = std::iter::from_fn(|| outbox.take_left()).filter(|left| matches!(left, Left::Shared(_)));
+    let left = std::iter::from_fn(|| outbox.take_remaining())
+        .filter(|left| matches!(left, RemainingMessage::Shared(_)));
     assert_eq!(left.count(), 1, "another member gets the last one");
 }
 

@@ -63,7 +63,7 @@ fn nothing_larger_than_the_maximum_packet_size_is_sent() {
             let outcome = client.deliver(level, "0123456789");
             let expected = if sent { Delivered::Sent } else { Delivered::Dropped(DropReason::TooLarge) };
             assert_eq!(outcome, expected, "QoS {level}, maximum {maximum}");
-            // As if it had been sent: the session goes on, and no packet id is lost.
+            // As if it had been sent: the session continues, and no packet id is lost.
             assert_eq!(client.session.unacknowledged(), usize::from(sent && level > 0));
             client.deliver(1, "y");
             assert!(client.read().last().unwrap().starts_with("PUBLISH q1 #"));

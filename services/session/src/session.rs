@@ -2,13 +2,14 @@
 //! messages; this file has the subscriptions, the will, and what the caller stores, restores or gives to other sessions.
 
 mod remains;
+mod subscriptions;
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use millrace_mqtt::{PacketId, SubscribeOptions};
 
 pub use self::remains::{NextFilter, Remains};
+use self::subscriptions::Subscriptions;
 use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{InFlight, Outbox, OutboxEntry};
 use crate::{Delivered, Delivery, Message, Seconds, StoredPosition};
@@ -42,9 +43,6 @@ pub struct Session {
     pub(crate) outbox: Option<Box<Outbox>>,
 }
 
-/// Clients choose the filters, so the hash is seeded: otherwise a client could choose filters that collide.
-type Subscriptions = HashMap<Box<str>, ClientSubscription, foldhash::fast::RandomState>;
-
 impl Session {
     pub const NO_EXPIRY: u32 = u32::MAX;
 
@@ -66,17 +64,14 @@ impl Session {
 
     /// Adds or replaces the subscription of a filter with its `$share/name/`; true when the filter is new to the session.
     pub fn subscribe(&mut self, filter: &str, subscription: ClientSubscription) -> bool {
-        self.subscriptions.get_or_insert_default().insert(filter.into(), subscription).is_none()
+        self.subscriptions.get_or_insert_default().insert(filter, subscription)
     }
 
     pub fn unsubscribe(&mut self, filter: &str) -> bool {
         let Some(all) = &mut self.subscriptions else { return false };
-        let was_there = all.remove(filter).is_some();
-        // A client that subscribes to much and leaves it again would keep the memory of the table.
-        if all.is_empty() {
+        let was_there = all.remove(filter);
+        if all.len() == 0 {
             self.subscriptions = None;
-        } else if all.len() < all.capacity() / 8 {
-            all.shrink_to(2 * all.len());
         }
         was_there
     }
@@ -86,10 +81,7 @@ impl Session {
     }
 
     pub fn subscriptions(&self) -> impl Iterator<Item = (&str, &ClientSubscription)> {
-        self.subscriptions
-            .iter()
-            .flat_map(|all| all.iter())
-            .map(|(filter, subscription)| (&**filter, subscription))
+        self.subscriptions.iter().flat_map(|all| all.iter())
     }
 
     pub fn subscriptions_len(&self) -> usize {

@@ -3,7 +3,7 @@ use millrace_mqtt::{Property, QoS, Version};
 
 use super::*;
 use crate::test_client::{Client, delivery, message, properties};
-use crate::{Delivery, Left, SessionSettings};
+use crate::{Delivery, RemainingMessage, SessionSettings};
 
 const DAY: u32 = 86_400;
 
@@ -153,8 +153,8 @@ fn another_member_gets_what_an_ended_session_did_not_acknowledge_but_never_a_beg
     let client = busy_client();
     let mut remains = client.session.into_remains();
     let left = std::iter::from_fn(|| remains.next_message()).filter_map(|left| match left {
-        Left::Shared(entry) => Some(entry),
-        Left::Dropped => None,
+        RemainingMessage::Shared(entry) => Some(entry),
+        RemainingMessage::Discarded => None,
     });
     assert_eq!(
         payloads(left),

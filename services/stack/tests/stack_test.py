@@ -227,11 +227,11 @@ with tempfile.TemporaryDirectory() as temporary:
                 ("a server name reaches its broker on all pods, and only that", lambda: own_broker_only(stack)),
                 ("mqtt.js over WSS reaches clients of all pods", lambda: mqttjs(stack)),
                 ("a session goes from pod to pod", lambda: session_moves(stack)),
-                ("clients go on while a NATS server is killed", lambda: nats_dies(stack)),
+                ("clients continue while a NATS server is killed", lambda: nats_dies(stack)),
                 ("clients come back after Envoy was killed", lambda: envoy_dies(stack)),
                 *of_a_pod,
                 ("Ctrl-C ends it in order, and leaves no process", lambda: ends_in_order(stack, signal.SIGINT, 0)),
-                ("it goes on with its data, and ends when a part breaks", lambda: again(stack)),
+                ("it continues with its data, and ends when a part breaks", lambda: again(stack)),
                 # The last case, because it starts a stack without STACK_KEEP, which deletes the data.
                 ("Ctrl-C ends it also when its output goes to tee", lambda: piped(stack)),
             ],

@@ -291,14 +291,14 @@ impl Trouble {
             self.logged_at = Some(Instant::now());
             tracing::warn!(
                 %endpoint, %why,
-                "the collector does not take telemetry, so items are dropped when the queue is full; clients are not affected: check otlp_endpoint"
+                "the collector does not accept telemetry, so items are dropped when the queue is full; clients are not affected: check otlp_endpoint"
             );
         }
     }
 
     fn end_pause(&mut self) {
         if self.pause.take().is_some() {
-            tracing::info!("the collector takes telemetry again");
+            tracing::info!("the collector accepts telemetry again");
         }
         self.until = None;
     }

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use crate::proxy::ProxyHeader;
 use crate::tls::session::Peer;
 
-const INSIDE: &str = ".inside";
+const IN_PROCESS: &str = ".inside";
 /// Longest host name (RFC 1035 section 2.3.4), bytes.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -37,16 +37,16 @@ pub struct Certificate {
 }
 
 impl Origin {
-    /// A client within this process, which the API has opened.
+    /// A client inside this process, opened by the API.
     #[must_use]
-    pub fn inside(broker: &str) -> Self {
-        let server_name = Some(format!("{broker}{INSIDE}").into());
+    pub fn in_process(broker: &str) -> Self {
+        let server_name = Some(format!("{broker}{IN_PROCESS}").into());
         Self { address: None, server_name, certificate: None }
     }
 
     #[must_use]
-    pub fn is_inside(&self) -> bool {
-        self.address.is_none() && self.server_name.as_ref().is_some_and(|name| name.ends_with(INSIDE))
+    pub fn is_in_process(&self) -> bool {
+        self.address.is_none() && self.server_name.as_ref().is_some_and(|name| name.ends_with(IN_PROCESS))
     }
 
     pub fn of_peer(peer: Peer, address: Option<SocketAddr>) -> Self {

@@ -43,12 +43,14 @@ impl Socket {
         self.tls.as_ref().is_some_and(|tls| tls.has_unread())
     }
 
+    /// Bytes held of a TLS record whose rest has not arrived yet.
     pub fn incomplete_bytes(&self) -> usize {
         self.tls.as_ref().map_or(0, |tls| tls.incomplete_bytes())
     }
 
-    pub fn take_overhead(&mut self) -> usize {
-        self.tls.as_mut().map_or(0, |tls| tls.take_overhead())
+    /// Bytes besides plaintext of the TLS records read since the last call, 22 each: a caller can charge for many tiny records.
+    pub fn take_record_overhead(&mut self) -> usize {
+        self.tls.as_mut().map_or(0, |tls| tls.take_record_overhead())
     }
 
     /// True when a flush is needed, even if the caller has nothing to write.

@@ -89,7 +89,7 @@ fn wildcards(broker: BrokerId, topic: &[u8]) -> impl Iterator<Item = KeyRange> {
     first.into_iter().chain(behind)
 }
 
-/// Names in a part of the index that go on after `levels` with a byte from `from` to before `to`.
+/// Names in a part of the index that continue after `levels` with a byte from `from` to before `to`.
 fn between(part: &Key, levels: &[u8], from: u8, to: u8) -> KeyRange {
     let key = |byte| part.clone().bytes(&[levels, &[byte]].concat());
     KeyRange::new(key(from).as_ref(), key(to).as_ref())

@@ -96,7 +96,7 @@ pub async fn remove_stale_rows(
         }
         last = Some(pod);
     }
-    // Both kinds of rows go on from one pod, so notices are read only up to the last pod whose markers were read.
+    // Both kinds of rows continue from one pod, so notices are read only up to the last pod whose markers were read.
     let through = last.clone().filter(|_| !ends);
     let mut from = from.map(<[u8]>::to_vec);
     for _ in 0..limit {

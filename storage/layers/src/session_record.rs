@@ -117,7 +117,7 @@ impl<'t> Owned<'t> {
 /// Proves that a session is still of `epoch`, and makes the transaction conflict if that changes before it commits.
 ///
 /// # Errors
-/// [`LayerError::Fenced`]: the transaction has then written nothing for this session, and may go on with others.
+/// [`LayerError::Fenced`]: the transaction has then written nothing for this session, and may continue with others.
 pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> LayerResult<Owned<'t>> {
     fence_until_taken(tx, id, epoch).await.and_then(|owned| match owned.record.is_detached() {
         true => Err(LayerError::Fenced { epoch }),

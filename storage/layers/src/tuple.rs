@@ -71,7 +71,7 @@ impl Key {
     /// All keys whose next element is a byte string that begins with `start`.
     pub(crate) fn beginning_with(&self, start: &[u8]) -> KeyRange {
         let mut key = self.clone().bytes(start);
-        // Without its terminator the byte string goes on.
+        // Without its terminator the byte string continues.
         key.0.pop();
         KeyRange::prefix(key)
     }

@@ -40,6 +40,17 @@ capabilities: { drop: [ALL] }
 {{- end }}
 
 {{/*
+/livez answers 503 when an event loop has not turned for 5 s, and 200 during a drain. The admin port has connections of its own, so a crowd at the public port restarts no pod. 30 s, as in the systemd
+unit.
+*/}}
+{{- define "millrace.liveness" -}}
+httpGet: { path: /livez, port: admin }
+periodSeconds: 10
+timeoutSeconds: 5
+failureThreshold: 3
+{{- end }}
+
+{{/*
 Pods of one kind on different nodes and zones: (list $ "edge"). With a third item, the label of a revision, only pods of the same
 revision count: a Deployment's new pods come beside the old ones, and would stand on one node when these have gone.
 */}}
@@ -109,6 +120,17 @@ password may have a slash in it.
 {{- if include "millrace.destinations" . }}{{ end -}}
 {{- range index . 1 }}
 - ipBlock: { cidr: {{ . | quote }}{{ with get $except . }}, except: {{ toJson . }}{{ end }} }
+{{- end }}
+{{- end }}
+
+{{/* The rule of a network policy for those that connect to FoundationDB. */}}
+{{- define "millrace.foundationdb" -}}
+{{- if eq .Values.foundationdb.mode "external" -}}
+to: {{- include "millrace.networks" (list "foundationdb.external.cidrs" .Values.foundationdb.external.cidrs) | nindent 0 }}
+ports: [ { port: {{ .Values.foundationdb.external.ports.first }}, endPort: {{ .Values.foundationdb.external.ports.last }} } ]
+{{- else -}}
+to: [ { podSelector: { matchLabels: { foundationdb.org/fdb-cluster-name: {{ include "millrace.name" . }}-store } } } ]
+ports: [ { port: 4500, endPort: 4510 } ]
 {{- end }}
 {{- end }}
 

@@ -143,7 +143,7 @@ lose_machines() {
     lose "$lost"
     until_true 180 "a message after the loss of $lost" published second
     until_true 60 "the device is on another pod" is_elsewhere "$lost"
-    say "$lost was lost with its pod; the device went on with its session on $(edge_of_device) and got its message"
+    say "$lost was lost with its pod; the device continued with its session on $(edge_of_device) and got its message"
     lose foundationdb-3
     until_true 300 "a message after the loss of foundationdb-3" published third
     say "foundationdb-3 was lost; the device got its message"

@@ -89,12 +89,15 @@ until_true() {
     done
 }
 
+# boot_log NAME: the journal of its first start.
+boot_log() { journalctl --directory="$work/$1/upper/var/log/journal" --unit=millrace-boot.service --output=cat --no-pager 2>/dev/null; }
+
 logs() {
     local name
     for name in "${machines[@]}"; do
         echo "-- $name"
         tail -n 12 "$work/$name.log" | cut -c1-200
-        grep -h millrace-boot "$work/$name/upper/var/log/cloud-init-output.log" 2>/dev/null | tail -n 5
+        boot_log "$name" | tail -n 5
     done
 }
 
@@ -230,9 +233,26 @@ PY
     mkdir -p "$work/$name/cgroup"
     mount -t cgroup2 none "$work/$name/cgroup"
     machines+=("$name")
-    ip netns exec "millrace-$name" "$here/machine.sh" "$name" "$work/$name" "$target/deploy/rootfs" >"$work/$name.log" 2>&1 &
-    pids+=($!)
+    start "$name"
     say "booting $name ($address)"
+}
+
+# start NAME: a machine that `boot` has prepared.
+start() {
+    ip netns exec "millrace-$1" "$here/machine.sh" "$1" "$work/$1" "$target/deploy/rootfs" >"$work/$1.log" 2>&1 &
+    pids+=($!)
+}
+
+waits() { boot_log "$1" | grep 'next try in' >/dev/null; }
+
+is_off() { grep -x 'populated 0' "$work/$1/cgroup/millrace-$1/cgroup.events"; }
+
+# Power is lost during the first start of nats-1, which waits for its programs. boot_all starts it again.
+interrupt_first_start() {
+    boot nats-1 "$(addresses nats | head -1)" nats nats-1
+    until_true 240 "nats-1 waits for its programs" waits nats-1
+    lose nats-1
+    until_true 60 "nats-1 is off" is_off nats-1
 }
 
 # -- the device
@@ -291,10 +311,12 @@ main() {
     settings=$(lan_account)
     eval "$settings"
     apply
+    interrupt_first_start
     fill
 
     boot_all
     until_true 240 "each nats-server has routes to the two others" has_routes
+    say "nats-1 was stopped during its first start, and went on at its next one"
     for address in "${edge_addresses[@]}"; do
         until_true 240 "the pods hear each other over NATS" heard "$address"
         say "edge: $(lan curl -s "http://$address:8080/healthz" | tr '\n' ' ')"
@@ -317,8 +339,9 @@ main() {
 
 boot_all() {
     local number=1 address
+    start nats-1
     while read -r address; do
-        boot "nats-$number" "$address" nats "nats-$number"
+        [ "$number" = 1 ] || boot "nats-$number" "$address" nats "nats-$number"
         number=$((number + 1))
     done < <(addresses nats)
     watch_nats

@@ -37,6 +37,8 @@ module "region" {
     control      = { type = "t3.medium", cores = 2 }
     telemetry    = { type = "t3.small", cores = 2 }
   }
+  # t3.medium has 4 GiB.
+  gateway      = { connections_max = 50000, heap_gib = 3 }
   counts       = { gateway = 2, edge = 2, foundationdb = 3, nats = 3, control = 1 }
   nat_gateways = "one"
 }

@@ -37,8 +37,12 @@ locals {
     { for cidr in var.people : "people ${cidr}" => { to = "control-balancer", port = 443, cidr = cidr } },
   )
 
-  # Webhooks, key sets, providers of identities. The programs themselves refuse private addresses.
-  out = var.has_way_out ? toset(["edge", "control"]) : toset([])
+  # Webhooks, key sets, providers of identities. The programs themselves refuse private addresses, unless outgoing_allow has them.
+  out      = var.has_way_out ? toset(["edge", "control"]) : toset([])
+  out_http = setintersection(local.out, var.outgoing_http)
+  out_allow = merge([for role, networks in var.outgoing_allow : {
+    for network in networks : "${role} ${network}" => { role = role, network = network }
+  }]...)
 
   alert_ports = var.alertmanager == null ? toset([]) : toset([for target in var.alertmanager.targets : regex("[0-9]+$", target)])
 
@@ -94,6 +98,27 @@ resource "aws_vpc_security_group_egress_rule" "out" {
   from_port         = 443
   to_port           = 443
   cidr_ipv4         = "0.0.0.0/0"
+}
+
+resource "aws_vpc_security_group_egress_rule" "out_http" {
+  for_each          = local.out_http
+  security_group_id = aws_security_group.this[each.key].id
+  description       = "services of tenants without TLS"
+  ip_protocol       = "tcp"
+  from_port         = 80
+  to_port           = 80
+  cidr_ipv4         = "0.0.0.0/0"
+}
+
+resource "aws_vpc_security_group_egress_rule" "out_allow" {
+  for_each          = local.out_allow
+  security_group_id = aws_security_group.this[each.value.role].id
+  description       = "networks that URLs of tenants may reach"
+  ip_protocol       = "tcp"
+  from_port         = 0
+  to_port           = 65535
+  cidr_ipv4         = strcontains(each.value.network, ":") ? null : each.value.network
+  cidr_ipv6         = strcontains(each.value.network, ":") ? each.value.network : null
 }
 
 resource "aws_vpc_security_group_egress_rule" "mail" {

@@ -11,6 +11,8 @@ output "rules" {
 output "out" {
   value = concat(
     [for name in local.out : "${name} -> internet:443"],
+    [for name in local.out_http : "${name} -> internet:80"],
+    [for way in local.out_allow : "${way.role} -> ${way.network}"],
     var.smtp_port == null ? [] : ["control -> internet:${var.smtp_port}"],
     [for port in local.alert_ports : "telemetry -> ${var.alertmanager.cidr}:${port}"],
     [for port in local.trace_ports : "telemetry -> ${var.cidr}:${port}"],

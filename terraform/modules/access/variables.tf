@@ -47,6 +47,18 @@ variable "has_way_out" {
   description = "Whether edge and control plane may call services of tenants on the internet."
 }
 
+variable "outgoing_http" {
+  type        = set(string)
+  default     = []
+  description = "The kinds of machines, edge or control, that may call services of tenants on the internet by http, too."
+}
+
+variable "outgoing_allow" {
+  type        = map(set(string))
+  default     = {}
+  description = "Networks beside the internet in which edge or control machines reach services of tenants at any port."
+}
+
 variable "has_collector" {
   type        = bool
   default     = false

@@ -6,7 +6,7 @@ locals {
   # Cores of one machine that may be in use.
   gateway_cores = var.cores.gateway * local.figures.cpu_use_max
   edge_cores    = var.cores.edge * local.figures.cpu_use_max
-  fdb_cores     = var.cores.foundationdb * local.figures.cpu_use_max
+  fdb_cores     = min(var.cores.foundationdb, var.foundationdb_processes) * local.figures.cpu_use_max
 
   connects = coalesce(var.connects_per_second, ceil(var.connections / 600))
 
@@ -15,8 +15,9 @@ locals {
   edges_for_messages = var.messages_per_second / (local.edge_cores * local.figures.edge_messages_per_core)
   edges_for_writes   = var.durable_writes_per_second / (local.edge_cores * local.figures.edge_durable_per_core)
 
-  # A gateway has 28,000 ports towards each address and port of a pod, so 100,000 connections each.
-  gateways_for_connections = var.connections / 100000
+  # A gateway has 54,760 ports towards each address and port of a pod (templates/sysctl.conf), so three pods fill it, and two that
+  # are left of them still do. Its heap of 4 GiB has room for 100,000 connections.
+  gateways_for_connections = var.connections / var.gateway_connections_max
   edges_for_connections    = var.connections / 500000
 
   # N machines in Z zones have lost ceil(N/Z) of them with a zone.

@@ -46,6 +46,26 @@ variable "cores" {
   description = "Cores of one machine of each kind."
 }
 
+variable "gateway_connections_max" {
+  type        = number
+  default     = 100000
+  description = "Devices that one gateway takes."
+  validation {
+    condition     = var.gateway_connections_max >= 1
+    error_message = "gateway_connections_max must be 1 or more."
+  }
+}
+
+variable "foundationdb_processes" {
+  type        = number
+  default     = 4
+  description = "Processes of FoundationDB on one machine. Each runs on one thread, so that a machine uses no more cores than this."
+  validation {
+    condition     = var.foundationdb_processes >= 1
+    error_message = "foundationdb_processes must be 1 or more."
+  }
+}
+
 variable "copies" {
   type        = number
   default     = 3

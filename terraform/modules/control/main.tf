@@ -4,8 +4,8 @@ locals {
 
   settings = { for name, value in merge(local.defaults, var.settings) : name => value if value != null }
 
-  # Settings may change the drain and the grace, whose default is the program's own. The last 20 s
-  # are spare, to close the store.
+  # Time that systemd gives the server to stop: drain_max_s, shutdown_grace_s, and 20 s to close the
+  # store. 20 and 10 are the program's defaults of the two settings.
   stop_s = coalesce(try(var.settings.drain_max_s, null), 20) + coalesce(try(var.settings.shutdown_grace_s, null), 10) + 20
 
   defaults = {
@@ -24,7 +24,8 @@ locals {
     nats_tls_cert      = "/etc/millrace/secrets/tls.crt"
     nats_tls_key       = "/etc/millrace/secrets/tls.key"
 
-    # One listener must be on; nobody else is on this machine.
+    # The server does not start without an MQTT listener. No client runs on this machine, so a
+    # loopback listener accepts nobody.
     mqtt_listen     = ["127.0.0.1:1883"]
     ws_listen       = ["off"]
     allow_anonymous = false
@@ -88,7 +89,8 @@ resource "aws_lb_listener" "https" {
   tags = { Name = local.name }
 }
 
-# Health asks for no password: it stays inside.
+# /healthz answers without a password, so the load balancer hides it from the internet. Its own
+# health checks do not pass through the listener.
 resource "aws_lb_listener_rule" "inside" {
   listener_arn = aws_lb_listener.https.arn
   priority     = 1

@@ -89,7 +89,7 @@ variable "console_url" {
 variable "ports" {
   type        = list(object({ gateway = number, http = number }))
   default     = [{ gateway = 1884, http = 8080 }]
-  description = "Ports of each pod of a machine. A gateway has about 28,000 connections to one of them."
+  description = "Ports of each pod of a machine. A gateway has 54,760 connections to one of them at most."
 }
 
 variable "drain_s" {

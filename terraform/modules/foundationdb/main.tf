@@ -11,8 +11,9 @@ locals {
   } }
   addresses = [for index in range(var.machine_count) : local.machines["foundationdb-${index + 1}"].address]
 
-  # With these numbers a majority is left when a zone is lost.
-  coordinators = slice(local.addresses, 0, var.machine_count >= 9 ? 9 : var.machine_count >= 6 ? 5 : 3)
+  # A cluster file with other coordinators under the same id would let its machine elect a second leader, and only FoundationDB
+  # itself changes both. So the file stays as it was when the database was made, however many machines there are.
+  coordinators = slice(local.addresses, 0, min(terraform_data.coordinators.input, var.machine_count))
   cluster_file = "millrace:millrace@${join(",", [for address in local.coordinators : "${address}:4500:tls"])}"
 
   backup_url = "blobstore://@s3.${data.aws_region.here.name}.amazonaws.com/millrace?bucket=${var.backups.id}&region=${data.aws_region.here.name}&sc=1"
@@ -20,6 +21,16 @@ locals {
   # 4500 is the log, then come the storage processes, then one without data.
   last_port = 4501 + var.storage_processes
   disks     = { log = var.log_disk, storage = var.storage_disk }
+}
+
+data "aws_ec2_instance_type" "this" {
+  instance_type = var.instance_type
+}
+
+resource "terraform_data" "coordinators" {
+  # With these numbers a majority is left when a zone is lost.
+  input = var.machine_count >= 9 ? 9 : var.machine_count >= 6 ? 5 : 3
+  lifecycle { ignore_changes = [input] }
 }
 
 module "machine" {
@@ -64,14 +75,6 @@ module "machine" {
         stateless_port    = local.last_port
       })
     }
-    "/usr/local/sbin/millrace-foundationdb" = {
-      mode = "0755"
-      content = templatefile("${path.module}/files/millrace-foundationdb.sh.tftpl", {
-        redundancy  = local.redundancy
-        backup_days = var.backup_days
-        backup_url  = local.backup_url
-      })
-    }
     # For people: fdbcli and fdbbackup in a login shell of root.
     "/etc/profile.d/millrace-foundationdb.sh" = {
       content = join("", [for name, value in {
@@ -89,6 +92,18 @@ module "machine" {
     }
     "/etc/systemd/system/foundationdb.service.d/millrace.conf" = { content = file("${path.module}/files/foundationdb.conf") }
     },
+    # Only there, so that more machines or more copies make no other machine outdated.
+    { for name, file in {
+      "/usr/local/sbin/millrace-foundationdb" = {
+        mode = "0755"
+        content = templatefile("${path.module}/files/millrace-foundationdb.sh.tftpl", {
+          redundancy    = local.redundancy
+          machine_count = var.machine_count
+          backup_days   = var.backup_days
+          backup_url    = local.backup_url
+        })
+      }
+    } : name => file if each.key == "foundationdb-1" },
     {
       for name in fileset("${path.module}/files", "*.{service,timer}") :
       "/etc/systemd/system/${name}" => { content = file("${path.module}/files/${name}") }
@@ -126,8 +141,9 @@ resource "aws_instance" "this" {
   ebs_optimized               = true
   monitoring                  = true
 
-  # A plan must not replace all machines at once. The output "outdated" names those to replace one after another with -replace.
-  lifecycle { ignore_changes = [ami, user_data_base64] }
+  # A plan must not replace all machines at once, nor stop them all at once to change their type. The output "outdated" names those to
+  # replace one after another with -replace.
+  lifecycle { ignore_changes = [ami, instance_type, user_data_base64] }
 
   metadata_options {
     http_endpoint               = "enabled"

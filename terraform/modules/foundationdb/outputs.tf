@@ -15,7 +15,7 @@ output "addresses" {
 
 output "redundancy" {
   value       = local.redundancy
-  description = "FoundationDB's redundancy mode."
+  description = "FoundationDB's redundancy mode, to which foundationdb-1 raises it when all machines have joined."
 }
 
 output "cloud_config" {
@@ -23,12 +23,21 @@ output "cloud_config" {
   description = "User data of each machine in plain text."
 }
 
+output "memory_gib" {
+  value       = data.aws_ec2_instance_type.this.memory_size / 1024
+  description = "Memory of a machine."
+  precondition {
+    condition     = data.aws_ec2_instance_type.this.memory_size >= (var.storage_processes + 2) * var.memory_gib * 1024
+    error_message = "${var.instance_type} has ${data.aws_ec2_instance_type.this.memory_size / 1024} GiB of memory, and ${var.storage_processes + 2} processes of FoundationDB may use ${var.memory_gib} GiB each: the kernel would kill them. Choose a type with more memory, or fewer storage_processes."
+  }
+}
+
 output "outdated" {
   value = [
     for name, machine in aws_instance.this : name
-    if machine.ami != var.ami_id || machine.user_data_base64 != module.machine[name].user_data_base64
+    if machine.ami != var.ami_id || machine.instance_type != var.instance_type || machine.user_data_base64 != module.machine[name].user_data_base64
   ]
-  description = "Machines that run an older image or user data."
+  description = "Machines of another type, or with an older image or user data."
 }
 
 output "disks" {

@@ -115,11 +115,14 @@ locals {
     replace(file("${path.module}/boot/${name}"), "/(?m)^ *#[^!].*\n/", ""), "/(?ms)^ +\"\"\".*?\"\"\"\n/", ""
   ) }
 
-  files = merge(var.files, {
-    "/etc/systemd/system/node-exporter.service" = { content = file("${path.module}/files/node-exporter.service"), mode = "0644" }
-    "/etc/millrace-boot.json"                   = { content = jsonencode(local.boot), mode = "0644" }
-    "/usr/local/lib/millrace-boot/aws.py"       = { content = local.programs["aws.py"], mode = "0644" }
-    "/usr/local/sbin/millrace-boot"             = { content = "#!/bin/sh\nexec python3 /usr/local/lib/millrace-boot/boot.py \"$@\"\n", mode = "0755" }
+  units = { for name in ["node-exporter.service", "millrace-boot.service"] : "/etc/systemd/system/${name}" => {
+    content = replace(file("${path.module}/files/${name}"), "/(?m)^#.*\n/", ""), mode = "0644"
+  } }
+
+  files = merge(var.files, local.units, {
+    "/etc/millrace-boot.json"             = { content = jsonencode(local.boot), mode = "0644" }
+    "/usr/local/lib/millrace-boot/aws.py" = { content = local.programs["aws.py"], mode = "0644" }
+    "/usr/local/sbin/millrace-boot"       = { content = "#!/bin/sh\nexec python3 /usr/local/lib/millrace-boot/boot.py \"$@\"\n", mode = "0755" }
     "/usr/local/lib/millrace-boot/boot.py" = {
       content = local.programs["boot.py"], mode = "0755"
     }
@@ -132,7 +135,8 @@ locals {
     write_files = [for path, file in local.files : {
       path = path, permissions = file.mode, content = file.content
     }]
-    runcmd = [["/usr/local/sbin/millrace-boot"]]
+    # cloud-init runs this once, also where it is interrupted.
+    runcmd = [["systemctl", "enable", "--now", "--no-block", "millrace-boot.service"]]
   }
 
   # JSON is YAML, and nothing in it needs care with spaces.

@@ -44,8 +44,9 @@ resource "aws_instance" "this" {
   ebs_optimized               = true
   monitoring                  = true
 
-  # A plan must not replace all machines at once. The output "outdated" names those to replace one after another with -replace.
-  lifecycle { ignore_changes = [ami, user_data_base64] }
+  # A plan must not replace all machines at once, nor stop them all at once to change their type. The output "outdated" names those to
+  # replace one after another with -replace.
+  lifecycle { ignore_changes = [ami, instance_type, user_data_base64] }
 
   metadata_options {
     http_endpoint               = "enabled"

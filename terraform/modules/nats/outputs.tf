@@ -16,7 +16,7 @@ output "cloud_config" {
 output "outdated" {
   value = [
     for name, machine in aws_instance.this : name
-    if machine.ami != var.ami_id || machine.user_data_base64 != module.machine[name].user_data_base64
+    if machine.ami != var.ami_id || machine.instance_type != var.instance_type || machine.user_data_base64 != module.machine[name].user_data_base64
   ]
-  description = "Machines that run an older image or user data."
+  description = "Machines of another type, or with an older image or user data."
 }

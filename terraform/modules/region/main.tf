@@ -4,6 +4,7 @@ module "capacity" {
   messages_per_second       = var.load.messages_per_second
   durable_writes_per_second = var.load.durable_writes_per_second
   stored_gib                = var.load.stored_gib
+  gateway_connections_max   = var.gateway.connections_max
   copies                    = length(var.availability_zones) >= 3 ? 3 : 2
   zones                     = length(var.availability_zones)
   cores = {
@@ -11,9 +12,13 @@ module "capacity" {
     edge         = var.machines.edge.cores
     foundationdb = var.machines.foundationdb.cores
   }
+  # Beside the storage processes a machine runs one with a log and one without data.
+  foundationdb_processes = local.storage_processes + 2
 }
 
 locals {
+  storage_processes = coalesce(var.foundationdb.storage_processes, min(8, max(2, var.machines.foundationdb.cores - 2)))
+
   gateways = coalesce(var.counts.gateway, module.capacity.gateway_count)
   edges    = coalesce(var.counts.edge, module.capacity.edge_count)
   fdbs     = coalesce(var.counts.foundationdb, module.capacity.foundationdb_count)
@@ -50,6 +55,19 @@ locals {
     tonumber(var.control_settings.smtp_port), local.smtp_ports[try(var.control_settings.smtp_tls, "starttls")],
   )
 
+  # As the programs read these settings: outgoing_allow is a list, or text with commas.
+  own_settings  = { edge = var.edge_settings, control = var.control_settings }
+  outgoing_http = toset([for role, settings in local.own_settings : role if try(tobool(settings.outgoing_http), false)])
+  allowed = { for role, settings in local.own_settings : role => try(
+    [for network in settings.outgoing_allow : tostring(network)],
+    [for network in split(",", settings.outgoing_allow) : trimspace(network)],
+    [],
+  ) }
+  # A security group takes no address without its length.
+  outgoing_allow = { for role, networks in local.allowed : role => toset([
+    for network in networks : strcontains(network, "/") ? network : "${network}/${strcontains(network, ":") ? 128 : 32}"
+  ]) }
+
   traces_port = var.traces_to == null ? null : tonumber(try(regex(":([0-9]+)$", var.traces_to)[0], startswith(var.traces_to, "https:") ? 443 : 80))
 
   network = {
@@ -68,7 +86,7 @@ locals {
 check "machines_are_current" {
   assert {
     condition     = length(module.foundationdb.outdated) + length(module.nats.outdated) == 0
-    error_message = "Older image or user data: ${join(", ", concat(module.foundationdb.outdated, module.nats.outdated))}. Replace these machines one after another; terraform/README.md says how."
+    error_message = "Another type, or an older image or user data: ${join(", ", concat(module.foundationdb.outdated, module.nats.outdated))}. Replace these machines one after another; terraform/README.md says how."
   }
 }
 
@@ -114,6 +132,8 @@ module "access" {
   has_way_out            = var.nat_gateways != "none"
   has_collector          = local.has_collector
   smtp_port              = local.smtp_port
+  outgoing_http          = local.outgoing_http
+  outgoing_allow         = local.outgoing_allow
   alertmanager           = var.alertmanager
   traces_port            = local.traces_port
 }
@@ -129,8 +149,11 @@ module "foundationdb" {
   kms_key_arn       = module.secrets.kms_key_arn
   instance_type     = var.machines.foundationdb.type
   machine_count     = local.fdbs
-  log_disk          = merge(var.log_disk, { size_gib = 50 })
-  storage_disk      = { size_gib = module.capacity.storage_disk_gib }
+  redundancy        = var.foundationdb.redundancy
+  storage_processes = local.storage_processes
+  memory_gib        = var.foundationdb.memory_gib
+  log_disk          = var.log_disk
+  storage_disk      = merge(var.storage_disk, { size_gib = coalesce(var.storage_disk.size_gib, module.capacity.storage_disk_gib) })
   backups           = module.buckets.backups
   backup_days       = var.backup_days
   is_protected      = var.is_protected
@@ -181,6 +204,9 @@ module "gateway" {
   kms_key_arn                = module.secrets.kms_key_arn
   instance_type              = var.machines.gateway.type
   size                       = { min = local.gateways, max = local.gateways * 2 }
+  connections_max            = var.gateway.connections_max
+  heap_gib                   = var.gateway.heap_gib
+  drain_s                    = var.gateway.drain_s
   ports                      = module.edge.ports
   logs_bucket                = module.buckets.logs.id
   is_protected               = var.is_protected
@@ -217,6 +243,8 @@ module "telemetry" {
   ami_id            = var.ami_id
   kms_key_arn       = module.secrets.kms_key_arn
   instance_type     = var.machines.telemetry.type
+  disk_gib          = var.telemetry.disk_gib
+  retention         = var.telemetry.retention
   targets = concat(
     [for port in var.edge_ports : { role = "edge", port = port.http + 10, path = "/metrics", job = "millrace" }],
     [

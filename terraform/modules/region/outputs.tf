@@ -51,12 +51,12 @@ output "machines" {
 
 output "outdated" {
   value       = concat(module.foundationdb.outdated, module.nats.outdated)
-  description = "Machines of FoundationDB and NATS that run an older image or user data: replace one after another."
+  description = "Machines of FoundationDB and NATS of another type, or with an older image or user data: replace one after another."
 }
 
 output "redundancy" {
   value       = module.foundationdb.redundancy
-  description = "FoundationDB's redundancy mode."
+  description = "FoundationDB's redundancy mode, to which foundationdb-1 raises it when all machines have joined."
 }
 
 output "cloud_configs" {

@@ -123,8 +123,55 @@ variable "nat_gateways" {
   description = "Way out for webhooks and key sets of tenants: none, one, or per_zone."
 }
 
+variable "gateway" {
+  type = object({
+    connections_max = optional(number, 100000)
+    heap_gib        = optional(number, 4)
+    drain_s         = optional(number, 120)
+  })
+  default     = {}
+  description = "Limits of one gateway: its devices, the memory of Envoy (three quarters of the machine's at most), and the seconds in which devices leave a gateway that stops."
+  validation {
+    condition     = var.gateway.connections_max >= 1 && var.gateway.connections_max == floor(var.gateway.connections_max)
+    error_message = "gateway: connections_max must be a whole number of devices."
+  }
+  # Envoy refuses new devices from 95 % of its heap on.
+  validation {
+    condition = (var.gateway.connections_max * jsondecode(file("${path.module}/../capacity/figures.json")).gateway_bytes_per_connection
+    <= var.gateway.heap_gib * 1073741824 * 0.95)
+    error_message = "gateway: heap_gib has no room for connections_max devices, of which each takes some 33 KiB: Envoy would refuse devices earlier."
+  }
+  validation {
+    condition     = var.gateway.drain_s >= 10 && var.gateway.drain_s <= 150
+    error_message = "gateway: drain_s must be between 10 and 150: EC2 cuts the power a few minutes after it asks a machine to stop."
+  }
+}
+
+variable "foundationdb" {
+  type = object({
+    redundancy        = optional(string)
+    storage_processes = optional(number)
+    memory_gib        = optional(number, 4)
+  })
+  default     = {}
+  description = "FoundationDB's redundancy mode, the storage processes of each machine, and the memory of each process. Defaults: three_data_hall in three zones from 6 machines on, else double; two cores fewer than the machine has, from 2 to 8."
+  validation {
+    condition     = var.foundationdb.redundancy == null || contains(["double", "triple", "three_data_hall"], coalesce(var.foundationdb.redundancy, "double"))
+    error_message = "foundationdb: redundancy must be double, triple or three_data_hall: with a single copy a lost disk is lost data."
+  }
+  validation {
+    condition     = contains(range(1, 9), coalesce(var.foundationdb.storage_processes, 1))
+    error_message = "foundationdb: storage_processes must be a whole number from 1 to 8."
+  }
+  validation {
+    condition     = var.foundationdb.memory_gib >= 4
+    error_message = "foundationdb: memory_gib must be at least 4: FoundationDB is killed while it recovers with less."
+  }
+}
+
 variable "log_disk" {
   type = object({
+    size_gib   = optional(number, 50)
     type       = optional(string, "gp3")
     iops       = optional(number, 3000)
     throughput = optional(number, 125)
@@ -136,6 +183,48 @@ variable "log_disk" {
       var.log_disk.type == "io2" ? var.log_disk.iops >= 100 : var.log_disk.iops >= 3000 && var.log_disk.throughput >= 125 && var.log_disk.throughput <= min(1000, var.log_disk.iops / 4)
     )
     error_message = "log_disk must be gp3 with 3,000 to 16,000 iops and a throughput from 125 MiB/s to a quarter of the iops, 1,000 at most, or io2 with 100 to 25,000 iops."
+  }
+  validation {
+    condition     = var.log_disk.size_gib >= 20
+    error_message = "log_disk must have 20 GiB or more."
+  }
+}
+
+variable "storage_disk" {
+  type = object({
+    size_gib   = optional(number)
+    type       = optional(string, "gp3")
+    iops       = optional(number, 3000)
+    throughput = optional(number, 125)
+  })
+  default     = {}
+  description = "Disk of FoundationDB's storage processes on each machine: gp3 or io2. Default of its size: what the load asks for. AWS makes no disk smaller, so name the present size before you add machines."
+  validation {
+    condition = contains(["gp3", "io2"], var.storage_disk.type) && var.storage_disk.iops <= (var.storage_disk.type == "io2" ? 25000 : 16000) && (
+      var.storage_disk.type == "io2" ? var.storage_disk.iops >= 100 : var.storage_disk.iops >= 3000 && var.storage_disk.throughput >= 125 && var.storage_disk.throughput <= min(1000, var.storage_disk.iops / 4)
+    )
+    error_message = "storage_disk must be gp3 with 3,000 to 16,000 iops and a throughput from 125 MiB/s to a quarter of the iops, 1,000 at most, or io2 with 100 to 25,000 iops."
+  }
+  validation {
+    condition     = coalesce(var.storage_disk.size_gib, 100) >= 100
+    error_message = "storage_disk must have 100 GiB or more."
+  }
+}
+
+variable "telemetry" {
+  type = object({
+    disk_gib  = optional(number, 100)
+    retention = optional(string, "30d")
+  })
+  default     = {}
+  description = "Disk of Prometheus' measurements, and how long they are kept while four fifths of it have room for them."
+  validation {
+    condition     = var.telemetry.disk_gib >= 20 && var.telemetry.disk_gib <= 16384 && var.telemetry.disk_gib == floor(var.telemetry.disk_gib)
+    error_message = "telemetry: disk_gib must be a whole number from 20 to 16384."
+  }
+  validation {
+    condition     = can(regex("^[0-9]+[dwy]$", var.telemetry.retention))
+    error_message = "telemetry: retention is a number and d, w or y, such as 30d."
   }
 }
 

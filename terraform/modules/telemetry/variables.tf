@@ -82,6 +82,10 @@ variable "disk_gib" {
   type        = number
   default     = 100
   description = "Disk of the measurements."
+  validation {
+    condition     = var.disk_gib >= 20
+    error_message = "disk_gib must be at least 20."
+  }
 }
 
 variable "retention" {

@@ -71,7 +71,7 @@ func TestAnApplyThatEndsHalfWay(t *testing.T) {
 	expect(t, w.must("destroy", "-auto-approve"), "4 destroyed")
 }
 
-// Terraform was killed between the server's answer and the state: what has a name of its own is not made over, and the error says how to go on.
+// Terraform was killed between the server's answer and the state: what has a name of its own is not made over, and the error says how to continue.
 func TestAThingThatTheStateDoesNotHave(t *testing.T) {
 	t.Parallel()
 	w := newWorkspace(t)

@@ -89,7 +89,7 @@ unsafe fn joined(parts: *const iovec, count: c_int) -> Vec<u8> {
     bytes
 }
 
-/// Records that the bytes written before the sync began are durable; other calls go on while it lasts.
+/// Records that the bytes written before the sync began are durable; other calls continue while it lasts.
 fn sync(fd: c_int, number: c_long) -> c_int {
     let (Some(file), Some(recorder)) = (tracked(fd), recorder()) else {
         // SAFETY: fsync and fdatasync have no pointers.

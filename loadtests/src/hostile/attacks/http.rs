@@ -9,7 +9,7 @@ use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 use crate::hostile::client::{Client, dial};
 use crate::hostile::http::{self, Answer};
-use crate::hostile::packets::{self, Connect};
+use crate::hostile::packets::{self, Connect, DISCONNECT};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::{finish, messages};
@@ -29,6 +29,19 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::account("session-lists", "12 and 60 lists of 3,000 sessions at once", session_lists)
         .wanted(Wanted { stays_mib: 32, ..WANTED })
         .alone(),
+    Attack::account(
+        "ban-many-filters",
+        "a ban of 180 clients with 345 subscriptions each, three times",
+        ban_many_filters,
+    )
+    .short()
+    .alone(),
+    Attack::account(
+        "client-views",
+        "the view of a client with 60,000 subscriptions, again and again for three seconds",
+        client_views,
+    )
+    .alone(),
     Attack::account(
         "silent-webhook",
         "a webhook that is never answered, and 20,000 messages for it",
@@ -178,6 +191,48 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
             slowest.into_inner()
         ));
     }
+    Ok(())
+}
+
+fn ban_many_filters(ring: &Ring<'_>) -> Outcome<()> {
+    let tenant = Tenant::new(ring, "banner")?;
+    let filters: Vec<String> = (0..345).map(|number| format!("f/{number}")).collect();
+    let ban = format!("{}/bans/all", tenant.broker);
+    let ask = |method: &str, condition: &str, json: &str| {
+        let headers = format!("{}{condition}: *\r\n", tenant.headers);
+        http::send(ring.server.http, method, &ban, &headers, json).map(|answer| answer.status)
+    };
+    for _ in 0..3 {
+        let connect = |number: usize| {
+            let connect = Connect::new(&tenant.name, &format!("banned-{number}"));
+            Client::connect(Ring::address(number), ring.server.mqtt, &connect).ok()
+        };
+        let mut clients: Vec<Client> = (0..180).map_while(connect).collect();
+        let granted: usize = clients.iter_mut().map(|client| client.subscribe(&filters, 0)).sum();
+        let banned = ask("PUT", "If-None-Match", "{\"address\":\"127.66.0.0/16\"}");
+        let closed = clients.iter_mut().filter_map(|client| client.wait_for(DISCONNECT, 10.0)).count();
+        let lifted = ask("DELETE", "If-Match", "");
+        ring.note(format!("{granted} filters granted, ban {banned:?}, {closed} closed, lifted {lifted:?}"));
+        ring.at_least("clients that a ban closes", closed as f64, clients.len() as f64, "");
+        clock::pause_ms(1_500);
+    }
+    Ok(())
+}
+
+fn client_views(ring: &Ring<'_>) -> Outcome<()> {
+    let tenant = Tenant::new(ring, "viewer")?;
+    let mut client =
+        Client::connect(Ring::address(0), ring.server.mqtt, &Connect::new(&tenant.name, "seen"))?;
+    let filters: Vec<String> = (0..60_000).map(|number| format!("{}{number:05}", "f".repeat(500))).collect();
+    let granted: usize = filters.chunks(1_000).map(|some| client.subscribe(some, 0)).sum();
+    let path = format!("{}/clients/seen", tenant.broker);
+    let (until_ns, mut seen) = (clock::now_ns() + clock::seconds_ns(3.0), 0);
+    while clock::now_ns() < until_ns {
+        let answer = http::send(ring.server.http, "GET", &path, &tenant.headers, "");
+        seen += usize::from(answer.is_some_and(|answer| answer.status == 200));
+    }
+    ring.note(format!("{granted} filters granted, seen {seen} times"));
+    ring.at_least("answers", seen as f64, 1.0, "");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
 const LARGE_BYTES: usize = 900_000;
 
-/// The limit of the server's queues, and what the store takes for memtables and its cache.
+/// The limit of the server's queues, and memtables and cache of the store.
 const QUEUES_AND_STORE: Wanted = Wanted { peak_mib: 64 + 192, ..STORED };
 
 fn with_64_mib_for_queues() -> Setup {

@@ -1,5 +1,7 @@
 //! Attacks by one tenant's writes beside the durable publishes of another.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::Attack;
 use super::sessions::publish_acknowledged;
 use crate::clock;
@@ -8,8 +10,8 @@ use crate::hostile::client::Client;
 use crate::hostile::packets::{self, Connect, PUBACK, Publish};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::FRIENDLY;
-use crate::hostile::traffic::combinations;
-use crate::hostile::verdict::STORED;
+use crate::hostile::traffic::{Sink, combinations, flood, retain, unretain};
+use crate::hostile::verdict::{STORED, Wanted};
 use crate::machine::stand_back;
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -62,7 +64,34 @@ pub(super) const ATTACKS: &[Attack] = &[
     )
     .wanted(STORED)
     .alone(),
+    Attack::account(
+        "subscribe-pipeline",
+        "two persistent sessions that send SUBSCRIBEs of 900 filters with a retained message, and wait for no SUBACK",
+        subscribe_pipeline,
+    )
+    // The queue of the store, its memtables and its cache.
+    .wanted(Wanted { peak_mib: 32 + 192, ..STORED })
+    .alone(),
 ];
+
+fn subscribe_pipeline(ring: &Ring<'_>) -> Outcome<()> {
+    let topic = || std::iter::once("p0".to_owned());
+    retain(ring, topic(), b"x")?;
+    let filters: Vec<String> = (0..900).map(|number| format!("p{number}")).collect();
+    let packets: Vec<u8> = (1..=16).flat_map(|id| packets::subscribe(id, &filters, 1, 0)).collect();
+    let seconds = if ring.short { 3.0 } else { 15.0 };
+    let sent = AtomicU64::new(0);
+    ring.crowd(2, |number| {
+        let connect = ring.connect(&format!("pipeline-{number}")).persistent(60);
+        let Ok(mut client) = ring.client_with(&connect) else { return };
+        // The SUBACKs that come do not make the server wait.
+        let sink = Sink::start(&client.stream, None);
+        sent.fetch_add(16 * flood(&mut client.stream, &packets, seconds), Ordering::Relaxed);
+        drop(sink);
+    });
+    ring.note(format!("the server has read {} SUBSCRIBEs", sent.load(Ordering::Relaxed)));
+    unretain(ring, topic())
+}
 
 /// The server must store every message for each of these filters.
 fn durable_copies(ring: &Ring<'_>, filters: &[String]) -> Outcome<()> {

@@ -64,6 +64,12 @@ pub(super) const ATTACKS: &[Attack] = &[
     .with(|| Setup { arguments: &["--threads=2", "--home-clients-max=0"], ..Setup::default() })
     .wanted(Wanted { peak_mib: 128, ..WANTED }),
     Attack::account(
+        "share-groups-left",
+        "members of 1,000 groups of one topic with 75,000 other shared subscriptions leave, beside a flood to that topic",
+        share_groups_left,
+    )
+    .short(),
+    Attack::account(
         "walks-without-match",
         "32,768 filters {a,+}^15/z, then 400 publishes that walk all of them and match none",
         walks_without_match,
@@ -192,6 +198,30 @@ fn share_groups_of_another_loop(ring: &Ring<'_>) -> Outcome<()> {
         read.fetch_add(u64::from(finish(&mut publisher, 60.0)), Ordering::Relaxed);
     });
     ring.note(format!("{granted} groups granted, {} of 4 publishers read", read.into_inner()));
+    Ok(())
+}
+
+/// The members leave at once, but the server removes their filters over many turns.
+fn share_groups_left(ring: &Ring<'_>) -> Outcome<()> {
+    let groups = |filter: &str| (0..250).map(|group| format!("$share/g{group}/{filter}")).collect::<Vec<_>>();
+    let others: Vec<String> =
+        (0..ring.size(75_000, 20_000)).map(|number| format!("$share/x/{number}")).collect();
+    let mut publisher = ring.client("publisher")?;
+    for members in [1, ring.size(8, 3)] {
+        let mut members = ring.clients(members, |number| ring.connect(&format!("member-{number}")));
+        let mut granted = 0;
+        for member in &mut members {
+            granted += ["t", "+", "#", "t/#"]
+                .iter()
+                .map(|filter| member.subscribe(&groups(filter), 0))
+                .sum::<usize>();
+            granted += others.chunks(10_000).map(|some| member.subscribe(some, 0)).sum::<usize>();
+        }
+        drop(members);
+        let sent = flood(&mut publisher.stream, &messages("t", 1_000, 0), 2.0);
+        let is_read = finish(&mut publisher, 60.0);
+        ring.note(format!("{granted} filters granted, {sent} thousand publishes sent, all read: {is_read}"));
+    }
     Ok(())
 }
 

@@ -96,7 +96,7 @@ impl ConnectAuthentication {
         }
     }
 
-    /// Goes on with the credential of the user name that [`AuthenticationStep::Credential`] named;
+    /// Continues with the credential of the user name that [`AuthenticationStep::Credential`] named;
     /// `None` if there is none.
     pub fn credential<'a>(
         &mut self,

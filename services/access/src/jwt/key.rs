@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-use crate::limits::HS256_SECRET_BYTES_MIN;
+use crate::limits::{EXPONENT_BYTES_MAX, HS256_SECRET_BYTES_MIN};
 use crate::model::{JwtAlgorithm, JwtKey};
 
 /// An uncompressed point of P-256: the byte 4, then x and y.
@@ -114,10 +114,16 @@ impl VerifyingKey {
     fn rsa(n: &[u8], e: &[u8]) -> Option<Self> {
         let without_zeros =
             |bytes: &[u8]| bytes[bytes.iter().take_while(|byte| **byte == 0).count()..].to_vec();
-        let n = without_zeros(n);
+        let (n, e) = (without_zeros(n), without_zeros(e));
         let bits = n.len() * 8 - n.first()?.leading_zeros() as usize;
-        let fits = (RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits);
-        fits.then(|| Self::Rs256(RsaPublicKeyComponents { n, e: without_zeros(e) }))
+        let fits = (RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) && e.len() <= EXPONENT_BYTES_MAX;
+        fits.then_some(Self::Rs256(RsaPublicKeyComponents { n, e }))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let parts =
+            if let Self::Rs256(RsaPublicKeyComponents { n, e }) = self { n.len() + e.len() } else { 0 };
+        size_of::<Self>() + parts
     }
 
     pub(super) fn algorithm(&self) -> JwtAlgorithm {

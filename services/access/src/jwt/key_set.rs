@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{Jwk, VerifyingKey};
-use crate::limits::KEYS_MAX;
+use crate::limits::{KEY_ID_BYTES_MAX, KEYS_MAX};
 use crate::model::JwtAlgorithm;
 
 #[derive(Clone, Default)]
@@ -24,14 +24,24 @@ struct KeySetDocument {
 }
 
 impl KeySet {
-    /// Skips encryption keys, unsupported kinds, and symmetric keys, because everybody who reads
-    /// the set could sign with them.
+    /// Skips encryption keys, unsupported kinds, keys with very long members, and symmetric keys,
+    /// because everybody who reads the set could sign with them.
     pub fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         let document: KeySetDocument = serde_json::from_slice(json)?;
         let jwks = document.keys.into_iter().filter_map(|jwk| serde_json::from_value::<Jwk>(jwk).ok());
+        let is_named = |jwk: &Jwk| jwk.kid.as_ref().is_none_or(|kid| kid.len() <= KEY_ID_BYTES_MAX);
+        let jwks = jwks.filter(is_named);
         let keys = jwks.filter_map(|jwk| VerifyingKey::from_jwk(&jwk).map(|key| (jwk.kid, key)));
         let keys: Vec<_> = keys.take(KEYS_MAX).collect();
         if keys.is_empty() { Err(KeySetError::Empty) } else { Ok(Self(keys)) }
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let key = |(kid, key): &(Option<String>, VerifyingKey)| {
+            size_of::<Option<String>>() + kid.as_ref().map_or(0, String::len) + key.bytes()
+        };
+        self.0.iter().map(key).sum()
     }
 
     pub(super) fn fixed(key: VerifyingKey) -> Self {

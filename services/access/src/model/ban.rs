@@ -42,7 +42,7 @@ impl Ban {
             findings.user("user", user);
         }
         if let Some(address) = &self.address {
-            let what = "is no address and no network, such as 192.0.2.7 or 2001:db8::/32";
+            let what = "is not an address or a network, such as 192.0.2.7 or 2001:db8::/32";
             findings.require(network(address).is_some(), "address", what);
         }
         let reason = self.reason.as_deref().unwrap_or_default();

@@ -100,7 +100,7 @@ impl Credential {
         }
         if let Some(client_id) = &self.client_id {
             let is_one = (1..=usize::from(u16::MAX)).contains(&client_id.len()) && !client_id.contains('\0');
-            findings.require(is_one, "client_id", "is no client id: 1 to 65535 bytes without U+0000");
+            findings.require(is_one, "client_id", "is not a client id: 1 to 65535 bytes without U+0000");
         }
         Rule::check_all("rules", &self.rules, &mut findings);
         findings.done()

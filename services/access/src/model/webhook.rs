@@ -121,7 +121,7 @@ impl Webhook {
             findings.bytes("signing_key", key.expose(), SIGNING_KEY_BYTES_MAX);
         }
         findings.each("filters", &self.filters, RULES_MAX, |filter, findings| {
-            let what = "is no topic filter, or one of shared subscriptions or of $SYS";
+            let what = "is not a topic filter, or is one of shared subscriptions or of $SYS";
             findings.require(is_plain_filter(filter), "", what);
         });
         let has_messages = self.events.contains(&WebhookEvent::Message);

@@ -55,6 +55,11 @@ impl RuleList {
         self.0.len()
     }
 
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.0) + self.0.iter().map(|rule| rule.filter.len()).sum::<usize>()
+    }
+
     pub(super) fn all(&self) -> impl Iterator<Item = &CompiledRule> {
         self.0.iter()
     }

@@ -85,7 +85,7 @@ impl Authority {
     }
 
     /// Call it before a record is stored, because with too many certificates the check of a client could try very many chains; a
-    /// record that is stored already goes on with its first certificates.
+    /// record that is already stored works with its first certificates.
     pub fn check_size(&self) -> Result<(), Vec<Invalid>> {
         if self.certificates_beyond_limits == 0 {
             return Ok(());

@@ -402,6 +402,6 @@ fn subjects_that_issue_each_other_with_many_keys_are_refused() {
     record.pem += &one.intermediate("two").pem;
     let authority = Authority::new(record).unwrap();
     assert_eq!(authority.check_size().unwrap_err()[0].field, "pem");
-    // A stored record of that size goes on without the last one.
+    // A stored record of that size continues without the last one.
     assert_eq!(authority.verify(&with_more[..1], NOW_S), Err(CertificateRefusal::UnknownIssuer));
 }

@@ -40,7 +40,7 @@ export const ownSettings = (settings: AccessSettings): AccessSettings =>
 /** Takes the broker out of the settings of the server. */
 export async function giveOwnAccess(path: BrokerPath) {
   const { value, etag } = await tagged(api.GET(`${AT}/access`, { params: { path } }))
-  // Another person may have done it meanwhile, and switched passwords off.
+  // Another person may have done it since, and switched passwords off.
   if (!value.by_settings)
     return { inForceMs: null, takesCredentials: value.passwords !== false || value.scram !== false }
   const { inForceMs } = await setAccess(path, ownSettings(value), etag)
@@ -132,7 +132,7 @@ export const rotateCredential = ({ path, user, overlap_s, scram }: Rotation, key
 const EDITED = ['client_id', 'enabled', 'expires_at_ms', 'group', 'rules'] as const
 
 /** Changes a credential as the form has read it: fields that are left out keep their values. `overwrites` replaces a change that
- * somebody has saved meanwhile. */
+ * somebody has saved since. */
 export async function changeCredential(
   path: BrokerPath,
   before: Credential,
@@ -190,8 +190,7 @@ export const namedQuery = <K extends Named>(path: BrokerPath, kind: K) =>
       ),
   })
 
-/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces a change that somebody has
- * saved meanwhile. */
+/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces a change that somebody has saved since. */
 export async function putNamed<K extends Named>(
   path: BrokerPath,
   kind: K,

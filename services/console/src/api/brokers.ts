@@ -53,7 +53,7 @@ export const brokersQuery = queryOptions({
 export const brokerQuery = (name: string) =>
   queryOptions({
     queryKey: ['broker', name],
-    // Each attempt would empty the error, and the navigation would show the pages of the missing broker meanwhile.
+    // Each retry would clear the error, and until it fails the navigation would show the pages of the missing broker.
     refetchInterval: ({ state: { error } }: { state: { error: Error | null } }) =>
       isMissing(error) ? (false as const) : 30_000,
     queryFn: async ({ client, signal }): Promise<PlacedBroker> => {

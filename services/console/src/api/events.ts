@@ -26,22 +26,22 @@ export function readEvents(url: string, reader: Reader): () => void {
   const { onLost, isKeptHidden = false } = reader
   /** Undefined while the page is hidden. */
   let request: AbortController | undefined
-  let again: ReturnType<typeof setTimeout> | undefined
+  let timer: ReturnType<typeof setTimeout> | undefined
   const open = async () => {
     const own = new AbortController()
     request = own
     // Pages that wait for the next sign-in ask for nothing that the server would refuse.
     if (isSessionOver()) {
-      again = setTimeout(open, REOPEN_MS)
+      timer = setTimeout(open, REOPEN_MS)
       return
     }
     const refusal = await readOnce(url, reader, own.signal)
     if (own.signal.aborted) return
-    again = setTimeout(open, pauseMs(refusal))
+    timer = setTimeout(open, pauseMs(refusal))
     onLost?.(refusal)
   }
   const stop = () => {
-    clearTimeout(again)
+    clearTimeout(timer)
     request?.abort()
     request = undefined
   }
@@ -60,7 +60,7 @@ export function readEvents(url: string, reader: Reader): () => void {
 }
 
 function pauseMs(refusal: Problem | null) {
-  // After the sign-in over the page, the stream goes on at once.
+  // After the sign-in over the page, the stream reopens at once.
   if (!refusal || refusal.status === 401) return REOPEN_MS
   return refusal.retryAfterS === null ? REFUSED_MS : Math.max(REOPEN_MS, refusal.retryAfterS * 1_000)
 }

@@ -66,7 +66,7 @@ async function read(
     onProgress({ ...progress })
   }
   if (last?.kind === 'error') {
-    const { status = 500, detail = 'the server broke the export off' } = last.data
+    const { status = 500, detail = 'the server aborted the export' } = last.data
     throw new Problem({ status, detail })
   }
   if (last?.kind !== 'end') {

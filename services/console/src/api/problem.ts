@@ -64,7 +64,7 @@ export async function orNull<T>(asked: Promise<T>): Promise<T | null> {
 }
 
 export const changedMeanwhile = () =>
-  new Problem({ status: 412, detail: 'It was changed meanwhile, in another tab or by another person' })
+  new Problem({ status: 412, detail: 'Someone else, or you in another tab, changed it in the meantime' })
 
 export const offline = () => new Problem({ status: 0, detail: 'The server does not answer.' })
 

@@ -52,7 +52,7 @@ export function sessionEnded(client: QueryClient) {
   else client.setQueryData(meQuery.queryKey, null)
 }
 
-/** Goes on after a session that has ended. Pages of somebody else go, with what was typed into them. */
+/** Continues after a session that has ended. Pages of somebody else go, with what was typed into them. */
 export function signedInAgain(client: QueryClient, session: Session) {
   const before = client.getQueryData(meQuery.queryKey)
   if (before && before.user.id !== session.user.id) return location.assign('/')

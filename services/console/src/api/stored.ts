@@ -1,4 +1,4 @@
-// Where messages are: the stored messages of a topic and of a filter.
+// Queries of a broker's stored messages: all streams, one stream with its readers, and the messages of a topic.
 
 import { queryOptions } from '@tanstack/react-query'
 import { LISTED_MAX } from '../lib/follow'
@@ -13,6 +13,7 @@ export type RemovedMessages = Schemas['RemovedMessages']
 export type RemovalReason = Schemas['RemovalReason']
 export type StreamDetails = Schemas['StreamDetails']
 
+/** Most streams that are loaded, in pages of 200; the page says when there are more. */
 const STREAMS_MAX = 5_000
 
 export const streamsQuery = (path: BrokerPath) =>

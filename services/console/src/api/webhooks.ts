@@ -20,8 +20,7 @@ export const webhooksQuery = (path: BrokerPath) =>
       ),
   })
 
-/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces a change that somebody has
- * saved meanwhile. */
+/** `before` is what the form has read; undefined: nothing of this name may be there. `overwrites` replaces a change that somebody has saved since. */
 export async function putWebhook(
   path: BrokerPath,
   name: string,

@@ -38,7 +38,7 @@ export function Chart({ title, height = 160, sync = 'page', isNamed = false, ...
           })}
         </Group>
       </Group>
-      <div style={{ height }} role="img" aria-label={chartSaid(title, series, format)}>
+      <div style={{ height }} role="img" aria-label={chartText(title, series, format)}>
         <Plot {...plot} height={height} sync={sync} onHover={setHovered} />
       </div>
     </figure>
@@ -46,11 +46,11 @@ export function Chart({ title, height = 160, sync = 'page', isNamed = false, ...
 }
 
 /** The chart's name for screen readers. */
-function chartSaid(title: string, series: PlotProps['series'], format: PlotProps['format']): string {
+function chartText(title: string, series: PlotProps['series'], format: PlotProps['format']): string {
   const lines = series.map(({ label, values }) => {
     const known = values.filter((value) => value !== null)
     const latest = known.at(-1)
-    if (latest === undefined) return `${label}: nothing measured`
+    if (latest === undefined) return `${label}: no data`
     const [lowest, highest] = [Math.min(...known), Math.max(...known)].map(format)
     return `${label}: ${format(latest)}, between ${lowest} and ${highest} in this time`
   })

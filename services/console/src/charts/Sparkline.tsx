@@ -6,10 +6,10 @@ interface SparklineProps {
 const WIDTH = 240
 const HEIGHT = 36
 
-/** Above the highest value, so that a steady line does not touch the number over it. */
+/** The scale ends at this multiple of the highest value, so that a steady line does not touch the number above the chart. */
 const HEADROOM = 1.3
 
-/** A small line without axes. Gaps are gaps. */
+/** A small line chart without axes. A value of null leaves a gap in the line. */
 export function Sparkline({ values, label }: SparklineProps) {
   const max = Math.max(1, ...values.map((value) => value ?? 0)) * HEADROOM
   const step = WIDTH / Math.max(1, values.length - 1)

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { actionSaid, targetSaid } from './actions'
+import { actionText, targetText } from './actions'
 
 test.each([
   ['broker.create', 'Broker created'],
@@ -13,7 +13,7 @@ test.each([
   ['webhook.retry_dead_letters', 'Dead letters sent again'],
   ['broker.fly', 'broker.fly'],
 ])('%s is "%s"', (action, said) => {
-  expect(actionSaid(action)).toBe(said)
+  expect(actionText(action)).toBe(said)
 })
 
 const ID = '0192d3c4-6f1e-7a10-9b3a-5d2f8e4c7b10'
@@ -26,9 +26,9 @@ test.each([
   [{ ...entry, actor: { id: ID, name: 'bob@example.org' } }, 'bob@example.org'],
   [entry, ID],
 ])('a target is said by its name where the entry has one: %j', (one, said) => {
-  expect(targetSaid(one)).toBe(said)
+  expect(targetText(one)).toBe(said)
 })
 
 test('an organisation is said by the name that the page knows', () => {
-  expect(targetSaid(entry, { [ID]: 'Mill works' })).toBe('Mill works')
+  expect(targetText(entry, { [ID]: 'Mill works' })).toBe('Mill works')
 })

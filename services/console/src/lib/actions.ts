@@ -1,15 +1,16 @@
-const DONE: Record<string, string> = {
+/** By the verb of an action, its text after the subject. */
+const OUTCOMES: Record<string, string> = {
   accept: 'accepted',
   add: 'added',
   adopt: 'adopted',
   change: 'changed',
   create: 'created',
   delete: 'deleted',
-  go_on: 'goes on',
+  go_on: 'running again after its spend cap',
   put: 'changed',
   reach: 'reached',
   remove: 'removed',
-  reset: 'counts anew',
+  reset: 'counter reset',
   resume: 'resumed',
   rotate: 'rotated',
   set: 'set',
@@ -18,9 +19,10 @@ const DONE: Record<string, string> = {
   test: 'tested',
 }
 
-const SAID: Record<string, string> = {
+/** Actions whose text is not subject and outcome. */
+const TEXTS: Record<string, string> = {
   sign_in: 'Signed in',
-  'sign_in.ask_code': 'Password right, second factor missing',
+  'sign_in.ask_code': 'Password accepted, second factor requested',
   'sign_in.refuse': 'Sign-in refused',
   'person.add_passkey': 'Passkey added',
   'person.ask_address': 'New e-mail address requested',
@@ -69,7 +71,7 @@ interface Targeted {
 const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/
 
 /** The name of an entry's target. The log names some targets, such as API tokens, by their id alone. */
-export function targetSaid({ target, actor, details }: Targeted, names: Record<string, string> = {}): string {
+export function targetText({ target, actor, details }: Targeted, names: Record<string, string> = {}): string {
   if (!UUID.test(target)) return target
   const after = details.after as { name?: unknown } | null | undefined
   const found = [details.name, after?.name, names[target], target === actor.id && actor.name]
@@ -77,12 +79,12 @@ export function targetSaid({ target, actor, details }: Targeted, names: Record<s
 }
 
 /** An action of the audit log as people read it: "credential.rotate" is "Credential rotated". Others stay as they are. */
-export function actionSaid(action: string): string {
-  const said = SAID[action]
-  if (said) return said
+export function actionText(action: string): string {
+  const text = TEXTS[action]
+  if (text) return text
   const [subject = '', verb = ''] = action.split('.')
-  const done = DONE[verb]
-  if (!done) return action
+  const outcome = OUTCOMES[verb]
+  if (!outcome) return action
   const words = subject.replaceAll('_', ' ').replace('jwt', 'JWT').replace(/ ca$/, ' CA')
-  return `${words.charAt(0).toUpperCase()}${words.slice(1)} ${done}`
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)} ${outcome}`
 }

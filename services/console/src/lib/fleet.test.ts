@@ -15,11 +15,11 @@ test('pasted names stand in lines, of any system, with space around them', () =>
 
 test.each([
   ['a\nb', null],
-  ['a\nb\na', 'a is there twice.'],
+  ['a\nb\na', 'a is listed twice.'],
   [Array.from({ length: 1_000 }, (_, at) => at).join('\n'), null],
   [
     Array.from({ length: 1_001 }, (_, at) => at).join('\n'),
-    'These are 1,001 names. A batch has at most 1,000.',
+    'You entered 1,001 names. A batch has at most 1,000.',
   ],
 ])('the names %j: %s', (text, problem) => {
   expect(batchProblem(pasted(text, true), false)).toBe(problem)

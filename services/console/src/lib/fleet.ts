@@ -33,13 +33,13 @@ export const pasted = (text: string, isBound: boolean): Device[] =>
 /** Why the API would refuse these devices as one batch; null: it would not. */
 export function batchProblem(devices: Device[], scram: boolean): string | null {
   const names = devices.length.toLocaleString('en-US')
-  if (devices.length > BATCH_MAX) return `These are ${names} names. A batch has at most 1,000.`
+  if (devices.length > BATCH_MAX) return `You entered ${names} names. A batch has at most 1,000.`
   if (scram && devices.length > SCRAM_BATCH_MAX) {
     return `These are ${names} names. A batch with SCRAM has at most 100.`
   }
   const seen = new Set<string>()
   for (const { user } of devices) {
-    if (seen.has(user)) return `${user} is there twice.`
+    if (seen.has(user)) return `${user} is listed twice.`
     seen.add(user)
   }
   return null

@@ -1,19 +1,18 @@
 /** Explanations of terms of MQTT and of this service, for newcomers. */
 export const GLOSSARY = {
   acknowledgedCommits:
-    'The server writes each commit to the disk and notes its number before it acknowledges the messages in it. At its start it compares the note with the disk, and does not start without a commit up to the noted one. After a loss of power the note may be older than the last acknowledgement.',
+    'Before the server acknowledges messages, it writes their commit to the disk and records the number of the commit. When it starts, it checks that every commit up to that number is on the disk, and otherwise stops with an error. After a power loss the recorded number may lag behind the last acknowledgement.',
   backlog:
     'Messages in the store. A message counts once for each filter that stores it. If several sessions share a filter, its messages may stay after all sessions have acknowledged them.',
   byteHours: 'One byte that is stored for one hour is one byte-hour. 1 MiB for a day is 25.2M byte-hours.',
   connectedSession: 'A session counts for each minute in which its client is connected.',
   connections:
-    'Clients that are connected now, over TCP, TLS or WebSocket. Pages of this console are named below the number. The trend and the chart include them.',
+    'Clients that are connected now, over TCP, TLS or WebSocket. The count, the trend and the chart include pages of this console, which connect as clients; the line below says how many.',
   deadLetter:
-    'An event that your service did not accept for a day. It stays until you send it again or delete it.',
+    'An event that your service rejected with a final status, such as 400, or did not accept for a day. It stays until you send it again or remove it.',
   delivered:
     'Messages that the server has sent to subscribers. One published message counts for each of them.',
-  dropped:
-    'Messages that the server discarded for a receiver, because a queue was full or a limit was reached.',
+  dropped: 'Messages that a receiver did not get, because a queue was full or a limit was reached.',
   filter: 'A topic with wildcards: + stands for one level, # for all further levels.',
   puback: 'The server answers a QoS 1 message with a PUBACK after the message is on the disk.',
   published: 'Messages that clients have sent to the broker.',
@@ -27,7 +26,7 @@ export const GLOSSARY = {
   topic: 'A name with levels between slashes, such as plant/7/pump. Each message is published to one topic.',
   waiting:
     'Stored messages that a session has not acknowledged. A message that waits for two sessions counts twice here, and once in the stored messages.',
-  unit: 'A message counts once for each 4 KiB of its size that it begins.',
+  unit: 'Each started 4 KiB of a message counts as one.',
 } as const
 
 export type TermName = keyof typeof GLOSSARY

@@ -12,7 +12,7 @@ export const KINDS: Record<IncidentKind, { label: string; color: string; mark: s
 export const KIND_NAMES = Object.keys(KINDS) as IncidentKind[]
 
 /** Reasons are names of the API, such as "bad_password". */
-export function reasonSaid(reason: string): string {
+export function reasonText(reason: string): string {
   const words = reason.replaceAll('_', ' ').trim()
   return words.charAt(0).toUpperCase() + words.slice(1)
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { absolute } from './format'
-import { keysSaid, overlapUntil } from './keys'
+import { keysText, overlapUntil } from './keys'
 
 const NOW = 1_800_000_000_000
 const LATER = NOW + 3_600_000
@@ -16,7 +16,7 @@ test.each([
   ['after an overlap', { key_number: 3, previous_key_number: 2, previous_key_until_ms: NOW }, 'key 3'],
   ['with the first key', { key_number: 0 }, 'key 0'],
 ])('%s, requests are signed by %s', (_, keys, said) => {
-  expect(keysSaid(keys, NOW).signs).toBe(said)
+  expect(keysText(keys, NOW).signs).toBe(said)
 })
 
 test.each([
@@ -24,7 +24,7 @@ test.each([
   [[2], 'key 2'],
   [[3, 2], 'keys 3 and 2'],
 ])('an attempt that %j signed', (signed_by, said) => {
-  expect(keysSaid({ signed_by }, NOW).lastAttempt).toBe(said)
+  expect(keysText({ signed_by }, NOW).lastAttempt).toBe(said)
 })
 
 test.each([

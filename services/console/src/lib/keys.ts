@@ -11,7 +11,7 @@ const keyList = (numbers: number[]) =>
   numbers.length === 1 ? `key ${numbers[0]}` : `keys ${numbers.join(' and ')}`
 
 /** Which keys of a webhook sign its requests, and which ones have signed the last attempt. */
-export function keysSaid(keys: Keys, now: number) {
+export function keysText(keys: Keys, now: number) {
   const { key_number, previous_key_number, previous_key_until_ms, signed_by = [] } = keys
   return {
     signs: signs(key_number, previous_key_number, previous_key_until_ms, now),

@@ -1,7 +1,7 @@
 /** Longer text would not fit into a narrow window without a break. */
 const CHARS_MAX = 24
 
-/** A command in parts, each second of which stays in one line: an option, with its value if that fits. */
+/** A command in parts, each second of which stays in one line: an option, with its value if both fit into the line. */
 export function optionParts(text: string): string[] {
   const parts: string[] = []
   let rest = 0

@@ -6,4 +6,4 @@ export const ROLES: { value: Role; label: string; description: string }[] = [
   { value: 'viewer', label: 'Viewer', description: 'Sees everything, changes nothing.' },
 ]
 
-export const roleSaid = (role: Role) => ROLES.find(({ value }) => value === role)?.label ?? role
+export const roleText = (role: Role) => ROLES.find(({ value }) => value === role)?.label ?? role

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ruleSaid } from './rules'
+import { ruleText } from './rules'
 
 // A deny rule ignores QoS and RETAIN, and the largest QoS of an allow rule limits nothing.
 test.each([
@@ -11,5 +11,5 @@ test.each([
   ],
   [{ effect: 'allow', action: 'subscribe', filter: 'a', qos_max: 2, retain: false }, 'allow subscribe a'],
 ] as const)('%j', (rule, said) => {
-  expect(ruleSaid(rule)).toBe(said)
+  expect(ruleText(rule)).toBe(said)
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { receiversSaid, type Stream, streamsSorted, waitingIn, waitingSince } from './streams'
+import { receiversText, type Stream, streamsSorted, waitingIn, waitingSince } from './streams'
 
 const stream = (filter: string, stored_messages: number, waiting: number | null = null): Stream => ({
   filter,
@@ -27,7 +27,7 @@ test('the messages of a group are the ones that its members have not acknowledge
 
 test('messages wait for sessions, for a group of them, or for a webhook', () => {
   const all = [stream('a', 1), stream('$share/g/a', 1, 1), stream('$share/#orders/up/+', 1, 1)]
-  expect(all.map(receiversSaid)).toEqual(['2 sessions', 'group of 2 sessions', 'webhook orders'])
+  expect(all.map(receiversText)).toEqual(['2 sessions', 'group of 2 sessions', 'webhook orders'])
 })
 
 test('the stream with the most waiting messages comes first, and a search ignores case', () => {

@@ -14,7 +14,7 @@ export const waitingSince = ({ group, oldest_stored_at_ms }: Stream) =>
   (group ? group.oldest_waiting_at_ms : oldest_stored_at_ms) ?? null
 
 /** For whom the messages wait, such as "2 sessions". */
-export function receiversSaid({ filter, group, subscriptions }: Stream) {
+export function receiversText({ filter, group, subscriptions }: Stream) {
   const { webhook } = storing(filter)
   if (webhook) return `webhook ${webhook}`
   return group ? `group of ${plural(subscriptions, 'session')}` : plural(subscriptions, 'session')

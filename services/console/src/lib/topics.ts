@@ -11,9 +11,9 @@ export function filterProblem(filter: string): string | null {
   const levels = filter.split('/')
   for (const [at, level] of levels.entries()) {
     if (level.includes('#') && (level !== '#' || at < levels.length - 1)) {
-      return '# stands alone in the last level, such as plant/#.'
+      return '# must stand alone in the last level, such as plant/#.'
     }
-    if (level.includes('+') && level !== '+') return '+ stands alone in its level, such as plant/+/state.'
+    if (level.includes('+') && level !== '+') return '+ must stand alone in its level, such as plant/+/state.'
   }
   return null
 }
@@ -21,7 +21,7 @@ export function filterProblem(filter: string): string | null {
 /** The text beside a form's field with a wrong topic; null when it is valid. */
 export function topicProblem(topic: string): string | null {
   if (topic === '') return 'Enter a topic, such as plant/1/state.'
-  if (/[#+]/.test(topic)) return 'A topic that is published to has no + and no #.'
+  if (/[#+]/.test(topic)) return 'You cannot publish to a topic with + or #.'
   if (bytesOf(topic) > BYTES_MAX) return 'A topic has at most 4,096 bytes.'
   return null
 }

@@ -50,7 +50,7 @@ test.each([
 })
 
 test('a client of which nothing is recorded is not said to be refused as anonymous', () => {
-  const obstacles = ['the broker takes no anonymous clients']
+  const obstacles = ['the broker accepts no anonymous clients']
   const [identity] = connect({ user: null, obstacles }).slice(3)
   expect(identity?.outcome).toBe('unknown')
   expect(identity?.text).toContain('is not known')
@@ -230,7 +230,7 @@ test('what only RETAIN makes forbidden is found', () => {
   expect(steps.at(-1)?.text).toContain('does not allow RETAIN')
 })
 
-test('no rule that fits says what to add', () => {
+test('no rule that matches says what to add', () => {
   const none = answer({
     allowed: false,
     decided_by: 'no_rule',

@@ -2,8 +2,8 @@
 // Callers pass in the records of the API (incidents, the connection) and its answers of now (access test); nothing is fetched here.
 
 import type { Schemas } from '../api/client'
-import { reasonSaid } from './incidents'
-import { ruleSaid } from './rules'
+import { reasonText } from './incidents'
+import { ruleText } from './rules'
 
 type Incident = Schemas['Incident']
 type Answer = Schemas['AccessAnswer']
@@ -80,7 +80,7 @@ const isSlowing = (limit: string) => /\.(publishes|publish_bytes|filters)_per_s$
 type Check = 'broker' | 'limits' | 'bans' | 'identity' | 'will'
 
 const CHECKS: { check: Check; name: string }[] = [
-  { check: 'broker', name: 'The broker takes clients' },
+  { check: 'broker', name: 'The broker accepts clients' },
   { check: 'limits', name: 'Limits' },
   { check: 'bans', name: 'Bans' },
   { check: 'identity', name: 'User, token or certificate' },
@@ -94,7 +94,7 @@ const RULES: Change = { label: 'Edit the rules of all clients', page: 'access', 
 
 type Who = Pick<ConnectFacts, 'client' | 'user'>
 
-/** Patterns of the server's reasons, each with the check that gives the reason. The first pattern that fits counts. */
+/** Patterns of the server's reasons, each with the check that gives the reason. The first match decides. */
 const REASONS: [RegExp, Check, Change | ((who: Who) => Change) | undefined][] = [
   [/suspended/, 'broker', { label: 'Resume the broker', page: 'settings' }],
   [/spend cap/, 'broker', CAP],
@@ -176,10 +176,10 @@ export const bansOf = (bans: Ban[], client: string, user: string | null, now: nu
 export function connectPath(facts: ConnectFacts): Step[] {
   const { refusal, connection, obstacles, bans, client, user, now } = facts
   if (connection && (!refusal || connection.connected_at_ms >= refusal.last_at_ms)) {
-    return CHECKS.map(({ check, name }) => ({ name, outcome: 'passed', text: passedSaid(check, connection) }))
+    return CHECKS.map(({ check, name }) => ({ name, outcome: 'passed', text: passedText(check, connection) }))
   }
-  const recorded = refusal && { text: reasonSaid(refusal.reason), ...placedIncident(refusal, facts) }
-  const today = obstacles.map((text) => ({ text: reasonSaid(text), ...placed(text, facts) }))
+  const recorded = refusal && { text: reasonText(refusal.reason), ...placedIncident(refusal, facts) }
+  const today = obstacles.map((text) => ({ text: reasonText(text), ...placed(text, facts) }))
   const at = recorded ? CHECKS.findIndex(({ check }) => check === recorded.check) : CHECKS.length
   return CHECKS.map(({ check, name }, place): Step => {
     const obstacle = today.find((one) => one.check === check)
@@ -187,24 +187,23 @@ export function connectPath(facts: ConnectFacts): Step[] {
       return {
         name,
         outcome: 'unknown',
-        text: 'Which user the client gives is not known, because no connection or refusal of it is recorded. Without a user, a token or a certificate it would be refused.',
+        text: 'The server has recorded no connection or refusal of this client, so its user is not known. Without a user, a token or a certificate, it would be refused.',
         change: obstacle.change,
       }
     }
     if (obstacle) {
       const ban = check === 'bans' ? bansOf(bans, client, user, now)[0] : undefined
-      const text = ban ? banSaid(ban) : obstacle.text
-      return { name, outcome: 'refused', text: `${text}. It is so today.`, change: obstacle.change }
+      const text = ban ? banText(ban) : obstacle.text
+      return { name, outcome: 'refused', text: `${text}. This still applies today.`, change: obstacle.change }
     }
     if (recorded && place === at)
       return { name, outcome: 'refused', text: `${recorded.text}.`, change: recorded.change }
-    if (recorded && place > at)
-      return { name, outcome: 'not reached', text: 'The server had decided before.' }
+    if (recorded && place > at) return { name, outcome: 'not reached', text: 'An earlier check decided.' }
     if (!recorded && check === 'bans' && bans.some(({ address }) => address != null)) {
       return {
         name,
         outcome: 'unknown',
-        text: 'No ban names the client or its user. Bans of addresses count too: where this client connects from is not recorded.',
+        text: 'No ban names the client or its user. An address may be banned too, but the server has not recorded the address of this client.',
         change: { label: 'Look at the bans', page: 'access', tab: 'bans' },
       }
     }
@@ -214,7 +213,7 @@ export function connectPath(facts: ConnectFacts): Step[] {
       return {
         name,
         outcome: 'unknown',
-        text: 'Only the client knows what it will show. Nothing stored stands in its way.',
+        text: 'Only the client knows which credentials it sends. No setting of the broker refuses it.',
       }
     }
     return { name, outcome: 'passed', text: `${CLEAR[check]}.` }
@@ -226,13 +225,13 @@ const LIMITS_NOT_RECORDED =
 
 const CLEAR: Record<Check, string> = {
   broker: 'It is not suspended, and no spend cap is reached',
-  limits: 'None was reached',
-  bans: 'None names the client or its user',
-  identity: 'The client was known',
-  will: 'It has none that was refused',
+  limits: 'No limit was reached',
+  bans: 'No ban names the client or its user',
+  identity: 'The client was authenticated',
+  will: 'No will message was refused',
 }
 
-function passedSaid(check: Check, { user, method }: Connection) {
+function passedText(check: Check, { user, method }: Connection) {
   if (check !== 'identity') return `${CLEAR[check]}.`
   const [kind, name] = method.split(/:(.*)/)
   if (kind === 'anonymous') return 'Accepted without credentials, because anonymous clients may connect.'
@@ -240,7 +239,7 @@ function passedSaid(check: Check, { user, method }: Connection) {
   return user ? `Known as user ${user}, by ${by}.` : `Accepted without a user name, by ${by}.`
 }
 
-function banSaid({ name, reason }: Ban) {
+function banText({ name, reason }: Ban) {
   return reason ? `The ban ${name} keeps it out: ${reason}` : `The ban ${name} keeps it out`
 }
 
@@ -269,7 +268,7 @@ export function topicPath(facts: TopicFacts): Step[] {
   const { packet, refusal, connection, isOverCap } = facts
   const steps: Step[] = [
     connection
-      ? { name: 'Connection', outcome: 'passed', text: passedSaid('identity', connection) }
+      ? { name: 'Connection', outcome: 'passed', text: passedText('identity', connection) }
       : { name: 'Connection', outcome: 'unknown', text: 'Not connected now. See CONNECT for the reason.' },
   ]
   if (packet === 'publish') {
@@ -294,13 +293,13 @@ function limitStep(refusal: Incident | null): Step {
     return {
       name,
       outcome: isSlowing(limit) ? 'slowed' : 'refused',
-      text: `${reasonSaid(refusal.reason)} (${limit}).`,
+      text: `${reasonText(refusal.reason)} (${limit}).`,
       change,
     }
   }
   // A topic or filter that is too long or has too many levels is recorded as a refusal: only its reason names the limit.
   if (refusal && /level|long|bytes/.test(refusal.reason)) {
-    return { name, outcome: 'refused', text: `${reasonSaid(refusal.reason)}.` }
+    return { name, outcome: 'refused', text: `${reasonText(refusal.reason)}.` }
   }
   if (refusal) return { name, outcome: 'passed', text: `${CLEAR.limits}.` }
   return { name, outcome: 'unknown', text: LIMITS_NOT_RECORDED }
@@ -319,7 +318,7 @@ function ruleSteps({ packet, topic, replays, refusal, connection, group, user }:
   const { answer, way } = decisive
   const foreign = foreignRules(connection)
   if (answer.decided_by === 'protocol' || answer.decided_by === 'settings') {
-    return [{ name, outcome: answer.allowed ? 'passed' : 'refused', text: `${reasonSaid(answer.reason)}.` }]
+    return [{ name, outcome: answer.allowed ? 'passed' : 'refused', text: `${reasonText(answer.reason)}.` }]
   }
   if (answer.decided_by === 'no_rules') {
     return [{ name, ...allowedNow(refusal, 'The client has no rule at all, so it may do everything.') }]
@@ -332,16 +331,16 @@ function ruleSteps({ packet, topic, replays, refusal, connection, group, user }:
     if (title === null) return
     if (deciding >= 0 && place > deciding) return
     if (place !== deciding) {
-      steps.push({ name: title, outcome: 'passed', text: 'No rule of this list fits.' })
+      steps.push({ name: title, outcome: 'passed', text: 'No rule in this list matches.' })
       return
     }
     const rule = answer.rule
     const where = answer.rule_index == null ? 'A rule' : `Rule ${answer.rule_index + 1}`
-    const text = rule ? `${where}: ${ruleSaid(rule)}.` : reasonSaid(answer.reason)
+    const text = rule ? `${where}: ${ruleText(rule)}.` : reasonText(answer.reason)
     const change = changeOf(list, answer.of ?? user)
     const outcome = answer.allowed
       ? allowedNow(refusal, text)
-      : { outcome: 'refused' as const, text: `${text} ${reasonSaid(answer.reason)}${said}.` }
+      : { outcome: 'refused' as const, text: `${text} ${reasonText(answer.reason)}${said}.` }
     steps.push({ name: title, ...outcome, change })
   })
   if (answer.decided_by === 'no_rule') {

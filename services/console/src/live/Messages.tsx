@@ -91,8 +91,8 @@ interface MessagesProps {
 
 const HINT = 'Publish to a topic that a filter of this page matches.'
 const NEW_MS = 2_000
-const timeSaid = ({ at }: Message) => absolute(at).slice(11)
-const topicSaid = ({ topic, payload }: Message) => `${cut(topic)} ${preview(payload, SAID_CHARS)}`
+const timeText = ({ at }: Message) => absolute(at).slice(11)
+const topicText = ({ topic, payload }: Message) => `${cut(topic)} ${preview(payload, SAID_CHARS)}`
 const isNew = ({ at }: Message) => now() - at < NEW_MS
 
 /** Messages, newest first. */
@@ -111,7 +111,7 @@ export function Messages({ messages, find, height, onOpen, hint = HINT, isNewSho
       height={height}
       onOpen={onOpen}
       // Screen readers get it with the row's button.
-      detailOf={isNarrow ? timeSaid : topicSaid}
+      detailOf={isNarrow ? timeText : topicText}
       isNew={isNewShown ? isNew : undefined}
       empty={
         <Text size="sm" c="dimmed" p="lg" style={{ height }}>

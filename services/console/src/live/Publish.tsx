@@ -27,7 +27,7 @@ const CONFIRMATIONS = [
   { said: 'Complete: it is delivered exactly once.', answer: 'PUBCOMP' },
 ] as const
 
-/** A change is stored after so long without another one. */
+/** The draft is stored when it has not changed for this long, milliseconds. */
 const STORED_AFTER_MS = 300
 
 /** The draft of this person for the broker, which the browser keeps between visits. */
@@ -99,7 +99,7 @@ export function Publish({ client, status }: { client: LiveClient; status: Status
           {publishing.isSuccess && (
             <Text size="xs" className={classes.soft}>
               {CONFIRMATIONS[publishing.data.qos].said}
-              {timesSaid(publishing.data, receivedMs)}
+              {timesText(publishing.data, receivedMs)}
             </Text>
           )}
           {publishing.isError && (
@@ -122,7 +122,7 @@ export function Publish({ client, status }: { client: LiveClient; status: Status
 }
 
 /** How long the answer took, beside the way of the message back to this page. */
-function timesSaid({ qos, ms }: { qos: 0 | 1 | 2; ms: number }, receivedMs: number | null) {
+function timesText({ qos, ms }: { qos: 0 | 1 | 2; ms: number }, receivedMs: number | null) {
   const { answer } = CONFIRMATIONS[qos]
   const said = [
     answer && `${answer} after ${milliseconds(ms)}`,

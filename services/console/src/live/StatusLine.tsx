@@ -1,5 +1,5 @@
 import { count } from '../lib/format'
-import { useReceivedSaid } from '../ui/announce'
+import { useReceivedText } from '../ui/announce'
 import type { Status } from './client'
 import classes from './live.module.css'
 import type { View } from './log'
@@ -19,7 +19,7 @@ const said = (status: Status) => {
 
 /** How the page's own client gets on. */
 export function StatusLine({ status, view }: { status: Status; view?: View }) {
-  useReceivedSaid(view?.received ?? 0)
+  useReceivedText(view?.received ?? 0)
   return (
     <span className={classes.status}>
       <span className={classes.dot} data-kind={status.kind} aria-hidden="true" />

@@ -3,7 +3,7 @@
 import type { MqttClient } from 'mqtt'
 import { Problem } from '../api/problem'
 import { MessageLog, type Properties } from './log'
-import { disconnectSaid, reasonSaid } from './reasons'
+import { disconnectText, reasonText } from './reasons'
 
 export type Status =
   | { kind: 'connecting' }
@@ -121,10 +121,10 @@ export class LiveClient {
       why =
         code === undefined
           ? 'The WebSocket listener does not answer.'
-          : `The broker refuses this page: ${reasonSaid(code)}.`
+          : `The broker refuses this page: ${reasonText(code)}.`
     })
     client.on('disconnect', ({ reasonCode, properties }) => {
-      why = disconnectSaid(reasonCode ?? 0, properties?.reasonString)
+      why = disconnectText(reasonCode ?? 0, properties?.reasonString)
     })
     client.on('close', () => {
       if (client === this.#client) this.#lost(why, open)
@@ -160,7 +160,7 @@ export class LiveClient {
       const code = Number(suback?.granted[0] ?? 0)
       const refused = new Map(this.refused)
       refused.delete(filter)
-      if (code >= 128) refused.set(filter, reasonSaid(code))
+      if (code >= 128) refused.set(filter, reasonText(code))
       this.refused = refused
       this.#notify()
     })
@@ -187,7 +187,7 @@ export class LiveClient {
       onClose = () => {
         const why = this.#status.kind === 'lost' ? this.#status.why : CLOSED
         reject(
-          new Unacknowledged(`${why} The server may have the message: look before you publish it again.`),
+          new Unacknowledged(`${why} The server may have the message: check before you publish it again.`),
         )
       }
       client.once('close', onClose)
@@ -198,7 +198,7 @@ export class LiveClient {
       await Promise.race([sent, lost])
     } catch (error) {
       const code = codeOf(error)
-      throw code === undefined ? error : new Error(`The broker refuses the message: ${reasonSaid(code)}.`)
+      throw code === undefined ? error : new Error(`The broker refuses the message: ${reasonText(code)}.`)
     } finally {
       client.off('close', onClose)
     }

@@ -83,7 +83,7 @@ function sizeProblem(draft: Draft, packetBytesMax: number): string | null {
   const bytes = publishBytes({ ...draft, payloadBytes: payload.length, properties })
   if (bytes <= packetBytesMax) return null
   const over = count(bytes - packetBytesMax)
-  return `The message has ${count(bytes)} bytes with its topic and properties, ${over} more than the ${count(packetBytesMax)} that this broker takes in a packet. Shorten it, or publish it in parts.`
+  return `The message has ${count(bytes)} bytes with its topic and properties, ${over} more than the ${count(packetBytesMax)} that this broker allows in a packet. Shorten it, or publish it in parts.`
 }
 
 function payloadProblem(payload: string, kind: Kind): string | null {
@@ -93,7 +93,7 @@ function payloadProblem(payload: string, kind: Kind): string | null {
     JSON.parse(payload)
     return null
   } catch {
-    return 'This is no JSON. Choose text to send it as it is.'
+    return 'This is not valid JSON. Choose Text to send it as it is.'
   }
 }
 

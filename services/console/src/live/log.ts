@@ -121,7 +121,7 @@ export class MessageLog {
     const arrived = this.#arrived.reverse()
     this.#arrived = []
     const perSecond = this.#rate()
-    // A timer of its own: with #timer, rows that come meanwhile would wait for it.
+    // A timer of its own: with #timer, rows that arrive before it fires would wait for it.
     if (perSecond > 0) this.#idle = setTimeout(this.flush, IDLE_MS)
     this.#set({
       messages: arrived.length > 0 ? keep([...arrived, ...this.#view.messages]) : this.#view.messages,

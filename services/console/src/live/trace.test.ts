@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isInGroup, isProblem, TRACED_MAX, type Traced, TraceLog, tracedSaid } from './trace'
+import { isInGroup, isProblem, TRACED_MAX, type Traced, TraceLog, tracedText } from './trace'
 
 const publish: Traced = { at_ms: 1, direction: 'in', kind: 'PUBLISH', topic: 'a/b', qos: 1, packet_id: 7 }
 
@@ -38,8 +38,8 @@ test.each<[Traced, boolean]>([
 })
 
 test('a packet is one line', () => {
-  expect(tracedSaid(publish)).toBe('a/b, QoS 1, packet 7')
+  expect(tracedText(publish)).toBe('a/b, QoS 1, packet 7')
   const filters = [{ filter: 'a/#', qos: 2, reason_code: 135 }]
   const answer: Traced = { at_ms: 1, direction: 'out', kind: 'SUBACK', packet_id: 1, filters }
-  expect(tracedSaid(answer)).toBe('a/# QoS 2 → refused (135), packet 1')
+  expect(tracedText(answer)).toBe('a/# QoS 2 → refused (135), packet 1')
 })

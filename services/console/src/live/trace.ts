@@ -164,7 +164,7 @@ export function isInGroup(event: Traced, group: TracedGroup): boolean {
   }
 }
 
-const filterSaid = ({ filter, qos, reason_code }: TracedFilter) =>
+const filterText = ({ filter, qos, reason_code }: TracedFilter) =>
   [
     filter ?? 'a filter that came before the trace',
     qos === undefined ? '' : ` QoS ${qos}`,
@@ -174,7 +174,7 @@ const filterSaid = ({ filter, qos, reason_code }: TracedFilter) =>
   ].join('')
 
 /** The contents of a packet in one line. */
-export function tracedSaid(event: Traced): string {
+export function tracedText(event: Traced): string {
   const { connect, filters = [], more_filters, messages } = event
   const parts = [
     connect &&
@@ -187,7 +187,7 @@ export function tracedSaid(event: Traced): string {
     event.qos !== undefined && `QoS ${event.qos}`,
     event.retain && 'retained',
     event.dup && 'again',
-    ...filters.map(filterSaid),
+    ...filters.map(filterText),
     more_filters && `and ${more_filters} more`,
     event.packet_id !== undefined && `packet ${event.packet_id}`,
     messages !== undefined && messages > 1 && `${messages} messages`,

@@ -3,7 +3,7 @@ import { isStopped, useBroker } from '../api/brokers'
 import { connectToken } from '../api/messages'
 import { LiveClient, type Status } from './client'
 
-const STOPPED: Status = { kind: 'refused', why: 'The broker takes no clients now.' }
+const STOPPED: Status = { kind: 'refused', why: 'The broker is stopped and accepts no clients.' }
 
 /** A connection of this page to the broker, for as long as it is shown. */
 export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {

@@ -22,7 +22,7 @@ interface TailState {
 
 const CONNECTING: TailState = { isOpen: false, refused: null }
 /** The text of a stream's state for the reader. */
-export const tailSaid = ({ isOpen, refused }: TailState, filter: string) => {
+export const tailText = ({ isOpen, refused }: TailState, filter: string) => {
   if (refused !== null) return `${refused} The page tries again by itself.`
   return isOpen ? `Listening to ${filter}` : 'Connecting'
 }

@@ -27,7 +27,7 @@ export function useTrace({ organisation, broker }: BrokerPath, client: string, i
     const at = `/api/v1/organisations/${organisation}/brokers/${encodeURIComponent(broker)}`
     setState({ kind: 'connecting' })
     const close = readEvents(`${at}/clients/${encodeURIComponent(clientPart(client))}/trace`, {
-      // A trace that somebody watches beside another window goes on.
+      // The trace also runs while its page is hidden, because somebody may watch it beside another window.
       isKeptHidden: true,
       onEvent: (name, data) => {
         if (name === 'begun') {

@@ -35,7 +35,7 @@ function NewPassword() {
         act={() => makeResetLink(email.trim())}
         onDone={(link) => {
           setMade(link)
-          // Somebody may have typed the next address meanwhile.
+          // The operator may have typed the next address in the meantime.
           setEmail((typed) => (typed.trim() === link.email ? '' : typed))
         }}
       >
@@ -71,12 +71,12 @@ function LostSecondFactor() {
         loses={
           <>
             <Text size="sm">
-              The sign-in of this account then asks for the password alone. All its recovery codes are void,
-              and all its browsers are signed out. API tokens stay.
+              The sign-in of this account then asks for the password alone. Its recovery codes stop working,
+              and all its browsers are signed out. API tokens stay valid.
             </Text>
             <Text size="sm" mt="xs">
-              A mail tells the person where this server sends mail, and the audit logs of their organisations
-              have an entry. Only the person can set up a new second factor.
+              The audit logs of the person's organisations get an entry. If this server sends mail, the person
+              is notified. Only the person can set up a new second factor.
             </Text>
           </>
         }

@@ -163,8 +163,8 @@ function Recovered({ of }: { of: NonNullable<OwnPod['recovery']> }) {
     <>
       <div>
         <Mark color={lost === 0 ? 'good' : 'bad'}>{plural(lost, 'acknowledged commit')} lost</Mark>: commit{' '}
-        {count(of.acknowledged_commit ?? 0)} was the last one that was noted as acknowledged, and the folder
-        has those up to {count(of.recovered_commit)}.
+        {count(of.acknowledged_commit ?? 0)} was the last one recorded as acknowledged; the data folder has
+        all commits up to {count(of.recovered_commit)}.
       </div>
       {of.journal_commits > 0 && (
         <div>The checksums of {plural(of.journal_commits, 'commit')} in the journals were right.</div>
@@ -280,7 +280,7 @@ function LoudestTenants() {
   return (
     <Panel
       isFlush
-      title="Loudest tenants"
+      title="Busiest tenants"
       lead="The tenants whose clients published the most messages this month (UTC)."
       actions={
         <Anchor component={Link} to={'/tenants' as string} size="sm">
@@ -292,7 +292,7 @@ function LoudestTenants() {
         {({ items, incomplete }) => (
           <>
             <Rows
-              label="Loudest tenants"
+              label="Busiest tenants"
               rows={items}
               columns={loudColumns}
               idOf={({ id }) => id}
@@ -304,7 +304,7 @@ function LoudestTenants() {
             />
             {incomplete && (
               <p className={ui.note}>
-                The server compares a limited number of tenants, so a louder tenant may be missing.
+                The server compares a limited number of tenants, so a busier tenant may be missing.
               </p>
             )}
           </>

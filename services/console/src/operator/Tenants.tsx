@@ -123,7 +123,7 @@ export function Tenants() {
 }
 
 function NoTenant({ isFiltered }: { isFiltered: boolean }) {
-  if (isFiltered) return <Empty title="No tenant fits">Search for another name or state.</Empty>
+  if (isFiltered) return <Empty title="No tenant matches">Search for another name or state.</Empty>
   return (
     <Empty icon={<IconUsers size={28} stroke={1.4} />} title="There is no tenant yet">
       The first account creates a tenant. Open the sign-up link in the log of the server.

@@ -31,7 +31,7 @@ export function Token() {
             withAsterisk={false}
             value={typed}
             onChange={(event) => setTyped(event.currentTarget.value)}
-            error={isWrong ? 'The server does not take this token.' : undefined}
+            error={isWrong ? 'The server does not accept this token.' : undefined}
           />
           {entering.isError && !isWrong && <Failure error={entering.error} />}
           <Button type="submit" loading={entering.isPending} fullWidth>

@@ -18,7 +18,7 @@ const rootRoute = createRootRoute({
           </Button>
         }
       >
-        The pages of operators are Overview, Tenants, Audit log and Accounts. The console of tenants is on the
+        The operator pages are Overview, Tenants, Audit log and Accounts. The console of tenants is on the
         HTTP port.
       </Empty>
     </Page>
@@ -69,7 +69,7 @@ export const router = createRouter({
   defaultPendingMs: 300,
   defaultErrorComponent: ({ error, reset }) => (
     <Page title="This page failed">
-      <Failure error={error} again={reset} />
+      <Failure error={error} retry={reset} />
     </Page>
   ),
   scrollRestoration: true,

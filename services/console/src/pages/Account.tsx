@@ -30,7 +30,7 @@ export function Account() {
             rows={[
               ['E-mail address', user.email ?? 'none: you own this machine'],
               ['Account created', absolute(user.created_at_ms)],
-              ['Sign in with', signInSaid(user.email != null, ways?.provider?.name)],
+              ['Sign in with', signInText(user.email != null, ways?.provider?.name)],
             ]}
           />
           <NameForm />
@@ -51,8 +51,8 @@ export function Account() {
   )
 }
 
-function signInSaid(hasPassword: boolean, provider: string | undefined) {
-  if (!hasPassword) return 'the link that the server prints when it starts'
+function signInText(hasPassword: boolean, provider: string | undefined) {
+  if (!hasPassword) return 'the link that the server prints at startup'
   return provider ? `password or ${provider}` : 'password'
 }
 
@@ -88,7 +88,7 @@ function PasswordPanel() {
   const [current, setCurrent] = useState('')
   const [next, setNext] = useState('')
   return (
-    <Panel title="Password" lead="All other sign-ins of yours end with a new password.">
+    <Panel title="Password" lead="A new password signs you out everywhere else.">
       <Form
         verb="Change password"
         isDisabled={current === '' || next === ''}
@@ -129,7 +129,7 @@ function SchemeSwitch() {
     <Choice
       label="Theme"
       data={[
-        { value: 'auto', label: 'As the system' },
+        { value: 'auto', label: 'System' },
         { value: 'light', label: 'Light' },
         { value: 'dark', label: 'Dark' },
       ]}

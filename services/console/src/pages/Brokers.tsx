@@ -76,7 +76,7 @@ function Cards({ brokers }: { brokers: PlacedBroker[] }) {
         <Text size="sm" c="dimmed" mt="md" role="status">
           {found.length === 0 && `No broker's name contains ${search}.`}
           {found.length > CARDS_MAX &&
-            `${count(found.length - CARDS_MAX)} more: type a part of the name above.`}
+            `${count(found.length - CARDS_MAX)} more. Type part of a name above to find them.`}
         </Text>
       )}
     </>
@@ -132,7 +132,7 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
   return (
     <div>
       {link}
-      <Failure error={query.error} again={() => void query.refetch()} />
+      <Failure error={query.error} retry={() => void query.refetch()} />
     </div>
   )
 }

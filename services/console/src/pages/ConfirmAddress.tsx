@@ -35,7 +35,7 @@ export function ConfirmAddress() {
   if (me.isError) {
     return (
       <Card title="Confirm your address">
-        <Failure error={me.error} again={() => void me.refetch()} />
+        <Failure error={me.error} retry={() => void me.refetch()} />
       </Card>
     )
   }

@@ -5,12 +5,12 @@ import { linkToken } from '../api/linkToken'
 import { signedIn } from '../api/session'
 import { LinkedPassword, NeedsLink } from './LinkedPassword'
 
-const AGAIN = { to: '/sign-up', label: 'Sign up again' } as const
+const NEW_LINK = { to: '/sign-up', label: 'Sign up again' } as const
 
 /** Confirms the e-mail address of a sign-up with the link of a mail, or of the operator, and makes the account. */
 export function ConfirmSignUp() {
   const token = linkToken()
-  return token === null ? <NeedsLink lasts="a day" again={AGAIN} /> : <Confirm token={token} />
+  return token === null ? <NeedsLink lasts="a day" newLink={NEW_LINK} /> : <Confirm token={token} />
 }
 
 function Confirm({ token }: { token: string }) {
@@ -29,7 +29,7 @@ function Confirm({ token }: { token: string }) {
       lead="Enter the password that you chose when you signed up. The server then creates the account."
       field={{ label: 'Password', autoComplete: 'current-password' }}
       submit="Create account"
-      again={AGAIN}
+      newLink={NEW_LINK}
       sending={confirming}
     />
   )

@@ -23,7 +23,7 @@ import { Empty, Failure, Loaded } from '../ui/State'
 import { Time } from '../ui/Time'
 import { ProofInput, useProof } from './account/ProofInput'
 
-const accountSaid = ({ email, subject }: Identity) => email ?? subject
+const accountText = ({ email, subject }: Identity) => email ?? subject
 
 /** Accounts of the provider with which the person signs in. Hidden where no provider is set up and none was. */
 export function Identities() {
@@ -85,7 +85,7 @@ function Proof({ provider, close }: { provider: string; close: () => void }) {
   const [isLeaving, setLeaving] = useState(false)
   return (
     <Form
-      verb={`Go on to ${provider}`}
+      verb={`Continue to ${provider}`}
       isDisabled={!proof.isReady || isLeaving}
       act={async () => connectIdentity(await proof.proof())}
       onDone={() => setLeaving(true)}
@@ -94,8 +94,8 @@ function Proof({ provider, close }: { provider: string; close: () => void }) {
       {(wrong) => (
         <>
           <Text size="sm">
-            You signed in more than ten minutes ago. The server asks for your password, because everybody who
-            controls the connected account can sign in as you.
+            You signed in more than ten minutes ago. Enter your password: anyone who controls the connected
+            account will be able to sign in as you.
           </Text>
           <ProofInput of={proof} confirms="the connection" wrong={wrong} isFirst />
         </>
@@ -117,7 +117,7 @@ function IdentityRows({ rows, provider }: { rows: Identity[]; provider: string |
       key: 'account',
       header: 'Account',
       width: 'minmax(0, 1fr)',
-      cell: (row) => <span title={row.subject}>{accountSaid(row)}</span>,
+      cell: (row) => <span title={row.subject}>{accountText(row)}</span>,
     },
     {
       key: 'issuer',
@@ -145,7 +145,7 @@ function IdentityRows({ rows, provider }: { rows: Identity[]; provider: string |
 
 function RemoveButton({ row }: { row: Identity }) {
   const client = useQueryClient()
-  const account = accountSaid(row)
+  const account = accountText(row)
   return (
     <Confirm
       verb="Remove identity"
@@ -212,7 +212,7 @@ function ConfirmPending({ pending, provider, close }: ConfirmPendingProps) {
   const confirming = useMutation({
     mutationFn: confirmIdentity,
     onSuccess: () => {
-      done(`You sign in with ${accountSaid(pending)} from now on.`)
+      done(`You sign in with ${accountText(pending)} from now on.`)
       void client.invalidateQueries({ queryKey: identitiesQuery.queryKey, exact: true })
       close()
     },
@@ -222,7 +222,7 @@ function ConfirmPending({ pending, provider, close }: ConfirmPendingProps) {
       <Facts
         rows={[
           ['Provider', `${provider} (${pending.issuer})`],
-          ['Account', accountSaid(pending)],
+          ['Account', accountText(pending)],
           ['Its id at the provider', pending.subject],
         ]}
       />

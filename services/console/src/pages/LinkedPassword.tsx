@@ -8,10 +8,10 @@ import { PasswordInput } from '../ui/PasswordInput'
 import { Failure } from '../ui/State'
 
 /** Where another link comes from. */
-type Again = { to: '/sign-up' | '/forgot-password'; label: string }
+type NewLink = { to: '/sign-up' | '/forgot-password'; label: string }
 
 /** Without the link's token: it is in memory only, so a reload loses it. */
-export function NeedsLink({ lasts, again }: { lasts: string; again: Again }) {
+export function NeedsLink({ lasts, newLink }: { lasts: string; newLink: NewLink }) {
   return (
     <Card title="Open the link again" lead="This page needs the link from your mail or your operator.">
       <Stack gap="md" mt="lg">
@@ -19,8 +19,8 @@ export function NeedsLink({ lasts, again }: { lasts: string; again: Again }) {
           A reload removes the link from this page. Open it again from where it was sent to you: it works
           once, within {lasts}.
         </Text>
-        <Button component={Link} to={again.to} variant="default">
-          {again.label}
+        <Button component={Link} to={newLink.to} variant="default">
+          {newLink.label}
         </Button>
       </Stack>
     </Card>
@@ -33,14 +33,14 @@ export function LinkedPassword({
   lead,
   field,
   submit,
-  again,
+  newLink,
   sending,
 }: {
   title: string
   lead: string
   field: { label: string; description?: string; autoComplete: string }
   submit: string
-  again: Again
+  newLink: NewLink
   sending: UseMutationResult<unknown, Error, string>
 }) {
   const [password, setPassword] = useState('')
@@ -74,8 +74,8 @@ export function LinkedPassword({
             {submit}
           </Button>
           {sending.isError && (
-            <Anchor component={Link} to={again.to} size="sm">
-              {again.label}
+            <Anchor component={Link} to={newLink.to} size="sm">
+              {newLink.label}
             </Anchor>
           )}
         </Stack>

@@ -54,7 +54,7 @@ export function NewBroker() {
           <Stack gap="md">
             <TextInput
               label="Name"
-              description="For people, such as Plant 7. The service gives the host name."
+              description="A name for people, such as Plant 7. The service chooses the host name."
               value={name}
               onChange={(event) => setName(event.currentTarget.value)}
               error={fields.display_name}

@@ -7,12 +7,12 @@ import { meQuery } from '../api/session'
 import { Card } from '../shell/Card'
 import { LinkedPassword, NeedsLink } from './LinkedPassword'
 
-const AGAIN = { to: '/forgot-password', label: 'Ask for a new link' } as const
+const NEW_LINK = { to: '/forgot-password', label: 'Ask for a new link' } as const
 
 /** Chooses a new password with the link of a mail, or of the operator. */
 export function ResetPassword() {
   const token = linkToken()
-  return token === null ? <NeedsLink lasts="an hour" again={AGAIN} /> : <NewPassword token={token} />
+  return token === null ? <NeedsLink lasts="an hour" newLink={NEW_LINK} /> : <NewPassword token={token} />
 }
 
 function NewPassword({ token }: { token: string }) {
@@ -40,11 +40,11 @@ function NewPassword({ token }: { token: string }) {
       lead="It signs you out in all browsers."
       field={{
         label: 'New password',
-        description: 'At least 15 characters. A sentence is easy to keep in mind.',
+        description: 'At least 15 characters. A sentence is easy to remember.',
         autoComplete: 'new-password',
       }}
       submit="Change password"
-      again={AGAIN}
+      newLink={NEW_LINK}
       sending={setting}
     />
   )

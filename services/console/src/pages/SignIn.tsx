@@ -14,7 +14,7 @@ import { Failure } from '../ui/State'
 
 const noAccount = (isLocal: boolean | undefined) =>
   isLocal
-    ? 'On this machine you need no account: open the link that the server printed last when it started.'
+    ? 'On this machine you need no account: open the link that the server printed when it last started.'
     : 'No account? Open the invitation you were sent, or the link in the log of the server.'
 
 export function SignIn() {
@@ -23,7 +23,7 @@ export function SignIn() {
   const navigate = useNavigate()
   return (
     <SignInSteps
-      lead={next ? 'After the sign-in the page opens that you asked for.' : undefined}
+      lead={next ? 'After you sign in, the page that you asked for opens.' : undefined}
       onSignedIn={(session) => {
         signedIn(client, session)
         void navigate({ href: safeNext(next), replace: true })

@@ -29,8 +29,8 @@ function NeedsLink() {
     <Card title="You need a link">
       <Stack gap="md" mt="md">
         <Text size="sm">
-          Accounts of this server are created with an invitation, or with the link that its first start has
-          logged.
+          You can create an account with an invitation, or with the link that the server logged at its first
+          start logged.
         </Text>
         <Button component={Link} to="/sign-in" variant="default">
           Sign in instead
@@ -73,7 +73,7 @@ function Form({ provider, isMailed }: { provider: string | undefined; isMailed: 
   const client = useQueryClient()
   const navigate = useNavigate()
   const [key] = useState(idempotencyKey)
-  const [said, setSaid] = useState({ email: '', password: '', name: '' })
+  const [said, setText] = useState({ email: '', password: '', name: '' })
   const [sentTo, setSentTo] = useState<string>()
   const signingUp = useMutation({
     mutationFn: () => {
@@ -100,7 +100,7 @@ function Form({ provider, isMailed }: { provider: string | undefined; isMailed: 
     value: said[name],
     onChange: (event: { currentTarget: HTMLInputElement }) => {
       const { value } = event.currentTarget
-      setSaid((before) => ({ ...before, [name]: value }))
+      setText((before) => ({ ...before, [name]: value }))
     },
     error: fields[name],
   })
@@ -126,7 +126,7 @@ function Form({ provider, isMailed }: { provider: string | undefined; isMailed: 
               onClick={() => leaving.mutate()}
               loading={leaving.isPending || leaving.isSuccess}
             >
-              Go on with {provider}
+              Continue with {provider}
             </Button>
             {leaving.isError && <Failure error={leaving.error} isOwnAccount />}
             <Divider label="or" />
@@ -138,7 +138,7 @@ function Form({ provider, isMailed }: { provider: string | undefined; isMailed: 
             <TextInput label="E-mail address" type="email" autoComplete="username" {...field('email')} />
             <PasswordInput
               label="Password"
-              description="At least 15 characters. A sentence is easy to keep in mind."
+              description="At least 15 characters. A sentence is easy to remember."
               autoComplete="new-password"
               {...field('password')}
             />

@@ -22,8 +22,8 @@ export function OfflineBar() {
     <div role="status" aria-live="polite" className={classes.offlinePlace}>
       {since !== null && (
         <div className={classes.offline}>
-          The server stopped answering <Since at={since} />. The page shows what it last knew, and tries again
-          by itself.
+          The server stopped answering <Since at={since} />. The page shows its last data, and tries again by
+          itself.
         </div>
       )}
     </div>

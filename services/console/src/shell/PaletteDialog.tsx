@@ -46,7 +46,7 @@ export function PaletteDialog({ close, query, onQuery, groups, placeholder }: Pa
       query={query}
       onQueryChange={onQuery}
       actions={groups.filter(({ actions }) => actions.length > 0)}
-      nothingFound="Nothing of this name"
+      nothingFound="No result"
       highlightQuery
       scrollable
       maxHeight={420}

@@ -28,7 +28,7 @@ export function NotFound() {
           </Button>
         }
       >
-        A broker, client or page of this name is not here, or you may not see it.
+        There is no broker, client or page of this name, or you may not see it.
       </Empty>
     </Page>
   )
@@ -59,13 +59,13 @@ export function FirstPending() {
 export function RouteFailure({ error, reset }: ErrorComponentProps) {
   const router = useRouter()
   if (error instanceof Problem && error.status === 404) return <NotFound />
-  const again = () => {
+  const retry = () => {
     reset()
     void router.invalidate()
   }
   return (
     <Page title="This page failed">
-      <Failure error={error} again={again} />
+      <Failure error={error} retry={retry} />
     </Page>
   )
 }

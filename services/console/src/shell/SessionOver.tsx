@@ -8,7 +8,7 @@ import { CardInDialog } from './Card'
 /** Above drawers, their questions, and notices. */
 const Z_INDEX = 1_000
 
-/** The sign-in over a page whose session has ended. The page keeps what was typed, and nobody can read it meanwhile. */
+/** The sign-in over a page whose session has ended. The page keeps what was typed, and hides it until the sign-in. */
 export function SessionOver({ me }: { me: Session }) {
   const client = useQueryClient()
   useEffect(() => {
@@ -34,7 +34,7 @@ export function SessionOver({ me }: { me: Session }) {
     >
       <CardInDialog value={true}>
         <SignInSteps
-          lead="Your session has ended. After the sign-in this page goes on, with everything that you have typed."
+          lead="Your session has ended. Sign in to continue on this page. What you have typed is kept."
           email={me.user.email ?? ''}
           onSignedIn={(session) => signedInAgain(client, session)}
         />

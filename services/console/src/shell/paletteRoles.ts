@@ -17,7 +17,7 @@ export function describePalette(input: HTMLInputElement | null) {
     describeList(input, dialog)
     const wasEmpty = isEmpty
     isEmpty = dialog.querySelector(EMPTY) !== null
-    if (isEmpty && !wasEmpty) announce('Nothing of this name')
+    if (isEmpty && !wasEmpty) announce('No result')
   }
   describe()
   const observer = new MutationObserver(describe)

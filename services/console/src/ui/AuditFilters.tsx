@@ -63,7 +63,7 @@ const Day = ({ label, labelPx, value, set }: DayProps) => (
 
 export const NoEntryFits = ({ clear }: { clear: () => void }) => (
   <Empty
-    title="No entry fits"
+    title="No entry matches"
     action={
       <Button variant="default" onClick={clear}>
         Show all entries

@@ -3,7 +3,7 @@ import { IconDownload } from '@tabler/icons-react'
 import { type QueryKey, useInfiniteQuery } from '@tanstack/react-query'
 import { type ReactNode, useEffect, useMemo } from 'react'
 import type { AuditEntry, AuditPage } from '../api/organisation'
-import { actionSaid, targetSaid } from '../lib/actions'
+import { actionText, targetText } from '../lib/actions'
 import { absolute, count } from '../lib/format'
 import { save } from '../lib/save'
 import { Code } from './Code'
@@ -74,7 +74,7 @@ export function AuditLog(props: AuditLogProps) {
   const isWanted = rows.length < PAGE_ROWS || (chosen !== undefined && !open)
   const isSearching = isWanted && hasNextPage && !isFetchNextPageError && read < SHORT_PAGES_MAX
 
-  // With a filter, a page may be short although entries of later pages fit.
+  // With a filter, a page may be short although entries of later pages match.
   useEffect(() => {
     if (isSearching && !isFetching) void fetchNextPage()
   }, [isSearching, isFetching, fetchNextPage])
@@ -104,15 +104,15 @@ export function AuditLog(props: AuditLogProps) {
             <Empty title="Searching">The log is read from the latest entry back.</Empty>
           ) : rows.length === 0 && hasNextPage ? (
             <Empty
-              title="No entry fits so far"
+              title="No entry matches so far"
               action={
                 <Button variant="default" onClick={more}>
                   Search older entries
                 </Button>
               }
             >
-              Up to {count(read * SCANNED)} of the latest entries were searched. A start time makes the search
-              shorter.
+              Up to {count(read * SCANNED)} of the latest entries were searched. A start time limits the
+              search.
             </Empty>
           ) : rows.length === 0 && nothingFits ? (
             nothingFits
@@ -129,7 +129,7 @@ export function AuditLog(props: AuditLogProps) {
               columns={columns}
               idOf={keyOf}
               onOpen={(entry) => onChoose(keyOf(entry))}
-              detailOf={(one) => `${actionSaid(one.action)}, ${one.actor.name}, ${targetSaid(one, names)}`}
+              detailOf={(one) => `${actionText(one.action)}, ${one.actor.name}, ${targetText(one, names)}`}
               onEnd={more}
             />
           )
@@ -139,7 +139,7 @@ export function AuditLog(props: AuditLogProps) {
       <Drawer
         opened={chosen !== undefined}
         onClose={() => onChoose(undefined)}
-        title={open ? actionSaid(open.action) : 'Entry'}
+        title={open ? actionText(open.action) : 'Entry'}
         size={560}
       >
         <Loaded query={query}>
@@ -149,7 +149,7 @@ export function AuditLog(props: AuditLogProps) {
             ) : isSearching ? (
               <Loading />
             ) : isFetchNextPageError ? (
-              <Failure error={query.error} again={() => void fetchNextPage()} />
+              <Failure error={query.error} retry={() => void fetchNextPage()} />
             ) : (
               <Missing isMore={hasNextPage} close={() => onChoose(undefined)} />
             )
@@ -183,7 +183,7 @@ const keyOf = ({ id, at_ms, action, target }: AuditEntry) => id ?? `${at_ms} ${a
 
 function Entry({ entry, names }: { entry: AuditEntry; names: Record<string, string> | undefined }) {
   const { action, actor, at_ms, target } = entry
-  const name = targetSaid(entry, names)
+  const name = targetText(entry, names)
   const { before, after, ...others } = entry.details ?? {}
   const details = { ...others, before, after }
   return (

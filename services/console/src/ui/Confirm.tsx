@@ -57,7 +57,7 @@ export function Confirm({ verb, title, loses, name, act, onDone, children }: Con
             </Text>
             {name !== undefined && (
               <TextInput
-                label={`Type ${name} to go on`}
+                label={`Type ${name} to confirm`}
                 value={typed}
                 onChange={(event) => setTyped(event.currentTarget.value)}
                 autoComplete="off"

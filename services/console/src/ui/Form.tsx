@@ -66,7 +66,7 @@ export function Form<T>({
         {acting.isError && !isConflict && <Failure error={acting.error} />}
         {isConflict && <Conflict overwrite={() => send(true)} />}
         <Text size="sm" c="dimmed" role="status" hidden={!isSlow}>
-          {isSlow && 'The server takes long to answer. Your input is kept until it does.'}
+          {isSlow && 'The server is taking a long time to answer. Your input is kept.'}
         </Text>
         <Group gap="xs">
           <Button
@@ -111,7 +111,7 @@ function useSlow(isPending: boolean) {
 }
 
 const Conflict = ({ overwrite }: { overwrite: () => void }) => (
-  <Alert color="orange" variant="light" role="alert" title="It was changed meanwhile">
+  <Alert color="orange" variant="light" role="alert" title="It has changed since you opened it">
     <Text size="sm">
       Another tab or person saved a change after this form was opened. Your input is still here. Reload the
       page to see their change, or replace it with yours.

@@ -2,7 +2,7 @@ import { Badge, Text } from '@mantine/core'
 import { useMediaQuery } from '@mantine/hooks'
 import type { Incident } from '../api/live'
 import { count } from '../lib/format'
-import { KINDS, reasonSaid } from '../lib/incidents'
+import { KINDS, reasonText } from '../lib/incidents'
 import { ClientLink } from './ClientLink'
 import { type Column, Rows } from './Rows'
 import { Time } from './Time'
@@ -57,7 +57,7 @@ const columnsOf = (broker: string, withReason: boolean): Column<Incident>[] => [
             <Client broker={broker} incident={incident} />:{' '}
           </>
         )}
-        {reasonSaid(incident.reason)}
+        {reasonText(incident.reason)}
         {incident.what && (
           <Text span c="dimmed" className="mono" ml={8}>
             {incident.what}

@@ -58,15 +58,15 @@ export function Empty({ icon, title, children, action, command }: EmptyProps) {
 
 interface FailureProps {
   error: unknown
-  again?: () => void
+  retry?: () => void
   /** The request was about the person's own account, where no role helps. */
   isOwnAccount?: boolean
 }
 
 /** An error: its cause, the parts that still work, and the next step. */
-export function Failure({ error, again, isOwnAccount }: FailureProps) {
+export function Failure({ error, retry, isOwnAccount }: FailureProps) {
   const problem = error instanceof Problem ? error : null
-  const said = problem?.message ?? 'This part of the page failed. The rest of it works.'
+  const said = problem?.message ?? 'This part of the page failed. The rest of the page works.'
   return (
     <Alert color="red" variant="light" icon={<IconAlertTriangle size={18} />} role="alert" title={said}>
       {problem?.isOffline && (
@@ -78,15 +78,15 @@ export function Failure({ error, again, isOwnAccount }: FailureProps) {
         </Text>
       )}
       {problem?.status === 403 && !isOwnAccount && (
-        <Text size="sm">Ask an owner of the organisation for a role that may.</Text>
+        <Text size="sm">Ask an owner of the organisation for a role that allows this.</Text>
       )}
       {problem?.requestId && (
         <Text size="xs" c="dimmed">
           Request <span className="mono">{problem.requestId}</span>
         </Text>
       )}
-      {again && (
-        <Button size="xs" variant="default" mt="xs" onClick={again}>
+      {retry && (
+        <Button size="xs" variant="default" mt="xs" onClick={retry}>
           Try again
         </Button>
       )}
@@ -94,17 +94,19 @@ export function Failure({ error, again, isOwnAccount }: FailureProps) {
   )
 }
 
-/** Nothing was loaded before the server went away. The query goes on by itself. */
+/** Nothing was loaded before the server became unreachable. The query retries by itself. */
 export function Away() {
   return (
-    <Empty title="The server does not answer">This part of the page comes as soon as it answers again.</Empty>
+    <Empty title="The server does not answer">
+      This part of the page loads when the server answers again.
+    </Empty>
   )
 }
 
 /** The server answers one list at once for a broker. The query asks again by itself. */
 function Busy() {
   return (
-    <Empty title="One moment">
+    <Empty title="Please wait">
       The server is busy with other requests like this one. This part of the page comes in a few seconds.
     </Empty>
   )
@@ -131,7 +133,7 @@ export function Loaded<T>({ query, height = LOADING_PX, children }: LoadedProps<
       ) : isBusy ? (
         <Busy />
       ) : (
-        <Failure error={error} again={() => void query.refetch()} />
+        <Failure error={error} retry={() => void query.refetch()} />
       )}
     </div>
   )
@@ -151,7 +153,7 @@ export const RestFailed = ({ query, shown, noun }: RestFailedProps) => (
     <Text size="sm" mb="xs">
       The list has the first {count(shown)} {noun}. The others could not be loaded:
     </Text>
-    <Failure error={query.error} again={() => void query.fetchNextPage()} />
+    <Failure error={query.error} retry={() => void query.fetchNextPage()} />
   </div>
 )
 

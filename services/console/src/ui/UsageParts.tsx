@@ -242,7 +242,7 @@ function Spent({ cap }: { cap: SpendCap }) {
         </Text>
         <Text size="sm" c="dimmed">
           {expected !== null && `About ${money(expected)} by the end of the month. `}
-          The count starts again <Time at={cap.resets_at_ms} />.
+          Spending is reset <Time at={cap.resets_at_ms} />.
         </Text>
       </Group>
       <Progress
@@ -265,7 +265,7 @@ function useCapChanged() {
 
 function RemoveCap({ path, cap }: { path: CapPath; cap: SpendCap }) {
   const client = useQueryClient()
-  const again = () => {
+  const reload = () => {
     void client.invalidateQueries({ queryKey: ['cap'] })
     void client.invalidateQueries({ queryKey: ['broker'] })
   }
@@ -280,9 +280,9 @@ function RemoveCap({ path, cap }: { path: CapPath; cap: SpendCap }) {
         undoable('The spend cap was removed.', {
           act: () => setCap(path, { monthly_micros, action }, undefined),
           said: `The spend cap of ${money(monthly_micros)} is back.`,
-          onDone: again,
+          onDone: reload,
         })
-        again()
+        reload()
       }}
     >
       {(open) => (
@@ -307,7 +307,7 @@ function CapForm({ path, cap, onTouch }: CapFormProps) {
   }
   const [amount, setAmount] = useState<number | string>(stored.amount)
   const [action, setAction] = useState<SpendCap['action']>(stored.action)
-  const again = useCapChanged()
+  const reload = useCapChanged()
   const isChanged = amount !== stored.amount || action !== stored.action
   useEffect(() => onTouch(isChanged), [isChanged, onTouch])
   const monthly_micros = Math.round(Number(amount) * 1_000_000)
@@ -317,7 +317,7 @@ function CapForm({ path, cap, onTouch }: CapFormProps) {
       act={(overwrites) => setCap(path, { monthly_micros, action }, overwrites ? '*' : cap?.etag)}
       onDone={() => {
         onTouch(false)
-        again()
+        reload()
       }}
       isDisabled={amount === ''}
     >
@@ -336,7 +336,7 @@ function CapForm({ path, cap, onTouch }: CapFormProps) {
             label="At the cap"
             data={[
               { value: 'stop', label: 'Stop at the cap' },
-              { value: 'continue', label: 'Only note it' },
+              { value: 'continue', label: 'Only record it' },
             ]}
             value={action}
             onChange={(value) => setAction(value as SpendCap['action'])}

@@ -39,7 +39,7 @@ export function announcePage(name: string) {
 }
 
 /** Says how many messages have come: of the first one at once, then after COUNT_MS at the earliest. */
-export function useReceivedSaid(received: number) {
+export function useReceivedText(received: number) {
   const last = useRef({ received: 0, at: Number.NEGATIVE_INFINITY })
   useEffect(() => {
     // The list was emptied.

@@ -1,5 +1,5 @@
 import type { AuditEntry } from '../api/organisation'
-import { actionSaid, targetSaid } from '../lib/actions'
+import { actionText, targetText } from '../lib/actions'
 import { Email } from './Email'
 import type { Column } from './Rows'
 import { Time } from './Time'
@@ -19,7 +19,7 @@ export const auditColumns = (names: Record<string, string> = {}): Column<AuditEn
     header: 'Action',
     width: 'minmax(0, 1fr)',
     isWrapped: true,
-    cell: ({ action }) => <span title={action}>{actionSaid(action)}</span>,
+    cell: ({ action }) => <span title={action}>{actionText(action)}</span>,
   },
   {
     key: 'target',
@@ -28,7 +28,7 @@ export const auditColumns = (names: Record<string, string> = {}): Column<AuditEn
     isExtra: true,
     cell: (entry) => (
       <span className="mono" title={entry.target}>
-        {targetSaid(entry, names)}
+        {targetText(entry, names)}
       </span>
     ),
   },

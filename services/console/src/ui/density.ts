@@ -7,8 +7,9 @@ export type Density = 'spacious' | 'compact'
 const KEY = 'millrace.density'
 /** A row of this height or more holds text of two lines, or a button, with room around it. */
 const HIGH_ROW_PX = 44
-const HIGH_ROW_LESS_PX = 12
-const LOW_ROW_LESS_PX = 6
+/** Pixels that a compact row is lower than a spacious one. */
+const HIGH_ROW_SAVED_PX = 12
+const LOW_ROW_SAVED_PX = 6
 
 let density: Density = read()
 const listeners = new Set<() => void>()
@@ -36,16 +37,16 @@ export function setDensity(value: Density) {
 }
 
 /** Another tab changed it. */
-const look = ({ key }: StorageEvent) => {
+const onStorage = ({ key }: StorageEvent) => {
   if (key === KEY || key === null) show(read())
 }
 
 function subscribe(listener: () => void) {
-  if (listeners.size === 0) addEventListener('storage', look)
+  if (listeners.size === 0) addEventListener('storage', onStorage)
   listeners.add(listener)
   return () => {
     listeners.delete(listener)
-    if (listeners.size === 0) removeEventListener('storage', look)
+    if (listeners.size === 0) removeEventListener('storage', onStorage)
   }
 }
 
@@ -54,5 +55,5 @@ export const useDensity = () => useSyncExternalStore(subscribe, () => density)
 /** Height of a row whose spacious height is `px`. */
 export function rowHeight(px: number, density: Density) {
   if (density === 'spacious') return px
-  return px - (px >= HIGH_ROW_PX ? HIGH_ROW_LESS_PX : LOW_ROW_LESS_PX)
+  return px - (px >= HIGH_ROW_PX ? HIGH_ROW_SAVED_PX : LOW_ROW_SAVED_PX)
 }

@@ -1,7 +1,7 @@
 // When the focused element leaves the document, such as a deleted row, the browser focuses nothing, and a screen reader starts again
 // at the top of the page.
 
-/** Wait before the focus is moved: meanwhile a closing dialog gives the focus back, or a form takes it. */
+/** Wait before the focus is moved, because a closing dialog may return the focus, or a form may take it. */
 const SETTLE_MS = 60
 
 const PARTS = '[role=dialog], section, main'

@@ -16,6 +16,7 @@ export function saved(message: string, inForceMs: number | null) {
 
 /** Says why something could not be done. */
 export function failed(error: unknown) {
-  const message = error instanceof Problem ? error.message : 'It did not work. Reload the page and try again.'
+  const message =
+    error instanceof Problem ? error.message : 'Something went wrong. Reload the page and try again.'
   notifications.show({ message, color: 'red', autoClose: 10_000 })
 }

@@ -1,7 +1,7 @@
 // Which element of a list draws which row. While a list is dragged by its scroll bar, each frame has other rows: new
 // elements for all of them cost the browser more than new texts in the elements that are there.
 
-/** Keys for React: an element goes on to draw another row when it gets the key of a row that left. */
+/** Keys for React: React reuses an element for another row when that row gets the key of a removed one. */
 export class RowKeys {
   /** By row, in the order of the document. */
   #keys = new Map<string, number>()

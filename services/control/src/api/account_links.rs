@@ -1,4 +1,4 @@
-//! Forgotten passwords, new e-mail addresses, and the end of an account.
+//! Routes for forgotten passwords, new e-mail addresses, and the end of an account.
 
 use axum::Json;
 use axum::extract::State;

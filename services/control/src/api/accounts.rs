@@ -1,4 +1,4 @@
-//! Signing up, in and out, and what people see of themselves.
+//! Routes to sign up, in and out, and to read and change one's own account.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! Credentials of a broker.
+//! Routes of a broker's credentials.
 
 use axum::Json;
 use axum::extract::State;

@@ -278,7 +278,7 @@ impl FromRequestParts<Api> for Paging {
         if !(1..=PAGE_ROWS_MAX).contains(&limit) {
             return Err(query::wrong("limit", &format!("must be between 1 and {PAGE_ROWS_MAX}")));
         }
-        let wrong = || query::wrong("cursor", "is none that a page of a list has given");
+        let wrong = || query::wrong("cursor", "is not a cursor of a list");
         let decode =
             |cursor| URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() <= CURSOR_BYTES_MAX);
         let after = cursor.map(|cursor| decode(cursor).ok_or_else(wrong)).transpose()?;

@@ -1,4 +1,4 @@
-//! Credentials of many devices: in batches, and by claim tokens that devices exchange themselves.
+//! Routes for credentials of many devices: in batches, and by claim tokens that devices exchange themselves.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};

@@ -173,7 +173,7 @@ async fn begin_with(
     let token = value.token.as_ref().map_or("", Secret::expose);
     // The token is stored in a cookie, which a semicolon would end.
     if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-        return Err(Problem::field("token", "is none that an invitation has"));
+        return Err(Problem::field("token", "is not the token of an invitation"));
     }
     let (location, headers) = leave(&api, &journey()?, "sign-in", token).await?;
     Ok((headers, Json(GoOn { location })))

@@ -154,7 +154,7 @@ async fn list_tenants(State(operators): State<Operators>, request: Request) -> A
 
 fn page(request: &Parts) -> ApiResult<PageRequest> {
     let TenantsQuery { cursor, limit: asked } = query(request)?;
-    let wrong = |_| super::query::wrong("cursor", "is none that a page of a list has given");
+    let wrong = |_| super::query::wrong("cursor", "is not a cursor of a list");
     let after = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor).map_err(wrong)).transpose()?;
     Ok(PageRequest { after, limit: limit(asked, PAGE_ROWS, PAGE_ROWS_MAX)? })
 }

@@ -1,4 +1,4 @@
-//! Passkeys of the person who asks, and signing in with one.
+//! Routes of the caller's passkeys, and of signing in with one.
 
 use axum::Json;
 use axum::extract::State;

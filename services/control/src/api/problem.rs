@@ -152,7 +152,7 @@ impl Problem {
     }
 
     fn away() -> Self {
-        Self::soon("the store takes no changes for the moment: try again, with the same Idempotency-Key")
+        Self::soon("the store accepts no changes at the moment: try again, with the same Idempotency-Key")
     }
 
     /// The server has ended a request that took too long.

@@ -1,4 +1,4 @@
-//! The second factor of the person who asks. API tokens have none, and cannot use these routes.
+//! Routes of the caller's second factor. API tokens have none, and cannot use these routes.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! Spend caps of organisations and brokers.
+//! Routes of spend caps of organisations and brokers.
 
 use axum::Json;
 use axum::extract::State;

@@ -132,11 +132,10 @@ fn check(question: &AccessQuestion) -> Result<QoS> {
     let mut fields = FieldErrors::default();
     match question.action {
         TestedAction::Publish if !topic::is_valid_name(&question.topic) => {
-            fields.add("topic", "is no topic: it has at least 1 byte, without + and #");
+            fields.add("topic", "is not a topic: it has at least 1 byte, without + and #");
         }
         TestedAction::Subscribe if topic::Filter::parse(&question.topic).is_none() => {
-            fields
-                .add("topic", "is no topic filter: + stands for a whole level, # for all levels at the end");
+            fields.add("topic", "is not a topic filter: + stands for one level, # for all levels at the end");
         }
         _ => {}
     }
@@ -208,7 +207,7 @@ async fn find_rules(
             }
         }
         None if !access.anonymous => {
-            obstacles.push("the broker takes no anonymous clients".to_owned());
+            obstacles.push("the broker accepts no anonymous clients".to_owned());
         }
         None => {}
     }

@@ -1,6 +1,6 @@
 //! Links by which a person resets a forgotten password or confirms a new e-mail address.
 //!
-//! A link is stored by the hash of its secret and used once. It is void as soon as the account has another password or address than when the
+//! A link is stored by the hash of its secret and used once. It stops working when the account gets another password or address than when the
 //! link was made. A link for a new address works for the person who asked alone, signed in: otherwise the owner of that address could
 //! be made to give it to a stranger's account.
 

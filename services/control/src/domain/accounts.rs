@@ -1,4 +1,4 @@
-//! People: signing up, in and out, and what they see of themselves.
+//! Operations on accounts of people: sign up, in and out, and read or change one's own account.
 
 mod password_proof;
 mod record;

@@ -104,7 +104,7 @@ impl From<&Caller> for Actor {
         };
         let (scopes, made_by) = match &caller.who {
             Principal::Person { .. } => (Vec::new(), None),
-            Principal::Token { scopes, maker, .. } => (scopes.clone(), maker.clone()),
+            Principal::Token { scopes, maker_name, .. } => (scopes.clone(), maker_name.clone()),
         };
         let (agent, account) = (caller.agent.clone(), Some(caller.account()));
         Self { id: Some(id), agent, made_by, scopes, account, ..Self::new(kind, name, caller.address) }
@@ -226,7 +226,7 @@ impl Control {
 }
 
 /// The latest entries before a position that the filter lets through. The rows that a filtered read takes are bounded,
-/// so its page may end early, even without an entry: its cursor goes on from there.
+/// so its page may end early, even without an entry: its cursor continues from there.
 async fn entries(
     tx: &Transaction,
     log: Uuid,

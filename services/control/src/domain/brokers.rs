@@ -44,7 +44,7 @@ pub struct Broker {
     pub suspended: bool,
     /// Whether a spend cap stops the broker: it refuses connections and messages.
     pub is_over_cap: bool,
-    /// Limits of the broker and of each client. The server's own limit holds where one is null.
+    /// Limits of the broker and of each client. The server's own limit applies where one is null.
     pub limits: Limits,
     /// Maxima of the limits, set by the organisation's plan; they hold where a limit is null. Null: no plan.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub struct Broker {
     #[serde(default)]
     pub endpoints: Endpoints,
     /// Whether the settings of the server decide who may connect and what clients may do, instead of the broker's
-    /// access settings, credentials, groups, issuers and client CAs. It is so for a broker that existed before its
+    /// access settings, credentials, groups, issuers and client CAs. True for a broker that existed before its
     /// organisation, until somebody sets its access (`PUT .../access`).
     #[serde(default)]
     #[schema(required = true)]

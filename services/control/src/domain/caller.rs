@@ -79,7 +79,7 @@ pub(crate) enum Principal {
         scopes: Vec<Permission>,
         /// The person who created the token, directly or through another token.
         made_by: Option<Uuid>,
-        maker: Option<String>,
+        maker_name: Option<String>,
     },
 }
 

@@ -48,9 +48,9 @@ pub struct ClaimToken {
     pub rules: Vec<Rule>,
     /// Whether a device can connect only with its user name as client id.
     pub bind_client_id: bool,
-    /// Id of the member who made it. It is void while that member may not change credentials.
+    /// Id of the member who made it. It is not valid while that member may not change credentials.
     pub made_by: Uuid,
-    /// Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
+    /// Id of the API token that made it; null: the member did. It is not valid once that API token is deleted, or may not
     /// change credentials.
     #[serde(default)]
     pub api_token: Option<Uuid>,

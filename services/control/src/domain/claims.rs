@@ -252,7 +252,7 @@ fn check_user(token: &ClaimToken, user: &str) -> Result<()> {
     }
     match user.strip_prefix(&token.user_prefix) {
         Some(rest) if !rest.is_empty() => Ok(()),
-        _ => Err(Error::field("user", format!("must begin with {}, and go on after it", token.user_prefix))),
+        _ => Err(Error::field("user", format!("must begin with {} and be longer", token.user_prefix))),
     }
 }
 

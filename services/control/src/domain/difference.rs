@@ -1,4 +1,4 @@
-//! Differences between two versions of a record, for the audit log. They contain no secrets and have a bounded size.
+//! Computes the difference between two versions of a record, for the audit log. It contains no secrets and has a bounded size.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};

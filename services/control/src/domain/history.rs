@@ -229,7 +229,7 @@ impl Control {
         Ok(MetricsHistory { step: span.step, step_ms: range.step_ms, points: range.points(windows) })
     }
 
-    /// Removes old points of the next brokers in order of names, counts anew what an earlier build did not count, and returns the name to go on with: `None` after the
+    /// Removes old points of the next brokers in order of names, counts anew what an earlier build did not count, and returns the name to continue with: `None` after the
     /// last one.
     pub async fn forget_history(&self, from: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let now_ms = self.now_ms();

@@ -33,7 +33,7 @@ pub struct Invitation {
     pub role: Role,
     pub created_at_ms: u64,
     pub expires_at_ms: u64,
-    /// Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
+    /// Id of the person who made it; null: a server of an earlier version did not note it. It is not valid once this person may not give
     /// the role any more.
     #[serde(default)]
     pub made_by: Option<Uuid>,

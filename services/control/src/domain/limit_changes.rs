@@ -26,7 +26,7 @@ pub(super) fn merged(limits: &Limits, change: &serde_json::Map<String, Value>) -
     let mut all = serde_json::to_value(limits).map_err(broken)?;
     merge(&mut all, "limits", change)?;
     let limits: Limits = serde_json::from_value(all)
-        .map_err(|_| Error::field("limits", "has a value that is no whole number of 0 or more"))?;
+        .map_err(|_| Error::field("limits", "has a value that is not a whole number of 0 or more"))?;
     limits.validate()?;
     Ok(limits)
 }

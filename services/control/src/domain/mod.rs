@@ -145,7 +145,7 @@ pub enum SignUpBy {
     Confirmed,
 }
 
-/// Cloning is cheap. Settings (`charge`, `calls_by` and the like) are made once: a second call does nothing.
+/// Cloning is cheap. Each setting (`charge`, `calls_by` and the like) is set once: a second call does nothing.
 #[derive(Clone)]
 pub struct Control(Arc<Inner>);
 
@@ -204,7 +204,7 @@ impl Control {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Without a call usage is free.
+    /// Sets the prices of usage, which is free by default.
     pub fn charge(&self, prices: Prices) {
         let _ = self.0.prices.set(prices);
     }
@@ -228,12 +228,12 @@ impl Control {
         let _ = self.0.console.set(url);
     }
 
-    /// Removes entries of audit logs after this time; without a call they stay.
+    /// Sets after how many days entries of audit logs are removed; by default they stay.
     pub fn keep_audit_for(&self, days: u32) {
         let _ = self.0.audit_kept_ms.set(u64::from(days) * DAY_MS);
     }
 
-    /// How servers of the region call tenants' URLs.
+    /// Sets how servers of the region call tenants' URLs.
     pub fn calls_by(&self, settings: CallSettings) {
         let _ = self.0.calls.set(settings);
     }
@@ -346,7 +346,7 @@ impl Control {
     }
 }
 
-/// A time at which nothing has expired: a request that was authenticated in time may end.
+/// Unix time 0, when nothing has expired yet: a request whose sign-in ends while it runs may finish.
 const STILL_VALID: u64 = 0;
 
 /// Checks the caller's permission in an organisation. A caller outside of the organisation gets [`Error::NotFound`], a

@@ -1,4 +1,4 @@
-//! Months (UTC), in which spending is counted.
+//! The calendar month (UTC) of a time, because spend caps count by month.
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -11,7 +11,7 @@ pub(super) struct Month {
 
 pub(super) fn of(at_ms: u64) -> Month {
     let mut from_ms = 0;
-    // The loop ends: there are fewer than ten thousand years in any clock's range.
+    // A few hundred steps, because clocks show a time near today.
     for year in 1970_u64.. {
         for month in 1..=12 {
             let to_ms = from_ms + days(year, month) * DAY_MS;

@@ -42,5 +42,5 @@ impl<T> Page<T> {
 }
 
 pub(crate) fn wrong_cursor() -> Error {
-    Error::field("cursor", "is none that a page of this list has given: leave it out for the first page")
+    Error::field("cursor", "is not a cursor of this list: leave it out for the first page")
 }

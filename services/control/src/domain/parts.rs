@@ -226,7 +226,7 @@ pub(super) async fn check_group(
     let Some(name) = name else { return Ok(()) };
     match accounts::groups(broker).get::<Group>(tx, name.as_bytes(), Read::Serializable).await? {
         Some(_) => Ok(()),
-        None => Err(Error::field(field, "there is no such group: make it first")),
+        None => Err(Error::field(field, "there is no such group: create it first")),
     }
 }
 

@@ -26,7 +26,7 @@ const DEFAULT: &str = "default";
 pub struct Plan {
     #[schema(example = "small")]
     pub name: String,
-    /// Upper bounds of a broker's limits. The server's own limit holds where one is null.
+    /// Upper bounds of a broker's limits. The server's own limit applies where one is null.
     pub ceiling: Limits,
     /// Whether every tenant sees the plan in `GET /plans`. A tenant always sees its own plan.
     #[serde(default)]
@@ -57,7 +57,7 @@ struct PlanCopy {
 pub struct TenantPlan {
     #[schema(example = "small")]
     pub name: String,
-    /// Upper bounds of a broker's limits. The server's own limit holds where one is null.
+    /// Upper bounds of a broker's limits. The server's own limit applies where one is null.
     pub ceiling: Limits,
     pub organisations: Vec<Uuid>,
 }
@@ -65,7 +65,7 @@ pub struct TenantPlan {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPlan {
-    /// Upper bounds of a broker's limits. The server's own limit holds where one is null or left out.
+    /// Upper bounds of a broker's limits. The server's own limit applies where one is null or left out.
     pub ceiling: Limits,
     /// Whether every tenant sees the plan. Left out: it stays as it is, and a new plan is seen by its tenants alone.
     pub is_public: Option<bool>,

@@ -115,7 +115,7 @@ impl Post {
             }
             (false, false) => (
                 "Your last passkey was removed",
-                "removed from your account. Signing in asks for the password alone, and your recovery codes are void",
+                "removed from your account. Signing in asks for the password alone, and your recovery codes no longer work",
             ),
         };
         let text = format!(

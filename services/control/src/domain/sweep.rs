@@ -67,7 +67,7 @@ impl Control {
 }
 
 impl Control {
-    /// Removes old entries from the audit logs after the log `from`, a bounded number of them, and returns the log to go on after:
+    /// Removes old entries from the audit logs after the log `from`, a bounded number of them, and returns the log to continue after:
     /// `None` after the last one.
     pub async fn trim_audit(&self, from: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let Some(kept_ms) = self.audit_kept_ms() else { return Ok(None) };

@@ -198,7 +198,7 @@ impl Control {
             return Err(Error::Unauthenticated("this API token is unknown, deleted or expired"));
         };
         let Token { id, name, scopes, made_by, .. } = token;
-        let who = Principal::Token { organisation, id, name, scopes, made_by, maker };
+        let who = Principal::Token { organisation, id, name, scopes, made_by, maker_name: maker };
         Ok(Caller { who, address, agent: None })
     }
 

@@ -507,7 +507,7 @@ async fn a_repeated_claim_is_checked_like_the_first() {
     ann.delete(&format!("{broker}/credentials/pump-3")).await.is(StatusCode::NO_CONTENT);
     claim(&device(3), &secret, "pump-3").await.is(StatusCode::CONFLICT);
 
-    // The broker takes no devices.
+    // The broker accepts no devices.
     ann.send(Method::POST, &format!("{broker}/suspend"), None).await.is(StatusCode::OK);
     claim(&device(1), &secret, "pump-1").await.is(StatusCode::FORBIDDEN);
     ann.send(Method::POST, &format!("{broker}/resume"), None).await.is(StatusCode::OK);

@@ -20,7 +20,7 @@ async fn batch(client: &Client, devices: usize) -> Asked {
     Box::pin(async move { client.post(&path, body).await })
 }
 
-/// Two batches of two organisations. Each hashes a password, and goes on only when it is polled.
+/// Two batches of two organisations. Each hashes a password, and continues only when it is polled.
 async fn hashing_batches(region: &Region) -> (Asked, Asked) {
     let mut first = batch(&region.person().await, 100).await;
     let mut second = batch(&region.person().await, 100).await;

@@ -139,7 +139,7 @@ async fn a_suspended_tenant_is_stopped_until_it_is_resumed() {
     let reason = json!({ "reason": "not paid" });
     let (status, tenant) = here(&operator, &format!("{path}/suspend"), Some(reason.clone())).await;
     assert_eq!((status, &tenant["suspension"]["reason"]), (StatusCode::OK, &json!("not paid")), "{tenant}");
-    // A broker that runs all the same is stopped by the next one, and goes on with the others.
+    // A broker that runs all the same is stopped by the next one, and continues with the others.
     let name = one.rsplit('/').next().unwrap().as_bytes();
     let resumed = region.store.run(|tx| async move {
         use millrace_layers::catalog;

@@ -225,7 +225,7 @@ async fn an_unknown_or_wrong_query_parameter_is_refused_with_what_there_is() {
         (format!("{broker}/credentials?limit=5&limit=6"), "limit", "more than once"),
         (format!("{broker}/usage?step=foo"), "step", "is `foo`, and must be one of `hour`"),
         (ann.own("/brokers?limit=0"), "limit", "between 1 and 200"),
-        (ann.own("/brokers?cursor=%21"), "cursor", "is none that"),
+        (ann.own("/brokers?cursor=%21"), "cursor", "is not a cursor"),
         ("/openapi.json?x".into(), "x", "takes no parameters"),
         (format!("{broker}/messages?topic=%ff"), "topic", "is not UTF-8"),
         (format!("{broker}/retained/message?topic=a%ED%A0%80"), "topic", "is not UTF-8"),

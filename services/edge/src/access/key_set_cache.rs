@@ -6,11 +6,17 @@ use std::sync::Arc;
 use millrace_access::entry::AccessRefusal;
 use millrace_access::jwt::{self, KeySet, Refresh};
 
-use super::limits::{KEY_SETS_MAX, WAITING_FOR_KEYS_MAX, WAITING_PER_KEY_SET_MAX};
+use super::limits::{
+    KEY_SET_UNUSED_S_MAX, KEY_SETS_BYTES_MAX, KEY_SETS_LOOK_S, KEY_SETS_MAX, WAITING_FOR_KEYS_MAX,
+    WAITING_PER_KEY_SET_MAX,
+};
 
 /// Key sets by URL, and clients (`W`) that wait for them; times are whole seconds of a monotonic clock.
 pub(super) struct KeySetCache<W> {
     sets: HashMap<Box<str>, CachedKeySet<W>>,
+    bytes: usize,
+    /// When unused key sets were last forgotten.
+    looked_s: u64,
     waiting: usize,
     fetches: u64,
 }
@@ -36,7 +42,7 @@ pub(super) type Fetched = Option<(KeySet, Option<u32>)>;
 
 impl<W> KeySetCache<W> {
     pub(super) fn new() -> Self {
-        Self { sets: HashMap::new(), waiting: 0, fetches: 0 }
+        Self { sets: HashMap::new(), bytes: 0, looked_s: 0, waiting: 0, fetches: 0 }
     }
 
     /// The usable keys of a URL. The flag is true when the caller must fetch now.
@@ -108,12 +114,15 @@ impl<W> KeySetCache<W> {
         match fetched {
             Some((keys, age_s)) => {
                 set.refresh.fetched(now_s, age_s);
+                self.bytes = self.bytes - set.bytes() + keys.bytes();
                 set.keys = Some(Arc::new(keys));
             }
             None => set.refresh.fetch_failed(),
         }
         self.waiting -= set.waiting.len();
-        std::mem::take(&mut set.waiting)
+        let waited = std::mem::take(&mut set.waiting);
+        while self.bytes > KEY_SETS_BYTES_MAX && self.forget_one().is_some() {}
+        waited
     }
 
     pub(super) fn sizes(&self) -> (usize, usize) {
@@ -123,6 +132,7 @@ impl<W> KeySetCache<W> {
     /// `None` when the cache is full.
     fn set(&mut self, url: &str, now_s: u64) -> Option<&mut CachedKeySet<W>> {
         if !self.sets.contains_key(url) {
+            self.forget_unused(now_s);
             if self.sets.len() >= KEY_SETS_MAX {
                 self.forget_one()?;
             }
@@ -143,12 +153,34 @@ impl<W> KeySetCache<W> {
     fn forget_one(&mut self) -> Option<()> {
         let idle = self.sets.iter().filter(|(_, set)| !set.refresh.is_under_way());
         let url = idle.min_by_key(|(_, set)| set.used_s)?.0.clone();
-        self.sets.remove(&url).map(|_| ())
+        self.bytes -= self.sets.remove(&url)?.bytes();
+        Some(())
+    }
+
+    fn forget_unused(&mut self, now_s: u64) {
+        if now_s < self.looked_s + KEY_SETS_LOOK_S {
+            return;
+        }
+        self.looked_s = now_s;
+        let is_used = |set: &CachedKeySet<W>| now_s < set.used_s + KEY_SET_UNUSED_S_MAX;
+        self.sets.retain(|_, set| {
+            let stays = is_used(set) || set.refresh.is_under_way();
+            self.bytes -= if stays { 0 } else { set.bytes() };
+            stays
+        });
+    }
+}
+
+impl<W> CachedKeySet<W> {
+    fn bytes(&self) -> usize {
+        self.keys.as_ref().map_or(0, |keys| keys.bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use millrace_access::limits::{KEY_ID_BYTES_MAX, KEY_SET_AGE_S_MAX, KEYS_MAX};
+
     use super::*;
 
     const JWKS: &[u8] = br#"{"keys":[{"kty":"EC","crv":"P-256","kid":"1",
@@ -260,6 +292,48 @@ mod tests {
         cache.fetched(&url("a")[0], came(None), 0);
         assert_eq!(cache.wait(&url("a"), 1, fetches, 0), (Vec::new(), Waits::Again(1)));
         assert_eq!(get(&mut cache, "a", 40), (true, false), "nothing is said of other keys");
+    }
+
+    /// The largest set that is read: 64 keys of 4,096 bits with long ids.
+    fn large() -> KeySet {
+        let (kid, n) = ("k".repeat(KEY_ID_BYTES_MAX), "_".repeat(682) + "8");
+        let key = format!(r#"{{"kty":"RSA","kid":"{kid}","n":"{n}","e":"AQAB"}}"#);
+        KeySet::parse(format!(r#"{{"keys":[{}]}}"#, vec![key; KEYS_MAX].join(",")).as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn large_key_sets_are_bounded_by_their_bytes_and_the_last_used_stay() {
+        const SETS: usize = 1_000;
+        let mut cache = KeySetCache::new();
+        for n in 0..SETS {
+            let (name, now_s) = (format!("x{n}"), n as u64);
+            assert_eq!(get(&mut cache, &name, now_s), (false, true));
+            cache.fetched(&url(&name)[0], Some((large(), None)), now_s);
+            let held: usize = cache.sets.values().map(CachedKeySet::bytes).sum();
+            assert!(held <= KEY_SETS_BYTES_MAX && held == cache.bytes, "{held}");
+        }
+        let kept = KEY_SETS_BYTES_MAX / large().bytes();
+        assert!((200..SETS).contains(&kept), "{kept}");
+        for n in SETS - kept..SETS {
+            assert!(get(&mut cache, &format!("x{n}"), SETS as u64).0, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_key_set_that_nobody_uses_is_forgotten_after_its_keys_have_ended() {
+        let mut cache = KeySetCache::new();
+        for name in ["unused", "used"] {
+            get(&mut cache, name, 0);
+            cache.fetched(&url(name)[0], came(Some(KEY_SET_AGE_S_MAX)), 0);
+        }
+        let end_s = KEY_SET_UNUSED_S_MAX;
+        assert!(get(&mut cache, "used", end_s - 1).0);
+        get(&mut cache, "another", end_s - 1);
+        assert_eq!(cache.sizes().0, 3);
+        get(&mut cache, "one more", end_s - 1 + KEY_SETS_LOOK_S);
+        assert_eq!(cache.sizes().0, 3, "one is forgotten");
+        assert!(cache.sets.contains_key(&url("used")[0]) && !cache.sets.contains_key(&url("unused")[0]));
+        assert_eq!(cache.bytes, cache.sets.values().map(CachedKeySet::bytes).sum::<usize>());
     }
 
     #[test]

@@ -3,10 +3,15 @@
 
 use std::time::Duration;
 
-use millrace_access::limits::KEY_SET_TIMEOUT_MS;
+use millrace_access::limits::{KEY_SET_AGE_S_MAX, KEY_SET_STALE_S_MAX, KEY_SET_TIMEOUT_MS};
 
-/// Cached key sets, some 10 KiB each at most; the least recently used one is evicted.
+/// Cached key sets; the least recently used one is evicted. A set of a few keys has some 2 KiB, the largest 50 KiB.
 pub(super) const KEY_SETS_MAX: usize = 10_000;
+pub(super) const KEY_SETS_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// A key set that nobody has used for this long is forgotten, seconds. Its keys may be needed while its issuer is down for a day.
+pub(super) const KEY_SET_UNUSED_S_MAX: u64 = (KEY_SET_AGE_S_MAX + KEY_SET_STALE_S_MAX) as u64;
+/// Interval between two looks for such key sets, seconds.
+pub(super) const KEY_SETS_LOOK_S: u64 = 600;
 /// Clients that wait for one key set, with a token of 16 KiB at most each; more get "server unavailable".
 pub(super) const WAITING_PER_KEY_SET_MAX: usize = 2_000;
 /// The same for all key sets together.
@@ -20,5 +25,6 @@ pub(super) const QUESTIONS_MAX: usize = 10_000;
 pub(super) const QUESTIONS_PART: usize = 8;
 /// Clients that wait for the same response: one client that reconnects again and again.
 pub(super) const WAITING_PER_QUESTION_MAX: usize = 100;
-/// Cached responses, some 200 bytes each as a rule, and 64 KiB with the longest rules.
+/// Cached responses, some 200 bytes each as a rule, and 4 KiB with the longest rules that are cached.
 pub(super) const ANSWERS_MAX: usize = 20_000;
+pub(super) const ANSWERS_BYTES_MAX: usize = 32 * 1024 * 1024;

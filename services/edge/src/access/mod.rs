@@ -5,7 +5,7 @@
 //! brokers use the files of the [`crate::authenticator`]. Limits and bans apply to both.
 //!
 //! Event loops queue CONNECTs at the [`AuthenticationService`]. Its threads read many credentials at once, check them, and reply
-//! by mail ([`crate::authorization`]). Chosen passwords go on to threads of their own ([`passwords`]). A client that
+//! by mail ([`crate::authorization`]). Chosen passwords go to threads of their own ([`passwords`]). A client that
 //! authenticates by SCRAM is queued twice ([`ScramAttempt`]): with its name, and with its proof.
 //!
 //! A client whose token needs missing keys waits on the [`key_set_cache`] while they are fetched ([`fetch`]). A client that waits

@@ -16,7 +16,8 @@ use millrace_outgoing::Call;
 use super::AuthenticationRequest;
 use super::job_queue::AccessJob;
 use super::limits::{
-    ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PART, QUESTIONS_PER_TENANT_MAX, WAITING_PER_QUESTION_MAX,
+    ANSWERS_BYTES_MAX, ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PART, QUESTIONS_PER_TENANT_MAX,
+    WAITING_PER_QUESTION_MAX,
 };
 use super::result_counters::{ResultCounters, Results, gauge, results};
 use super::service::{AccessContext, PendingConnect};
@@ -67,7 +68,7 @@ impl AccessWebhooks {
     pub(super) fn new() -> Result<Self, StartError> {
         let key = random::bytes()
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
-        let answers = AnswerCache::new(key, ANSWERS_MAX);
+        let answers = AnswerCache::new(key, ANSWERS_MAX, ANSWERS_BYTES_MAX);
         let help = "Requests to tenants' services about clients, by result.";
         Ok(Self {
             state: Mutex::new(State {

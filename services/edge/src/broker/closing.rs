@@ -101,7 +101,7 @@ impl Brokers {
     }
 
     /// Up to `count` brokers that are `wanted` among the next `looks` open ones, in the order of ids from `from` on. Returns also
-    /// the id from which to go on.
+    /// the id from which to continue.
     pub(crate) fn page(
         &self,
         from: u64,

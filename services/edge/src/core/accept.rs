@@ -1,4 +1,4 @@
-//! New connections.
+//! Accepts new connections, or closes them when a limit is reached.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -71,8 +71,8 @@ impl Core {
             tracing::warn!(
                 %error,
                 unlogged,
-                "new connections have to wait, connected clients go on: raise the limit of open files (ulimit -n), or lower \
-                 connections_max"
+                "new connections have to wait, connected clients continue: raise the limit of open files (ulimit -n), or \
+                 lower connections_max"
             );
         }
     }
@@ -87,8 +87,8 @@ impl Core {
             tracing::warn!(
                 connections_max,
                 unlogged,
-                "new connections are closed, connected clients go on: the store and the HTTP ports need the files that are \
-                 left, so raise the limit of open files (ulimit -n)"
+                "new connections are closed, connected clients continue: the store and the HTTP ports need the files that \
+                 are left, so raise the limit of open files (ulimit -n)"
             );
         }
     }

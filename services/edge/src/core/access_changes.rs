@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::ReasonCode;
 
-use super::of_broker::ClientsVisit;
+use super::by_broker::ClientsVisit;
 use super::{ConnectionEnd, Core, work};
 use crate::access::Review;
 use crate::broker::Broker;
@@ -72,7 +72,7 @@ impl Core {
             if connection.who.granted().is_some() {
                 known.push(slot);
             } else {
-                self.close_unknown(slot);
+                self.close_unauthorized(slot);
             }
         }
         self.review(&change.broker, known);
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    pub(super) fn close_unknown(&mut self, slot: u32) {
+    pub(super) fn close_unauthorized(&mut self, slot: u32) {
         let reason = ReasonCode::NOT_AUTHORIZED;
         self.say_and_close(slot, reason, NO_MORE, ConnectionEnd::Error(reason));
     }

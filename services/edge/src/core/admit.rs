@@ -236,7 +236,8 @@ impl Core {
             Ok(charge) => request.charge = charge,
             Err(OverLimit) => {
                 self.counters().refused_input.add(1);
-                let what = "clients that authenticate take more memory than they may: send a shorter will or password";
+                let what =
+                    "clients that authenticate exceed their memory limit: send a shorter will or password";
                 self.refuse(slot, ReasonCode::QUOTA_EXCEEDED, what);
                 return false;
             }

@@ -2,6 +2,7 @@
 //! the store has; sessions with epoch 0 live on this loop alone.
 
 mod due;
+mod in_memory;
 mod members;
 
 use std::sync::Arc;
@@ -46,6 +47,11 @@ impl Core {
         }
         // Taking over may have ended the session.
         let found = found.filter(|session| self.sessions.contains(*session as usize));
+        if self.process.store.is_none()
+            && let Some(limit) = self.reaches_in_memory(&request, found)
+        {
+            return self.refuse_without_room(slot, broker, &request.client_id, limit);
+        }
         let present = match found {
             Some(session) if request.clean_start => {
                 //= [MQTT-3.1.2-4] v5
@@ -112,11 +118,9 @@ impl Core {
         local.session.expiry_s = request.granted_expiry_s;
         // If the store has the session, the store publishes the will.
         local.has_stored_will = local.epoch != 0 && request.will.is_some();
-        local.session.will = request
-            .will
-            .take()
-            .filter(|_| local.epoch == 0)
-            .map(|(message, delay_s)| Box::new(SessionWill { message, delay_s }));
+        let will = request.will.take().filter(|_| local.epoch == 0);
+        local.set_will(will.map(|(message, delay_s)| Box::new(SessionWill { message, delay_s })));
+        local.wait_in_memory(local.epoch == 0 && request.granted_expiry_s > 0);
         local.session.resume();
         let broker = local.broker.clone();
         let connection = &mut self.connections[slot as usize];
@@ -181,6 +185,7 @@ impl Core {
             is_lost: false,
             has_stored_will: false,
             is_claimed: claim.is_some(),
+            waits_in_memory: false,
             new_subscriptions: None,
             persistent: None,
         };
@@ -279,7 +284,7 @@ impl Core {
         if !with_will {
             //= [MQTT-3.1.2-10] v5
             //= [MQTT-3.1.2-10] v3.1.1
-            local.session.will = None;
+            local.take_will();
         }
         if local.session.expiry_s == 0 {
             return self.end_session(session);
@@ -304,7 +309,7 @@ impl Core {
     fn publish_will(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
         local.will_at = 0;
-        let Some(will) = local.session.will.take() else { return };
+        let Some(will) = local.take_will() else { return };
         let broker = local.broker.clone();
         self.broker_counters(&broker).wills.add(1);
         self.publish_from_server(&broker, &will.message.issued(self.now));
@@ -321,8 +326,10 @@ impl Core {
     /// Queued messages of its shared subscriptions go to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
-        self.unfinished.replays.forget(session);
-        let local = self.sessions.remove(session as usize);
+        let replays = self.unfinished.replays.take(session);
+        let mut local = self.sessions.remove(session as usize);
+        local.take_will();
+        local.wait_in_memory(false);
         self.directory.remove(local.hash, session);
         if local.is_claimed {
             self.end_claim(HomeClaim::of_session(local.broker.home.clone(), local.hash));
@@ -331,6 +338,7 @@ impl Core {
             broker: local.broker,
             target,
             remains: local.session.into_remains(),
+            replays,
         });
     }
 

@@ -1,6 +1,6 @@
 //! From a CONNECT to an accepted client: [`Core::connect_at`] finds the broker and the loop that serves the client,
 //! [`Core::connect`] checks the credentials, and [`Core::admit`] bans, will and rate; then `attach` takes over. A step that
-//! waits (for the store, another loop, or a password check) leaves the request with its connection and goes on from there.
+//! waits (for the store, another loop, or a password check) leaves the request with its connection and continues from there.
 
 use std::sync::Arc;
 

@@ -31,8 +31,11 @@ use crate::clock::{Millis, TICKS_PER_S};
 use crate::connection_id::ConnectionId;
 use crate::incidents::{NewIncident, StoredIncidentKind};
 
+/// Work of one slice, in work units of about 0.1 µs: 0.2 ms.
 const SLICE: u64 = 2_000;
-/// Time between two slices at least, milliseconds: so scans take at most a tenth of a loop's time.
+/// Copying a filter of a client and sorting it among the others.
+const SHOWN_FILTER: u64 = 2;
+/// Least time between two slices, milliseconds. With [`SLICE`], scans use at most a tenth of a loop's time.
 const SLICE_EVERY_MS: Millis = 2;
 
 #[derive(Default)]
@@ -104,6 +107,7 @@ impl Core {
                 }
                 asked.answer(Some(self.client(&asked.broker, client_id)));
             }
+            // The pod's registry ends traces (region/clients.rs); event loops have nothing to do.
             Question::EndTrace(_) => asked.answer(Some(ClientsAnswer::default())),
         }
     }
@@ -121,11 +125,13 @@ impl Core {
         let client = session.and_then(|session| {
             Some(ConnectedClient { filters: self.filters_of(session), ..self.shown(session)? })
         });
-        let subscriptions = client.as_ref().map_or(0, |client| client.subscriptions);
-        self.spend(DESCRIBED + subscriptions / work::COMPARED_LEVELS as u64);
+        let filters = client.as_ref().map_or(0, |client| client.filters.len());
+        self.spend(DESCRIBED + SHOWN_FILTER * filters as u64);
         ClientsAnswer { clients: client.into_iter().collect(), next: None }
     }
 
+    /// As many filters as an answer has room for, in order. Among more than that none is preferred, because a session can have a
+    /// hundred thousand long ones.
     fn filters_of(&self, session: u32) -> Vec<ClientFilter> {
         let subscriptions = self.sessions[session as usize].session.subscriptions();
         let shown = |(filter, ClientSubscription { options, identifier }): (&str, &ClientSubscription)| {
@@ -138,18 +144,15 @@ impl Core {
                 identifier: *identifier,
             }
         };
-        let mut first: Vec<(&str, &ClientSubscription)> = subscriptions.collect();
-        if first.len() > FILTERS_MAX {
-            first.select_nth_unstable_by_key(FILTERS_MAX, |(filter, _)| *filter);
-            first.truncate(FILTERS_MAX);
-        }
-        first.sort_unstable_by_key(|(filter, _)| *filter);
         let mut bytes = 0;
         let fits = |(filter, _): &(&str, &ClientSubscription)| {
             bytes += FILTER_FIELDS_BYTES + filter.bytes().map(json_bytes).sum::<usize>();
             bytes <= FILTERS_BYTES_MAX
         };
-        first.into_iter().take_while(fits).map(shown).collect()
+        let mut filters: Vec<ClientFilter> =
+            subscriptions.take(FILTERS_MAX).take_while(fits).map(shown).collect();
+        filters.sort_unstable();
+        filters
     }
 
     fn kick(&mut self, broker: &Arc<Broker>, client_id: &str) {
@@ -173,16 +176,16 @@ impl Core {
             return;
         }
         self.unfinished.scans.last_ms = self.now_ms;
-        self.close_late();
         self.counters().scan_slices.add(1);
         let end = self.work.spent() + SLICE;
+        self.close_late(end);
         let has_pass = self.unfinished.scans.has_pass();
+        // Descriptions and the pass share the slice, so that neither waits for the other to finish.
         self.describe(if has_pass { end - SLICE / 2 } else { end });
         if !has_pass {
             return;
         }
         let mut pass = self.unfinished.scans.pass.take().unwrap_or_else(|| self.unfinished.scans.begin());
-        let mut banned = Vec::new();
         while pass.place < self.sessions.capacity() && self.work.spent() < end {
             let session = pass.place;
             pass.place += 1;
@@ -196,14 +199,15 @@ impl Core {
             for page in pass.pages.iter_mut().filter(|page| Arc::ptr_eq(&local.broker, &page.asked.broker)) {
                 work += page.see(slot, local, who);
             }
+            let (slot, mut is_banned) = (local.connection, false);
             if pass.bans.iter().any(|broker| Arc::ptr_eq(broker, &local.broker)) {
                 work += work::VISIT;
-                banned.extend(Some(local.connection).filter(|slot| self.is_shut_out(*slot)));
+                is_banned = self.is_session_banned(slot);
             }
             self.spend(work);
-        }
-        for slot in banned {
-            self.close_banned(slot);
+            if is_banned {
+                self.close_banned(slot);
+            }
         }
         if pass.place < self.sessions.capacity() {
             self.unfinished.scans.pass = Some(pass);
@@ -224,7 +228,7 @@ impl Core {
             address: connection.address().map(|address| address.to_string()),
             protocol: version(protocol.version()).into(),
             method: method(connection),
-            connected_at_ms: self.process.clock.unix_ms(local.term.saturating_sub(1)),
+            connected_at_ms: self.process.clock.unix_ms(local.connected_at().saturating_sub(1)),
             keep_alive_s: protocol.keep_alive_s(),
             session_expiry_s: session.expiry_s,
             subscriptions: count(session.subscriptions_len()),
@@ -274,8 +278,8 @@ impl Core {
         let Some(bans) = broker.bans() else { return false };
         let connection = &self.connections[slot as usize];
         let address = bans.has_networks().then(|| connection.address()).flatten();
-        let is_inside = || connection.origin.as_ref().is_some_and(|origin| origin.is_inside());
-        if bans.has_networks() && address.is_none() && !is_inside() {
+        let is_in_process = || connection.origin.as_ref().is_some_and(|origin| origin.is_in_process());
+        if bans.has_networks() && address.is_none() && !is_in_process() {
             // A socket has no address once its client has reset it, while its input can still be read.
             return true;
         }
@@ -283,7 +287,8 @@ impl Core {
         bans.is_banned(suspect, self.process.clock.unix_now_ms())
     }
 
-    fn is_shut_out(&self, slot: u32) -> bool {
+    /// [`Self::is_banned`] for a connection with a session.
+    fn is_session_banned(&self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];
         let local = &self.sessions[connection.session as usize];
         self.is_banned(slot, &local.broker, Some(local.session.client_id()), connection.who.user())
@@ -295,30 +300,33 @@ impl Core {
         self.say_and_close(slot, reason, "banned from this broker", ConnectionEnd::Banned);
     }
 
-    /// Checks a client once its session is attached: the access rules and bans of its broker may have changed while
-    /// the store was asked for the session.
+    /// Checks a client once its session is attached, because access settings and bans may have changed while the store was read.
+    /// The next scan closes the client, because the caller still uses the connection.
     pub(super) fn check_late(&mut self, slot: u32) {
-        if self.is_unknown(slot) || self.is_shut_out(slot) {
+        if self.lacks_grant(slot) || self.is_session_banned(slot) {
             self.unfinished.scans.late.push(self.id_of(slot));
         }
     }
 
-    fn close_late(&mut self) {
-        for id in std::mem::take(&mut self.unfinished.scans.late) {
+    fn close_late(&mut self, end: u64) {
+        while self.work.spent() < end
+            && let Some(id) = self.unfinished.scans.late.pop()
+        {
+            self.spend(work::VISIT);
             let slot = id.slot;
             if self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
                 continue;
             }
-            if self.is_unknown(slot) {
-                self.close_unknown(slot);
-            } else if self.is_shut_out(slot) {
+            if self.lacks_grant(slot) {
+                self.close_unauthorized(slot);
+            } else if self.is_session_banned(slot) {
                 self.close_banned(slot);
             }
         }
     }
 
-    /// Whether a connected client came before its broker was managed.
-    fn is_unknown(&self, slot: u32) -> bool {
+    /// Whether the server's settings admitted the client, and its broker has got access settings of its own since.
+    fn lacks_grant(&self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];
         let broker = &self.sessions[connection.session as usize].broker;
         connection.who.granted().is_none() && broker.access().is_some()

@@ -89,6 +89,28 @@ impl Core {
         self.process.store.as_ref().is_some_and(|store| store.is_over_share(broker, bytes_max))
     }
 
+    /// Pauses a client whose SUBSCRIBE or UNSUBSCRIBE was queued while the store is full for its broker: the queue itself has no bound.
+    pub(super) fn pause_for_store(&mut self, slot: u32) {
+        let session = self.connections[slot as usize].session;
+        let local = self.sessions.get(session as usize);
+        if local.is_some_and(|local| self.is_store_full_for(&local.broker)) && self.is_open(slot) {
+            self.pause(self.id_of(slot), Paused::ForMailbox);
+        }
+    }
+
+    /// Reads on from a client whose waiting work is done, unless it has changed filters and the store is full for its broker.
+    pub(super) fn go_on_after_work(&mut self, id: ConnectionId, has_changed_filters: bool) {
+        let is_waiting = |connection: &&mut Connected| connection.paused == Paused::ForWork;
+        let Some(connection) = self.connection_of(id).filter(is_waiting) else { return };
+        if has_changed_filters {
+            connection.paused = Paused::No;
+            self.pause_for_store(id.slot);
+        }
+        if self.connections[id.slot as usize].paused != Paused::ForMailbox {
+            self.go_on(id);
+        }
+    }
+
     /// True when publishers wait for a receiver that has nothing left to write: nothing else would wake them.
     pub(super) fn has_relief(&self) -> bool {
         self.pauses.for_receiver.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
@@ -174,7 +196,7 @@ impl Core {
     }
 
     /// The receiver that a publisher waits for has caught up, or its CONNECT may be carried out. A publisher that waits for
-    /// something else by now goes on waiting.
+    /// something else by now continues waiting.
     pub(super) fn relieved(&mut self, id: ConnectionId) {
         let waits =
             |connection: &&mut Connected| matches!(connection.paused, Paused::ForReceiver | Paused::ForMail);

@@ -1,4 +1,4 @@
-//! Messages to the sessions of this core.
+//! Delivers messages to the sessions of this core.
 
 mod runs;
 

@@ -104,7 +104,7 @@ impl Core {
         }
     }
 
-    /// Re-authenticates a connected client, while its messages go on.
+    /// Re-authenticates a connected client, while its messages continue.
     fn authenticate_anew(&mut self, slot: u32, reason: ReasonCode, data: Option<&[u8]>) {
         let Some(granted) = self.granted_mut(slot) else { return };
         let user = granted.identity.user.as_deref().unwrap_or_default();

@@ -184,7 +184,7 @@ impl Core {
                     id.slot,
                     NewIncident::new(StoredIncidentKind::ConnectRefused, "", &refusal.to_string()),
                 );
-                self.close_unknown(id.slot);
+                self.close_unauthorized(id.slot);
             }
         }
     }

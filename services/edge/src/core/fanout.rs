@@ -36,6 +36,8 @@ pub(super) enum Copies {
         shared: SharedRun,
     },
     One(Arc<Message>),
+    /// A message for shared subscriptions: their groups are its receivers.
+    Shared(Arc<Message>),
     Committed(Arc<CommittedMessage>),
     /// The streams of the topic have grown.
     Grown,
@@ -45,7 +47,7 @@ impl Copies {
     fn size(&self) -> usize {
         match self {
             Self::Run { bytes, .. } => bytes.len(),
-            Self::One(message) => message.size(),
+            Self::One(message) | Self::Shared(message) => message.size(),
             Self::Committed(committed) => COMMITTED_BYTES + committed.message.size(),
             Self::Grown => COMMITTED_BYTES,
         }
@@ -56,11 +58,20 @@ struct Fanout {
     routes: Arc<Routes>,
     copies: Copies,
     publisher: Publisher,
-    /// Index of the first receiver of this loop without a copy.
+    /// Index of the first receiver of this loop, or group, without a copy.
     next: usize,
     /// The message is stored at a later position, or will be; `None`: it is not stored.
     after: Option<Position>,
     number: u64,
+}
+
+impl Fanout {
+    fn is_over(&self, core: u16) -> bool {
+        match self.copies {
+            Copies::Shared(_) => self.next >= self.routes.matched.groups.len(),
+            _ => self.next >= self.routes.receivers(core).len(),
+        }
+    }
 }
 
 /// The broker, and [`Publisher::client`].
@@ -256,7 +267,7 @@ impl Core {
             fanout.next = self.deliver_slice(&mut fanout);
             self.flush_overfull();
             self.end_work(began);
-            if fanout.next < fanout.routes.receivers(self.index).len() {
+            if !fanout.is_over(self.index) {
                 queue(&mut self.unfinished).give_back(key, fanout);
             } else {
                 for id in queue(&mut self.unfinished).finish(key, &fanout) {
@@ -281,6 +292,7 @@ impl Core {
                 next
             }
             Copies::One(message) => self.deliver_from(routes, message, *publisher, *next),
+            Copies::Shared(message) => self.share_from(routes, message, publisher.id, *next),
             Copies::Committed(committed) => self.deliver_committed(committed, *next),
             Copies::Grown => self.grow_from(routes, *next),
         }

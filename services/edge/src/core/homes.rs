@@ -72,7 +72,7 @@ fn largest(work: &HashMap<u64, u64, foldhash::fast::FixedState>) -> Option<u64> 
 }
 
 impl Core {
-    /// Where to send the CONNECT of the connection at `slot`; `None`: this loop owns the client id, and goes on with it.
+    /// Where to send the CONNECT of the connection at `slot`; `None`: this loop owns the client id, and continues with it.
     pub(super) fn find_owner(
         &mut self,
         slot: u32,
@@ -95,7 +95,7 @@ impl Core {
         }
         if may_have_moved {
             // The home loop may have put messages of this client into the mailbox of this loop, and they must come first (P4). So
-            // this loop mails itself, and the CONNECT goes on when that mail arrives behind them.
+            // this loop mails itself, and the CONNECT continues when that mail arrives behind them.
             self.homes.claims.arrivals.insert(id, arrival);
             self.connections[slot as usize].paused = Paused::ForMail;
             self.post(core, crate::mailbox::Mail::Relieved(id));

@@ -84,7 +84,7 @@ impl Core {
             return None;
         }
         let connection = &mut self.connections[slot as usize];
-        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
+        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_record_overhead()));
         match result {
             Ok(0) => {
                 self.end(slot, ConnectionEnd::Lost, true);
@@ -213,6 +213,12 @@ impl Core {
     }
 
     fn hold(&mut self, slot: u32, buffer: &[u8], rest: Rest) {
+        if rest.mqtt.start > 0
+            && let Some((_, before)) = self.unfinished.packets.get_mut(&slot)
+        {
+            // The packet that was measured is whole, so the next one is new at the next look.
+            *before = 0;
+        }
         if rest.mqtt.is_empty() && rest.raw.is_empty() {
             return;
         }
@@ -303,7 +309,7 @@ impl Core {
     pub(super) fn refuse_to_hold(&mut self, slot: u32) {
         let (reason, what) = (
             ReasonCode::QUOTA_EXCEEDED,
-            "packets that are incomplete, or have very many filters, take more memory than they may",
+            "packets that are incomplete, or have very many filters, exceed their memory limit",
         );
         if self.connections[slot as usize].session == NONE {
             self.counters().refused_input.add(1);
@@ -318,7 +324,7 @@ impl Core {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let connection = &mut self.connections[slot as usize];
         let result = connection.stream.read(&mut buffer);
-        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_overhead()));
+        self.work.spend(work::SYSTEM_CALL + work::records(connection.stream.take_record_overhead()));
         let gone = match result {
             // The peer may still read the queued output.
             Ok(0)
@@ -342,5 +348,41 @@ impl Core {
         };
         self.read_buffer = buffer;
         if gone { self.remove_connection(slot) } else { self.list_if_readable(slot) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Loops, TestClient, publish};
+
+    const PUBACK: u8 = 0x40;
+
+    fn held(loops: &Loops, client: &TestClient) -> usize {
+        loops.connection(0, client).partial.as_ref().map_or(0, |partial| partial.bytes.len())
+    }
+
+    #[test]
+    fn a_client_is_closed_when_its_packet_stands_still_and_not_when_another_is_as_long() {
+        let mut loops = Loops::start(1, |_| {});
+        loops.now_ms = Some(1_000);
+        let mut client = loops.connect(0, "stream");
+        let large = publish(1, "large", &[0; 60_000]);
+        let (first, second) = large.split_at(30_000);
+        let minute = |loops: &mut Loops| {
+            *loops.now_ms.as_mut().unwrap() += 61_000;
+            (0..10).for_each(|_| loops.turn(0));
+        };
+        client.send_all(first);
+        for _ in 0..3 {
+            loops.until(|loops| held(loops, &client) == first.len());
+            client.send_all(&[second, first].concat());
+            loops.answer(&mut client, PUBACK);
+            loops.until(|loops| held(loops, &client) == first.len());
+            minute(&mut loops);
+            assert_eq!(held(&loops, &client), first.len(), "the connection is open");
+        }
+        minute(&mut loops);
+        let core = &loops.cores[0];
+        assert!(core.session_of(&loops.broker(), &client.id).is_none(), "it held memory and did not grow");
     }
 }

@@ -1,5 +1,5 @@
-//! Persistent sessions: their acknowledgements are stored from time to time, and everything when their connection
-//! ends. After that they take no memory.
+//! Stores the acknowledgements of persistent sessions from time to time, and the whole session when its connection ends.
+//! Afterwards the session takes no memory.
 
 use std::collections::HashSet;
 

@@ -5,7 +5,7 @@
 pub(super) const ATTACHING_MAX: usize = 4096;
 /// CONNECT packets with the same client id that wait for their session.
 pub(super) const WAITING_CONNECTS_MAX: usize = 16;
-/// Client ids whose CONNECTs a loop counts; above it, entries of the past are removed.
+/// The latest client ids whose CONNECTs a loop counts. It counts up to as many earlier ones, too.
 pub(super) const COUNTED_CLIENT_IDS_MAX: usize = 50_000;
 /// Names of brokers that a loop remembers not to exist.
 pub(super) const ABSENT_BROKERS_MAX: usize = 1_000;
@@ -40,6 +40,8 @@ pub(super) const WATCHED_RECEIVERS_MAX: usize = 16;
 /// Slots for retained messages in the queue of one session. When it has so many, the look-ups of further SUBSCRIBE packets join
 /// the last slot, at most one for each filter.
 pub(super) const REPLAY_SLOTS_MAX: usize = 16;
+/// The same for the look-ups in two slots or more. A client that does not read decides how long they wait, some 100 bytes each.
+pub(super) const REPLAY_LOOKUPS_MAX: usize = 2_000;
 /// Subscriptions of which a session remembers the retained messages that it has got.
 pub(super) const REPLAYED_FILTERS_MAX: usize = 64;
 /// Unsent retained messages that are stored when a connection ends.

@@ -51,8 +51,7 @@ impl Core {
             protocol = version(connection.protocol.version()),
             reason = reason(ended),
             reason_code,
-            // Until the session is detached, `term` is when the connection began.
-            duration_s = self.now.saturating_sub(local.term),
+            duration_s = self.now.saturating_sub(local.connected_at()),
             "client disconnected"
         );
     }

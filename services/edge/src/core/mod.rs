@@ -12,6 +12,7 @@ mod attach;
 mod authenticate;
 mod barriers;
 mod between;
+mod by_broker;
 mod changes;
 mod clients;
 mod close;
@@ -39,7 +40,6 @@ mod log_lines;
 mod mail;
 mod new_subscriptions;
 mod notes;
-mod of_broker;
 mod output;
 mod packets;
 mod persistent;
@@ -86,6 +86,7 @@ use crate::store::StoreService;
 use crate::traces::Sampler;
 use admit::Connects;
 use barriers::Barriers;
+use by_broker::ByBroker;
 use committed::Following;
 use congestion::Pauses;
 use connection::{Connected, ConnectionState, NONE};
@@ -94,7 +95,6 @@ use homes::Homes;
 use jobs::StoreJobs;
 use mail::MailQueues;
 use new_subscriptions::NewSubscriptions;
-use of_broker::ByBroker;
 use output::{Output, parts};
 use persistent::PersistentSession;
 use timers::Calendar;
@@ -120,7 +120,7 @@ pub(crate) struct LocalSession {
     pub(crate) generation: u32,
     /// When its will is published, 0 for never.
     pub(crate) will_at: Seconds,
-    /// When it ends, 0 for never; while it has a connection, when that connection began.
+    /// When it ends, 0 for never; while it has a connection, see [`Self::connected_at`].
     pub(crate) term: Seconds,
     /// When the calendar looks at it next, 0 for never.
     pub(crate) looked_at: Seconds,
@@ -134,10 +134,19 @@ pub(crate) struct LocalSession {
     pub(crate) has_stored_will: bool,
     /// It holds a [`crate::home::HomeClaim`] of its client id.
     pub(crate) is_claimed: bool,
+    /// Counts for the limit of sessions that wait in memory.
+    waits_in_memory: bool,
     /// Present while its subscriptions are new, where several pods share the store.
     new_subscriptions: Option<Box<NewSubscriptions>>,
     /// Present while the store keeps the session beyond its connection.
     persistent: Option<Box<PersistentSession>>,
+}
+
+impl LocalSession {
+    /// When its connection began; `term` holds this time until the session is detached.
+    pub(crate) fn connected_at(&self) -> Seconds {
+        self.term
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

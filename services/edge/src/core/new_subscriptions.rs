@@ -93,7 +93,8 @@ impl NewSubscriptions {
 
     pub(super) fn replayed(&mut self, replays: &[Replay], now: Seconds) {
         self.replayed.retain(|replayed| replayed.until >= now);
-        for replay in replays {
+        // Older ones would be forgotten at once.
+        for replay in &replays[replays.len().saturating_sub(limits::REPLAYED_FILTERS_MAX)..] {
             if self.replayed.len() == limits::REPLAYED_FILTERS_MAX {
                 self.replayed.pop_front();
             }
@@ -175,5 +176,16 @@ mod tests {
         );
         new.reading = 1;
         assert_eq!(new.take(&message("b", false, None), 100), Take::Hold);
+    }
+
+    #[test]
+    fn the_last_filters_of_a_large_subscribe_are_remembered() {
+        let mut new = NewSubscriptions::default();
+        new.replayed(&[replay(&[(None, 7)])], 100);
+        let all = (0..1_000).map(|number| Replay { filter: format!("{number}").into(), ..replay(&[]) });
+        new.replayed(&all.collect::<Vec<_>>(), 100);
+        let remembered: Vec<_> = new.replayed.iter().map(|replayed| replayed.filter.to_string()).collect();
+        let last = 1_000 - limits::REPLAYED_FILTERS_MAX..1_000;
+        assert_eq!(remembered, last.map(|number| number.to_string()).collect::<Vec<_>>());
     }
 }

@@ -1,4 +1,4 @@
-//! Incidents of a tenant's clients, for the tenant.
+//! Records the incidents of a tenant's clients, such as refusals and drops, for the tenant.
 
 use std::sync::Arc;
 
@@ -73,10 +73,10 @@ pub(super) fn note_dropped(broker: &Broker, outcome: Delivered, client_id: &str,
 
 pub(super) fn drop_reason(reason: DropReason) -> &'static str {
     match reason {
-        DropReason::Busy => "the client takes messages more slowly than they come",
+        DropReason::Busy => "the client reads messages more slowly than they arrive",
         DropReason::QueueFull => "as many messages wait for the client as may",
-        DropReason::Memory => "the messages that wait for clients take as much memory as they may",
-        DropReason::TooLarge => "the message is larger than the client takes",
+        DropReason::Memory => "the messages that wait for clients have reached their memory limit",
+        DropReason::TooLarge => "the message is larger than the client accepts",
         DropReason::Expired => "the message has expired",
         DropReason::Offline => "the client is offline",
     }

@@ -35,7 +35,7 @@ pub(super) struct Output {
     busy: HashSet<u32, foldhash::fast::FixedState>,
     /// Busy connections to end.
     stalled: Vec<u32>,
-    /// Connections in `CoreWork::unwritten` whose sessions go on sending then.
+    /// Connections in `CoreWork::unwritten` whose sessions continue sending then.
     pumping: HashSet<u32, foldhash::fast::FixedState>,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     pub(super) soft_bytes: usize,
@@ -167,7 +167,7 @@ impl Core {
         }
     }
 
-    /// Goes on with a session in a later turn, if its last pump has handled as many messages as it may.
+    /// Continues with a session in a later turn, if its last pump has handled as many messages as it may.
     pub(super) fn pump_later(&mut self, slot: u32, count: usize) {
         if count == PUMP_MAX && self.output.pumping.insert(slot) {
             self.flush_later(slot);

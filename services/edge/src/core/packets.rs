@@ -286,7 +286,7 @@ impl Core {
         if let (Some(id), Some(local)) = (qos2, self.sessions.get_mut(session as usize)) {
             local.session.forget_received(id);
         }
-        let what = "the topic aliases take more bytes than they may";
+        let what = "the topic aliases exceed their limit of bytes";
         self.say_and_close(
             slot,
             ReasonCode::QUOTA_EXCEEDED,

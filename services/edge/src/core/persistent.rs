@@ -3,7 +3,7 @@
 //! A session is *live* while it gets each matching message as a copy from the publisher, before the message is stored. A session
 //! that has just connected, or does not keep up, reads its messages from the store, page by page, as fast as the client takes
 //! them. To become live again, the session first holds the live copies that arrive. A barrier makes sure that every message that
-//! was routed before is committed. Then the session reads once more up to that commit, and goes on with the held copies that it
+//! was routed before is committed. Then the session reads once more up to that commit, and continues with the held copies that it
 //! has not read. If it has to hold too much meanwhile, it drops the held copies and begins again.
 //!
 //! Where other pods write to the same store, a session is never live, because the order in which this pod delivers says nothing

@@ -1,4 +1,4 @@
-//! Messages from clients: checked, routed, handed to their receivers, acknowledged.
+//! Checks messages from clients, routes them, hands them to their receivers, and acknowledges them.
 //!
 //! QoS 0 has a fast path, in [`mod@runs`].
 
@@ -239,10 +239,7 @@ impl Core {
         if self.process.is_shared() && message.qos() > QoS::AtMostOnce {
             return;
         }
-        for (id, group) in routes.live_groups(message) {
-            let Some(receiver) = self.pick_member(group) else { continue };
-            self.deliver_shared(routes, receiver, message, from, id);
-        }
+        self.share(routes, message, from);
     }
 
     fn may_publish(&self, slot: u32, topic: &str, publish: &Publish<'_>) -> Result<(), PublishError> {

@@ -43,8 +43,8 @@ pub(super) struct PublishRates {
     by_slot: HashMap<u32, PublishRate>,
     /// Waiting publishers: when to look at them, slot and generation.
     waiting: BinaryHeap<Reverse<(Millis, u32, u32)>>,
-    /// When the CONNECTs of client ids are paid for, by broker and hash of the client id.
-    coming: HashMap<(u64, u64), u64>,
+    /// When the CONNECTs of client ids are paid for, by broker and hash of the client id: the latest ones, and those before them.
+    coming: [HashMap<(u64, u64), u64>; 2],
 }
 
 #[derive(Default)]
@@ -173,7 +173,10 @@ impl Core {
             self.pauses.rates.wait(id, until, now_ms);
             self.reached(slot, limit);
             if until > now_ms + INSIDE_WAIT_MAX_MS
-                && self.connections[slot as usize].origin.as_ref().is_some_and(|origin| origin.is_inside())
+                && self.connections[slot as usize]
+                    .origin
+                    .as_ref()
+                    .is_some_and(|origin| origin.is_in_process())
             {
                 let what = "the publish rate of the broker is used up: try again later";
                 let reason = ReasonCode::MESSAGE_RATE_TOO_HIGH;
@@ -310,19 +313,18 @@ impl Core {
     pub(super) fn comes_too_often(&mut self, request: &ConnectRequest) -> bool {
         let Some(limit) = request.broker.quota.limits().client.connects_per_min else { return false };
         let (now, rate) = (nanos(self.now_ms), Rate::per_minute(limit));
-        if self.pauses.rates.coming.len() >= limits::COUNTED_CLIENT_IDS_MAX {
-            self.pauses.rates.coming.retain(|_, paid_at| *paid_at > now);
-        }
-        if self.pauses.rates.coming.len() >= limits::COUNTED_CLIENT_IDS_MAX {
-            self.pauses.rates.coming.clear();
-        }
         let hash = self.process.owners.hash_one((&*request.broker.name, &*request.client_id));
-        let paid_at = self.pauses.rates.coming.entry((request.broker.id, hash)).or_default();
-        let after = rate.add(*paid_at, 1, now);
+        let client = (request.broker.id, hash);
+        let [coming, former] = &mut self.pauses.rates.coming;
+        if coming.len() >= limits::COUNTED_CLIENT_IDS_MAX {
+            *former = std::mem::take(coming);
+        }
+        let paid_at = coming.get(&client).or_else(|| former.get(&client)).copied().unwrap_or_default();
+        let after = rate.add(paid_at, 1, now);
         if after > now {
             return true;
         }
-        *paid_at = after;
+        coming.insert(client, after);
         false
     }
 }

@@ -1,4 +1,4 @@
-//! Retained messages for new subscriptions.
+//! Sends retained messages to new subscriptions.
 //!
 //! A subscription may match every retained message of its broker. So a [`Lookup`] walks the tree of retained messages only as fast
 //! as the client receives them, a slice per turn. For each SUBSCRIBE, in their order, the session marks a slot in its queue
@@ -6,27 +6,25 @@
 
 mod late;
 mod lookup;
+mod of_session;
 mod slot;
 
 use std::collections::{HashMap, VecDeque};
 
 use millrace_router::TreeStep;
-use millrace_session::{Delivered, DropReason, Message, OutboxEntry, Seconds, Session};
+use millrace_session::{Delivered, Message, OutboxEntry, Session};
 use smallvec::SmallVec;
 
-use super::connection::NONE;
+use super::connection::{NONE, Paused};
 use super::deliver::{Pumped, count};
-use super::limits;
 use super::{Core, parts, work};
-use crate::broker::Broker;
 use crate::fair_queue::FairQueue;
 use crate::jobs::replay::Replay;
-use crate::metrics::BrokerCounters;
-use late::Late;
 use lookup::unsent;
 pub(super) use lookup::{Lookup, Topics};
+pub(super) use of_session::SessionReplay;
+use slot::Next;
 pub(super) use slot::ReplaySlot;
-use slot::{DueReplay, Next};
 
 const NODES_AT_ONCE: usize = 64;
 
@@ -39,87 +37,6 @@ const NODES_AT_END: usize = 10_000;
 
 pub(super) type ReplayLookups = VecDeque<Lookup>;
 
-/// The unfinished look-ups of one session.
-struct SessionReplay {
-    generation: u32,
-    is_listed: bool,
-    /// Only the first look-up may hold a snapshot of the retained messages; new ones release theirs at once.
-    has_released: bool,
-    /// For each slot that the session has marked.
-    slots: VecDeque<ReplaySlot>,
-    /// Look-ups that joined the last slot, because the session has no more slots.
-    late: Late,
-}
-
-impl SessionReplay {
-    fn new(generation: u32) -> Self {
-        Self {
-            generation,
-            is_listed: false,
-            has_released: false,
-            slots: VecDeque::new(),
-            late: Late::default(),
-        }
-    }
-
-    /// Queues what the look-ups find, while the session accepts messages and the connection's buffer is below its soft limit. `pump`
-    /// sends queued messages and returns whether the buffer has reached the limit; `is_enough`: it had before. Returns the number
-    /// of visited nodes.
-    fn feed(
-        &mut self,
-        session: &mut Session,
-        broker: &Broker,
-        counters: &BrokerCounters,
-        now: Seconds,
-        mut is_enough: bool,
-        mut pump: impl FnMut(&mut Session) -> bool,
-    ) -> usize {
-        let mut nodes = 0;
-        while nodes < NODES_AT_ONCE && session.wants_replay() && !is_enough {
-            nodes += 1;
-            let Some(slot) = self.slots.front_mut() else { break };
-            let lookup = match slot.next(session, broker) {
-                Next::Lookup(lookup) => lookup,
-                Next::Nothing => continue,
-                Next::End => {
-                    self.end_slot();
-                    session.end_replay();
-                    is_enough = pump(session);
-                    continue;
-                }
-            };
-            match lookup.step(broker) {
-                TreeStep::Value(message) if !message.is_expired(now) => {
-                    session.replay(lookup.delivery(&message));
-                    count(counters, Delivered::Queued);
-                    is_enough = pump(session);
-                }
-                TreeStep::Value(_) | TreeStep::Nothing => {}
-                TreeStep::Done => slot.end_front(),
-            }
-        }
-        nodes
-    }
-
-    fn end_slot(&mut self) {
-        self.slots.pop_front();
-        if self.slots.len() <= 1 {
-            // From now on the replays of the last slot leave it, and others take their places.
-            self.late = Late::default();
-        }
-    }
-
-    /// Releases the snapshots, because the client decides when the look-ups continue, and a snapshot keeps replaced messages in memory.
-    fn release(&mut self) {
-        if self.has_released {
-            self.slots.front_mut().into_iter().for_each(ReplaySlot::release_front);
-        } else {
-            self.slots.iter_mut().for_each(ReplaySlot::release);
-        }
-        self.has_released = true;
-    }
-}
-
 #[derive(Default)]
 pub(super) struct Replays {
     of: HashMap<u32, SessionReplay, foldhash::fast::FixedState>,
@@ -131,28 +48,12 @@ impl Replays {
         !self.ready.is_empty()
     }
 
-    pub(super) fn forget(&mut self, session: u32) {
-        self.of.remove(&session);
+    pub(super) fn take(&mut self, session: u32) -> SessionReplay {
+        self.of.remove(&session).unwrap_or_else(|| SessionReplay::new(0))
     }
 
-    /// Whether the next look-ups of a session join its last slot.
-    fn is_full(&self, session: u32, generation: u32) -> bool {
-        let own = self.of.get(&session).filter(|own| own.generation == generation);
-        own.is_some_and(|own| own.slots.len() >= limits::REPLAY_SLOTS_MAX)
-    }
-
-    fn push_late(&mut self, session: u32, replays: SmallVec<[Replay; 2]>, counters: &BrokerCounters) {
-        let Some(own) = self.of.get_mut(&session) else { return };
-        let Some(last) = own.slots.back_mut() else { return };
-        for replay in replays.into_iter().filter(Lookup::may_find) {
-            let mut waiting = DueReplay::from(replay);
-            if own.has_released {
-                waiting.release();
-            }
-            if own.late.push(&mut last.replays, waiting) {
-                count(counters, Delivered::Dropped(DropReason::QueueFull));
-            }
-        }
+    fn full(&mut self, session: u32, generation: u32) -> Option<&mut SessionReplay> {
+        self.of.get_mut(&session).filter(|own| own.generation == generation && own.is_full())
     }
 
     /// Drops a late replay whose subscription has ended.
@@ -183,13 +84,19 @@ impl Core {
     //= [MQTT-3.3.1-9] v5
     pub(super) fn replay(&mut self, slot: u32, replays: SmallVec<[Replay; 2]>, holds: bool) {
         let session = self.connections[slot as usize].session;
-        let local = &self.sessions[session as usize];
-        if !holds && self.unfinished.replays.is_full(session, local.generation) {
-            self.work.spend(work::LOOKUP * replays.len() as u64);
-            let counters = &local.broker.counters[usize::from(self.index)];
-            return self.unfinished.replays.push_late(session, replays, counters);
-        }
+        let local = &mut self.sessions[session as usize];
         self.work.spend((replays.len() / work::PASSED_FILTERS) as u64);
+        if let Some(own) = self.unfinished.replays.full(session, local.generation) {
+            if holds {
+                local.session.withdraw_replay();
+            }
+            own.joining.extend(replays);
+            let is_waiting = self.connections[slot as usize].paused == Paused::ForWork;
+            if !is_waiting && !self.join_replays(slot) {
+                self.resume_in_turn(slot);
+            }
+            return;
+        }
         let mut due = ReplaySlot::new(replays, &local.broker);
         let is_first = !self.unfinished.replays.has(session, local.generation);
         if !holds && is_first && !due.is_empty() {
@@ -198,6 +105,21 @@ impl Core {
         if holds || !due.is_empty() {
             self.replay_later(session, due, holds);
         }
+    }
+
+    /// Continues with look-ups that join earlier ones. Returns false if a later turn must do so, too.
+    pub(super) fn join_replays(&mut self, slot: u32) -> bool {
+        let session = self.connections[slot as usize].session;
+        let Some(own) = self.unfinished.replays.of.get_mut(&session).filter(|own| !own.joining.is_empty())
+        else {
+            return true;
+        };
+        let counters = &self.sessions[session as usize].broker.counters[usize::from(self.index)];
+        let work = own.join(counters);
+        let is_done = own.joining.is_empty();
+        self.work.spend(work);
+        self.list_replay(session);
+        is_done
     }
 
     /// Sends a few retained messages now. In most brokers these are all.
@@ -257,7 +179,7 @@ impl Core {
             due.release();
         }
         own.slots.push_back(due);
-        own.late = Late::default();
+        own.late = late::Late::default();
         self.list_replay(session);
     }
 
@@ -341,6 +263,7 @@ impl Core {
             return (Vec::new(), true);
         };
         let local = &self.sessions[session as usize].session;
+        let has_all = own.joining.is_empty();
         let (mut slots, mut entries) = (own.slots, Vec::new());
         for _ in 0..NODES_AT_END {
             let Some(slot) = slots.front_mut() else { break };
@@ -355,7 +278,7 @@ impl Core {
                 Next::End => drop(slots.pop_front()),
             }
         }
-        (entries, slots.is_empty())
+        (entries, has_all && slots.is_empty())
     }
 }
 

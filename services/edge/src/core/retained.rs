@@ -1,4 +1,4 @@
-//! Setting retained messages.
+//! Sets and clears retained messages.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use super::connection::{NONE, Paused};
 use super::entry::rules_work;
 use super::{Core, work};
 
-/// A check of all subscriptions of a session, which goes on in later turns.
+/// A check of all subscriptions of a session, which continues in later turns.
 #[derive(Default)]
 pub(super) struct Revocation {
     checked: usize,
@@ -59,7 +59,7 @@ impl Core {
         }
     }
 
-    /// Returns the rest of the check, if a later turn must go on.
+    /// Returns the rest of the check, if a later turn must continue.
     pub(super) fn check_subscriptions(
         &mut self,
         slot: u32,

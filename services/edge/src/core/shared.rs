@@ -1,6 +1,7 @@
 //! Delivery to members of shared subscriptions. If a group has a persistent member, its messages are in a stream: the writer picks a
 //! member for each, and the loops report which messages were acknowledged or given back. Other groups get messages from publishers.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use millrace_layers::Position;
@@ -10,14 +11,47 @@ use millrace_session::{Message, StoredPosition};
 
 use super::connection::NONE;
 use super::deliver::{Publisher, local_session};
+use super::fanout::Copies;
 use super::{Core, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::elsewhere::is_here;
 use crate::jobs::{SharedMessages, Write};
+use crate::routes::Routes;
 use crate::streams::StoredGroup;
 
 impl Core {
+    /// Hands a message to a member of each group, and leaves groups to later turns when that takes more than a slice.
+    pub(super) fn share(&mut self, routes: &Arc<Routes>, message: &Arc<Message>, from: Option<ConnectionId>) {
+        let publisher = Publisher::of(routes, from, message.publisher());
+        let waits = self.unfinished.fanouts.delays(routes.broker.id, publisher);
+        let next = if waits { 0 } else { self.share_from(routes, message, from, 0) };
+        if next < routes.matched.groups.len() {
+            self.put_off(routes, Copies::Shared(message.clone()), publisher, next);
+        }
+    }
+
+    /// Returns the index of the first group without the message.
+    pub(super) fn share_from(
+        &mut self,
+        routes: &Arc<Routes>,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+        start: usize,
+    ) -> usize {
+        let end = self.work.spent() + work::SLICE;
+        for (index, (id, group)) in routes.live_groups(message).enumerate().skip(start) {
+            if self.work.spent() >= end {
+                return index;
+            }
+            match self.pick_member(group) {
+                Some(receiver) => self.deliver_shared(routes, receiver, message, from, id),
+                None => self.spend(work::SINGLE_COPY),
+            }
+        }
+        routes.matched.groups.len()
+    }
+
     /// Collects messages that their groups need no more.
     pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, StoredPosition)>) {
         for (number, position) in settled {
@@ -66,13 +100,13 @@ impl Core {
         let Some(stream) = StoredGroup::stream_of(number) else { return false };
         let routes = self.routes_to(broker, message.topic());
         // Without persistent members its stream has ended; members that are online continue with it.
-        let group = broker.streams.group_or_ended(stream);
+        let (group, looks) = (broker.streams.group_or_ended(stream), Cell::new(0));
         let found = group.and_then(|group| routes.online_group(&group)).and_then(|group| {
-            let picked = group.pick_online(|target| is_here(target) && self.may_be_there(target))?;
-            let other =
-                self.other_with_room(group, picked.target).filter(|_| picked.target.core == self.index);
-            Some(other.unwrap_or(picked))
+            let picked = group.pick_online(|target| is_here(target) && self.may_be_there(target, &looks))?;
+            let other = self.other_with_room(group, picked.target, &looks);
+            Some(other.filter(|_| picked.target.core == self.index).unwrap_or(picked))
         });
+        self.spend(looks.get());
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
         } else if let Some(position) = message.position() {
@@ -104,36 +138,43 @@ impl Core {
     }
 
     /// The next member in turn. If it is full, another one of this loop that has room.
-    pub(super) fn pick_member(&self, group: &ShareGroup) -> Option<Receiver> {
-        let picked = group.pick()?;
-        self.with_room(group, picked)
+    pub(super) fn pick_member(&mut self, group: &ShareGroup) -> Option<Receiver> {
+        let (picked, looks) = (group.pick()?, Cell::new(0));
+        let member = self.with_room(group, picked, &looks);
+        self.spend(looks.get());
+        member
     }
 
     /// The picked member, or a neighbour with room if it is full. Only the loop of a member sees whether it is full, so a member of
     /// another loop or pod stays picked. `None`: all members have ended, and their filters are being removed.
-    fn with_room(&self, group: &ShareGroup, picked: Receiver) -> Option<Receiver> {
+    fn with_room(&self, group: &ShareGroup, picked: Receiver, looks: &Cell<u64>) -> Option<Receiver> {
         if picked.target.core != self.index {
             return Some(picked);
         }
-        if let Some(other) = self.other_with_room(group, picked.target) {
+        if let Some(other) = self.other_with_room(group, picked.target, looks) {
             return Some(other);
         }
-        if self.may_be_there(picked.target) {
+        if self.may_be_there(picked.target, &Cell::new(0)) {
             return Some(picked);
         }
-        group.pick_if(|target| self.may_be_there(target))
+        group.pick_if(|target| self.may_be_there(target, looks))
     }
 
     /// Not a session of this loop that has ended. Other loops know their own.
-    fn may_be_there(&self, target: Target) -> bool {
+    fn may_be_there(&self, target: Target, looks: &Cell<u64>) -> bool {
+        looks.set(looks.get() + work::SEEN);
         let local = self.sessions.get(target.slot as usize);
         target.core != self.index || local.is_some_and(|local| local.generation == target.generation)
     }
 
     /// A neighbour with room, if the member is full.
-    fn other_with_room(&self, group: &ShareGroup, member: Target) -> Option<Receiver> {
+    fn other_with_room(&self, group: &ShareGroup, member: Target, looks: &Cell<u64>) -> Option<Receiver> {
+        let has_room = |target| {
+            looks.set(looks.get() + work::SEEN);
+            self.has_room(target)
+        };
         let is_full = !self.has_room(member);
-        is_full.then(|| group.neighbour(member, |target| self.has_room(target)))?
+        is_full.then(|| group.neighbour(member, has_room))?
     }
 
     /// Another member of this loop that has room, if `receiver` is full. The thread that picked `receiver` could not see that.

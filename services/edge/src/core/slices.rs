@@ -5,8 +5,9 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::ops::Range;
 
 use super::access_changes::AccessChanges;
+use super::by_broker::{ByBroker, ClientsVisit};
 use super::connection::NONE;
-use super::of_broker::{ByBroker, ClientsVisit};
+use super::files::FilesChange;
 use super::timers::DueTimer;
 use super::{Core, work};
 use crate::broker::Broker;
@@ -36,10 +37,11 @@ pub(super) struct Slices {
     pub(super) behind: bool,
     sys: Option<u64>,
     pub(super) access: AccessChanges,
+    pub(super) files: VecDeque<FilesChange>,
     last_ms: Millis,
 }
 
-/// A pass over the slots of all sessions. One that begins meanwhile goes on from its slot, and visits the earlier slots last:
+/// A pass over the slots of all sessions. One that begins meanwhile continues from its slot, and visits the earlier slots last:
 /// however many begin, each session is visited.
 #[derive(Clone, Copy)]
 struct Around {
@@ -78,6 +80,7 @@ impl Slices {
             && !self.behind
             && self.sys.is_none()
             && self.access.is_empty()
+            && self.files.is_empty()
     }
 
     /// When [`Core::next_slices`] has something to do.
@@ -184,6 +187,7 @@ impl Core {
             self.visit_changed();
             self.end_work(began);
         }
+        self.visit_after_files();
         if self.unfinished.slices.behind {
             self.unfinished.slices.behind = self.read_behind(SESSIONS);
         }

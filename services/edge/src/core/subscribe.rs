@@ -43,6 +43,7 @@ use crate::connection_id::ConnectionId;
 use crate::incidents::{NewIncident, StoredIncidentKind};
 use crate::incomplete_packets::OverLimit;
 use crate::jobs::PendingSubscribe;
+use crate::jobs::replay::RetainedPages;
 use crate::quota::Limit;
 
 const LONG_STORED_FILTER: &str = "a filter of a persistent session may have 1024 bytes";
@@ -73,6 +74,8 @@ pub(super) struct SubscribeInProgress {
     /// Live messages wait behind the retained ones.
     holds: bool,
     pending: PendingSubscribe,
+    /// Shared by all look-ups of retained messages until the store has read some.
+    no_pages: Arc<RetainedPages>,
 }
 
 /// The QoS that a subscription is granted, or why it is refused.
@@ -245,6 +248,11 @@ impl Core {
         self.announce_members(broker, filters());
         let announced = self.announce_filters(broker, filters());
         subscribe.pending.announced = subscribe.pending.announced.max(announced);
+        let session = self.connections[slot as usize].session;
+        // Others join once the store has answered.
+        if self.sessions[session as usize].persistent.is_none() && !self.process.is_shared() {
+            filters().for_each(|filter| self.join(broker, filter));
+        }
         subscribe.done = subscribe.until;
         if subscribe.done < subscribe.read.filters.len() {
             self.expect_answer(slot, &mut subscribe);

@@ -131,6 +131,18 @@ impl Loops {
     }
 
     fn connect_with(&mut self, id: &str, flags: u8, will: &str) -> TestClient {
+        let mut client = self.dial_with(id, flags, will);
+        self.answer(&mut client, 0x20);
+        client
+    }
+
+    /// The CONNACK of a client that leaves at once.
+    pub(super) fn connack(&mut self, id: &str, flags: u8, will: &str) -> Vec<u8> {
+        let mut client = self.dial_with(id, flags, will);
+        self.answer(&mut client, 0x20)
+    }
+
+    fn dial_with(&mut self, id: &str, flags: u8, will: &str) -> TestClient {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -138,7 +150,6 @@ impl Loops {
         let will = if will.is_empty() { Vec::new() } else { [text(will), text("gone")].concat() };
         let connect = [b"\x00\x04MQTT\x04".as_slice(), &[flags, 0, 0], &text(id), &will].concat();
         client.send(0x10, &connect);
-        self.answer(&mut client, 0x20);
         client
     }
 

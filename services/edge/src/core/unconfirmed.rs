@@ -1,4 +1,4 @@
-//! Refusals that a publisher may not know of: its connection may end before the PUBACK or PUBREC arrives, and then
+//! Keeps refusals that a publisher may not know of: its connection may end before the PUBACK or PUBREC arrives, and then
 //! the publisher sends the message again. Until then the store refuses its later messages, see `store::writer`.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Webhook events of clients. They go to the store like messages, and to nobody else.
+//! Makes webhook events of clients. They go to the store like messages, and to nobody else.
 
 use std::sync::Arc;
 

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use millrace_mqtt::topic::{self, Filter};
 use millrace_router::{Receiver, Target};
-use millrace_session::{Left, NextFilter, Remains};
+use millrace_session::{NextFilter, RemainingMessage, Remains};
 
 pub(super) use self::units::*;
 use super::changes::FilterChanges;
 use super::clients::Scans;
 use super::connection::{NONE, Paused};
 use super::fanout::Fanouts;
-use super::replay::Replays;
+use super::replay::{Replays, SessionReplay};
 use super::resume::Resumption;
 use super::revoke::Revocation;
 use super::slices::Slices;
@@ -95,6 +95,7 @@ pub(super) struct FilterRemoval {
     pub(super) broker: Arc<Broker>,
     pub(super) target: Target,
     pub(super) remains: Remains,
+    pub(super) replays: SessionReplay,
 }
 
 impl CoreWork {
@@ -285,17 +286,15 @@ impl Core {
         }
         let had_session = connection.session != NONE;
         self.work.begin_share();
-        if !self.resume_more(id.slot) {
-            return self.resume_in_turn(id.slot);
-        }
-        if !self.answer_more(id.slot) || !self.come_online_more(id.slot) {
+        let has_answers = self.work.stored_answers.contains_key(&id.slot);
+        if !self.resume_more(id.slot) || !self.answer_more(id.slot) || !self.come_online_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
         if had_session && self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
             return;
         }
-        let may_revoke = !self.work.tasks.contains_key(&id.slot);
-        if may_revoke && !self.revoke_more(id.slot) {
+        let has_tasks = self.work.tasks.contains_key(&id.slot);
+        if !has_tasks && !self.revoke_more(id.slot) {
             return self.resume_in_turn(id.slot);
         }
         while let Some(mut task) = pop_of(&mut self.work.tasks, id.slot) {
@@ -321,12 +320,10 @@ impl Core {
                 return self.work.waiting.push(broker, WaitingClient::ToResume(id));
             }
         }
-        if self.work.revocations.contains_key(&id.slot) {
+        if self.work.revocations.contains_key(&id.slot) || !self.join_replays(id.slot) {
             return self.resume_in_turn(id.slot);
         }
-        if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForWork) {
-            self.go_on(id);
-        }
+        self.go_on_after_work(id, has_tasks || has_answers);
         self.flush_overfull();
     }
 
@@ -359,7 +356,7 @@ impl Core {
     /// Removes as much as a turn has budget for, and leaves the rest to later turns. The subscriptions do no harm until
     /// then: messages to a session that is gone are dropped, and shared subscriptions pick other members.
     pub(super) fn remove_part(&mut self, mut removal: FilterRemoval) {
-        let FilterRemoval { broker, target, remains } = &mut removal;
+        let FilterRemoval { broker, target, remains, replays } = &mut removal;
         let (mut filters, mut work) = (Vec::new(), 0);
         while work < FILTERS
             && let Some(next) = remains.next_filter()
@@ -371,6 +368,7 @@ impl Core {
             work += filter_work(filter.as_bytes());
             filters.push(filter);
         }
+        let has_replays = replays.free_some(&mut work);
         self.spend(work);
         if !filters.is_empty() {
             self.remove_filters(broker, *target, &filters);
@@ -382,12 +380,12 @@ impl Core {
             && let Some(left) = remains.next_message()
         {
             self.spend(SINGLE_COPY);
-            if let Left::Shared(entry) = left {
+            if let RemainingMessage::Shared(entry) = left {
                 self.give_back_or_pass_on(broker, &entry);
             }
         }
         self.note_settled(broker.id, remains.take_settled());
-        if remains.has_filters() || remains.has_messages() {
+        if remains.has_filters() || remains.has_messages() || has_replays {
             self.work.removals.push(removal.broker.id, removal);
         }
     }

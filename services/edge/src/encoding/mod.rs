@@ -1,4 +1,4 @@
-//! Bytes of messages in the store and between pods. Nothing here reads or sends them.
+//! Encodes and decodes messages for the store and for other pods. Nothing here reads or sends them.
 
 pub(crate) mod inflight;
 pub(crate) mod record;

@@ -44,7 +44,7 @@ impl ConnectSteps {
         Histogram::write_head(
             out,
             name,
-            "Time of the steps from an accepted connection to its CONNACK; the step connack is all of it.",
+            "Time of the steps from an accepted connection to its CONNACK; the step connack is the whole time.",
         );
         for (step, label) in STEPS {
             Histogram::write_row(out, name, label, loops.clone().map(|one| one.of(step)));

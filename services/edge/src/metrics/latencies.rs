@@ -1,4 +1,4 @@
-//! How long the messages of a broker take: the tenant's metrics have both.
+//! Measures how long the messages of a broker take, for the metrics of the tenant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

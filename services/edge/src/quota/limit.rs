@@ -77,7 +77,7 @@ impl Limit {
             Self::BrokerFilterRate => "more filters change than may: clients that subscribe wait",
             Self::BrokerSubscriptions => "the broker has as many subscriptions as it may have",
             Self::BrokerQueueBytes => {
-                "more waits for the broker's sessions than may: the oldest messages were removed"
+                "more waits for the sessions of the broker than its limit: the oldest messages were removed"
             }
             Self::BrokerRetained => "the broker has as many retained messages as it may have",
             Self::ClientConnects => {
@@ -90,34 +90,34 @@ impl Limit {
                 "the client publishes more bytes than it may: its connection is read more slowly"
             }
             Self::ClientSubscriptions => "the session has as many subscriptions as it may have",
-            Self::ClientQueue => "more messages wait, or for longer, than may: the oldest were removed",
+            Self::ClientQueue => "more or older messages wait than the limits allow: the oldest were removed",
             Self::ClientPacket => "the packet is larger than a client may send: its connection was closed",
             Self::ShareNames => {
                 "the topic filter has as many share names as it may have: the subscription was refused"
             }
             Self::Matches => "too many overlapping filters match the topic: messages to it are refused",
             Self::BrokerRetainedBytes => {
-                "the retained messages of the broker take as much memory as they may: further ones are refused"
+                "the retained messages of the broker have reached their memory limit: further ones are refused"
             }
             Self::ClientAliases => {
-                "the topic aliases of the client take as many bytes as they may: its connection was closed"
+                "the topic aliases of the client have reached their limit of bytes: its connection was closed"
             }
             Self::BrokerAliases => {
-                "the topic aliases of the broker's clients take as many bytes as they may: connections that set more are closed"
+                "the topic aliases of the broker's clients have reached their limit of bytes: connections that set more are closed"
             }
             Self::BrokerFilters => {
-                "the subscriptions of the broker take as much memory as they may: further ones are refused"
+                "the subscriptions of the broker have reached their memory limit: further ones are refused"
             }
             Self::BrokerSessions => {
                 "the broker has as many stored sessions as it may have: clients without one are refused"
             }
             Self::BrokerWills => {
-                "the wills of the broker's clients take as many bytes as they may: clients with larger ones are refused"
+                "the wills of the broker's clients have reached their limit of bytes: clients with larger ones are refused"
             }
             Self::Filters => {
-                "the subscriptions of all brokers take as much memory as they may: further ones are refused"
+                "the subscriptions of all brokers have reached their memory limit: further ones are refused"
             }
-            Self::Input => "incomplete packets take more memory than they may: their connections are closed",
+            Self::Input => "incomplete packets exceed their memory limit: their connections are closed",
             Self::Retained => "there is no memory for more retained messages, nor for those in the store",
             Self::Memory => {
                 "the server has little memory left: retained messages that are new or larger are refused"

@@ -48,7 +48,7 @@ pub(crate) struct ClientRates {
 }
 
 impl Quota {
-    /// Clients that wait for the old limits can go on.
+    /// Clients that wait for the old limits can continue.
     pub(crate) fn set(&self, limits: Limits) {
         let (broker, client) = (&limits.broker, &limits.client);
         let rates = [

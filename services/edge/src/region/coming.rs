@@ -1,4 +1,4 @@
-//! Traces that another pod announced, until their messages arrive.
+//! Keeps traces that another pod announced until their messages arrive.
 
 use std::collections::VecDeque;
 

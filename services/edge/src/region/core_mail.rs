@@ -1,4 +1,4 @@
-//! Mail of one batch for the event loops. The fabric's thread gathers it by core, and wakes each core once.
+//! Collects mail for the event loops. The fabric's thread gathers it by core, and wakes each core once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

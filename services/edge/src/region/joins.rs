@@ -1,4 +1,5 @@
-//! Brokers whose messages from other pods arrive here. Clients of a broker wait for that when its first client connects.
+//! Tracks the brokers whose messages from other pods arrive here. Clients of a broker wait for that when its first client
+//! connects.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Receivers of other pods' messages: each broker has a share of the fabric's thread, which matches the topics of all
+//! Finds the receivers of other pods' messages: each broker has a share of the fabric's thread, which matches the topics of all
 //! brokers under the fabric's lock.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! Members of shared subscriptions on other pods. The router has targets of the pseudo-core `ELSEWHERE` for them, so
-//! that picking a member works the same for all.
+//! Adds members of shared subscriptions on other pods to the router. The router has targets of the pseudo-core `ELSEWHERE` for
+//! them, so that picking a member works the same for all.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

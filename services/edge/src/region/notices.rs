@@ -1,4 +1,4 @@
-//! Notices of other pods about the store, handed to the store's threads.
+//! Hands notices of other pods about the store to the store's threads.
 
 use std::sync::Arc;
 

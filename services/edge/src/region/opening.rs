@@ -1,4 +1,4 @@
-//! Opening a broker: its first clients wait until the pods that have the broker know of this pod and have announced
+//! Opens a broker in the region: its first clients wait until the pods that have the broker know of this pod and have announced
 //! their filters.
 
 use std::collections::{HashMap, HashSet};

@@ -21,7 +21,7 @@ enum SentPage {
     Last,
 }
 
-/// How far sending a broker's members to a pod has come; it goes on a second later.
+/// How far sending a broker's members to a pod has come; it continues a second later.
 #[derive(Default)]
 pub(super) struct Sending {
     last: Option<GroupKey>,

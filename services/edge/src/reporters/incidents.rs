@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const KEPT_MS: u64 = 7 * 86_400_000;
 /// Longest wait for the store: incidents may be lost.
 const PATIENCE: Duration = Duration::from_secs(3);
-const TRIM_AFTER: usize = 100;
+const TRIM_AFTER_ROWS: usize = 100;
 
 pub(super) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Reporter, StartError> {
     let mut writer = IncidentWriter { store, clock, brokers, written: HashMap::new() };
@@ -54,7 +54,7 @@ impl IncidentWriter {
             // Webhooks for `EventKind::LimitReached` belong here: events once a window rather than once a packet.
             if let Err(error) = self.write(&broker, &incidents, now_ms) {
                 let lost = incidents.len();
-                tracing::warn!(%error, broker = &*broker.name, lost, "incidents of a broker are lost for its tenant, because the store does not take them");
+                tracing::warn!(%error, broker = &*broker.name, lost, "incidents of a broker are lost for its tenant, because the store does not accept them");
             }
         }
     }
@@ -66,18 +66,19 @@ impl IncidentWriter {
         now_ms: u64,
     ) -> Result<(), LayerError> {
         let id = broker.id;
-        soon(self.store.run(async |tx| incidents::append(&tx, id, incidents)))?;
-        let written = self.written.entry(id).or_insert(TRIM_AFTER);
+        within_patience(self.store.run(async |tx| incidents::append(&tx, id, incidents)))?;
+        let written = self.written.entry(id).or_insert(TRIM_AFTER_ROWS);
         *written += incidents.len();
-        if *written >= TRIM_AFTER {
+        if *written >= TRIM_AFTER_ROWS {
             *written = 0;
-            soon(self.store.run(async |tx| incidents::trim(&tx, id, now_ms.saturating_sub(KEPT_MS)).await))?;
+            let before_ms = now_ms.saturating_sub(KEPT_MS);
+            within_patience(self.store.run(async |tx| incidents::trim(&tx, id, before_ms).await))?;
         }
         Ok(())
     }
 }
 
-fn soon<T>(asked: impl Future<Output = Result<T, LayerError>>) -> Result<T, LayerError> {
-    let away = || Err(StoreError::Unavailable("it does not answer".into()).into());
-    block_on_for(pin!(asked), PATIENCE).unwrap_or_else(away)
+fn within_patience<T>(asked: impl Future<Output = Result<T, LayerError>>) -> Result<T, LayerError> {
+    let unavailable = || Err(StoreError::Unavailable("it does not answer".into()).into());
+    block_on_for(pin!(asked), PATIENCE).unwrap_or_else(unavailable)
 }

@@ -22,8 +22,8 @@ use millrace_layers::{GroupedFilter, LayerError, Position};
 use millrace_session::Message;
 use millrace_storage::Transaction;
 
+use super::bugs::{WriterBug, has_bug};
 use super::load::{self, subscribers};
-use super::plant::{Plant, is_planted};
 use super::{AttachedSession, Job, PublishWrite, SessionKey, StoreContext, StreamKey, Write};
 use crate::broker::{Broker, Reserved};
 use crate::metering::Amount;
@@ -263,7 +263,7 @@ impl Applier<'_> {
             broker.streams.expect_conflicts(now_ms);
         }
         if broker.streams.expects_conflicts(now_ms) {
-            if is_planted(Plant::TrustsUnwatched) {
+            if has_bug(WriterBug::TrustsUnwatched) {
                 self.applied().watched.insert(broker.id, broker.clone());
             }
             return index::watch(self.tx, broker.id, topic.as_bytes());

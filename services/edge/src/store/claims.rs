@@ -13,8 +13,8 @@ use millrace_layers::streams::{self, Claimed, ReadLimit};
 use millrace_layers::{BrokerId, LayerError, Position};
 use millrace_storage::TransactionOption;
 
+use super::bugs::{WriterBug, has_bug};
 use super::duties::Duty;
-use super::plant::{Plant, is_planted};
 use super::stream_turns::StreamTurns;
 use super::writer::{CONFLICTS, Writer, is_hopeless, is_of_jobs};
 use super::{SharedMessages, StreamKey, record};
@@ -307,7 +307,7 @@ impl Writer<'_> {
             if is_with_member {
                 group.outstanding.insert(entry.position);
             } else {
-                group.gives_back |= !is_planted(Plant::ForgetsClaims);
+                group.gives_back |= !has_bug(WriterBug::ForgetsClaims);
             }
         }
     }

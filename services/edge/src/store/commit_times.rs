@@ -10,7 +10,7 @@
 use super::backlog::BatchBudget;
 
 /// Limits of one transaction. Its bytes are well below what the store allows. Its cost is some ten milliseconds,
-/// because a job that arrives after the start waits for so long.
+/// because a job that arrives after the start waits for the whole transaction.
 const BUDGET: BatchBudget =
     BatchBudget { jobs: 1_000, bytes: 2 * 1024 * 1024, cost: 4_000, share: SHARE_MAX };
 /// The cost that a transaction may always have.

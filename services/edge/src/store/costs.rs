@@ -151,8 +151,12 @@ impl queue::Sized for Job {
                 size + streams * (300 + of_each)
             }
             Write::Attach(attach) => 256 + attach.will.as_ref().map_or(0, |(will, _)| will.size()),
-            Write::Subscribe(subscribe) => FILTER_BYTES * subscribe.filters.len(),
-            Write::Unsubscribe(unsubscribe) => FILTER_BYTES * unsubscribe.filters.len(),
+            // A filter's look-up of retained messages counts with the filter; a session in memory has the look-up alone.
+            Write::Subscribe(subscribe) => {
+                let filters = subscribe.filters.len().max(subscribe.pending.replays.len());
+                128 + FILTER_BYTES * (filters + subscribe.shared.len())
+            }
+            Write::Unsubscribe(unsubscribe) => 128 + FILTER_BYTES * unsubscribe.filters.len(),
             Write::Checkpoint(checkpoint) => 128 + 256 * checkpoint.streams.len(),
             Write::Ids(ids) => match &ids.write {
                 IdWrite::Reserve(reserve) => {

@@ -1,4 +1,4 @@
-//! Which pod settles a due row: pods that have its broker open, and otherwise one pod of all, so that only one opens it.
+//! Decides which pod settles a due row: pods that have its broker open, and otherwise one pod of all, so that only one opens it.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -9,11 +9,11 @@ use millrace_layers::{BrokerId, LayerError};
 use super::sweep::list_due;
 use super::writer::Writer;
 
-/// Rows that a step of a pod among others looks at, to find some of its own.
+/// Rows that one step of a pod reads to find some of its own, when several pods share the store.
 const LOOKED_AT: usize = 1_000;
-/// If the first row of a shard stays for so long, the pod whose turn it is cannot settle it.
+/// Milliseconds after which a first row of a shard shows that the pod whose turn it is cannot settle it.
 const PATIENCE_MS: u64 = 10_000;
-/// For so long the next pods have the turns of that pod.
+/// Milliseconds for which the next pods then have the turns of that pod.
 const PASSED_OVER_MS: u64 = 60_000;
 
 #[derive(Default)]
@@ -188,7 +188,7 @@ mod tests {
 
     const START: u64 = 100_000;
 
-    /// The store accepts the renewals of a pod for so long.
+    /// The store accepts the renewals of a pod at these times.
     fn renew(pod: &StoreContext, times: std::ops::RangeInclusive<u64>) {
         times.step_by(500).for_each(|now| pod.leases.note_renewal(now, pod.leases.live()));
     }

@@ -30,7 +30,7 @@ const SESSIONS: usize = 100;
 /// Fewer are not faster: each step has a commit, which takes its time whatever is written.
 const SESSIONS_MIN: usize = 10;
 /// Longer work, without the commit, halves the number of sessions: the time of this many commits, within these limits
-/// in microseconds. Jobs that arrive during a step wait for so long.
+/// in microseconds. Jobs that arrive during a step wait for its end.
 const SLOW_COMMITS: u64 = 4;
 const SLOW_US: (u64, u64) = (2_000, 20_000);
 /// Work that is shorter than this part (1/n) of it doubles the number of sessions.
@@ -150,7 +150,7 @@ impl Duties {
         Ok(())
     }
 
-    /// The duty whose step this is goes on a little later, and the others meanwhile.
+    /// The duty whose step this is continues a little later, and the others meanwhile.
     pub(super) fn go_on_later(&mut self) {
         self.waits = true;
     }

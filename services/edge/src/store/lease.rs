@@ -21,7 +21,7 @@ use millrace_layers::pods::{self, Pod};
 
 use super::StoreContext;
 
-/// A pod whose lease row was unchanged for so long is dead.
+/// Milliseconds after which a pod is dead if its lease row has not changed.
 const LEASE_MS: u64 = 5_000;
 /// If two scans are further apart than this, the watcher was stalled, or the store was unavailable and no pod could
 /// renew. Then the watcher judges all leases from the start.
@@ -133,7 +133,7 @@ pub(super) fn run(shared: &StoreContext) {
 /// Renews the lease of this pod, and judges those of the others.
 pub(super) fn step(shared: &StoreContext, watch: &mut Watch) {
     let dead = turn(shared, watch).unwrap_or_else(|error| {
-        tracing::warn!(%error, "this pod cannot renew its lease and tries again: other pods take its sessions when the lease ends");
+        tracing::warn!(%error, "this pod cannot renew its lease and tries again: other pods take over its sessions when the lease ends");
         Vec::new()
     });
     shared.leases.set_dead(dead);

@@ -10,7 +10,7 @@ use millrace_layers::index::{self, IndexPart, IndexRow, IndexedStream};
 use millrace_layers::{BrokerId, LayerError, Position, Store, metering, retained, sessions, subscriptions};
 use millrace_storage::{Read, Transaction, block_on};
 
-use super::plant::{Plant, is_planted};
+use super::bugs::{WriterBug, has_bug};
 use super::{expiry, record};
 use crate::broker::{Broker, Brokers, retained_size};
 use crate::clock::{Clock, seconds};
@@ -132,7 +132,7 @@ async fn filters(store: &Store, broker: &Broker) -> Result<(), LayerError> {
 /// Reads changes of the index by other pods, as the transaction sees them.
 pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) -> Result<(), LayerError> {
     let version = tx.read_version().await?;
-    if broker.streams.through() >= version || is_planted(Plant::IgnoresOthersFilters) {
+    if broker.streams.through() >= version || has_bug(WriterBug::IgnoresOthersFilters) {
         return Ok(());
     }
     match index::changes(tx, broker.id, broker.streams.through()).await? {

@@ -11,6 +11,7 @@
 
 mod apply;
 mod backlog;
+mod bugs;
 mod claims;
 mod closing;
 mod commit_times;
@@ -26,7 +27,6 @@ mod opening;
 mod outage;
 mod pages;
 mod parts;
-mod plant;
 mod pods;
 mod queue;
 mod queues;
@@ -184,7 +184,7 @@ impl StoreService {
             region.wait_for_joins(&shared.brokers.all());
         }
         patiently(clock, "cannot end the sessions of an earlier run", || match writer::abandon(&shared) {
-            // The error was logged. It will not pass by waiting, as with a full disk, and live traffic must go on: those
+            // The error was logged. It will not pass by waiting, as with a full disk, and live traffic must continue: those
             // sessions stay until their clients come or the next start.
             Err(error) if !writer::may_pass(&error) => Ok(()),
             ended => ended,

@@ -106,7 +106,7 @@ impl Writer<'_> {
             if !self.outage.is_unavailable {
                 self.outage.is_unavailable = true;
                 tracing::error!(
-                    "the store does not answer; what must be stored is refused, what is live goes on"
+                    "the store does not answer; messages to store are refused, live delivery continues"
                 );
             }
             self.turn_away(Duration::ZERO)?;

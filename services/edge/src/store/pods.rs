@@ -9,7 +9,7 @@ use millrace_layers::sessions::{self, OwnedSession};
 use millrace_layers::{LayerError, metering, streams};
 use millrace_storage::Transaction;
 
-use super::plant::{Plant, is_planted};
+use super::bugs::{WriterBug, has_bug};
 use super::sweep::{self, Abandoned};
 use super::writer::Writer;
 use super::{SessionKey, duties::Duty};
@@ -93,7 +93,7 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
     if recovery.after.is_none() && recovery.has_sessions {
         tracing::warn!(pod = %name(pod), "a pod no longer renews its lease; its sessions are recovered");
     }
-    if recovery.has_sessions && !is_planted(Plant::RemovesLeaseEarly) {
+    if recovery.has_sessions && !has_bug(WriterBug::RemovesLeaseEarly) {
         match sweep::abandon_some(writer, &pod.name, Some(pod), recovery.after.as_ref()) {
             Abandoned::Through(last) => recovery.after = Some(last),
             Abandoned::Again => {}
@@ -118,7 +118,7 @@ fn name(pod: &Pod) -> &str {
 fn remove(writer: &mut Writer<'_>, pod: &Pod) {
     let shared = writer.shared;
     let removed = writer.wait(shared.layers.run(async |tx| {
-        if has_any(&tx, &pod.name).await? && !is_planted(Plant::RemovesLeaseEarly) {
+        if has_any(&tx, &pod.name).await? && !has_bug(WriterBug::RemovesLeaseEarly) {
             return Ok(false);
         }
         metering::forget(&tx, &pod.name)?;

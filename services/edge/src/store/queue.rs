@@ -22,7 +22,7 @@ pub(super) trait Sized {
 }
 
 /// Work in order of submission, or in turns of brokers if [`WorkQueue::take_some`] takes it. The queue itself has no bound:
-/// event loops stop reading from publishers of a broker whose bytes exceed [`WorkQueue::share`].
+/// event loops stop reading from a client that submits more for a broker whose bytes exceed [`WorkQueue::share`].
 pub(super) struct WorkQueue<T> {
     clock: Clock,
     state: Mutex<State<T>>,

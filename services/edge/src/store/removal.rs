@@ -29,7 +29,7 @@ enum RemovalStage {
     Bodies(BodiesFrom),
 }
 
-/// Where the walk over bodies goes on. It ends at the version at which it began: otherwise a broker with many new long
+/// Where the walk over bodies continues. It ends at the version at which it began: otherwise a broker with many new long
 /// messages would keep its own streams from their next removal.
 #[derive(Clone, Copy)]
 struct BodiesFrom {

@@ -1,4 +1,4 @@
-//! Streams that wait for something, such as a trim. Brokers take turns.
+//! A fair queue of streams that wait for work, such as a trim: brokers take turns.
 
 use std::collections::HashSet;
 

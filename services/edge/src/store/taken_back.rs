@@ -1,4 +1,4 @@
-//! Retained messages in memory when the store refuses some, in one process.
+//! Corrects retained messages in memory after the store has refused some, in one process.
 //!
 //! Memory gets a retained message before its commit, and a job writes what memory has for its topic. After a refusal memory gets what
 //! the store has. The store does not have yet what earlier jobs will write: those of a transaction in doubt, and those of the backlog.

@@ -1,4 +1,4 @@
-//! Messages that their only session has read, and that a checkpoint had no room to remove.
+//! Removes messages that their only session has read, if a checkpoint had no room to remove them.
 //!
 //! The checkpoint has found the session to be the only one of the stream. A session that joins later reads nothing that is
 //! removed here, because its subscription begins after the checkpoint. If the process is killed, the next checkpoint of the

@@ -1,4 +1,4 @@
-//! Refusals that a publisher may not know yet. Until it does, its later messages with QoS 1 and 2 are refused, too
+//! Keeps refusals that a publisher may not know yet. Until it does, its later messages with QoS 1 and 2 are refused, too
 //! (P4).
 
 use std::collections::HashMap;

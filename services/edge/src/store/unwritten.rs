@@ -1,4 +1,4 @@
-//! Ends of connections, undoes of SUBSCRIBE packets and new webhooks that the store refused, and that the writer tries again.
+//! Repeats writes that the store refused: ends of connections, undoes of SUBSCRIBE packets, and new webhooks.
 //!
 //! The SUBACK has said that the subscriptions failed, so the session must not have them when it comes back.
 

@@ -1,7 +1,7 @@
 //! The writer thread: takes jobs from the queue, runs them in transactions, and turns their results into mail.
 //!
 //! Its loop: take a fair batch from the [`Backlog`], apply it in a transaction, then set positions, update the filter
-//! index, deliver, and acknowledge. After a commit with an unknown outcome, the commit marker decides before it goes on.
+//! index, deliver, and acknowledge. After a commit with an unknown outcome, the commit marker decides before it continues.
 
 mod answers;
 mod asking;

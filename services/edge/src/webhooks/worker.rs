@@ -336,7 +336,7 @@ impl Worker {
         Ok(outcome)
     }
 
-    /// Holds the queue of a pausing webhook to its limits. Its pause is up to an hour, in which events go on arriving.
+    /// Holds the queue of a pausing webhook to its limits. Its pause is up to an hour, in which events continue arriving.
     async fn limit(&self, name: &Name) {
         let now = self.parts.clock.now();
         let limited_at = self.limited.borrow().get(name).copied();

@@ -13,7 +13,7 @@
 //! close, and one that takes five seconds is a failure. Received packets are leaked, so that a test can keep and compare
 //! them although the buffer changes.
 #![allow(dead_code, reason = "each test file uses a part")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper that cannot go on is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper that cannot continue is a failed test")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

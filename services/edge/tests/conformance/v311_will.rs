@@ -60,7 +60,7 @@ fn a_disconnect_discards_the_will() {
     for clean_start in [true, false] {
         ann(&server, clean_start).disconnect();
         watcher.expect_nothing();
-        // Nor does it come when the session goes on, or ends.
+        // Nor does it come when the session continues, or ends.
         Client::open(&server, Connect { clean_start, ..connect(V311, "ann") }).cut();
         Client::connect(&server, V311, "ann").cut();
         watcher.expect_nothing();

@@ -112,7 +112,7 @@ fn a_will_that_was_published_is_gone() {
     let mut watcher = watcher(&server);
     Client::open(&server, delayed(0, 60, true)).cut();
     assert_eq!(watcher.recv_publish().payload, b"gone");
-    // The session goes on without the will: nothing is published when its next connection ends, or the session.
+    // The session continues without the will: nothing is published when its next connection ends, or the session.
     let resumed = Connect { will: None, ..delayed(0, 60, false) };
     let ann = Client::open(&server, resumed);
     assert!(ann.connack.as_ref().unwrap().session_present);

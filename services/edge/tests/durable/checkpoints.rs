@@ -1,4 +1,4 @@
-//! Progress of sessions that the store refuses: the session goes on, and a later checkpoint says the same.
+//! Progress of sessions that the store refuses: the session continues, and a later checkpoint says the same.
 
 use std::io::{self, Write as _};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! A pod that is left in order: its sessions go on elsewhere, with all they have.
+//! A pod that is left in order: its sessions continue elsewhere, with all they have.
 
 use std::time::Duration;
 

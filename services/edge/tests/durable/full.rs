@@ -1,4 +1,4 @@
-//! A disk that is full: what must be stored is refused, what is live goes on, and all recovers by itself.
+//! A disk that is full: messages that must be stored are refused, live delivery continues, and the server recovers by itself.
 
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
@@ -18,7 +18,7 @@ fn ask(client: &mut Client, filter: &str) -> u8 {
     client.subscribe_all(&[(filter, options)], properties(&[])).reasons[0]
 }
 
-/// Waits until the store takes writes again: nobody has to do anything for it.
+/// Waits until the store accepts writes again, without a restart.
 fn expect_recovered(server: &Server) {
     eventually(
         || {

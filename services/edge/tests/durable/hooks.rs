@@ -369,7 +369,7 @@ fn of_several_pods_one_tells_what_is_published_on_all() {
     let told = || service.payloads().into_iter().collect::<BTreeSet<_>>();
     eventually(|| told() == all, || format!("{:?}", service.payloads()));
     assert_eq!(service.payloads().len(), all.len(), "each once");
-    // One pod is gone: the other one goes on, at the latest when the lease is over.
+    // One pod is gone: the other one continues, at the latest when the lease is over.
     let [one, two] = pods;
     drop(one);
     say(&two, QoS::AtLeastOnce, "plant", &["after"]);

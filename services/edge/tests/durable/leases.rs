@@ -1,5 +1,5 @@
 //! A pod is dead when its lease is not renewed, and for no other reason; what is done for dead pods and expired sessions
-//! lets publishes go on.
+//! lets publishes continue.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -509,7 +509,7 @@ fn a_broker_with_as_many_stored_sessions_as_it_may_have_refuses_others_until_one
         assert_eq!(refused, reason, "{version:?}");
         client.expect_close();
     }
-    // Sessions in memory have room, and the first one goes on.
+    // Sessions in memory have room, and the first one continues.
     Client::connect(&server, V5, "second").disconnect();
     let mut first = Client::open(&server, Connect { clean_start: false, ..lasting(V5, "first") });
     assert!(is_present(&first));
@@ -548,7 +548,7 @@ fn a_broker_whose_wills_take_as_many_bytes_as_they_may_refuses_larger_ones() {
     let (_, refused) = answer(&server, with_will("c", &payload));
     assert_eq!(refused, QUOTA);
     assert_eq!(reached(&server, "broker.will_bytes"), 1);
-    // A session goes on with a will of the same size or without one, but not with a larger one.
+    // A session continues with a will of the same size or without one, but not with a larger one.
     let mut a = Client::open(&server, with_will("a", &payload));
     assert!(is_present(&a));
     leave(&mut a, false);

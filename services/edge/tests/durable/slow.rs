@@ -1,4 +1,4 @@
-//! Sessions that do not keep up: publishers go on, nothing is dropped, and all comes in order once they take it.
+//! Sessions that do not keep up: publishers continue, nothing is dropped, and all comes in order once they take it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

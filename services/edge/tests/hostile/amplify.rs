@@ -518,7 +518,7 @@ fn a_topic_that_matches_too_many_filters_is_refused() {
         let mut publisher_v3 = Client::connect(&server, V311, "publisher-v3");
         assert_eq!(publisher_v3.publish(publish(&topic, b"x")).0, 0);
         assert_eq!(metric(&server, "millrace_publishes_refused_total", "matching_filters"), 3);
-        // Topics that match less go on.
+        // Topics that match less continue.
         client.subscribe("b", QoS::AtMostOnce);
         publisher.publish(publish("b", b"y"));
         assert_eq!(client.recv_publish().payload, b"y");

@@ -71,6 +71,7 @@ fn clients_are_told_where_to_go_or_that_the_server_stops() {
             || server.edge.health() == Err("draining: 0 connections are left".into()),
             || format!("{:?}", server.edge.health()),
         );
+        assert_eq!(server.edge.liveness(), Ok(()));
         server.edge.shutdown(PATIENCE);
     }
 }

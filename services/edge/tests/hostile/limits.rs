@@ -1,4 +1,4 @@
-//! Limits: a client at a limit gets the protocol's answer, the refusal is counted, and clients below the limit go on.
+//! Limits: a client at a limit gets the protocol's answer, the refusal is counted, and clients below the limit continue.
 
 use std::net::TcpStream;
 
@@ -466,7 +466,7 @@ fn incomplete_packets_of_one_broker_take_a_bounded_memory() {
     let reached = || metric(&server, "millrace_limits_reached_total", "server.input_bytes");
     eventually(|| reached() >= 10, || format!("{} reached", reached()));
     assert!((1..=1_000_000).contains(&held()), "{}", held());
-    // A client with whole packets goes on.
+    // A client with whole packets continues.
     let mut other = Client::connect(&server, V5, "other");
     other.subscribe("t", QoS::AtMostOnce);
     other.send(&Packet::Publish(publish("t", b"small")));

@@ -128,6 +128,6 @@ fn a_port_in_use_is_a_sentence_that_says_what_to_do() {
     assert!(error.contains(&used.to_string()) && error.contains("another program listens there"), "{error}");
     let also = Config { ws_listen: vec![used], threads: 1, ..Config::default() };
     assert!(millrace_edge::start(also).is_err());
-    // The one that is there goes on.
+    // The one that is there continues.
     Client::connect(&server, V5, "ann").ping();
 }

@@ -1,5 +1,5 @@
 //! Receivers that are slow or do not read at all: what waits for them is bounded, what is lost is counted, publishers
-//! and everybody else go on.
+//! and everybody else continue.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};

@@ -172,7 +172,7 @@ fn each_connection_that_is_taken_over_leaves_its_will_once() {
                 for number in 0..TAKEOVERS / 2 {
                     let payload = numbered(number * 2 + racer, 8);
                     let will = Will { qos: QoS::AtLeastOnce, ..will("will", &payload) };
-                    // With and without a session that goes on.
+                    // With and without a session that continues.
                     let connect = if number % 2 == 0 { lasting("ann") } else { connect(V5, "ann") };
                     let client = Client::open(server, Connect { will: Some(will), ..connect });
                     clients.lock().unwrap().push(client);

@@ -1,4 +1,4 @@
-//! TLS in the process: what strangers may do before they are clients, and certificates that are replaced while clients go on.
+//! TLS in the process: what strangers may do before they are clients, and certificates that are replaced while clients continue.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -23,7 +23,7 @@ enum End {
     Malformed,
     DisconnectWithWill,
     Disconnect,
-    /// Another connection goes on with the session.
+    /// Another connection continues with the session.
     Resumed,
     /// Another connection begins anew.
     CleanStart,

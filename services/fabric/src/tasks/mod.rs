@@ -32,7 +32,7 @@ pub(crate) async fn run(
     };
     if shared.link.is_connected() {
         let stop_ms = shared.limits.stop_ms.into();
-        // The future of `sending` goes on and sends the rest, because it may hold a batch that the
+        // The future of `sending` continues and sends the rest, because it may hold a batch that the
         // NATS client had no room for.
         shared.must_finish.notify_one();
         let send_rest = async {

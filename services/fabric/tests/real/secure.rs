@@ -209,8 +209,8 @@ fn settings_that_cannot_work_are_refused_at_the_start() {
     let ca = |path: &Path| Some(NatsTls { ca: Some(path.into()), identity: None });
     for (said, expected) in [
         (refused(&|settings| settings.servers.clear()), "no NATS server is named"),
-        (refused(&|settings| settings.servers = vec!["http://x".into()]), "is no address of a NATS server"),
-        (refused(&|settings| settings.servers = vec!["ws://x:1".into()]), "is no address of a NATS server"),
+        (refused(&|settings| settings.servers = vec!["http://x".into()]), "is not an address of a NATS"),
+        (refused(&|settings| settings.servers = vec!["ws://x:1".into()]), "is not an address of a NATS"),
         (refused(&|settings| settings.servers = vec!["nats://me:pw@x:1".into()]), "set them as credentials"),
         (refused(&|settings| settings.region = "a.b".into()), "is no name for a region"),
         (refused(&|settings| settings.pod_name = "x".repeat(129)), "is no name for a pod"),

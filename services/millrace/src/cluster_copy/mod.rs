@@ -152,7 +152,7 @@ fn no_agent() -> Failure {
 fn backup_advice(failed: Failure) -> Failure {
     match failed {
         Failure::Run(said) if said.contains("already running") => Failure::Run(format!(
-            "a backup of an earlier `millrace backup` goes on: `fdbbackup status -t {TAG}` shows it, `fdbbackup abort -t {TAG}` ends it"
+            "a backup of an earlier `millrace backup` is running: `fdbbackup status -t {TAG}` shows it, `fdbbackup abort -t {TAG}` ends it"
         )),
         other => other,
     }
@@ -210,7 +210,7 @@ fn follow(
                         ));
                     }
                     (State::Paused, _) => {
-                        let why = "backups are paused: `fdbbackup resume` lets all of them go on";
+                        let why = "backups are paused: `fdbbackup resume` lets all of them continue";
                         return Err(give_up(tool, why));
                     }
                     (_, Some(error)) => Some(format!("the backup agents report: {error}")),
@@ -235,7 +235,7 @@ fn follow(
     }
 }
 
-/// Ends the copy, so that nothing of it goes on.
+/// Ends the copy, so that nothing of it continues.
 fn give_up(tool: &Tool, why: &str) -> Failure {
     match tool.run("abort", &["-t", TAG]) {
         Ok(_) => Failure::Run(format!("{why}; the copy was aborted")),

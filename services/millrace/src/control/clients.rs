@@ -26,7 +26,7 @@ pub(super) async fn list(
 ) -> Result<Clients, LiveError> {
     let wrong = |_| LiveError::Invalid {
         field: "cursor",
-        what: "is none that a page of this list has given: leave it out for the first page".into(),
+        what: "is not a cursor of this list: leave it out for the first page".into(),
     };
     let after = page.after.clone().map(String::from_utf8).transpose().map_err(wrong)?;
     let question = Question::Page { after: after.map(Into::into), search: search.into(), limit: page.limit };

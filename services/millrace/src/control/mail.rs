@@ -77,7 +77,7 @@ impl SmtpArgs {
             public_url.ok_or("smtp_host is set and public_url is not: links in mails lead there")?;
         let from =
             self.smtp_from.as_deref().ok_or("smtp_host is set and smtp_from is not: mails need a sender")?;
-        let from = from.parse().map_err(|error| format!("smtp_from = \"{from}\" is no address: {error}"))?;
+        let from = from.parse().map_err(|error| format!("smtp_from = \"{from}\" is not valid: {error}"))?;
         let login = match (&self.smtp_user, &self.smtp_password_file) {
             (None, None) => None,
             (Some(user), Some(file)) => {
@@ -112,7 +112,7 @@ impl Mailer for Smtp {
         if let Err(TrySendError::Full(_)) = self.0.try_send(email) {
             warn!(
                 waiting = LETTERS_MAX,
-                "an e-mail is dropped because the mail server takes too few: check the mail server at smtp_host"
+                "an e-mail is dropped because the mail server accepts too few: check the mail server at smtp_host"
             );
         }
     }
@@ -146,7 +146,7 @@ struct Delayed {
     failed: usize,
 }
 
-/// Sends e-mails as they come. A deferred e-mail waits until it is due while others go on, so that
+/// Sends e-mails as they come. A deferred e-mail waits until it is due while others continue, so that
 /// one address does not delay everybody's mail.
 #[allow(clippy::disallowed_methods, reason = "the thread has no clock but the system's")]
 fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<MailMessage>) {

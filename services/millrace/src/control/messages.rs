@@ -92,7 +92,7 @@ pub(super) async fn list(
     limit: usize,
 ) -> Result<StoredMessages, LiveError> {
     if !stored::is_topic(topic) || topic.len() > TOPIC_BYTES_MAX {
-        let what = "is no topic: give one without + and #, such as plant/1/state".into();
+        let what = "is not a topic: give one without + and #, such as plant/1/state".into();
         return Err(LiveError::Invalid { field: "topic", what });
     }
     let (mut streams, mut incomplete) = streams_of_topic(edge, broker, topic).await?;

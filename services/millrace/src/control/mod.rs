@@ -313,7 +313,7 @@ impl Operations for ServerProcess {
             return false;
         }
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-        // Starts the drain, which goes on in the event loops.
+        // Starts the drain, which continues in the event loops.
         running.as_ref().map(|edge| edge.drain(&self.pace)).is_some()
     }
 }

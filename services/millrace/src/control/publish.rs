@@ -34,7 +34,7 @@ pub(super) async fn publish(
     encode::packet(&publish, Version::V5, &mut bytes);
     let mut client = Inside::enter(&edge.running, visit).await?;
     if !client.takes(bytes.len()) {
-        let what = format!("makes a packet of {} bytes, and the broker takes less", bytes.len());
+        let what = format!("makes a packet of {} bytes, and the broker accepts fewer", bytes.len());
         return Err(LiveError::Invalid { field: "payload", what });
     }
     client.write(&bytes).await.map_err(Gone::refused)?;
@@ -96,7 +96,7 @@ async fn acknowledged(
 }
 
 /// `topic_bytes_max` of the server bounds the bytes further; the broker then says that the topic is too long.
-const NO_TOPIC: &str = "is no topic: it has at least 1 byte, without + and #";
+const NO_TOPIC: &str = "is not a topic: it has at least 1 byte, without + and #";
 
 fn check(publication: &PublishRequest) -> Result<(), LiveError> {
     let invalid = |field, what: &str| Err(LiveError::Invalid { field, what: what.into() });

@@ -110,7 +110,7 @@ pub(super) async fn show(
 
 pub(super) async fn body(edge: &LiveEdge, broker: BrokerId, topic: &str) -> Result<Option<Bytes>, LiveError> {
     if !stored::is_topic(topic) {
-        let what = "is no topic: give one without + and #, such as plant/1/state".into();
+        let what = "is not a topic: give one without + and #, such as plant/1/state".into();
         return Err(LiveError::Invalid { field: "topic", what });
     }
     if topic.len() > TOPIC_BYTES_MAX {
@@ -141,6 +141,6 @@ fn check(filter: &str) -> Result<(), LiveError> {
     if stored::is_filter(filter) && !filter.starts_with("$share/") {
         return Ok(());
     }
-    let what = "is no topic filter: + stands for a whole level, # for all levels at the end".into();
+    let what = "is not a topic filter: + stands for one level, # for all levels at the end".into();
     Err(LiveError::Invalid { field: "filter", what })
 }

@@ -58,7 +58,7 @@ pub(super) async fn list(
 }
 
 fn cursor(bytes: &[u8]) -> Result<StreamId, LiveError> {
-    let what = "is none that a page of this list has given: leave it out for the first page";
+    let what = "is not a cursor of this list: leave it out for the first page";
     let wrong = |_| LiveError::Invalid { field: "cursor", what: what.into() };
     bytes.try_into().map(StreamId::from_be_bytes).map_err(wrong)
 }

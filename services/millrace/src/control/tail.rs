@@ -47,7 +47,7 @@ pub(super) async fn tail(
     retained: bool,
 ) -> Result<BoxStream<'static, TailEvent>, LiveError> {
     if !stored::is_filter(filter) || filter.starts_with("$share/") {
-        let what = "is no topic filter: + stands for a whole level, # for all levels at the end".into();
+        let what = "is not a topic filter: + stands for one level, # for all levels at the end".into();
         return Err(LiveError::Invalid { field: "filter", what });
     }
     let mut client = Inside::enter(&edge.running, visit).await?;

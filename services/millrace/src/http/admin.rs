@@ -44,6 +44,7 @@ pub(crate) fn start(
     let is_loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
     let mut app = Router::new()
         .route("/healthz", get(health))
+        .route("/livez", get(liveness))
         .route("/metrics", get(metrics).layer(from_fn_with_state(is_loopback, own_name)))
         .with_state(shared);
     if let Some(operator) = operator {
@@ -88,6 +89,16 @@ async fn health(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> (StatusCode, String) {
     shared.health.answer(peer.ip())
+}
+
+/// A supervisor restarts a process that is not live; one that drains must end its drain.
+async fn liveness(State(shared): State<AdminState>) -> (StatusCode, String) {
+    let running = shared.running.read().unwrap_or_else(PoisonError::into_inner);
+    match running.as_ref().map(millrace_edge::Edge::liveness) {
+        Some(Ok(())) => (StatusCode::OK, "ok\n".into()),
+        Some(Err(reason)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+        None => stopping(),
+    }
 }
 
 async fn metrics(State(shared): State<AdminState>) -> Response {

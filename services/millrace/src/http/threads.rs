@@ -102,7 +102,7 @@ async fn run(State(Threads { pools, changes }): State<Threads>, request: Request
         let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
         asked.await
     } else {
-        // A change goes on when its client leaves. It may have several steps, and its audit entry
+        // A change continues when its client leaves. It may have several steps, and its audit entry
         // and its mails must not depend on whether somebody waits.
         let has_arrived = request.body().is_end_stream();
         let Some(permit) = changes.take(closer.clone().filter(|_| !has_arrived)) else {

@@ -9,7 +9,7 @@ use crate::store::ClusterArgs;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FolderArgs {
-    /// The data folder [default: what `millrace serve` would take: MILLRACE_DATA_DIR, the settings
+    /// The data folder [default: the one of `millrace serve`: MILLRACE_DATA_DIR, the settings
     /// file, ./data].
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) struct Remote {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RowLimit {
-    /// Most rows.
+    /// Rows to show at most.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = whole_number::<usize>(1, 100_000_000))]
     pub(super) limit: usize,
 }
@@ -63,7 +63,7 @@ pub(super) enum SessionsCommand {
         remote: Remote,
         #[command(flatten)]
         limit: RowLimit,
-        /// Begin after this client id.
+        /// Start after this client id.
         #[arg(long, value_name = "CLIENT", conflicts_with = "api")]
         after: Option<String>,
     },
@@ -78,7 +78,7 @@ pub(super) enum SessionsCommand {
     },
     /// End a session: its subscriptions and queued messages are removed.
     ///
-    /// While no server runs, its will is not published.
+    /// Its will is published only if a server is running.
     #[command(group(clap::ArgGroup::new("which").required(true).args(["client", "all_expired"])))]
     #[command(visible_alias = "purge")]
     Clear {
@@ -87,7 +87,7 @@ pub(super) enum SessionsCommand {
         /// End all sessions that have expired, instead of one.
         #[arg(long, conflicts_with = "api")]
         all_expired: bool,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -111,7 +111,7 @@ pub(super) enum StreamsCommand {
         look: InspectArgs,
         #[command(flatten)]
         limit: RowLimit,
-        /// Begin after this id: streams are in order of ids.
+        /// Start after this id: streams are in order of ids.
         #[arg(long, value_name = "ID")]
         after: Option<u64>,
     },
@@ -125,11 +125,11 @@ pub(super) enum StreamsCommand {
         #[command(flatten)]
         look: InspectArgs,
     },
-    /// Remove all messages of a stream, also unread ones. They count as trimmed.
+    /// Remove all messages of a stream, also unread ones. Metrics count them as trimmed.
     Purge {
         /// The filter, with its $share/group/.
         filter: String,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -147,7 +147,7 @@ pub(crate) struct RetainedArgs {
 pub(super) enum RetainedCommand {
     /// List retained messages in order of the levels of their topics.
     List {
-        /// Only those that match.
+        /// Only retained messages whose topics match this filter.
         filter: Option<String>,
         #[command(flatten)]
         look: InspectArgs,
@@ -155,7 +155,7 @@ pub(super) enum RetainedCommand {
         remote: Remote,
         #[command(flatten)]
         limit: RowLimit,
-        /// Begin after this topic.
+        /// Start after this topic.
         #[arg(long, value_name = "TOPIC", conflicts_with = "api")]
         after: Option<String>,
     },
@@ -177,7 +177,7 @@ pub(super) enum RetainedCommand {
     Clear {
         /// The topic or filter.
         filter: String,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -195,7 +195,7 @@ Examples:
 A URL copies a FoundationDB cluster, with the keys of all prefixes, at one version: file:///FOLDER on a
 disk that all backup agents have, or blobstore://HOST/NAME?bucket=BUCKET. It takes fdbbackup, and a
 backup_agent that runs on the cluster. The fdb settings also come from MILLRACE_CONFIG and the other
-variables of `millrace serve`. When this command is interrupted, the agents go on with the copy:
+variables of `millrace serve`. When this command is interrupted, the agents continue with the copy:
 `fdbbackup abort -t millrace-once` ends it.";
 
 pub(crate) const RESTORE_HELP: &str = "\
@@ -205,11 +205,11 @@ Examples:
 
 A URL, as `millrace backup` printed it, fills a FoundationDB cluster that has no keys. It takes
 fdbbackup, fdbrestore, and a backup_agent that runs on the cluster. When this command is interrupted,
-the agents go on: `fdbrestore abort -t millrace-once` ends it.";
+the agents continue: `fdbrestore abort -t millrace-once` ends it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// The folder to make; it must not exist yet. A running server makes it, as its own user. Or the
+    /// The folder to create; it must not exist yet. A running server makes it, as its own user. Or the
     /// URL for the copy of a cluster.
     pub(super) target: PathBuf,
     #[command(flatten)]

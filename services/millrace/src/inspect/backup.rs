@@ -20,7 +20,7 @@ const PARTIAL: &str = "partial";
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Copies one version into the new folder `target`, while writes go on; only one backup runs at a
+/// Copies one version into the new folder `target`, while writes continue; only one backup runs at a
 /// time.
 pub(super) fn backup(opened: &OpenFolder, target: &Path, out: RowSink<'_>) -> Result<(), AnswerError> {
     let _one = match opened.one_backup.try_lock() {

@@ -106,7 +106,7 @@ fn is_seen(target: &Path) -> Result<(), Failure> {
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path)
-        .map_err(|error| Failure::Settings(format!("\"{}\" is no path: {error}", path.display())))
+        .map_err(|error| Failure::Settings(format!("\"{}\" is not a path: {error}", path.display())))
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
     for (from, to, words) in [
         ("nowhere", "new", "there is no backup at"),
         ("copy", "foreign", "is not empty"),
-        ("foreign", "new", "is no data folder"),
+        ("foreign", "new", "is not a data folder"),
         ("copy.partial", "new", "a part of a backup that did not end"),
         ("data", "new", "is the data folder of a running server"),
     ] {

@@ -83,7 +83,7 @@ impl<O: Write, A: Write> RowPrinter<O, A> {
         self.out.flush()?;
         match after {
             Some(after) => {
-                writeln!(self.aside, "There are more: add --after {} to go on.", text::quoted(after))
+                writeln!(self.aside, "There are more: add --after {} to continue.", text::quoted(after))
             }
             None => Ok(()),
         }

@@ -51,7 +51,7 @@ fn a_list_is_a_table_and_says_how_to_go_on() {
          sensor-1    offline 3 h  7 d                 2  10,000+  1 min ago\n\
          b\\n\\x1b[2J  connected    never               2        0  -\n"
     );
-    assert_eq!(aside, "There are more: add --after $'it\\'s' to go on.\n");
+    assert_eq!(aside, "There are more: add --after $'it\\'s' to continue.\n");
     assert_eq!(printed(Style::Text, &[], None), (String::new(), "There are none.\n".into()));
 }
 

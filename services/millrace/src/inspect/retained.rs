@@ -194,7 +194,7 @@ fn check(filter: &str) -> Result<(), AnswerError> {
     }
     let filter = text::escape(filter.as_bytes());
     Err(AnswerError::Failed(format!(
-        "\"{filter}\" is no topic and no topic filter: + stands for a whole level, # for all levels at the end"
+        "\"{filter}\" is not a topic or a topic filter: + stands for one level, # for all levels at the end"
     )))
 }
 

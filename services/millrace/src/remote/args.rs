@@ -33,7 +33,7 @@ pub(crate) struct ApiArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct BrokerArgs {
-    /// Name or display name of the broker [default: the only one there is].
+    /// Name or display name of the broker [default: the only broker].
     #[arg(long, value_name = "NAME")]
     pub(super) broker: Option<String>,
 
@@ -43,21 +43,21 @@ pub(super) struct BrokerArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ListLimit {
-    /// Most rows.
+    /// Rows to show at most.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = whole_number::<usize>(1, 1_000_000))]
     pub(super) limit: usize,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Sure {
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub(super) yes: bool,
 }
 
 /// `millrace login`.
 ///
-/// Asks for the password, or reads its one line from standard input when that is no terminal. Makes
+/// Asks for the password, or reads one line from standard input when that is not a terminal. Makes
 /// an API token and stores it in the folder for your settings, where only you can read it. Scripts
 /// set MILLRACE_URL, MILLRACE_ORGANISATION and MILLRACE_TOKEN instead of logging in.
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ pub(crate) struct LoginArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<String>,
 
-    /// Your e-mail address [default: it is asked for].
+    /// Your e-mail address [default: the command asks for it].
     #[arg(long, value_name = "ADDRESS", conflicts_with = "token")]
     pub(super) email: Option<String>,
 
@@ -78,15 +78,15 @@ pub(crate) struct LoginArgs {
     #[arg(long, value_name = "ID")]
     pub(super) organisation: Option<String>,
 
-    /// Store an API token that you have, instead of making one: MILLRACE_TOKEN, or it is asked for.
+    /// Store an existing API token instead of making one: MILLRACE_TOKEN, or the command asks for it.
     #[arg(long, requires = "organisation")]
     pub(super) token: bool,
 
-    /// Days after which the token that is made expires, and you log in again.
+    /// Days after which the new token expires and you must log in again.
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = whole_number::<u16>(1, 365), conflicts_with = "token")]
     pub(super) days: u16,
 
-    /// Allow HTTP without TLS to another machine; anybody on the way can then read the token.
+    /// Allow HTTP without TLS to another machine; anybody on the network path can then read the token.
     #[arg(long)]
     pub(super) insecure: bool,
 }
@@ -154,9 +154,9 @@ pub(super) enum BrokersCommand {
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Refuse new connections, and close all present ones.
+    /// Suspend a broker: refuse new connections, and close all present ones.
     Suspend(OneBroker),
-    /// Let clients connect again.
+    /// Resume a suspended broker: clients can connect again.
     Resume(OneBroker),
     /// Let the broker use its own credentials and rules, instead of the settings and rules file of the server.
     Manage {
@@ -202,7 +202,7 @@ pub(super) struct OfRules {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RulesCommand {
-    /// List the rules of all clients of a broker, or of one credential; the first that applies decides.
+    /// List the rules of all clients of a broker, or of one credential; the first rule that matches decides.
     List {
         #[command(flatten)]
         of: OfRules,
@@ -227,7 +227,7 @@ pub(super) enum RulesCommand {
     },
     /// Delete a rule.
     Delete {
-        /// Its number in the list.
+        /// Number of the rule in the list.
         #[arg(value_parser = whole_number::<usize>(1, 1_000))]
         number: usize,
         #[command(flatten)]
@@ -240,7 +240,7 @@ pub(super) enum RulesCommand {
 /// The entries of an audit log to show.
 #[derive(Debug, Args)]
 pub(super) struct AuditFilterArgs {
-    /// Only what this person or token did: the beginning of an e-mail address or name, or an id.
+    /// Only entries of this person or token: the beginning of an e-mail address or name, or an id.
     #[arg(long, value_name = "TEXT")]
     pub(super) actor: Option<String>,
 

@@ -53,7 +53,7 @@ fn show(printer: Printer, mut list: ListAnswer, is_all: bool) -> Result<(), Fail
     }
     let nothing = match is_all {
         true => "Nothing has been done.",
-        false => "No entry fits: shorten --actor or --action, or widen --from and --to.",
+        false => "No entry matches: shorten --actor or --action, or widen --from and --to.",
     };
     printer.list(AUDIT, &list, nothing)
 }

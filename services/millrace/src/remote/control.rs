@@ -47,7 +47,7 @@ enum LimitsCommand {
     /// Set limits of a broker; the others stay.
     Set {
         /// Limits such as broker.connections=500 or client.publishes_per_s=10; without a value the
-        /// server's own limit counts.
+        /// server's own limit applies.
         #[arg(value_name = "LIMIT=NUMBER", required = true)]
         limits: Vec<String>,
         #[command(flatten)]
@@ -59,7 +59,7 @@ enum LimitsCommand {
 enum CapActionArg {
     /// Clients and publishes are refused.
     Stop,
-    /// Clients go on, and the audit log records that the cap was reached.
+    /// Clients continue, and the audit log records that the cap was reached.
     Continue,
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
 
 pub(super) fn changes(said: &[String]) -> Result<Value, Failure> {
     let wrong =
-        |text: &str| Failure::Settings(format!("\"{text}\" is no limit: write broker.connections=500"));
+        |text: &str| Failure::Settings(format!("\"{text}\" is not a limit: write broker.connections=500"));
     let mut all: Map<String, Value> = Map::new();
     for text in said {
         let (name, value) = text.split_once('=').ok_or_else(|| wrong(text))?;

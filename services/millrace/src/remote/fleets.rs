@@ -92,7 +92,7 @@ enum ClaimTokensCommand {
 /// `millrace claim`.
 ///
 /// Exchanges a claim token for the credential of a device, and prints how to connect. Asks for the
-/// token, or reads its one line from standard input when that is no terminal. It needs no login.
+/// token, or reads its one line from standard input when that is not a terminal. It needs no login.
 #[derive(Debug, Args)]
 pub(crate) struct ClaimArgs {
     /// The user name of the device; it begins with the prefix of the claim token.

@@ -28,7 +28,7 @@ pub(super) fn answer(question: &str, option: &str) -> Result<String, Failure> {
     let failed =
         |error: std::io::Error| Failure::Run(format!("{question}: the input cannot be read: {error}"));
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Settings(format!("{question}: standard input is no terminal, so use {option}")));
+        return Err(Failure::Settings(format!("{question}: standard input is not a terminal: use {option}")));
     }
     let mut aside = std::io::stderr();
     write!(aside, "{question}: ").and_then(|()| aside.flush()).map_err(failed)?;

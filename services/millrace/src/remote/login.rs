@@ -81,7 +81,7 @@ pub(crate) fn logout(args: &LogoutArgs) -> Result<(), Failure> {
 pub(super) fn remove(file: &ProfilesFile, mut profiles: Profiles, name: &str) -> Result<(), Failure> {
     let login = profiles.get(name)?.clone();
     if let Ok(count @ 1..) = open_claim_tokens(&login) {
-        say(&format!("{} that this login made can take no more devices.", claim_tokens(count)));
+        say(&format!("{} that this login made can add no more devices.", claim_tokens(count)));
     }
     let given_up = give_up(&login);
     profiles.remove(name);
@@ -116,7 +116,7 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     });
     let signed_out = client.ask(&Ask::new(Method::POST, "/sign-out", None));
     let (organisation, made) = made?;
-    // The token is made, so it is kept even if the session goes on.
+    // The token is made, so it is kept even if the session continues.
     if let Err(Failure::Run(why)) = signed_out {
         say(&format!("The session that made the token could not be ended, and ends by itself: {why}."));
     }
@@ -187,7 +187,7 @@ fn claim_tokens(count: usize) -> String {
     if count == 1 { "1 claim token".into() } else { format!("{count} claim tokens") }
 }
 
-/// Number of this login's claim tokens that can take more devices.
+/// Number of this login's claim tokens that can add more devices.
 fn open_claim_tokens(login: &Login) -> Result<usize, Failure> {
     let Some(id) = &login.token_id else { return Ok(0) };
     let site = Site::of(login.clone(), Printer { json: false })?;
@@ -271,7 +271,7 @@ impl Login {
 /// machine.
 pub(super) fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
     let url = crate::values::public_url(url)
-        .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;
+        .map_err(|what| Failure::Settings(format!("\"{url}\" is not an address of a service: {what}")))?;
     let host = url.strip_prefix("http://").map(|host| host.rsplit_once(':').map_or(host, |(host, _)| host));
     let is_here = |host: &str| {
         let host = host.trim_matches(['[', ']']);

@@ -252,7 +252,7 @@ fn member_path(site: &Site, wanted: &str) -> Result<String, Failure> {
     let found = all.iter().find(|one| one["id"] == wanted || one["email"] == wanted.to_lowercase());
     let id = found.and_then(|one| one["id"].as_str()).ok_or_else(|| {
         Failure::Run(format!(
-            "there is no member \"{wanted}\"; `millrace members list` shows those that there are"
+            "there is no member \"{wanted}\"; `millrace members list` lists the members of the organisation"
         ))
     })?;
     Ok(format!("/members/{}", part(id)))

@@ -105,7 +105,7 @@ impl Profiles {
             return Ok(name);
         }
         Err(Failure::Settings(format!(
-            "\"{name}\" is no name for a profile: use up to 64 letters, digits, and - _ . @"
+            "\"{name}\" is not a name for a profile: use up to 64 letters, digits, and - _ . @"
         )))
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn plans(args: &RegionArgs) -> Result<(), Failure> {
             plan["yours"] = (plan["organisations"].as_array().is_some_and(|all| !all.is_empty())).into();
         }
     }
-    site.printer.list(PLANS, &list, "There is no plan: the limits of the server hold.")
+    site.printer.list(PLANS, &list, "There is no plan: the limits of the server apply.")
 }
 
 pub(crate) fn prices(args: &RegionArgs) -> Result<(), Failure> {

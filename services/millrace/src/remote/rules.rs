@@ -134,7 +134,7 @@ fn rule(effect: EffectArg, action: ActionArg, filter: &str) -> Value {
 }
 
 fn no_rule(number: usize) -> Failure {
-    Failure::Run(format!("there is no rule {number}; `millrace rules list` shows those that there are"))
+    Failure::Run(format!("there is no rule {number}; `millrace rules list` lists them"))
 }
 
 /// Whether the settings of the server decide about a broker with this access.

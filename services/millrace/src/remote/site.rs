@@ -94,7 +94,7 @@ impl Site {
         match (&found[..], wanted) {
             ([one], _) => Ok(format!("/brokers/{}", part(&name(one)))),
             ([], Some(wanted)) => Err(Failure::Run(format!(
-                "there is no broker \"{wanted}\" in this organisation; `millrace brokers list` shows those that there are"
+                "there is no broker \"{wanted}\" in this organisation; `millrace brokers list` lists them"
             ))),
             ([], None) => Err(Failure::Run(
                 "there is no broker in this organisation; `millrace brokers create NAME` makes one".into(),

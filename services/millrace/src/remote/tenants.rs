@@ -72,7 +72,7 @@ enum TenantsCommand {
     },
     /// List the tenants that have published the most messages in this month, with their usage.
     Loudest {
-        /// Most rows.
+        /// Rows to show at most.
         #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = whole_number::<usize>(1, LOUDEST_MAX))]
         limit: usize,
         #[command(flatten)]
@@ -133,8 +133,8 @@ enum RegionPlansCommand {
     /// Create or replace a plan. It applies at once to the tenants that have it.
     Put {
         name: String,
-        /// Upper bounds of limits, such as broker.connections=500; the server's own limit holds for
-        /// all others.
+        /// Upper bounds of limits, such as broker.connections=500; the server's own limit applies
+        /// to all others.
         #[arg(value_name = "LIMIT=NUMBER")]
         ceiling: Vec<String>,
         /// Whether every tenant sees the plan [default: as before; a new plan is seen by its
@@ -190,7 +190,7 @@ fn id(text: &str) -> Result<String, String> {
     let is_hexadecimal = text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
     match groups == [8, 4, 4, 4, 12] && is_hexadecimal {
         true => Ok(text.into()),
-        false => Err("it is no id: `millrace tenants list` shows the ids of tenants".into()),
+        false => Err("it is not an id: `millrace tenants list` shows the ids of tenants".into()),
     }
 }
 
@@ -277,7 +277,7 @@ pub(crate) fn region_plans(args: RegionPlansArgs) -> Result<(), Failure> {
                     plan["limits"] = ceiling(&plan["ceiling"]).into();
                 }
             }
-            region.printer.list(PLANS, &list, "There is no plan: the limits of the server hold.")
+            region.printer.list(PLANS, &list, "There is no plan: the limits of the server apply.")
         }
         RegionPlansCommand::Put { name, ceiling, public, region } => {
             let body = json!({ "ceiling": changes(&ceiling)?, "is_public": public });

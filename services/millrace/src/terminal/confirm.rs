@@ -10,7 +10,7 @@ pub(crate) fn may_ask(yes: bool) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Run(
-        "this removes data and asks first, but standard input is no terminal: add --yes if you are sure; nothing was changed"
+        "this command asks before it changes anything, and standard input is not a terminal: add --yes if you are sure; nothing was changed"
             .into(),
     ))
 }

@@ -94,7 +94,7 @@ class Client:
 
 
 def flows(prefix, version):
-    """Messages of in/# go on to out with their topic as a property of the payload; the client announces to the broker that it is online."""
+    """Messages of in/# go to out with their topic as a property of the payload; the client announces to the broker that it is online."""
     broker = {
         "id": "broker", "type": "mqtt-broker", "broker": HOST, "port": str(PORTS["OPEN", "tcp"]), "clientid": prefix,
         "autoConnect": True, "usetls": False, "protocolVersion": version, "keepalive": "60", "cleansession": False,

@@ -111,7 +111,7 @@ class Browser {
     return page
   }
 
-  /** Asks with JSON where to go on, as a page does. */
+  /** Asks with JSON where to continue, as a page does. */
   async begin(url, body) {
     const headers = { 'content-type': 'application/json' }
     const answer = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) })

@@ -401,7 +401,7 @@ class Tenant:
         way = (self, self.one, "seen", "pump", self.secrets[self.one])
         until(lambda: refused(*way) == BANNED, "the ban does not count")
         self.change("ban.delete", "DELETE", f"/brokers/{self.one}/bans/seen", If_Match="*")
-        until(lambda: refused(*way) == 0, "the ban goes on")
+        until(lambda: refused(*way) == 0, "the ban continues")
 
     def a_broker_that_is_suspended_or_deleted_lets_nobody_in(self):
         way = (self, self.two, "last", "pump", self.secrets[self.two])

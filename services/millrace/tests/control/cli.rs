@@ -519,7 +519,7 @@ fn people_parts_limits_and_caps_are_managed() {
     let set =
         ann.run("limits set broker.connections=50 client.subscriptions=7 --broker default --json").json();
     assert_eq!((&set[0]["broker.connections"], &set[0]["client.subscriptions"]), (&json!(50), &json!(7)));
-    ann.run("limits set connections=1 --broker default").badly(2, "is no limit");
+    ann.run("limits set connections=1 --broker default").badly(2, "is not a limit");
     ann.run("caps set 1000000 --action continue --all").well();
     assert_eq!(ann.run("caps show --all --json").json()[0]["monthly_micros"], 1_000_000);
     ann.run("caps delete --all --yes").well();

@@ -22,7 +22,7 @@ fn sessions_are_listed_shown_and_purged() {
         }
     }
     let first = millrace(folder, "sessions list --limit 2").succeeded();
-    assert!(first.err.contains("add --after old to go on"), "{}", first.err);
+    assert!(first.err.contains("add --after old to continue"), "{}", first.err);
     let rest = millrace(folder, "sessions list --after old --json").succeeded();
     assert_eq!(rest.err, "");
     let [sensor] = &rest.json()[..] else { panic!("{}", rest.out) };
@@ -118,7 +118,7 @@ fn retained_messages_are_listed_shown_and_purged() {
     assert_eq!(of("retained list a/# --json"), ["a/b", "a/c"]);
     assert_eq!(of("retained list --json --after a/b"), ["a/c", "d"]);
     let first = millrace(folder, "retained list a/+ --limit 1").succeeded();
-    assert!(first.err.contains("add --after a/b to go on"), "{}", first.err);
+    assert!(first.err.contains("add --after a/b to continue"), "{}", first.err);
     let all = millrace(folder, "retained list a/+ --limit 2").succeeded();
     assert_eq!(all.err, "");
 
@@ -130,7 +130,7 @@ fn retained_messages_are_listed_shown_and_purged() {
 
     millrace(folder, "retained purge a/#").failed_with("add --yes");
     for filter in ["a/#/b", "a#", "$share/g/a"] {
-        millrace(folder, &format!("retained purge {filter} --yes")).failed_with("is no topic");
+        millrace(folder, &format!("retained purge {filter} --yes")).failed_with("is not a topic");
     }
     assert_eq!(
         millrace(folder, "retained purge a/# --yes").succeeded().out,
@@ -157,7 +157,7 @@ fn what_cannot_be_looked_into_is_one_sentence() {
     for (name, command, words) in [
         ("nowhere", "sessions list", "there is no data folder at"),
         ("empty", "sessions list", "there is no data folder at"),
-        ("foreign", "streams list", "is no data folder of this program"),
+        ("foreign", "streams list", "is not a data folder of this program"),
         ("damaged", "retained list", "is corrupted"),
         ("used", "sessions list", "in use by another process that does not answer at"),
         ("data", "sessions list --broker other", "there is no broker \"other\""),

@@ -73,6 +73,13 @@ impl Outbox {
         }
     }
 
+    pub(crate) fn withdraw_replay(&mut self) {
+        if self.replay_points.len() > 1 {
+            self.replay_points.pop_back();
+            self.replays -= 1;
+        }
+    }
+
     pub(crate) fn dequeue(&mut self) -> Option<(OutboxEntry, Option<Hold>)> {
         if self.is_at_replay() {
             return None;

@@ -1,15 +1,13 @@
 //! The subscriptions and messages of an ended session. The caller takes them one after another, because a session can have
 //! a hundred thousand of each.
 
-use hashbrown::hash_map::IntoKeys;
-
-use super::{ClientSubscription, Subscriptions};
+use super::subscriptions::{RemainingFilters, Subscriptions};
 use crate::StoredPosition;
-use crate::outbox::{Left, Outbox};
+use crate::outbox::{Outbox, RemainingMessage};
 
 #[derive(Debug)]
 pub struct Remains {
-    filters: Option<IntoKeys<Box<str>, ClientSubscription>>,
+    filters: Option<RemainingFilters>,
     /// Filters that wait until the shared ones are taken.
     own: Vec<Box<str>>,
     outbox: Option<Box<Outbox>>,
@@ -25,7 +23,7 @@ pub enum NextFilter {
 
 impl Remains {
     pub(super) fn new(subscriptions: Option<Box<Subscriptions>>, outbox: Option<Box<Outbox>>) -> Self {
-        let filters = subscriptions.map(|all| all.into_keys()).filter(|filters| filters.len() > 0);
+        let filters = subscriptions.map(|all| all.into_filters()).filter(|filters| filters.len() > 0);
         Self { filters, own: Vec::new(), outbox }
     }
 
@@ -43,8 +41,8 @@ impl Remains {
     }
 
     /// Takes a message, in the order of sending.
-    pub fn next_message(&mut self) -> Option<Left> {
-        self.outbox.as_mut()?.take_left()
+    pub fn next_message(&mut self) -> Option<RemainingMessage> {
+        self.outbox.as_mut()?.take_remaining()
     }
 
     /// The same as [`super::Session::take_settled`], for the messages taken so far.
@@ -57,6 +55,6 @@ impl Remains {
     }
 
     pub fn has_messages(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.has_left())
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_remaining())
     }
 }

@@ -55,7 +55,7 @@ pub struct Servers {
 
 impl Servers {
     /// Reads the files; tickets of `before` stay valid while the client authorities stay the same.
-    /// After an error the caller can go on with the old configuration.
+    /// After an error the caller can continue with the old configuration.
     pub fn load(files: &Files, before: Option<&Self>) -> Result<Self, LoadError> {
         let provider = Arc::new(default_provider());
         let refused = |error| LoadError::Refused {

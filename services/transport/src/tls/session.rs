@@ -108,8 +108,7 @@ impl TlsSession {
         self.closed || self.has_failed || self.is_cut || !self.unread.is_empty()
     }
 
-    /// Bytes besides plaintext in the records since the last call: 22 of each.
-    pub fn take_overhead(&mut self) -> usize {
+    pub fn take_record_overhead(&mut self) -> usize {
         std::mem::take(&mut self.overhead)
     }
 

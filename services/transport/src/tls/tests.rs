@@ -390,16 +390,16 @@ fn many_short_records_are_read_a_few_at_a_time() {
         both.client.write_tls(&mut both.wire.to_server).unwrap();
     }
     let sent = both.wire.to_server.len();
-    both.session.take_overhead();
+    both.session.take_record_overhead();
     let mut buffer = vec![0; 16 * 1024];
     let mut read = both.session.read(&mut both.wire, &mut buffer).unwrap();
     let took = sent - both.wire.to_server.len();
     assert!(took <= 80 * 1024, "{took} bytes of ciphertext in one read");
     assert!(both.session.has_unread(), "the caller reads again");
-    assert_eq!(both.session.take_overhead() / read, 22);
+    assert_eq!(both.session.take_record_overhead() / read, 22);
     let mut buffer = vec![0; 128 * 1024];
     read += both.session.read(&mut both.wire, &mut buffer).unwrap();
-    let records = both.session.take_overhead() / 22;
+    let records = both.session.take_record_overhead() / 22;
     assert!(records <= 2_500, "{records} records in one read");
     while read < RECORDS {
         read += both.session.read(&mut both.wire, &mut buffer).unwrap();

@@ -52,7 +52,7 @@ impl Bookmark {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedPage {
     pub items: Vec<RetainedRow>,
-    /// Where to go on; `None` at the end. A page may end early, even empty, after many keys that did not match.
+    /// Where to continue; `None` at the end. A page may end early, even empty, after many keys that did not match.
     pub next: Option<Bookmark>,
     /// Topics that were compared with the filter.
     pub examined: usize,

@@ -98,7 +98,7 @@ pub(crate) fn drop_stream(
     Ok(())
 }
 
-/// Where a sweep of dropped streams goes on. The embedded engine keeps removed rows until a compaction, and a step from
+/// Where a sweep of dropped streams continues. The embedded engine keeps removed rows until a compaction, and a step from
 /// the start would pass all that were removed before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DroppedFrom {

@@ -12,7 +12,7 @@ use super::{
 use crate::{BrokerId, error::LayerResult, position::Position, positions::Positions};
 
 const PAGE: usize = 1_000;
-/// Acknowledged entries in a row that are read before the read goes on behind their range, and the rows it then asks for.
+/// Acknowledged entries in a row that are read before the read continues behind their range, and the rows it then asks for.
 const SKIP_AFTER: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

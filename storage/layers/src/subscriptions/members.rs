@@ -15,7 +15,7 @@
 //!
 //! Errors are on the safe side: a row is never removed while a subscriber joins, because only a serializable read of
 //! the number removes it. If more than [`EXACT_COUNT_MAX`] transactions read a large number at the same version and all
-//! leave, none of them knows that it was the last. Then the number is 0, and publishes go on to a stream without
+//! leave, none of them knows that it was the last. Then the number is 0, and publishes still go to a stream without
 //! readers until [`super::sweep`] finds it.
 
 use bytes::Bytes;

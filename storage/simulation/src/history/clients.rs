@@ -46,7 +46,7 @@ impl Client {
         self.sending.take_if(|sending| sending.message == message);
     }
 
-    /// Whether a session that goes on may know these packet ids.
+    /// Whether a session that continues may know these packet ids.
     pub(crate) fn expects(&self, received: &[u16]) -> bool {
         match &self.sending {
             None => received.is_empty(),

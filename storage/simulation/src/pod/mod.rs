@@ -53,7 +53,7 @@ pub(crate) struct Mine {
     pub(crate) client: &'static str,
     /// The attempt to attach, by which the history names this tenure.
     pub(crate) attempt: u64,
-    /// Attempt at which the session began; it stays while the session goes on.
+    /// Attempt at which the session began; it stays while the session continues.
     pub(crate) life: u64,
     pub(crate) epoch: u64,
     pub(crate) cursor: Position,

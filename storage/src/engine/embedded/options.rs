@@ -9,7 +9,7 @@ const MEMTABLE_MIN: u64 = 1 << 20;
 
 /// Tables may keep this part of the files of the process open, in these bounds: fjall's least, and
 /// its default.
-const OPEN_TABLES_DIVISOR: u64 = 16;
+const OPEN_TABLES_DIVISOR: u64 = 32;
 const OPEN_TABLES_MIN: u64 = 10;
 const OPEN_TABLES_MAX: u64 = 900;
 
@@ -23,7 +23,7 @@ pub struct Options {
     pub memtable_bytes: u64,
     /// Free disk space below which only transactions that make room are accepted
     /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. It must fit the new
-    /// tables of a merge, which are written before the old ones are deleted: sixteen times
+    /// tables of a merge, which are written before the old ones are deleted: 24 times
     /// `memtable_bytes` at worst. Without that space a merge fails, loses nothing, and is retried.
     pub disk_reserve_bytes: u64,
     /// Threads that make and merge tables.
@@ -41,8 +41,8 @@ pub type FreeBytes = Arc<dyn Fn(&Path) -> io::Result<u64> + Send + Sync>;
 impl Default for Options {
     fn default() -> Self {
         Self {
-            cache_bytes: 64 << 20,
-            memtable_bytes: 64 << 20,
+            cache_bytes: 48 << 20,
+            memtable_bytes: 48 << 20,
             disk_reserve_bytes: RESERVE_MAX,
             background_threads: 2,
             open_tables_max: open_tables(getrlimit(Resource::Nofile).current),
@@ -61,8 +61,8 @@ impl Options {
     fn of_size(disk_bytes: u64) -> Self {
         let options = Self::default();
         let disk_reserve_bytes = options.disk_reserve_bytes.min(disk_bytes / RESERVE_DIVISOR);
-        // As by default, a memtable is a quarter of the reserve.
-        let memtable_bytes = options.memtable_bytes.min(disk_reserve_bytes / 4).max(MEMTABLE_MIN);
+        // As by default, a memtable is three sixteenths of the reserve.
+        let memtable_bytes = options.memtable_bytes.min(disk_reserve_bytes / 16 * 3).max(MEMTABLE_MIN);
         Self { memtable_bytes, disk_reserve_bytes, ..options }
     }
 }
@@ -123,14 +123,14 @@ mod tests {
             (options.disk_reserve_bytes, options.memtable_bytes)
         };
         assert_eq!(of(MIB), (MIB / 8, MIB));
-        assert_eq!(of(200 * MIB), (25 * MIB, 25 * MIB / 4));
-        assert_eq!(of(2_048 * MIB), (256 * MIB, 64 * MIB));
-        assert_eq!(of(u64::MAX), (256 * MIB, 64 * MIB));
+        assert_eq!(of(200 * MIB), (25 * MIB, 25 * MIB / 16 * 3));
+        assert_eq!(of(2_048 * MIB), (256 * MIB, 48 * MIB));
+        assert_eq!(of(u64::MAX), (256 * MIB, 48 * MIB));
     }
 
     #[test]
     fn tables_keep_a_part_of_the_files_of_the_process_open() {
         let files = [Some(64), Some(1_024), Some(20_000), None];
-        assert_eq!(files.map(open_tables), [10, 64, 900, 900]);
+        assert_eq!(files.map(open_tables), [10, 32, 625, 900]);
     }
 }

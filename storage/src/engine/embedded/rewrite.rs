@@ -1,4 +1,4 @@
-//! Writes the journals once more: after a failed write or sync, and at each start, because an
+//! Rewrites the journals: after a failed write or sync, and at each start, because an
 //! earlier process may have ended between the failure and its repair. No store may have the files
 //! open meanwhile.
 //!

@@ -1,4 +1,4 @@
-//! Notes the last acknowledged version beside the tables and journals.
+//! Records the last acknowledged version beside the tables and journals.
 //!
 //! fjall takes the first invalid record for the end of a journal, as a crash leaves it. Damage
 //! there would silently drop everything after it; the note shows that something is missing. The

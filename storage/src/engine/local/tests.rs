@@ -150,7 +150,7 @@ fn after_a_failure_writes_are_refused_until_it_recovered() {
     assert_eq!(block_on(writer(&database, 1).commit()), Err(StoreError::CommitUnknown));
     assert_eq!(block_on(writer(&database, 1).commit()), Err(StoreError::Io("broken".into())));
     let old = begin(&database);
-    assert_eq!(block_on(old.get("k", Default::default())), Ok(None), "reads go on");
+    assert_eq!(block_on(old.get("k", Default::default())), Ok(None), "reads continue");
     gate.change(|state| state.broken = false);
     let clock = System::new();
     while block_on(writer(&database, 1).commit()).is_err() {

@@ -32,6 +32,18 @@ run "gateways_and_edges_take_all_connections_when_a_zone_is_lost" {
   }
 }
 
+run "larger_gateways_are_fewer" {
+  command = plan
+  variables {
+    connections             = 2000000
+    gateway_connections_max = 200000
+  }
+  assert {
+    condition     = output.gateway_count == 15
+    error_message = "a gateway takes 200,000 connections, and a third of them may be lost: ${output.gateway_count}"
+  }
+}
+
 run "the_gateways_of_two_zones_hold_all_connections" {
   command = plan
   variables {
@@ -81,6 +93,19 @@ run "durable_writes_decide_on_the_database" {
   assert {
     condition     = output.foundationdb_count == 12
     error_message = "three copies of 200,000 messages a second are 12 machines, of which a third may be lost: ${output.foundationdb_count}"
+  }
+}
+
+run "cores_that_no_process_of_the_database_uses_do_not_count" {
+  command = plan
+  variables {
+    durable_writes_per_second = 400000
+    cores                     = { gateway = 4, edge = 8, foundationdb = 16 }
+    foundationdb_processes    = 10
+  }
+  assert {
+    condition     = output.foundationdb_count == 12
+    error_message = "ten processes use ten of sixteen cores: three copies of 400,000 messages a second are 12 machines: ${output.foundationdb_count}"
   }
 }
 

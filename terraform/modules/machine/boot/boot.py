@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""First start of a machine: disks, programs, secrets, units. Each step can be repeated, and is until it works.
+"""First start of a machine: disks, programs, secrets, units. Each step can be repeated, and is until it works. systemd starts this
+again with a machine that was stopped before all was done.
 
 boot.py              all of it
+boot.py disks        mounts the disks; the file system of a larger disk grows to its size
 boot.py secrets      fetches the secrets again; exit code 0 if one has changed, 3 if none has
 boot.py pods TAG=..  prints the addresses of the instances with these tags, one a line
 boot.py backup-credentials FILE OWNER
@@ -49,7 +51,7 @@ def is_empty(device):
 
 
 def mount(disk):
-    """Mounts a disk, and makes a file system only where there is none."""
+    """Mounts a disk, and makes a file system only where there is none. One on a disk that has become larger grows."""
     device = pathlib.Path(disk["device"])
     while not device.exists():
         say(f"waiting for the disk {device}")
@@ -64,6 +66,7 @@ def mount(disk):
             file.write(line)
     if not os.path.ismount(disk["path"]):
         run("mount", disk["path"])
+    run("resize2fs", str(device))
 
 
 def install(artifact):
@@ -193,11 +196,16 @@ def boot():
     if CONFIG["ready"]:
         until_it_works(serves, CONFIG["ready"])
         say("the program serves")
+    # The condition of millrace-boot.service.
+    (METRICS.parent / "done").touch()
 
 
 def main(arguments):
     if not arguments:
         boot()
+    elif arguments[0] == "disks":
+        for disk in CONFIG["disks"]:
+            mount(disk)
     elif arguments[0] == "secrets":
         return 0 if secrets() else 3
     elif arguments[0] == "pods":

@@ -9,6 +9,9 @@ mock_provider "aws" {
   mock_data "aws_partition" {
     defaults = { partition = "aws" }
   }
+  mock_data "aws_ec2_instance_type" {
+    defaults = { memory_size = 65536 }
+  }
   mock_data "aws_iam_policy_document" {
     defaults = { json = "{\"Version\":\"2012-10-17\",\"Statement\":[]}" }
   }
@@ -65,6 +68,27 @@ run "three_zones_and_six_machines_survive_the_loss_of_a_zone" {
   assert {
     condition     = output.redundancy == "three_data_hall"
     error_message = "six machines in three zones keep a copy in each zone: ${output.redundancy}"
+  }
+  assert {
+    condition     = length(regexall(":4500:tls", module.foundationdb.cluster_file)) == 5
+    error_message = "a new cluster of six machines has five coordinators: ${module.foundationdb.cluster_file}"
+  }
+}
+
+run "the_database_uses_the_cores_of_its_machines" {
+  command = plan
+  variables {
+    machines = { foundationdb = { type = "m7i.4xlarge", cores = 16 } }
+  }
+  assert {
+    condition = alltrue([for config in values(output.cloud_configs.foundationdb) : strcontains(config, "[fdbserver.4508]\\nclass = storage\\n") && (
+      strcontains(config, "[fdbserver.4509]\\nclass = stateless\\n")
+    )])
+    error_message = "eight storage processes use eight of sixteen cores"
+  }
+  assert {
+    condition     = contains(output.access, "edge -> foundationdb:4500-4509")
+    error_message = "pods do not reach all processes: ${join(", ", output.access)}"
   }
 }
 
@@ -156,6 +180,21 @@ run "tenants_and_their_console_find_the_gateway" {
   assert {
     condition     = module.edge.settings.ws_origins == [module.control.settings.public_url]
     error_message = "the edge refuses WebSockets that pages of the console open"
+  }
+}
+
+run "services_of_tenants_are_reached_as_the_settings_say" {
+  command = plan
+  variables {
+    edge_settings    = { outgoing_http = true, outgoing_allow = ["10.20.0.0/16", "fd00:20::/32"] }
+    control_settings = { outgoing_allow = "10.30.0.0/16, 10.31.0.7" }
+  }
+  assert {
+    condition = toset(output.access_out) == toset([
+      "edge -> internet:443", "control -> internet:443", "edge -> internet:80", "edge -> 10.20.0.0/16", "edge -> fd00:20::/32",
+      "control -> 10.30.0.0/16", "control -> 10.31.0.7/32",
+    ])
+    error_message = "webhooks that the settings allow must leave the machines, and no others: ${join(", ", output.access_out)}"
   }
 }
 
@@ -495,6 +534,56 @@ run "nats_moves_its_clients_before_systemd_kills_it" {
     )
     error_message = "nats-server is killed while its clients move"
   }
+}
+
+run "the_limits_that_runbooks_name_reach_the_machines" {
+  command = plan
+  variables {
+    load         = { connections = 1000000, messages_per_second = 50000, durable_writes_per_second = 40000 }
+    gateway      = { connections_max = 150000, heap_gib = 6, drain_s = 60 }
+    foundationdb = { redundancy = "triple", storage_processes = 3, memory_gib = 6 }
+    log_disk     = { size_gib = 80 }
+    storage_disk = { size_gib = 900, type = "gp3", iops = 6000, throughput = 500 }
+    telemetry    = { disk_gib = 200, retention = "14d" }
+  }
+  assert {
+    condition = (
+      strcontains(module.gateway.cloud_config, "GATEWAY_CONNECTIONS_MAX=\\\"150000\\\"") && strcontains(module.gateway.cloud_config, "GATEWAY_HEAP_BYTES_MAX=\\\"6442450944\\\"") &&
+      alltrue([for state in values(module.gateway.drain) : tonumber(state.unhealthy_draining_interval) == 90])
+    )
+    error_message = "a gateway keeps other limits than gateway says"
+  }
+  assert {
+    condition     = output.machines.gateway == 11
+    error_message = "eleven gateways of 150,000 devices carry a million without a zone: ${output.machines.gateway}"
+  }
+  assert {
+    condition = output.redundancy == "triple" && alltrue([
+      for config in values(output.cloud_configs.foundationdb) : strcontains(config, "[fdbserver.4504]\\nclass = stateless\\n") && strcontains(config, "\\nmemory = 6GiB\\n")
+    ])
+    error_message = "the machines of FoundationDB run with other values than foundationdb says"
+  }
+  assert {
+    condition = alltrue([
+      for name, disk in module.foundationdb.disks : endswith(name, "-log") ? disk.size == 80 : disk.size == 900 && disk.iops == 6000 && disk.throughput == 500
+    ])
+    error_message = "the disks of FoundationDB are others than log_disk and storage_disk say"
+  }
+  assert {
+    condition     = strcontains(module.telemetry.cloud_config, "--storage.tsdb.retention.time 14d ") && strcontains(module.telemetry.cloud_config, "--storage.tsdb.retention.size 160GB ")
+    error_message = "Prometheus keeps its measurements for another time than telemetry says"
+  }
+}
+
+run "limits_that_cannot_work_are_refused" {
+  command = plan
+  variables {
+    gateway      = { connections_max = 200000 }
+    foundationdb = { redundancy = "single" }
+    storage_disk = { size_gib = 50 }
+    telemetry    = { disk_gib = 0 }
+  }
+  expect_failures = [var.gateway, var.foundationdb, var.storage_disk, var.telemetry]
 }
 
 run "a_count_of_no_machine_is_refused" {

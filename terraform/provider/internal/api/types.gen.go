@@ -323,7 +323,7 @@ type Action string
 // Broker defines model for Broker.
 type Broker struct {
 	// AccessBySettings Whether the settings of the server decide who may connect and what clients may do, instead of the broker's
-	// access settings, credentials, groups, issuers and client CAs. It is so for a broker that existed before its
+	// access settings, credentials, groups, issuers and client CAs. True for a broker that existed before its
 	// organisation, until somebody sets its access (`PUT .../access`).
 	AccessBySettings bool `json:"access_by_settings"`
 
@@ -340,7 +340,7 @@ type Broker struct {
 	// IsOverCap Whether a spend cap stops the broker: it refuses connections and messages.
 	IsOverCap bool `json:"is_over_cap"`
 
-	// Limits Limits of the broker and of each client. The server's own limit holds where one is null.
+	// Limits Limits of the broker and of each client. The server's own limit applies where one is null.
 	Limits Limits `json:"limits"`
 
 	// Name Unique name in the region. It is the first label of the host name that clients connect to.
@@ -395,7 +395,7 @@ type ClaimMapping struct {
 
 // ClaimToken A claim token, without its secret.
 type ClaimToken struct {
-	// ApiToken Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
+	// ApiToken Id of the API token that made it; null: the member did. It is not valid once that API token is deleted, or may not
 	// change credentials.
 	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
@@ -408,7 +408,7 @@ type ClaimToken struct {
 	Group       *string            `json:"group,omitempty"`
 	Id          openapi_types.UUID `json:"id"`
 
-	// MadeBy Id of the member who made it. It is void while that member may not change credentials.
+	// MadeBy Id of the member who made it. It is not valid while that member may not change credentials.
 	MadeBy openapi_types.UUID `json:"made_by"`
 	Name   string             `json:"name"`
 	Rules  []Rule             `json:"rules"`
@@ -552,7 +552,7 @@ type Invitation struct {
 	ExpiresAtMs int64               `json:"expires_at_ms"`
 	Id          openapi_types.UUID  `json:"id"`
 
-	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
+	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is not valid once this person may not give
 	// the role any more.
 	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 
@@ -640,7 +640,7 @@ type Limits struct {
 // ListClaimToken defines model for List_ClaimToken.
 type ListClaimToken struct {
 	Items []struct {
-		// ApiToken Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
+		// ApiToken Id of the API token that made it; null: the member did. It is not valid once that API token is deleted, or may not
 		// change credentials.
 		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
@@ -653,7 +653,7 @@ type ListClaimToken struct {
 		Group       *string            `json:"group,omitempty"`
 		Id          openapi_types.UUID `json:"id"`
 
-		// MadeBy Id of the member who made it. It is void while that member may not change credentials.
+		// MadeBy Id of the member who made it. It is not valid while that member may not change credentials.
 		MadeBy openapi_types.UUID `json:"made_by"`
 		Name   string             `json:"name"`
 		Rules  []Rule             `json:"rules"`
@@ -682,7 +682,7 @@ type ListInvitation struct {
 		ExpiresAtMs int64               `json:"expires_at_ms"`
 		Id          openapi_types.UUID  `json:"id"`
 
-		// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
+		// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is not valid once this person may not give
 		// the role any more.
 		MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 
@@ -740,7 +740,7 @@ type ListToken struct {
 
 // MadeClaimToken A claim token with its secret.
 type MadeClaimToken struct {
-	// ApiToken Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
+	// ApiToken Id of the API token that made it; null: the member did. It is not valid once that API token is deleted, or may not
 	// change credentials.
 	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
 
@@ -753,7 +753,7 @@ type MadeClaimToken struct {
 	Group       *string            `json:"group,omitempty"`
 	Id          openapi_types.UUID `json:"id"`
 
-	// MadeBy Id of the member who made it. It is void while that member may not change credentials.
+	// MadeBy Id of the member who made it. It is not valid while that member may not change credentials.
 	MadeBy openapi_types.UUID `json:"made_by"`
 	Name   string             `json:"name"`
 	Rules  []Rule             `json:"rules"`
@@ -814,7 +814,7 @@ type MadeInvitation struct {
 	ExpiresAtMs int64               `json:"expires_at_ms"`
 	Id          openapi_types.UUID  `json:"id"`
 
-	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
+	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is not valid once this person may not give
 	// the role any more.
 	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 

@@ -59,7 +59,7 @@ var access = kind[accessModel]{
 					"url":         urlAttribute("Where the service is asked, by POST."),
 					"signing_key": secretText("Signs the body (HMAC-SHA-256). The API never shows it, so a change elsewhere is not noticed."),
 					"timeout_ms":  number("After that the client is refused, milliseconds.", defaultTimeoutMs, 1, timeoutMaxMs),
-					"cache_s":     number("For so long an answer counts, seconds.", defaultCacheS, 0, cacheMaxS),
+					"cache_s":     number("How long an answer is cached, seconds.", defaultCacheS, 0, cacheMaxS),
 					"group":       group("Name of the group whose rules its users have."),
 				},
 			},

@@ -121,7 +121,7 @@ var claimToken = kind[claimTokenModel]{
 	read: func(ctx context.Context, client *api.Client, state *claimTokenModel) (string, error) {
 		var found api.ClaimToken
 		etag, err := client.Do(ctx, api.Request{Operation: api.OpGetClaimToken, Path: state.path()}, &found)
-		if api.IsNotFound(err) && state.hasExpired(time.Now()) {
+		if api.IsNotFound(err) && hasExpired(state.ExpiresAtMs, time.Now()) {
 			return "", nil
 		}
 		if err != nil {
@@ -149,10 +149,10 @@ func (m *claimTokenModel) path() []string {
 	return []string{m.Broker.ValueString(), m.ID.ValueString()}
 }
 
-// hasExpired says whether the server may have deleted the claim token because of its end. The state keeps such a claim token:
+// hasExpired says whether the server may have deleted a token or claim token because of its end. The state keeps such a resource:
 // otherwise each plan would create it again, and each apply would fail because the end is over. An import has no end yet.
-func (m *claimTokenModel) hasExpired(now time.Time) bool {
-	return !m.ExpiresAtMs.IsNull() && m.ExpiresAtMs.ValueInt64() <= now.UnixMilli()
+func hasExpired(end types.Int64, now time.Time) bool {
+	return !end.IsNull() && end.ValueInt64() <= now.UnixMilli()
 }
 
 func claimTokenRules() schema.ListNestedAttribute {

@@ -56,7 +56,7 @@ var clientCas = partResource(partKind[clientCaModel]{
 			User: &user, Group: plan.Group.ValueStringPointer(),
 		}, nil
 	},
-	shown: func(state *clientCaModel) (any, func() error) {
+	target: func(state *clientCaModel) (any, func() error) {
 		var found api.ShownClientCa
 		return &found, func() error {
 			state.Enabled = types.BoolValue(or(found.Enabled, true))

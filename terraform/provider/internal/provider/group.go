@@ -31,7 +31,7 @@ var groups = partResource(partKind[groupModel]{
 		rules := sentRules(plan.Rules)
 		return api.GroupSettings{Rules: &rules}, nil
 	},
-	shown: func(state *groupModel) (any, func() error) {
+	target: func(state *groupModel) (any, func() error) {
 		var found api.ShownGroup
 		return &found, func() error {
 			state.Rules = shownRules(or(found.Rules, nil))

@@ -126,7 +126,7 @@ var jwtIssuers = partResource(partKind[jwtIssuerModel]{
 		}
 		return settings, nil
 	},
-	shown: func(state *jwtIssuerModel) (any, func() error) {
+	target: func(state *jwtIssuerModel) (any, func() error) {
 		var found api.ShownJwtIssuer
 		return &found, func() error {
 			state.Enabled = types.BoolValue(or(found.Enabled, true))

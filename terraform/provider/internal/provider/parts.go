@@ -20,8 +20,8 @@ type partKind[M any] struct {
 	at               func(*M) (broker, name types.String)
 	// settings is the body of the request. state is nil for a new one.
 	settings func(plan, state *M) (any, error)
-	// shown returns where the response is decoded to, and a function that copies it into the state afterwards.
-	shown func(state *M) (into any, then func() error)
+	// target returns the value that the response is decoded into, and a function that copies that value into the state.
+	target func(state *M) (into any, copyToState func() error)
 }
 
 func partResource[M any](of partKind[M]) kind[M] {
@@ -45,12 +45,12 @@ func partResource[M any](of partKind[M]) kind[M] {
 			return send(ctx, client, plan, nil, "")
 		},
 		read: func(ctx context.Context, client *api.Client, state *M) (string, error) {
-			into, then := of.shown(state)
+			into, copyToState := of.target(state)
 			etag, err := client.Do(ctx, api.Request{Operation: of.get, Path: path(state)}, into)
 			if err != nil {
 				return "", err
 			}
-			return etag, then()
+			return etag, copyToState()
 		},
 		update: send,
 		remove: func(ctx context.Context, client *api.Client, state *M, etag string) error {

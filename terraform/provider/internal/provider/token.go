@@ -4,6 +4,7 @@ package provider
 
 import (
 	"context"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
@@ -49,8 +50,9 @@ var token = kind[tokenModel]{
 				PlanModifiers: []planmodifier.Set{setplanmodifier.RequiresReplace()},
 			},
 			"expires_at_ms": schema.Int64Attribute{
-				Optional:      true,
-				Description:   "Until when it is good, Unix milliseconds; for ever if it is left out.",
+				Optional: true,
+				Description: "Until when it is good, Unix milliseconds; for ever if it is left out. The server may delete the token then; " +
+					"the state keeps it until this changes.",
 				Validators:    []validator.Int64{int64validator.AtLeast(1)},
 				PlanModifiers: []planmodifier.Int64{int64planmodifier.RequiresReplace()},
 			},
@@ -76,6 +78,9 @@ var token = kind[tokenModel]{
 	},
 	read: func(ctx context.Context, client *api.Client, state *tokenModel) (string, error) {
 		found, err := api.Find(ctx, client, api.OpListTokens, func(it *api.Token) bool { return it.Id.String() == state.ID.ValueString() })
+		if api.IsNotFound(err) && hasExpired(state.ExpiresAtMs, time.Now()) {
+			return "", nil
+		}
 		if err != nil {
 			return "", err
 		}

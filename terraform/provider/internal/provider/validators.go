@@ -23,7 +23,7 @@ func (topicFilter) ValidateString(_ context.Context, request validator.StringReq
 		return
 	}
 	if wrong := wrongFilter(request.ConfigValue.ValueString()); wrong != "" {
-		response.Diagnostics.AddAttributeError(request.Path, "This is no topic filter", request.Path.String()+": "+wrong)
+		response.Diagnostics.AddAttributeError(request.Path, "This is not a topic filter", request.Path.String()+": "+wrong)
 	}
 }
 

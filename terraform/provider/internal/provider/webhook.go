@@ -59,7 +59,7 @@ var webhooks = partResource(partKind[webhookModel]{
 			Enabled: plan.Enabled.ValueBoolPointer(),
 		}, nil
 	},
-	shown: func(state *webhookModel) (any, func() error) {
+	target: func(state *webhookModel) (any, func() error) {
 		var found api.ShownWebhook
 		return &found, func() error {
 			state.Url = types.StringValue(found.Url)

@@ -10,6 +10,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::limits::KEY_ID_BYTES_MAX;
 use crate::model::{Action, ClaimMapping, Effect, JwtAlgorithm, JwtIssuer, JwtKey, Rule};
 use crate::rules::RuleList;
 
@@ -243,8 +244,15 @@ fn keys_are_found_by_their_id_and_replaced() {
 
 #[test]
 fn a_key_set_has_only_keys_that_we_use() {
-    // A secret, an RSA key of 24 bits, another curve, no point of the curve, a key for encryption, another algorithm.
+    let with = |member: &str, text: &str| {
+        let mut jwk: Value = serde_json::from_str(vectors::RS256_JWK).unwrap();
+        jwk[member] = text.into();
+        jwk
+    };
+    // A secret, an RSA key of 24 bits, another curve, no point of the curve, a key for encryption, another algorithm, long members.
     for jwk in [
+        with("kid", &"k".repeat(KEY_ID_BYTES_MAX + 1)),
+        with("e", &"_".repeat(1_000)),
         json!({ "kty": "oct", "k": "AAAA" }),
         json!({ "kty": "RSA", "n": "AQAB", "e": "AQAB" }),
         json!({ "kty": "EC", "crv": "P-384", "x": "AA", "y": "AA" }),

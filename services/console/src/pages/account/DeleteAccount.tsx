@@ -72,7 +72,7 @@ function Question({ email, close }: { email: string; close: () => void }) {
             identities are removed. What you did stays in the audit logs. This cannot be undone.
           </Text>
           <TextInput
-            label={`Type ${email} to go on`}
+            label={`Type ${email} to confirm`}
             autoComplete="off"
             value={typed}
             onChange={(event) => setTyped(event.currentTarget.value)}

@@ -1,7 +1,7 @@
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { ownAuditPage } from '../../api/account'
 import type { AuditEntry } from '../../api/organisation'
-import { actionSaid } from '../../lib/actions'
+import { actionText } from '../../lib/actions'
 import { browserName } from '../../lib/browsers'
 import { AuditLog } from '../../ui/AuditLog'
 import type { Column } from '../../ui/Rows'
@@ -14,7 +14,7 @@ const columns: Column<AuditEntry>[] = [
     header: 'Action',
     width: 'minmax(0, 1.5fr)',
     isWrapped: true,
-    cell: ({ action }) => <span title={action}>{actionSaid(action)}</span>,
+    cell: ({ action }) => <span title={action}>{actionText(action)}</span>,
   },
   {
     key: 'program',

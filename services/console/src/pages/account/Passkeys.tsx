@@ -39,7 +39,7 @@ export function Passkeys() {
   const isHere = canUsePasskeys(origin)
   // Without passkeys on this server, only an account that has some sees them.
   if (!origin && !query.data?.length) return null
-  const again = () => client.invalidateQueries({ queryKey: ['me'] })
+  const reload = () => client.invalidateQueries({ queryKey: ['me'] })
   const add = isHere && !isAdding && codes.length === 0 && (
     <Button size="xs" variant="default" onClick={open}>
       Add passkey
@@ -58,12 +58,12 @@ export function Passkeys() {
             onAdded={(made) => {
               close()
               setCodes(made)
-              void again()
+              void reload()
             }}
             onCancel={() => {
               close()
               // The answer may have been lost after the server added the passkey.
-              void again()
+              void reload()
             }}
           />
         </Inset>
@@ -79,7 +79,7 @@ export function Passkeys() {
               )}
             </Empty>
           ) : (
-            <PasskeyRows rows={rows} again={again} />
+            <PasskeyRows rows={rows} reload={reload} />
           )
         }
       </Loaded>
@@ -162,7 +162,7 @@ const SendAgain = ({ passkey: { name }, mayBeAdded }: Unsent) => (
   <Text size="sm">
     {mayBeAdded
       ? `Your device made the passkey ${name}, but the answer of the server did not arrive. Send the passkey again: the server adds it once, and its answer holds your recovery codes. If you cancel and the passkey is in the list below, make new recovery codes under Second factor.`
-      : `Your device made the passkey ${name}, but the server has not added it, for the reason below. Send the passkey again when that is over. If you cancel, delete the passkey from your device.`}
+      : `Your device made the passkey ${name}, but the server has not added it; the reason is below. Solve that, then send the passkey again. If you cancel, delete the passkey from your device.`}
   </Text>
 )
 
@@ -189,10 +189,10 @@ function Name({ value, onChange, error }: NameProps) {
 
 interface RowsProps {
   rows: Passkey[]
-  again: () => Promise<void>
+  reload: () => Promise<void>
 }
 
-function PasskeyRows({ rows, again }: RowsProps) {
+function PasskeyRows({ rows, reload }: RowsProps) {
   const columns: Column<Passkey>[] = [
     {
       key: 'name',
@@ -220,8 +220,8 @@ function PasskeyRows({ rows, again }: RowsProps) {
       isNumber: true,
       cell: (row) => (
         <Group gap={0} justify="flex-end" wrap="nowrap">
-          <Rename row={row} again={again} />
-          <Remove row={row} isLast={rows.length === 1} again={again} />
+          <Rename row={row} reload={reload} />
+          <Remove row={row} isLast={rows.length === 1} reload={reload} />
         </Group>
       ),
     },
@@ -229,7 +229,7 @@ function PasskeyRows({ rows, again }: RowsProps) {
   return <Rows label="Passkeys" rows={rows} columns={columns} idOf={({ id }) => id} />
 }
 
-function Rename({ row, again }: { row: Passkey; again: () => Promise<void> }) {
+function Rename({ row, reload }: { row: Passkey; reload: () => Promise<void> }) {
   const [isOpen, { open, close }] = useDisclosure(false)
   const [name, setName] = useState(row.name)
   return (
@@ -245,7 +245,7 @@ function Rename({ row, again }: { row: Passkey; again: () => Promise<void> }) {
           onDone={() => {
             close()
             done('The passkey was renamed.')
-            void again()
+            void reload()
           }}
           onCancel={close}
         >
@@ -259,10 +259,10 @@ function Rename({ row, again }: { row: Passkey; again: () => Promise<void> }) {
 interface RemoveProps {
   row: Passkey
   isLast: boolean
-  again: () => Promise<void>
+  reload: () => Promise<void>
 }
 
-function Remove({ row, isLast, again }: RemoveProps) {
+function Remove({ row, isLast, reload }: RemoveProps) {
   const [isOpen, { open, close }] = useDisclosure(false)
   return (
     <>
@@ -270,13 +270,13 @@ function Remove({ row, isLast, again }: RemoveProps) {
         Remove
       </Button>
       <Modal opened={isOpen} onClose={close} title={`Remove ${row.name}?`}>
-        <Question row={row} isLast={isLast} again={again} close={close} />
+        <Question row={row} isLast={isLast} reload={reload} close={close} />
       </Modal>
     </>
   )
 }
 
-function Question({ row, isLast, again, close }: RemoveProps & { close: () => void }) {
+function Question({ row, isLast, reload, close }: RemoveProps & { close: () => void }) {
   const proof = useProof()
   return (
     <Form
@@ -287,7 +287,7 @@ function Question({ row, isLast, again, close }: RemoveProps & { close: () => vo
       onDone={() => {
         close()
         done('The passkey was removed. Your other browsers were signed out.')
-        void again()
+        void reload()
       }}
       onCancel={close}
     >
@@ -297,7 +297,7 @@ function Question({ row, isLast, again, close }: RemoveProps & { close: () => vo
             {row.name} no longer signs you in. Delete it from your device or password manager, too.
             {isLast &&
               !proof.hasApp &&
-              ' It is your only second factor: the sign-in then asks for your password alone, and your recovery codes are void.'}
+              ' It is your only second factor: the sign-in then asks for your password alone, and your recovery codes stop working.'}
           </Text>
           <ProofInput of={proof} confirms="the removal" wrong={wrong} isFirst />
         </>

@@ -7,7 +7,7 @@ export function RecoveryCodes({ codes, onStored }: { codes: string[]; onStored: 
     <Stack gap="md">
       <Text size="sm">
         Each of these codes replaces your second factor once. Store them where you find them when your device
-        is lost, such as in a password manager. Codes from before are void.
+        is lost, such as in a password manager. Earlier codes no longer work.
       </Text>
       <Secret name="Recovery codes" value={codes.join('\n')} fileName="millrace-recovery-codes.txt" />
       <Group>

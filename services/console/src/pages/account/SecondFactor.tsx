@@ -36,11 +36,11 @@ export function SecondFactor() {
   const client = useQueryClient()
   const query = useQuery(secondFactorQuery)
   const [codes, setCodes] = useState<string[] | null>(null)
-  const again = () => client.invalidateQueries({ queryKey: ['me'] })
+  const reload = () => client.invalidateQueries({ queryKey: ['me'] })
   return (
     <Panel
       title="Second factor"
-      lead="The sign-in asks for a code of your authenticator app, or for a passkey, after your password. So a stolen password alone opens nothing."
+      lead="The sign-in asks for a code of your authenticator app, or for a passkey, after your password. A stolen password is then not enough to sign in."
     >
       {codes ? (
         <RecoveryCodes codes={codes} onStored={() => setCodes(null)} />
@@ -50,10 +50,10 @@ export function SecondFactor() {
             const onCodes = (made: string[]) => {
               // An account with a passkey has recovery codes already.
               setCodes(made.length > 0 ? made : null)
-              void again()
+              void reload()
             }
             return state.enabled ? (
-              <On state={state} onCodes={onCodes} again={again} />
+              <On state={state} onCodes={onCodes} reload={reload} />
             ) : (
               <SetUp onCodes={onCodes} />
             )
@@ -134,10 +134,10 @@ function FirstCode({ deviceKey, onCodes, onCancel }: FirstCodeProps) {
 interface OnProps {
   state: State
   onCodes: (codes: string[]) => void
-  again: () => Promise<void>
+  reload: () => Promise<void>
 }
 
-function On({ state, onCodes, again }: OnProps) {
+function On({ state, onCodes, reload }: OnProps) {
   const [act, setAct] = useState<'set-up' | 'renew' | 'off' | null>(null)
   const close = () => setAct(null)
   const left = state.recovery_codes_left
@@ -183,7 +183,7 @@ function On({ state, onCodes, again }: OnProps) {
       {act === 'renew' && (
         <WithProof
           verb="Create new recovery codes"
-          lead="The codes from before stop working at once."
+          lead="The previous codes stop working at once."
           act={renew}
           onDone={({ recovery_codes }) => onCodes(recovery_codes)}
           onCancel={close}
@@ -195,12 +195,12 @@ function On({ state, onCodes, again }: OnProps) {
           lead={
             state.passkeys > 0
               ? 'Your passkeys and recovery codes stay.'
-              : 'The sign-in then asks for your password alone, and the recovery codes are void.'
+              : 'The sign-in then asks for your password alone, and the recovery codes stop working.'
           }
           act={disableSecondFactor}
           onDone={() => {
             done('The authenticator app is off.')
-            void again()
+            void reload()
           }}
           onCancel={close}
         />

@@ -39,7 +39,7 @@ export function Access() {
   return (
     <Page
       title="Access"
-      lead="How clients prove their identity to this broker, and what they may do. Changes take effect within half a second."
+      lead="How clients authenticate with this broker, and what they may do. Changes take effect within half a second."
     >
       <BySettings />
       <TabPanels tabs={TABS} value={tab} onChange={(tab) => void navigate({ search: { tab } })} />

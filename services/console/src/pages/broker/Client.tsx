@@ -65,7 +65,7 @@ function State({ id }: { id: string }) {
   const { path } = useBroker()
   const { data, isError } = useQuery(clientQuery(path, id))
   const isConnected = Boolean(data)
-  const unknown = isError ? 'The server does not say whether it is connected' : 'Looking for the connection'
+  const unknown = isError ? 'Connection state unknown' : 'Looking for the connection'
   return (
     <span className={live.status}>
       <span className={live.dot} data-kind={isConnected ? 'connected' : 'away'} aria-hidden="true" />
@@ -77,7 +77,7 @@ function State({ id }: { id: string }) {
 function Actions({ id }: { id: string }) {
   const { path, can } = useBroker()
   const client = useQueryClient()
-  const again = () => client.invalidateQueries({ queryKey: ['b', path.broker] })
+  const reload = () => client.invalidateQueries({ queryKey: ['b', path.broker] })
   const connected = useQuery(clientQuery(path, id))
   if (!can('clients:write')) return null
   // A button that came later would push the page down in a narrow window.
@@ -96,7 +96,7 @@ function Actions({ id }: { id: string }) {
         act={() => disconnectClient(path, id)}
         onDone={() => {
           done(`${id} was disconnected.`)
-          void again()
+          void reload()
         }}
       >
         {(open) => (
@@ -121,9 +121,9 @@ function Actions({ id }: { id: string }) {
             undoable(`${id} is banned.`, {
               act: () => deleteNamed(path, 'bans', banName(id)),
               said: `${id} may connect again.`,
-              onDone: again,
+              onDone: reload,
             })
-            void again()
+            void reload()
           }}
         >
           {(open) => (
@@ -138,7 +138,7 @@ function Actions({ id }: { id: string }) {
 }
 
 /** How a client was authenticated, as people read it. */
-export function methodSaid(method: string): string {
+export function methodText(method: string): string {
   const [kind, name] = method.split(/:(.*)/)
   const said: Record<string, string> = {
     password: 'user and password',
@@ -169,7 +169,7 @@ function Connection({ id }: { id: string }) {
                   ['Connected', <Time key="at" at={client.connected_at_ms} />],
                   ['Address', client.address ?? 'not known'],
                   ['User', client.user ?? 'none'],
-                  ['Authenticated by', methodSaid(client.method)],
+                  ['Authenticated by', methodText(client.method)],
                   ['Protocol', `MQTT ${client.protocol}`],
                   ['Keep alive', client.keep_alive_s === 0 ? 'none' : duration(client.keep_alive_s)],
                   ['Subscriptions', count(client.subscriptions)],

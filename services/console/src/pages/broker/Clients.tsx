@@ -145,11 +145,11 @@ function NoClients({ search, broker }: { search: string; broker: string }) {
             params={{ broker, client: search } as never}
             size="sm"
           >
-            See what is known of a client with exactly this id
+            Open the client with exactly this id
           </Anchor>
         }
       >
-        Its session may wait for it, or it may have been refused.
+        The client may be offline with a stored session, or it may have been refused.
       </Empty>
     )
   }
@@ -162,7 +162,7 @@ function NoClients({ search, broker }: { search: string; broker: string }) {
         </Button>
       }
     >
-      A client appears here within a second of its CONNECT. If you miss one, look at{' '}
+      A client appears here within a second of its CONNECT. If one is missing, look at{' '}
       <Anchor
         component={Link}
         to={`/b/${broker}/incidents`}

@@ -74,7 +74,7 @@ const certificate = (pem: string): [string, ReactNode] => [
   </Anchor>,
 ]
 
-const plainSaid = (host: string) =>
+const plainText = (host: string) =>
   isLoopback(host) ? 'none: traffic stays on this machine' : 'none: put a gateway with TLS in front'
 
 function Where({ endpoint, isHere }: { endpoint: Endpoint; isHere: boolean }) {
@@ -101,7 +101,7 @@ function Where({ endpoint, isHere }: { endpoint: Endpoint; isHere: boolean }) {
           ['Host', copied(host)],
           ['Port', copied(String(port))],
           ['WebSocket', wsUrl ? copied(wsUrl) : 'off'],
-          ['Encryption', tls ? 'TLS 1.2 or newer' : plainSaid(host)],
+          ['Encryption', tls ? 'TLS 1.2 or newer' : plainText(host)],
           ...(caPem ? [certificate(caPem)] : []),
           ['Protocol', 'MQTT 5.0, 3.1.1 or 3.1'],
         ]}
@@ -127,7 +127,7 @@ function OnTheNetwork({ port }: { port: number }) {
       />
       <TextInput
         label="This machine’s address on your network"
-        description="The first one that hostname -I prints. The URL and the snippets then have it."
+        description="The first address that hostname -I prints. The URL and the snippets use it."
         placeholder="192.168.1.20"
         value={host}
         onChange={(event) =>
@@ -186,8 +186,8 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
             file={`user: ${name}\npassword: ${made.secret}`}
           />
           <Text size="sm" c="dimmed">
-            This page keeps the password for ten minutes after you leave it, until this tab is loaded again or
-            you sign out.
+            This page keeps the password for ten minutes after you leave it, until you reload this tab or you
+            sign out.
           </Text>
           <Button variant="default" w="fit-content" onClick={() => onMade(null)}>
             Create another credential

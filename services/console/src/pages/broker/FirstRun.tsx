@@ -11,8 +11,8 @@ import { isLoopback } from '../../lib/host'
 import { mosquittoOptions, targetOf } from '../../lib/snippets'
 import classes from '../../live/live.module.css'
 import { Messages } from '../../live/Messages'
-import { tailDot, tailSaid, useTail } from '../../live/useTail'
-import { useReceivedSaid } from '../../ui/announce'
+import { tailDot, tailText, useTail } from '../../live/useTail'
+import { useReceivedText } from '../../ui/announce'
 import { Code } from '../../ui/Code'
 import { Flag } from '../../ui/Flag'
 import { Panel } from '../../ui/Page'
@@ -116,20 +116,20 @@ function Further() {
   )
 }
 
-const STOPPED = 'The broker takes no clients now, and no page that listens.'
+const STOPPED = 'The broker is stopped: it accepts no clients, and this page cannot listen.'
 
 /** Already subscribed to everything. */
 function FirstMessages() {
   const { broker, path } = useBroker()
   const isOff = isStopped(broker)
   const { view, state } = useTail(path, isOff ? null : '#')
-  useReceivedSaid(view.received)
+  useReceivedText(view.received)
   return (
     <Panel isFlush>
       <div className={classes.bar}>
         <span className={classes.status}>
           <span className={classes.dot} data-kind={tailDot(state)} aria-hidden="true" />
-          <span role="status">{isOff ? STOPPED : tailSaid(state, '#')}</span>
+          <span role="status">{isOff ? STOPPED : tailText(state, '#')}</span>
           {(state.isOpen || view.received > 0) && (
             <span>
               {count(view.received)} received, {count(view.perSecond)}/s

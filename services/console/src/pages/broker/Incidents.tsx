@@ -31,7 +31,7 @@ export function Incidents() {
   return (
     <Page
       title="Incidents"
-      lead="The latest 1,000 refused, dropped and limited packets of seven days, with their reasons. Equal incidents are counted together."
+      lead="Packets that were refused, dropped or limited in the last seven days (at most 1,000), with the reason. Identical incidents are counted together."
     >
       <Panel isFlush>
         <Group className={ui.tableBar} gap="sm">
@@ -70,7 +70,7 @@ export function Incidents() {
                 }
               >
                 {isFiltered
-                  ? 'Client ids are compared whole.'
+                  ? 'The whole client id must match.'
                   : 'When a client is refused or a limit is reached, the reason is listed here within ten seconds.'}
               </Empty>
             ) : (

@@ -55,7 +55,7 @@ export function Live() {
       title="Live"
       lead={
         <>
-          Messages as they come, over the page's own MQTT 5.0 connection: at the chosen{' '}
+          Messages as they arrive, over this page's own MQTT 5.0 connection: at the chosen{' '}
           <Term of="qos">QoS</Term>, for each <Term of="filter">topic filter</Term>.
         </>
       }
@@ -68,7 +68,7 @@ export function Live() {
               placeholder={filters.length === 0 ? 'Topic filter, such as plant/+/state' : undefined}
               value={filters}
               onChange={setFilters}
-              error={wrong ?? refusedSaid(live)}
+              error={wrong ?? refusedText(live)}
               splitChars={[' ']}
               style={{ flex: '1 1 220px' }}
             />
@@ -129,7 +129,7 @@ function Received({ live, find, onOpen }: ReceivedProps) {
   )
 }
 
-function refusedSaid({ client }: Connection) {
+function refusedText({ client }: Connection) {
   const [first] = client.refused
   return first && `${first[0]} is refused: ${first[1]}.`
 }
@@ -146,7 +146,7 @@ function Controls({ live }: { live: Connection }) {
         leftSection={isPaused ? <IconPlayerPlay size={14} /> : <IconPlayerPause size={14} />}
         onClick={() => log.pause(!isPaused)}
       >
-        {isPaused ? 'Go on' : 'Pause'}
+        {isPaused ? 'Resume' : 'Pause'}
       </Button>
       <ActionIcon
         variant="subtle"

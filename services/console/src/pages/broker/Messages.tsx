@@ -18,11 +18,11 @@ import { Term } from '../../ui/Term'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 import { Filters } from './messages/Filters'
-import { GONE, REMOVED_BY, removedSaid } from './messages/gone'
+import { GONE, REMOVED_BY, removedText } from './messages/gone'
 import { OneMessage } from './messages/OneMessage'
 
 const NOT_STORED =
-  'Messages to sessions that end with the connection are not stored, so this page does not know them.'
+  'Messages for sessions that end with their connection are never stored, so they are not listed here.'
 
 /** Where the messages of a topic are: stored, acknowledged by whom, waiting for whom. */
 export function Messages() {
@@ -106,7 +106,7 @@ interface FoundProps {
   chosen: string | undefined
 }
 
-/** Follows the messages of a topic: each answer is compared with the one before. */
+/** Follows the messages of a topic: each answer is compared with the previous one. */
 function useFollowed(found: StoredMessages | undefined, updatedAt: number): Followed | null {
   const [known, setKnown] = useState<{ of: number; followed: Followed } | null>(null)
   if (!found || known?.of === updatedAt) return known?.followed ?? null
@@ -157,8 +157,8 @@ function Found({ topic, time, chosen }: FoundProps) {
                   </Button>
                 }
               >
-                It left before this page was opened: each session acknowledged it, it expired, or a limit
-                removed it.
+                It was removed before you opened this page: each session acknowledged it, it expired, or a
+                limit removed it.
               </Empty>
             )
           }
@@ -250,7 +250,7 @@ function List({ found: { filters, incomplete }, messages, topic, time, onOpen }:
               may still be stored.
             </Empty>
           ) : (
-            <Empty title="Nothing of this topic is stored now">
+            <Empty title="No message of this topic is stored now">
               Each session has acknowledged what was published, or it was removed, as shown below. Leave this
               page open and publish again: the list then says when the message is acknowledged, and by whom.
             </Empty>
@@ -300,7 +300,7 @@ function NotThen({ all, filters, time, topic }: NotThenProps) {
   const oldest = Math.min(...all.map(({ at_ms }) => at_ms))
   return (
     <Empty
-      title="No stored message of that time"
+      title="No stored message from that time"
       action={
         <Anchor component={Link} to={`/b/${broker.name}/messages`} search={{ topic } as never}>
           Show the stored messages of all times
@@ -309,7 +309,7 @@ function NotThen({ all, filters, time, topic }: NotThenProps) {
     >
       The oldest of {plural(all.length, 'stored message')} is of <Time at={oldest} />.{' '}
       {removal
-        ? `${REMOVED_BY[removal.reason]} removed messages of that time ${removedSaid(removal)}.`
+        ? `${REMOVED_BY[removal.reason]} removed messages of that period ${removedText(removal)}.`
         : 'An earlier one was acknowledged by each session, or has expired, unless it is among the removed ones below.'}
     </Empty>
   )

@@ -77,7 +77,7 @@ export function Overview() {
       <div className={`${ui.two} ${ui.twoBottom}`}>
         <Loaded query={incidents} height={200}>
           {({ items }) => (
-            <Reasons incidents={items} since={now - range.seconds * 1000} span={spanSaid(range)} />
+            <Reasons incidents={items} since={now - range.seconds * 1000} span={spanText(range)} />
           )}
         </Loaded>
         <LastEvents />
@@ -87,5 +87,5 @@ export function Overview() {
 }
 
 /** The time that the incidents of a range cover. */
-const spanSaid = ({ seconds, said }: Range) =>
+const spanText = ({ seconds, said }: Range) =>
   seconds * 1000 > INCIDENTS_KEPT_MS ? 'the last 7 days: incidents are kept no longer' : said

@@ -41,7 +41,9 @@ export function SessionDetails({ session }: { session: Session }) {
           ['Expires', session.expires_at_ms ? <Time key="ends" at={session.expires_at_ms} /> : '–'],
           [
             'Will',
-            session.will_delay_s == null ? 'none' : `${duration(session.will_delay_s)} after the connection`,
+            session.will_delay_s == null
+              ? 'none'
+              : `${duration(session.will_delay_s)} after the connection ends`,
           ],
         ]}
       />

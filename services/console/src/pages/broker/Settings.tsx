@@ -36,7 +36,7 @@ export function Settings() {
               </span>,
             ],
             // The broker of the server's settings has no creation time (0).
-            ['Created', broker.created_at_ms > 0 ? absolute(broker.created_at_ms) : 'with the server'],
+            ['Created', broker.created_at_ms > 0 ? absolute(broker.created_at_ms) : 'with the server itself'],
           ]}
         />
         <div style={{ marginTop: 16, maxWidth: 420 }}>
@@ -66,16 +66,16 @@ function useChange() {
       : await etagOf(asked, before, Object.keys(to) as (keyof Changes)[])
     return changed(api.PATCH(AT, { params: { path, header: { 'If-Match': etag } }, body: to }))
   }
-  const again = () => {
+  const reload = () => {
     void client.invalidateQueries({ queryKey: ['broker', path.broker] })
     void client.invalidateQueries({ queryKey: ['brokers'] })
   }
-  return { change, again }
+  return { change, reload }
 }
 
 function NameForm({ canWrite }: { canWrite: boolean }) {
   const { broker } = useBroker()
-  const { change, again } = useChange()
+  const { change, reload } = useChange()
   const [before, setBefore] = useState<Broker>(broker)
   const [name, setName] = useState(broker.display_name)
   if (!canWrite) return null
@@ -93,10 +93,10 @@ function NameForm({ canWrite }: { canWrite: boolean }) {
           onDone: () => {
             setBefore({ ...before, display_name: earlier })
             setName(earlier)
-            again()
+            reload()
           },
         })
-        again()
+        reload()
       }}
     >
       {(wrong) => (
@@ -114,7 +114,7 @@ function NameForm({ canWrite }: { canWrite: boolean }) {
 
 function LimitsPanel({ canWrite }: { canWrite: boolean }) {
   const { broker } = useBroker()
-  const { change, again } = useChange()
+  const { change, reload } = useChange()
   const [before, setBefore] = useState<Broker>(broker)
   const [limits, setLimits] = useState(broker.limits)
   const set = (scope: 'broker' | 'client', name: string, value: number | string) =>
@@ -125,7 +125,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
   return (
     <Panel
       title="Limits"
-      lead="Limits take effect within two seconds, also for connected clients. Where a field is empty, the limit of your plan holds, or else one that protects the server."
+      lead="Limits take effect within two seconds, also for connected clients. An empty field means the limit of your plan, or else the default limit of the server."
     >
       <fieldset disabled={!canWrite} style={{ border: 0, padding: 0, margin: 0 }}>
         <Form
@@ -141,10 +141,10 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
               onDone: () => {
                 setBefore({ ...value, limits: earlier })
                 setLimits(earlier)
-                again()
+                reload()
               },
             })
-            again()
+            reload()
           }}
         >
           {(wrong) => (
@@ -158,7 +158,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
                     <NumberInput
                       key={name}
                       label={label}
-                      placeholder={unlimitedSaid(limitOf(broker.ceiling, scope, name), unit)}
+                      placeholder={unlimitedText(limitOf(broker.ceiling, scope, name), unit)}
                       suffix={unit && ` ${unit}`}
                       thousandSeparator=","
                       min={0}
@@ -180,8 +180,8 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
 }
 
 /** An empty field: the plan's number, where there is a plan. The API has no field for the limits of the server. */
-const unlimitedSaid = (ceiling: number | null | undefined, unit: string | undefined) =>
-  ceiling == null ? 'not limited by you' : `${count(ceiling)}${unit ? ` ${unit}` : ''}, by your plan`
+const unlimitedText = (ceiling: number | null | undefined, unit: string | undefined) =>
+  ceiling == null ? 'server default' : `${count(ceiling)}${unit ? ` ${unit}` : ''}, by your plan`
 
 const limitOf = (limits: Broker['ceiling'], scope: 'broker' | 'client', name: LimitName) =>
   (limits?.[scope] as Partial<Record<LimitName, number | null>> | undefined)?.[name]
@@ -190,13 +190,13 @@ function Suspend() {
   const { broker, path } = useBroker()
   const client = useQueryClient()
   const act = (what: 'suspend' | 'resume') => () => body(api.POST(`${AT}/${what}`, { params: { path } }))
-  const again = () => client.invalidateQueries({ queryKey: ['broker', path.broker] })
+  const reload = () => client.invalidateQueries({ queryKey: ['broker', path.broker] })
   return (
     <Panel
       title={broker.suspended ? 'Resume' : 'Suspend'}
       lead={
         broker.suspended
-          ? 'Clients may connect again, and their sessions go on.'
+          ? 'Clients may connect again, and their sessions continue.'
           : 'All clients are disconnected and refused. Sessions and messages stay.'
       }
     >
@@ -207,7 +207,7 @@ function Suspend() {
           title="Resume the broker?"
           loses="Clients may connect again."
           act={act('resume')}
-          onDone={again}
+          onDone={reload}
         >
           {(open) => <Button onClick={open}>Resume broker</Button>}
         </Confirm>
@@ -222,7 +222,7 @@ function Suspend() {
             </>
           }
           act={act('suspend')}
-          onDone={again}
+          onDone={reload}
         >
           {(open) => (
             <Button variant="default" onClick={open}>

@@ -8,7 +8,7 @@ import { type StreamDetails, streamQuery, streamsQuery } from '../../api/stored'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { storing } from '../../lib/storing'
-import { receiversSaid, type Stream, streamsSorted, waitingIn, waitingSince } from '../../lib/streams'
+import { receiversText, type Stream, streamsSorted, waitingIn, waitingSince } from '../../lib/streams'
 import { Long } from '../../ui/Long'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
@@ -37,7 +37,7 @@ const columns: Column<Stream>[] = [
     header: 'Stored for',
     width: 'minmax(112px, 1fr)',
     isExtra: true,
-    cell: receiversSaid,
+    cell: receiversText,
   },
   {
     key: 'messages',
@@ -71,7 +71,7 @@ const columns: Column<Stream>[] = [
   },
   {
     key: 'trimmed',
-    header: 'Removed early',
+    header: 'Removed before delivery',
     width: '120px',
     isNumber: true,
     isExtra: true,
@@ -229,7 +229,7 @@ function Details({ stream }: { stream: StreamDetails }) {
           : []),
         ['Oldest', since ? <Time key="since" at={since} /> : '–'],
         [
-          'Removed early',
+          'Removed before delivery',
           stream.trimmed_messages === 0
             ? 'none'
             : `at most ${plural(stream.trimmed_messages, 'message')}, before each session had them`,

@@ -9,7 +9,7 @@ import { type Retained, retainedQuery } from '../../api/live'
 import { filterProblem, knownTopics, type SeenMessage } from '../../lib/topics'
 import live from '../../live/live.module.css'
 import { useSeenTopics } from '../../live/useSeenTopics'
-import { tailDot, tailSaid, useTail } from '../../live/useTail'
+import { tailDot, tailText, useTail } from '../../live/useTail'
 import { Page, Panel } from '../../ui/Page'
 import { Search } from '../../ui/Search'
 import { Empty, Loaded } from '../../ui/State'
@@ -30,7 +30,7 @@ export function Topics() {
   const query = useQuery({ ...retainedQuery(path, wanted), placeholderData: keepPreviousData })
   const { view, state } = useTail(path, can('messages:read') && !isOff ? (wanted ?? '#') : null)
   const seen = useSeenTopics(view.messages, wanted ?? '#')
-  /** While the topics of another filter load, the tree is that of the filter before. */
+  /** The filter of the topics on screen: until the topics of a new filter have loaded, the page still shows the old ones (`keepPreviousData`). */
   const shownFilter = useRef(wanted)
   if (!query.isPlaceholderData) shownFilter.current = wanted
   const change = useCallback(
@@ -63,7 +63,7 @@ export function Topics() {
               <span className={live.status}>
                 <span className={live.dot} data-kind={tailDot(state)} aria-hidden="true" />
                 <span role="status">
-                  {isOff ? 'The broker takes no clients now' : tailSaid(state, wanted ?? '#')}
+                  {isOff ? 'The broker is stopped and accepts no clients' : tailText(state, wanted ?? '#')}
                 </span>
               </span>
             )}
@@ -104,7 +104,7 @@ interface KnownProps {
   onChange: (to: { topic?: string; filter?: string }) => void
 }
 
-/** The tree is drawn again only for other topics. The page around it is drawn with each flush of messages. */
+/** Memoised: it renders only when the topics change, while the page around it renders with every batch of messages. */
 const Known = memo(function Known({ items, isCut, seen, filter, chosen, onChange }: KnownProps) {
   const known = useMemo(() => knownTopics(items, seen), [items, seen])
   if (known.length === 0)
@@ -112,6 +112,7 @@ const Known = memo(function Known({ items, isCut, seen, filter, chosen, onChange
   return (
     <>
       <Tree rows={known} isCut={isCut} chosen={chosen} onChoose={(topic) => onChange({ topic })} />
+      {/* The API returned only the first topics, so links lead to the rest. */}
       {isCut && <Branches filter={filter} shown={items.length} />}
     </>
   )
@@ -144,8 +145,8 @@ function NoTopics({ clear }: { clear: (() => void) | undefined }) {
         </Button>
       }
     >
-      A topic appears here with its first message while this page is open. One that is published with the
-      retain flag stays until another one takes its place, or it expires.
+      A topic appears here with its first message while this page is open. With a retained message, it stays
+      until the message is cleared or expires.
     </Empty>
   )
 }

@@ -12,7 +12,7 @@ import {
   TRACED_MAX,
   type TracedRow,
   type TraceView,
-  tracedSaid,
+  tracedText,
 } from '../../live/trace'
 import { type TraceState, useTrace } from '../../live/useTrace'
 import { Panel } from '../../ui/Page'
@@ -33,7 +33,7 @@ const columns: Column<TracedRow>[] = [
   },
   {
     key: 'direction',
-    header: 'Way',
+    header: 'Direction',
     width: '56px',
     cell: ({ direction }) => <span className={live.soft}>{arrows[direction]}</span>,
   },
@@ -52,8 +52,8 @@ const columns: Column<TracedRow>[] = [
     header: 'Contents',
     width: 'minmax(0, 1fr)',
     cell: (event) => (
-      <span className="mono" title={tracedSaid(event)}>
-        {tracedSaid(event)}
+      <span className="mono" title={tracedText(event)}>
+        {tracedText(event)}
       </span>
     ),
   },
@@ -88,7 +88,7 @@ export function Trace() {
   if (!can('messages:read')) {
     return (
       <Panel title="Trace">
-        <Empty title="Not with your role">
+        <Empty title="Your role cannot read messages">
           A trace shows topics: ask an owner for a role that may read messages.
         </Empty>
       </Panel>
@@ -104,7 +104,7 @@ export function Trace() {
         isOn && !isEnded ? (
           <>
             <Button variant="default" onClick={() => log.pause(!view.isPaused)}>
-              {view.isPaused ? 'Go on' : 'Pause'}
+              {view.isPaused ? 'Resume' : 'Pause'}
             </Button>
             <Button variant="default" onClick={() => setOn(false)}>
               Stop
@@ -155,7 +155,7 @@ export function Trace() {
         height={HEIGHT}
         empty={
           <Text size="sm" c="dimmed" p="lg" style={{ height: HEIGHT }}>
-            {emptySaid(state, view)}
+            {emptyText(state, view)}
           </Text>
         }
       />
@@ -163,13 +163,13 @@ export function Trace() {
   )
 }
 
-function emptySaid(state: TraceState, view: TraceView): string {
+function emptyText(state: TraceState, view: TraceView): string {
   if (view.rows.length > 0) return 'No packet of this kind yet.'
   switch (state.kind) {
     case 'off':
       return 'Start the trace, and the packets of this client appear here as they come and go. The client need not be connected.'
     case 'connecting':
-      return 'Beginning the trace.'
+      return 'Starting the trace.'
     case 'refused':
       return 'The trace is not running.'
     case 'ended':

@@ -46,8 +46,8 @@ export function Usage() {
               <Facts
                 rows={[
                   ['Dropped for slow clients', `${count(losses.dropped_messages)} messages`],
-                  ['Trimmed by limits of a queue', `${count(losses.trimmed_messages)} messages`],
-                  ['Missed by sessions', `${count(losses.missed_messages)} messages`],
+                  ['Removed by queue limits', `${count(losses.trimmed_messages)} messages`],
+                  ['Not delivered to sessions', `${count(losses.missed_messages)} messages`],
                 ]}
               />
             </Panel>

@@ -8,7 +8,7 @@ import { clientsPage, incidentsQuery } from '../../api/live'
 import { isPageClient } from '../../api/messages'
 import { Problem } from '../../api/problem'
 import { now } from '../../lib/clock'
-import { reasonSaid } from '../../lib/incidents'
+import { reasonText } from '../../lib/incidents'
 import { connectRefusalSince } from '../../lib/whyNot'
 import { Panel } from '../../ui/Page'
 import { Failure } from '../../ui/State'
@@ -47,7 +47,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
   if (clients.isError && !clients.data) {
     return (
       <div className={classes.place}>
-        <Failure error={clients.error} again={() => void clients.refetch()} />
+        <Failure error={clients.error} retry={() => void clients.refetch()} />
       </div>
     )
   }
@@ -86,7 +86,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
               <div>
                 <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
                 <Text size="sm" c="dimmed">
-                  {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.{' '}
+                  {reasonText(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.{' '}
                   {refusal.client_id && (
                     <Anchor
                       component={Link}
@@ -108,7 +108,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
                 <Text fw={600}>{isOffline ? 'The server does not answer' : 'Waiting for a device'}</Text>
                 <Text size="sm" c="dimmed">
                   {isOffline
-                    ? 'No device can connect now. This page goes on waiting as soon as the server answers.'
+                    ? 'No device can connect now. This page waits again as soon as the server answers.'
                     : devices.length > 0
                       ? 'Other devices are connected already. This page shows the next one.'
                       : 'Run one of the snippets below. This page shows the connection within a second.'}

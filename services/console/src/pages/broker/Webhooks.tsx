@@ -108,7 +108,8 @@ export function Webhooks() {
                 items.length === 0 ? (
                   <Empty icon={<IconWebhook size={28} stroke={1.4} />} title="No webhook yet" action={add}>
                     While your service does not answer, events wait in a queue for up to three days. An event
-                    that fails for a day becomes a dead letter, which you can send again.
+                    that your service rejects, or does not accept for a day, becomes a dead letter. You can
+                    send it again.
                   </Empty>
                 ) : (
                   <Rows

@@ -6,7 +6,7 @@ import { credentialQuery, namedQuery, replayQuery } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import { clientQuery, type Incident, incidentsQuery } from '../../api/live'
 import { plural } from '../../lib/format'
-import { KINDS, reasonSaid } from '../../lib/incidents'
+import { KINDS, reasonText } from '../../lib/incidents'
 import {
   type Change,
   connectPath,
@@ -114,7 +114,7 @@ function Refusal({ refusal, packet }: { refusal: Incident | null; packet: Packet
           : <span className="mono">{refusal.what}</span>
         </>
       )}
-      . {reasonSaid(refusal.reason)}
+      . {reasonText(refusal.reason)}
       {refusal.count > 1 && `, ${plural(refusal.count, 'time')}`}.
     </Text>
   )

@@ -25,7 +25,7 @@ export function Terms({ organisation }: { organisation: string }) {
               const others = all.filter(({ name }) => name !== plan?.name)
               const rows: [string, ReactNode][] = [
                 ['Region', <Region key="region" region={found} />],
-                ['Plan', plan ? <b key="plan">{plan.name}</b> : 'None: the limits of the server hold.'],
+                ['Plan', plan ? <b key="plan">{plan.name}</b> : 'None. The limits of the server apply.'],
               ]
               if (others.length > 0) {
                 const names = others.map(({ name }) => name).join(', ')
@@ -70,7 +70,7 @@ function Limits({ plan }: { plan: Parameters<typeof limitsOf>[0] }) {
   if (bounded.length === 0) {
     return (
       <Text size="sm" c="dimmed" mt="sm">
-        The plan bounds nothing, so the limits of the server hold.
+        The plan sets no limits, so the limits of the server apply.
       </Text>
     )
   }
@@ -94,14 +94,14 @@ function Prices({ list }: { list: Parameters<typeof charged>[0] }) {
   if (costly.length === 0) {
     return (
       <Text size="sm" mt="md">
-        This server charges nothing.
+        This server is free of charge.
       </Text>
     )
   }
   return (
     <>
       <Text fw={600} size="sm" mt="md" mb={4}>
-        Price of a million
+        Price per million
       </Text>
       <Facts
         rows={costly.map(({ unit, micros_per_million }) => [

@@ -57,7 +57,7 @@ export function Export() {
               {exporting.isSuccess && `Saved ${fileName(name)}, ${bytes(exporting.data.file.size)}`}
             </Text>
           </Group>
-          {exporting.isError && <Failure error={exporting.error} again={() => exporting.mutate()} />}
+          {exporting.isError && <Failure error={exporting.error} retry={() => exporting.mutate()} />}
           {exporting.isSuccess && <Counts counts={exporting.data.counts} />}
         </Stack>
       </Panel>

@@ -7,7 +7,7 @@ import { useOrganisation } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
 import { deleteInvitation, type Invitation, invitationsQuery, invite } from '../../api/organisation'
 import type { Role } from '../../api/session'
-import { ROLES, roleSaid } from '../../lib/roles'
+import { ROLES, roleText } from '../../lib/roles'
 import { Secret } from '../../ui/Code'
 import { Confirm } from '../../ui/Confirm'
 import { Email } from '../../ui/Email'
@@ -29,7 +29,7 @@ export function Invitations() {
   const navigate = useNavigate({ from: '/org/$organisation' })
   const [made, setMade] = useState<Schemas['MadeInvitation'] | null>(null)
   const canWrite = can('organisation:write')
-  const again = () => client.invalidateQueries({ queryKey: ['org', id, 'invitations'] })
+  const reload = () => client.invalidateQueries({ queryKey: ['org', id, 'invitations'] })
   const columns: Column<Invitation>[] = [
     {
       key: 'email',
@@ -38,7 +38,7 @@ export function Invitations() {
       isWrapped: true,
       cell: ({ email }) => <Email address={email} />,
     },
-    { key: 'role', header: 'Role', width: '88px', cell: ({ role }) => roleSaid(role) },
+    { key: 'role', header: 'Role', width: '88px', cell: ({ role }) => roleText(role) },
     {
       key: 'expires',
       header: 'Expires',
@@ -60,7 +60,7 @@ export function Invitations() {
             act={() => deleteInvitation(id, row.id)}
             onDone={() => {
               done(`The invitation of ${row.email} was withdrawn.`)
-              void again()
+              void reload()
             }}
           >
             {(open) => (
@@ -95,8 +95,8 @@ export function Invitations() {
           items.length === 0 ? (
             <Empty title="No invitation is open" action={add}>
               {canWrite
-                ? 'Invite a colleague: they get a link, and an account by it.'
-                : 'An owner of the organisation invites people. The tab Members shows who is one.'}
+                ? 'Invite a colleague: they get a link to create an account.'
+                : 'An owner of the organisation invites people. The Members tab shows the owners.'}
             </Empty>
           ) : (
             <Rows label="Invitations" rows={items} columns={columns} idOf={(one) => one.id} />
@@ -129,7 +129,7 @@ export function Invitations() {
           <InviteForm
             onMade={(invitation) => {
               setMade(invitation)
-              void again()
+              void reload()
             }}
           />
         )}

@@ -4,7 +4,7 @@ import { Link, useNavigate } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
 import { changeMember, type Member, membersQuery, removeMember } from '../../api/organisation'
 import { type Role, useMe } from '../../api/session'
-import { ROLES, roleSaid } from '../../lib/roles'
+import { ROLES, roleText } from '../../lib/roles'
 import { Confirm } from '../../ui/Confirm'
 import { failed } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
@@ -36,7 +36,7 @@ export function Members() {
       key: 'role',
       header: 'Role',
       width: '140px',
-      cell: (member) => (canWrite ? <RoleSelect member={member} /> : roleSaid(member.role)),
+      cell: (member) => (canWrite ? <RoleSelect member={member} /> : roleText(member.role)),
     },
     {
       key: 'since',
@@ -86,9 +86,9 @@ function RoleSelect({ member }: { member: Member }) {
   const changing = useMutation({
     mutationFn: (role: Role) => changeMember(id, member.id, role),
     onSuccess: ({ name, role }) =>
-      undoable(`${name} is ${roleSaid(role).toLowerCase()} now.`, {
+      undoable(`${name} is ${roleText(role).toLowerCase()} now.`, {
         act: () => changeMember(id, member.id, member.role),
-        said: `${name} is ${roleSaid(member.role).toLowerCase()} again.`,
+        said: `${name} is ${roleText(member.role).toLowerCase()} again.`,
         onDone: () => void client.invalidateQueries({ queryKey: ['org', id] }),
       }),
     onError: failed,

@@ -45,16 +45,16 @@ function Rename() {
           isDisabled={name === now}
           act={() => rename(id, name)}
           onDone={() => {
-            const again = () => void client.invalidateQueries({ queryKey: ['me'] })
+            const reload = () => void client.invalidateQueries({ queryKey: ['me'] })
             undoable('The organisation was renamed.', {
               act: () => rename(id, now),
               said: `The organisation is called ${now} again.`,
               onDone: () => {
                 setName(now)
-                again()
+                reload()
               },
             })
-            again()
+            reload()
           }}
         >
           {(wrong) => (
@@ -92,7 +92,7 @@ function Delete() {
       title="Delete"
       lead={
         <>
-          All brokers of the organisation are lost with their sessions and messages. It cannot be undone.{' '}
+          All brokers of the organisation are lost with their sessions and messages. This cannot be undone.{' '}
           <Anchor
             component={Link}
             to="/org/$organisation"

@@ -47,7 +47,7 @@ function Others() {
     <>
       {organisations.length > 1 && (
         <Select
-          aria-label="Shown organisation"
+          aria-label="Organisation"
           data={organisations.map(({ id: value, name: label }) => ({ value, label }))}
           value={id}
           onChange={(organisation) =>

@@ -50,7 +50,7 @@ export function Tokens() {
   const navigate = useNavigate({ from: '/org/$organisation' })
   const [made, setMade] = useState<Schemas['MadeToken'] | null>(null)
   const canWrite = can('organisation:write')
-  const again = () => client.invalidateQueries({ queryKey: ['org', id, 'tokens'] })
+  const reload = () => client.invalidateQueries({ queryKey: ['org', id, 'tokens'] })
   const setEdit = (edit: string | undefined) => {
     // A secret is not shown again after a step back.
     setMade(null)
@@ -81,7 +81,7 @@ export function Tokens() {
       header: '',
       width: '84px',
       isNumber: true,
-      cell: (row) => canWrite && <Revoke token={row} onDone={again} />,
+      cell: (row) => canWrite && <Revoke token={row} onDone={reload} />,
     },
   ]
   const add = canWrite && (
@@ -100,7 +100,7 @@ export function Tokens() {
         {({ items }) =>
           items.length === 0 ? (
             <Empty title="No API token yet" action={add || <ApiPage />}>
-              A program shows a token instead of signing in, and may do no more than its scopes say.
+              A program sends a token instead of signing in, and may do only what the token's scopes allow.
             </Empty>
           ) : (
             <Rows label="API tokens" rows={items} columns={columns} idOf={(one) => one.id} />
@@ -132,7 +132,7 @@ export function Tokens() {
           <TokenForm
             onMade={(token) => {
               setMade(token)
-              void again()
+              void reload()
             }}
           />
         )}
@@ -190,7 +190,7 @@ function TokenForm({ onMade }: { onMade: (made: Schemas['MadeToken']) => void })
             withAsterisk={false}
             data-autofocus
           />
-          <Checkbox.Group label="It may" value={scopes} onChange={setScopes} error={wrong.scopes}>
+          <Checkbox.Group label="Scopes" value={scopes} onChange={setScopes} error={wrong.scopes}>
             <Stack gap="xs" mt="xs">
               {SCOPES.filter(({ value }) => can(value)).map(({ value, label }) => (
                 <Checkbox

@@ -24,7 +24,7 @@ const DETAILS: &[(&str, &str)] = &[
     ("too-large", "this request has more than the 1300000 bytes that it may have"),
     ("too-many-requests", "there were too many requests like this one: try again in 5 s"),
     ("unauthenticated", "sign in, or send an API token: Authorization: Bearer mlr_..."),
-    ("unavailable", "the store takes no changes for the moment: try again, with the same Idempotency-Key"),
+    ("unavailable", "the store accepts no changes at the moment: try again, with the same Idempotency-Key"),
 ];
 
 /// A problem as the server answers it; `None`: there is no such kind.
@@ -38,7 +38,7 @@ fn example(name: &str) -> Option<Value> {
         "detail": detail,
     });
     if name == "invalid" {
-        problem["fields"] = json!([{ "field": "rules[2].filter", "detail": "is no topic filter" }]);
+        problem["fields"] = json!([{ "field": "rules[2].filter", "detail": "is not a topic filter" }]);
     }
     if status.is_server_error() {
         problem["request_id"] = UUID.into();

@@ -1,4 +1,4 @@
-//! Audit logs as operators read them.
+//! Routes by which operators read audit logs.
 
 use axum::Json;
 use axum::extract::{Request, State};

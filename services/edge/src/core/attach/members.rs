@@ -19,7 +19,7 @@ impl Core {
         }
     }
 
-    /// Returns false if a later turn must go on.
+    /// Returns false if a later turn must continue.
     pub(in crate::core) fn come_online_more(&mut self, slot: u32) -> bool {
         let Some(begun) = self.work.coming_online.remove(&slot) else { return true };
         let session = self.connections[slot as usize].session;

@@ -1,5 +1,5 @@
-//! Publishers that are not read for now. No operation searches all of them, because thousands are paused at once when the
-//! store or a mailbox is full.
+//! Keeps the publishers whose connections are not read for now. No operation searches all of them, because thousands are paused
+//! at once when the store or a mailbox is full.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 

@@ -36,7 +36,7 @@ fn finish(loops: &mut Loops, core: usize) {
     }
 }
 
-/// Begins a fan-out of a message of a new client, and stops it before its last receivers. Returns what goes on with it.
+/// Begins a fan-out of a message of a new client, and stops it before its last receivers. Returns what continues with it.
 fn begin_endless(loops: &mut Loops, topic: &str) -> FanoutKey {
     let mut publisher = loops.connect(0, "broadcaster");
     loops.send_to(0, &mut publisher, &publish(1, topic, &[b'.'; LARGE]));

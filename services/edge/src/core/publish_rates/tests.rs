@@ -1,10 +1,10 @@
 use millrace_access::model::{BrokerLimits, Limits};
 use millrace_mqtt::QoS;
 
-use crate::core::ConnectionEnd;
 use crate::core::connection::Paused;
 use crate::core::testing::{Loops, TestClient, packet, publish};
-use crate::quota::limiter::millis;
+use crate::core::{ConnectionEnd, limits};
+use crate::quota::limiter::{millis, nanos};
 
 const SUBSCRIBE: u8 = 0x82;
 const SUBACK: u8 = 0x90;
@@ -306,4 +306,24 @@ fn publishers_whose_limit_is_lifted_go_on_over_several_turns() {
         passed += std::iter::from_fn(|| receivers[0].next()).count();
         passed == clients.len()
     });
+}
+
+#[test]
+fn a_loop_with_many_client_ids_still_counts_those_of_the_last_minute() {
+    let mut loops = Loops::start(1, |_| {});
+    let mut limits_of = Limits::default();
+    limits_of.client.connects_per_min = Some(1);
+    loops.broker().quota.set(limits_of);
+    loops.now_ms = Some(NOW_MS);
+    let client = loops.connect_as("client", true);
+    let [coming, former] = &mut loops.cores[0].pauses.rates.coming;
+    assert_eq!((coming.len(), former.len()), (1, 0));
+    coming.extend((0..limits::COUNTED_CLIENT_IDS_MAX as u64).map(|id| ((0, id), nanos(0))));
+    loops.now_ms = Some(NOW_MS + 55_000);
+    let other = loops.connect_as("other", true);
+    let again = loops.connect_as("client", true);
+    assert_eq!(loops.broker().counters[0].refused_rate.get(), 1);
+    let [coming, former] = &loops.cores[0].pauses.rates.coming;
+    assert_eq!((coming.len(), former.len()), (1, limits::COUNTED_CLIENT_IDS_MAX + 1));
+    drop((client, other, again));
 }

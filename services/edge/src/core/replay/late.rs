@@ -1,7 +1,10 @@
 //! Replays that join those of an earlier SUBSCRIBE, because a session marks only so many slots in its queue.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::hash::BuildHasher as _;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::slot::{DueReplay, DueReplays};
 
@@ -9,20 +12,24 @@ use super::slot::{DueReplay, DueReplays};
 /// slot begins before the earlier slots are done. Then [`super::SessionReplay`] clears them.
 #[derive(Default)]
 pub(super) struct Late {
-    of: HashMap<Box<str>, usize>,
+    /// The hash of each filter and its index. Without the filters, many of them are dropped at once.
+    of: HashTable<(u64, usize)>,
+    hasher: RandomState,
     ended: usize,
 }
 
 impl Late {
     /// Returns true if the replay replaces one of the same filter.
     pub(super) fn push(&mut self, last: &mut DueReplays, waiting: DueReplay) -> bool {
-        match self.of.entry(waiting.filter().into()) {
+        let hash = self.hasher.hash_one(waiting.filter());
+        let is_same = |(of, at): &(u64, usize)| *of == hash && last[*at].filter() == waiting.filter();
+        match self.of.entry(hash, is_same, |(of, _)| *of) {
             Entry::Occupied(at) => {
-                last[*at.get()] = waiting;
+                last[at.get().1] = waiting;
                 true
             }
             Entry::Vacant(new) => {
-                new.insert(last.len());
+                new.insert((hash, last.len()));
                 last.push_back(waiting);
                 false
             }
@@ -31,7 +38,10 @@ impl Late {
 
     /// The subscription has ended. Ended replays are removed once they are the larger part.
     pub(super) fn end(&mut self, last: &mut DueReplays, filter: &str) {
-        if let Some(at) = self.of.remove(filter) {
+        let hash = self.hasher.hash_one(filter);
+        let is_same = |(of, at): &(u64, usize)| *of == hash && last[*at].filter() == filter;
+        if let Ok(found) = self.of.find_entry(hash, is_same) {
+            let ((_, at), _) = found.remove();
             last[at].end();
             self.ended += 1;
         }
@@ -51,7 +61,7 @@ impl Late {
             .collect();
         last.retain(|waiting| !waiting.has_ended());
         last.shrink_to(last.len() * 2);
-        self.of.values_mut().for_each(|at| *at = moved[*at]);
+        self.of.iter_mut().for_each(|(_, at)| *at = moved[*at]);
         self.ended = 0;
     }
 }

@@ -69,6 +69,11 @@ impl ReplaySlot {
         Self { replays, sys_insertions: broker.sys.snapshot().insertions(), ..Self::default() }
     }
 
+    /// Drops the last look-up; returns whether there was one.
+    pub(super) fn drop_one(&mut self) -> bool {
+        self.replays.pop_back().is_some() || self.lookups.pop_back().is_some()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.begun.is_empty() && self.replays.is_empty() && self.lookups.is_empty()
     }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use millrace_mqtt::{Properties, QoS};
 use millrace_session::Message;
 
+use crate::core::ConnectionEnd;
 use crate::core::testing::{Loops, TestClient, publish, subscribe, unsubscribe};
 use crate::core::{limits, work};
 
@@ -115,7 +116,7 @@ fn an_unsubscribe_finds_its_lookup_after_those_before_it_have_ended() {
         found += received(&mut client, PUBLISH);
         !loops.cores[0].unfinished.replays.is_ready() && found >= before + COUNT
     });
-    assert_eq!(found, before + COUNT, "the look-up of kept/+ goes on, that of +/+ has ended");
+    assert_eq!(found, before + COUNT, "the look-up of kept/+ continues, that of +/+ has ended");
 }
 
 #[test]
@@ -135,5 +136,89 @@ fn no_turn_looks_at_all_filters_of_a_large_subscribe_or_unsubscribe() {
     answer(&mut loops, &mut client, SUBACK);
     client.send_all(&unsubscribe(&filters));
     answer(&mut loops, &mut client, UNSUBACK);
+    assert!(most < 4 * work::TURN, "a turn did {most} units of work");
+}
+
+/// A client whose socket is full: it does not read retained messages of 15 MB. `f/7` has a retained message, too.
+fn with_full_client() -> (Loops, TestClient) {
+    let mut loops = Loops::start(1, |_| {});
+    let retain = |topic: String, payload: &[u8]| {
+        let message = Message::new(topic.into(), QoS::AtMostOnce, true, Properties::EMPTY, payload, 0);
+        loops.broker().retain(&Arc::new(message));
+    };
+    (0..15).for_each(|number| retain(format!("kept/{number}"), &[b'x'; 1_000_000]));
+    retain("f/7".to_owned(), b"retained");
+    let mut client = loops.connect(0, "client");
+    client.send(SUBSCRIBE, KEPT);
+    loops.until(|loops| lookups(loops, &client) > 0 && !loops.cores[0].unfinished.replays.is_ready());
+    (loops, client)
+}
+
+fn filters(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("f/{number}")).collect()
+}
+
+/// Look-ups that wait for the client.
+fn lookups(loops: &Loops, client: &TestClient) -> usize {
+    let session = loops.connection(0, client).session;
+    let own = loops.cores[0].unfinished.replays.of.get(&session);
+    own.map_or(0, |own| own.slots.iter().map(|slot| slot.replays.len().max(1)).sum())
+}
+
+/// The loop takes turns until it has read all that has come. Returns the most work of a turn.
+fn idle(loops: &mut Loops) -> u64 {
+    let mut most = 0;
+    loops.until(|loops| {
+        let core = &loops.cores[0];
+        most = most.max(core.work.counted());
+        let is_read = core.connections.iter().all(|(_, client)| client.partial.is_none() && !client.readable);
+        is_read && !core.work.has_waiting()
+    });
+    most
+}
+
+#[test]
+fn a_client_that_does_not_read_has_few_lookups_however_many_large_subscribes_it_sends() {
+    const PACKETS: usize = 60;
+    const FILTERS: usize = 440;
+    let (mut loops, mut client) = with_full_client();
+    let packet = subscribe(&filters(FILTERS), QoS::AtMostOnce);
+    (0..PACKETS).for_each(|_| loops.send_to(0, &mut client, &packet));
+    idle(&mut loops);
+    let most = limits::REPLAY_LOOKUPS_MAX + 3 * FILTERS;
+    assert!((FILTERS..most).contains(&lookups(&loops, &client)), "{}", lookups(&loops, &client));
+    let mut publisher = loops.connect(0, "publisher");
+    publisher.send_all(&publish(0, "f/7", b"live"));
+    idle(&mut loops);
+    let (mut subacks, mut retained) = (0, 0);
+    loops.until(|_| {
+        let mut is_live = false;
+        while let Some((kind, body)) = client.next() {
+            subacks += usize::from(kind == SUBACK);
+            retained += usize::from(body.ends_with(b"retained"));
+            is_live |= body.ends_with(b"live");
+        }
+        is_live
+    });
+    assert_eq!((subacks, lookups(&loops, &client)), (1 + PACKETS, 0));
+    assert!((2..PACKETS).contains(&retained), "{retained}");
+}
+
+#[test]
+fn many_lookups_join_earlier_ones_and_end_over_several_turns() {
+    const FILTERS: usize = 30_000;
+    let (mut loops, mut client) = with_full_client();
+    let (packet, mut most) = (subscribe(&filters(FILTERS), QoS::AtMostOnce), 0);
+    for _ in 0..4 {
+        loops.send_to(0, &mut client, &packet);
+        most = most.max(idle(&mut loops));
+    }
+    let waiting = lookups(&loops, &client);
+    assert!((2 * FILTERS..=2 * FILTERS + 10).contains(&waiting), "{waiting}");
+    let slot = loops.session(0, &client).connection;
+    let core = &mut loops.cores[0];
+    core.work.begin_turn();
+    core.end(slot, ConnectionEnd::Kicked, false);
+    most = most.max(core.work.counted()).max(idle(&mut loops));
     assert!(most < 4 * work::TURN, "a turn did {most} units of work");
 }

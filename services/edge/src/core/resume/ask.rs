@@ -137,11 +137,21 @@ impl Core {
         limit: Limit,
     ) {
         if self.connection_of(id).is_some_and(|connection| connection.pending.take().is_some()) {
-            self.broker_counters(broker).refused_stored_quota.add(1);
-            self.reached_by(broker, limit, Some(client), None);
-            self.refuse(id.slot, ReasonCode::QUOTA_EXCEEDED, limit.meaning());
+            self.refuse_without_room(id.slot, broker, client, limit);
         }
         self.ask_for_next(broker, client);
+    }
+
+    pub(in crate::core) fn refuse_without_room(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        client: &Arc<str>,
+        limit: Limit,
+    ) {
+        self.broker_counters(broker).refused_stored_quota.add(1);
+        self.reached_by(broker, limit, Some(client), None);
+        self.refuse(slot, ReasonCode::QUOTA_EXCEEDED, limit.meaning());
     }
 
     pub(in crate::core) fn refuse_other_user(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) {

@@ -1,4 +1,4 @@
-//! Subscriptions as the store has them.
+//! Converts stored subscriptions into those of a session.
 
 use millrace_layers::streams::StreamSource;
 use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, StoredSubscription};

@@ -78,9 +78,6 @@ impl Core {
                     new.unanswered_by_store.remove(pending.number, &filter, Some(granted));
                 }
             }
-            for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
-                self.join(&broker, filter);
-            }
             // If the SUBSCRIBE took several turns, the session has held messages, or put off a page.
             self.deliver_held(session);
             self.read_on(session);
@@ -101,6 +98,7 @@ impl Core {
         stored.shrink_to_fit();
         let subscribe = jobs::SubscribeWrite::new(local.key(), target, stored, shared, pending);
         self.queue_job(Write::Subscribe(Box::new(subscribe)));
+        self.pause_for_store(slot);
     }
 
     pub(in crate::core) fn answer_subscribe(&mut self, slot: u32, pending: PendingSubscribe) {

@@ -19,7 +19,7 @@ use crate::core::LocalSession;
 use crate::core::resume::routed;
 use crate::core::work::{self, PacketTask};
 use crate::incomplete_packets::{IncompletePackets, OverLimit};
-use crate::jobs::replay::{Replay, left_out};
+use crate::jobs::replay::{Replay, RetainedPages, left_out};
 
 impl SubscribeInProgress {
     pub(super) fn new(subscribe: &Subscribe<'_>, version: Version) -> Self {
@@ -81,6 +81,7 @@ impl SubscribeInProgress {
                 target,
                 text,
                 ClientSubscription { options, identifier },
+                &self.no_pages,
                 &mut self.pending.replays,
             );
             self.pending.reasons.push(ReasonCode(options.qos as u8));
@@ -175,6 +176,7 @@ fn add(
     target: Target,
     text: &str,
     subscription: ClientSubscription,
+    no_pages: &Arc<RetainedPages>,
     replays: &mut SmallVec<[Replay; 2]>,
 ) {
     let Some(filter) = Filter::parse(text) else { return };
@@ -189,7 +191,7 @@ fn add(
             identifier,
             left_out: left_out(local.session.client_id(), options),
             retained: None,
-            pages: Arc::default(),
+            pages: no_pages.clone(),
         });
     }
 }

@@ -1,5 +1,7 @@
 //! Subscriptions whose QoS a change of rules lowers: the server subscribes anew in place of the client, without a SUBACK.
 
+use std::sync::Arc;
+
 use millrace_mqtt::{PacketId, Property, RetainHandling, Subscribe, SubscribeOptions};
 use millrace_session::ClientSubscription;
 use smallvec::SmallVec;
@@ -48,6 +50,7 @@ impl SubscribeInProgress {
             shared: Vec::new(),
             holds: false,
             pending: PendingSubscribe::new(packet_id),
+            no_pages: Arc::default(),
         }
     }
 

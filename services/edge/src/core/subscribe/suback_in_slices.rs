@@ -20,6 +20,9 @@ use crate::core::{Core, LocalSession, work};
 use crate::jobs::PendingSubscribe;
 use crate::jobs::replay::Replay;
 
+/// Shared subscriptions that join their groups in one turn.
+const JOINED: usize = 200;
+
 pub(in crate::core) struct StoredAnswer {
     pub(super) durable: Vec<(Box<str>, Subscribed)>,
     pub(super) routed: usize,
@@ -54,7 +57,7 @@ impl StoredAnswer {
     }
 
     fn is_carried_out(&self) -> bool {
-        self.routed == self.durable.len() && self.undone == self.go_back.len()
+        self.routed == self.durable.len() && self.undone == self.go_back.len() && self.shared.is_empty()
     }
 
     fn is_compared(&self) -> bool {
@@ -109,7 +112,7 @@ impl Core {
         }
     }
 
-    /// Goes on with the store's answers for this connection. Returns false if a later turn must go on.
+    /// Continues with the store's answers for this connection. Returns false if a later turn must continue.
     pub(in crate::core) fn answer_more(&mut self, slot: u32) -> bool {
         while let Some(mut answer) = work::pop_of(&mut self.work.stored_answers, slot) {
             let session = self.connections[slot as usize].session;
@@ -147,6 +150,9 @@ impl Core {
         }
         answer.routed += routes;
         answer.undone += undoes;
+        let broker = self.sessions[session as usize].broker.clone();
+        let joins = answer.shared.split_off(answer.shared.len().saturating_sub(JOINED));
+        joins.iter().for_each(|filter| self.join(&broker, filter));
         answer.is_carried_out()
     }
 
@@ -165,14 +171,13 @@ impl Core {
     }
 
     fn finish_answer(&mut self, session: u32, answer: StoredAnswer) {
-        let StoredAnswer { durable, go_back, shared, mut pending, .. } = answer;
+        let StoredAnswer { durable, go_back, mut pending, .. } = answer;
         let announced = std::mem::take(&mut pending.announced);
         let (target, handed_over) = (self.target_of(session), self.following.handed_over);
         let local = &mut self.sessions[session as usize];
         let (broker, key) = (local.broker.clone(), local.key());
         let slot = local.connection;
         let Some(persistent) = &mut local.persistent else {
-            shared.iter().for_each(|filter| self.join(&broker, filter));
             self.answer_subscribe(slot, pending);
             return self.reread_when_confirmed(target, &broker, announced);
         };
@@ -193,9 +198,6 @@ impl Core {
         } else {
             self.deliver_held(session);
             self.read_passed_over(session);
-        }
-        for filter in shared {
-            self.join(&broker, &filter);
         }
         // A persistent session finds later messages in the store, so its SUBACK does not wait for other pods.
         self.reread_when_confirmed(target, &broker, announced);

@@ -8,14 +8,20 @@ use millrace_storage::{Embedded, Options};
 
 use crate::broker::Broker;
 use crate::core::ConnectionEnd;
+use crate::core::connection::Paused;
 use crate::core::feed::{Feed, ReadState, Way};
-use crate::core::testing::{Loops, PUBLISH_QOS_1, SUBACK, TestClient, long_filters, publish, subscribe};
+use crate::core::testing::{
+    Loops, PUBLISH_QOS_1, SUBACK, TestClient, long_filters, publish, subscribe, unsubscribe,
+};
 use crate::jobs::{self, PendingSubscribe, StoredPage};
 
 const TURN_MAX: u64 = 40_000;
 /// Filters of [`long_filters`] that a turn may remove.
 const REMOVED_MAX: usize = 100;
 const FAILED: u8 = 0x80;
+const UNSUBACK: u8 = 0xB0;
+const PINGREQ: &[u8] = b"\xC0\0";
+const PINGRESP: u8 = 0xD0;
 const DUP: u8 = 0x08;
 
 /// A publisher, and a client whose SUBSCRIBE with these filters the store has answered: a part of them is in the router.
@@ -287,4 +293,52 @@ fn no_page_is_taken_while_a_former_subscription_is_written_back() {
     core.write_back(key, target, vec![("a".into(), Some(former))]);
     assert!(loops.session(0, &client).waits_for_subscribe(&loops.cores[0].work));
     loops.until(|loops| !loops.session(0, &client).waits_for_subscribe(&loops.cores[0].work));
+}
+
+#[test]
+fn a_client_that_changes_filters_while_the_store_is_full_is_read_again_once_there_is_room() {
+    const WAITING: usize = 1 << 30;
+    let short = ["a".to_owned()];
+    let changes = [
+        (subscribe(&short, QoS::AtLeastOnce), SUBACK),
+        (unsubscribe(&short), UNSUBACK),
+        (subscribe(&long_filters(), QoS::AtLeastOnce), SUBACK),
+    ];
+    for (change, answer) in changes {
+        let mut loops = Loops::stored(1);
+        let mut client = loops.connect_as("session", false);
+        let broker = loops.broker();
+        // As if other jobs of the broker waited.
+        broker.unstored_bytes.fetch_add(WAITING, Ordering::Relaxed);
+        loops.send_to(0, &mut client, &change);
+        loops.answer(&mut client, answer);
+        client.send_all(PINGREQ);
+        (0..1_000).for_each(|_| loops.turn(0));
+        assert!(client.next().is_none() && loops.connection(0, &client).paused == Paused::ForMailbox);
+        broker.unstored_bytes.fetch_sub(WAITING, Ordering::Relaxed);
+        loops.answer(&mut client, PINGRESP);
+    }
+}
+
+#[test]
+fn a_client_that_pipelines_subscribes_queues_no_more_for_the_store_than_its_share_and_one_turn() {
+    const PACKETS: usize = 300;
+    const STORE_BYTES_MAX: usize = 64 * 1024;
+    let mut loops = Loops::stored_with(|limits| limits.store_bytes_max = STORE_BYTES_MAX as u32);
+    let mut client = loops.connect_as("session", false);
+    let filters: Vec<String> = (0..100).map(|number| format!("f/{number}")).collect();
+    let (broker, packet) = (loops.broker(), subscribe(&filters, QoS::AtLeastOnce));
+    let (mut most, mut answers) = (0, 0);
+    let mut look = |client: &mut TestClient| {
+        most = most.max(broker.unstored_bytes.load(Ordering::Relaxed));
+        answers += std::iter::from_fn(|| client.next()).count();
+        answers
+    };
+    for _ in 0..PACKETS {
+        loops.send_to(0, &mut client, &packet);
+        look(&mut client);
+    }
+    loops.until(|_| look(&mut client) == PACKETS);
+    assert!(most > STORE_BYTES_MAX, "the store was never full");
+    assert!(most < STORE_BYTES_MAX + 1_000 * jobs::FILTER_BYTES, "{most} bytes waited");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_layers::limits::SUBSCRIPTIONS_MAX;
+use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_mqtt::{PacketId, ReasonCode, Unsubscribe, Version};
 
 use super::read_filters::FiltersToEnd;
@@ -59,16 +59,18 @@ impl Core {
             // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A
             // session has `SUBSCRIPTIONS_MAX` of them at most.
             let mut unknown = 0;
-            let filters = filters.into_iter().zip(&reasons).filter(|(_, reason)| {
-                unknown += usize::from(**reason != ReasonCode::SUCCESS);
-                **reason == ReasonCode::SUCCESS || unknown <= SUBSCRIPTIONS_MAX
+            let filters = filters.into_iter().zip(&reasons).filter(|(filter, reason)| {
+                let is_known = **reason == ReasonCode::SUCCESS;
+                unknown += usize::from(!is_known);
+                is_known || unknown <= SUBSCRIPTIONS_MAX && filter.len() <= NAME_BYTES_MAX
             });
             let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
             self.work.spend(persistent.end_sources(&filters, local.session.entries()));
             filters.iter().for_each(|filter| persistent.unanswered_by_store.end(filter));
             let session = local.key();
             let unsubscribe = jobs::UnsubscribeWrite::new(session, target, filters, packet_id, reasons);
-            return self.queue_job(Write::Unsubscribe(Box::new(unsubscribe)));
+            self.queue_job(Write::Unsubscribe(Box::new(unsubscribe)));
+            return self.pause_for_store(slot);
         }
         if let Some(new) = &mut local.new_subscriptions {
             filters.iter().for_each(|filter| new.unanswered_by_store.end(filter));

@@ -7,7 +7,7 @@ use crate::routes::NODE_WORK;
 pub(in crate::core) const TURN: u64 = 10_000;
 /// Work that one connection may cause before others are read.
 pub(in crate::core) const SHARE: u64 = 5_000;
-/// Work that delivering one message or run may cause before other work goes on.
+/// Work that delivering one message or run may cause before other work continues.
 pub(in crate::core) const SLICE: u64 = 5_000;
 /// Work of replays of retained messages in a turn that has little else to do. In other turns they may take half of what the other
 /// work took, up to half of [`TURN`].

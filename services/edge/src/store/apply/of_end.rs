@@ -1,4 +1,4 @@
-//! The end of a connection in a transaction: its session goes to the store, or ends.
+//! Writes the end of a connection in the writer's transaction: its session goes to the store, or ends.
 
 use std::collections::HashSet;
 

@@ -14,7 +14,7 @@ use millrace_session::Message;
 use super::{Applier, WriteOutcome};
 use crate::broker::Broker;
 use crate::clock::seconds;
-use crate::store::plant::{Plant, is_planted};
+use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::writer::is_hopeless;
 use crate::store::{PublishWrite, record};
 use crate::streams::TopicStreams;
@@ -39,7 +39,7 @@ impl Applier<'_> {
             if message.qos() == QoS::ExactlyOnce {
                 let owned = self.fence(session).await?;
                 qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
-            } else if !is_planted(Plant::FencesQos2Only) {
+            } else if !has_bug(WriterBug::FencesQos2Only) {
                 self.fence(session).await?;
             }
         }

@@ -1,4 +1,4 @@
-//! Jobs of sessions in a transaction: attach, subscribe, packet ids, checkpoints.
+//! Writes the jobs of sessions in the writer's transaction: attach, subscribe, packet ids, checkpoints.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use millrace_session::InFlight;
 use millrace_storage::{Read, TransactionOption};
 
 use crate::quota::Limit;
-use crate::store::plant::{Plant, is_planted};
+use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::trims::{TRIMMED_MAX, room_for};
 use crate::store::{
     AttachWrite, AttachedSession, Checkpoint, IdWrite, Ids, Purge, SessionKey, StreamKey, SubscribeWrite,
@@ -26,7 +26,7 @@ use super::{Applier, HAND_OVER_MS, WriteOutcome};
 impl Applier<'_> {
     /// The epoch that shows the ownership of a session.
     pub(super) async fn epoch(&self, session: &SessionKey) -> Result<u64, LayerError> {
-        if is_planted(Plant::SkipsFence) {
+        if has_bug(WriterBug::SkipsFence) {
             let record = sessions::get(self.tx, session.id(), Read::Snapshot).await?;
             return Ok(record.map_or(session.epoch, |record| record.epoch));
         }
@@ -315,7 +315,7 @@ impl Applier<'_> {
         }
         let broker = checkpoint.session.broker.id;
         for stream in &checkpoint.streams {
-            if is_planted(Plant::TrimsOthers) || subscriptions::is_sole(self.tx, broker, *stream).await? {
+            if has_bug(WriterBug::TrimsOthers) || subscriptions::is_sole(self.tx, broker, *stream).await? {
                 self.trim(broker, *stream, checkpoint.cursor).await?;
             }
         }

@@ -290,7 +290,7 @@ fn jobs_of_a_broker_stay_in_order_whatever_the_others_have() {
             written[broker as usize - 1].push(job.name);
         }
     }
-    // Each push begins with "a" and goes on in order.
+    // Each push begins with "a" and continues in order.
     for names in &written {
         for pair in names.windows(2) {
             let at = |name| NAMES.iter().position(|known| *known == name).unwrap();

@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use self::faults::Counts;
 use self::world::{Actor, World};
-use super::plant::{self, Plant};
+use super::bugs::{self, WriterBug};
 
 const BROKER: &str = "default";
 /// After the last fault, everything must be done within this time, s.
@@ -163,10 +163,10 @@ impl fmt::Display for Outcome {
 }
 
 /// Runs a simulation to its end; a violated promise is a panic.
-fn run(plan: Plan, planted: Option<Plant>) -> Outcome {
+fn run(plan: Plan, bug: Option<WriterBug>) -> Outcome {
     // Calls wait inside calls.
     let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(move || {
-        plant::plant(planted);
+        bugs::switch_on(bug);
         let seconds = plan.seconds;
         let world = World::begin(plan);
         world.pass_s(seconds);

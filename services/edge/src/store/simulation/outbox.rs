@@ -12,7 +12,7 @@ use super::network::ToClient;
 use super::world::World;
 use crate::encoding::inflight;
 use crate::jobs::{Reserve, StreamKey};
-use crate::store::plant::{Plant, is_planted};
+use crate::store::bugs::{WriterBug, has_bug};
 use crate::streams::StoredGroup;
 
 /// Messages that are on their way to a client.
@@ -200,7 +200,7 @@ impl Outbox {
             for Waiting { entry, id, .. } in others {
                 match id {
                     _ if entry.shared == 0 => unsent.push(entry),
-                    Some(id) if !is_planted(Plant::PassesOnBegun) => {
+                    Some(id) if !has_bug(WriterBug::ReassignsBegun) => {
                         standing.insert(id);
                         begun.push(entry);
                     }

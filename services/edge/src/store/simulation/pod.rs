@@ -31,7 +31,7 @@ enum State {
     Down,
     Starting,
     Up,
-    /// It takes no clients, and writes what it has.
+    /// It accepts no clients, and writes its remaining jobs.
     Ending,
     Ended,
 }

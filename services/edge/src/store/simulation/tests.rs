@@ -1,10 +1,10 @@
-use super::{Plan, Plant, run};
+use super::{Plan, WriterBug, run};
 
 /// Seeds of each kind that `make test` runs, and of busy pods, whose runs take the longest.
 const SEEDS: u64 = 3;
 const SEEDS_BUSY: u64 = 1;
-/// Seeds of which one must show a planted fault.
-const SEEDS_PLANTED: u64 = 40;
+/// Seeds of which one must show a bug that is switched on.
+const SEEDS_WITH_BUG: u64 = 40;
 
 /// A number from the environment.
 fn setting(name: &str) -> Option<u64> {
@@ -65,89 +65,89 @@ fn promises_to_clients_of_a_dead_pod_that_never_return_are_kept() {
     run_seeds(Plan::last_death, SEEDS);
 }
 
-/// Some seed must show the fault.
-fn finds(planted: Plant, plan: fn(u64) -> Plan) {
-    for seed in 1..=SEEDS_PLANTED {
-        let Err(reason) = std::panic::catch_unwind(|| run(plan(seed), Some(planted))) else { continue };
+/// Some seed must show the bug.
+fn finds(bug: WriterBug, plan: fn(u64) -> Plan) {
+    for seed in 1..=SEEDS_WITH_BUG {
+        let Err(reason) = std::panic::catch_unwind(|| run(plan(seed), Some(bug))) else { continue };
         // Any other panic is a fault of the simulation.
         let text = reason.downcast_ref::<String>().filter(|text| text.contains("(seed "));
         let Some(text) = text else { std::panic::resume_unwind(reason) };
-        return println!("{planted:?} is found: {text}");
+        return println!("{bug:?} is found: {text}");
     }
-    panic!("no seed shows {planted:?}");
+    panic!("no seed shows {bug:?}");
 }
 
 #[test]
 fn a_forgotten_doubt_is_found() {
-    finds(Plant::ForgetsDoubt, Plan::one_process);
+    finds(WriterBug::ForgetsDoubt, Plan::one_process);
 }
 
 #[test]
 fn a_repeated_transaction_is_found() {
-    finds(Plant::RepeatsUnknown, Plan::one_process);
+    finds(WriterBug::RepeatsUnknown, Plan::one_process);
 }
 
 #[test]
 fn an_acknowledged_refusal_is_found() {
-    finds(Plant::AcknowledgesRefused, Plan::one_process);
+    finds(WriterBug::AcknowledgesRefused, Plan::one_process);
 }
 
 #[test]
 fn a_forgotten_end_of_a_connection_is_found() {
-    finds(Plant::ForgetsEnds, Plan::one_process);
+    finds(WriterBug::ForgetsDetach, Plan::one_process);
 }
 
 #[test]
 #[ignore = "runs with `make simulate-writer`: found with seed 7"]
 fn a_message_that_passes_a_refused_one_is_found() {
-    finds(Plant::LetsPass, Plan::one_process);
+    finds(WriterBug::LetsPass, Plan::one_process);
 }
 
 #[test]
 fn a_stream_that_is_trimmed_too_early_is_found() {
-    finds(Plant::TrimsOthers, Plan::one_process);
+    finds(WriterBug::TrimsOthers, Plan::one_process);
 }
 
 #[test]
 fn a_missing_fence_is_found() {
-    finds(Plant::SkipsFence, Plan::busy_pods);
+    finds(WriterBug::SkipsFence, Plan::busy_pods);
 }
 
 #[test]
 fn a_fence_for_qos_2_alone_is_found() {
-    finds(Plant::FencesQos2Only, Plan::busy_pods);
+    finds(WriterBug::FencesQos2Only, Plan::busy_pods);
 }
 
 #[test]
 #[ignore = "runs with `make simulate-writer`: found with seed 6"]
 fn a_message_that_is_with_a_session_and_passed_on_is_found() {
-    finds(Plant::PassesOnBegun, Plan::members);
+    finds(WriterBug::ReassignsBegun, Plan::members);
 }
 
 #[test]
 fn an_ignored_filter_of_another_pod_is_found() {
-    finds(Plant::IgnoresOthersFilters, Plan::pods);
+    finds(WriterBug::IgnoresOthersFilters, Plan::pods);
 }
 
 #[test]
 fn filters_that_nobody_watched_are_found() {
-    finds(Plant::TrustsUnwatched, Plan::pods);
+    finds(WriterBug::TrustsUnwatched, Plan::pods);
 }
 
 #[test]
 #[ignore = "runs with `make simulate-writer`: found with seed 36"]
 fn a_change_behind_the_watch_in_the_same_version_is_found() {
-    finds(Plant::TrustsWholeVersion, Plan::pods);
+    finds(WriterBug::TrustsWholeVersion, Plan::pods);
 }
 
 #[test]
 #[ignore = "runs with `make simulate-writer`: found with seed 2"]
 fn a_forgotten_claim_is_found() {
-    finds(Plant::ForgetsClaims, Plan::members);
+    finds(WriterBug::ForgetsClaims, Plan::members);
 }
 
 #[test]
 #[ignore = "runs with `make simulate-writer`: takes 16 s of CPU time"]
 fn a_lease_that_is_removed_too_early_is_found() {
-    finds(Plant::RemovesLeaseEarly, Plan::last_death);
+    finds(WriterBug::RemovesLeaseEarly, Plan::last_death);
 }

@@ -13,9 +13,9 @@ use crate::connection_id::ConnectionId;
 use crate::jobs::PageReader;
 use crate::mailbox::Mail;
 use crate::store::apply::{Applied, IndexChange, WriteOutcome};
+use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::costs::cost;
 use crate::store::duties::Duty;
-use crate::store::plant::{Plant, is_planted};
 use crate::store::queue::Sized as _;
 use crate::store::{
     AttachWrite, AttachedSession, Checkpoint, IdWrite, Job, PublishAck, PublishWrite, Purge, SessionKey,
@@ -142,7 +142,7 @@ impl Writer<'_> {
         }
         if let Some(stamp) = stamp {
             // Transactions of other pods with the same version may stand behind this one.
-            let through = stamp.version().saturating_sub(u64::from(!is_planted(Plant::TrustsWholeVersion)));
+            let through = stamp.version().saturating_sub(u64::from(!has_bug(WriterBug::TrustsWholeVersion)));
             applied.watched.values().for_each(|broker| broker.streams.set_through(through));
         }
         applied.settled.take().into_iter().for_each(|settled| self.duties.passed.note(settled));

@@ -1,4 +1,4 @@
-//! CONNECTs whose session another pod must release: they ask again from time to time.
+//! Repeats the requests of CONNECTs for a session that another pod must release first.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Jobs that the store refused, and why.
+//! Answers jobs that the store refused, with the reason.
 
 use millrace_layers::{LayerError, pods as layer_pods};
 use millrace_mqtt::QoS;
@@ -7,7 +7,7 @@ use millrace_storage::StoreError;
 use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
 use crate::store::apply::WriteOutcome;
-use crate::store::plant::{Plant, is_planted};
+use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::{Job, PublishAck, PublishWrite, Write};
 
 use super::Writer;
@@ -16,9 +16,9 @@ impl Writer<'_> {
     pub(super) fn log(&mut self, error: Option<&LayerError>) {
         match error {
             Some(error) if !self.refused => {
-                tracing::error!(%error, "the store refuses writes: their publishers are notified, live delivery goes on");
+                tracing::error!(%error, "the store refuses writes: their publishers are notified, live delivery continues");
             }
-            None if self.refused => tracing::info!("the store takes writes again"),
+            None if self.refused => tracing::info!("the store accepts writes again"),
             _ => {}
         }
         self.refused = error.is_some();
@@ -42,7 +42,7 @@ impl Writer<'_> {
                 self.refuse_publish(&publish, job.ack, why);
             }
             // Tried again: otherwise the session's will would never be published, and the session would never expire.
-            write @ (Write::Detach(_) | Write::Webhooks(_)) if !is_planted(Plant::ForgetsEnds) => {
+            write @ (Write::Detach(_) | Write::Webhooks(_)) if !has_bug(WriterBug::ForgetsDetach) => {
                 self.unwritten.push(Job { write, ack: None });
             }
             write => {
@@ -73,7 +73,7 @@ impl Writer<'_> {
             if ack.holds_back {
                 self.unconfirmed.add(&ack);
             }
-            let stored = is_planted(Plant::AcknowledgesRefused);
+            let stored = has_bug(WriterBug::AcknowledgesRefused);
             self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored });
         }
     }
@@ -83,7 +83,7 @@ impl Writer<'_> {
     /// stored before it (P4). Once the store accepts writes again, the publisher's connection is closed, so that it
     /// sends all of them again, in order.
     pub(super) fn without_refused(&mut self, jobs: Vec<Job>) -> Vec<Job> {
-        if self.unconfirmed.is_empty() || is_planted(Plant::LetsPass) {
+        if self.unconfirmed.is_empty() || has_bug(WriterBug::LetsPass) {
             return jobs;
         }
         let mut left = Vec::with_capacity(jobs.len());

@@ -9,7 +9,7 @@ use millrace_storage::{Attempt, StoreError, StoreVersion, Transaction, Versionst
 use super::refusals::{is_unknown, known};
 use super::{RETRY, Writer};
 use crate::store::apply::{Applied, Applier};
-use crate::store::plant::{Plant, is_planted};
+use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::{Job, StoreContext};
 
 impl Writer<'_> {
@@ -112,7 +112,7 @@ impl Writer<'_> {
         batch: &[Job],
         attempts: &Attempts<Applied>,
     ) -> Result<Option<Versionstamp>, LayerError> {
-        if is_planted(Plant::ForgetsDoubt) {
+        if has_bug(WriterBug::ForgetsDoubt) {
             return Ok(None);
         }
         tracing::warn!(
@@ -148,7 +148,7 @@ async fn find(
     tx: &Transaction,
     shared: &StoreContext,
 ) -> Result<Option<Versionstamp>, LayerError> {
-    if is_planted(Plant::RepeatsUnknown) {
+    if has_bug(WriterBug::RepeatsUnknown) {
         return Ok(None);
     }
     attempts.find(tx, &shared.owner).await

@@ -9,7 +9,7 @@ use crate::limits::whole_number;
 pub(in crate::remote) enum ClientsCommand {
     /// List connected clients of the whole region, in order of client ids.
     List {
-        /// Only those whose client id or user name begins with this.
+        /// Only clients whose client id or user name begins with this.
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
         #[command(flatten)]
@@ -24,8 +24,8 @@ pub(in crate::remote) enum ClientsCommand {
         #[command(flatten)]
         of: BrokerArgs,
     },
-    /// Show the packets of a client as they come and go, with refusals, drops and their reasons,
-    /// but no payloads. At most 500 a second, until it is interrupted. The client need not be
+    /// Show the packets of a client in both directions, with refusals, drops and their reasons, but
+    /// no payloads. At most 500 a second, until you interrupt the command. The client need not be
     /// connected.
     Trace {
         /// The client id.
@@ -55,10 +55,10 @@ pub(in crate::remote) enum ClientsCommand {
         /// All clients at this address or in this network, such as 192.0.2.0/24.
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
-        /// Seconds after which it ends.
+        /// Seconds after which the ban ends.
         #[arg(long, value_name = "SECONDS", value_parser = whole_number::<u64>(1, 3_155_760_000))]
         for_s: Option<u64>,
-        /// Reason, for people.
+        /// Reason, which people see.
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         #[command(flatten)]

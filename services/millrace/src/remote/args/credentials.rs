@@ -12,7 +12,7 @@ use crate::remote::client::is_key;
 pub(in crate::remote) enum CredentialsCommand {
     /// List credentials.
     List {
-        /// Only those whose user name begins with this.
+        /// Only credentials whose user name begins with this.
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
         #[command(flatten)]
@@ -22,29 +22,29 @@ pub(in crate::remote) enum CredentialsCommand {
     },
     /// Show a credential.
     Show {
-        /// Its user name.
+        /// User name of the credential.
         user: String,
         #[command(flatten)]
         of: BrokerArgs,
     },
-    /// Create a credential, or many. The secrets are made too, and shown once.
+    /// Create one or many credentials. The server makes their secrets, and shows them once.
     Create(NewCredentialsArgs),
     /// Enable or disable a credential, or change its group, client id or end.
     #[command(group(clap::ArgGroup::new("change").required(true).multiple(true)
         .args(["enabled", "group", "client_id", "expires"])))]
     Update {
-        /// Its user name.
+        /// User name of the credential.
         user: String,
-        /// Whether clients may connect with it; connected clients are disconnected.
+        /// Whether clients may connect with the credential; connected clients are disconnected.
         #[arg(long, value_name = "BOOL")]
         enabled: Option<bool>,
-        /// Name of the group whose rules apply to it; empty for none.
+        /// Name of the group whose rules apply; empty for none.
         #[arg(long, value_name = "NAME")]
         group: Option<String>,
-        /// The only client id that may connect with it; empty for any.
+        /// The only client id that may use the credential; empty for any.
         #[arg(long, value_name = "ID")]
         client_id: Option<String>,
-        /// Days from now after which the broker refuses it; 0 for never.
+        /// Days from now after which the broker refuses the credential; 0 for never.
         #[arg(long, value_name = "DAYS", value_parser = whole_number::<u16>(0, 36_500))]
         expires: Option<u16>,
         #[command(flatten)]
@@ -52,7 +52,7 @@ pub(in crate::remote) enum CredentialsCommand {
     },
     /// Create another secret, and show it once.
     Rotate {
-        /// Its user name.
+        /// User name of the credential.
         user: String,
         /// Seconds for which the former secret stays valid.
         #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u32>(0, 2_592_000))]
@@ -65,7 +65,7 @@ pub(in crate::remote) enum CredentialsCommand {
     },
     /// Delete a credential; its clients are disconnected.
     Delete {
-        /// Its user name.
+        /// User name of the credential.
         user: String,
         #[command(flatten)]
         sure: Sure,
@@ -77,9 +77,9 @@ pub(in crate::remote) enum CredentialsCommand {
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["user", "count", "file"])))]
 pub(in crate::remote) struct NewCredentialsArgs {
-    /// Its user name.
+    /// User name of the credential.
     pub(in crate::remote) user: Option<String>,
-    /// Create so many, with numbers behind --prefix as user names.
+    /// Number of credentials to create; their user names are --prefix and a number.
     #[arg(long, value_name = "COUNT", requires = "prefix", value_parser = whole_number::<u64>(1, 100_000))]
     pub(in crate::remote) count: Option<u64>,
     /// Prefix of the user names.
@@ -91,8 +91,8 @@ pub(in crate::remote) struct NewCredentialsArgs {
     /// Let the devices connect with any client id, not only with their user name.
     #[arg(long, requires = "count")]
     pub(in crate::remote) unbound: bool,
-    /// Create one for each line of this file, - for standard input: a user name and, after a
-    /// comma, its only client id.
+    /// Create a credential for each line of this file, - for standard input: a user name and, after
+    /// a comma, its only client id.
     #[arg(long, value_name = "FILE")]
     pub(in crate::remote) file: Option<PathBuf>,
     /// Name of this run. A run that is repeated with the same name, devices and options within a
@@ -103,16 +103,16 @@ pub(in crate::remote) struct NewCredentialsArgs {
     /// Read an existing password of devices from standard input, or ask for it.
     #[arg(long, conflicts_with_all = ["count", "file"])]
     pub(in crate::remote) password: bool,
-    /// Name of the group whose rules apply to it.
+    /// Name of the group whose rules apply.
     #[arg(long, value_name = "NAME")]
     pub(in crate::remote) group: Option<String>,
-    /// Days after which the broker refuses it.
+    /// Days after which the broker refuses the credential.
     #[arg(long, value_name = "DAYS", value_parser = whole_number::<u16>(1, 36_500), conflicts_with_all = ["count", "file"])]
     pub(in crate::remote) expires: Option<u16>,
-    /// The only client id that may connect with it [default: any].
+    /// The only client id that may use the credential [default: any].
     #[arg(long, value_name = "ID", conflicts_with_all = ["count", "file"])]
     pub(in crate::remote) client_id: Option<String>,
-    /// Let clients prove it by SCRAM-SHA-256.
+    /// Let clients prove the secret by SCRAM-SHA-256.
     #[arg(long)]
     pub(in crate::remote) scram: bool,
     #[command(flatten)]

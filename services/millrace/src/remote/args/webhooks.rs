@@ -16,12 +16,12 @@ pub(in crate::remote) enum WebhooksCommand {
     },
     /// Show a webhook.
     Show {
-        /// Its name.
+        /// Name of the webhook.
         name: String,
         #[command(flatten)]
         of: BrokerArgs,
     },
-    /// Show how a webhook works: its queue, its last failure, the next attempt.
+    /// Show the state of a webhook: its queue, its last failure, the next attempt.
     Status {
         /// Name of the webhook.
         name: String,
@@ -42,11 +42,11 @@ pub(in crate::remote) enum WebhooksCommand {
         #[command(flatten)]
         of: BrokerArgs,
     },
-    /// Make another key that signs events, and show it once.
+    /// Make a new key that signs events, and show it once.
     RotateKey {
         /// Name of the webhook.
         name: String,
-        /// Seconds for which the former key signs, too.
+        /// Seconds for which the former key also signs.
         #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u32>(0, 2_592_000))]
         overlap_s: u32,
         #[command(flatten)]
@@ -68,16 +68,16 @@ pub(in crate::remote) enum WebhooksCommand {
         #[command(flatten)]
         of: BrokerArgs,
     },
-    /// Make or replace a webhook; standard input has its settings in JSON, as in the API.
+    /// Create or replace a webhook; standard input has its settings in JSON, as in the API.
     Put {
-        /// Its name.
+        /// Name of the webhook.
         name: String,
         #[command(flatten)]
         of: BrokerArgs,
     },
     /// Delete a webhook.
     Delete {
-        /// Its name.
+        /// Name of the webhook.
         name: String,
         #[command(flatten)]
         sure: Sure,

@@ -105,7 +105,7 @@ fn forget(tables: &Path) -> Result<(), Fault> {
 pub(super) fn missing(noted: StoreVersion, found: StoreVersion) -> String {
     format!(
         "commits up to {noted} were acknowledged and only those up to {found} are there; restore a backup, or delete \
-         the file watermark to go on without them"
+         the file watermark to continue without them"
     )
 }
 

@@ -24,7 +24,7 @@ const UNTIL = [
   { value: '3600', label: 'one hour' },
   { value: '86400', label: 'one day' },
   { value: '604800', label: 'one week' },
-  { value: '', label: 'until it is removed' },
+  { value: '', label: 'until someone removes it' },
 ]
 
 /** A change of the reason does not move the end of the ban. */
@@ -77,7 +77,7 @@ export function Bans() {
       noun="ban"
       empty={{
         title: 'Nobody is banned',
-        text: 'Keep out a client that misbehaves by its client id, its user, or its addresses.',
+        text: 'Ban a client by its client id, its user or its address.',
       }}
       columns={columns}
       loses={() => 'Clients that it kept out may connect again.'}

@@ -18,7 +18,7 @@ export function BrokerRules() {
   return (
     <Panel
       title="Rules of all clients"
-      lead="They come last: after those of the token, the credential and its group."
+      lead="The server checks them last, after the rules of the token, the credential and its group."
     >
       <Loaded query={query}>
         {(latest) => (
@@ -38,7 +38,7 @@ export interface AccessFormProps {
 
 function RulesForm({ access, onTouch }: AccessFormProps) {
   const { path, can } = useBroker()
-  const again = useAccessChanged()
+  const reload = useAccessChanged()
   const own = ownSettings(access.value)
   const stored = own.rules ?? []
   const [rules, setRules] = useState(stored)
@@ -56,10 +56,10 @@ function RulesForm({ access, onTouch }: AccessFormProps) {
         savedUndoable('The rules were saved.', change.inForceMs, {
           act: () => restoreRules(path, change.value.rules ?? [], stored),
           said: 'The rules are as they were.',
-          onDone: again,
+          onDone: reload,
         })
         onTouch(false)
-        again()
+        reload()
       }}
     >
       {() => <RuleEditor rules={rules} onChange={setRules} />}

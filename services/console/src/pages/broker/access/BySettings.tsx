@@ -45,13 +45,13 @@ export function useAccessChanged() {
 /** Says that the server refuses the credentials of this broker, and offers the way out. */
 export function BySettings() {
   const { broker, path, can } = useBroker()
-  const again = useAccessChanged()
+  const reload = useAccessChanged()
   const asks = useOwnAccessQuestion()
   if (!asks) return null
   const act = async () => {
     const { inForceMs, takesCredentials } = await giveOwnAccess(path)
     const said = takesCredentials
-      ? 'Credentials are in use.'
+      ? 'Credentials are turned on.'
       : 'The broker has access settings of its own, but passwords are off: turn them on under Access, Authentication.'
     saved(said, inForceMs)
   }
@@ -68,7 +68,7 @@ export function BySettings() {
         connects. Until you turn credentials on, the server refuses every password that you create here.
       </Text>
       {can('access:write') ? (
-        <Confirm verb="Use credentials" title={asks.title} loses={asks.loses} act={act} onDone={again}>
+        <Confirm verb="Use credentials" title={asks.title} loses={asks.loses} act={act} onDone={reload}>
           {(open) => (
             <Button size="xs" variant="default" mt="xs" onClick={open}>
               Use credentials

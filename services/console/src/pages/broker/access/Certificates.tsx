@@ -70,7 +70,7 @@ export function Certificates() {
       loses={({ name }) => (
         <>
           <ConnectedClients isOne={({ method }) => method === `certificate:${name}`} />, and no device can
-          come back with a certificate of it.
+          reconnect with one of its certificates.
         </>
       )}
       settingsOf={({ enabled, group, pem, revoked, user }) => ({ enabled, group, pem, revoked, user })}
@@ -131,7 +131,7 @@ function CaForm({ row, onDone }: { row: Ca | undefined; onDone: () => void }) {
             allowDeselect={false}
           />
           <GroupSelect
-            description="Its rules count for users of these certificates, unless a credential with their user name has another group."
+            description="Its rules apply to clients with these certificates, unless a credential with the same user name has another group."
             value={group}
             onChange={setGroup}
             error={wrong.group}

@@ -16,7 +16,7 @@ import { now } from '../../../lib/clock'
 import { claimCommands } from '../../../lib/fleet'
 import { absolute, count } from '../../../lib/format'
 import { nameFrom } from '../../../lib/names'
-import { ruleSaid } from '../../../lib/rules'
+import { ruleText } from '../../../lib/rules'
 import { Code, Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { Form } from '../../../ui/Form'
@@ -41,7 +41,7 @@ const LIVES = [
   { value: '365', label: 'one year' },
 ]
 
-const usesSaid = ({ uses, uses_max }: ClaimToken) => `${count(uses)} of ${count(uses_max)}`
+const usesText = ({ uses, uses_max }: ClaimToken) => `${count(uses)} of ${count(uses_max)}`
 
 const columns: Column<ClaimToken>[] = [
   { key: 'name', header: 'Name', width: 'minmax(0, 2fr)', cell: ({ name }) => name },
@@ -58,7 +58,7 @@ const columns: Column<ClaimToken>[] = [
     isExtra: true,
     cell: ({ group }) => group ?? '–',
   },
-  { key: 'uses', header: 'Used', width: '110px', isNumber: true, cell: usesSaid },
+  { key: 'uses', header: 'Used', width: '110px', isNumber: true, cell: usesText },
   {
     key: 'expires',
     header: 'Expires',
@@ -75,7 +75,7 @@ export function ClaimTokens() {
   const { claim, set } = useClaimToken()
   const client = useQueryClient()
   const [made, setMade] = useState<MadeClaimToken | null>(null)
-  const again = () => client.invalidateQueries({ queryKey: claimTokensQuery(path).queryKey })
+  const reload = () => client.invalidateQueries({ queryKey: claimTokensQuery(path).queryKey })
   const canWrite = can('access:write')
   const close = () => {
     setMade(null)
@@ -129,7 +129,7 @@ export function ClaimTokens() {
           <Create
             onMade={(token) => {
               setMade(token)
-              void again()
+              void reload()
             }}
           />
         )}
@@ -140,7 +140,7 @@ export function ClaimTokens() {
                 <Details
                   row={row}
                   onDeleted={() => {
-                    void again()
+                    void reload()
                     close()
                   }}
                 />
@@ -281,14 +281,14 @@ function Details({ row, onDeleted }: { row: ClaimToken; onDeleted: () => void })
               {row.user_prefix}
             </span>,
           ],
-          ['Used', usesSaid(row)],
+          ['Used', usesText(row)],
           ['Expires', absolute(row.expires_at_ms)],
           ['Client id', row.bind_client_id ? 'the user name of the device' : 'any'],
           ['Group', row.group ?? 'none'],
           [
             'Rules',
             <span key="rules" className="mono">
-              {row.rules.map(ruleSaid).join('; ') || 'none'}
+              {row.rules.map(ruleText).join('; ') || 'none'}
             </span>,
           ],
           ['Created', absolute(row.created_at_ms)],

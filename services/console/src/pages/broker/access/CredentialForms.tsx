@@ -192,7 +192,7 @@ export function Edit({ credential: latest, onRotated, onDone }: EditProps) {
         loses={
           <>
             <ConnectedClients search={user} isOne={(one) => one.user === user} />, and no device can come back
-            with it. {rules.length > 0 && `Its own rules (${rules.length}) are lost.`}
+            with it. {rules.length > 0 && `Its own rules (${rules.length}) are deleted.`}
           </>
         }
         act={() => deleteCredential(path, user)}

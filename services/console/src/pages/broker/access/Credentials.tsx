@@ -64,7 +64,7 @@ export function Credentials() {
   const query = useQuery(credentialsQuery(path))
   const { edit, isNew, set } = useEdit()
   const client = useQueryClient()
-  const again = () => client.invalidateQueries({ queryKey: ['b', path.broker, 'credentials'] })
+  const reload = () => client.invalidateQueries({ queryKey: ['b', path.broker, 'credentials'] })
   const [made, setMade] = useState<MadeCredential | null>(null)
   const batch = useBatch()
   const add = can('access:write') && (
@@ -86,7 +86,11 @@ export function Credentials() {
   }
   return (
     <Panel isFlush title="Credentials" lead="User and password of a device." actions={actions}>
-      <Batch isOpen={can('access:write') && batch.isOpen} onMade={() => void again()} onClose={batch.close} />
+      <Batch
+        isOpen={can('access:write') && batch.isOpen}
+        onMade={() => void reload()}
+        onClose={batch.close}
+      />
       <Loaded query={query} height={240}>
         {({ items }) =>
           items.length === 0 ? (
@@ -119,7 +123,7 @@ export function Credentials() {
           <Create
             onMade={(credential) => {
               setMade(credential)
-              void again()
+              void reload()
             }}
           />
         )}
@@ -131,7 +135,7 @@ export function Credentials() {
                 credential={items.find(({ user }) => user === edit)}
                 onRotated={setMade}
                 onDone={() => {
-                  void again()
+                  void reload()
                   close()
                 }}
               />

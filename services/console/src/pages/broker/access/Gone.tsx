@@ -11,6 +11,6 @@ export const Gone = ({ title, onClose }: { title: string; onClose: () => void })
       </Button>
     }
   >
-    It was deleted meanwhile.
+    It has been deleted.
   </Empty>
 )

@@ -8,7 +8,7 @@ export function GroupSelect({
   value,
   onChange,
   error,
-  description = "Its rules count after the credential's own.",
+  description = 'Its rules are checked after those of the credential.',
 }: {
   value: string | null
   onChange: (group: string | null) => void

@@ -1,7 +1,7 @@
 import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
-import { ruleSaid } from '../../../lib/rules'
+import { ruleText } from '../../../lib/rules'
 import { Form } from '../../../ui/Form'
 import { CredentialsOf } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
@@ -17,7 +17,7 @@ const columns: Column<Group>[] = [
     key: 'rules',
     header: 'Rules',
     width: 'minmax(0, 3fr)',
-    cell: ({ rules = [] }) => <span className="mono">{rules.map(ruleSaid).join('; ')}</span>,
+    cell: ({ rules = [] }) => <span className="mono">{rules.map(ruleText).join('; ')}</span>,
   },
 ]
 
@@ -31,7 +31,7 @@ export function Groups() {
       noun="group"
       empty={{
         title: 'No group yet',
-        text: 'A group saves repeating the same rules for each of a hundred devices.',
+        text: 'With a group, many devices share one set of rules.',
       }}
       columns={columns}
       loses={({ name, rules = [] }) => (

@@ -74,7 +74,7 @@ export function Issuers() {
       loses={({ name }) => (
         <>
           <ConnectedClients isOne={({ method }) => method === `token:${name}`} />, and no client can come back
-          with a token of it.
+          with one of its tokens.
         </>
       )}
       form={(row, onDone) => <IssuerForm row={row} onDone={onDone} />}
@@ -183,7 +183,7 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
           />
           <ClaimFields claims={claims} onChange={setClaims} wrong={wrong} />
           <GroupSelect
-            description="Its rules count for users of these tokens, unless a credential with their user name has another group."
+            description="Its rules apply to clients of these tokens, unless a credential with their user name has another group."
             value={group}
             onChange={setGroup}
             error={wrong.group}

@@ -50,9 +50,9 @@ const CERTIFICATES = [
 ]
 
 const ORDER =
-  'The server asks these in order: certificate, token, password, your own service. The first that knows the client decides.'
+  'The server tries certificate, token, password and your own service, in this order. The first one that recognises the client decides.'
 const NOT_IN_FORCE =
-  'The settings of the server decide who connects. These switches show what a save would put in force instead.'
+  'The settings of the server decide who connects. If you save these switches, they replace the settings of the server.'
 
 /** Switches authentication methods on and off. The first method that knows a client decides. */
 export function Methods() {
@@ -77,10 +77,10 @@ export function Methods() {
 
 function MethodsForm({ access, onTouch }: AccessFormProps) {
   const { path, can } = useBroker()
-  const again = useAccessChanged()
+  const reload = useAccessChanged()
   const [stored] = useState(() => ownSettings(access.value))
-  const [said, setSaid] = useState(stored)
-  const change = (to: Partial<AccessSettings>) => setSaid((before) => ({ ...before, ...to }))
+  const [said, setText] = useState(stored)
+  const change = (to: Partial<AccessSettings>) => setText((before) => ({ ...before, ...to }))
   const asks = useOwnAccessQuestion(said)
   const isChanged = said !== stored
   useEffect(() => onTouch(isChanged), [isChanged, onTouch])
@@ -95,7 +95,7 @@ function MethodsForm({ access, onTouch }: AccessFormProps) {
         onDone={(change) => {
           onTouch(false)
           saved('Authentication was saved.', change.inForceMs)
-          again()
+          reload()
         }}
       >
         {(wrong) => (
@@ -162,7 +162,7 @@ function WebhookFields({ value, onChange, wrong }: WebhookFieldsProps) {
         error={wrong['webhook.signing_key']}
       />
       <NumberInput
-        label="Longest time for an answer"
+        label="Timeout of a request"
         suffix=" ms"
         allowDecimal={false}
         allowNegative={false}
@@ -171,7 +171,7 @@ function WebhookFields({ value, onChange, wrong }: WebhookFieldsProps) {
         error={wrong['webhook.timeout_ms']}
       />
       <NumberInput
-        label="An answer counts for"
+        label="Cache an answer for"
         suffix=" s"
         allowDecimal={false}
         allowNegative={false}

@@ -51,9 +51,9 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
   const { edit, isNew, set } = useEdit()
   const canWrite = can('access:write')
   const verb = `Add ${noun}`
-  const again = () => void client.invalidateQueries({ queryKey: ['b', path.broker, kind] })
+  const reload = () => void client.invalidateQueries({ queryKey: ['b', path.broker, kind] })
   const finish = () => {
-    again()
+    reload()
     set(undefined)
   }
   const sayDeleted = (row: NamedRows[K], deletion: Promise<unknown>) => {
@@ -62,7 +62,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
     return undoable(said, {
       act: () => deletion.then(() => putNamed(path, kind, row.name, settingsOf(row), undefined)),
       said: `${capitalised(noun)} ${row.name} is back.`,
-      onDone: again,
+      onDone: reload,
     })
   }
   const remove = async (row: NamedRows[K]) => {
@@ -86,7 +86,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
         if (note) notifications.hide(note)
         failed(error)
       })
-      .finally(again)
+      .finally(reload)
   }
   const add = canWrite && (
     <Button leftSection={<IconPlus size={16} />} onClick={() => set(NEW)}>
@@ -129,7 +129,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
           <Loaded query={query}>
             {({ items }) => {
               const row = items.find(({ name }) => name === edit)
-              if (!row) return <Gone title="There is nothing of this name" onClose={() => set(undefined)} />
+              if (!row) return <Gone title="No entry has this name" onClose={() => set(undefined)} />
               return (
                 <Stack gap="xl" key={edit}>
                   {form(row, finish)}

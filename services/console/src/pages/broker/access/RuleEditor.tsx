@@ -18,7 +18,7 @@ const QOS = [
 ]
 const NEW: Rule = { effect: 'allow', action: 'publish', filter: 'up/%c/#' }
 
-/** Rules in their order: the first that fits decides. */
+/** Rules in their order: the first match decides. */
 export function RuleEditor({ rules, onChange, isReadOnly }: RuleEditorProps) {
   // Rows keep their fields while others are moved or removed.
   const ids = useRef({ next: 0, of: [] as number[] })

@@ -4,7 +4,7 @@ import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import { testAccess } from '../../../api/messages'
-import { ruleSaid } from '../../../lib/rules'
+import { ruleText } from '../../../lib/rules'
 import { Choice } from '../../../ui/Choice'
 import { Form } from '../../../ui/Form'
 import { Panel } from '../../../ui/Page'
@@ -17,7 +17,7 @@ type Answer = Schemas['AccessAnswer']
 export function Tester() {
   const { path } = useBroker()
   const { client = '', user = '', action, topic = '' } = useSearch({ from: '/signed-in/b/$broker/access' })
-  const [said, setSaid] = useState<Question>({
+  const [said, setText] = useState<Question>({
     client_id: client,
     user,
     action: action === 'subscribe' ? 'subscribe' : 'publish',
@@ -27,7 +27,7 @@ export function Tester() {
   const [answer, setAnswer] = useState<Answer | null>(null)
   const change = (to: Partial<Question>) => {
     setAnswer(null)
-    setSaid((before) => ({ ...before, ...to }))
+    setText((before) => ({ ...before, ...to }))
   }
   return (
     <div className={classes.two}>
@@ -116,7 +116,7 @@ const WHOSE: Record<Answer['decided_by'], string> = {
   credential: 'a rule of the credential',
   group: 'a rule of the group',
   broker: 'a rule of all clients of the broker',
-  no_rule: 'no rule fits, and a client with rules may do only what they allow',
+  no_rule: 'no rule matches, and a client with rules may do only what they allow',
   no_rules: 'the client has no rule at all, so it may do everything',
   settings: 'the settings of the server',
   protocol: 'MQTT itself',
@@ -137,13 +137,13 @@ function Shown({ answer }: { answer: Answer }) {
         <div className={classes.code}>
           <pre>
             {rule_index != null && `${rule_index + 1}. `}
-            {ruleSaid(rule)}
+            {ruleText(rule)}
           </pre>
         </div>
       )}
       {granted_qos != null && <Text size="sm">Granted QoS {granted_qos}.</Text>}
       {obstacles.map((obstacle) => (
-        <Alert key={obstacle} color="orange" variant="light" title="It could not even connect">
+        <Alert key={obstacle} color="orange" variant="light" title="The client could not even connect">
           {obstacle}
         </Alert>
       ))}

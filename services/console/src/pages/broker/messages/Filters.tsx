@@ -8,7 +8,7 @@ import { Panel } from '../../../ui/Page'
 import { Rows } from '../../../ui/Rows'
 import { Time } from '../../../ui/Time'
 import ui from '../../../ui/ui.module.css'
-import { REMOVED_BY, removedSaid } from './gone'
+import { REMOVED_BY, removedText } from './gone'
 import { StoredFor } from './StoredFor'
 
 /** The filters that make the server store a topic, with what limits have removed of each. */
@@ -37,7 +37,7 @@ export function Filters({ found: { filters } }: { found: StoredMessages }) {
           },
           {
             key: 'trimmed',
-            header: 'Removed early',
+            header: 'Removed before delivery',
             width: '136px',
             isNumber: true,
             cell: ({ trimmed }) => count(trimmed),
@@ -64,7 +64,7 @@ function Removals({ filter, removed }: Pick<StoredMessages['filters'][number], '
       <ul>
         {removed.slice(0, SHOWN_MAX).map((one) => (
           <li key={`${one.reason} ${one.first_at_ms}`}>
-            {REMOVED_BY[one.reason]} removed {plural(one.messages, 'message')} {removedSaid(one)}, published{' '}
+            {REMOVED_BY[one.reason]} removed {plural(one.messages, 'message')} {removedText(one)}, published{' '}
             <Time at={one.published_from_ms} /> to <Time at={one.published_to_ms} />.
           </li>
         ))}
@@ -81,7 +81,7 @@ function WhichLimits({ removed }: { removed: number }) {
       {plural(removed, 'message')} left before each session had them.{' '}
       {limits.length > 0
         ? `Limits of this broker: ${limits.join('; ')}.`
-        : 'This broker has no limit of its own, so the server’s limits removed them.'}{' '}
+        : 'This broker sets no queue limits, so the limits of the server removed them.'}{' '}
       <Anchor component={Link} to={`/b/${broker.name}/settings`} inherit>
         Change the limits
       </Anchor>{' '}

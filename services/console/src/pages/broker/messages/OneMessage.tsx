@@ -9,7 +9,7 @@ import { Facts } from '../../../ui/Stat'
 import { Empty } from '../../../ui/State'
 import { Time } from '../../../ui/Time'
 import ui from '../../../ui/ui.module.css'
-import { GONE, timeSaid } from './gone'
+import { GONE, timeText } from './gone'
 import { StoredFor } from './StoredFor'
 
 const STATES: Record<ReceiverState, { label: string; color: string }> = {
@@ -65,7 +65,7 @@ export function OneMessage({ message, acknowledged: receipts }: OneMessageProps)
         ]}
       />
       <Text size="sm" mt="md" mb="xs" role="status">
-        {gone && 'When it was last seen: '}
+        {gone && 'Before it was removed: '}
         {plural(acknowledged, 'receiver')} acknowledged it, {count(in_flight)} in flight, {count(waiting)}{' '}
         waiting.
       </Text>
@@ -109,7 +109,7 @@ function Receivers({ message, receipts }: ReceiversProps) {
             {receiver.state === 'waiting' && !receiver.client_id ? 'waiting' : STATES[receiver.state].label}
           </Badge>
           <Text size="xs" c="dimmed">
-            {whenSaid(message, receiver, receipts)}
+            {whenText(message, receiver, receipts)}
           </Text>
         </>
       ),
@@ -132,16 +132,16 @@ function Receivers({ message, receipts }: ReceiversProps) {
 }
 
 /** When a receiver came to its state, as far as this page knows. */
-function whenSaid(message: FollowedMessage, receiver: MessageReceiver, receipts: Followed['acknowledged']) {
-  if (receiver.state === 'expired' && message.expires_at_ms) return `at ${timeSaid(message.expires_at_ms)}`
+function whenText(message: FollowedMessage, receiver: MessageReceiver, receipts: Followed['acknowledged']) {
+  if (receiver.state === 'expired' && message.expires_at_ms) return `at ${timeText(message.expires_at_ms)}`
   const when = receipts.get(receiptOf(message, receiver))
   if (receiver.state !== 'acknowledged' || !when) return null
   // Before the page was opened, only the publication is known, and when an offline session's connection ended.
   if (when.from === message.at_ms)
-    return `before ${timeSaid(Math.min(when.to, receiver.acknowledged_by_ms ?? when.to))}`
+    return `before ${timeText(Math.min(when.to, receiver.acknowledged_by_ms ?? when.to))}`
   return (
     <span
       title={`${absolute(when.from)} to ${absolute(when.to)}`}
-    >{`${timeSaid(when.from)}–${timeSaid(when.to)}`}</span>
+    >{`${timeText(when.from)}–${timeText(when.to)}`}</span>
   )
 }

@@ -147,8 +147,8 @@ function Charts({ history, seconds, step, incidents, limits }: ChartsProps) {
       </div>
       <Text size="xs" c="dimmed" mt="sm">
         {measured
-          ? 'A gap: no client was connected and nothing was published, or no server measured.'
-          : 'Nothing is measured yet: servers store each minute when it is over.'}
+          ? 'A gap means that no client was connected and nothing was published, or that no server was running.'
+          : 'No data yet: the server stores each minute when the minute has ended.'}
         {seconds * 1000 > INCIDENTS_KEPT_MS && ' Refusals are kept for seven days.'}
         {since > asked.from && ' The charts begin with the broker.'}
       </Text>

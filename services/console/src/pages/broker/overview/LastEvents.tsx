@@ -5,9 +5,9 @@ import { useBroker } from '../../../api/brokers'
 import { type Incident, incidentsQuery } from '../../../api/live'
 import { isPageIncident } from '../../../api/messages'
 import { type AuditEntry, latestAuditQuery } from '../../../api/organisation'
-import { actionSaid, targetSaid } from '../../../lib/actions'
+import { actionText, targetText } from '../../../lib/actions'
 import { count } from '../../../lib/format'
-import { KINDS, reasonSaid } from '../../../lib/incidents'
+import { KINDS, reasonText } from '../../../lib/incidents'
 import { ClientLink } from '../../../ui/ClientLink'
 import { Panel } from '../../../ui/Page'
 import { Empty, Loaded } from '../../../ui/State'
@@ -92,7 +92,7 @@ function OfIncident({ incident: { kind, reason, client_id, count: times } }: { i
             <ClientLink broker={broker.name} id={client_id} />{' '}
           </>
         )}
-        {reasonSaid(reason)}
+        {reasonText(reason)}
         {times > 1 && (
           <Text span c="dimmed">
             {' '}
@@ -113,11 +113,11 @@ function OfChange({ change }: { change: AuditEntry }) {
         ●
       </span>
       <span className={classes.what}>
-        {actionSaid(action)}
+        {actionText(action)}
         {target !== broker.name && (
           <>
             {' '}
-            <span className="mono">{targetSaid(change)}</span>
+            <span className="mono">{targetText(change)}</span>
           </>
         )}
         <Text span c="dimmed">

@@ -11,7 +11,7 @@ export function LastStart() {
   const lost = region?.acknowledged_commits_lost
   return (
     <Text size="sm" c="dimmed" component="div" mt="md" mih={22}>
-      A <Term of="puback">PUBACK</Term> means stored.
+      A <Term of="puback">PUBACK</Term> means that the message is stored.
       {region?.started_at_ms != null && (
         <>
           {' '}

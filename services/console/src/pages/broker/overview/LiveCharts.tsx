@@ -72,7 +72,7 @@ export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
       />
       <Chart
         {...shared}
-        title="Time to PUBACK, of 2 minutes"
+        title="Time to PUBACK, last 2 minutes"
         format={milliseconds}
         series={[
           { label: 'median', values: samples.map(({ puback }) => puback?.p50_ms ?? null), color: '--c7' },
@@ -86,7 +86,7 @@ export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
       />
       <Chart
         {...shared}
-        title="Time to delivery, of 2 minutes"
+        title="Time to delivery, last 2 minutes"
         format={milliseconds}
         series={[
           {

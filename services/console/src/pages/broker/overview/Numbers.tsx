@@ -76,7 +76,7 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
           </To>
         }
         note={
-          (last && pagesSaid(last.connections, pages)) ??
+          (last && pagesText(last.connections, pages)) ??
           (course && trendOf(course.connections, (value) => si(Math.round(value))))
         }
         chart={chart(course?.connections, 'Connections')}
@@ -122,7 +122,7 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
 }
 
 /** "7 with 2 pages of this console". It takes the place of the trend, which counts the pages, too. */
-function pagesSaid(connections: number, pages: ConsolePages | null) {
+function pagesText(connections: number, pages: ConsolePages | null) {
   if (!pages || pages.count === 0) return null
   return `${count(connections)} with ${plural(pages.count, 'page')}${pages.isMore ? ' or more' : ''} of this console`
 }

@@ -4,7 +4,7 @@ import { useBroker } from '../../../api/brokers'
 import type { Incident } from '../../../api/live'
 import { count } from '../../../lib/format'
 import { reasonsOf } from '../../../lib/history'
-import { KINDS, reasonSaid } from '../../../lib/incidents'
+import { KINDS, reasonText } from '../../../lib/incidents'
 import { Panel } from '../../../ui/Page'
 import { Empty } from '../../../ui/State'
 import classes from './overview.module.css'
@@ -54,7 +54,7 @@ export function Reasons({ incidents, since, span }: ReasonsProps) {
                   {KINDS[kind].mark}
                 </span>
                 <span className={classes.reason}>
-                  {KINDS[kind].label}: {reasonSaid(reason)}
+                  {KINDS[kind].label}: {reasonText(reason)}
                 </span>
                 <b>{count(times)}</b>
               </Link>

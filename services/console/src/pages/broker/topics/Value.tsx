@@ -116,7 +116,7 @@ function Retained({ topic, data, onClose }: RetainedProps) {
         <Confirm
           verb="Clear"
           title="Clear the retained message?"
-          loses={`The message of ${bytes(payload_bytes)} is lost: new subscriptions do not get ${topic} any more. Clients that have it keep it.`}
+          loses={`The message of ${bytes(payload_bytes)} is deleted: new subscriptions to ${topic} no longer get it. Clients that have received it keep it.`}
           act={() => clearRetained(path, topic)}
           onDone={() => {
             done(`${topic} was cleared.`)

@@ -4,7 +4,7 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../../api/brokers'
 import { type DeadLetter, type Delivery, deadLettersQuery, deliveriesQuery } from '../../../api/webhooks'
 import { count, duration, plural } from '../../../lib/format'
-import { reasonSaid } from '../../../lib/incidents'
+import { reasonText } from '../../../lib/incidents'
 import { Code } from '../../../ui/Code'
 import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'
@@ -13,11 +13,11 @@ import { Empty, Loaded } from '../../../ui/State'
 import { Time } from '../../../ui/Time'
 import { useRetry } from './useRetry'
 
-const timeSaid = (ms: number) => (ms < 1000 ? `${count(ms)} ms` : duration(ms / 1000))
+const timeText = (ms: number) => (ms < 1000 ? `${count(ms)} ms` : duration(ms / 1000))
 
 /** The service's answer, or the reason why there is none. The server's error already names the status of a refusal. */
-const resultSaid = ({ error, status }: Delivery) =>
-  error ? reasonSaid(error) : `Taken${status ? `, status ${status}` : ''}`
+const resultText = ({ error, status }: Delivery) =>
+  error ? reasonText(error) : `Taken${status ? `, status ${status}` : ''}`
 
 function Result({ row }: { row: Delivery }) {
   return (
@@ -25,7 +25,7 @@ function Result({ row }: { row: Delivery }) {
       <span style={{ color: `var(--${row.error ? 'bad' : 'good'})` }} aria-hidden>
         {row.error ? '✕' : '✓'}
       </span>{' '}
-      {resultSaid(row)}
+      {resultText(row)}
     </>
   )
 }
@@ -69,7 +69,7 @@ const columns: Column<Delivery>[] = [
     width: '84px',
     isNumber: true,
     isExtra: true,
-    cell: ({ duration_ms }) => timeSaid(duration_ms),
+    cell: ({ duration_ms }) => timeText(duration_ms),
   },
 ]
 
@@ -99,7 +99,7 @@ export function Deliveries({ name }: { name: string }) {
               columns={columns}
               idOf={({ number }) => String(number)}
               onOpen={({ number }) => choose(String(number))}
-              detailOf={(row) => `request ${row.number}, ${row.event_type}, ${resultSaid(row)}`}
+              detailOf={(row) => `request ${row.number}, ${row.event_type}, ${resultText(row)}`}
               rowsShown={8}
             />
           )
@@ -131,7 +131,7 @@ function Details({ row, letter, name, onDone }: DetailsProps) {
         rows={[
           ['Answer', <Result key="answer" row={row} />],
           ['Sent', <Time key="at" at={row.at_ms} />],
-          ['Took', timeSaid(row.duration_ms)],
+          ['Took', timeText(row.duration_ms)],
           ['Attempt', count(row.attempt)],
           ['Events', plural(row.events, 'event')],
           [

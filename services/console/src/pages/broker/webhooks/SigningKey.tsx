@@ -6,7 +6,7 @@ import type { Schemas } from '../../../api/client'
 import { useOnce } from '../../../api/once'
 import { rotateKey, statusQuery } from '../../../api/webhooks'
 import { absolute } from '../../../lib/format'
-import { keysSaid, overlapUntil } from '../../../lib/keys'
+import { keysText, overlapUntil } from '../../../lib/keys'
 import { OVERLAPS } from '../../../lib/overlaps'
 import { Secret } from '../../../ui/Code'
 import { Form } from '../../../ui/Form'
@@ -38,7 +38,7 @@ export function SigningKey({ name, status }: { name: string; status: Status }) {
     done(`Key ${keys.key_number} signs from now on.`)
     close()
   }
-  const { signs, lastAttempt } = keysSaid(status, now)
+  const { signs, lastAttempt } = keysText(status, now)
   return (
     <Panel
       title="Signing key"
@@ -74,7 +74,7 @@ export function SigningKey({ name, status }: { name: string; status: Status }) {
 
 function NewKey({ name, made, onClose }: { name: string; made: MadeKey; onClose: () => void }) {
   const now = useNow()
-  const { signs } = keysSaid(made, now)
+  const { signs } = keysText(made, now)
   return (
     <Stack gap="md">
       <Secret
@@ -118,11 +118,11 @@ function Rotate({ name, verb, status, onDone }: RotateProps) {
         <>
           {isSigned && (
             <Select
-              label="The previous key signs too"
+              label="The previous key also signs for"
               description={
                 until === null
                   ? 'Until then each request has two signatures, and the receiver verifies either.'
-                  : `Key ${status.previous_key_number} still signs until ${absolute(until)}, and a webhook has two keys at most. A rotation before then ends both keys at once.`
+                  : `Key ${status.previous_key_number} still signs until ${absolute(until)}, and a webhook has two keys at most. If you rotate before then, both keys stop signing at once.`
               }
               data={OVERLAPS}
               disabled={until !== null}

@@ -11,7 +11,7 @@ type Event = WebhookSettings['events'][number]
 const EVENTS: { value: Event; label: string; description: string }[] = [
   { value: 'message', label: 'Message', description: 'A message was published on one of the filters below.' },
   { value: 'connect', label: 'Connect', description: 'A client has connected.' },
-  { value: 'disconnect', label: 'Disconnect', description: 'A client is gone, and why.' },
+  { value: 'disconnect', label: 'Disconnect', description: 'A client has disconnected, with the reason.' },
   { value: 'limit_reached', label: 'Limit reached', description: 'A client or the broker is over a limit.' },
 ]
 
@@ -103,7 +103,7 @@ export function WebhookForm({ row, onDone }: WebhookFormProps) {
           />
           <Switch
             label="Enabled"
-            description="A disabled webhook queues no events and loses the queued ones."
+            description="Disabling a webhook deletes its queued events, and it queues no new ones."
             checked={enabled}
             onChange={(event) => setEnabled(event.currentTarget.checked)}
           />

@@ -14,7 +14,7 @@ import {
 } from '../../../api/webhooks'
 import { now } from '../../../lib/clock'
 import { bytes, count, plural } from '../../../lib/format'
-import { reasonSaid } from '../../../lib/incidents'
+import { reasonText } from '../../../lib/incidents'
 import { Code } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { done, failed } from '../../../ui/notify'
@@ -79,7 +79,7 @@ function Numbers({ status }: { status: Status }) {
     <>
       {failing_since_ms && last_failure && (
         <Alert color="red" variant="light" mb="md" title="Your service does not accept events">
-          {reasonSaid(last_failure.reason)}. The first attempt failed <Time at={failing_since_ms} />
+          {reasonText(last_failure.reason)}. The first attempt failed <Time at={failing_since_ms} />
           {next_attempt_at_ms && next_attempt_at_ms > now() && (
             <>
               , the next one is <Time at={next_attempt_at_ms} />
@@ -115,10 +115,10 @@ function Numbers({ status }: { status: Status }) {
           note={`${count(status.dead)} since the webhook was created`}
         />
         <Stat
-          label="Lost to limits"
+          label="Lost"
           value={count(status.lost)}
           unit={status.lost === 1 ? 'event' : 'events'}
-          note="of the queue"
+          note="to the limits of the queue"
         />
       </Stats>
     </>
@@ -139,7 +139,7 @@ function Actions({ webhook, status, onEdit }: ActionsProps) {
   const testing = useMutation({
     mutationFn: () => testWebhook(path, name),
     onSuccess: () => {
-      done('A test event is on its way.')
+      done('The test event is queued.')
       void client.invalidateQueries({ queryKey: ['b', path.broker, 'webhook status', name] })
     },
     onError: failed,
@@ -181,8 +181,8 @@ const columns: Column<DeadLetter>[] = [
     width: 'minmax(0, 1fr)',
     isWrapped: true,
     cell: ({ failure, is_retried }) => {
-      if (is_retried) return <span>is sent again</span>
-      return <span>{failure ? reasonSaid(failure.reason) : '–'}</span>
+      if (is_retried) return <span>being sent again</span>
+      return <span>{failure ? reasonText(failure.reason) : '–'}</span>
     },
   },
   {
@@ -211,7 +211,7 @@ function DeadLetters({ name }: { name: string }) {
   const choose = (id: string | undefined) =>
     void navigate({ search: (before) => ({ ...before, letter: id }), resetScroll: false })
   const open = query.data?.items.find(({ id }) => id === letter)
-  const again = () => {
+  const closeAndReload = () => {
     if (letter !== undefined) choose(undefined)
     void client.invalidateQueries({ queryKey: ['b', path.broker] })
   }
@@ -232,7 +232,7 @@ function DeadLetters({ name }: { name: string }) {
         title="Remove all dead letters?"
         loses={`${plural(items.length, 'event')}${query.data?.isCut ? ' or more' : ''} will never be delivered.`}
         act={() => removeDeadLetters(path, name)}
-        onDone={again}
+        onDone={closeAndReload}
       >
         {(ask) => (
           <Button size="xs" variant="default" onClick={ask}>
@@ -246,14 +246,15 @@ function DeadLetters({ name }: { name: string }) {
     <Panel
       isFlush
       title="Dead letters"
-      lead="Events that the service refused for good, or did not take for a day."
+      lead="Events that your service rejected with status 400, 410, 413, 415 or 422, or did not accept for a day."
       actions={actions}
     >
       <Loaded query={query}>
         {() =>
           items.length === 0 ? (
             <Empty title="No dead letter">
-              Events that your service refuses for good are listed here, and you can send them again.
+              Events that your service rejects, or does not accept for a day, are listed here. You can send
+              them again.
             </Empty>
           ) : (
             <Rows
@@ -284,7 +285,7 @@ function DeadLetters({ name }: { name: string }) {
                   title="Remove this dead letter?"
                   loses="The event will never be delivered."
                   act={() => removeDeadLetters(path, name, open.id)}
-                  onDone={again}
+                  onDone={closeAndReload}
                 >
                   {(ask) => (
                     <Button variant="default" onClick={ask}>

@@ -1,24 +1,25 @@
-//! The connections of each broker on this core, so that work for one broker visits its clients alone, and over several turns.
+//! An index from a broker to its connections on this core. Work for one broker visits only the clients of that broker, and can spread
+//! over several turns of the event loop.
 
 use std::collections::{BTreeSet, HashMap};
 
 #[derive(Default)]
 pub(super) struct ByBroker(HashMap<u64, BTreeSet<u32>, foldhash::fast::FixedState>);
 
-/// A visit of all clients of a broker in the order of their slots. A visit that begins meanwhile goes on from the same slot, and
-/// comes to the earlier slots last: however many begin, each client is visited.
+/// A visit of all clients of a broker, in the order of their slots. A new visit replaces one that has not ended: it continues at the
+/// same slot, and wraps around to the earlier slots at the end. So each client is visited, however often visits begin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientsVisit {
     next: u32,
     end: u32,
-    /// Slots below are visited once more after the end.
-    again: u32,
+    /// After the last slot, the visit wraps around to the slots below this one; 0 for none.
+    wraps_to: u32,
 }
 
 impl ClientsVisit {
     pub(super) fn begin(present: Option<Self>) -> Self {
         let next = present.map_or(0, |present| present.next);
-        Self { next, end: u32::MAX, again: next }
+        Self { next, end: u32::MAX, wraps_to: next }
     }
 }
 
@@ -35,18 +36,22 @@ impl ByBroker {
         }
     }
 
+    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.0.values().flatten().copied()
+    }
+
     /// The next client of a visit. `None` ends the visit.
     pub(super) fn next(&self, broker: u64, visit: &mut ClientsVisit) -> Option<u32> {
         let slots = self.0.get(&broker)?;
         loop {
-            if let Some(slot) = slots.range(visit.next..visit.end.max(visit.next)).next() {
+            if let Some(slot) = slots.range(visit.next..visit.end).next() {
                 visit.next = slot + 1;
                 return Some(*slot);
             }
-            if visit.again == 0 {
+            if visit.wraps_to == 0 {
                 return None;
             }
-            *visit = ClientsVisit { next: 0, end: visit.again, again: 0 };
+            *visit = ClientsVisit { next: 0, end: visit.wraps_to, wraps_to: 0 };
         }
     }
 }
@@ -73,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_that_begins_meanwhile_comes_to_all_clients_and_delays_none() {
+    fn a_visit_that_replaces_another_one_still_visits_each_client() {
         let mut by_broker = ByBroker::default();
         (0..10).for_each(|slot| by_broker.add(1, slot));
         let mut visit = ClientsVisit::begin(None);

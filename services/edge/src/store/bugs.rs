@@ -1,8 +1,8 @@
-//! Faults that a test plants in the writer, to show that the simulation finds them. A build without tests has none.
+//! Bugs that a test switches on in the writer, to show that the simulation (`store/simulation`) finds them. Builds without tests have none.
 
-#[allow(dead_code, reason = "each is planted by a test")]
+#[allow(dead_code, reason = "a test switches each on")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plant {
+pub(super) enum WriterBug {
     /// A transaction with an unknown outcome counts as failed.
     ForgetsDoubt,
     /// A transaction with an unknown outcome is repeated without a look at the commit marker.
@@ -11,17 +11,17 @@ pub(super) enum Plant {
     SkipsFence,
     /// Publishers get a positive acknowledgement although the store refused the message.
     AcknowledgesRefused,
-    /// The end of a connection that the store refused is not tried again.
-    ForgetsEnds,
-    /// Later messages of a publisher pass one that was refused.
+    /// If the store refuses the write that detaches a session, the writer does not repeat the write.
+    ForgetsDetach,
+    /// Later messages of a publisher overtake a refused one.
     LetsPass,
     /// A checkpoint trims a stream that other sessions read.
     TrimsOthers,
     /// A message is stored for the filters in memory only, although other pods may have changed them.
     IgnoresOthersFilters,
-    /// After any commit the filters in memory count as those of its version.
+    /// Each commit marks the filters in memory as up to date, although the transaction watched only those of one topic.
     TrustsUnwatched,
-    /// After a commit that watched the filters, those in memory count as those of its whole version.
+    /// A commit marks the filters as up to date through its own version, although other pods may commit later in that version.
     TrustsWholeVersion,
     /// A claimed message that no member took is not given back.
     ForgetsClaims,
@@ -29,27 +29,27 @@ pub(super) enum Plant {
     RemovesLeaseEarly,
     /// Among the messages of a replaced owner, only those with QoS 2 are fenced off.
     FencesQos2Only,
-    /// The imitated event loop gives messages to other members whose packet ids are on their way to the store.
-    PassesOnBegun,
+    /// When a session ends, its shared messages go to other members, although their packet ids are on the way to the store.
+    ReassignsBegun,
 }
 
 #[cfg(not(test))]
 #[inline]
-pub(super) const fn is_planted(_: Plant) -> bool {
+pub(super) const fn has_bug(_: WriterBug) -> bool {
     false
 }
 
 #[cfg(test)]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Plant>> = const { std::cell::Cell::new(None) };
+    static SWITCHED_ON: std::cell::Cell<Option<WriterBug>> = const { std::cell::Cell::new(None) };
 }
 
 #[cfg(test)]
-pub(super) fn is_planted(plant: Plant) -> bool {
-    PLANTED.get() == Some(plant)
+pub(super) fn has_bug(bug: WriterBug) -> bool {
+    SWITCHED_ON.get() == Some(bug)
 }
 
 #[cfg(test)]
-pub(super) fn plant(plant: Option<Plant>) {
-    PLANTED.set(plant);
+pub(super) fn switch_on(bug: Option<WriterBug>) {
+    SWITCHED_ON.set(bug);
 }
