@@ -425,7 +425,8 @@ check_commands() {
         terraform/provider/README.md terraform/chart/README.md $(cd "$root" && echo runbooks/*.md) || fail "a page has a command that is not there"
 }
 
-# lame_duck CONF NAME: NATS sends its clients to other servers before it ends. It kills what takes longer than systemd waits.
+# lame_duck CONF NAME: NATS moves its clients to other servers before it ends, and systemd kills it when that takes longer than TimeoutStopSec.
+# Without both lines NATS takes 2 minutes and 10 s.
 lame_duck() {
     local limit needed
     limit=$(sed -n 's/^TimeoutStopSec=//p' "$root/terraform/modules/nats/files/nats.service")

@@ -249,7 +249,7 @@ is_off() { grep -x 'populated 0' "$work/$1/cgroup/millrace-$1/cgroup.events"; }
 
 # Power is lost during the first start of nats-1, which waits for its programs. boot_all starts it again.
 interrupt_first_start() {
-    boot nats-1 "$(addresses nats | head -1)" nats nats-1
+    boot nats-1 "$(addresses nats | sed -n 1p)" nats nats-1
     until_true 240 "nats-1 waits for its programs" waits nats-1
     lose nats-1
     until_true 60 "nats-1 is off" is_off nats-1
@@ -348,7 +348,7 @@ boot_all() {
     mapfile -t edge_addresses < <(addresses edge)
     if [ -z "$without_database" ]; then boot_database; else edge_addresses=("${edge_addresses[0]}"); fi
     for number in "${!edge_addresses[@]}"; do boot "edge-$((number + 1))" "${edge_addresses[number]}" edge; done
-    gateway_address=$(addresses gateway | head -1)
+    gateway_address=$(addresses gateway | sed -n 1p)
     boot gateway "$gateway_address" gateway
 }
 
