@@ -114,7 +114,7 @@ fn details_of_a_client_without_a_stored_session_have_its_filters_and_traffic() {
 }
 
 #[test]
-fn details_of_a_client_with_many_filters_have_the_first_ones_in_order() {
+fn details_of_a_client_with_many_filters_have_some_of_them_in_order() {
     let database = Database::memory();
     let id = default_of(&database);
     let server = Server::on(&database, |_| {});
@@ -124,6 +124,7 @@ fn details_of_a_client_with_many_filters_have_the_first_ones_in_order() {
     client.subscribe_all(&filters, Properties::EMPTY);
     let shown = ask(&server, id, Question::One("c".into()), 1).clients.pop().unwrap();
     assert_eq!(shown.subscriptions, 1_500);
-    let first: Vec<_> = shown.filters.iter().map(|one| &*one.filter).collect();
-    assert!(first.len() > 100 && first == names[..first.len()], "{first:?}");
+    let some: Vec<_> = shown.filters.iter().map(|one| one.filter.clone()).collect();
+    assert!(some.len() > 100 && some.is_sorted_by(|a, b| a < b), "{some:?}");
+    assert!(some.iter().all(|filter| names.contains(filter)), "{some:?}");
 }

@@ -77,7 +77,8 @@ impl SmtpArgs {
             public_url.ok_or("smtp_host is set and public_url is not: links in mails lead there")?;
         let from =
             self.smtp_from.as_deref().ok_or("smtp_host is set and smtp_from is not: mails need a sender")?;
-        let from = from.parse().map_err(|error| format!("smtp_from = \"{from}\" is not valid: {error}"))?;
+        let from =
+            from.parse().map_err(|error| format!("smtp_from = \"{from}\" is not an address: {error}"))?;
         let login = match (&self.smtp_user, &self.smtp_password_file) {
             (None, None) => None,
             (Some(user), Some(file)) => {
@@ -246,7 +247,7 @@ mod tests {
             (without_from, here, "smtp_from"),
             (only_port, here, "smtp_host"),
             (only_user, here, "smtp_password_file"),
-            (wrong_from, here, "no address"),
+            (wrong_from, here, "is not an address"),
         ] {
             let refused = args.settings(here).unwrap_err();
             assert!(refused.contains(said), "{refused}");
