@@ -149,16 +149,26 @@ impl HealthzState {
         let asked = |edge: &Edge| {
             let health = edge.health();
             edge.note_health_check(peer, health.is_ok());
-            health.map(|()| edge.fabric_health())
-        };
-        match running.as_ref().map(asked) {
-            Some(Ok(None)) => (StatusCode::OK, "ok\n".into()),
             // A pod without NATS stays healthy: taking it out of service would leave its clients
             // without any pod.
-            Some(Ok(Some(fabric))) => (StatusCode::OK, format!("ok\nNATS: {fabric}\n")),
-            Some(Err(what)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
-            None => stopping(),
-        }
+            health
+                .map(|()| edge.fabric_health().map_or_else(String::new, |fabric| format!("NATS: {fabric}\n")))
+        };
+        status(running.as_ref().map(asked))
+    }
+
+    /// A supervisor restarts a process that is not live; one that drains must end its drain.
+    fn liveness(&self) -> (StatusCode, String) {
+        let running = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        status(running.as_ref().map(|edge| edge.liveness().map(|()| String::new())))
+    }
+}
+
+fn status(found: Option<Result<String, String>>) -> (StatusCode, String) {
+    match found {
+        Some(Ok(more)) => (StatusCode::OK, format!("ok\n{more}")),
+        Some(Err(what)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
+        None => stopping(),
     }
 }
 

@@ -50,10 +50,6 @@ pub enum DropReason {
 }
 
 impl Session {
-    pub fn withdraw_replay(&mut self) {
-        self.outbox().withdraw_replay();
-    }
-
     /// `connection` is the session's connection, if it has one. A queued message counts against `budget`, unless it is stored or
     /// retained: those count when they are sent.
     #[inline]

@@ -121,6 +121,10 @@ impl Session {
         self.outbox().open_replay();
     }
 
+    pub fn withdraw_replay(&mut self) {
+        self.outbox().withdraw_replay();
+    }
+
     /// True when [`Session::pump`] has reached a replay point: call [`Session::replay`] or [`Session::end_replay`] next.
     pub fn wants_replay(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_at_replay())

@@ -40,8 +40,8 @@ capabilities: { drop: [ALL] }
 {{- end }}
 
 {{/*
-/livez answers 503 when an event loop has not turned for 5 s, and 200 during a drain. The admin port has connections of its own, so a crowd at the public port restarts no pod. 30 s, as in the systemd
-unit.
+/livez answers 503 when an event loop has not turned for 5 s, and 200 during a drain. The admin port has connections of its own, so a
+crowd at the public port restarts no pod. 30 s, as in the systemd unit.
 */}}
 {{- define "millrace.liveness" -}}
 httpGet: { path: /livez, port: admin }

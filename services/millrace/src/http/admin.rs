@@ -91,14 +91,8 @@ async fn health(
     shared.health.answer(peer.ip())
 }
 
-/// A supervisor restarts a process that is not live; one that drains must end its drain.
 async fn liveness(State(shared): State<AdminState>) -> (StatusCode, String) {
-    let running = shared.running.read().unwrap_or_else(PoisonError::into_inner);
-    match running.as_ref().map(millrace_edge::Edge::liveness) {
-        Some(Ok(())) => (StatusCode::OK, "ok\n".into()),
-        Some(Err(reason)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
-        None => stopping(),
-    }
+    shared.health.liveness()
 }
 
 async fn metrics(State(shared): State<AdminState>) -> Response {
