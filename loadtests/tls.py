@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Measures what a TLS client costs: memory while it is idle, and CPU time of a full and a resumed handshake.
 
-    loadtests/tls.py [--clients 2000] [--port 27900] [--millrace target/release/millrace]
+    loadtests/tls.py [--clients 2000] [--port 27900] [--millrace target/release/millrace] [--envoy target/envoy/bin/envoy]
 
-Measures Millrace and mosquitto (with OpenSSL) one after the other, each with one certificate, over TLS 1.3 and without TLS,
-as /proc reports them, so the kernel's memory for sockets is not included. Listens on ports from --port on, on 127.0.0.1.
+Measures Millrace, mosquitto (with OpenSSL) and the gateway's Envoy one after the other, each with one certificate, over TLS 1.3
+and without TLS, as /proc reports them, so the kernel's memory for sockets is not included. Envoy's figures are what it takes
+beside the pod behind it. Listens on ports from --port on, on 127.0.0.1.
 """
 
 import argparse
@@ -30,37 +31,99 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=2000)
     parser.add_argument("--port", type=int, default=27900)
-    parser.add_argument("--millrace", default=ROOT / "target/release/millrace")
+    parser.add_argument("--millrace", type=Path, default=ROOT / "target/release/millrace")
+    parser.add_argument("--envoy", type=Path, default=ROOT / "target/envoy/bin/envoy")
     return parser.parse_args()
 
 
 class Server:
     """A broker's process, with its ports for TLS and for plain TCP."""
 
-    def __init__(self, name, command, tls, plain):
-        self.name, self.tls, self.plain = name, tls, plain
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 20
-        while True:
-            try:
-                [socket.create_connection((HOST, port)).close() for port in (tls, plain)]
-                return
-            except OSError:
-                if time.monotonic() > end or self.process.poll() is not None:
-                    raise
-                time.sleep(0.05)
+    def __init__(self, command, tls, plain):
+        self.tls, self.plain = tls, plain
+        self.process = start(command, tls, plain)
+        self.pid = self.process.pid
 
     def memory(self):
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
     def cpu(self):
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self):
-        self.process.terminate()
-        self.process.wait(20)
+        stop(self.process)
+
+
+class Gateway(Server):
+    """The gateway's Envoy, with a pod that is not measured."""
+
+    def __init__(self, options, certificates, folder, port):
+        at = lambda offset: f"{HOST}:{port + offset}"
+        listens = [f"--gateway-listen={at(4)}", f"--http-listen={at(5)}", "--ws-listen=off", "--mqtt-listen=off"]
+        pod = [options.millrace, "serve", "--data-dir=off", "--allow-anonymous", "--threads=1"] + listens
+        self.pod = start(pod, port + 4, port + 5)
+        settings = {
+            "GATEWAY_DIR": folder / "gateway",
+            "GATEWAY_PODS": f"{at(4)}/{port + 5}",
+            "GATEWAY_CERTIFICATES": certificates,
+            "GATEWAY_MQTTS_PORT": port,
+            "GATEWAY_WSS_PORT": port + 1,
+            "GATEWAY_STATUS_PORT": port + 2,
+            "GATEWAY_ADMIN_PORT": port + 3,
+            "GATEWAY_THREADS": 1,
+            "GATEWAY_NOTICE_S": 0,
+            "GATEWAY_DRAIN_S": 0,
+            "GATEWAY_ACCESS_LOG": "/dev/null",
+            "GATEWAY_ENVOY": options.envoy.absolute(),
+        }
+        command = ["env", *(f"{name}={value}" for name, value in settings.items()), ROOT / "gateway/gateway.sh", "run"]
+        try:
+            super().__init__(command, port, port + 2)
+            self.pid = self.pid_of_envoy()
+            self.wait_for_pod()
+        except BaseException:
+            stop(self.pod)
+            raise
+
+    def pid_of_envoy(self):
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        [pid] = [pid for pid in children if "envoy" in Path(f"/proc/{pid}/comm").read_text()]
+        return pid
+
+    def wait_for_pod(self):
+        """Envoy passes clients on once the pod's health check has passed."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        until(lambda: client(self.tls, 0, context).close(), self.process)
+
+    def stop(self):
+        stop(self.process)
+        stop(self.pod)
+
+
+def start(command, *ports):
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: [socket.create_connection((HOST, port)).close() for port in ports], process)
+    return process
+
+
+def until(attempt, process):
+    """Repeats an attempt until no connection fails any more."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return attempt()
+        except OSError:
+            if time.monotonic() > end or process.poll() is not None:
+                raise
+            time.sleep(0.05)
+
+
+def stop(process):
+    process.terminate()
+    process.wait(20)
 
 
 def connect(number):
@@ -70,13 +133,15 @@ def connect(number):
 
 
 def client(port, number, context=None, session=None):
-    stream = socket.create_connection((HOST, port))
+    stream = socket.create_connection((HOST, port), timeout=20)
     if context:
         stream = context.wrap_socket(stream, server_hostname="localhost", session=session)
         if session:
             assert stream.session_reused, "the session was not resumed"
     stream.sendall(connect(number))
-    assert stream.recv(4)[0] == 0x20, "no CONNACK"
+    answer = stream.recv(4)
+    if answer[:1] != b"\x20":
+        raise ConnectionError(f"no CONNACK but {answer}")
     return stream
 
 
@@ -108,33 +173,14 @@ def main():
         subprocess.run([options.millrace, "dev-certs", "--out", certificates], check=True, capture_output=True)
         context = ssl.create_default_context(cafile=certificates / "ca.crt")
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        at = lambda offset: f"{HOST}:{port + offset}"
-        commands = [
-            (
-                "millrace",
-                [options.millrace, "serve", "--data-dir=off", "--ws-listen=off", "--wss-listen=off", "--http-listen=off"]
-                + [f"--tls-dir={certificates}", f"--mqtts-listen={at(0)}", f"--mqtt-listen={at(1)}", "--threads=1"],
-                0,
-            )
-        ]
-        mosquitto = shutil.which("mosquitto", path=PATH)
-        if mosquitto:
-            config = Path(folder) / "mosquitto.conf"
-            config.write_text(
-                f"allow_anonymous true\nlistener {port + 2} {HOST}\ncertfile {certificates}/tls.crt\n"
-                f"keyfile {certificates}/tls.key\nlistener {port + 3} {HOST}\n"
-            )
-            # mosquitto gives up the rights of root, and could not read the key then.
-            certificates.chmod(0o755), (certificates / "tls.key").chmod(0o644), Path(folder).chmod(0o755)
-            commands.append(("mosquitto", [mosquitto, "-c", config], 2))
-        else:
-            print("SKIPPED: mosquitto is not installed (Debian: apt-get install mosquitto)")
         print(f"{'server':<12} {'client':<18} {'bytes while idle':>16} {'CPU of a connect':>18}")
-        for name, command, offset in commands:
+        for name, begin in servers(options, certificates, Path(folder), port):
             for what in ("TLS 1.3", "TLS 1.3, resumed", "without TLS"):
+                if name == "envoy" and what == "without TLS":
+                    continue
                 # A new server for each row, because it would reuse memory that the row before has
                 # freed.
-                server = Server(name, command, port + offset, port + offset + 1)
+                server = begin()
                 try:
                     at_port, with_tls = (server.plain, None) if what == "without TLS" else (server.tls, context)
                     session = ticket(server, context) if what == "TLS 1.3, resumed" else None
@@ -142,6 +188,33 @@ def main():
                 finally:
                     server.stop()
                 print(f"{name:<12} {what:<18} {memory:>16.0f} {cpu:>15.3f} ms", flush=True)
+
+
+def servers(options, certificates, folder, port):
+    """Returns the name of each server that is installed, and a function that starts it."""
+    at = lambda offset: f"{HOST}:{port + offset}"
+    millrace = (
+        [options.millrace, "serve", "--data-dir=off", "--ws-listen=off", "--wss-listen=off", "--http-listen=off"]
+        + [f"--tls-dir={certificates}", f"--mqtts-listen={at(0)}", f"--mqtt-listen={at(1)}", "--threads=1"]
+    )  # fmt: skip
+    found = [("millrace", lambda: Server(millrace, port, port + 1))]
+    mosquitto = shutil.which("mosquitto", path=PATH)
+    if mosquitto:
+        config = folder / "mosquitto.conf"
+        config.write_text(
+            f"allow_anonymous true\nlistener {port + 2} {HOST}\ncertfile {certificates}/tls.crt\n"
+            f"keyfile {certificates}/tls.key\nlistener {port + 3} {HOST}\n"
+        )
+        # mosquitto gives up the rights of root, and could not read the key then.
+        certificates.chmod(0o755), (certificates / "tls.key").chmod(0o644), folder.chmod(0o755)
+        found.append(("mosquitto", lambda: Server([mosquitto, "-c", config], port + 2, port + 3)))
+    else:
+        print("SKIPPED: mosquitto is not installed (Debian: apt-get install mosquitto)")
+    if options.envoy.exists():
+        found.append(("envoy", lambda: Gateway(options, certificates, folder, port + 10)))
+    else:
+        print("SKIPPED: Envoy is not installed (make gateway installs it)")
+    return found
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ use crate::origin::Origin;
 use crate::outbound::Outbound;
 use crate::ws::frames::Decoder;
 
-/// All that moves with the connection.
 pub(crate) struct Adopted {
     pub(crate) stream: Socket,
     pub(crate) transport: Transport,

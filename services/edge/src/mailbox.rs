@@ -87,8 +87,9 @@ pub(crate) enum Mail {
     Subscribed(Box<SubscribeWrite>, Vec<Option<Subscribed>>),
     /// Other pods know the filters of this SUBSCRIBE, which can now be acknowledged.
     Suback(ConnectionId, Box<PendingSubscribe>),
-    /// Other pods know the filters of this session. Their notices before that may be missing, so it reads again.
-    Reread(Target),
+    /// Other pods know the filters of this session. Their notices before that may be missing, so it reads again and joins
+    /// the groups of these new shared subscriptions once more.
+    Reread(Target, Vec<Box<str>>),
     Unsubscribed(Box<UnsubscribeWrite>, bool),
     Ids(Box<Ids>, bool),
     /// The store has refused a checkpoint, which the session keeps for a later one.

@@ -26,7 +26,14 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::account(
         "store-flood",
         "four clients that store 50 kB messages beside durable publishers of another broker",
-        |ring| beside_durable(ring, &store_flood),
+        |ring| beside_durable(ring, &large_messages),
+    )
+    .wanted(STORED)
+    .alone(),
+    Attack::account(
+        "message-flood",
+        "four clients that store small messages beside durable publishers of another broker",
+        |ring| beside_durable(ring, &message_flood),
     )
     .wanted(STORED)
     .alone(),
@@ -171,7 +178,15 @@ fn churn(ring: &Ring<'_>, number: usize, until_ns: u64) {
     }
 }
 
-fn store_flood(ring: &Ring<'_>, number: usize, until_ns: u64) {
+fn large_messages(ring: &Ring<'_>, number: usize, until_ns: u64) {
+    store_flood(ring, number, until_ns, 50_000);
+}
+
+fn message_flood(ring: &Ring<'_>, number: usize, until_ns: u64) {
+    store_flood(ring, number, until_ns, 100);
+}
+
+fn store_flood(ring: &Ring<'_>, number: usize, until_ns: u64, payload_bytes: usize) {
     let reader = ring.connect(&format!("hoarder-{number}")).persistent(60);
     let Ok(mut reader) = ring.client_with(&reader) else { return };
     let topic = format!("hoard/{number}");
@@ -179,7 +194,7 @@ fn store_flood(ring: &Ring<'_>, number: usize, until_ns: u64) {
     drop(reader);
     let Ok(mut client) = ring.client(&format!("storer-{number}")) else { return };
     while clock::now_ns() < until_ns {
-        publish_acknowledged(&mut client, &topic, 500, 50_000);
+        publish_acknowledged(&mut client, &topic, 500, payload_bytes);
     }
 }
 

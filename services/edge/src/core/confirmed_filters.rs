@@ -6,9 +6,10 @@ use std::sync::Arc;
 use millrace_layers::subscriptions::Subscribed;
 use millrace_router::Target;
 
+use super::Core;
 use super::connection::NONE;
 use super::persistent::PersistentSession;
-use super::{Core, work};
+use super::subscribe::JOINED;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::jobs::{PendingSubscribe, SubscribeWrite};
@@ -59,26 +60,32 @@ impl Core {
         }
     }
 
-    /// Makes a session read once more after the other pods know its filters.
-    pub(super) fn reread_when_confirmed(&mut self, target: Target, broker: &Broker, announced: u64) {
+    /// Makes a session read once more after the other pods know its filters, and join the groups of `shared` again.
+    pub(super) fn reread_when_confirmed(
+        &mut self,
+        target: Target,
+        broker: &Broker,
+        announced: u64,
+        shared: Vec<Box<str>>,
+    ) {
         let local = self.sessions.get_mut(target.slot as usize);
         if let Some(persistent) = local.and_then(|local| local.persistent.as_deref_mut()) {
             persistent.live_copies.announced = persistent.live_copies.announced.max(announced);
         }
-        self.when_confirmed(broker, announced, Mail::Reread(target));
+        self.when_confirmed(broker, announced, Mail::Reread(target, shared));
     }
 
-    pub(super) fn reread(&mut self, target: Target) {
+    pub(super) fn reread(&mut self, target: Target, mut shared: Vec<Box<str>>) {
         let local = self.sessions.get_mut(target.slot as usize);
         let Some(local) = local.filter(|local| local.generation == target.generation) else { return };
         let broker = local.broker.clone();
-        self.work.spend((local.session.subscriptions_len() / work::PASSED_FILTERS) as u64);
-        let filters = local.session.subscriptions().map(|(filter, _)| filter);
-        let shared: Vec<Box<str>> =
-            filters.filter(|filter| filter.starts_with("$share/")).map(Into::into).collect();
-        let reads = local.persistent.as_deref_mut().is_some_and(PersistentSession::grow);
-        shared.iter().for_each(|filter| self.join(&broker, filter));
-        if reads {
+        let joins = shared.split_off(shared.len().saturating_sub(JOINED));
+        joins.iter().for_each(|filter| self.join(&broker, filter));
+        if !shared.is_empty() {
+            return self.put_off_mail(Mail::Reread(target, shared));
+        }
+        let persistent = self.sessions[target.slot as usize].persistent.as_deref_mut();
+        if persistent.is_some_and(PersistentSession::grow) {
             self.read_on(target.slot);
         }
     }
@@ -97,19 +104,27 @@ mod tests {
 
     use super::*;
     use crate::core::testing::{Loops, SUBACK, subscribe};
+    use crate::core::work;
 
     #[test]
-    fn looking_for_shared_filters_among_all_of_a_session_counts() {
-        const FILTERS: usize = 2_000;
+    fn a_session_joins_the_groups_of_new_shared_subscriptions_again_over_several_turns() {
+        const SHARED: usize = 5_000;
         let mut loops = Loops::start(1, |_| {});
         let mut client = loops.connect_as("client", true);
-        let filters: Vec<String> = (0..FILTERS).map(|number| format!("{number:04}")).collect();
+        let filters: Vec<String> = (0..SHARED).map(|number| format!("$share/{number:04}/a")).collect();
         loops.send_to(0, &mut client, &subscribe(&filters, QoS::AtMostOnce));
         loops.answer(&mut client, SUBACK);
         let session = loops.connection(0, &client).session;
         let core = &mut loops.cores[0];
-        let before = core.work.spent();
-        core.reread(core.target_of(session));
-        assert_eq!(core.work.spent() - before, (FILTERS / work::PASSED_FILTERS) as u64);
+        let mut shared = filters.iter().map(|filter| filter.as_str().into()).collect();
+        for turn in 1.. {
+            let before = core.work.spent();
+            core.reread(core.target_of(session), shared);
+            assert!(core.work.spent() - before <= work::FILTERS);
+            let Some(Mail::Reread(_, left)) = core.take_put_off() else {
+                return assert_eq!(turn, SHARED / JOINED);
+            };
+            shared = left;
+        }
     }
 }

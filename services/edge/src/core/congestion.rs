@@ -91,7 +91,12 @@ impl Core {
 
     /// Pauses a client whose SUBSCRIBE or UNSUBSCRIBE was queued while the store is full for its broker: the queue itself has no bound.
     pub(super) fn pause_for_store(&mut self, slot: u32) {
-        let session = self.connections[slot as usize].session;
+        let connection = &self.connections[slot as usize];
+        if connection.paused == Paused::ForWork {
+            self.work.asks_for_room.insert(slot);
+            return;
+        }
+        let session = connection.session;
         let local = self.sessions.get(session as usize);
         if local.is_some_and(|local| self.is_store_full_for(&local.broker)) && self.is_open(slot) {
             self.pause(self.id_of(slot), Paused::ForMailbox);
@@ -101,8 +106,9 @@ impl Core {
     /// Reads on from a client whose waiting work is done, unless it has changed filters and the store is full for its broker.
     pub(super) fn go_on_after_work(&mut self, id: ConnectionId, has_changed_filters: bool) {
         let is_waiting = |connection: &&mut Connected| connection.paused == Paused::ForWork;
+        let asks_for_room = self.work.asks_for_room.remove(&id.slot) || has_changed_filters;
         let Some(connection) = self.connection_of(id).filter(is_waiting) else { return };
-        if has_changed_filters {
+        if asks_for_room {
             connection.paused = Paused::No;
             self.pause_for_store(id.slot);
         }

@@ -26,7 +26,6 @@ const PROGRESS_BYTES: usize = 1000;
 /// Time in which a packet that counts as held must grow, see [`crate::incomplete_packets::IncompletePackets::growth_min`].
 const REST_S: Seconds = 60;
 
-/// The unprocessed ends of a buffer.
 pub(super) struct Rest {
     pub(super) mqtt: Range<usize>,
     /// Bytes behind them that are not MQTT yet (frame headers, handshake, PROXY header).

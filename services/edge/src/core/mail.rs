@@ -46,6 +46,11 @@ impl Core {
         self.mail.put_off.push(letter);
     }
 
+    #[cfg(test)]
+    pub(super) fn take_put_off(&mut self) -> Option<Mail> {
+        self.mail.put_off.pop()
+    }
+
     /// The mail that was left over, or else what is in the mailbox.
     fn next_mail(&mut self) -> VecDeque<Mail> {
         let mut mail = std::mem::take(&mut self.mail.incoming);
@@ -93,7 +98,7 @@ impl Core {
                     self.subscribed_when_confirmed(subscribe, subscribed);
                 }
                 Mail::Suback(connection, pending) => self.filters_confirmed(connection, *pending),
-                Mail::Reread(target) => self.reread(target),
+                Mail::Reread(target, shared) => self.reread(target, shared),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
                 Mail::Unsaved(checkpoint) => self.unsaved(*checkpoint),
@@ -135,7 +140,7 @@ impl Core {
             }
             Mail::Committed(committed) => committed.routes.broker.id,
             Mail::LookAround(broker) => broker.unwrap_or(0),
-            Mail::Page(target, ..) | Mail::FannedOut(target, _) | Mail::Reread(target) => {
+            Mail::Page(target, ..) | Mail::FannedOut(target, _) | Mail::Reread(target, _) => {
                 self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
             }
             Mail::Congested { publisher: id, .. } | Mail::Relieved(id) | Mail::Fanout { id, .. } => {

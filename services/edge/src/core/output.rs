@@ -4,6 +4,7 @@
 //! A connection whose socket is busy keeps its buffer; otherwise the buffer returns to the pool.
 
 use std::collections::HashSet;
+use std::io;
 
 use millrace_session::PUMP_MAX;
 
@@ -12,11 +13,15 @@ use super::{ConnectionEnd, Core, work};
 use crate::clock::Millis;
 use crate::limits::EdgeLimits;
 use crate::memory::Pressure;
-use crate::outbound::{Pool, SocketFlush};
+use crate::outbound::{Outbound, Pool, SocketFlush};
 
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache. One flush
 /// writes no more.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
+/// Most bytes of one write: a peer on the same machine that reads through a small window made a write of 256 KiB take 15 ms.
+const WRITE_BYTES: usize = 64 * 1024;
+/// A write that takes longer is the last one of its connection in the turn.
+const WRITE_US_MAX: u64 = 500;
 /// Bytes that each busy socket may hold, however many are busy.
 const MEMORY_SHARE_MIN: usize = 32 * 1024;
 /// While memory is short, a client that has read nothing for this long is disconnected if more than [`STALLED_BYTES`] wait for it.
@@ -114,19 +119,7 @@ impl Core {
                 return;
             }
             if let Some(mut outbound) = connection.outbound.take() {
-                let websocket = connection.is_websocket();
-                let mut tapped =
-                    if connection.is_traced() { self.tracing.tapped.get_mut(&slot) } else { None };
-                if let Some(tapped) = &mut tapped {
-                    tapped.look(&outbound, &connection.protocol, self.process.clock.unix_now_ms());
-                }
-                let began_us = (outbound.len() > work::TIMED_BYTES).then(|| self.process.clock.micros());
-                let flushed = outbound.flush(&mut connection.stream, websocket, left);
-                let took_us = began_us.map_or(0, |began| self.process.clock.micros().saturating_sub(began));
-                if let Some(tapped) = tapped {
-                    tapped.note_waiting(outbound.len());
-                }
-                let (written, how) = match flushed {
+                let (written, how, took_us) = match self.write(slot, &mut outbound, left.min(WRITE_BYTES)) {
                     Ok(done) => done,
                     Err(error) => {
                         tracing::debug!(%error, "writing failed");
@@ -134,10 +127,7 @@ impl Core {
                     }
                 };
                 left = left.saturating_sub(written);
-                self.work.spend_sent(written, took_us);
-                self.process.core(self.index).counters.bytes_out.add(written);
-                let encrypted = connection.stream.unsent_bytes();
-                outbound.note_written(written, encrypted, self.output.soft_bytes, self.now_ms);
+                let connection = &mut self.connections[slot as usize];
                 match how {
                     SocketFlush::All => {
                         self.output.pool.give(outbound);
@@ -145,7 +135,10 @@ impl Core {
                     }
                     SocketFlush::Enough => {
                         connection.outbound = Some(outbound);
-                        return self.flush_later(slot);
+                        if left == 0 || took_us > WRITE_US_MAX {
+                            return self.flush_later(slot);
+                        }
+                        continue;
                     }
                     SocketFlush::Busy => {
                         connection.busy = true;
@@ -165,6 +158,33 @@ impl Core {
                 return self.flush_later(slot);
             }
         }
+    }
+
+    /// Returns the number of written bytes, whether more waits, and the time of a long write in microseconds.
+    fn write(
+        &mut self,
+        slot: u32,
+        outbound: &mut Outbound,
+        most: usize,
+    ) -> io::Result<(usize, SocketFlush, u64)> {
+        let connection = &mut self.connections[slot as usize];
+        let websocket = connection.is_websocket();
+        let mut tapped = if connection.is_traced() { self.tracing.tapped.get_mut(&slot) } else { None };
+        if let Some(tapped) = &mut tapped {
+            tapped.look(outbound, &connection.protocol, self.process.clock.unix_now_ms());
+        }
+        let began_us = (outbound.len() > work::TIMED_BYTES).then(|| self.process.clock.micros());
+        let flushed = outbound.flush(&mut connection.stream, websocket, most);
+        let took_us = began_us.map_or(0, |began| self.process.clock.micros().saturating_sub(began));
+        if let Some(tapped) = tapped {
+            tapped.note_waiting(outbound.len());
+        }
+        let (written, how) = flushed?;
+        self.work.spend_sent(written, took_us);
+        self.process.core(self.index).counters.bytes_out.add(written);
+        let encrypted = connection.stream.unsent_bytes();
+        outbound.note_written(written, encrypted, self.output.soft_bytes, self.now_ms);
+        Ok((written, how, took_us))
     }
 
     /// Continues with a session in a later turn, if its last pump has handled as many messages as it may.

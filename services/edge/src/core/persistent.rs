@@ -72,7 +72,6 @@ pub(super) struct FilterSource {
 }
 
 impl PersistentSession {
-    /// A session without unread messages.
     pub(super) fn live(sources: Vec<FilterSource>) -> Self {
         Self {
             sources,

@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 
 use self::lowered::Identifiers;
 use self::read_filters::{FiltersToAdd, FiltersToEnd};
-pub(super) use self::suback_in_slices::StoredAnswer;
+pub(super) use self::suback_in_slices::{JOINED, StoredAnswer};
 use self::subscribe_limits::SubscribeLimits;
 use super::Core;
 use super::changes::ChangeQueue;

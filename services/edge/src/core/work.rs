@@ -4,29 +4,28 @@
 //! that has used its share continues in a later turn. Brokers take turns, so a client waits for one share of every
 //! other broker, whatever those brokers' clients send.
 
+mod removal;
 mod strangers;
 mod units;
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use millrace_mqtt::topic::{self, Filter};
-use millrace_router::{Receiver, Target};
-use millrace_session::{NextFilter, RemainingMessage, Remains};
+use millrace_mqtt::topic;
+use millrace_router::Receiver;
 
+pub(super) use self::removal::FilterRemoval;
 pub(super) use self::units::*;
 use super::changes::FilterChanges;
 use super::clients::Scans;
 use super::connection::{NONE, Paused};
 use super::fanout::Fanouts;
-use super::replay::{Replays, SessionReplay};
+use super::replay::{ReplaySlot, Replays};
 use super::resume::Resumption;
 use super::revoke::Revocation;
 use super::slices::Slices;
 use super::subscribe::{StoredAnswer, SubscribeInProgress, UnsubscribeInProgress};
 use super::timers::DueTimer;
 use super::{ConnectionState, Core};
-use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::fair_queue::FairQueue;
 use crate::incomplete_packets::Charge;
@@ -81,7 +80,9 @@ pub(super) struct CoreWork {
     /// Connections without a session that wait, by address: together they take turns with brokers.
     strangers: FairQueue<WaitingClient>,
     pub(super) unwritten: FairQueue<u32>,
-    tasks: HashMap<u32, VecDeque<PacketTask>, foldhash::fast::FixedState>,
+    pub(super) tasks: HashMap<u32, VecDeque<PacketTask>, foldhash::fast::FixedState>,
+    /// Clients with a queued SUBSCRIBE or UNSUBSCRIBE that pause after their waiting work if the store is full.
+    pub(super) asks_for_room: HashSet<u32, foldhash::fast::FixedState>,
     pub(super) revocations: HashMap<u32, Revocation, foldhash::fast::FixedState>,
     /// How many of their filters sessions that come online have looked at.
     pub(super) coming_online: HashMap<u32, usize, foldhash::fast::FixedState>,
@@ -89,13 +90,6 @@ pub(super) struct CoreWork {
     /// The store's answers to SUBSCRIBE packets, in their order.
     pub(super) stored_answers: HashMap<u32, VecDeque<StoredAnswer>, foldhash::fast::FixedState>,
     removals: FairQueue<FilterRemoval>,
-}
-
-pub(super) struct FilterRemoval {
-    pub(super) broker: Arc<Broker>,
-    pub(super) target: Target,
-    pub(super) remains: Remains,
-    pub(super) replays: SessionReplay,
 }
 
 impl CoreWork {
@@ -331,68 +325,19 @@ impl Core {
         self.work.revocations.remove(&slot);
         self.work.stored_answers.remove(&slot);
         self.work.coming_online.remove(&slot);
+        self.work.asks_for_room.remove(&slot);
         self.abandon_resumption(slot, session);
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let local = self.sessions.get(session as usize);
             if let PacketTask::Subscribe(subscribe) = task
                 && subscribe.holds()
-                && local.is_some_and(|local| local.persistent.is_none())
+                && let Some(local) = local.filter(|local| local.persistent.is_none())
             {
-                // Closes the session's reserved place for retained messages, because live messages wait behind it.
-                self.replay_later(session, super::replay::ReplaySlot::default(), true);
+                // Closes the session's reserved place for retained messages, because live messages wait behind it. The
+                // session keeps the subscriptions made so far, so it gets their retained messages.
+                let replays = ReplaySlot::new(subscribe.into_replays(), &local.broker);
+                self.replay_later(session, replays, true);
             }
-        }
-    }
-
-    fn remove_filters(&self, broker: &Broker, target: Target, filters: &[Box<str>]) {
-        broker.router.edit(|edit| {
-            for filter in filters.iter().filter_map(|filter| Filter::parse(filter)) {
-                edit.unsubscribe(filter, target);
-            }
-        });
-        self.announce_members(broker, filters.iter().map(|filter| &**filter));
-    }
-
-    /// Removes as much as a turn has budget for, and leaves the rest to later turns. The subscriptions do no harm until
-    /// then: messages to a session that is gone are dropped, and shared subscriptions pick other members.
-    pub(super) fn remove_part(&mut self, mut removal: FilterRemoval) {
-        let FilterRemoval { broker, target, remains, replays } = &mut removal;
-        let (mut filters, mut work) = (Vec::new(), 0);
-        while work < FILTERS
-            && let Some(next) = remains.next_filter()
-        {
-            let NextFilter::Taken(filter) = next else {
-                work += SEEN;
-                continue;
-            };
-            work += filter_work(filter.as_bytes());
-            filters.push(filter);
-        }
-        let has_replays = replays.free_some(&mut work);
-        self.spend(work);
-        if !filters.is_empty() {
-            self.remove_filters(broker, *target, &filters);
-        }
-        let end = self.work.spent() + SLICE;
-        // After the filters, because a shared subscription must not pick this member again.
-        while !remains.has_filters()
-            && self.work.spent() < end
-            && let Some(left) = remains.next_message()
-        {
-            self.spend(SINGLE_COPY);
-            if let RemainingMessage::Shared(entry) = left {
-                self.give_back_or_pass_on(broker, &entry);
-            }
-        }
-        self.note_settled(broker.id, remains.take_settled());
-        if remains.has_filters() || remains.has_messages() || has_replays {
-            self.work.removals.push(removal.broker.id, removal);
-        }
-    }
-
-    pub(super) fn remove_ended(&mut self) {
-        if let Some((_, removal)) = self.work.removals.pop() {
-            self.remove_part(removal);
         }
     }
 }

@@ -32,7 +32,7 @@ impl AwaitingMail {
     fn take_overdue(&self, now: Millis) -> Vec<WaitingMail> {
         let mut overdue = Vec::new();
         let is_overdue =
-            |waiting: &mut WaitingMail| now >= waiting.until && !matches!(waiting.mail, Mail::Reread(_));
+            |waiting: &mut WaitingMail| now >= waiting.until && !matches!(waiting.mail, Mail::Reread(..));
         self.lock().retain(|_, waiting| {
             overdue.extend(waiting.extract_if(.., is_overdue));
             !waiting.is_empty()
@@ -118,12 +118,12 @@ mod tests {
         let awaiting = AwaitingMail::default();
         let target = Target { core: 0, slot: 1, generation: 1 };
         let waiting = |mail| WaitingMail { version: 1, until: WAIT_MS, core: 0, mail };
-        let mail = [Mail::Reread(target), Mail::Opened("broker".into(), None)];
+        let mail = [Mail::Reread(target, Vec::new()), Mail::Opened("broker".into(), None)];
         awaiting.lock().insert(7, mail.map(waiting).into());
         assert!(awaiting.take_overdue(WAIT_MS - 1).is_empty());
         let overdue = awaiting.take_overdue(WAIT_MS);
         assert!(matches!(overdue[..], [WaitingMail { mail: Mail::Opened(..), .. }]));
-        assert!(matches!(awaiting.lock()[&7][..], [WaitingMail { mail: Mail::Reread(_), .. }]));
+        assert!(matches!(awaiting.lock()[&7][..], [WaitingMail { mail: Mail::Reread(..), .. }]));
         awaiting.forget(7);
         assert!(awaiting.lock().is_empty());
     }

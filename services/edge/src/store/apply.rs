@@ -272,7 +272,6 @@ impl Applier<'_> {
         index::watch_all(self.tx, broker.id)
     }
 
-    /// Writes the rows that all jobs share.
     pub(super) fn finish(&self) -> Result<(), LayerError> {
         let now_ms = self.shared.clock.unix_now_ms();
         let applied = self.applied();

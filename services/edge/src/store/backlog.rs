@@ -12,9 +12,9 @@
 //!
 //! A broker that is alone fills a transaction. Beside a broker with little to write, a broker with much to write gets a
 //! share, so that transactions stay short. A job that exceeds the share is written in parts. If it cannot be split, its
-//! broker afterwards waits for as many transactions as the job exceeded its share. A transaction of costly jobs alone
-//! is delayed for about the time of a commit, because the brokers that were just answered would otherwise miss every
-//! second transaction.
+//! broker afterwards waits for as many transactions as the job exceeded its share. A transaction without jobs of the
+//! brokers that were just answered is delayed for about the time of a commit, because these brokers would otherwise miss
+//! every second transaction.
 //!
 //! Decision 0003 has the reasons and figures.
 
@@ -50,8 +50,6 @@ pub(super) struct Backlog<J> {
     /// By broker; none is empty.
     lanes: HashMap<u64, Numbered<J>>,
     order: VecDeque<u64>,
-    /// Small messages in all lanes.
-    small_publishes: usize,
     checkpoints: Numbered<J>,
     checkpoint_cost: usize,
     checkpointed: HashMap<u64, VecDeque<u64>>,
@@ -83,7 +81,6 @@ impl<J> Default for Backlog<J> {
         Self {
             lanes: HashMap::new(),
             order: VecDeque::new(),
-            small_publishes: 0,
             checkpoints: VecDeque::new(),
             checkpoint_cost: 0,
             checkpointed: HashMap::new(),
@@ -102,7 +99,6 @@ impl<J: BacklogJob> Backlog<J> {
     pub(super) fn push(&mut self, jobs: impl IntoIterator<Item = J>) {
         for job in jobs {
             self.next += 1;
-            self.small_publishes += usize::from(job.is_small_publish());
             match job.lane() {
                 Lane::Checkpoint => {
                     self.checkpoint_cost += job.cost();
@@ -135,7 +131,6 @@ impl<J: BacklogJob> Backlog<J> {
             }
             Lane::Mark(_) => return self.push([job]),
         };
-        self.small_publishes += usize::from(job.is_small_publish());
         // A begun job is its broker's last one in a transaction and keeps its number. The jobs before it get number 0,
         // so no barrier passes them.
         let begun = self.unfinished.iter().position(|(of, _)| *of == broker);
@@ -155,17 +150,22 @@ impl<J: BacklogJob> Backlog<J> {
         }
     }
 
-    pub(super) fn small_publishes(&self) -> usize {
-        self.small_publishes
+    /// Whether the last transaction left something that this broker has to write.
+    pub(super) fn has_jobs_of(&self, broker: u64) -> bool {
+        self.lanes.contains_key(&broker)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty() && self.checkpoints.is_empty() && self.marks.is_empty()
     }
 
-    /// Whether the next transaction would have only costly jobs, while a broker of the last one has nothing queued yet.
-    pub(super) fn is_early(&self) -> bool {
-        let is_costly = |lane: &Numbered<J>| lane.front().is_some_and(|(_, job)| job.cost() >= COSTLY);
+    /// Whether the next transaction would have only costly jobs and jobs of brokers with more than a share to write, while
+    /// a broker of the last one has nothing queued yet.
+    pub(super) fn is_early(&self, share: usize) -> bool {
+        let is_costly = |lane: &Numbered<J>| {
+            let cost = lane.front().map_or(0, |(_, job)| job.cost());
+            cost >= COSTLY || cost * lane.len() > share
+        };
         let is_last = |recent: &&RecentCost| recent.transaction == self.transaction;
         self.checkpoints.is_empty()
             && (1..=work::EARLY_LANES_MAX).contains(&self.lanes.len())
@@ -180,7 +180,6 @@ impl<J: BacklogJob> Backlog<J> {
         if has_others && (self.checkpoints.is_empty() || self.before_checkpoints.is_none()) {
             self.fill(&mut batch);
             self.add_marks(&mut batch);
-            self.small_publishes -= batch.jobs.iter().filter(|job| job.is_small_publish()).count();
             let is_turn = !self.checkpoints.is_empty() && !batch.jobs.is_empty();
             self.before_checkpoints = is_turn.then_some(batch.cost);
         }

@@ -119,7 +119,6 @@ impl Claims {
         Some(group)
     }
 
-    /// Members of the group have room again.
     fn has_room(&mut self, key: StreamKey) {
         if self.groups.get_mut(&key).is_some_and(|group| std::mem::take(&mut group.is_full)) {
             self.behind.add(key);

@@ -330,7 +330,6 @@ impl Notices for StoreContext {
 }
 
 impl Drop for StoreService {
-    /// Waits until all submitted jobs are written.
     fn drop(&mut self) {
         self.shared.writes.close();
         self.shared.reads.close();

@@ -121,7 +121,6 @@ impl StoreContext {
         });
     }
 
-    /// Grows by one with each commit.
     pub(super) fn version(&self) -> u64 {
         self.run(&async |tx| Ok(tx.read_version().await?))
     }

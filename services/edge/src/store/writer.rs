@@ -27,7 +27,7 @@ use super::backlog::Backlog;
 use super::claims::Claims;
 use super::commit_times::CommitTimes;
 use super::duties::{self, Duties, Duty};
-use super::gather::Gather;
+use super::gather::{Gather, Patience};
 use super::groups::Groups;
 use super::outage::Outage;
 use super::queue::Sized as _;
@@ -130,8 +130,7 @@ pub(super) struct Writer<'s> {
     read_versions: ReadVersions,
     pub(super) commit_times: CommitTimes,
     gather: Gather,
-    /// The last batch had no room for all small messages, so the next one is full without waiting.
-    leaves_small: bool,
+    linger: Patience,
     /// Duration of the last transaction without its commit, in microseconds.
     pub(super) work_us: u64,
     /// Hashes a connection to a number that no other pod has.
@@ -170,7 +169,7 @@ impl<'s> Writer<'s> {
             read_versions: ReadVersions::default(),
             commit_times: CommitTimes::default(),
             gather: Gather::default(),
-            leaves_small: false,
+            linger: Patience::default(),
             work_us: 0,
             senders: RandomState::new(),
         }
@@ -178,7 +177,6 @@ impl<'s> Writer<'s> {
 
     fn write_next(&mut self) {
         let jobs = self.backlog.next_batch(self.commit_times.budget());
-        self.leaves_small = self.backlog.small_publishes() > 0;
         if !jobs.is_empty() {
             self.duties.note_jobs(self.shared.clock.micros(), self.commit_times.commit_us());
         }

@@ -57,7 +57,6 @@ const TRY_MS_MAX: u64 = 86_400_000;
 /// A queue without progress drops events after this time, milliseconds: three days.
 const QUEUE_MS_MAX: u64 = 3 * 86_400_000;
 
-/// Dropping it ends the delivering thread.
 pub(crate) struct Webhooks {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,

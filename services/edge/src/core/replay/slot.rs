@@ -64,7 +64,7 @@ pub(super) enum Next<'s> {
 }
 
 impl ReplaySlot {
-    pub(super) fn new(replays: impl IntoIterator<Item = Replay>, broker: &Broker) -> Self {
+    pub(in crate::core) fn new(replays: impl IntoIterator<Item = Replay>, broker: &Broker) -> Self {
         let replays = replays.into_iter().filter(Lookup::may_find).map(DueReplay::from).collect();
         Self { replays, sys_insertions: broker.sys.snapshot().insertions(), ..Self::default() }
     }

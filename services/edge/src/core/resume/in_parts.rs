@@ -151,7 +151,9 @@ impl Core {
         }
         let Resumption { subscriptions, announced, had, page, .. } = resumption;
         let (target, broker) = (self.target_of(session), self.sessions[session as usize].broker.clone());
-        self.reread_when_confirmed(target, &broker, announced);
+        let shared = subscriptions.iter().map(filter_of).filter(|filter| filter.starts_with("$share/"));
+        let shared = if announced > 0 { shared.map(Into::into).collect() } else { Vec::new() };
+        self.reread_when_confirmed(target, &broker, announced, shared);
         if let Some(had) = had {
             self.replay_due(session, &subscriptions, had);
         }

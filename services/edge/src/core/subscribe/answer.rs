@@ -9,7 +9,8 @@ use super::read_filters::FiltersToAdd;
 use super::{Reasons, SubscribeInProgress};
 use crate::core::deliver::Publisher;
 use crate::core::persistent::PersistentSession;
-use crate::core::{Core, parts};
+use crate::core::unanswered::Unanswered;
+use crate::core::{Core, LocalSession, parts};
 use crate::jobs::{self, PendingSubscribe, Write};
 
 impl PersistentSession {
@@ -17,6 +18,16 @@ impl PersistentSession {
         self.subscribing -= count;
         if self.subscribing == 0 {
             self.unanswered_by_store.read_from = None;
+        }
+    }
+}
+
+impl LocalSession {
+    pub(super) fn unanswered_by_store(&mut self) -> Option<&mut Unanswered> {
+        match (&mut self.persistent, &mut self.new_subscriptions) {
+            (Some(persistent), _) => Some(&mut persistent.unanswered_by_store),
+            (None, Some(new)) => Some(&mut new.unanswered_by_store),
+            (None, None) => None,
         }
     }
 }

@@ -27,6 +27,10 @@ impl SubscribeInProgress {
         Self::of(Identifiers::of_packet(subscribe), read, Some(subscribe.packet_id))
     }
 
+    pub(in crate::core) fn into_replays(self) -> SmallVec<[Replay; 2]> {
+        self.pending.replays
+    }
+
     /// Whether live messages wait until it is carried out.
     pub(in crate::core) fn holds(&self) -> bool {
         self.holds

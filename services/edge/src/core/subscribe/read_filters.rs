@@ -91,7 +91,6 @@ impl FiltersToAdd {
         self.unread.is_empty()
     }
 
-    /// Returns the work.
     pub(super) fn read_more(&mut self) -> u64 {
         if self.is_read() {
             return 0;

@@ -21,7 +21,7 @@ use crate::jobs::PendingSubscribe;
 use crate::jobs::replay::Replay;
 
 /// Shared subscriptions that join their groups in one turn.
-const JOINED: usize = 200;
+pub(in crate::core) const JOINED: usize = 200;
 
 pub(in crate::core) struct StoredAnswer {
     pub(super) durable: Vec<(Box<str>, Subscribed)>,
@@ -29,6 +29,8 @@ pub(in crate::core) struct StoredAnswer {
     pub(super) go_back: Vec<GoesBack>,
     pub(super) undone: usize,
     pub(super) shared: Vec<Box<str>>,
+    /// They join again once other pods know them.
+    joined: Vec<Box<str>>,
     pub(super) pending: PendingSubscribe,
     /// Filters that an UNSUBSCRIBE ended meanwhile. Until it is empty, replays are moved to `kept`, or left out.
     ended: EndedFilters,
@@ -42,8 +44,8 @@ impl StoredAnswer {
         shared: Vec<Box<str>>,
         pending: PendingSubscribe,
     ) -> Self {
-        let (ended, kept) = Default::default();
-        Self { durable, routed: 0, go_back, undone: 0, shared, pending, ended, kept }
+        let (ended, kept, joined) = Default::default();
+        Self { durable, routed: 0, go_back, undone: 0, shared, joined, pending, ended, kept }
     }
 
     /// How many filters are routed next, how many are undone, and the work of that.
@@ -153,6 +155,9 @@ impl Core {
         let broker = self.sessions[session as usize].broker.clone();
         let joins = answer.shared.split_off(answer.shared.len().saturating_sub(JOINED));
         joins.iter().for_each(|filter| self.join(&broker, filter));
+        if answer.pending.announced > 0 {
+            answer.joined.extend(joins);
+        }
         answer.is_carried_out()
     }
 
@@ -171,7 +176,7 @@ impl Core {
     }
 
     fn finish_answer(&mut self, session: u32, answer: StoredAnswer) {
-        let StoredAnswer { durable, go_back, mut pending, .. } = answer;
+        let StoredAnswer { durable, go_back, joined, mut pending, .. } = answer;
         let announced = std::mem::take(&mut pending.announced);
         let (target, handed_over) = (self.target_of(session), self.following.handed_over);
         let local = &mut self.sessions[session as usize];
@@ -179,7 +184,7 @@ impl Core {
         let slot = local.connection;
         let Some(persistent) = &mut local.persistent else {
             self.answer_subscribe(slot, pending);
-            return self.reread_when_confirmed(target, &broker, announced);
+            return self.reread_when_confirmed(target, &broker, announced, joined);
         };
         let was_live = persistent.is_live();
         persistent.unanswered.push(pending);
@@ -200,7 +205,7 @@ impl Core {
             self.read_passed_over(session);
         }
         // A persistent session finds later messages in the store, so its SUBACK does not wait for other pods.
-        self.reread_when_confirmed(target, &broker, announced);
+        self.reread_when_confirmed(target, &broker, announced, joined);
     }
 }
 

@@ -321,6 +321,63 @@ fn a_client_that_changes_filters_while_the_store_is_full_is_read_again_once_ther
 }
 
 #[test]
+fn a_client_is_not_read_while_the_store_is_full_although_each_subscribe_uses_up_its_share_of_a_turn() {
+    const PACKETS: usize = 60;
+    const STORE_BYTES_MAX: usize = 64 * 1024;
+    let mut loops = Loops::stored_with(|limits| limits.store_bytes_max = STORE_BYTES_MAX as u32);
+    let mut client = loops.connect_as("session", false);
+    // As many as one turn adds.
+    let filters: Vec<String> = (100..480).map(|number| format!("f/{number}")).collect();
+    let (broker, packet) = (loops.broker(), subscribe(&filters, QoS::AtLeastOnce));
+    client.send_all(&packet.repeat(PACKETS));
+    let (mut most, mut answers) = (0, 0);
+    loops.until(|_| {
+        most = most.max(broker.unstored_bytes.load(Ordering::Relaxed));
+        answers += std::iter::from_fn(|| client.next()).count();
+        answers == PACKETS
+    });
+    assert!(most > STORE_BYTES_MAX, "the store was never full");
+    assert!(most < STORE_BYTES_MAX + 1_000 * jobs::FILTER_BYTES, "{most} bytes waited");
+}
+
+#[test]
+fn an_unsubscribe_ends_a_filter_for_earlier_subscribes_with_the_part_that_has_it() {
+    let filters = long_filters();
+    let mut loops = Loops::stored(1);
+    let mut client = loops.connect_as("session", false);
+    loops.send_to(0, &mut client, &subscribe(&filters, QoS::AtLeastOnce));
+    loops.answer(&mut client, SUBACK);
+    let session = loops.connection(0, &client).session as usize;
+    let unanswered = loops.cores[0].sessions[session].unanswered_by_store().unwrap();
+    let number = unanswered.begin();
+    unanswered.add(&filters[0], None);
+    loops.send_to(0, &mut client, &unsubscribe(&filters));
+    loops.until(|loops| !loops.cores[0].work.tasks.is_empty());
+    loops.turn(0);
+    let unanswered = loops.cores[0].sessions[session].unanswered_by_store().unwrap();
+    assert!(unanswered.remove(number, &filters[0], None).goes_back.is_none());
+}
+
+#[test]
+fn a_session_in_memory_gets_the_retained_messages_of_a_subscribe_that_was_cut_off() {
+    let filters = long_filters();
+    let mut loops = Loops::start(1, |_| {});
+    let mut publisher = loops.connect(0, "publisher");
+    let mut retained = publish(1, &filters[0], b"x");
+    retained[0] |= 1;
+    publisher.send_all(&retained);
+    loops.answer(&mut publisher, 0x40);
+    let mut client = loops.connect_as("session", false);
+    loops.send_to(0, &mut client, &subscribe(&filters, QoS::AtLeastOnce));
+    loops.until(|loops| loops.session(0, &client).session.subscription(&filters[0]).is_some());
+    assert!(!loops.cores[0].work.tasks.is_empty(), "it had only one part");
+    let slot = loops.session(0, &client).connection;
+    loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
+    let mut client = loops.connect_as("session", false);
+    assert!(loops.answer(&mut client, PUBLISH_QOS_1 | 1).ends_with(b"x"));
+}
+
+#[test]
 fn a_client_that_pipelines_subscribes_queues_no_more_for_the_store_than_its_share_and_one_turn() {
     const PACKETS: usize = 300;
     const STORE_BYTES_MAX: usize = 64 * 1024;

@@ -42,6 +42,10 @@ impl Core {
         self.work.spend(work::LOOKUP * ended.len() as u64);
         let session = self.connections[slot as usize].session;
         ended.iter().for_each(|filter| self.unfinished.replays.end(session, filter));
+        // With each part: the store may refuse an earlier SUBSCRIBE before the last one.
+        if let Some(unanswered) = self.sessions[session as usize].unanswered_by_store() {
+            ended.iter().for_each(|filter| unanswered.end(filter));
+        }
         if next.end < filters.len() {
             return Some(PacketTask::Unsubscribe(unsubscribe));
         }
@@ -66,14 +70,10 @@ impl Core {
             });
             let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
             self.work.spend(persistent.end_sources(&filters, local.session.entries()));
-            filters.iter().for_each(|filter| persistent.unanswered_by_store.end(filter));
             let session = local.key();
             let unsubscribe = jobs::UnsubscribeWrite::new(session, target, filters, packet_id, reasons);
             self.queue_job(Write::Unsubscribe(Box::new(unsubscribe)));
             return self.pause_for_store(slot);
-        }
-        if let Some(new) = &mut local.new_subscriptions {
-            filters.iter().for_each(|filter| new.unanswered_by_store.end(filter));
         }
         let Some(packet_id) = packet_id else { return };
         let (protocol, mut out, _) = parts!(self, slot);

@@ -84,16 +84,6 @@ fn costs(batch: &[Job]) -> [usize; 3] {
 }
 
 #[test]
-fn messages_are_counted_apart_from_the_rest_of_a_subscribe() {
-    let mut backlog = backlog([in_parts(1, 900), in_parts(2, 900), of(3, "publish", 1), of(3, "publish", 1)]);
-    assert_eq!(backlog.small_publishes(), 2);
-    let batch = write(&mut backlog);
-    assert!(backlog.small_publishes() == 0 && !backlog.is_empty(), "{batch:?}");
-    backlog.put_back(of(3, "publish", 1));
-    assert_eq!(backlog.small_publishes(), 1);
-}
-
-#[test]
 fn a_flood_of_costly_jobs_adds_as_much_to_a_transaction_as_the_others_do() {
     for (others, flood) in [(1, 100), (20, 100), (100, 100), (400, 400)] {
         let mut backlog = backlog(std::iter::repeat_n(of(1, "subscribe", 20), 5_000));
@@ -126,18 +116,35 @@ fn brokers_with_as_much_to_write_share_a_full_transaction_and_one_alone_fills_it
 #[test]
 fn costly_jobs_wait_for_the_brokers_of_the_last_transaction_and_others_do_not() {
     let mut backlog = backlog([of(1, "subscribe", 20), of(1, "subscribe", 20), of(2, "publish", 1)]);
-    assert!(!backlog.is_early(), "there was no transaction before");
+    assert!(!backlog.is_early(SHARE), "there was no transaction before");
     backlog.next_batch(BUDGET);
     backlog.push([of(1, "subscribe", 20)]);
-    assert!(backlog.is_early());
+    assert!(backlog.is_early(SHARE));
     backlog.push([of(2, "publish", 1)]);
-    assert!(!backlog.is_early());
+    assert!(!backlog.is_early(SHARE));
     backlog.next_batch(BUDGET);
     backlog.push([of(1, "publish", 1)]);
-    assert!(!backlog.is_early(), "a message does not wait");
+    assert!(!backlog.is_early(SHARE), "a message does not wait");
     backlog.next_batch(BUDGET);
     backlog.push([of(1, "subscribe", 20)]);
-    assert!(!backlog.is_early(), "the other one was not in the last transaction");
+    assert!(!backlog.is_early(SHARE), "the other one was not in the last transaction");
+}
+
+#[test]
+fn a_flood_of_messages_waits_for_the_brokers_of_the_last_transaction_too() {
+    let mut backlog = backlog(std::iter::repeat_n(of(1, "publish", 1), 1_000));
+    backlog.push([of(2, "publish", 1)]);
+    backlog.next_batch(BUDGET);
+    assert!(backlog.has_jobs_of(1) && !backlog.has_jobs_of(2));
+    assert!(backlog.is_early(SHARE), "broker 1 has more than a share");
+    backlog.push([of(2, "publish", 1)]);
+    assert!(!backlog.is_early(SHARE));
+    while backlog.has_jobs_of(1) {
+        backlog.push([of(2, "publish", 1)]);
+        backlog.next_batch(BUDGET);
+    }
+    backlog.push(std::iter::repeat_n(of(1, "publish", 1), SHARE));
+    assert!(!backlog.is_early(SHARE), "a share is not a flood");
 }
 
 #[test]

@@ -209,7 +209,6 @@ impl EngineTransaction for SimulatedTransaction {
     }
 }
 
-/// A commit whose answer comes later.
 pub(super) struct Late {
     inner: Transaction,
     done: Completion,

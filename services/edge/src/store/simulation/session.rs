@@ -277,7 +277,6 @@ impl Local {
         Some(self.checkpoint(turn, completed))
     }
 
-    /// The store has refused a checkpoint.
     pub(super) fn unsaved(&mut self, world: &World, checkpoint: Checkpoint) {
         self.outbox.take_back(checkpoint.completed);
         self.save_us = self.save_us.min(world.micros() + world.random(0..SAVE_AFTER_US));

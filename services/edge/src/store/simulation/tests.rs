@@ -6,7 +6,6 @@ const SEEDS_BUSY: u64 = 1;
 /// Seeds of which one must show a bug that is switched on.
 const SEEDS_WITH_BUG: u64 = 40;
 
-/// A number from the environment.
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().expect("a number"))
@@ -65,7 +64,6 @@ fn promises_to_clients_of_a_dead_pod_that_never_return_are_kept() {
     run_seeds(Plan::last_death, SEEDS);
 }
 
-/// Some seed must show the bug.
 fn finds(bug: WriterBug, plan: fn(u64) -> Plan) {
     for seed in 1..=SEEDS_WITH_BUG {
         let Err(reason) = std::panic::catch_unwind(|| run(plan(seed), Some(bug))) else { continue };

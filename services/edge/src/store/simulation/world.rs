@@ -103,7 +103,6 @@ impl Scheduler for Time {
 }
 
 impl World {
-    /// Makes this thread run a simulation.
     pub(super) fn begin(plan: Plan) -> Rc<Self> {
         let mut random = Rng::with_seed(plan.seed);
         let pods: Vec<Pod> = (0..plan.pods).map(Pod::new).collect();

@@ -31,9 +31,9 @@ impl Writer<'_> {
     pub(super) fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
-        let answered = batch.iter().filter(|job| job.is_small_publish()).count();
-        let queued = self.backlog.small_publishes() + self.shared.writes.small_publishes();
-        self.gather.note_answers(answered, queued);
+        let small = batch.iter().filter(|job| job.is_small_publish()).filter_map(|job| job.broker());
+        let answered = small.map(|broker| broker.id).filter(|id| !self.backlog.has_jobs_of(*id));
+        self.gather.note_answers(answered, self.shared.writes.small_publishes());
         self.commit_times.note_end(self.shared.clock.micros());
         self.charge(&batch, &applied);
         let mut applied = self.settle(applied, stamp);

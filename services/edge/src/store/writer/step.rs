@@ -29,7 +29,7 @@ impl Writer<'_> {
             self.backlog.push(held.into_iter().flat_map(Job::by_broker));
         }
         match taken {
-            TakenWork::Work(jobs) => self.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
+            TakenWork::Work(jobs) => self.take_in(jobs),
             TakenWork::Nothing if self.backlog.is_empty() => self.taken_back.note_idle(self.shared),
             TakenWork::Nothing => {}
             TakenWork::Closed if self.backlog.is_empty() => {
@@ -50,33 +50,41 @@ impl Writer<'_> {
         ControlFlow::Continue(())
     }
 
+    fn take_in(&mut self, jobs: Vec<Job>) {
+        let gather = &mut self.gather;
+        let jobs = jobs.into_iter().flat_map(Job::by_broker);
+        self.backlog.push(jobs.inspect(|job| gather.note_arrival(job)));
+    }
+
     /// Waits for a moment for brokers that have just been answered, see [`Backlog::is_early`].
     fn linger(&mut self) {
+        let share = self.commit_times.budget().share;
         let until = self.commit_times.linger_until_us();
         let mut left = until.saturating_sub(self.shared.clock.micros());
-        while left > 0 && self.backlog.is_early() {
-            let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { return };
-            self.backlog.push(jobs.into_iter().flat_map(Job::by_broker));
+        if left == 0 || !self.backlog.is_early(share) || !self.linger.waits() {
+            return;
+        }
+        while left > 0 && self.backlog.is_early(share) {
+            let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { break };
+            self.take_in(jobs);
             left = until.saturating_sub(self.shared.clock.micros());
         }
+        self.linger.end(self.backlog.is_early(share));
     }
 
     /// Waits for a moment for publishers that have just been answered, see [`Gather`].
     fn gather(&mut self) {
-        let mut publishes = self.backlog.small_publishes();
-        let is_full = std::mem::take(&mut self.leaves_small);
-        let waits = !is_full && !self.backlog.is_empty();
-        let wait_us = if waits { self.gather.wait_us(publishes, self.commit_times.commit_us()) } else { 0 };
+        let waits = !self.backlog.is_empty();
+        let wait_us = if waits { self.gather.wait_us(self.commit_times.commit_us()) } else { 0 };
         if wait_us == 0 {
             return;
         }
         let until = self.shared.clock.micros() + wait_us;
-        while !self.gather.is_complete(publishes) {
+        while !self.gather.is_complete() {
             let left = until.saturating_sub(self.shared.clock.micros());
-            let TakenWork::Work(work) = self.shared.writes.take(Duration::from_micros(left)) else { break };
-            self.backlog.push(work.into_iter().flat_map(Job::by_broker));
-            publishes = self.backlog.small_publishes();
+            let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { break };
+            self.take_in(jobs);
         }
-        self.gather.end(publishes);
+        self.gather.end();
     }
 }
