@@ -134,6 +134,8 @@ def connect(number):
 
 def client(port, number, context=None, session=None):
     stream = socket.create_connection((HOST, port), timeout=20)
+    # Without it the kernel keeps the CONNECT back until the peer has acknowledged the end of the handshake.
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if context:
         stream = context.wrap_socket(stream, server_hostname="localhost", session=session)
         if session:

@@ -1,12 +1,13 @@
-//! The fair queue of waiting jobs: brokers take turns, then addresses, then users.
+//! The fair queue of waiting jobs: tenants take turns, then their brokers, then addresses, then users.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::ClientSource;
 use crate::rotation::{Ends, FairRotation, Turns};
 
 type OfSource<J> = FairRotation<Box<str>, Ends<J>>;
 type BrokerRotation<J> = FairRotation<ClientSource, OfSource<J>>;
+type TenantRotation<J> = FairRotation<u64, BrokerRotation<J>>;
 
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
@@ -21,7 +22,7 @@ pub struct AuthenticationQueue<J> {
 }
 
 struct State<J> {
-    jobs: FairRotation<u64, BrokerRotation<J>>,
+    jobs: FairRotation<Arc<str>, TenantRotation<J>>,
     is_closed: bool,
 }
 
@@ -39,26 +40,36 @@ impl<J> AuthenticationQueue<J> {
         Self { limits, state: Mutex::new(state), came: Condvar::new() }
     }
 
-    /// Queues a job while the broker's jobs are fewer than the free slots, so that one broker takes
-    /// half of the queue at most and a newcomer finds room. The same holds for an address within
-    /// its broker's limit; at that limit, the address evicts its own oldest job.
-    pub fn push(&self, broker: u64, source: ClientSource, user: &str, job: J) -> Pushed<J> {
+    /// Queues a job while the broker has fewer jobs than its tenant may add, so that one tenant takes
+    /// half of the queue at most, one broker a third, and a newcomer finds room. The same holds for an
+    /// address within its broker's limit; at that limit, the address evicts its own oldest job.
+    pub fn push(
+        &self,
+        tenant: &Arc<str>,
+        broker: u64,
+        source: ClientSource,
+        user: &str,
+        job: J,
+    ) -> Pushed<J> {
         let mut state = self.lock();
         let jobs = &mut state.jobs;
-        let of_broker = jobs.get(&broker);
-        let (in_broker, in_source) =
-            (of_broker.map_or(0, Turns::len), of_broker.map_or(0, |of| in_source(of, source)));
-        let room = self.limits.all_max.saturating_sub(jobs.len());
+        let of_tenant = jobs.get(tenant);
+        let of_broker = of_tenant.and_then(|of| of.get(&broker));
+        let [in_tenant, in_broker] = [of_tenant.map_or(0, Turns::len), of_broker.map_or(0, Turns::len)];
+        let in_source = of_broker.and_then(|of| of.get(&source)).map_or(0, Turns::len);
+        let tenant_room = self.limits.all_max.saturating_sub(jobs.len() + in_tenant);
         let broker_room = self.limits.broker_max.saturating_sub(in_broker);
-        let is_full = in_broker >= room || in_source >= broker_room;
+        let is_full = in_broker >= tenant_room || in_source >= broker_room;
         if is_full && in_source == 0 {
             return Pushed::Refused(job);
         }
-        let evicted = jobs.with(&broker, |of_broker| {
-            of_broker.with(&source, |of_source| {
-                let evicted = if is_full { of_source.evict() } else { None };
-                of_source.with(&user.into(), |of_user| of_user.push(job));
-                evicted
+        let evicted = jobs.with(tenant, |of_tenant| {
+            of_tenant.with(&broker, |of_broker| {
+                of_broker.with(&source, |of_source| {
+                    let evicted = if is_full { of_source.evict() } else { None };
+                    of_source.with(&user.into(), |of_user| of_user.push(job));
+                    evicted
+                })
             })
         });
         self.came.notify_one();
@@ -100,10 +111,6 @@ impl<J> AuthenticationQueue<J> {
     }
 }
 
-fn in_source<J>(of_broker: &BrokerRotation<J>, source: ClientSource) -> usize {
-    of_broker.get(&source).map_or(0, Turns::len)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +123,7 @@ mod tests {
         AuthenticationQueue::new(QueueLimits { all_max, broker_max })
     }
 
-    /// The answer to a push: nothing, or the job for which the queue has no room.
+    /// The answer to a push for a broker of a tenant of its own: nothing, or the job for which the queue has no room.
     fn push(
         queue: &AuthenticationQueue<&'static str>,
         broker: u64,
@@ -124,14 +131,14 @@ mod tests {
         user: &str,
         job: &'static str,
     ) -> Option<&'static str> {
-        match queue.push(broker, source(last), user, job) {
+        match queue.push(&broker.to_string().into(), broker, source(last), user, job) {
             Pushed::Waits => None,
             Pushed::Refused(job) | Pushed::Instead(job) => Some(job),
         }
     }
 
     #[test]
-    fn brokers_then_addresses_then_users_take_turns() {
+    fn tenants_then_addresses_then_users_take_turns() {
         let queue = queue(1_000, 1_000);
         for _ in 0..100 {
             push(&queue, 1, 1, "eve", "guess");
@@ -159,11 +166,28 @@ mod tests {
     }
 
     #[test]
-    fn one_broker_takes_half_of_the_room_at_most() {
-        let queue = queue(8, 100);
-        let taken = (0..10).filter(|user| push(&queue, 1, *user, "eve", "guess").is_none()).count();
-        assert_eq!((taken, queue.len()), (4, 4));
-        assert_eq!(push(&queue, 2, 1, "ann", "x"), None);
+    fn a_broker_takes_a_third_of_the_room_and_a_tenant_half_of_it() {
+        let queue = queue(80, 100);
+        let taken = |tenant: &str, broker| {
+            let push = |user| queue.push(&tenant.into(), broker, source(user), "eve", "guess");
+            (0..50).filter(|user| matches!(push(*user), Pushed::Waits)).count()
+        };
+        assert_eq!((taken("a", 1), taken("a", 2)), (27, 9));
+        assert_eq!((0..50).map(|broker| taken("a", 3 + broker)).sum::<usize>(), 4);
+        assert_eq!(taken("b", 100), 14);
+    }
+
+    #[test]
+    fn a_tenant_with_many_brokers_has_one_turn() {
+        let queue = queue(20_000, 1_000);
+        let push = |tenant: &str, broker, job| {
+            assert!(matches!(queue.push(&tenant.into(), broker, source(1), "u", job), Pushed::Waits));
+        };
+        (0..1_000).for_each(|broker| push("a", broker, "guess"));
+        push("b", 5_000, "login");
+        // Later jobs of tenant a do not push the other one back.
+        (1_000..2_000).for_each(|broker| push("a", broker, "guess"));
+        assert!(queue.pop_up_to(2).unwrap().contains(&"login"));
     }
 
     #[test]

@@ -115,6 +115,7 @@ impl Authenticator {
         let phc = file.lookup(user);
         let (address, cancellation) = source();
         let request = PasswordRequest {
+            tenant: Arc::default(),
             broker: login.broker,
             source: ClientSource::new(address),
             user: user.into(),

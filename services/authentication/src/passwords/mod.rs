@@ -25,6 +25,7 @@ pub use counters::PasswordCheckCounts;
 use counters::PasswordCounters;
 
 pub struct PasswordRequest<C> {
+    pub tenant: Arc<str>,
     pub broker: u64,
     pub source: ClientSource,
     pub user: Box<str>,
@@ -99,8 +100,8 @@ impl<C: Send + 'static> Checker<C> {
             shared.counters.remembered();
             return Some(request.answer(outcome));
         }
-        let (broker, source, user) = (request.broker, request.source, request.user.clone());
-        match shared.queue.push(broker, source, &user, request) {
+        let (tenant, user) = (request.tenant.clone(), request.user.clone());
+        match shared.queue.push(&tenant, request.broker, request.source, &user, request) {
             Pushed::Waits => None,
             Pushed::Refused(request) => {
                 shared.counters.refused();

@@ -50,6 +50,7 @@ impl World {
 
     fn request(&self, last: u8, password: &str, context: &'static str) -> PasswordRequest<&'static str> {
         PasswordRequest {
+            tenant: "t".into(),
             broker: 1,
             source: ClientSource::new(Some([10, 0, 0, last].into())),
             user: "ann".into(),

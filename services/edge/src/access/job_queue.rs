@@ -1,4 +1,6 @@
-//! The queue of authentication jobs. Brokers take turns, so the slow checks of one broker do not delay the clients of another.
+//! The queue of authentication jobs. Tenants and their brokers take turns, so the slow checks of one do not delay the clients of another.
+
+use std::sync::Arc;
 
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::webhook::WebhookAnswer;
@@ -6,8 +8,9 @@ use millrace_authentication::{AuthenticationQueue, ClientSource, Pushed, QueueLi
 
 use super::service::PendingConnect;
 use super::{AuthenticationRequest, Review, ScramAttempt};
+use crate::broker::Broker;
 
-/// Queued CONNECTs, and queued reviews of up to 500 clients each; one broker has half of them at most. A CONNECT beyond it
+/// Queued CONNECTs, and queued reviews of up to 500 clients each; one tenant has half of them at most. A CONNECT beyond it
 /// is refused as "server busy".
 const JOBS: QueueLimits = QueueLimits { all_max: 20_000, broker_max: 20_000 };
 /// Jobs that a thread takes at once. Their credentials are read together, so on a network store a thread authenticates that many
@@ -32,11 +35,11 @@ impl AccessJob {
         }
     }
 
-    fn broker(&self) -> u64 {
+    fn broker(&self) -> Option<&Arc<Broker>> {
         match (self.request(), self) {
-            (Some(request), _) => request.broker.id,
-            (None, Self::Review(reviews)) => reviews.first().map_or(0, |review| review.broker.id),
-            (None, _) => 0,
+            (Some(request), _) => Some(&request.broker),
+            (None, Self::Review(reviews)) => reviews.first().map(|review| &review.broker),
+            (None, _) => None,
         }
     }
 }
@@ -53,7 +56,8 @@ impl JobQueue {
             (request.address.map(|address| address.ip()), request.user.as_deref().unwrap_or_default())
         });
         let user: Box<str> = user[..user.floor_char_boundary(USER_BYTES_MAX)].into();
-        self.0.push(job.broker(), ClientSource::new(address), &user, job)
+        let (tenant, broker) = job.broker().map_or((Arc::default(), 0), |of| (of.tenant(), of.id));
+        self.0.push(&tenant, broker, ClientSource::new(address), &user, job)
     }
 
     /// Waits for jobs; `None` once the queue is closed.
@@ -68,10 +72,7 @@ impl JobQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::broker::Broker;
     use crate::connection_id::ConnectionId;
 
     fn connect(broker: &Arc<Broker>, user: &str) -> AccessJob {
@@ -94,7 +95,8 @@ mod tests {
         let [slow, other] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
         (0..1_000).for_each(|_| assert!(matches!(queue.push(connect(&slow, "eve")), Pushed::Waits)));
         assert!(matches!(queue.push(connect(&other, "ann")), Pushed::Waits));
-        let brokers: Vec<u64> = queue.take().unwrap().iter().take(3).map(AccessJob::broker).collect();
+        let jobs = queue.take().unwrap();
+        let brokers: Vec<u64> = jobs.iter().take(3).map(|job| job.broker().unwrap().id).collect();
         assert_eq!(brokers, [2, 1, 1]);
     }
 }

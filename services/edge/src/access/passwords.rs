@@ -49,6 +49,7 @@ pub(super) fn check(
 ) {
     let request = &waiting.request;
     let check = PasswordRequest {
+        tenant: request.broker.tenant(),
         broker: request.broker.id,
         source: ClientSource::new(request.address.map(|address| address.ip())),
         user: request.user.as_deref().unwrap_or_default().into(),
