@@ -1,4 +1,4 @@
-"""One of three FoundationDB machines ends, then a second one: degraded, then unavailable; each comes back by its page."""
+"""One of three FoundationDB machines ends, then a second one: the cluster is degraded, then unavailable. The runbook brings it back."""
 
 from clusters import Cluster
 from observe import until

@@ -96,7 +96,7 @@ pub(crate) fn start(
         let (handle, upkeep) = (pools.normal.clone(), api.upkeep);
         std::thread::Builder::new().name(UPKEEP.into()).spawn(move || handle.block_on(upkeep))?;
         app = app
-            .nest(millrace_control::PATH, threads::on(pools, api.router))
+            .nest(millrace_control::PATH, threads::run_on(pools, api.router))
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)))
             .route("/confirm", get(async || shown("text/html", CONFIRM)))

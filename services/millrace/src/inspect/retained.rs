@@ -134,8 +134,8 @@ fn clear_live(
     // The server's writer takes jobs in order, so the last removal implies the others.
     match items.last() {
         Some(last) if !is_removed_in_time(opened, broker, last)? => Err(AnswerError::Failed(
-            "the messages are gone for clients, and the store has not taken that yet: see the server's log; after a restart \
-             they may be back"
+            "clients do not get the messages any more, but the store has not removed them yet: see the server's log; \
+             after a restart they may be back"
                 .into(),
         )),
         _ => Ok(purged),
