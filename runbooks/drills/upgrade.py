@@ -77,7 +77,7 @@ def run(drill):
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 20)
     drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CLIENTS])
     drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
-    drill.calm()
+    drill.until_no_alert()
     for number, (build, what, running) in enumerate(zip(builds, ("the next build", "the build before"), ("build-1", "build-2")), 1):
         stored.store(running)
         stored_by.append(running)
@@ -110,4 +110,4 @@ def run(drill):
     until(lambda: len(away.got) >= len(sent), f"{len(away.got)} of {len(sent)} messages were stored")
     drill.check(f"the session that was away got {len(away.got)} messages, which both builds had stored", True)
     drill.check(f"{len(sent)} messages were acknowledged, {refused} refused; {len(reader.got)} arrived", refused == 0)
-    drill.calm()
+    drill.until_no_alert()

@@ -52,8 +52,8 @@ pub(crate) struct SkipCondition {
     pub(crate) changes: u64,
 }
 
-/// Above this number of subscribers a publish is always stored. It is far below
-/// [`millrace_layers::limits::EXACT_COUNT_MAX`], above which a leave does not read the exact count.
+/// Above this number of subscribers a publish is always stored: it is far below the one up to which the layers count exactly
+/// ([`millrace_layers::limits::EXACT_COUNT_MAX`]).
 const EXACT_MAX: u64 = 64;
 
 const ENDED_MAX: usize = 1_000;

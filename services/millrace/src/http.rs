@@ -157,7 +157,7 @@ impl HealthzState {
         status(running.as_ref().map(asked))
     }
 
-    /// A supervisor restarts a process that is not live; one that drains must end its drain.
+    /// A supervisor restarts a process that is not live, so a process stays live while it drains.
     fn liveness(&self) -> (StatusCode, String) {
         let running = self.0.read().unwrap_or_else(PoisonError::into_inner);
         status(running.as_ref().map(|edge| edge.liveness().map(|()| String::new())))

@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use crate::running::Running;
 
 /// Longest wait for the edge, which itself waits 10 s for the store.
-const PATIENCE: Duration = Duration::from_secs(15);
+const EDGE_ANSWER_MAX: Duration = Duration::from_secs(15);
 /// The largest packet that MQTT can express, bytes.
 const PACKET_BYTES_MAX: u32 = 268_435_460;
 const READ_BYTES: usize = 16 * 1024;
@@ -103,7 +103,7 @@ impl Inside {
         bytes <= self.packet_size_max
     }
 
-    /// Waits at most [`PATIENCE`] for the first packet that `take` accepts.
+    /// Waits at most [`EDGE_ANSWER_MAX`] for the first packet that `take` accepts.
     pub(super) async fn answer<T>(
         &mut self,
         mut take: impl FnMut(&Packet<'_>) -> Option<T>,
@@ -115,7 +115,7 @@ impl Inside {
                 }
             }
         };
-        match tokio::time::timeout(PATIENCE, found).await {
+        match tokio::time::timeout(EDGE_ANSWER_MAX, found).await {
             Ok(found) => found.map_err(Gone::refused),
             Err(_) => Err(unavailable("the broker has not answered in time; it may still do what was asked")),
         }
@@ -162,7 +162,7 @@ impl Inside {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|_| Gone::silent())
+        tokio::time::timeout(EDGE_ANSWER_MAX, read).await.unwrap_or_else(|_| Gone::silent())
     }
 }
 

@@ -23,7 +23,7 @@ use crate::running::Running;
 /// Longest wait until the store shows a change by the edge.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 /// Interval of reading the store meanwhile.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const READ_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) struct LiveEdge {
     store: Store,
@@ -73,7 +73,7 @@ impl LiveEdge {
                 let what = "clients do not get the message any more, but the store has not removed it yet: see the server's log";
                 return Err(LiveError::Unavailable(what.into()));
             }
-            self.host.pause(LOOK_EVERY).await;
+            self.host.pause(READ_INTERVAL).await;
         }
         Ok(())
     }
