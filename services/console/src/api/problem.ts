@@ -34,7 +34,7 @@ export class Problem extends Error {
     this.retryAfterS = retryAfterS
   }
 
-  /** The server is busy with other requests like this one, and has time for this one soon. */
+  /** The server is busy with other requests like this one, and has time soon. A 429 without Retry-After counts, too. */
   get isBusy() {
     return this.status === 429 && (this.retryAfterS ?? 0) <= BUSY_S_MAX
   }

@@ -1,4 +1,4 @@
-//! An MQTT client of the edge within this process, without a socket. The API publishes and reads
+//! An MQTT client of the edge within this process, over a Unix socket without a name. The API publishes and reads
 //! through it, so MQTT's limits, counters and promises hold for the API, too.
 
 use std::sync::PoisonError;
@@ -33,7 +33,7 @@ pub(super) struct Gone {
 }
 
 impl Inside {
-    /// Connects as the visitor, with the permissions of its connect token.
+    /// Connects as the client of `visit`, with the permissions of its connect token.
     pub(super) async fn enter(running: &Running, visit: &Visit) -> Result<Self, LiveError> {
         let stream = {
             let running = running.read().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ impl Inside {
         }
     }
 
-    /// Dropping the future loses nothing.
+    /// Waits for the next packet, and returns what `take` makes of it. Dropping the future loses no packet.
     pub(super) async fn next<T>(&mut self, take: impl FnOnce(&Packet<'_>) -> T) -> Result<T, Gone> {
         loop {
             let found = frame(&self.read[self.taken..], PACKET_BYTES_MAX).map_err(|_| Gone::silent())?;
