@@ -27,7 +27,7 @@ export function NeedsLink({ lasts, newLink }: { lasts: string; newLink: NewLink 
   )
 }
 
-/** Asks for the new password, to set it with the token of the link. */
+/** Asks for a password, which the caller sends with the token of the link. */
 export function LinkedPassword({
   title,
   lead,
