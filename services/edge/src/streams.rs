@@ -136,7 +136,12 @@ impl BrokerStreams {
         let generation = snapshot.generation();
         let mut visited_nodes = 0;
         let Some(found) = snapshot.matches_counted(topic, STREAM_MATCH, &mut visited_nodes) else {
-            return TopicStreams { generation, is_over_limit: true, visited_nodes, ..TopicStreams::default() };
+            return TopicStreams {
+                generation,
+                is_over_limit: true,
+                visited_nodes,
+                ..TopicStreams::default()
+            };
         };
         let streams: Box<[StreamRef]> = found
             .receivers
@@ -149,7 +154,15 @@ impl BrokerStreams {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let groups = streams.iter().filter_map(|stream| groups.get(&stream.stream).cloned()).collect();
         let webhooks = if self.has_webhooks() { self.webhooks_among(&streams) } else { Box::default() };
-        TopicStreams { generation, streams, subscribers, groups, webhooks, is_over_limit: false, visited_nodes }
+        TopicStreams {
+            generation,
+            streams,
+            subscribers,
+            groups,
+            webhooks,
+            is_over_limit: false,
+            visited_nodes,
+        }
     }
 
     fn webhooks_among(&self, streams: &[StreamRef]) -> Box<[(StreamRef, Arc<str>)]> {

@@ -225,7 +225,8 @@ impl Plane {
             );
             return None;
         }
-        let process = ServerProcess { running: Arc::clone(running), pod, drain_rate: *drain_rate, start: self.start };
+        let process =
+            ServerProcess { running: Arc::clone(running), pod, drain_rate: *drain_rate, start: self.start };
         Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), tokens))
     }
 
