@@ -136,8 +136,8 @@ def publish(client, trace, flags):
 
 
 def drive(problems):
-    """A publisher on one pod, a receiver on the other. Its session does not last: one that does may read the message from the store
-    instead of taking the live copy."""
+    """A publisher on one pod, a receiver on the other. The receiver's session ends with its connection: a persistent session could read
+    the message from the store instead of taking the live copy, and the trace would lack the network."""
     got = []
     # Each pod opens its ports by itself: the health of the first says nothing of the second.
     until(lambda: is_listening(1883) and is_listening(1884), "the pods do not listen")

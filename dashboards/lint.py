@@ -34,7 +34,7 @@ NO_METRICS = {"millrace_edge", "millrace_session"}
 UNREAD = {
     "millrace_loop_filter_edits_total": "a cost that tests of the work budget count",
     "millrace_session_scan_slices_total": "a cost that tests of the work budget count",
-    "millrace_session_scans_refused_total": "such a list is an error of the API, which its panel has",
+    "millrace_session_scans_refused_total": "the API answers such a list with an error, and its errors have a panel",
     "millrace_wills_dropped_total": "only wills of builds from before the first release",
     "millrace_store_last_commit_seconds": "the histogram of commits says more",
     "millrace_key_sets": "a cache with a limit; what waits for keys has a panel",
@@ -323,7 +323,7 @@ def main():
     else:
         check_boards(series(metrics), recorded)
         check_read(metrics)
-        # A run that draws them comes after this.
+        # With --draw, check_dashboards.py draws the pictures after this check.
         if "--draw" not in sys.argv:
             check_pictures()
         check_rules(series(metrics), recorded)

@@ -30,7 +30,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Shortest range of a rate and shortest `for`: a rate needs a few scrapes, and scrapes come every second.
 WINDOW_SECONDS_MIN, FOR_SECONDS_MIN = 10, 2
 ALERT_SECONDS_MAX = 240
-# Alerts that the machine under the drill may cause, so a drill does not wait for their end.
+# Alerts that the state of this machine may cause, so a drill does not wait for their end.
 MACHINE_ALERTS = {"ClockSkew", "MemoryNearlyOut", "CpuNearlyOut", "StoreNearlyFull", "StoreFillsUp", "DiskNearlyFull"}
 
 
@@ -117,7 +117,7 @@ class Drill:
         self.say(f"collector, Prometheus and Alertmanager run; durations of rules are divided by {self.speed:g}")
         self.until_value('up{job="millrace"}', lambda values: values and min(values) == 1)
 
-    def calm(self):
+    def until_no_alert(self):
         """Waits until no alert fires: on a busy machine a late scrape can raise one at the start."""
 
         def firing():

@@ -220,7 +220,7 @@ impl Run {
         }
     }
 
-    /// Each ready publisher gets one write. After `sending`, only incomplete packets are written.
+    /// Each ready publisher gets one write. Without `sending`, it only writes the rest of packets that it has begun.
     fn send(&mut self, sending: bool) {
         let slowest = match self.engine.send_window {
             SendWindow::SlowestReceiver(_) => self.ledger.slowest(),

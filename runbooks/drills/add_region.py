@@ -76,4 +76,4 @@ def run(drill):
     drill.check("the old region has no such broker any more", old not in left)
     until(lambda: len(moved.acknowledged) > 100, "the publisher does not continue")
     drill.all_arrived(moved, reader)
-    drill.calm()
+    drill.until_no_alert()

@@ -35,7 +35,7 @@ def run(drill):
     server = drill.server("--sign-up", "anybody")
     person = drill.keep(Person())
     drill.until_value('sum(millrace_http_requests_total{status="2xx"})', lambda values: values and values[0] > 5)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT the disk gives an input/output error for each sync")
     fault = drill.break_syncs(server, "error=EIO")
     drill.fires("ApiFails")

@@ -4,7 +4,7 @@ from clusters import HOW, Cluster
 from observe import program
 from stage import Part
 
-# The alert waits for half an hour.
+# The alert waits for half an hour, so the drill divides durations by more than the usual 12.
 SPEED = 60
 RUNNING, BEHIND = "foundationdb_backup_running", "foundationdb_backup_behind_seconds"
 

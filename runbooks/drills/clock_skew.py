@@ -22,7 +22,7 @@ def run(drill):
     drill.server()
     answers(drill, 0)
     until(lambda: "ClockSkew" not in drill.observe.alerts(), "ClockSkew fires before the fault")
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT the clock is off by 200 ms")
     answers(drill, 200_000)
     drill.fires("ClockSkew")

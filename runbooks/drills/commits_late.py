@@ -11,7 +11,7 @@ def run(drill):
     reader = drill.keep(Subscriber("reader", "drill/#"))
     writer = drill.keep(Publisher("drill/a", rate=50))
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 10)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT each sync of the store's disk takes 200 ms longer")
     slow = drill.break_syncs(server, "delay_exit=200000")
     drill.fires("CommitsLate")

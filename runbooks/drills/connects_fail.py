@@ -10,7 +10,7 @@ DEVICES, ROOM = 60, 40
 
 def run(drill):
     server = drill.server("--connections-max", str(ROOM), "--drain-max-s", "2")
-    drill.calm()
+    drill.until_no_alert()
     drill.say(f"FAULT {DEVICES} devices connect to a server with connections_max = {ROOM}")
     devices = []
     for number in range(DEVICES):

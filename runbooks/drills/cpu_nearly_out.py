@@ -16,7 +16,7 @@ def run(drill):
     writer = drill.keep(Publisher("drill/a", rate=50))
     drill.until_value(USED, lambda values: values and values[0] < 0.6)
     until(lambda: "CpuNearlyOut" not in drill.observe.alerts(), "CpuNearlyOut fires before the fault")
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT another program computes without a pause")
     # nice: the node exporter shares this CPU and must keep answering, because an unanswered scrape would end the alert.
     hog = drill.keep(Part("hog", drill.folder / "hog.log", [*machine.enter, "nice", "-n", "19", "sh", "-c", "while :; do :; done"]))

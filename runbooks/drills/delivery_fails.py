@@ -36,11 +36,11 @@ class Sleeper:
 
 def run(drill):
     drill.server()
-    # With a single receiver the publisher would wait for it.
+    # The server would pause a publisher whose only receiver lags, and drop nothing.
     neighbour = drill.keep(Subscriber("neighbour", "drill/#", qos=0, lasts=False))
     drill.keep(Publisher("drill/a", qos=0, rate=100, size=20_000))
     drill.until_value("sum(rate(millrace_messages_sent_total[10s]))", lambda values: values and values[0] > 20)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT a subscriber stops reading")
     sleeper = drill.keep(Sleeper("drill/#"))
     drill.fires("DeliveryFails")

@@ -79,6 +79,6 @@ def run(drill):
     for path, alert in (("/pages", "Test"), ("/watchdog", "Watchdog")):
         until(lambda: (path, alert) in Pager.got, f"{alert} did not reach {path}: {Pager.got}", 60)
         drill.check(f"the receiver {path[1:]} has {alert}", True)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("no alert fires")
     pager.shutdown()

@@ -19,7 +19,7 @@ def run(drill):
     drill.host = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     drill.server()
     drill.until_value(FREE, lambda values: values and values[0] > 0.5)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT logs of a gateway fill the disk, up to 98 %")
     drill.run("n=0; while [ $(df --output=pcent disk | tr -dc 0-9) -lt 98 ]; do n=$((n + 1)); head -c 1M /dev/zero >disk/access.log.$n; done; df -h disk | tail -1")
     drill.fires("DiskNearlyFull")

@@ -13,7 +13,7 @@ def run(drill):
     writer = drill.keep(Publisher("drill/1", qos=1, rate=20))
     drill.keep(Publisher("drill/0", qos=0, rate=20))
     until(lambda: durable.got and live.got, "messages do not go from pod to pod")
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT kill -9 of all NATS servers")
     for name in SERVERS:
         stack.kill_part(name)

@@ -1,4 +1,4 @@
-"""One of three FoundationDB machines ends, then a second one: degraded, then unavailable; each comes back by its page."""
+"""One of three FoundationDB machines ends, then a second one: the cluster is degraded, then unavailable. The runbook brings it back."""
 
 from clusters import Cluster
 from observe import until
@@ -15,7 +15,7 @@ def run(drill):
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 10)
     drill.until_value(HEALTHY, lambda values: values == [1])
     drill.until_value(TOLERANCE, lambda values: values == [1])
-    drill.calm()
+    drill.until_no_alert()
     drill.query("sum by (role) (foundationdb_processes)")
     first, second, _ = cluster.machines
     drill.say(f"FAULT kill -9 of fdbserver on {first.name}")

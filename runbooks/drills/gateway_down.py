@@ -14,7 +14,7 @@ def run(drill):
     client.loop_start()
     until(client.is_connected, "no client through the gateway")
     drill.until_value("sum(envoy_listener_downstream_cx_active)", lambda values: values and values[0] >= 1)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT kill -9 of the gateway")
     stack.kill_part("gateway")
     drill.fires("GatewayDown")

@@ -28,7 +28,7 @@ def run(drill):
     stack.again["gateway"][1]["GATEWAY_CONNECTIONS_MAX"] = "3"
     gateway = drill.keep(stack.start_part("gateway"))
     pods_are_healthy(drill)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT six clients come to a gateway that takes three")
     devices = list(clients(drill, 6))
     drill.fires("GatewayFull")

@@ -16,7 +16,7 @@ def run(drill):
     client.loop_start()
     until(client.is_connected, "no client through the gateway")
     drill.until_value(HEALTHY, lambda values: values == [3])
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT kill -9 of the pods, which are one process here")
     stack.kill_part("pods")
     drill.fires("GatewayWithoutPods")

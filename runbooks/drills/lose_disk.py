@@ -11,7 +11,7 @@ def run(drill):
     until(lambda: len(writer.acknowledged) > 200, "messages are not acknowledged")
     before = set(writer.acknowledged)
     drill.run("millrace backup backup --data-dir data")
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT the disk gives an input/output error for each sync")
     drill.break_syncs(server, "error=EIO")
     drill.fires("StoreRefuses")

@@ -28,7 +28,7 @@ def run(drill):
     writers = [drill.keep(Publisher(f"drill/{name}", rate=25, **way)) for name in "abc"]
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 20)
     drill.query("sum by (instance) (millrace_clients_connected)")
-    drill.calm()
+    drill.until_no_alert()
     drill.say(f"FAULT kill -9 of {' and '.join(LOST)}: what a zone has beside its FoundationDB")
     before = [len(writer.acknowledged) for writer in writers]
     for name in LOST:

@@ -30,7 +30,7 @@ def run(drill):
     drill.until_value(RUNNING, lambda values: WANTED in values)
     drill.query("region_machines_wanted")
     drill.until_value('ALERTS{alertname="MachinesMissing"}', lambda values: not values)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT a machine ends, and service discovery forgets it")
     machines[1].kill()
     del drill.observe.found["host"][f"{HOST}:{PORT + 2}"]

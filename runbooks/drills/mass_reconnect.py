@@ -31,7 +31,7 @@ async def storm(connected):
 
 def run(drill):
     drill.server("--connects-per-second-max", "100", "--connects-burst", "100", "--connects-waiting-max", "500")
-    drill.calm()
+    drill.until_no_alert()
     drill.say(f"FAULT {CLIENTS} clients connect at once")
     import threading
 

@@ -15,10 +15,10 @@ def run(drill):
     writer = drill.keep(Publisher("drill/a", rate=50))
     drill.until_value(LEFT, lambda values: values and values[0] > 0.3)
     until(lambda: "MemoryNearlyOut" not in drill.observe.alerts(), "MemoryNearlyOut fires before the fault")
-    drill.calm()
+    drill.until_no_alert()
     take = int(drill.values("node_memory_MemAvailable_bytes")[0] - 0.06 * MEMORY_BYTES)
     drill.say(f"FAULT another program takes {take >> 20} MiB")
-    # tail keeps a line until its end.
+    # The zeros have no line end, so tail holds all of them in memory.
     hog = drill.keep(Part("hog", drill.folder / "hog.log", [*machine.enter, "sh", "-c", f"(head -c {take} /dev/zero; sleep 600) | tail"]))
     drill.fires("MemoryNearlyOut")
     drill.query(LEFT)

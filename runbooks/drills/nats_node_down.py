@@ -4,7 +4,7 @@
 def run(drill):
     stack = drill.stack()
     drill.until_value("nats_up", lambda values: values == [1, 1, 1])
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT kill -9 of the first NATS server")
     stack.kill_part("nats-1")
     drill.fires("NatsNodeDown")

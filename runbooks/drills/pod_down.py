@@ -8,7 +8,7 @@ def run(drill):
     reader = drill.keep(Subscriber("reader", "drill/#"))
     writer = drill.keep(Publisher("drill/a", rate=50))
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 10)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT kill -9 of the pod")
     server.kill()
     drill.fires("PodDown")

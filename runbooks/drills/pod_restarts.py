@@ -7,7 +7,7 @@ STARTS = 'changes(process_start_time_seconds{job="millrace"}[150s])'
 def run(drill):
     server = drill.server()
     drill.until_value(STARTS, lambda values: values == [0])
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT kill -9 of the pod, three times, soon after its start; a supervisor starts it again")
     for number in (1, 2, 3):
         server.kill()

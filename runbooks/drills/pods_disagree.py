@@ -26,7 +26,7 @@ def run(drill):
     writer = drill.keep(Publisher("drill/1", qos=1, rate=20))
     until(lambda: durable.got, "messages do not go from pod to pod")
     drill.until_value("millrace_fabric_pods", lambda values: values == [2, 2, 2])
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT the third NATS server has another password for the routes, and all three start again")
     config = stack.home / "nats/nats-3.conf"
     right = config.read_text()
@@ -35,7 +35,7 @@ def run(drill):
         stack.kill_part(name)
     parts = [drill.keep(stack.start_part(name)) for name in SERVERS]
     for _ in range(TRIES):
-        # A pod chooses its server by chance: each side needs one.
+        # A pod chooses its NATS server at random, and each side must have a pod.
         if 0 not in until(sides, "the pods have no NATS server"):
             break
         for part in parts:

@@ -40,7 +40,7 @@ def run(drill):
     until(lambda: all(device.client.is_connected() for device in devices), "devices are not connected")
     drill.until_value("sum(millrace_clients_connected)", lambda values: values == [FIRST])
     drill.query(CLIENTS)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("ACT   out: name the third pod to the gateway")
     drill.run(f"{name} {' '.join(PODS)}")
     drill.until_value(HEALTHY, lambda values: values == [3])
@@ -62,4 +62,4 @@ def run(drill):
     # A device that came later has not got what was published before its subscription.
     until(lambda: all(writer.acknowledged - device.got <= set(range(min(device.got))) for device in devices), "acknowledged messages that did not arrive")
     drill.check(f"{len(writer.acknowledged)} messages were acknowledged, {len(writer.refused)} refused; all {COUNT} devices have them", not writer.refused)
-    drill.calm()
+    drill.until_no_alert()

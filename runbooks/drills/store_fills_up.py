@@ -21,7 +21,7 @@ def run(drill):
     Subscriber("abandoned", "plant/#", user=user, password=secret).leave()
     drill.until_value(FREE, lambda values: values and values[0] < 1200 << 20)
     until(lambda: "StoreFillsUp" not in drill.observe.alerts(), "StoreFillsUp fires before the fault", 120)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT messages come for a session that nobody reads any more")
     user, secret = tenant.device(broker, "pump")
     writer = drill.keep(Publisher("plant/a", rate=40, size=150_000, user=user, password=secret))

@@ -23,7 +23,7 @@ def run(drill):
     Subscriber("away", "drill/#").leave()
     writer = drill.keep(Publisher("drill/a", rate=50))
     drill.until_value("millrace_store_disk_free_bytes", lambda values: values and values[0] > 0)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT another program fills the disk, down to 280 MiB")
     drill.run("head -c $(($(df --output=avail -B1 disk | tail -1) - (280 << 20))) /dev/zero > disk/other; df -h disk | tail -1")
     drill.fires("StoreNearlyFull")

@@ -2,20 +2,20 @@
 
 from stage import Publisher, Subscriber
 
-# More than the drill makes.
+# The drill slows the syncs of tables with these numbers, and makes fewer of them.
 TABLES_MAX = 500
 STALLS = "rate(millrace_store_stall_seconds_total[10s])"
 
 
 def run(drill):
     server = drill.server()
-    # Its backlog is what the store writes. A limit trims it, so the disk does not fill up.
+    # The backlog of this session makes the store write tables. A limit trims the backlog, so the disk does not fill up.
     Subscriber("away", "bulk/#").leave()
     reader = drill.keep(Subscriber("reader", "drill/#"))
     writer = drill.keep(Publisher("drill/a", rate=20))
     bulk = [drill.keep(Publisher(f"bulk/{name}", rate=100, size=100_000)) for name in "ab"]
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 40)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT the sync of each table takes 15 s longer; those of journals and folders stay fast")
     tables = [server.data / f"tables/keyspaces/1/tables/{number}" for number in range(TABLES_MAX)]
     slow = drill.break_syncs(server, "delay_exit=15000000", tables)

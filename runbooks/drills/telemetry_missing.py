@@ -4,7 +4,7 @@
 def run(drill):
     drill.server()
     drill.until_value('up{job="region"}', lambda values: values == [1])
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT kill -9 of the collector")
     collector = drill.observe.processes.pop("collector")
     collector.kill()

@@ -27,7 +27,7 @@ def run(drill):
     tenant = Tenant("ann")
     broker = tenant.broker("Plant 7")
     drill.say("a tenant has a broker")
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT somebody tries passwords, over and over")
     over = threading.Event()
     threads = [threading.Thread(target=guess, args=(broker, over), daemon=True) for _ in range(4)]

@@ -40,7 +40,7 @@ def run(drill):
     reader = drill.keep(Subscriber("reader", "plant/#", user=user, password=secret))
     drill.keep(Publisher("plant/a", rate=20, user=user, password=secret))
     drill.until_value(f'broker:millrace_messages:rate5m{{broker="{calm}"}}', lambda values: values and values[0] > 5)
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT a device of one tenant publishes as fast as it can")
     over = threading.Event()
     thread = threading.Thread(target=flood, args=(*loud.device(noisy, "bench"), over), daemon=True)

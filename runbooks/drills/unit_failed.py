@@ -72,7 +72,7 @@ def run(drill):
     drill.host = machine.enter
     drill.collectors = ["--collector.systemd", "--collector.systemd.unit-include=millrace-.*[.]service"]
     drill.server()
-    drill.calm()
+    drill.until_no_alert()
     drill.say(f"FAULT the key of the bucket is gone when a timer starts {UNIT}")
     drill.run(f"./on-machine systemctl start {UNIT}", fails=True)
     drill.fires("UnitFailed")

@@ -15,10 +15,13 @@ from observe import until
 from stage import Publisher, Subscriber, millrace
 from stored import Stored
 
-# Idle clients beside those with messages, how many a second are disconnected, and how many may come back.
-CROWD, DRAIN_RATE, CONNECT_RATE = 300, 100, 100
-# With messages, and the one that watches wills.
-CLIENTS = 5
+IDLE_CLIENTS = 300
+DISCONNECTS_PER_SECOND, CONNECTS_PER_SECOND = 100, 100
+# Three publishers, a subscriber, and the client that watches wills.
+BUSY_CLIENTS = 5
+CLIENTS = IDLE_CLIENTS + BUSY_CLIENTS
+# The rate allows no shorter drain; a second is the margin.
+DRAIN_SECONDS_MIN = IDLE_CLIENTS / DISCONNECTS_PER_SECOND - 1
 STARTS = 'changes(process_start_time_seconds{job="millrace"}[5m])'
 
 
@@ -27,7 +30,7 @@ class Crowd:
 
     def __init__(self):
         self.connected, self.seconds, self.loop = 0, collections.Counter(), asyncio.new_event_loop()
-        self.tasks = [self.loop.create_task(self.client(number)) for number in range(CROWD)]
+        self.tasks = [self.loop.create_task(self.client(number)) for number in range(IDLE_CLIENTS)]
         self.thread = threading.Thread(target=self.loop.run_until_complete, args=(asyncio.gather(*self.tasks, return_exceptions=True),), daemon=True)
         self.thread.start()
 
@@ -63,38 +66,39 @@ def run(drill):
         drill.check("the next build is of another commit", commits[0] != commits[1])
     else:
         drill.say("SKIPPED: another build: MILLRACE_NEXT names none, so the same one starts again")
-    rates = ("--drain-rate", str(DRAIN_RATE), "--connects-per-second-max", str(CONNECT_RATE), "--connects-burst", str(CONNECT_RATE))
-    server = drill.server("--drain-max-s", "10", *rates)
+    rates = {"--drain-rate": DISCONNECTS_PER_SECOND, "--connects-per-second-max": CONNECTS_PER_SECOND, "--connects-burst": CONNECTS_PER_SECOND}
+    server = drill.server("--drain-max-s", "10", *(str(part) for setting in rates.items() for part in setting))
     crowd = drill.keep(Crowd())
-    # A session that nobody reads until the end: both builds store for it.
+    # Both builds store messages for this session, which connects again only at the end.
     Subscriber("away", "drill/#").leave()
     reader = drill.keep(Subscriber("reader", "drill/#"))
     writers = [drill.keep(Publisher(f"drill/{name}", rate=25)) for name in "abc"]
-    stored, names = Stored(drill), []
+    stored, stored_by = Stored(drill), []
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 20)
-    drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CROWD + CLIENTS])
+    drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CLIENTS])
     drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
-    drill.calm()
-    for number, (build, what, writes) in enumerate(zip(builds, ("the next build", "the build before"), ("build-1", "build-2")), 1):
-        stored.store(writes)
-        names.append(writes)
+    drill.until_no_alert()
+    for number, (build, what, running) in enumerate(zip(builds, ("the next build", "the build before"), ("build-1", "build-2")), 1):
+        stored.store(running)
+        stored_by.append(running)
         drill.say(f"ACT   SIGTERM, and start {what}")
         crowd.seconds.clear()
         began = time.monotonic()
         server.stop()
         lasted = time.monotonic() - began
-        drill.check(f"the drain of {CROWD + CLIENTS} clients took {lasted:.1f} s: no more than {DRAIN_RATE} a second", lasted > CROWD / DRAIN_RATE - 1)
-        drill.check(f"it ended by itself with code {server.process.returncode}", server.process.returncode == 0)
+        drill.check(f"the drain of {CLIENTS} clients took {lasted:.1f} s: no more than {DISCONNECTS_PER_SECOND} a second", lasted > DRAIN_SECONDS_MIN)
+        drill.check(f"the server ended by itself with code {server.process.returncode}", server.process.returncode == 0)
         server.command[0] = str(Path(build).resolve())
         server.start()
         drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
         drill.run("curl -sS http://127.0.0.1:8080/healthz")
-        stored.read(names, what)
-        # Samples from before the restart do not count the clients that came back.
+        stored.read(stored_by, what)
+        # Before Prometheus sees the restart, its samples are of the old process.
         drill.until_value(STARTS, lambda values, number=number: values and values[0] >= number)
-        drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CROWD + CLIENTS])
+        drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CLIENTS])
         peak = max(crowd.seconds.values())
-        drill.check(f"at most {peak} clients came back within a second: {CONNECT_RATE}, and {CONNECT_RATE} at once after a quiet time", peak <= 2 * CONNECT_RATE)
+        allowed = f"{CONNECTS_PER_SECOND}, and {CONNECTS_PER_SECOND} at once after a quiet time"
+        drill.check(f"at most {peak} clients came back within a second: {allowed}", peak <= 2 * CONNECTS_PER_SECOND)
     drains = int(drill.run("grep -c 'draining: ' millrace.log"))
     drill.check(f"{drains} of {len(builds)} stops drained their clients", drains == len(builds))
     for writer in writers:
@@ -106,4 +110,4 @@ def run(drill):
     until(lambda: len(away.got) >= len(sent), f"{len(away.got)} of {len(sent)} messages were stored")
     drill.check(f"the session that was away got {len(away.got)} messages, which both builds had stored", True)
     drill.check(f"{len(sent)} messages were acknowledged, {refused} refused; {len(reader.got)} arrived", refused == 0)
-    drill.calm()
+    drill.until_no_alert()

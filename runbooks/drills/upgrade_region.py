@@ -37,7 +37,7 @@ def run(drill):
     reader = drill.keep(Subscriber("reader", "drill/#", **way))
     writers = [drill.keep(Publisher(f"drill/{name}", rate=25, **way)) for name in "abc"]
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 20)
-    drill.calm()
+    drill.until_no_alert()
     stored, names = Stored(drill, **way), []
     for build, what, writes in zip(builds, ("the next build", "the build before"), ("build-1", "build-2")):
         stored.store(writes)
@@ -64,4 +64,4 @@ def run(drill):
 
         until(lambda missing=missing: not missing(), f"messages did not arrive at {name}")
         drill.check(f"all of them arrived at {name}, which got {len(session.got)}", not missing())
-    drill.calm()
+    drill.until_no_alert()

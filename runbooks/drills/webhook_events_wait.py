@@ -43,7 +43,7 @@ def run(drill):
     Receiver.quick.set()
     drill.keep(Publisher("plant/a", rate=15, user=user, password=secret))
     until(lambda: Receiver.calls > 20, "no events arrive")
-    drill.calm()
+    drill.until_no_alert()
     drill.say(f"FAULT the service takes {SLOW_SECONDS} s for each call, and accepts every one")
     Receiver.quick.clear()
     drill.fires("WebhookEventsWait")

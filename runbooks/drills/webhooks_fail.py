@@ -44,7 +44,7 @@ def run(drill):
     drill.say(f"{BROKERS} brokers have {HOOKS} webhooks each, to a service that answers")
     Receiver.status = 204
     until(lambda: len(Receiver.accepted) > 20, "no events arrive")
-    drill.calm()
+    drill.until_no_alert()
     drill.say("FAULT the service answers 500")
     Receiver.status = 500
     drill.fires("WebhooksFail")

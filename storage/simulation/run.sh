@@ -3,12 +3,12 @@
 # variables:
 #
 # SEEDS              how many seeds (20), beginning with FIRST (1); or SEED for a single one
-# SECONDS_SIMULATED  simulated seconds for which pods work (90); faults end after two thirds
-# PLANT              a fault to plant: index, fence, marks, trim, claims, wills; the run must then find it
+# SECONDS_SIMULATED  simulated seconds for which pods work (90); faults end after two thirds, so that some work gets done
+# PLANT              a bug of `Plant` in src/plan.rs, such as index or fence; the run fails unless a seed finds it
 # NICE               priority of the simulator (15), as in nice(1)
 # TRACES             a folder that gets the traces of failed seeds
-# FDBSERVER          the simulator (fdbserver on PATH); its version must be that of libfdb_c, which is
-#                    searched where `make test-fdb` searches it
+# FDBSERVER          the simulator (fdbserver on PATH); its version must be that of libfdb_c, whose folder
+#                    FDB_CLIENT_LIB_PATH names
 #
 # For each seed it prints a line: simulated seconds, actions, faults of the simulator, violations,
 # and the command that repeats the seed. If something is missing on this machine, it prints a line
@@ -27,7 +27,7 @@ declare -A faults=(
     [ClogInterface]="interfaces clogged"
     [CloggingPair]="pairs clogged"
     [ClusterRecovery]="recoveries"
-    [BuggifySection]="places buggified"
+    [BuggifySection]="sections with injected faults"
 )
 
 # Ends with exit code 0, because this machine lacks something.
@@ -77,16 +77,16 @@ run_seed() {
     (cd "$folder" && nice -n "${NICE:-15}" "$simulator" -r simulation -f region.toml -s "$seed" -b on --trace-format json >output 2>&1)
     local code=$?
     report=$(grep "^MILLRACE simulated" "$folder/output" | tail -1)
-    local ended=$report
+    local last_line=$report
     report="${report#MILLRACE }; $(count_faults "$folder")"
     echo "$report" >>"$work/reports"
     echo "seed $seed: $report; took $((SECONDS - began)) s"
     grep "^MILLRACE VIOLATION" "$folder/output"
-    if [ "$ended" ] && [ "$code" = 0 ] && ! grep -q "^MILLRACE VIOLATION" "$folder/output"; then
+    if [ "$last_line" ] && [ "$code" = 0 ] && ! grep -q "^MILLRACE VIOLATION" "$folder/output"; then
         rm -rf "$folder"
         return
     fi
-    if [ -z "$ended" ]; then
+    if [ -z "$last_line" ]; then
         echo "seed $seed did not come to its end (exit code $code):"
         tail -5 "$folder/output"
         cat "$folder"/trace*.json 2>/dev/null | grep '"Severity": "40"' | head -5

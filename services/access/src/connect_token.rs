@@ -66,8 +66,8 @@ impl ConnectTokenClaims {
         (token.len() <= BYTES_MAX).then_some(token)
     }
 
-    /// Accepts the newest key only: tokens live an hour at most, so a new key costs clients a new
-    /// token.
+    /// Checks the signature alone: the caller compares broker, expiry and client. Accepts the newest key only, because a
+    /// copy of the store may reveal older ones.
     pub fn open(keys: &HashKeys, token: &[u8]) -> Result<Self, ConnectTokenRefusal> {
         let read = || {
             let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= BYTES_MAX)?;

@@ -13,7 +13,7 @@ pub const URL_BYTES_MAX: usize = 2_048;
 pub const PEM_BYTES_MAX: usize = 1024 * 1024;
 /// Checking a client's certificate may try each chain that can be made of these.
 pub const AUTHORITY_CERTIFICATES_MAX: usize = 16;
-/// Certificates of one subject. Two subjects that issue each other have chains of six in any order of their certificates: 3^6.
+/// Certificates of one subject: two subjects that issue each other already have 3^6 chains of six certificates.
 pub const SAME_SUBJECT_MAX: usize = 3;
 pub const CLIENT_CERTIFICATES_MAX: usize = 5;
 /// Issuers and CAs of a broker, because each may cost a signature check for each client.

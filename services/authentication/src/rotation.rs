@@ -20,14 +20,14 @@ pub(crate) struct FairRotation<K, Q> {
     children: HashMap<K, Q>,
     /// Children that have had a turn, the next one first.
     order: VecDeque<K>,
-    /// Children that have had none, the newest last.
-    fresh: VecDeque<K>,
+    /// The other children, the newest last.
+    without_turn: VecDeque<K>,
     next: NextChild,
     len: usize,
 }
 
-/// A guesser with many names or addresses makes many children. The newest child comes before them, and the oldest one
-/// is not left behind.
+/// The three kinds of children take turns. So a client that has just come does not wait behind the many children of a guesser with many
+/// names or addresses, and the oldest child without a turn does not wait for ever.
 #[derive(Clone, Copy)]
 enum NextChild {
     Newest,
@@ -40,7 +40,7 @@ impl<K, Q> Default for FairRotation<K, Q> {
         Self {
             children: HashMap::new(),
             order: VecDeque::new(),
-            fresh: VecDeque::new(),
+            without_turn: VecDeque::new(),
             next: NextChild::Newest,
             len: 0,
         }
@@ -50,7 +50,7 @@ impl<K, Q> Default for FairRotation<K, Q> {
 impl<K: Eq + Hash + Clone, Q: Turns + Default> FairRotation<K, Q> {
     pub(crate) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
         if !self.children.contains_key(key) {
-            self.fresh.push_back(key.clone());
+            self.without_turn.push_back(key.clone());
         }
         let child = self.children.entry(key.clone()).or_default();
         let before = child.len();
@@ -71,9 +71,9 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> FairRotation<K, Q> {
     fn next_child(&mut self) -> Option<K> {
         for _ in 0..3 {
             let (key, next) = match self.next {
-                NextChild::Newest => (self.fresh.pop_back(), NextChild::Served),
+                NextChild::Newest => (self.without_turn.pop_back(), NextChild::Served),
                 NextChild::Served => (self.order.pop_front(), NextChild::Oldest),
-                NextChild::Oldest => (self.fresh.pop_front(), NextChild::Newest),
+                NextChild::Oldest => (self.without_turn.pop_front(), NextChild::Newest),
             };
             self.next = next;
             if key.is_some() {
@@ -102,7 +102,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for FairRotation<K, Q> {
     }
 
     fn evict(&mut self) -> Option<Q::Job> {
-        let children = self.order.iter().chain(&self.fresh).take(EVICTION_LOOKS).enumerate();
+        let children = self.order.iter().chain(&self.without_turn).take(EVICTION_LOOKS).enumerate();
         let (at, key) = children.max_by_key(|(_, key)| self.get(key).map_or(0, Turns::len))?;
         let key = key.clone();
         let job = self.children.get_mut(&key)?.evict();
@@ -110,7 +110,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for FairRotation<K, Q> {
         if self.remove_if_empty(&key) {
             match at.checked_sub(self.order.len()) {
                 None => self.order.remove(at),
-                Some(at) => self.fresh.remove(at),
+                Some(at) => self.without_turn.remove(at),
             };
         }
         job

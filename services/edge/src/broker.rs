@@ -46,7 +46,7 @@ pub(crate) struct Brokers {
     known: RwLock<KnownBrokers>,
     filter_bytes: Arc<AtomicU64>,
     retained_bytes: Arc<AtomicU64>,
-    /// For the retained messages of all brokers, bytes.
+    /// Limit for the retained messages of all brokers together.
     retained_bytes_max: u64,
     queues: Arc<Budget>,
     queue_bytes_per_broker_max: u64,
@@ -138,7 +138,7 @@ impl Brokers {
     }
 }
 
-/// The next group is looked up when this one is done with.
+/// Looks up the next brokers only when the caller takes them, so that few are held open at once.
 pub(crate) fn chunks(
     mut brokers: impl Iterator<Item = Arc<Broker>>,
     size: usize,

@@ -74,8 +74,7 @@ pub struct ConnectedClient {
     pub messages_out: u64,
     #[serde(default)]
     pub bytes_out: u64,
-    /// Up to [`FILTERS_MAX`] subscriptions in order of filters, and at most 64 KiB of them: any of a client that has more. Empty in a
-    /// page. `subscriptions` counts all.
+    /// Up to [`FILTERS_MAX`] subscriptions and 64 KiB, in order of filters; of more, any. Empty in a page. `subscriptions` counts all.
     #[serde(default)]
     pub filters: Vec<ClientFilter>,
 }

@@ -81,7 +81,6 @@ impl Home {
 
     /// Settles a broker on a loop, which takes so many of its client ids before the broker spreads.
     fn settle(&self, core: u16, clients_max: usize, homes: &Arc<AtomicUsize>) {
-        // The first call counts.
         if self.home_loop.set(HomeLoop { core, clients_max, homes: homes.clone() }).is_ok() {
             homes.fetch_add(1, Ordering::Relaxed);
         }

@@ -20,8 +20,8 @@ pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
 /// Bytes of one event loop's cache of topics' receivers; the least recently used topics are evicted.
 pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// While the cache has more than this, topics go that were not used for a while: at least 5 s, and a second for each 2,000 topics.
-/// Unused topics of ordinary brokers stay, and a flood of topics does not hold the cache's memory.
+/// While the cache has more than this, topics are evicted that were not used for 5 s, plus a second for each 2,000 topics in the
+/// cache. So a flood of topics does not hold memory, and idle topics of ordinary brokers stay.
 pub(crate) const ROUTE_CACHE_UNUSED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Work that one broker may cause in a second by new topics from other pods, in units of 0.1 microseconds: a quarter of the
@@ -31,7 +31,7 @@ pub(crate) const FABRIC_MATCH_WORK_MAX: u64 = 2_500_000;
 pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: u32 = 10_000;
 /// One address can use this part of the files that the process can open.
 pub(crate) const FILES_PER_ADDRESS_DIVISOR: u64 = 4;
-/// Connections leave this part of the files that the process can open, and at least so many; half of them at most.
+/// Connections leave this part of the files that the process can open, but at least [`FILES_RESERVED_MIN`] and at most half.
 pub(crate) const FILES_RESERVED_DIVISOR: u64 = 16;
 pub(crate) const FILES_RESERVED_MIN: u64 = 256;
 
@@ -147,11 +147,11 @@ pub struct EdgeLimits {
     /// ids spreads over all loops until it is closed; clients that are connected at that time stay on the home loop.
     pub home_clients_max: u32,
     pub mailbox_bytes_max: u32,
-    /// Brokers with queued bytes have equal shares; reading from clients of a broker over its share that publish or change stored
-    /// subscriptions pauses.
+    /// Brokers with queued bytes have equal shares. Clients of a broker over its share that publish or change stored subscriptions
+    /// are not read until the queue is shorter.
     pub store_bytes_max: u32,
     pub sys_interval_s: u16,
-    /// The other brokers are summed: each named one has about 80 series per pod.
+    /// Each of these brokers has about 80 series per pod; the series of all others are added up.
     pub metrics_brokers_max: u16,
     /// 0: only stored messages are counted. A killed process loses the usage since the last flush.
     pub usage_interval_s: u16,

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::mailbox::Mail;
 use crate::process::Process;
 
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Reloader {
@@ -20,7 +20,7 @@ pub(crate) struct Reloader {
     running: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
-/// The identity of a file's contents. A mounted secret is replaced by a link to another file.
+/// Time of the last change, length and inode. The inode differs when a mounted secret is replaced by a link to another file.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 struct ReloadedFiles {
@@ -34,7 +34,7 @@ struct ReloadedFiles {
 impl Reloader {
     pub(crate) fn start(config: &Config, process: &Arc<Process>) -> Result<Self, StartError> {
         let parts = parts(config);
-        // An unhandled order covers a new one.
+        // Room for one order: a second one, before the thread takes the first, asks for the same.
         let (orders, received) = sync_channel(1);
         let process = Arc::downgrade(process);
         let thread = std::thread::Builder::new()
@@ -87,7 +87,7 @@ fn parts(config: &Config) -> Vec<ReloadedFiles> {
 
 fn run(mut parts: Vec<ReloadedFiles>, orders: &Receiver<()>, process: &Weak<Process>) {
     loop {
-        let is_ordered = match orders.recv_timeout(LOOK) {
+        let is_ordered = match orders.recv_timeout(CHECK_INTERVAL) {
             Ok(()) => true,
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => return,

@@ -1,8 +1,8 @@
 //! The streams that store the messages of a topic: a copy of one broker's filter index, in memory. Loops cache what
 //! [`BrokerStreams::matches`] finds for a topic until [`BrokerStreams::generation`] changes.
 //!
-//! Only the writer thread changes it: after each commit that changed the index, and before the commit is announced. So
-//! a filter that is missing here has not been acknowledged yet (P2).
+//! Only the writer thread changes this copy. It applies its own commits before it announces them, so a filter that is
+//! missing here has not been acknowledged by this pod (P2). It reads other pods' changes before each transaction.
 
 use bytes::Bytes;
 use millrace_layers::index::{IndexRow, IndexedStream};
@@ -28,7 +28,7 @@ pub(crate) struct BrokerStreams {
     groups: RwLock<HashMap<StreamId, Arc<StoredGroup>>>,
     webhooks: RwLock<HashMap<StreamId, Arc<str>>>,
     has_webhooks: AtomicBool,
-    /// The groups that ended last: sessions may still have messages of them.
+    /// The latest [`ENDED_MAX`] groups that ended: sessions may still have messages of these.
     ended: Mutex<VecDeque<Arc<StoredGroup>>>,
     /// With several pods: version of the store up to which changes by other pods are applied here.
     through: AtomicU64,
@@ -52,7 +52,8 @@ pub(crate) struct SkipCondition {
     pub(crate) changes: u64,
 }
 
-/// Above this number of subscribers a publish is always stored, because their count is not exact.
+/// Above this number of subscribers a publish is always stored: it is far below the one up to which the layers count exactly
+/// ([`millrace_layers::limits::EXACT_COUNT_MAX`]).
 const EXACT_MAX: u64 = 64;
 
 const ENDED_MAX: usize = 1_000;
@@ -99,7 +100,7 @@ pub(crate) struct TopicStreams {
     pub(crate) is_over_limit: bool,
     /// Streams of webhooks among `streams`, with the webhooks' names; they store messages of all QoS.
     pub(crate) webhooks: Box<[(StreamRef, Arc<str>)]>,
-    pub(crate) visited: usize,
+    pub(crate) visited_nodes: usize,
 }
 
 impl TopicStreams {
@@ -133,9 +134,14 @@ impl BrokerStreams {
     pub(crate) fn matches(&self, topic: &str) -> TopicStreams {
         let snapshot = self.router.snapshot();
         let generation = snapshot.generation();
-        let mut visited = 0;
-        let Some(found) = snapshot.matches_counted(topic, STREAM_MATCH, &mut visited) else {
-            return TopicStreams { generation, is_over_limit: true, visited, ..TopicStreams::default() };
+        let mut visited_nodes = 0;
+        let Some(found) = snapshot.matches_counted(topic, STREAM_MATCH, &mut visited_nodes) else {
+            return TopicStreams {
+                generation,
+                is_over_limit: true,
+                visited_nodes,
+                ..TopicStreams::default()
+            };
         };
         let streams: Box<[StreamRef]> = found
             .receivers
@@ -148,7 +154,15 @@ impl BrokerStreams {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let groups = streams.iter().filter_map(|stream| groups.get(&stream.stream).cloned()).collect();
         let webhooks = if self.has_webhooks() { self.webhooks_among(&streams) } else { Box::default() };
-        TopicStreams { generation, streams, subscribers, groups, webhooks, is_over_limit: false, visited }
+        TopicStreams {
+            generation,
+            streams,
+            subscribers,
+            groups,
+            webhooks,
+            is_over_limit: false,
+            visited_nodes,
+        }
     }
 
     fn webhooks_among(&self, streams: &[StreamRef]) -> Box<[(StreamRef, Arc<str>)]> {
@@ -173,7 +187,7 @@ impl BrokerStreams {
         self.through.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// A conflict with a change of filters made a publish run again.
+    /// Call it when a publish runs again because its transaction conflicted with a change of filters.
     pub(crate) fn expect_conflicts(&self, now_ms: u64) {
         self.conflicts_until_ms.store(now_ms + CONFLICTS_MS, Ordering::Relaxed);
     }
@@ -222,8 +236,8 @@ impl BrokerStreams {
         streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
     }
 
-    /// Replaces the streams of a filter; `subscribers` has their numbers of subscribers, in the same order. A count changes
-    /// before `changes`, so a loop that has seen the old count finds another number when it compares.
+    /// Replaces the streams of a filter; `subscribers` has their numbers of subscribers, in the same order. The count is set
+    /// before `changes`, so the [`SkipCondition`] of a loop that read the old count does not hold any more.
     pub(crate) fn set(&self, filter: &str, streams: &[IndexedStream], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();
@@ -253,6 +267,7 @@ impl BrokerStreams {
                 ended.push_back(gone);
             }
         }
+        // A client's group cannot begin with `#`, so the groups of webhooks do.
         let is_of_webhook = |indexed: &&IndexedStream| indexed.group.starts_with(b"#");
         let (of_webhooks, grouped): (Vec<_>, Vec<_>) =
             streams.iter().filter(|indexed| !indexed.group.is_empty()).partition(is_of_webhook);

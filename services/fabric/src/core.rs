@@ -2,11 +2,10 @@
 //! connection and the time come in. Frames go to the outbox; messages, gaps and notifications go to
 //! the sink.
 //!
-//! A pod that joins a receiver sends `Joined` to all other pods. From then on each of these sends
-//! its messages for the receiver. It answers with the number of the next message (`Answer`), and
-//! sends a heartbeat in order with the messages. Once every live pod has answered, the joining pod
-//! knows the next number of each sender, so every later loss shows as a gap. Pods join again after
-//! each reconnect.
+//! A pod that joins a receiver sends `Joined` to all other pods. From then on each of them sends its messages for the
+//! receiver. It replies with the number of its next message (`Answer`), and queues a heartbeat behind the messages
+//! before it. Once every live pod has replied, the joining pod knows the next number of each sender, so every later
+//! loss shows as a gap. Pods join again after each reconnect.
 
 use std::sync::Arc;
 
@@ -156,8 +155,8 @@ impl FabricCore {
     pub(crate) fn received_control(&mut self, payload: Bytes, now: Millis) {
         let Some(FabricFrame { from, content }) = self.decode(payload) else { return };
         match content {
-            FrameContent::Hello { asks, is_fresh, epoch, name } => {
-                self.pod_seen(from, &name, (is_fresh, epoch), now);
+            FrameContent::Hello { asks, begins_epoch, epoch, name } => {
+                self.pod_seen(from, &name, (begins_epoch, epoch), now);
                 if asks {
                     // The pod was disconnected and may have missed this pod's announcements.
                     self.hello(Destination::ControlOf(from), false, false);
@@ -220,15 +219,15 @@ impl FabricCore {
         }
     }
 
-    fn hello(&self, destination: Destination, asks: bool, is_fresh: bool) {
-        self.outbox.control(destination, frame::hello(self.own, asks, is_fresh, self.epoch, &self.name));
+    fn hello(&self, destination: Destination, asks: bool, begins_epoch: bool) {
+        self.outbox.control(destination, frame::hello(self.own, asks, begins_epoch, self.epoch, &self.name));
     }
 
     fn is_known(&self, pod: PodId) -> bool {
         self.pods.get(&pod).is_some_and(|pod| pod.is_known)
     }
 
-    fn pod_seen(&mut self, pod: PodId, name: &str, (is_fresh, epoch): (bool, u32), now: Millis) {
+    fn pod_seen(&mut self, pod: PodId, name: &str, (begins_epoch, epoch): (bool, u32), now: Millis) {
         if self.pods.get(&pod).is_some_and(|known| known.epoch != epoch) {
             self.remove_pod(pod, now);
         }
@@ -249,10 +248,10 @@ impl FabricCore {
         }
         self.pods.insert(
             pod,
-            PeerPod { name: name.into(), last_seen_at: now, epoch, is_alive: true, is_known: is_fresh },
+            PeerPod { name: name.into(), last_seen_at: now, epoch, is_alive: true, is_known: begins_epoch },
         );
         self.count_pods();
-        if is_fresh {
+        if begins_epoch {
             self.sink.pod_came(pod, name, epoch == 0);
             self.inbox.began(pod, epoch == 0);
         } else if now >= self.settled_at {

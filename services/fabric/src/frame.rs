@@ -1,16 +1,16 @@
 //! Encodes and decodes the frames in NATS messages. All numbers are big-endian.
 //!
-//! | kind | after version (1 byte), kind (1) and sender (8) |
-//! |---|---|
-//! | 1 batch | numbers (20), then each message with its length (4) |
-//! | 2 part | numbers (20), index (2), parts (2), a piece of what a batch has after its numbers |
-//! | 3 hello | 1 for "say hello too" + 2 for "earlier messages no longer count"; epoch, the count of such hellos (4); name |
-//! | 4 bye | |
-//! | 5 joined | announcement (8), receivers |
-//! | 6 answer | announcement (8), positions: receiver, generation (8), number (8) |
+//! | kind | purpose | after version (1 byte), kind (1) and sender (8) |
+//! |---|---|---|
+//! | 1 batch | messages, or a heartbeat without messages, which has the next number | numbers (20), then each message with its length (4) |
+//! | 2 part | a piece of a batch that is too long for one frame | numbers (20), index (2), count of parts (2), piece of the batch after its numbers |
+//! | 3 hello | the pod is alive | flags (1): 1 asks for a Hello, 2 begins an epoch; epoch (4); name |
+//! | 4 bye | the pod leaves | |
+//! | 5 joined | the pod listens to these receivers | number of the announcement (8), receivers |
+//! | 6 answer | the sender's next message to each of these receivers | number of the announcement (8), positions: receiver, generation (8), next number (8) |
 //!
-//! Numbers are a generation (8), the number of the first message (8) and the count of messages (4).
-//! A batch without messages is a heartbeat, which says the next number.
+//! Numbers are a generation (8), the number of the first message (8) and the count of messages (4). A receiver is a
+//! kind (1) with its ids (8 each).
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
@@ -34,8 +34,8 @@ const ANSWER: u8 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
-    /// Each generation starts at 0, and a later generation is greater; generation 0 is not
-    /// numbered.
+    /// Each generation starts again with message 0, and a later generation is greater. It is 0 for groups, whose messages have
+    /// no numbers.
     pub(crate) generation: u64,
     pub(crate) first: u64,
     pub(crate) count: u32,
@@ -65,7 +65,7 @@ pub(crate) struct FabricFrame {
 pub(crate) enum FrameContent {
     Batch { numbers: Numbers, body: Bytes },
     Part { numbers: Numbers, index: u16, parts: u16, piece: Bytes },
-    Hello { asks: bool, is_fresh: bool, epoch: u32, name: String },
+    Hello { asks: bool, begins_epoch: bool, epoch: u32, name: String },
     Bye,
     Joined { announcement: u64, list: Vec<To> },
     Answer { announcement: u64, positions: Vec<SenderPosition> },
@@ -109,7 +109,8 @@ pub(crate) fn heartbeat(from: PodId, generation: u64, next: u64) -> Bytes {
     frame.into()
 }
 
-/// How a batch is cut into frames of at most `bytes_max` bytes: bytes of a piece of its body, and number of pieces.
+/// Cuts the body of a batch for frames of at most `bytes_max` bytes, or longer ones if there would be more than 65,535. Returns the
+/// bytes of a piece and the number of pieces.
 pub(crate) fn cut(batch: &[u8], bytes_max: usize) -> (usize, u16) {
     let body = batch.len() - HEAD;
     let room = bytes_max.saturating_sub(PART_HEAD).max(body / usize::from(u16::MAX) + 1);
@@ -125,11 +126,11 @@ pub(crate) fn part(from: PodId, numbers: Numbers, (index, parts): (u16, u16), pi
     frame.into()
 }
 
-/// With `asks`, the others must answer with a Hello. With `is_fresh`, earlier messages of this
-/// sender no longer count, as at the start of each `epoch`.
-pub(crate) fn hello(from: PodId, asks: bool, is_fresh: bool, epoch: u32, name: &str) -> Bytes {
+/// With `asks`, the others must answer with a Hello. With `begins_epoch`, the receivers forget what they know of this
+/// sender's numbers.
+pub(crate) fn hello(from: PodId, asks: bool, begins_epoch: bool, epoch: u32, name: &str) -> Bytes {
     let mut frame = start(HELLO, from, 5 + name.len());
-    frame.put_u8(u8::from(asks) | u8::from(is_fresh) << 1);
+    frame.put_u8(u8::from(asks) | u8::from(begins_epoch) << 1);
     frame.put_u32(epoch);
     frame.extend_from_slice(name.as_bytes());
     frame.into()
@@ -177,7 +178,7 @@ pub(crate) fn decode(mut bytes: Bytes) -> Result<FabricFrame, Bad> {
         HELLO => {
             let (flags, epoch) = (bytes.try_get_u8()?, bytes.try_get_u32()?);
             let name = std::str::from_utf8(&bytes).map_err(|_| Bad::Malformed)?.to_owned();
-            FrameContent::Hello { asks: flags & 1 != 0, is_fresh: flags & 2 != 0, epoch, name }
+            FrameContent::Hello { asks: flags & 1 != 0, begins_epoch: flags & 2 != 0, epoch, name }
         }
         BYE => FrameContent::Bye,
         JOINED => {
@@ -205,7 +206,9 @@ pub(crate) fn round_trip(bytes: &[u8]) {
             close(batch, from, *numbers)
         }
         FrameContent::Part { numbers, index, parts, piece } => part(from, *numbers, (*index, *parts), piece),
-        FrameContent::Hello { asks, is_fresh, epoch, name } => hello(from, *asks, *is_fresh, *epoch, name),
+        FrameContent::Hello { asks, begins_epoch, epoch, name } => {
+            hello(from, *asks, *begins_epoch, *epoch, name)
+        }
         FrameContent::Bye => bye(from),
         FrameContent::Joined { announcement, list } => joined(from, *announcement, list),
         FrameContent::Answer { announcement, positions } => answer(from, *announcement, positions),
@@ -362,7 +365,7 @@ mod tests {
         for (frame, content) in [
             (
                 hello(POD, true, false, 8, "pod-é"),
-                FrameContent::Hello { asks: true, is_fresh: false, epoch: 8, name: "pod-é".into() },
+                FrameContent::Hello { asks: true, begins_epoch: false, epoch: 8, name: "pod-é".into() },
             ),
             (bye(POD), FrameContent::Bye),
             (joined(POD, 9, &list), FrameContent::Joined { announcement: 9, list }),

@@ -96,7 +96,7 @@ pub(crate) fn start(
         let (handle, upkeep) = (pools.normal.clone(), api.upkeep);
         std::thread::Builder::new().name(UPKEEP.into()).spawn(move || handle.block_on(upkeep))?;
         app = app
-            .nest(millrace_control::PATH, threads::on(pools, api.router))
+            .nest(millrace_control::PATH, threads::run_on(pools, api.router))
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)))
             .route("/confirm", get(async || shown("text/html", CONFIRM)))
@@ -157,7 +157,7 @@ impl HealthzState {
         status(running.as_ref().map(asked))
     }
 
-    /// A supervisor restarts a process that is not live; one that drains must end its drain.
+    /// A supervisor restarts a process that is not live, so a process stays live while it drains.
     fn liveness(&self) -> (StatusCode, String) {
         let running = self.0.read().unwrap_or_else(PoisonError::into_inner);
         status(running.as_ref().map(|edge| edge.liveness().map(|()| String::new())))

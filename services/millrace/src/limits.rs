@@ -48,7 +48,7 @@ pub(crate) const SECRET_COMMAND_TIME: Duration = Duration::from_secs(30);
 /// Bytes that are read of each of its outputs.
 pub(crate) const SECRET_COMMAND_BYTES_MAX: u64 = 64 * 1024;
 /// E-mails that wait for the mail server; the server drops and logs an e-mail beyond it.
-pub(crate) const LETTERS_MAX: usize = 1_000;
+pub(crate) const QUEUED_MAILS_MAX: usize = 1_000;
 /// How long the mail server may take for one step.
 pub(crate) const SMTP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -176,22 +176,22 @@ pub(crate) const HTTP_BUFFER_BYTES: usize = 32 * 1024;
 /// Pause after accepting failed for lack of descriptors.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 128;
-/// Distance from the HTTP port to the default admin port.
+/// The default admin port is the HTTP port plus this.
 pub(crate) const ADMIN_PORT_ABOVE: u16 = 10;
 
 /// Bytes of an answer of an API. A page of 200 rows, each with the largest webhook or certificate,
 /// is smaller.
 pub(crate) const API_ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The API itself ends a request after 30 seconds.
-pub(crate) const API_PATIENCE_S: u64 = 40;
+pub(crate) const API_ANSWER_S_MAX: u64 = 40;
 /// Longest line with a secret on standard input, bytes: a password of 65,535 bytes and the end of
 /// the line.
 pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
 
-/// The part of the files that MQTT leaves free which the connections of the HTTP port may use.
+/// The HTTP port may use this part (1/n) of the files that MQTT connections leave free; the store needs the rest.
 const HTTP_FILES_DIVISOR: u64 = 4;
 
-/// The part of a lowered limit that one address may use, as in the defaults of the settings.
+/// One address may use this part (1/n) of a lowered limit, as in the defaults of the settings.
 const ADDRESS_DIVISOR: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -206,13 +206,13 @@ pub(crate) struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// `files` are those that MQTT connections leave free. The store needs the others of them.
+    /// Lowers the limits if MQTT connections leave few `files` free.
     pub(crate) fn within(self, port: &str, files: u64) -> Self {
         let share = usize::try_from(files / HTTP_FILES_DIVISOR).unwrap_or(usize::MAX).max(1);
         if self.all <= share {
             return self;
         }
-        // A limit that is not below that of all limits no address.
+        // A limit per address that is not below `all` has no effect, and keeps none.
         let is_limited = self.per_address < self.all;
         let address_share = if is_limited { (share / ADDRESS_DIVISOR).max(1) } else { share };
         let per_address = self.per_address.min(address_share);

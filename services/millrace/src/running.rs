@@ -11,7 +11,7 @@ use millrace_edge::Edge;
 pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
 /// How long a request waits for an event loop, in case it is blocked.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOOP_ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Changes by the running edge. The methods block, so each request calls them on a thread of its
 /// own.
@@ -23,11 +23,11 @@ pub(crate) trait LiveChanges: Send + Sync {
     /// A sentence that says why not and what to do.
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String>;
 
-    /// Returns whether there was one. The store may follow a little later, in the order of the
-    /// calls.
+    /// Removes a retained message from memory, and returns whether there was one. The store removes the messages of several
+    /// calls a little later, in the order of the calls.
     ///
     /// # Errors
-    /// As above.
+    /// A sentence that says why not and what to do.
     fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String>;
 }
 
@@ -38,12 +38,12 @@ impl LiveChanges for Running {
         // Released early, because other requests need it, too.
         drop(running);
         let stopping = || "the server is stopping".to_owned();
-        match answer.ok_or_else(stopping)??.recv_timeout(PATIENCE) {
+        match answer.ok_or_else(stopping)??.recv_timeout(LOOP_ANSWER_MAX) {
             Ok(purged) => purged,
             Err(RecvTimeoutError::Disconnected) => Err(stopping()),
             Err(RecvTimeoutError::Timeout) => Err(format!(
                 "the session's owner has not answered within {} s: try again, and see the server's log",
-                PATIENCE.as_secs()
+                LOOP_ANSWER_MAX.as_secs()
             )),
         }
     }

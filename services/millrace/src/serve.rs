@@ -137,9 +137,9 @@ fn is_turning(running: &Running) -> bool {
 
 /// Disconnects clients at the drain rate, and logs how many are left. The HTTP port continues
 /// meanwhile.
-fn drain(running: &Running, pace: &DrainRate) {
+fn drain(running: &Running, drain_rate: &DrainRate) {
     let edge = || running.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(draining) = edge().as_ref().map(|edge| edge.drain(pace)) else { return };
+    let Some(draining) = edge().as_ref().map(|edge| edge.drain(drain_rate)) else { return };
     let left = || edge().as_ref().map_or(0, Edge::connections);
     info!(
         connections = left(),
@@ -150,7 +150,7 @@ fn drain(running: &Running, pace: &DrainRate) {
     while !draining.wait(DRAIN_PROGRESS) {
         waited += DRAIN_PROGRESS;
         info!(connections = left(), "draining");
-        if waited > pace.at_most {
+        if waited > drain_rate.at_most {
             return warn!(
                 "the drain took longer than drain_max_s: the remaining clients are disconnected at once"
             );

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::body;
-use crate::connector::{Connector, FOUND, Tcp, place};
+use crate::connector::{Connector, FOUND, Tcp, host_and_port};
 use crate::guard::Guard;
 use crate::limits::{CALLS_MAX, CONNECTIONS_MAX, HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
 use crate::lookups::Lookups;
@@ -94,7 +94,7 @@ impl HttpClient {
     }
 
     async fn look_up(&self, share: &str, uri: &Uri) -> Result<Vec<SocketAddr>, CallError> {
-        let (host, port) = place(uri);
+        let (host, port) = host_and_port(uri);
         match host.parse::<IpAddr>() {
             Ok(address) => Ok(vec![SocketAddr::new(address, port)]),
             Err(_) => self.lookups.look_up(share, host, port).await,

@@ -47,7 +47,7 @@ impl Tcp {
 }
 
 /// Host and port of a URL, without the brackets of an IPv6 address.
-pub(crate) fn place(uri: &Uri) -> (&str, u16) {
+pub(crate) fn host_and_port(uri: &Uri) -> (&str, u16) {
     let is_https = uri.scheme() == Some(&Scheme::HTTPS);
     let host = uri.host().unwrap_or_default();
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

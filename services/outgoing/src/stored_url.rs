@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use http::Uri;
 use http::uri::Scheme;
 
-use crate::connector::place;
+use crate::connector::host_and_port;
 use crate::guard::Guard;
 use crate::{CallError, CallSettings};
 
@@ -13,7 +13,7 @@ impl CallSettings {
     /// Checks a host that is an address, or the name `localhost`; other names are resolved, and so checked, at each call.
     pub fn check(&self, url: &str) -> Result<(), CallError> {
         let Ok(uri) = url.parse::<Uri>() else { return Err(CallError::Url("is not valid")) };
-        let (host, port) = place(&uri);
+        let (host, port) = host_and_port(&uri);
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![address],

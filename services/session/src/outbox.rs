@@ -280,7 +280,7 @@ impl Outbox {
             return outbox;
         };
         outbox.next_id = id_after(*last, 1);
-        let has_skipped_ids = !in_flight.is_sorted_by_key(|(id, _)| distance(*first, *id));
+        let has_unordered_ids = !in_flight.is_sorted_by_key(|(id, _)| distance(*first, *id));
         outbox.slots.extend(in_flight.into_iter().map(|(id, in_flight)| {
             let never_sent = matches!(in_flight, InFlight::Unsent(_));
             let state = match in_flight {
@@ -290,7 +290,7 @@ impl Outbox {
             Slot { id, state, sent: false, awaits_store: false, never_sent, hold: None }
         }));
         outbox.uncounted = outbox.entries().map(OutboxEntry::bytes_held).sum();
-        if has_skipped_ids {
+        if has_unordered_ids {
             outbox.skip_ids();
         }
         outbox

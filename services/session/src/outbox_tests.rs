@@ -97,7 +97,7 @@ fn messages_that_stay_unacknowledged_keep_their_ids_and_do_not_hold_up_later_one
     }
     assert_eq!((outbox.window(), outbox.len()), (stay.len(), stay.len()));
     assert!(outbox.slots.capacity() < 200, "its memory is bounded: {}", outbox.slots.capacity());
-    assert!(outbox.has_skipped_ids());
+    assert!(outbox.has_unordered_ids());
     outbox.rewind();
     let again: Vec<u16> =
         std::iter::from_fn(|| outbox.next_resend(usize::MAX).map(|(id, ..)| id.get())).collect();
@@ -127,20 +127,20 @@ fn acknowledgements_that_come_far_apart_leave_no_gaps_in_memory() {
 fn a_restored_session_sends_again_in_the_given_order_and_skips_what_is_in_use() {
     let sent = |number: u16| (id(number), InFlight::Published(entry(QoS::ExactlyOnce, "x")));
     let mut outbox = Outbox::restored([5, 3, 4, 65_535].map(sent).into());
-    assert!(outbox.has_skipped_ids());
+    assert!(outbox.has_unordered_ids());
     let again: Vec<u16> =
         std::iter::from_fn(|| outbox.next_resend(usize::MAX).map(|(id, ..)| id.get())).collect();
     assert_eq!(again, [5, 3, 4, 65_535]);
     let ids: Vec<u16> = (0..4).map(|_| outbox.send(QoS::AtLeastOnce, "x")).collect();
     assert_eq!(ids, [1, 2, 6, 7]);
-    assert!(!Outbox::restored([65_534, 65_535, 2].map(sent).into()).has_skipped_ids());
+    assert!(!Outbox::restored([65_534, 65_535, 2].map(sent).into()).has_unordered_ids());
 }
 
 #[test]
 fn ids_far_apart_do_not_tell_the_order_of_sending() {
     let sent = |number: u16| (id(number), InFlight::Published(entry(QoS::ExactlyOnce, "x")));
     for ids in [[1, 40_001, 40_010], [5, 65_530, 2], [5, 1, 4]] {
-        assert!(Outbox::restored(ids.map(sent).into()).has_skipped_ids(), "{ids:?}");
+        assert!(Outbox::restored(ids.map(sent).into()).has_unordered_ids(), "{ids:?}");
     }
     let mut outbox = Outbox::default();
     let send = |outbox: &mut Outbox| outbox.send(QoS::AtLeastOnce, "x");
@@ -149,11 +149,11 @@ fn ids_far_apart_do_not_tell_the_order_of_sending() {
         let next = send(&mut outbox);
         outbox.complete(id(next));
     }
-    assert!(!outbox.has_skipped_ids());
+    assert!(!outbox.has_unordered_ids());
     send(&mut outbox);
-    assert!(outbox.has_skipped_ids());
+    assert!(outbox.has_unordered_ids());
     outbox.complete(id(oldest));
-    assert!(!outbox.has_skipped_ids());
+    assert!(!outbox.has_unordered_ids());
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn acknowledgements_behind_a_message_that_stays_do_not_look_at_all_messages() {
         let next = outbox.send(QoS::AtLeastOnce, "x");
         outbox.complete(id(next));
     }
-    assert!(outbox.has_skipped_ids());
+    assert!(outbox.has_unordered_ids());
     let ids: Vec<u16> = (0..20_000).map(|_| outbox.send(QoS::AtLeastOnce, "x")).collect();
     // From the middle to both ends: every search from an end would visit thousands of slots.
     let (low, high) = ids.split_at(10_000);

@@ -212,8 +212,8 @@ impl Session {
     }
 
     /// Whether the order of the packet ids in use may not be the order of sending.
-    pub fn has_skipped_ids(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.has_skipped_ids())
+    pub fn has_unordered_ids(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_unordered_ids())
     }
 
     pub fn is_sending(&self, id: PacketId) -> bool {

@@ -5,7 +5,7 @@ output "security_group_ids" {
 
 output "rules" {
   value       = [for rule in local.between : "${rule.from} -> ${rule.to}:${rule.port == rule.to_port ? rule.port : "${rule.port}-${rule.to_port}"}"]
-  description = "Connections that the security groups allow, as text: the test of modules/region compares the whole list, so that a change of it is seen."
+  description = "Connections that the security groups allow between machines, as text. The test of modules/region compares the whole list, so that no change goes unnoticed."
 }
 
 output "out" {
@@ -17,5 +17,5 @@ output "out" {
     [for port in local.alert_ports : "telemetry -> ${var.alertmanager.cidr}:${port}"],
     [for port in local.trace_ports : "telemetry -> ${var.cidr}:${port}"],
   )
-  description = "Roles that may connect to addresses of no machine of Millrace."
+  description = "Connections that the security groups allow to addresses outside of the region, as text."
 }

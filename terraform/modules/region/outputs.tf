@@ -1,6 +1,6 @@
 output "mqtt_endpoint" {
   value       = "mqtts://BROKER.${var.domain}:8883"
-  description = "Where devices connect: BROKER is the name that the service gave to a broker."
+  description = "URL for devices. BROKER stands for the name of a broker."
 }
 
 output "console_url" {
@@ -25,7 +25,7 @@ output "secrets" {
 
 output "has_secret_key" {
   value       = var.has_secret_key
-  description = "Whether terraform/secrets.sh makes the region's secret key."
+  description = "Whether the region has a secret key, which terraform/secrets.sh makes."
 }
 
 output "nats_addresses" {
@@ -51,12 +51,12 @@ output "machines" {
 
 output "outdated" {
   value       = concat(module.foundationdb.outdated, module.nats.outdated)
-  description = "Machines of FoundationDB and NATS of another type, or with an older image or user data: replace one after another."
+  description = "Machines of FoundationDB and NATS whose type, image or user data is not the configured one: replace them one by one."
 }
 
 output "redundancy" {
   value       = module.foundationdb.redundancy
-  description = "FoundationDB's redundancy mode, to which foundationdb-1 raises it when all machines have joined."
+  description = "FoundationDB's redundancy mode. foundationdb-1 sets it when all machines have joined."
 }
 
 output "cloud_configs" {
@@ -73,7 +73,7 @@ output "cloud_configs" {
 
 output "access" {
   value       = module.access.rules
-  description = "Connections that the security groups allow, as text."
+  description = "Connections that the security groups allow between the region's machines, as text."
 }
 
 output "prometheus" {
@@ -83,15 +83,15 @@ output "prometheus" {
 
 output "access_out" {
   value       = module.access.out
-  description = "Roles that may connect to addresses of no machine of Millrace."
+  description = "Connections that the security groups allow to addresses outside of the region, as text."
 }
 
 output "domain" {
   value       = var.domain
-  description = "Name that devices know."
+  description = "Domain of the region: devices connect to BROKER.DOMAIN."
 }
 
 output "stop_s" {
   value       = { edge = module.edge.stop_s, control = module.control.stop_s }
-  description = "Seconds that systemd waits for a server that stops."
+  description = "Seconds that systemd waits for a server to stop before it kills the server."
 }

@@ -25,7 +25,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (at, stamped) in facts.history.events.iter().enumerate() {
         if let Event::Lingers { connection } = stamped.event
             && let Some(made) = facts.connections.get(&connection)
-            // Only a later connection that got its CONNACK has taken over; without one its pod was killed, or had no store.
+            // Only a later connection with a CONNACK has taken over. Without it, the pod of that connection was killed or had no store.
             && facts.connections.range(connection..).skip(1).any(|(_, next)| {
                 next.client == made.client && next.connected.is_some()
             })

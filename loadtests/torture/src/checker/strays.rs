@@ -57,8 +57,8 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
 /// message was first sent.
 fn asks(facts: &Facts<'_>, span: &Span, message: &SentMessage, delivery: &Delivery) -> bool {
     let publish = facts.publish(message.id);
-    let gone = span.unsubscribed.zip(publish.first_sent).is_some_and(|(gone, sent)| gone < sent);
+    let had_ended = span.unsubscribed.zip(publish.first_sent).is_some_and(|(unsuback, sent)| unsuback < sent);
     let too_late = message.kind == MessageKind::Plain
         && publish.completed.is_some_and(|completed| completed < span.sent);
-    span.sent < delivery.at && !gone && !too_late
+    span.sent < delivery.at && !had_ended && !too_late
 }

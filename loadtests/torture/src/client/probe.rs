@@ -1,5 +1,5 @@
-//! A role without a session that subscribes to the retained messages again and again, and records
-//! whether they come.
+//! A role without a session: it connects again and again, subscribes to the retained messages, and records which of
+//! them arrive. It pauses in [`Phase::Finale`], whose publishes may still change the retained messages.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -25,8 +25,7 @@ pub(crate) struct Probe {
     /// Time of the SUBACK, or of the last retained message after it.
     quiet_since_ms: Option<u64>,
     refused: bool,
-    /// Whether the last check is done, the one of the closing phase.
-    done: bool,
+    has_checked_in_closing: bool,
 }
 
 impl Role for Probe {
@@ -82,7 +81,7 @@ impl Role for Probe {
             return None;
         }
         io.stage.record(Event::Probed { connection: io.link.connection });
-        self.done = io.stage.phase == Phase::Closing;
+        self.has_checked_in_closing = io.stage.phase == Phase::Closing;
         Some(Leave { way: Way::Disconnect, away_ms: io.rng.u64(AWAY_MS) })
     }
 
@@ -90,11 +89,11 @@ impl Role for Probe {
         match stage.phase {
             Phase::Storm => true,
             Phase::Finale => false,
-            Phase::Closing => !self.done,
+            Phase::Closing => !self.has_checked_in_closing,
         }
     }
 
     fn is_settled(&self, stage: &Stage) -> bool {
-        stage.phase == Phase::Finale || self.done
+        stage.phase == Phase::Finale || self.has_checked_in_closing
     }
 }

@@ -54,6 +54,7 @@ impl Issuer {
         self.record.enabled && (self.record.issuer.is_none() || is_named())
     }
 
+    /// The caller has skipped the issuers for which [`Issuer::may_have_issued`] is false.
     pub fn verify(
         &self,
         token: &JsonWebToken<'_>,

@@ -47,7 +47,7 @@ impl Ban {
         }
         let reason = self.reason.as_deref().unwrap_or_default();
         findings.bytes("reason", reason, BAN_REASON_BYTES_MAX);
-        findings.shown("reason", reason);
+        findings.visible("reason", reason);
         findings.done()
     }
 }

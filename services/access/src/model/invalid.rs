@@ -110,7 +110,7 @@ impl Findings {
         if self.found.is_empty() { Ok(()) } else { Err(self.found) }
     }
 
-    pub(crate) fn shown(&mut self, field: &str, text: &str) {
+    pub(crate) fn visible(&mut self, field: &str, text: &str) {
         if let Some(hidden) = text.chars().find(|letter| letter.is_control() || is_invisible(*letter)) {
             self.add(field, format!("has a character that does not show (U+{:04X})", u32::from(hidden)));
         }

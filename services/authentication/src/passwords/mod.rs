@@ -1,14 +1,14 @@
 //! Checks passwords that people chose, at tens of milliseconds and 19 MiB each (Argon2id).
 //!
 //! ```text
-//! check() ── cached? ──> result at once
+//! check() ── remembered? ──> result at once
 //!    │
 //!    v
 //! fair queue: brokers take turns, then addresses, then users ──> threads ──> results
 //! ```
 //!
 //! While others wait, an address that guesses passwords gets at most every second check. Results
-//! are cached under keyed hashes: right passwords for minutes, wrong passwords for seconds.
+//! are remembered under keyed hashes: right passwords for minutes, wrong passwords for seconds.
 
 mod cache;
 mod counters;

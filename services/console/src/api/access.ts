@@ -33,11 +33,11 @@ export async function restoreRules(path: BrokerPath, saved: readonly Rule[], ear
   return setAccess(path, { ...value, rules: earlier }, etag)
 }
 
-/** The start of a form: a broker that the settings of the server decide about has none of its own. */
+/** The settings with which the form begins. A broker that goes by the server's settings has none of its own yet. */
 export const ownSettings = (settings: AccessSettings): AccessSettings =>
   settings.by_settings ? {} : settings
 
-/** Takes the broker out of the settings of the server. */
+/** Gives the broker access settings of its own, which then count instead of the server's. */
 export async function giveOwnAccess(path: BrokerPath) {
   const { value, etag } = await tagged(api.GET(`${AT}/access`, { params: { path } }))
   // Another person may have done it since, and switched passwords off.

@@ -30,7 +30,7 @@ export const brokersQuery = queryOptions({
   queryKey: ['brokers'],
   refetchInterval: 30_000,
   queryFn: async ({ client, signal }) => {
-    // A membership that has just begun or ended counts: cached data would ask for the wrong organisations.
+    // Cached data would miss a membership that has just begun or ended.
     const me = await client.fetchQuery(meQuery)
     const lists = (me?.organisations ?? []).map(async ({ id, role }) => {
       const list = await everything<Broker>(

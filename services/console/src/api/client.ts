@@ -14,7 +14,7 @@ export interface Tagged<T> {
   etag: string
 }
 
-/** A request that takes longer has no answer for the person who waits. The slowest one of the API, a batch of credentials, takes seconds. */
+/** A request without an answer fails after this time. The slowest one, a batch of credentials, takes seconds. */
 const ANSWER_MS_MAX = 60_000
 
 let csrfToken: string | null = null
@@ -36,7 +36,7 @@ const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|password-reset|me\/password
 const endsSession = ({ status, kind }: Problem, pathname: string) =>
   status === 401 && !WITHOUT_SESSION.test(pathname) && !kind.includes(':second-factor-')
 
-/** The problem of an answer that is a refusal. It also says whether the server is reached, and whether the session has ended. */
+/** Returns the problem of a failed answer. Also notes whether the server was reached, and whether the session has ended. */
 export async function refusalOf(response: Response, url: string): Promise<Problem> {
   const problem = await problemOf(response)
   if (problem.isOffline) silent()
@@ -70,7 +70,7 @@ const session: Middleware = {
   },
 }
 
-/** A request without an answer ends like one that does not reach the server. */
+/** Ends a request that takes longer than `ANSWER_MS_MAX` as if the server were not reached. */
 async function withinLimit(request: Request) {
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(new Error('no answer')), ANSWER_MS_MAX)

@@ -18,7 +18,7 @@ interface Reader {
 
 /** Pause before a lost stream is opened again. */
 const REOPEN_MS = 2_000
-/** The same after a refusal that says no time: a full share of streams has room only when somebody closes one. */
+/** The same after a refusal without a time to wait: the limit of streams is reached until somebody closes one. */
 const REFUSED_MS = 10_000
 
 /** Reads the events of `url` until the returned function is called. */
@@ -60,7 +60,7 @@ export function readEvents(url: string, reader: Reader): () => void {
 }
 
 function pauseMs(refusal: Problem | null) {
-  // After the sign-in over the page, the stream reopens at once.
+  // 401: the person signs in again without leaving the page, and then the stream reopens.
   if (!refusal || refusal.status === 401) return REOPEN_MS
   return refusal.retryAfterS === null ? REFUSED_MS : Math.max(REOPEN_MS, refusal.retryAfterS * 1_000)
 }
@@ -88,7 +88,7 @@ async function readOnce(url: string, { onOpen, onEvent }: Reader, signal: AbortS
   } catch {
     // The connection broke, or the page closed the stream.
   }
-  // A small request finds out whether the server is unreachable or only the stream has ended.
+  // A stream that ends may mean that the server is unreachable, which a small request finds out.
   if (!signal.aborted) void probe()
   return null
 }

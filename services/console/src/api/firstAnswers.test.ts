@@ -19,7 +19,7 @@ function server() {
   return asked
 }
 
-/** As public/first.js does: has asked for `/me` before the app runs. */
+/** Answers to the requests that public/first.js sends before the app runs. */
 const early = () => {
   const answer = (name: string) => Promise.resolve(Response.json({ user: { name } }))
   globalThis.firstAnswers = new Map([

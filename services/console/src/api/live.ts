@@ -32,7 +32,7 @@ export const clientsPage = (
     }),
   )
 
-/** Above it the number changes all the time, so the pages are only counted at an interval. */
+/** With more connections, their number changes all the time, so the pages are counted at an interval and not at each change. */
 const COUNTED_ANEW_MAX = 100
 const PAGES_COUNTED = 1_000
 
@@ -73,7 +73,7 @@ export const consolePagesQuery = (
     queryFn: ({ signal }) => consolePages(path, signal),
   })
 
-/** The devices of `connections`: all of them while nobody knows how many are pages. Null: not counted yet. */
+/** How many of `connections` are devices and no pages of a console; all, if the pages are unknown. Null: not counted yet. */
 export function devicesOf(connections: number | undefined, pages: ConsolePages | null | undefined) {
   if (connections === 0) return 0
   if (connections === undefined || pages === undefined) return null

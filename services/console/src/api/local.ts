@@ -7,8 +7,8 @@ import { signedIn } from './session'
 
 const LINK = /^#local=(.+)$/
 
-/** Why the link of the log did not sign anybody in; the sign-in page says it. */
-export let linkProblem: Problem | null = null
+/** Why the link did not sign anybody in. The sign-in page shows it. */
+export let localLinkProblem: Problem | null = null
 
 export const isLocalLink = (hash: string) => LINK.test(hash)
 
@@ -28,6 +28,6 @@ export async function signInFromLink(client: QueryClient) {
       status === 0
         ? 'The server does not answer. Start it, and open the link again'
         : 'The link was made by an earlier run of the server. Use the link of the latest one'
-    linkProblem = new Problem({ status, detail })
+    localLinkProblem = new Problem({ status, detail })
   }
 }

@@ -3,7 +3,7 @@ import type { components } from './schema'
 
 type Shown = components['schemas']['Problem']
 
-/** A page waits this long for a busy server by itself. A longer wait is shown as a failure. */
+/** If a busy server says that it has time within this many seconds, the page waits and tries again. Otherwise it shows a failure. */
 const BUSY_S_MAX = 10
 
 /** A request that did not work, as a text for the person who made it. */
@@ -34,7 +34,7 @@ export class Problem extends Error {
     this.retryAfterS = retryAfterS
   }
 
-  /** The server is busy with other requests like this one, and has time for this one soon. */
+  /** The server is busy with other requests like this one, and has time soon. A 429 without Retry-After counts, too. */
   get isBusy() {
     return this.status === 429 && (this.retryAfterS ?? 0) <= BUSY_S_MAX
   }

@@ -36,7 +36,7 @@ export const waysQuery = queryOptions({
   queryFn: ({ signal }) => body(api.GET('/sign-in/ways', { signal })),
 })
 
-/** Keeps what signing in or up has answered. Data of somebody else goes. */
+/** Stores the session that signing in or up has returned, and removes the data of another person. */
 export function signedIn(client: QueryClient, session: Session) {
   client.clear()
   setSessionOver(false)
@@ -52,7 +52,7 @@ export function sessionEnded(client: QueryClient) {
   else client.setQueryData(meQuery.queryKey, null)
 }
 
-/** Continues after a session that has ended. Pages of somebody else go, with what was typed into them. */
+/** Continues after a session that has ended. If another person has signed in, the open pages are closed with what was typed there. */
 export function signedInAgain(client: QueryClient, session: Session) {
   const before = client.getQueryData(meQuery.queryKey)
   if (before && before.user.id !== session.user.id) return location.assign('/')

@@ -18,7 +18,7 @@ export interface Login {
 
 const device = (user: string, isBound: boolean): Device => ({ user, client_id: isBound ? user : null })
 
-/** "pump-" from 7, two of them: pump-7 and pump-8. A bound device must use its user name as its client id. */
+/** Prefix "pump-", first 7 and count 2 give pump-7 and pump-8. A bound device must use its user name as its client id. */
 export const numbered = (prefix: string, first: number, count: number, isBound: boolean): Device[] =>
   Array.from({ length: Math.min(count, BATCH_MAX) }, (_, at) => device(`${prefix}${first + at}`, isBound))
 

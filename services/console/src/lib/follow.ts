@@ -4,7 +4,7 @@
 
 import type { MessageReceiver, RemovedMessages, StoredMessage, StoredMessages } from '../api/stored'
 
-/** The API returns as many messages at most: an earlier one may still be stored. */
+/** The API returns this many messages at most. If it does, earlier ones may also be stored. */
 export const LISTED_MAX = 50
 
 /** Messages that left the store and stay in the list. */

@@ -4,7 +4,7 @@ import { storing } from './storing'
 
 export type Stream = Schemas['Stream']
 
-/** Messages of a shared subscription wait for its group; those of other filters stay while a session may need them. */
+/** Messages that wait for the group of a shared subscription. For another filter these are all that are stored, because a session may need each. */
 export function waitingIn({ group, stored_messages }: Stream) {
   if (!group) return { messages: stored_messages, isMore: false }
   return { messages: group.waiting_messages, isMore: group.waiting_is_more }

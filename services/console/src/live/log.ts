@@ -25,14 +25,14 @@ export interface Properties {
 export const KEPT_MAX = 2000
 /** Bytes of payloads that are kept. */
 export const KEPT_BYTES_MAX = 32 * 1024 * 1024
-/** Rows are shown so often. */
+/** Interval of showing new rows. */
 const FLUSH_MS = 100
-/** Rows of a stream that nobody can read are shown less often, so that drawing them leaves time for the rest of the page. */
+/** The same for a stream that is too fast to read, so that drawing leaves time for the rest of the page. */
 const BUSY_FLUSH_MS = 250
 const BUSY_PER_S = 200
-/** While nothing comes, the rate is counted anew so often, until it is zero. */
+/** Interval of computing the rate while no message comes, until it is zero. */
 const IDLE_MS = 500
-/** More rows than these between two looks nobody can read: the earlier ones are skipped. */
+/** Rows added at one time. Nobody can read more, so earlier ones are skipped. */
 const ROWS_PER_FLUSH = 300
 
 export interface View {

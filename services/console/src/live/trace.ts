@@ -51,7 +51,7 @@ export interface TraceView {
 
 /** Events that are kept. The server cuts texts off, so they take a few megabytes at most. */
 export const TRACED_MAX = 5000
-/** Rows are shown so often. */
+/** Interval of showing new rows. */
 const FLUSH_MS = 100
 
 const NOTHING: TraceView = { rows: [], leftOut: 0, forgotten: 0, isPaused: false, missed: 0 }

@@ -21,7 +21,7 @@ export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
   }, [client, key, qos])
 
   useEffect(() => {
-    // Each attempt would be a refused client more among the incidents.
+    // A stopped broker refuses each attempt, and would list it among its incidents.
     if (!url || isOff) return
     void client.open(url, async () => {
       const token = await connectToken({ organisation, broker }, canPublish)

@@ -3,9 +3,9 @@
 import { type Bucket, bucketsOf, bucketsSince, quantile, type Sample, total } from '../lib/prometheus'
 
 const LOOKS_MAX = 150
-/** Looks further apart than this have a gap between them. */
+/** Samples further apart than this have a gap between them. */
 const GAP_MS = 15_000
-/** A 99th percentile is that of the commits or deliveries of this time: some seconds have none. */
+/** A 99th percentile is computed over this time, because a single second may have no commit or delivery. */
 const TIMED_MS = 60_000
 
 interface Look {

@@ -19,7 +19,7 @@ export const queryClient = new QueryClient({ defaultOptions: queryDefaults })
 whenBack(() => queryClient.invalidateQueries())
 
 const NUMBERS_MS = 2_000
-/** While clients are being sent away. */
+/** Interval of reading the pod while it drains. */
 const DRAIN_MS = 500
 const PODS_MS = 5_000
 const LOUDEST_MS = 30_000

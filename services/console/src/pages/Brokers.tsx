@@ -17,7 +17,7 @@ import { Search } from '../ui/Search'
 import { Empty, Failure, Loaded } from '../ui/State'
 import classes from './brokers.module.css'
 
-/** Cards whose numbers are read; more brokers are found by search. */
+/** Brokers that are shown with their numbers; the search finds the others. */
 const CARDS_MAX = 24
 const LOOK_MS = 5_000
 const FIRST_LOOK_MS = 2_500

@@ -79,7 +79,7 @@ function ConnectButton({ provider }: { provider: string }) {
   )
 }
 
-/** The sign-in is older than ten minutes: somebody else may sit at this browser. */
+/** Asks for the password when the sign-in is older than ten minutes, because somebody else may sit at this browser. */
 function Proof({ provider, close }: { provider: string; close: () => void }) {
   const proof = useProof()
   const [isLeaving, setLeaving] = useState(false)

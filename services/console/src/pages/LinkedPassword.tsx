@@ -10,7 +10,7 @@ import { Failure } from '../ui/State'
 /** Where another link comes from. */
 type NewLink = { to: '/sign-up' | '/forgot-password'; label: string }
 
-/** Without the link's token: it is in memory only, so a reload loses it. */
+/** Shown when the token of the link is missing: it is in memory only, so a reload loses it. */
 export function NeedsLink({ lasts, newLink }: { lasts: string; newLink: NewLink }) {
   return (
     <Card title="Open the link again" lead="This page needs the link from your mail or your operator.">
@@ -27,7 +27,7 @@ export function NeedsLink({ lasts, newLink }: { lasts: string; newLink: NewLink 
   )
 }
 
-/** Takes a password for what the link is about. */
+/** Asks for a password, which the caller sends with the token of the link. */
 export function LinkedPassword({
   title,
   lead,

@@ -3,7 +3,7 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type FormEvent, type ReactNode, useState } from 'react'
 import { asksForCode, digits, isCodeMissing, signIn } from '../api/account'
-import { linkProblem } from '../api/local'
+import { localLinkProblem } from '../api/local'
 import { canUsePasskeys, type PasskeyRequest, signInWithBoth, signInWithPasskey } from '../api/passkeys'
 import { Problem } from '../api/problem'
 import { type Session, signedIn, waysQuery } from '../api/session'
@@ -42,7 +42,7 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
   const [email, setEmail] = useState(known)
   const [password, setPassword] = useState('')
   const [asksCode, setAsksCode] = useState(false)
-  const [asked, setAsked] = useState<PasskeyRequest | null>(null)
+  const [challenge, setChallenge] = useState<PasskeyRequest | null>(null)
   const [hasPasskey, setHasPasskey] = useState(false)
   const { data: ways } = useQuery(waysQuery)
   const usesPasskeys = canUsePasskeys(ways?.passkey_origin)
@@ -50,15 +50,16 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
     mutationFn: (by?: Factor) => {
       if (!by) return signIn(email, password)
       if ('code' in by) return signIn(email, password, { code: digits(by.code) })
-      setAsked(null)
-      return signInWithBoth(email, password, asked)
+      // The server accepts a challenge once. Without one, signInWithBoth requests the next.
+      setChallenge(null)
+      return signInWithBoth(email, password, challenge)
     },
     onSuccess,
     onError: (error) => {
       if (!asksForCode(error)) return
       setAsksCode(true)
       if (!(error instanceof Problem && error.passkey)) return
-      setAsked(error.passkey)
+      setChallenge(error.passkey)
       setHasPasskey(true)
     },
   })
@@ -72,7 +73,6 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
     }
     return (
       <CodeStep
-        // That a code is needed is no failure of it.
         error={isCodeMissing(signingIn.error) ? null : signingIn.error}
         isPending={signingIn.isPending}
         hasPasskey={hasPasskey && usesPasskeys}
@@ -89,7 +89,7 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
   return (
     <Card title="Sign in" lead={lead}>
       <Stack gap="md" mt="lg">
-        {linkProblem && <Failure error={linkProblem} isOwnAccount />}
+        {localLinkProblem && <Failure error={localLinkProblem} isOwnAccount />}
         {ways?.provider && (
           <Button component="a" href="/api/v1/sign-in/oidc" variant="default" fullWidth>
             Sign in with {ways.provider.name}
@@ -158,6 +158,9 @@ export function SignInSteps({ lead, email: known = '', onSignedIn: onSuccess }: 
   )
 }
 
+/** Room for spaces between the six digits, which `digits` removes. */
+const CODE_LENGTH_MAX = 12
+
 /** The second factor of a sign-in. */
 type Factor = { code: string } | { passkey: true }
 
@@ -214,7 +217,7 @@ function CodeStep({ error, isPending, hasPasskey, send, back }: CodeStepProps) {
               autoCapitalize="none"
               spellCheck={false}
               classNames={{ input: 'mono' }}
-              {...field}
+              {...onlyField}
               value={code}
               onChange={(event) => setCode(event.currentTarget.value)}
             />
@@ -226,9 +229,9 @@ function CodeStep({ error, isPending, hasPasskey, send, back }: CodeStepProps) {
               name="code"
               inputMode="numeric"
               autoComplete="one-time-code"
-              maxLength={12}
+              maxLength={CODE_LENGTH_MAX}
               classNames={{ input: 'mono' }}
-              {...field}
+              {...onlyField}
               value={code}
               onChange={(event) => setCode(event.currentTarget.value)}
             />
@@ -262,4 +265,4 @@ const Way = ({ use, children }: { use: () => void; children: ReactNode }) => (
   </Anchor>
 )
 
-const field = { required: true, withAsterisk: false, autoFocus: true } as const
+const onlyField = { required: true, withAsterisk: false, autoFocus: true } as const

@@ -40,7 +40,7 @@ function NeedsLink() {
   )
 }
 
-/** Somebody who has an account joins one more organisation. */
+/** Asks a signed-in person to confirm that they join the organisation of the invitation. */
 function Accept({ name }: { name: string }) {
   const client = useQueryClient()
   const navigate = useNavigate()

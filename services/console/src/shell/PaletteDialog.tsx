@@ -2,7 +2,7 @@ import { createSpotlight, Spotlight, type SpotlightActionGroupData } from '@mant
 import '@mantine/spotlight/styles.layer.css'
 import { IconSearch } from '@tabler/icons-react'
 import { type KeyboardEvent, useEffect } from 'react'
-import { describePalette } from './paletteRoles'
+import { describeToScreenReaders } from './paletteRoles'
 
 export type Group = SpotlightActionGroupData
 
@@ -15,7 +15,7 @@ function openFirst(event: KeyboardEvent) {
   document.querySelector<HTMLElement>('[data-action]')?.click()
 }
 
-/** Gives the focus back when the palette closes: React removes the palette before Mantine's dialog does so. */
+/** Returns the focus when the palette closes. Mantine's dialog would, but React removes it earlier. */
 function useFocusReturn() {
   useEffect(() => {
     const before = document.activeElement
@@ -35,7 +35,7 @@ interface PaletteDialogProps {
   placeholder: string
 }
 
-/** The search of Ctrl K, for the groups that tenants or operators find. */
+/** The search that Ctrl K opens. The caller finds the results: tenants and operators search different things. */
 export function PaletteDialog({ close, query, onQuery, groups, placeholder }: PaletteDialogProps) {
   useFocusReturn()
   useEffect(() => spotlight.open(), [])
@@ -52,7 +52,7 @@ export function PaletteDialog({ close, query, onQuery, groups, placeholder }: Pa
       maxHeight={420}
       shortcut={null}
       searchProps={{
-        ref: describePalette,
+        ref: describeToScreenReaders,
         leftSection: <IconSearch size={18} />,
         placeholder,
         'aria-label': 'Search',

@@ -1,5 +1,5 @@
-// Mantine's Spotlight marks the chosen action with a colour alone. As a combobox with a list of options, the palette says it to
-// screen readers, too.
+// Mantine's Spotlight shows the selected action by a colour alone. These roles of a combobox and its list of options also announce
+// the selection to screen readers.
 
 import { announce } from '../ui/announce'
 
@@ -7,8 +7,8 @@ const LIST = '.mantine-Spotlight-actionsList'
 const GROUP = '.mantine-Spotlight-actionsGroup'
 const EMPTY = '.mantine-Spotlight-empty'
 
-/** Ref of the palette's input: names the dialog, and keeps the roles up to date while actions come and go. */
-export function describePalette(input: HTMLInputElement | null) {
+/** Ref of the palette's input: names the dialog, and updates the roles whenever the actions change. */
+export function describeToScreenReaders(input: HTMLInputElement | null) {
   const dialog = input?.closest('[role=dialog]')
   if (!input || !dialog) return
   dialog.setAttribute('aria-label', 'Search')
@@ -53,6 +53,6 @@ function describeList(input: HTMLInputElement, dialog: Element) {
   }
 }
 
-/** The style sheet shows the name of a group from this variable. */
+/** Mantine passes the group's name to its style sheet in this variable, as a quoted string. */
 const groupName = (group: HTMLElement) =>
   group.style.getPropertyValue('--spotlight-label').slice(1, -1).replaceAll(/\\(.)/g, '$1')

@@ -40,7 +40,7 @@ pub(crate) struct RequestBudget {
 
 struct TenantBudget {
     places: Arc<Semaphore>,
-    /// Requests that run or wait, but exports.
+    /// Requests that run or wait, without exports.
     requests: usize,
     exports: usize,
 }

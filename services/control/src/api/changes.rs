@@ -53,7 +53,7 @@ fn holder(address: Option<IpAddr>) -> Uuid {
     hashed("millrace 2026-11 changes of a stranger's network", network.as_bytes())
 }
 
-/// A hash, so that the holder has the id of no account.
+/// Makes the id of a holder that is no account. A hash, so that it differs from the id of every account.
 fn hashed(context: &str, holder: &[u8]) -> Uuid {
     let hash = blake3::derive_key(context, holder);
     Uuid::from_u64_pair(

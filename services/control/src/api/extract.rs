@@ -210,7 +210,7 @@ fn nobody() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "sign in, or send an API token: Authorization: Bearer mlr_...")
 }
 
-/// Two values of a header that decides could mean different things to a proxy and to this server.
+/// Refuses a header that is there twice: a proxy and this server could each read another of its values.
 pub(super) fn single<'h>(headers: &'h HeaderMap, name: &str) -> ApiResult<Option<&'h header::HeaderValue>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

@@ -47,7 +47,7 @@ fn values(body: &[u8]) -> usize {
     count
 }
 
-/// Adds what is wrong without an unknown field: a misspelt name often is why another one is missing.
+/// Adds the problems that remain without the unknown fields: a misspelt name is often the reason why another field is missing.
 fn with_others<T: DeserializeOwned + ToSchema>(mut problem: Problem, first: String, body: &[u8]) -> Problem {
     let Ok(Value::Object(mut rest)) = serde_json::from_slice(body) else { return problem };
     let mut unknown = Some(first);

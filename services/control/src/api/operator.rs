@@ -341,7 +341,7 @@ async fn drain_pod(
     match operators.0.operations.drain(&pod) {
         true => {
             tracing::info!(%pod, operator = operator.name, "an operator drains the pod");
-            // The drain has begun, so a store without answers must not make it look refused.
+            // The drain has begun, so the answer is no failure even if the store does not take the audit entry.
             if let Err(error) = operators.0.control.note_of_region(&operator, "pod.drain", &pod).await {
                 tracing::warn!(%pod, %error, "the audit log of the region lacks the drain");
             }

@@ -140,7 +140,7 @@ macro_rules! parts {
     };
 }
 
-/// A page of parts for an export: as their lists show them, and without the secrets that only some callers may see.
+/// Removes from a page of parts the secrets that only some callers may see, for an export.
 pub(super) fn without_secrets<P: Exported>(mut page: Page<P>) -> ApiResult<Page<Value>> {
     page.items.iter_mut().for_each(P::hide_secrets);
     let items = page.items.into_iter().map(P::Shown::from).collect();

@@ -11,7 +11,7 @@ use crate::metrics::{self, BrokerCounters, Count};
 
 /// Closed brokers whose last usage is not written yet. While the store does not take it, no further ones are closed.
 const UNWRITTEN_MAX: usize = 1_000;
-/// A broker is closed when it was idle for so many times as long as its opening took: clients that come and go must not keep
+/// A broker is closed only after it was idle for this many times its opening time: otherwise clients that come and go would keep
 /// the threads busy that open brokers.
 const OPENINGS: u64 = 100;
 

@@ -26,16 +26,16 @@ pub(crate) struct ReservedRoom {
 #[derive(Default)]
 pub(super) struct ReservedTopics {
     topics: HashMap<Arc<str>, ReservedTopic>,
-    /// How many of them have no message in memory.
+    /// Topics among them that have no retained message in memory.
     new: usize,
 }
 
-/// A topic keeps one of its messages, so they need room for the largest of them.
+/// The messages of one topic that wait for their commit: only one of them stays, so they need room for the largest.
 #[derive(Default)]
 struct ReservedTopic {
     messages: usize,
     largest: u64,
-    /// The bytes that count besides those of the message in memory.
+    /// The part of `largest` that counts for the limits, besides the message in memory.
     counted: u64,
     is_new: bool,
 }

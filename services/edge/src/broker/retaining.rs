@@ -176,7 +176,7 @@ impl Broker {
         }
     }
 
-    /// As [`Broker::retain`] for a message that is committed, if a later one that was taken back has removed it from memory.
+    /// Retains a committed message again if a later message had replaced it in memory and was then taken back.
     pub(crate) fn retain_again(&self, message: &Arc<Message>) {
         let mut gate = self.retained_gate();
         let stays = |present: Arc<Message>| match message.position() {

@@ -261,7 +261,7 @@ impl Core {
     pub(super) fn remove_connection(&mut self, slot: u32) {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         if connection.session != NONE {
-            // The session must not outlive its connection: the slot is given to another one.
+            // A session that kept this slot's number would belong to the next connection in the slot.
             return self.end(slot, ConnectionEnd::Lost, true);
         }
         self.forget_arrival(slot);

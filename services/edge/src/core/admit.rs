@@ -24,7 +24,7 @@ use crate::metrics::Count;
 use crate::quota::Limit;
 use crate::quota::limiter::nanos;
 
-/// Where brokers take turns: stands for all brokers that are not known yet.
+/// In the admission queue: all brokers whose number is not known take turns as one.
 const UNKNOWN_BROKER: u64 = u64::MAX;
 
 pub(super) struct Connects {
@@ -35,7 +35,7 @@ pub(super) struct Connects {
     pub(super) broker: Option<Arc<Broker>>,
     /// Connections that wait for a broker to be read, by its name.
     pub(super) opening: HashMap<Arc<str>, Vec<ConnectionId>>,
-    /// Names of brokers that the store did not have, and until when that is believed.
+    /// Names of brokers that the store did not have, and when it must be asked again.
     pub(super) absent: HashMap<Arc<str>, (Absent, Millis)>,
     /// Connections that wait for their session, by client id.
     pub(super) attaching: HashMap<(u64, Arc<str>), Attaching>,
@@ -44,7 +44,7 @@ pub(super) struct Connects {
 }
 
 pub(super) struct Attaching {
-    /// Connections of the same client id that came meanwhile.
+    /// Later connections with the same client id.
     pub(super) waiting: VecDeque<ConnectionId>,
     /// Outlives the connection, which may be gone before the store has answered.
     pub(super) claim: Option<HomeClaim>,

@@ -261,7 +261,7 @@ impl Core {
         if let Some(broker) = broker {
             self.detach(session, with_will, leaves);
             self.counters().protocol(version).connected.sub(1);
-            // Counted last, so that whoever sees the client gone finds its session offline.
+            // Counted last: when the metrics show that the client is gone, its session is already offline.
             self.count_ended(&broker, ended);
         }
     }

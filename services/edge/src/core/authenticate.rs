@@ -64,7 +64,7 @@ impl Core {
                 return ConnectAt::Here(None);
             }
             let name: Arc<str> = name.into();
-            // Limited, because an unknown name costs a stranger nothing, but the store a read.
+            // Limited, because each unknown name that a stranger sends costs the store a read.
             if self.process.store.is_some() && !self.may_look_up(slot, &name, bytes) {
                 return if self.is_refused(slot) { ConnectAt::Here(None) } else { ConnectAt::Later };
             }
@@ -87,7 +87,7 @@ impl Core {
         }
     }
 
-    /// A broker that can serve clients: it is open, and messages of other pods arrive for it.
+    /// Returns the broker if it can serve clients: it is open, and messages of other pods arrive for it.
     fn joined(&self, name: &str) -> Option<Arc<Broker>> {
         let region = self.process.region.as_ref();
         let broker = self.process.brokers.get(name)?;

@@ -30,7 +30,7 @@ pub(super) struct Barrier {
 }
 
 impl Barriers {
-    /// The open barrier for the sessions of a broker: created in this turn and not passed yet.
+    /// Returns the barrier of this turn for the sessions of a broker, and creates it for the first of them.
     fn open(&mut self, broker: u64) -> &mut Barrier {
         let is_open =
             |barrier: &Barrier| barrier.turns.is_empty() && !barrier.marked && barrier.broker == broker;
@@ -97,7 +97,7 @@ impl Core {
         self.store_jobs.held.is_some() || self.barriers.open.iter().any(|fence| !fence.marked)
     }
 
-    /// Everything that was routed before a barrier is committed.
+    /// Takes the answer to a barrier's commit marker: everything that was routed before the barrier is committed.
     pub(super) fn marked(&mut self, number: u64, through: Position) {
         let Some(at) = self.barriers.open.iter().position(|fence| fence.number == number) else { return };
         let Some(fence) = self.barriers.open.remove(at) else { return };

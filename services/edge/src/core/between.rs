@@ -1,6 +1,6 @@
 //! Restores the order of a session's in-flight messages after a crash. The store knows the packet ids of its QoS 2
 //! messages and sends those again under the same ids. Its QoS 1 messages are read again. Each of them must go before
-//! the messages published after it (P4), under a free packet id: mostly the one it had.
+//! the messages published after it (P4), under the nearest free packet id before theirs, which mostly is the one it had.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ impl Core {
         }
     }
 
-    /// The connection stays for at most [`LINGER_S`].
+    /// Closes the connection at the latest after [`LINGER_S`].
     pub(super) fn close_later(&mut self, slot: u32, state: ConnectionState) {
         let now = self.tick();
         let connection = &mut self.connections[slot as usize];

@@ -39,7 +39,7 @@ pub(super) struct LiveCopies {
 }
 
 impl LiveCopies {
-    /// Whether everything that a connection sent before is here or being read. Remembers the connection.
+    /// Whether the session got a copy of this connection before, so that copies of it may be taken. Remembers the connection.
     fn meet(&mut self, sender: u64) -> bool {
         if sender == 0 {
             return false;
@@ -56,13 +56,13 @@ impl LiveCopies {
 }
 
 pub(super) struct Following {
-    /// The live sessions of this core have been handed everything up to here.
+    /// Each live session of this core has got all its messages up to this position.
     pub(super) handed_over: Position,
-    /// Mail about everything up to here has been handled; fan-outs of it may be unfinished.
+    /// This core has taken the mail about all messages up to this position, but may not have delivered all of them.
     pub(super) met: Position,
-    /// Sessions with acknowledgements that are not written to the store yet.
+    /// Sessions whose acknowledgements are not in the store yet.
     pub(super) unsaved: Vec<Target>,
-    /// Sessions of the last `unsaved` that are still to be saved.
+    /// The rest of an earlier `unsaved`, which is being written slice by slice.
     pub(super) saving: Vec<Target>,
     /// When sessions that follow streams last looked for messages that no pod announced.
     pub(super) looked_around_at: Seconds,

@@ -39,7 +39,7 @@ impl Core {
         if publisher.core == self.index {
             return self.pause(publisher, Paused::ForReceiver);
         }
-        // Each message that is delivered singly pauses the publisher again; one notice for a row of them is enough.
+        // A receiver that lags pauses the publisher at each message, but one notice is enough for messages in a row.
         let last = self.mail.outgoing[usize::from(publisher.core)].last();
         if !matches!(last, Some(Mail::Congested { publisher: notified, .. }) if *notified == publisher) {
             self.post(publisher.core, Mail::Congested { publisher, progress });
@@ -80,7 +80,7 @@ impl Core {
         }
     }
 
-    /// Whether more of a broker's messages wait to be stored than its share. Its publishers are paused then.
+    /// Whether a broker's messages in the writer's queue take more than the broker's share. The caller then pauses the publisher.
     pub(super) fn is_store_full_for(&self, broker: &Broker) -> bool {
         self.is_store_over(broker, self.process.limits.store_bytes_max as usize)
     }
@@ -103,8 +103,8 @@ impl Core {
         }
     }
 
-    /// Reads on from a client whose waiting work is done, unless it has changed filters and the store is full for its broker.
-    pub(super) fn go_on_after_work(&mut self, id: ConnectionId, has_changed_filters: bool) {
+    /// Reads again from a client whose waiting work is done, unless it has changed filters and the store is full for its broker.
+    pub(super) fn resume_after_work(&mut self, id: ConnectionId, has_changed_filters: bool) {
         let is_waiting = |connection: &&mut Connected| connection.paused == Paused::ForWork;
         let asks_for_room = self.work.asks_for_room.remove(&id.slot) || has_changed_filters;
         let Some(connection) = self.connection_of(id).filter(is_waiting) else { return };
@@ -113,7 +113,7 @@ impl Core {
             self.pause_for_store(id.slot);
         }
         if self.connections[id.slot as usize].paused != Paused::ForMailbox {
-            self.go_on(id);
+            self.read_again(id);
         }
     }
 
@@ -197,7 +197,7 @@ impl Core {
         };
         if self.connection_of(id).filter(is_paused).is_some() {
             self.pauses.paused.remove(id);
-            self.go_on(id);
+            self.read_again(id);
         }
     }
 
@@ -212,7 +212,7 @@ impl Core {
     }
 
     /// Reads a connection again, beginning with the input that was held back.
-    pub(super) fn go_on(&mut self, id: ConnectionId) {
+    pub(super) fn read_again(&mut self, id: ConnectionId) {
         let (now, has_fanout) = (self.tick(), self.pauses.fanouts.contains_key(&id));
         let Some(connection) = self.connection_of(id) else { return };
         if has_fanout {

@@ -20,11 +20,11 @@ use crate::outbound::Outbound;
 
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// It has two variants only, so that it is no larger than a name.
+/// Two variants, so that the compiler needs no byte for the variant beside the name.
 pub(crate) enum ClientUser {
     /// A user of a broker that is not managed.
     Named(Arc<str>),
-    /// A client of a managed broker; `None`: nobody.
+    /// A client of a managed broker; `None`: it has no permissions.
     Granted(Option<Box<Granted>>),
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Connected {
     pub(crate) busy: bool,
     /// The socket has, or may have, more to read.
     pub(crate) readable: bool,
-    /// Stands in the core's list of connections to read.
+    /// It is in the core's list of connections to read.
     pub(crate) listed: bool,
     pub(crate) paused: Paused,
     pub(crate) read_closed: bool,
@@ -83,8 +83,8 @@ pub(crate) struct Connected {
     pub(crate) activity: Option<Box<Activity>>,
     /// Its SUBSCRIBE or UNSUBSCRIBE waits for the end of the turn.
     pub(crate) changes_filters: bool,
-    /// Messages from it that receivers get only after the commit, and that are not committed yet. While there are
-    /// any, what it publishes takes the same way, so that its messages stay in order (P4).
+    /// Messages of this publisher that wait for their commit before receivers get them. While there are any, its later messages
+    /// wait too, so that they stay in order (P4).
     pub(crate) uncommitted: u32,
 }
 
@@ -109,13 +109,13 @@ pub(crate) enum Paused {
     /// Its broker is being read from the store.
     ForBroker,
     ForAdmission,
-    /// Its CONNECT comes after the mail that is in the mailbox now.
+    /// Its CONNECT is processed after the mail that is in the mailbox now.
     ForMail,
     /// It has published more than the rate of its tenant allows.
     ForRate,
     /// It has used its share of a turn.
     ForWork,
-    /// Its messages are still handed out, by one loop or several.
+    /// Its earlier messages have not reached all receivers, on one loop or several.
     ForFanout,
     /// It sends packets, but does not read the answers.
     ForAnswers,

@@ -140,7 +140,7 @@ impl Core {
             match take {
                 Take::Deliver => {}
                 Take::Hold => return new.hold(message, receiver),
-                // The session already has it, or holds as many as it may.
+                // The session has got it as a retained message.
                 Take::Drop if new.reading == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);
@@ -169,7 +169,7 @@ impl Core {
             let (waiting, bytes) = (local.session.waiting(), local.session.waiting_bytes());
             let is_behind = waiting >= limits::WAITING_MESSAGES_MAX || bytes >= limits::WAITING_BYTES_MAX;
             if is_behind && delivery.qos > QoS::AtMostOnce && persistent.is_live() {
-                // Nothing is being read for it: messages that it does not take stay in the store.
+                // From here on the session reads the store at its own rate, so that its queue does not grow.
                 let base = persistent.base(self.following.handed_over);
                 persistent.begin_reading(base);
             }

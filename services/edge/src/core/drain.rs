@@ -68,7 +68,7 @@ impl Core {
     }
 
     pub(super) fn begin_stop(&mut self) {
-        // Messages acknowledged to clients of other cores are in the mailbox, behind mail that the last turn has left over.
+        // First the mail that the last turn left over, then the mailbox, which may have messages that other cores have acknowledged.
         self.take_mail(u64::MAX);
         self.take_mail(u64::MAX);
         self.stopping = true;

@@ -191,7 +191,7 @@ impl Core {
 
     pub(super) fn entry_ends(&self, slot: u32) -> Option<Seconds> {
         let until_ms = self.connections[slot as usize].who.granted()?.grant.until_ms?;
-        // The first second of this process that begins after it: they are counted from 1.
+        // Rounds up to the next second, and this process counts seconds from 1.
         Some(self.process.clock.seconds_of_unix_ms(until_ms).saturating_add(2))
     }
 

@@ -60,7 +60,7 @@ struct Fanout {
     publisher: Publisher,
     /// Index of the first receiver of this loop, or group, without a copy.
     next: usize,
-    /// The message is stored at a later position, or will be; `None`: it is not stored.
+    /// The message has, or will get, a later position than this one in the store; `None`: it is not stored.
     after: Option<Position>,
     number: u64,
 }
@@ -104,7 +104,7 @@ impl Fanouts {
         self.of.is_empty()
     }
 
-    /// All unfinished stored messages have later positions.
+    /// A position before those of all unfinished stored messages.
     pub(super) fn oldest(&self) -> Option<Position> {
         self.after.first_key_value().map(|(after, _)| *after)
     }
@@ -206,7 +206,7 @@ impl Fanouts {
 }
 
 impl Core {
-    /// Puts off the receivers from `next` on to a later turn.
+    /// Leaves the receivers from `next` on to a later turn.
     pub(super) fn put_off(
         &mut self,
         routes: &Arc<Routes>,
@@ -214,7 +214,7 @@ impl Core {
         publisher: Publisher,
         next: usize,
     ) {
-        // Messages of other pods come on although too many wait here, so these receivers lose them.
+        // The publishers are on other pods and cannot be paused, so these receivers lose the messages.
         if let Copies::Run { amount, .. } = &copies
             && publisher.id.is_none()
             && self.unfinished.fanouts.bytes > limits::REMOTE_BYTES_MAX
@@ -240,8 +240,7 @@ impl Core {
         }
     }
 
-    /// Puts off the receivers of a committed message from `next` on to a later turn. While too many bytes wait, the broker's sessions
-    /// read the store instead.
+    /// The same for a committed message. While too many bytes wait, the broker's sessions read the store instead.
     pub(super) fn put_off_committed(&mut self, routes: &Arc<Routes>, copies: Copies, next: usize) {
         let routes = routes.clone();
         let key = (routes.broker.id, Publisher::NOBODY.client);
@@ -318,7 +317,7 @@ impl Core {
             Some(connection) if !is_over && connection.paused == Paused::No => {
                 connection.paused = Paused::ForFanout;
             }
-            Some(connection) if is_over && connection.paused == Paused::ForFanout => self.go_on(id),
+            Some(connection) if is_over && connection.paused == Paused::ForFanout => self.read_again(id),
             _ => {}
         }
     }

@@ -40,8 +40,8 @@ pub(super) enum Way {
     Fenced(u64),
     /// Live copies are held. Everything routed before the barrier is committed up to here.
     Passed(Position),
-    /// The same, and everything is read. The session becomes live after the fan-outs of its broker up to this number: their copies
-    /// would come after later messages, or a second time.
+    /// The same, and everything is read. The session becomes live when its broker's fan-outs up to this number have ended, because
+    /// a live session would get their copies too late or twice.
     FansOut(u64),
 }
 

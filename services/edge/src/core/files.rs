@@ -9,7 +9,7 @@ use super::connection::{ClientUser, NONE};
 use super::{ConnectionEnd, Core, work};
 use crate::incidents::{NewIncident, StoredIncidentKind};
 
-/// Connections that are listed for one unit of work.
+/// Connections that cost one unit of work to put into the list.
 const LISTED: usize = 16;
 
 /// The connections that had a session when the files changed.
@@ -17,7 +17,7 @@ pub(super) struct FilesChange {
     /// Users whose password has changed or is gone, in order.
     users: Arc<[Box<str>]>,
     slots: VecDeque<u32>,
-    /// Connections with a later generation came after the change.
+    /// A connection with a later generation in one of the slots was checked against the new files.
     generation: u32,
 }
 

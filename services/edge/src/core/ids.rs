@@ -16,7 +16,7 @@ use crate::encoding::inflight;
 use crate::jobs::{IdWrite, Ids, Reserve, SessionKey, Write};
 use crate::streams::StoredGroup;
 
-/// Payload bytes after which a write of reserved ids is split.
+/// Bytes of rows after which the next [`Reserve`] job begins, because a job is written in one transaction.
 const RESERVE_BYTES: usize = 1_000_000;
 
 impl LocalSession {
@@ -29,11 +29,11 @@ impl LocalSession {
 impl Core {
     fn write_ids(&mut self, session: u32, write: IdWrite) {
         let (target, local) = (self.target_of(session), &self.sessions[session as usize]);
-        let (session, skipped_ids) = (local.key(), local.session.has_skipped_ids());
-        self.queue_job(Write::Ids(Box::new(Ids { session, target, write, skipped_ids })));
+        let (session, unordered_ids) = (local.key(), local.session.has_unordered_ids());
+        self.queue_job(Write::Ids(Box::new(Ids { session, target, write, unordered_ids })));
     }
 
-    /// Stores the packet ids that were given to messages.
+    /// Stores the packet ids that the session has assigned to messages.
     pub(super) fn reserve(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
         let broker = local.broker.id;
@@ -48,7 +48,7 @@ impl Core {
         let open = local.session.entries().count();
         self.work.spend(work::CHECKPOINT + (open / work::OPEN_MESSAGES) as u64);
         let (cursor, acknowledged) = persistent.progress(self.following.handed_over, local.session.entries());
-        let skipped_ids = local.session.has_skipped_ids();
+        let unordered_ids = local.session.has_unordered_ids();
         let new: HashSet<PacketId> = reserved.iter().map(|(id, _)| *id).collect();
         persistent.ids.retain(|(known, _)| !new.contains(known));
         let job = || Reserve { cursor, acknowledged: acknowledged.clone(), ..Reserve::default() };
@@ -60,15 +60,15 @@ impl Core {
                 jobs.push(job());
             }
             let job = jobs.last_mut().expect("there is a first");
-            // A session does not read the streams of its shared subscriptions. So the row has the whole message, and the
-            // group's stream drops it in the same transaction.
-            //= [MQTT-4.8.2-5] v5
             let position = entry.message.position().map(Position);
+            // A session does not read the streams of its shared subscriptions. So `replay` puts the whole message into the
+            // row, and the group's stream drops the message in the same transaction.
+            //= [MQTT-4.8.2-5] v5
+            entry.replay |= entry.shared != 0;
             let stream = StoredGroup::stream_of(entry.shared).map(|stream| (broker, stream));
             job.taken.extend(stream.zip(position));
-            entry.replay |= entry.shared != 0;
             persistent.ids.push((id, position));
-            let row = inflight::encode(&InFlight::Published(entry), skipped_ids, &self.process.clock);
+            let row = inflight::encode(&InFlight::Published(entry), unordered_ids, &self.process.clock);
             bytes += row.len();
             job.rows.push((id, row));
         }
@@ -77,8 +77,7 @@ impl Core {
         }
     }
 
-    /// The client has sent PUBREC.
-    pub(super) fn received(&mut self, slot: u32, id: PacketId) {
+    pub(super) fn pubrec_received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         let local = &mut self.sessions[session as usize];
         let position = local.session.position_of(id);
@@ -95,13 +94,12 @@ impl Core {
         }
     }
 
-    /// The client has sent PUBREL.
-    pub(super) fn released(&mut self, slot: u32, id: PacketId) {
+    pub(super) fn pubrel_received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         self.write_ids(session, IdWrite::Forget(id));
     }
 
-    /// The writer has stored a change of ids, so the packet that waited for it may leave.
+    /// Sends the packet that waited until the writer had stored `ids`.
     pub(super) fn ids_written(&mut self, ids: Ids, stored: bool) {
         let Some(local) = self.sessions.get_mut(ids.target.slot as usize) else { return };
         if local.generation != ids.target.generation || local.connection == NONE {

@@ -23,7 +23,7 @@ const READ_BYTES_MIN: usize = 16 * 1024;
 /// Progress of an incomplete packet that renews the keep alive, bytes. A client that sends a large packet over a slow
 /// network cannot send a PINGREQ.
 const PROGRESS_BYTES: usize = 1000;
-/// Time in which a packet that counts as held must grow, see [`crate::incomplete_packets::IncompletePackets::growth_min`].
+/// Interval in which an incomplete packet must grow by [`crate::incomplete_packets::IncompletePackets::growth_min`].
 const REST_S: Seconds = 60;
 
 pub(super) struct Rest {

@@ -172,7 +172,7 @@ impl Core {
             unsent,
             recent: Vec::new(),
             had: Positions::default(),
-            skipped_ids: local.session.has_skipped_ids(),
+            unordered_ids: local.session.has_unordered_ids(),
             received: local.session.received_unstored().collect(),
             replayed,
         };

@@ -12,9 +12,9 @@ pub(super) struct MailQueues {
     /// Mail that this turn made, by receiving core.
     pub(super) outgoing: Vec<Vec<Mail>>,
     pub(super) outgoing_bytes: Vec<usize>,
-    /// Taken from the mailbox, and not handled yet.
+    /// Mail that was taken from the mailbox and is not handled yet.
     incoming: VecDeque<Mail>,
-    /// Messages up to here are in `incoming`, or were handled.
+    /// All mail about messages up to this position was taken from the mailbox.
     through: Option<Position>,
     /// Mail for the next turn: the rests of pages, and sessions that become live.
     put_off: Vec<Mail>,
@@ -42,8 +42,8 @@ impl MailQueues {
 }
 
 impl Core {
-    pub(super) fn put_off_mail(&mut self, letter: Mail) {
-        self.mail.put_off.push(letter);
+    pub(super) fn put_off_mail(&mut self, mail: Mail) {
+        self.mail.put_off.push(mail);
     }
 
     #[cfg(test)]
@@ -61,18 +61,18 @@ impl Core {
             self.mailbox().take(&mut taken);
             mail = taken.into();
         }
-        self.mail.put_off.drain(..).rev().for_each(|letter| mail.push_front(letter));
+        self.mail.put_off.drain(..).rev().for_each(|first| mail.push_front(first));
         mail
     }
 
     /// Handles mail until the turn has spent `end`; the rest is left to the next turn.
     pub(super) fn take_mail(&mut self, end: u64) {
-        let mut mail = self.next_mail();
+        let mut queue = self.next_mail();
         while self.work.spent() < end
-            && let Some(letter) = mail.pop_front()
+            && let Some(mail) = queue.pop_front()
         {
-            let began = self.begin_work(|core| core.broker_of_mail(&letter));
-            match letter {
+            let began = self.begin_work(|core| core.broker_of_mail(&mail));
+            match mail {
                 Mail::Adopt(adopted) => self.adopt(*adopted),
                 Mail::Run(run) => self.deliver_mailed_run(&run),
                 Mail::Publish { routes, message, from } => self.deliver_here(&routes, &message, from),
@@ -118,10 +118,10 @@ impl Core {
             self.flush_overfull();
             self.end_work(began);
         }
-        if mail.is_empty() {
+        if queue.is_empty() {
             self.note_mail_is_done();
         }
-        self.mail.incoming = mail;
+        self.mail.incoming = queue;
     }
 
     fn note_mail_is_done(&mut self) {

@@ -34,17 +34,17 @@ const STALLED_MAX: usize = 500;
 pub(super) struct Output {
     pub(super) pool: Pool,
     pub(super) dirty: Vec<u32>,
-    /// Connections to write earlier, because they have much to write.
+    /// Connections with more than [`FLUSH_BYTES`] of output, which are written within the turn.
     pub(super) overfull: Vec<u32>,
     /// Connections whose socket is busy, or was at the last second.
     busy: HashSet<u32, foldhash::fast::FixedState>,
     /// Busy connections to end.
     stalled: Vec<u32>,
-    /// Connections in `CoreWork::unwritten` whose sessions continue sending then.
+    /// Connections of `CoreWork::unwritten` whose sessions have more messages to send.
     pumping: HashSet<u32, foldhash::fast::FixedState>,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     pub(super) soft_bytes: usize,
-    /// The same for a receiver whose publishers wait for it: half of these bytes.
+    /// While the publishers wait for the receiver, QoS 0 messages to it are dropped above half of these bytes.
     pub(super) hard_bytes: usize,
 }
 

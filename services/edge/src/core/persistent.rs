@@ -51,8 +51,8 @@ pub(super) struct PersistentSession {
     held_bytes: usize,
     /// The session read everything up to here before it became live.
     read: Position,
-    /// Messages, by address, that were in flight or queued when their subscription ended. The session has no stream with them, or it
-    /// was too much work to find out (`true`).
+    /// Messages, by address, that were in flight or queued when their subscription ended. No other stream of the session has them, or
+    /// the search for one took too long (`true`).
     orphans: HashMap<usize, (Arc<Message>, bool)>,
     /// Whether a subscription has ended or was refused on this connection. Its stream may have the only copy of messages in flight.
     pub(super) has_ended_filters: bool,
@@ -118,7 +118,7 @@ impl PersistentSession {
             Feed::Reading(ReadState { way: Way::Far | Way::Follows, .. }) if qos > QoS::AtMostOnce => {
                 Take::Drop
             }
-            // A message of QoS 0 has no position among the messages that are read.
+            // The store does not have messages of QoS 0.
             Feed::Reading(ReadState { way: Way::Follows, .. }) => Take::Deliver,
             Feed::Reading(_) => {
                 if fits {
@@ -148,7 +148,7 @@ impl PersistentSession {
         }
     }
 
-    /// The session does not keep up and reads from here on. It has got everything up to `handed_over`.
+    /// Makes a session that does not keep up read from here on. It has got everything up to `handed_over`.
     pub(super) fn begin_reading(&mut self, handed_over: Position) {
         let through = handed_over.max(self.read);
         self.feed = Feed::Reading(ReadState::new(through, Way::Far));
@@ -159,7 +159,7 @@ impl PersistentSession {
         self.feed = Feed::Reading(ReadState::new(through, Way::Follows));
     }
 
-    /// A stream of the session may have grown. Returns true when the caller must read it now.
+    /// Notes that a stream of the session may have grown. Returns true when the caller must read it now.
     pub(super) fn grow(&mut self) -> bool {
         let Feed::Reading(reading) = &mut self.feed else { return false };
         reading.at_end &= reading.asked;

@@ -200,7 +200,7 @@ impl Core {
         let id = self.id_of(slot);
         self.pauses.rates.of(id).is_replaced = true;
         self.work.begin_share();
-        self.go_on(id);
+        self.read_again(id);
         if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
             // The usual buffer may be in use for the CONNECT.
             let buffer = std::mem::replace(&mut self.read_buffer, vec![0; READ_BYTES]);
@@ -221,7 +221,7 @@ impl Core {
         let limited = self.pauses.rates.of(id);
         limited.is_replaced |= is_large && limited.charged.is_some();
         if limited.is_replaced || limited.filters.is_some() {
-            self.go_on(id);
+            self.read_again(id);
         }
     }
 
@@ -294,7 +294,7 @@ impl Core {
 
     fn resume_rated(&mut self, id: ConnectionId) {
         if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForRate) {
-            self.go_on(id);
+            self.read_again(id);
         }
     }
 

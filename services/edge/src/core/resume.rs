@@ -36,9 +36,9 @@ use crate::routes::Routes;
 /// A reading session gets no more pages while this many messages, or [`limits::WAITING_BYTES_MAX`], wait in it.
 pub(super) const WAITING_LOW: usize = 200;
 
-/// How often sessions that follow streams look for messages of other pods, seconds.
+/// Interval at which sessions that follow streams search the store for messages of other pods, seconds.
 pub(super) const LOOK_AROUND_S: Seconds = 1;
-/// The same while other pods announce what they write.
+/// The same while notices of other pods arrive.
 const LOOK_AROUND_NOTIFIED_S: Seconds = 60;
 
 impl Core {
@@ -64,7 +64,7 @@ impl Core {
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, position_of(in_flight))).collect();
         let read = self.subscriptions_read(slot, &request.client_id, &subscriptions);
         let publisher = record::publisher(&request.client_id);
-        // Without in-flight messages, none of the page is taken here.
+        // Without in-flight messages the whole page is delivered later, by `resume_session`.
         let unstored =
             if in_flight.is_empty() { Default::default() } else { unstored_filters(&subscriptions, &read) };
         self.spend(unstored.work() * page.entries.len() as u64);

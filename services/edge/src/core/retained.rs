@@ -29,7 +29,7 @@ impl Core {
         false
     }
 
-    /// With several pods memory gets the message with its commit.
+    /// Retains a message in memory: with several pods only at its commit, because the commits decide which message is the last (P6).
     pub(super) fn retain_stored(
         &mut self,
         routes: Arc<Routes>,

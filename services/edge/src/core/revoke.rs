@@ -29,7 +29,7 @@ impl Core {
             return resumption.check_anew();
         }
         if self.work.stored_answers.contains_key(&slot) || self.work.coming_online.contains_key(&slot) {
-            // Checked once the store's answer is carried out, or the session is online in all its groups.
+            // The check begins when the session has carried out the store's answer, or is online in all its groups.
             self.work.revocations.insert(slot, Revocation::default());
             return;
         }
@@ -52,7 +52,7 @@ impl Core {
         is_over
     }
 
-    /// Subscriptions of the session have changed, so their order may be another one.
+    /// Begins the check again, because a change of the subscriptions may have changed their order.
     pub(super) fn revoke_anew(&mut self, slot: u32) {
         if let Some(revocation) = self.work.revocations.get_mut(&slot) {
             *revocation = Revocation::default();

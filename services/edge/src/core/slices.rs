@@ -16,24 +16,24 @@ use crate::clock::Millis;
 const SESSIONS: usize = 2_048;
 /// Brokers per slice whose `$SYS` topics are published: some ten messages each.
 const BROKERS: usize = 8;
-/// Open brokers per slice that are looked at to find those: brokers without clients get nothing.
+/// Open brokers per slice that are searched for those: `$SYS` topics are not published for a broker without clients.
 const BROKERS_SEEN: usize = 500;
 const EVERY_MS: Millis = 2;
-/// Shortest time between two looks at the sessions of a broker, however many gaps its notices have.
+/// Shortest interval of passes over the sessions of one broker, however many notices of other pods are lost.
 const AROUND_MS: Millis = 1_000;
 
 #[derive(Default)]
 pub(super) struct Slices {
-    /// The look at all sessions, which may have to read messages that nobody announced.
+    /// A pass over all sessions: each reads messages whose notice may be lost.
     around: Option<Around>,
-    /// Sessions of single brokers that may have to, by broker.
+    /// The same for the sessions of single brokers.
     around_brokers: BTreeMap<u64, ClientsVisit>,
     last_broker: u64,
-    /// Brokers whose sessions were listed within [`AROUND_MS`], and whether they must be listed again.
+    /// Brokers whose pass began within [`AROUND_MS`], and whether another one must follow.
     listed: HashMap<u64, bool>,
-    /// The same brokers with the times of listing, the earliest first.
+    /// The same brokers with the times at which their passes began, the earliest first.
     listed_at: VecDeque<(Millis, u64)>,
-    /// Whether sessions are due that read what they took as copies.
+    /// Whether sessions must now read messages that they took as copies, see [`Core::read_behind`].
     pub(super) behind: bool,
     sys: Option<u64>,
     pub(super) access: AccessChanges,
@@ -41,13 +41,13 @@ pub(super) struct Slices {
     last_ms: Millis,
 }
 
-/// A pass over the slots of all sessions. One that begins meanwhile continues from its slot, and visits the earlier slots last:
-/// however many begin, each session is visited.
+/// A pass over the slots of all sessions. A new pass replaces one that has not ended: it continues at the same slot, and visits the
+/// earlier slots last. So each session is visited, however often passes begin.
 #[derive(Clone, Copy)]
 struct Around {
     next: usize,
     end: usize,
-    /// Slots below are visited once more after the end.
+    /// After `end`, the pass visits the slots below this one again.
     again: usize,
 }
 
@@ -89,7 +89,7 @@ impl Slices {
         Some(at.max(self.last_ms + EVERY_MS))
     }
 
-    /// Whether the sessions of the broker must be listed now. Otherwise it was a moment ago, and is again after a second.
+    /// Whether a pass over the broker's sessions may begin now. Otherwise one began within [`AROUND_MS`], and the next follows then.
     fn begin_around(&mut self, broker: u64, now_ms: Millis) -> bool {
         if let Some(again) = self.listed.get_mut(&broker) {
             *again = true;
@@ -102,7 +102,7 @@ impl Slices {
 
     fn next_again(&mut self, now_ms: Millis) -> Option<u64> {
         while let Some((_, broker)) = self.listed_at.pop_front_if(|(at, _)| now_ms >= *at + AROUND_MS) {
-            // A look that takes longer is finished first.
+            // A pass that takes longer ends before the next one begins.
             let is_visited = self.around_brokers.contains_key(&broker);
             if !is_visited && self.listed.remove(&broker) == Some(false) {
                 continue;
@@ -116,7 +116,7 @@ impl Slices {
         None
     }
 
-    /// Until a session is visited it takes no copy, because a notice of an earlier message may be lost (P4).
+    /// Whether a pass has yet to visit the session, which takes no copy before: a notice of an earlier message may be lost (P4).
     pub(super) fn are_to_visit(&self, broker: u64, session: u32) -> bool {
         self.around.is_some_and(|around| around.is_to_visit(session as usize))
             || self.around_brokers.contains_key(&broker)
@@ -143,8 +143,7 @@ impl Slices {
 }
 
 impl Core {
-    /// Makes sessions that follow streams read messages that nobody announced: those of a broker, or all, slice by
-    /// slice.
+    /// Makes the sessions of a broker, or all, read their streams, because notices of messages may be lost.
     pub(super) fn look_around(&mut self, broker: Option<u64>) {
         let Some(broker) = broker else {
             let around = &mut self.unfinished.slices.around;

@@ -22,7 +22,7 @@ use crate::outbound::Outbound;
 pub(super) struct Tapped {
     taps: Vec<Arc<Tap>>,
     scanner: Scanner,
-    /// Waiting bytes that the scanner has seen, or that were there before the trace.
+    /// Bytes at the front of the outbound buffer that the scanner has seen, or that were there before the trace.
     seen: usize,
     asked: VecDeque<(u16, Vec<ClientTraceFilter>)>,
     /// The reason for the end of the connection, once it is known.
@@ -61,7 +61,7 @@ impl Tapped {
                     event.name_filters(filters);
                 }
                 if event.topic.is_none() && event.kind == "PUBLISH" {
-                    event.topic = alias_of(head, protocol).map(|topic| cut(&topic));
+                    event.topic = topic_of_outbound_alias(head, protocol).map(|topic| cut(&topic));
                 }
                 taps.iter().for_each(|tap| tap.offer(&event));
             });
@@ -81,8 +81,7 @@ impl Tapped {
     }
 }
 
-/// The topic that a PUBLISH to the client names by its alias.
-fn alias_of(head: &[u8], protocol: &Connection) -> Option<Arc<str>> {
+fn topic_of_outbound_alias(head: &[u8], protocol: &Connection) -> Option<Arc<str>> {
     let lengths = head.iter().skip(1).position(|byte| byte & 0x80 == 0)? + 2;
     let packet = millrace_mqtt::decode(*head.first()?, &head[lengths..], Some(protocol.version())).ok()?;
     let Packet::Publish(publish) = packet else { return None };
@@ -162,7 +161,7 @@ impl Core {
         }
         let Some(tapped) = self.tracing.tapped.get_mut(&slot) else { return };
         if let (Packet::Subscribe(_) | Packet::Unsubscribe(_), Some(id)) = (packet, event.packet_id) {
-            // An answer that was left out or is too large to be read has not taken its filters.
+            // The id is used again, so the trace has missed the SUBACK or UNSUBACK of the earlier packet.
             tapped.asked.retain(|(other, _)| *other != id);
             if tapped.asked.len() >= limits::TRACED_REQUESTS_MAX {
                 tapped.asked.pop_front();

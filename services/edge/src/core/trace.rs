@@ -30,12 +30,11 @@ const TIMED_READS: u32 = 17;
 
 const PUBLISH_BYTES_MIN: usize = 5;
 
-/// Microseconds modulo 2^32, never 0, which stands for a message that is not timed.
+/// Microseconds modulo 2^32, but never 0, which marks a message that is not timed.
 fn low(micros: u64) -> u32 {
     u32::try_from(micros & u64::from(u32::MAX)).unwrap_or_default().max(1)
 }
 
-/// Which messages and clients of this loop are traced, and when the present read was.
 pub(super) struct Tracing {
     pub(super) sampler: Sampler,
     pub(super) tapped: HashMap<u32, Box<Tapped>, foldhash::fast::FixedState>,
@@ -43,7 +42,7 @@ pub(super) struct Tracing {
     /// When the bytes being processed were read, microseconds, if they may hold a sampled message; otherwise `turn_us`.
     read_us: u64,
     reads: u32,
-    /// When the present read was, if its first PUBLISH is timed; otherwise 0.
+    /// The time of this read if its first PUBLISH is timed; otherwise 0.
     timed_us: u32,
 }
 
@@ -81,7 +80,7 @@ impl Core {
         std::mem::take(&mut self.tracing.timed_us)
     }
 
-    /// All receivers of this loop have a message or run that was read at `received_us`.
+    /// Counts the time from `received_us` until all receivers of this loop had the message or run.
     #[inline]
     pub(super) fn note_delivery(&self, broker: &Broker, received_us: u32) {
         if received_us != 0 {

@@ -317,7 +317,7 @@ impl Core {
         if self.work.revocations.contains_key(&id.slot) || !self.join_replays(id.slot) {
             return self.resume_in_turn(id.slot);
         }
-        self.go_on_after_work(id, has_tasks || has_answers);
+        self.resume_after_work(id, has_tasks || has_answers);
         self.flush_overfull();
     }
 

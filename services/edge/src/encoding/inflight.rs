@@ -24,7 +24,7 @@ use crate::clock::Clock;
 const IN_STREAM: u8 = 1;
 const RELEASED: u8 = 2;
 const WHOLE: u8 = 3;
-const SKIPPED_IDS: u8 = 128;
+const UNORDERED_IDS: u8 = 128;
 const RETAIN: u8 = 4;
 const UNSENT: u8 = 8;
 
@@ -43,9 +43,9 @@ pub(crate) enum InFlightRow {
     Unsent(OutboxEntry),
 }
 
-/// `skipped_ids`: the order of the session's packet ids is not the order of sending.
-pub(crate) fn encode(in_flight: &InFlight, skipped_ids: bool, clock: &Clock) -> Vec<u8> {
-    let flag = if skipped_ids { SKIPPED_IDS } else { 0 };
+/// `unordered_ids`: the messages were not sent in the order of their packet ids.
+pub(crate) fn encode(in_flight: &InFlight, unordered_ids: bool, clock: &Clock) -> Vec<u8> {
+    let flag = if unordered_ids { UNORDERED_IDS } else { 0 };
     let entry = match in_flight {
         InFlight::Released(position) => {
             let mut out = vec![RELEASED | flag];
@@ -73,7 +73,7 @@ pub(crate) fn encode(in_flight: &InFlight, skipped_ids: bool, clock: &Clock) -> 
 /// `None`: the row has another format.
 pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<InFlightRow> {
     let (kind, rest) = bytes.split_first()?;
-    let kind = kind & !SKIPPED_IDS;
+    let kind = kind & !UNORDERED_IDS;
     let (position, rest) = rest.split_first_chunk::<12>()?;
     if kind == RELEASED {
         return Some(InFlightRow::Released((*position != StoredPosition::default()).then_some(*position)));
@@ -125,7 +125,7 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<InFlightRow> {
 /// topic stay in order.
 pub(crate) fn in_order_of_sending(rows: &mut Vec<(u16, Bytes)>) {
     in_order(rows);
-    if !rows.iter().any(|(_, row)| row.first().is_some_and(|kind| kind & SKIPPED_IDS != 0)) {
+    if !rows.iter().any(|(_, row)| row.first().is_some_and(|kind| kind & UNORDERED_IDS != 0)) {
         return;
     }
     let mut last = StoredPosition::default();

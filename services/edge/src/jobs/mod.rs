@@ -198,7 +198,7 @@ pub(crate) struct Ids {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
     pub(crate) write: IdWrite,
-    pub(crate) skipped_ids: bool,
+    pub(crate) unordered_ids: bool,
 }
 
 #[derive(Debug)]
@@ -275,7 +275,7 @@ pub(crate) struct DetachWrite {
     pub(crate) recent: Vec<Arc<Message>>,
     /// Positions after `base` of messages that the session got and `recent` no longer holds.
     pub(crate) had: Positions,
-    pub(crate) skipped_ids: bool,
+    pub(crate) unordered_ids: bool,
     /// QoS 2 packet ids of the client that the store does not have.
     pub(crate) received: Vec<PacketId>,
     /// Filters whose retained messages were all sent; the ones without an acknowledgement are in `in_flight`.
@@ -286,7 +286,7 @@ impl DetachWrite {
     /// For a session whose connection closed before it was used.
     pub(crate) fn unused(broker: Arc<Broker>, attached: AttachedSession, now_ms: u64) -> Self {
         let AttachedSession { client, epoch, expiry_s, cursor, acknowledged, in_flight, .. } = attached;
-        let skipped_ids = Session::restored(client.clone(), in_flight.clone(), []).has_skipped_ids();
+        let unordered_ids = Session::restored(client.clone(), in_flight.clone(), []).has_unordered_ids();
         Self {
             session: SessionKey { broker, client, epoch },
             leaves: None,
@@ -300,7 +300,7 @@ impl DetachWrite {
             unsent: Vec::new(),
             recent: Vec::new(),
             had: acknowledged,
-            skipped_ids,
+            unordered_ids,
             received: Vec::new(),
             replayed: Vec::new(),
         }

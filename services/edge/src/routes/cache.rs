@@ -11,17 +11,17 @@ use super::Routes;
 use crate::broker::Broker;
 use crate::limits::{ROUTE_CACHE_BYTES_MAX, ROUTE_CACHE_UNUSED_BYTES_MAX};
 
-/// Units of work of a match besides the nodes that it visits, and how many bytes of its result make a unit.
+/// Work of a match besides the nodes that it visits: this many units, and one for so many bytes of its result.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
-/// Subscriptions of several filters that are merged for one unit.
+/// Merged subscriptions of several filters that cost one unit.
 const MERGED: usize = 2;
-/// Calls of [`RouteCache::forget_idle`] that visit a small cache, and entries that a call visits at most.
-const FORGET_CALLS: usize = 5;
+/// [`RouteCache::forget_idle`] visits a part (1/n) of the cache in each call, but not more than this many entries.
+const FORGET_DIVISOR: usize = 5;
 const FORGOTTEN_MAX: usize = 2_000;
 /// Memory of an entry beside its routes, bytes: its slot, two places in the index, and what the allocator rounds up.
 const ENTRY_BYTES: usize = 100;
-/// The cache returns memory of removed entries when it has room for so many times its entries, and for so many at least.
+/// The cache returns memory when it has room for more than this many times its entries, and for more than `SPARSE_MIN`.
 const SPARSE: usize = 8;
 const SPARSE_MIN: usize = 1_024;
 /// Units of work of visiting a node in the tree of retained messages or of filters.
@@ -110,7 +110,7 @@ impl RouteCache {
     /// entries that were not used since the last visit, while there are more than a few: a flood of topics leaves them behind.
     pub(crate) fn forget_idle(&mut self) {
         let capacity = self.entries.capacity();
-        for _ in 0..capacity.div_ceil(FORGET_CALLS).min(FORGOTTEN_MAX) {
+        for _ in 0..capacity.div_ceil(FORGET_DIVISOR).min(FORGOTTEN_MAX) {
             self.idle_hand = if self.idle_hand + 1 < capacity { self.idle_hand + 1 } else { 0 };
             let Some(entry) = self.entries.get_mut(self.idle_hand) else { continue };
             let is_unused = self.bytes > ROUTE_CACHE_UNUSED_BYTES_MAX && !std::mem::take(&mut entry.is_used);

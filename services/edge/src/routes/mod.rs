@@ -126,7 +126,7 @@ impl Routes {
     }
 
     fn found(broker: Arc<Broker>, topic: Arc<str>, stored: TopicStreams, snapshot: &Snapshot) -> Self {
-        let (generation, mut visited) = (AtomicU64::new(snapshot.generation()), stored.visited);
+        let (generation, mut visited) = (AtomicU64::new(snapshot.generation()), stored.visited_nodes);
         let matched = snapshot.matches_counted(&topic, limits::MATCH, &mut visited);
         let is_over_limit = matched.is_none() || stored.is_over_limit;
         let matched = matched.unwrap_or_default();

@@ -61,7 +61,7 @@ pub(super) struct Applied {
     /// The last due time of its shard that this transaction or an earlier one has settled.
     pub(super) settled: Option<Due>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>, Reserved)>,
-    /// In one process: memory gets them after the messages of the same transaction.
+    /// Topics of wills that, in one process, memory retains after the messages of this transaction.
     pub(super) retained_wills: HashSet<(u64, Arc<str>)>,
     pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) wills_not_retained: Vec<(Arc<Broker>, Limit)>,

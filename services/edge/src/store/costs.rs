@@ -10,7 +10,7 @@ use super::queue::{self, Sized as _};
 use crate::broker::Broker;
 use crate::jobs::{FILTER_BYTES, IdWrite, Job, SharedMessages, StreamRead, Write};
 
-/// For jobs without an order among themselves or with other jobs.
+/// The lane of jobs that need no order among themselves or with other jobs.
 const NO_BROKER: u64 = u64::MAX;
 
 /// Estimated costs of jobs, in units of a small message for one stream. A filter costs more than its transaction takes,

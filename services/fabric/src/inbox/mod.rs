@@ -99,7 +99,7 @@ impl Inbox {
         }
     }
 
-    /// With `is_known`, the pod had answered before.
+    /// Takes a pod's answer to an announcement. With `is_known`, the pod had answered all earlier ones.
     pub(crate) fn answered(
         &mut self,
         (from, is_known): (PodId, bool),
@@ -133,8 +133,8 @@ impl Inbox {
         }
     }
 
-    /// `pod` has begun, or has answered every announcement, so this pod gets all its later
-    /// messages. Without `counts`, messages received from `pod` so far may be older.
+    /// Notes that `pod` has begun or has answered every announcement, so that this pod gets all its later messages. Without
+    /// `counts`, the messages received from `pod` so far may be from before that, and show no gap.
     pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {

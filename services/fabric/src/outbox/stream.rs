@@ -14,7 +14,7 @@ pub(super) struct OutboxStream {
     pub(super) is_quiet: bool,
     /// Messages were added since the last check.
     pub(super) is_active: bool,
-    /// The next frame asks the server whether any pod listens.
+    /// The next frame asks the server whether any pod listens. True at first, because that is not known.
     pub(super) probes: bool,
     /// The receiver's queue is at its limit: messages are dropped until a quarter has left.
     pub(super) is_full: bool,
@@ -79,18 +79,18 @@ impl OutboxStream {
         }
         frame::add(&mut self.open, pieces, length);
         self.open_count += 1;
-        self.took(LENGTH + length);
+        self.note_added(LENGTH + length);
     }
 
     pub(super) fn add_large(&mut self, batch: Vec<u8>, to: To, own: PodId, ready: &mut Ready) {
         self.close(to, own, ready);
         self.open_count = 1;
-        self.took(batch.len() - HEAD);
+        self.note_added(batch.len() - HEAD);
         self.open = batch;
         self.close(to, own, ready);
     }
 
-    fn took(&mut self, bytes: usize) {
+    fn note_added(&mut self, bytes: usize) {
         self.waiting += bytes;
         self.next += 1;
     }

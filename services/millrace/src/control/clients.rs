@@ -15,7 +15,7 @@ use crate::clock::now_ms;
 
 /// Longest wait for the pods. A pod with a million connections takes a hundredth of it for its part
 /// of a page.
-const PATIENCE: Duration = Duration::from_secs(3);
+const POD_ANSWER_MAX: Duration = Duration::from_secs(3);
 const NEVER: u32 = u32::MAX;
 
 pub(super) async fn list(
@@ -85,7 +85,7 @@ pub(super) async fn begin_trace(
 
 struct Inquiry {
     answers: Receiver<PodAnswer>,
-    /// Names of pods that have not answered; a pod without a name gets one here.
+    /// Names of pods that have not answered.
     unanswered: BTreeSet<String>,
     asking: Asking,
 }
@@ -128,7 +128,7 @@ impl Inquiry {
             }
         };
         // After a timeout, `answers` has what came in time.
-        let _ = tokio::time::timeout(PATIENCE, all).await;
+        let _ = tokio::time::timeout(POD_ANSWER_MAX, all).await;
         answers
     }
 }

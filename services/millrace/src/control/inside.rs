@@ -1,4 +1,4 @@
-//! An MQTT client of the edge within this process, without a socket. The API publishes and reads
+//! An MQTT client of the edge within this process, over a Unix socket without a name. The API publishes and reads
 //! through it, so MQTT's limits, counters and promises hold for the API, too.
 
 use std::sync::PoisonError;
@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use crate::running::Running;
 
 /// Longest wait for the edge, which itself waits 10 s for the store.
-const PATIENCE: Duration = Duration::from_secs(15);
+const EDGE_ANSWER_MAX: Duration = Duration::from_secs(15);
 /// The largest packet that MQTT can express, bytes.
 const PACKET_BYTES_MAX: u32 = 268_435_460;
 const READ_BYTES: usize = 16 * 1024;
@@ -33,7 +33,7 @@ pub(super) struct Gone {
 }
 
 impl Inside {
-    /// Connects as the visitor, with the permissions of its connect token.
+    /// Connects as the client of `visit`, with the permissions of its connect token.
     pub(super) async fn enter(running: &Running, visit: &Visit) -> Result<Self, LiveError> {
         let stream = {
             let running = running.read().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +103,7 @@ impl Inside {
         bytes <= self.packet_size_max
     }
 
-    /// Waits at most [`PATIENCE`] for the first packet that `take` accepts.
+    /// Waits at most [`EDGE_ANSWER_MAX`] for the first packet that `take` accepts.
     pub(super) async fn answer<T>(
         &mut self,
         mut take: impl FnMut(&Packet<'_>) -> Option<T>,
@@ -115,13 +115,13 @@ impl Inside {
                 }
             }
         };
-        match tokio::time::timeout(PATIENCE, found).await {
+        match tokio::time::timeout(EDGE_ANSWER_MAX, found).await {
             Ok(found) => found.map_err(Gone::refused),
             Err(_) => Err(unavailable("the broker has not answered in time; it may still do what was asked")),
         }
     }
 
-    /// Dropping the future loses nothing.
+    /// Waits for the next packet, and returns what `take` makes of it. Dropping the future loses no packet.
     pub(super) async fn next<T>(&mut self, take: impl FnOnce(&Packet<'_>) -> T) -> Result<T, Gone> {
         loop {
             let found = frame(&self.read[self.taken..], PACKET_BYTES_MAX).map_err(|_| Gone::silent())?;
@@ -162,7 +162,7 @@ impl Inside {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|_| Gone::silent())
+        tokio::time::timeout(EDGE_ANSWER_MAX, read).await.unwrap_or_else(|_| Gone::silent())
     }
 }
 

@@ -20,9 +20,10 @@ use super::{clients, messages, publish, retained, sessions, streams, tail, trace
 use crate::running::LiveChanges as _;
 use crate::running::Running;
 
-/// How long, and how often, the store is read until it shows a change by the edge.
+/// Longest wait until the store shows a change by the edge.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Interval of reading the store meanwhile.
+const READ_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) struct LiveEdge {
     store: Store,
@@ -43,13 +44,13 @@ impl LiveEdge {
         self.store.run(body).await.map_err(|error| LiveError::Unavailable(format!("the store says: {error}")))
     }
 
-    /// Runs `ask` on a thread that may block.
-    async fn ask(
+    /// Runs `change` on a thread that may block. Returns whether the object to change existed.
+    async fn change(
         &self,
-        question: impl FnOnce(&Running) -> Result<bool, String> + Send + 'static,
+        change: impl FnOnce(&Running) -> Result<bool, String> + Send + 'static,
     ) -> Result<bool, LiveError> {
         let running = Arc::clone(&self.running);
-        let answer = spawn_blocking(move || question(&running)).await;
+        let answer = spawn_blocking(move || change(&running)).await;
         answer.unwrap_or_else(|_| Err("the server is stopping".into())).map_err(LiveError::Unavailable)
     }
 
@@ -69,10 +70,10 @@ impl LiveEdge {
         let began = self.host.now();
         while retained::body(self, broker.id, topic).await?.is_some_and(|body| body == was) {
             if self.host.now() > began + STORED_WITHIN {
-                let what = "the message is gone for clients, and the store has not taken that yet: see the server's log";
+                let what = "clients do not get the message any more, but the store has not removed it yet: see the server's log";
                 return Err(LiveError::Unavailable(what.into()));
             }
-            self.host.pause(LOOK_EVERY).await;
+            self.host.pause(READ_INTERVAL).await;
         }
         Ok(())
     }
@@ -114,10 +115,11 @@ impl Live for LiveEdge {
             let (id, at_ms) = (broker.id, crate::clock::now_ms());
             let (live, puback, delivery) = self
                 .run(|tx| async move {
+                    // At the start of a minute its point is nearly empty, so the latency is of the last two.
                     let from_ms = at_ms.saturating_sub(2 * Resolution::Minute.window_ms());
-                    let last = metering::history(&tx, id, Resolution::Minute, from_ms, at_ms).await?;
+                    let last_two = metering::history(&tx, id, Resolution::Minute, from_ms, at_ms).await?;
                     let mut sum = Point::default();
-                    last.iter().for_each(|(_, point)| sum.add(point));
+                    last_two.iter().for_each(|(_, point)| sum.add(point));
                     let live = metering::live(&tx, id, at_ms).await?;
                     Ok((live, Latency::of(&sum.latencies), Latency::of(&sum.deliveries)))
                 })
@@ -175,7 +177,7 @@ impl Live for LiveEdge {
                 return Err(LiveError::NotFound("session"));
             }
             let (broker, client) = (broker.name.clone(), client_id.to_owned());
-            match self.ask(move |running| running.purge_session(&broker, &client)).await? {
+            match self.change(move |running| running.purge_session(&broker, &client)).await? {
                 true => Ok(()),
                 false => Err(LiveError::NotFound("session")),
             }
@@ -234,8 +236,8 @@ impl Live for LiveEdge {
             let body = retained::body(self, broker.id, topic)
                 .await?
                 .ok_or(LiveError::NotFound("retained message"))?;
-            let (name, asked) = (broker.name.clone(), topic.to_owned());
-            self.ask(move |running| running.clear_retained(&name, &asked)).await?;
+            let (name, of_topic) = (broker.name.clone(), topic.to_owned());
+            let _was_in_memory = self.change(move |running| running.clear_retained(&name, &of_topic)).await?;
             self.wait_until_removed(broker, topic, &body).await
         })
     }

@@ -13,7 +13,7 @@ use lettre::{Address, Message, SmtpTransport, Transport as _};
 use millrace_control::{MailMessage, Mailer, Secret};
 use tracing::{info, warn};
 
-use crate::limits::{LETTERS_MAX, SMTP_TIMEOUT};
+use crate::limits::{QUEUED_MAILS_MAX, SMTP_TIMEOUT};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct SmtpArgs {
@@ -101,7 +101,7 @@ impl Smtp {
     pub(crate) fn start(settings: &SmtpSettings) -> Result<Self, String> {
         let transport = transport(settings)?;
         let from = settings.from.clone();
-        let (sender, emails) = sync_channel(LETTERS_MAX);
+        let (sender, emails) = sync_channel(QUEUED_MAILS_MAX);
         let thread = std::thread::Builder::new().name("smtp".into());
         thread.spawn(move || send_all(&transport, &from, &emails)).map_err(|error| error.to_string())?;
         Ok(Self(sender))
@@ -112,7 +112,7 @@ impl Mailer for Smtp {
     fn send(&self, email: MailMessage) {
         if let Err(TrySendError::Full(_)) = self.0.try_send(email) {
             warn!(
-                waiting = LETTERS_MAX,
+                waiting = QUEUED_MAILS_MAX,
                 "an e-mail is dropped because the mail server accepts too few: check the mail server at smtp_host"
             );
         }
@@ -147,8 +147,8 @@ struct Delayed {
     failed: usize,
 }
 
-/// Sends e-mails as they come. A deferred e-mail waits until it is due while others continue, so that
-/// one address does not delay everybody's mail.
+/// Sends e-mails in the order in which they come. An e-mail that the mail server defers is sent again later, and does not delay the
+/// others.
 #[allow(clippy::disallowed_methods, reason = "the thread has no clock but the system's")]
 fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<MailMessage>) {
     let mut delayed: Vec<Delayed> = Vec::new();
@@ -172,7 +172,7 @@ fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<MailMes
         match send(transport, from, &email) {
             Ok(()) => info!(subject, "an e-mail was sent"),
             Err(Unsent { error, is_permanent }) => match RETRY_AFTER.get(failed) {
-                Some(wait) if !is_permanent && delayed.len() < LETTERS_MAX => {
+                Some(wait) if !is_permanent && delayed.len() < QUEUED_MAILS_MAX => {
                     delayed.push(Delayed { email, at: Instant::now() + *wait, failed: failed + 1 });
                 }
                 _ => warn!(

@@ -25,7 +25,7 @@ use crate::text::name;
 
 /// Messages that one request examines over all topics of its filters, and the bytes of their
 /// bodies.
-const LOOK: ReadLimit = ReadLimit { entries: 500, bytes: 8 << 20 };
+const EXAMINED_MAX: ReadLimit = ReadLimit { entries: 500, bytes: 8 << 20 };
 /// Filters with wildcards that one request examines, [`WILDCARDS_AT_ONCE`] in a transaction.
 const WILDCARDS_MAX: usize = 5_000;
 const WILDCARDS_AT_ONCE: usize = 1_000;
@@ -104,7 +104,7 @@ pub(super) async fn list(
     let ids: Vec<StreamId> = streams.iter().map(|stream| stream.id).collect();
     let newest = edge.run(|tx| {
         let ids = &ids;
-        async move { streams::newest(&tx, broker, ids, LOOK).await }
+        async move { streams::newest(&tx, broker, ids, EXAMINED_MAX).await }
     });
     let newest = newest.await?;
     let mut found: Vec<(StreamEntry, stored::DecodedMessage)> = Vec::new();

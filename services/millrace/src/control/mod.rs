@@ -187,8 +187,8 @@ impl Plane {
         Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone(), start })
     }
 
-    /// Takes the first pod's listeners as the addresses of brokers, and its settings for the access to brokers that go
-    /// by them and for the URLs that tenants may store.
+    /// Gives the control plane what it must know of the first pod: its listeners, which are the addresses of brokers, its
+    /// authentication, which decides at brokers without access settings, and the networks that tenants' URLs may reach.
     pub(crate) fn reached_at(&self, at: &BoundAddresses, edge: &millrace_edge::Config) {
         let settings = &edge.authentication;
         let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
@@ -217,7 +217,7 @@ impl Plane {
         pod: Option<String>,
         at: SocketAddr,
         tokens: Option<OperatorTokens>,
-        pace: &DrainRate,
+        drain_rate: &DrainRate,
     ) -> Option<Router> {
         if tokens.is_none() && !at.ip().to_canonical().is_loopback() {
             info!(
@@ -225,7 +225,8 @@ impl Plane {
             );
             return None;
         }
-        let process = ServerProcess { running: Arc::clone(running), pod, pace: *pace, start: self.start };
+        let process =
+            ServerProcess { running: Arc::clone(running), pod, drain_rate: *drain_rate, start: self.start };
         Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), tokens))
     }
 
@@ -272,7 +273,7 @@ impl Plane {
 struct ServerProcess {
     running: Running,
     pod: Option<String>,
-    pace: DrainRate,
+    drain_rate: DrainRate,
     start: ServerStart,
 }
 
@@ -303,8 +304,8 @@ impl Operations for ServerProcess {
             gateway_peers: edge.gateway_peers().into_iter().map(gateway_peer).collect(),
             health_checks: edge.health_checks().into_iter().map(health_check).collect(),
             fabric,
-            drain_per_second: self.pace.per_second,
-            drain_s_max: self.pace.at_most.as_secs(),
+            drain_per_second: self.drain_rate.per_second,
+            drain_s_max: self.drain_rate.at_most.as_secs(),
         })
     }
 
@@ -314,7 +315,7 @@ impl Operations for ServerProcess {
         }
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         // Starts the drain, which continues in the event loops.
-        running.as_ref().map(|edge| edge.drain(&self.pace)).is_some()
+        running.as_ref().map(|edge| edge.drain(&self.drain_rate)).is_some()
     }
 }
 

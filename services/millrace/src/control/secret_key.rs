@@ -95,7 +95,7 @@ fn secret_key(path: &str) -> Result<SecretKey, String> {
     Ok(SecretKey { key, exposed })
 }
 
-/// The error says what there must be.
+/// The error says what the secret must look like.
 fn key_of(text: &str) -> Result<[u8; 32], String> {
     let text = text.trim();
     if text.chars().count() < SECRET_KEY_CHARS_MIN {

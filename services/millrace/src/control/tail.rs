@@ -32,7 +32,7 @@ const MESSAGES_PER_SECOND: u32 = 500;
 /// Bytes of a payload that are shown; the rest is cut off.
 const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 /// Interval of the notice about dropped messages while no message comes.
-const SAID_EVERY: Duration = Duration::from_secs(1);
+const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct TailCounts {
@@ -55,7 +55,7 @@ pub(super) async fn tail(
     let (sender, receiver) = channel(QUEUE_MESSAGES);
     let shared = Arc::new(TailCounts::default());
     tokio::spawn(read(client, sender, Arc::clone(&shared)));
-    let state = (receiver, shared, interval(SAID_EVERY), None);
+    let state = (receiver, shared, interval(NOTICE_INTERVAL), None);
     Ok(stream::unfold(state, |(receiver, shared, ticks, held)| next(receiver, shared, ticks, held)).boxed())
 }
 

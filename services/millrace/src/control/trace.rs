@@ -27,7 +27,7 @@ const QUEUE_EVENTS: usize = 500;
 /// Bytes of the texts of queued events.
 const QUEUE_BYTES: usize = 1024 * 1024;
 /// Interval of the notice about dropped events while no event comes.
-const SAID_EVERY: Duration = Duration::from_secs(1);
+const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 /// Seconds after which the other pods are asked again; they forget a trace after 30 seconds.
 const RENEWED_EVERY_S: u32 = 10;
 
@@ -79,7 +79,7 @@ pub(super) async fn trace(
         )
     })?;
     let (client, unanswered) = clients::begin_trace(edge, broker, question(&trace)).await?;
-    let mut ticks = interval(SAID_EVERY);
+    let mut ticks = interval(NOTICE_INTERVAL);
     // A reader that stalled asks the other pods once, not once for each missed tick.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let open = OpenTrace {

@@ -55,7 +55,7 @@ pub(crate) fn start(
             .build()?;
         app = app.nest(
             millrace_control::OPERATOR_PATH,
-            threads::on(threads::Pools::of_one(threads.handle()), operator),
+            threads::run_on(threads::Pools::of_one(threads.handle()), operator),
         );
         app = console::around_operators(app);
         // The threads run until the process ends.

@@ -39,7 +39,7 @@ impl HttpChanges {
         Arc::new(Self { max, open: Mutex::default() })
     }
 
-    /// `arriving`: closes the connection of a change whose body has not arrived. `None` refuses the change.
+    /// `arriving` closes the connection of a change whose body has not arrived. Returns `None` when the change must be refused.
     pub(super) fn take(self: &Arc<Self>, arriving: Option<Closer>) -> Option<HttpChange> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.all - open.evicted.len() >= self.max {
@@ -82,13 +82,13 @@ impl Drop for HttpChange {
     }
 }
 
-/// The body of a change, which says when it has arrived.
-pub(super) struct Arriving {
+/// The body of a change. When it has been read to its end, the change does not give way any more.
+pub(super) struct ArrivingBody {
     pub(super) body: Body,
     pub(super) change: Arc<HttpChange>,
 }
 
-impl HttpBody for Arriving {
+impl HttpBody for ArrivingBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -85,8 +85,8 @@ impl Closer {
     }
 }
 
-/// The permission for one connection, until it is dropped.
-struct Place {
+/// Counts a connection until it is dropped.
+struct ConnectionPermit {
     connections: Arc<Connections>,
     address: Option<IpAddr>,
     /// The connection's key in `idle`; 0 while a request is under way.
@@ -114,8 +114,8 @@ impl Connections {
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     // Closed without an answer, because an answer would cost what the limit saves.
-                    let Some(place) = self.place(peer.ip()) else { continue };
-                    tokio::spawn(Arc::new(place).hold(stream, peer, app.clone()));
+                    let Some(permit) = self.take_permit(peer.ip()) else { continue };
+                    tokio::spawn(Arc::new(permit).hold(stream, peer, app.clone()));
                     // Lets evicted connections close before the next is accepted.
                     tokio::task::yield_now().await;
                 }
@@ -129,9 +129,9 @@ impl Connections {
         }
     }
 
-    /// Takes a place for a new connection, and evicts an idle connection if all are taken. `None`
+    /// Takes a permit for a new connection, and evicts an idle connection if all are taken. `None`
     /// refuses the connection.
-    fn place(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+    fn take_permit(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPermit> {
         let peer = peer.to_canonical();
         let is_proxy = self.limits.proxies.iter().any(|network| network.contains(&peer));
         let address = (!is_proxy).then(|| network(peer));
@@ -154,9 +154,9 @@ impl Connections {
         open.all.open += 1;
         drop(open);
         let (connections, evicted) = (Arc::clone(self), Arc::default());
-        let place = Place { connections, address, idle: AtomicU64::new(0), evicted };
-        place.mark_idle();
-        Some(place)
+        let permit = ConnectionPermit { connections, address, idle: AtomicU64::new(0), evicted };
+        permit.mark_idle();
+        Some(permit)
     }
 
     /// Evicts the connection that has been idle for longest, of this address or of all. False if
@@ -201,24 +201,24 @@ impl Connections {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     async fn hold(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, app: Router) {
-        let place = Arc::clone(&self);
+        let permit = Arc::clone(&self);
         let app = service_fn(move |request: Request<Incoming>| {
-            let read = Arc::clone(&place);
-            let mut request = request.map(|body| Body::new(ReadingBody { body, place: read }));
+            let read = Arc::clone(&permit);
+            let mut request = request.map(|body| Body::new(ReadingBody { body, permit: read }));
             request.extensions_mut().insert(ConnectInfo(peer));
-            request.extensions_mut().insert(Closer(Arc::clone(&place.evicted)));
-            let (mut app, place) = (app.clone(), Arc::clone(&place));
+            request.extensions_mut().insert(Closer(Arc::clone(&permit.evicted)));
+            let (mut app, permit) = (app.clone(), Arc::clone(&permit));
             async move {
                 if request.body().is_end_stream() {
-                    place.mark_busy();
+                    permit.mark_busy();
                 }
                 let response = app.call(request).await?;
                 // An endless answer, such as a stream of events, stays under way.
                 match response.body().size_hint().exact() {
-                    Some(_) => place.mark_idle(),
-                    None => place.mark_busy(),
+                    Some(_) => permit.mark_idle(),
+                    None => permit.mark_busy(),
                 }
                 Ok::<_, Infallible>(response)
             }
@@ -258,7 +258,7 @@ impl Place {
 /// The body of a request; the connection counts as idle until it has arrived.
 struct ReadingBody {
     body: Incoming,
-    place: Arc<Place>,
+    permit: Arc<ConnectionPermit>,
 }
 
 impl hyper::body::Body for ReadingBody {
@@ -271,7 +271,7 @@ impl hyper::body::Body for ReadingBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if matches!(polled, Poll::Ready(None)) || polled.is_ready() && self.body.is_end_stream() {
-            self.place.mark_busy();
+            self.permit.mark_busy();
         }
         polled
     }
@@ -285,7 +285,7 @@ impl hyper::body::Body for ReadingBody {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(self.idle.get_mut());
@@ -316,17 +316,17 @@ mod tests {
     #[test]
     fn connections_that_are_not_closed_yet_do_not_keep_others_out() {
         let connections = connections(4, 100, &[]);
-        let take = || connections.place("192.0.2.1".parse().unwrap());
+        let take = || connections.take_permit("192.0.2.1".parse().unwrap());
         let held: Vec<_> = (0..4).map(|_| take().unwrap()).collect();
         for _ in 0..4 {
             drop(take().expect("an idle one gives way"));
         }
         let next: Vec<_> = (0..4).map(|_| take().expect("four are closing")).collect();
-        next.iter().for_each(Place::mark_busy);
+        next.iter().for_each(ConnectionPermit::mark_busy);
         assert!(take().is_none(), "none is idle");
-        next.iter().for_each(Place::mark_idle);
+        next.iter().for_each(ConnectionPermit::mark_idle);
         assert!(take().is_none(), "twice as many as allowed are open");
-        held.iter().for_each(Place::mark_idle);
+        held.iter().for_each(ConnectionPermit::mark_idle);
         drop(held);
         assert!(take().is_some());
         drop(next);
@@ -337,15 +337,15 @@ mod tests {
     #[test]
     fn silent_connections_of_an_address_give_way_to_a_later_one_of_it() {
         let connections = connections(10, 2, &[]);
-        let take = |address: &str| connections.place(address.parse().unwrap());
+        let take = |address: &str| connections.take_permit(address.parse().unwrap());
         let other = take("192.0.2.2").unwrap();
-        let has_begun = |place: &Place| place.evicted.has_begun.load(Ordering::Relaxed);
+        let has_begun = |permit: &ConnectionPermit| permit.evicted.has_begun.load(Ordering::Relaxed);
         let silent = [take("192.0.2.1").unwrap(), take("192.0.2.1").unwrap()];
         let (third, fourth) = (take("192.0.2.1").unwrap(), take("192.0.2.1").unwrap());
         assert!(silent.iter().all(has_begun) && !has_begun(&other), "the address has evicted its own");
-        [&third, &fourth].into_iter().for_each(Place::mark_busy);
+        [&third, &fourth].into_iter().for_each(ConnectionPermit::mark_busy);
         assert!(take("192.0.2.1").is_none(), "none of the address is idle");
-        [&third, &fourth].into_iter().for_each(Place::mark_idle);
+        [&third, &fourth].into_iter().for_each(ConnectionPermit::mark_idle);
         assert!(take("192.0.2.1").is_none(), "twice as many as allowed are open");
         drop(silent);
         assert!(take("192.0.2.1").is_some());
@@ -357,16 +357,16 @@ mod tests {
     #[test]
     fn an_address_has_its_share_of_the_connections_and_gets_it_back() {
         let connections = connections(4, 2, &["10.0.0.0/8"]);
-        let take = |address: &str| connections.place(address.parse().unwrap());
+        let take = |address: &str| connections.take_permit(address.parse().unwrap());
         let held = [take("192.0.2.1"), take("::ffff:192.0.2.1")];
-        held.iter().flatten().for_each(Place::mark_busy);
+        held.iter().flatten().for_each(ConnectionPermit::mark_busy);
         assert!(held.iter().all(Option::is_some) && take("192.0.2.1").is_none());
         let six = [take("2001:db8::1"), take("2001:db8::ffff:1")];
         assert!(six.iter().all(Option::is_some));
         let all = || held.iter().chain(&six).flatten();
-        all().for_each(Place::mark_busy);
+        all().for_each(ConnectionPermit::mark_busy);
         assert!(take("10.0.0.1").is_none(), "all are taken, and none is idle");
-        all().for_each(Place::mark_idle);
+        all().for_each(ConnectionPermit::mark_idle);
         drop(take("10.0.0.1").expect("the one that is idle for longest gives way"));
         drop(six);
         let proxied = [take("10.0.0.1"), take("10.0.0.1")];

@@ -20,12 +20,11 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::changes::{Arriving, HttpChanges};
+use super::changes::{ArrivingBody, HttpChanges};
 use super::connections::Closer;
 use crate::limits::{API_THREADS, LOW_PRIORITY_NICE, LOW_PRIORITY_THREADS, STREAM_STALL_MAX};
 use crate::panics;
 
-/// Ends the task when its client has left.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -86,38 +85,40 @@ struct Threads {
     changes: Arc<HttpChanges>,
 }
 
-pub(super) fn on(pools: Pools, router: Router) -> Router {
-    with(pools, router, HttpChanges::new(CHANGES_MAX))
+pub(super) fn run_on(pools: Pools, router: Router) -> Router {
+    run_with(pools, router, HttpChanges::new(CHANGES_MAX))
 }
 
-fn with(pools: Pools, router: Router, changes: Arc<HttpChanges>) -> Router {
+fn run_with(pools: Pools, router: Router, changes: Arc<HttpChanges>) -> Router {
     router.layer(from_fn_with_state(Threads { pools, changes }, run))
 }
 
 async fn run(State(Threads { pools, changes }): State<Threads>, request: Request, next: Next) -> Response {
     let threads = pools.of(&request).clone();
     let closer = request.extensions().get::<Closer>().cloned();
-    let asked = if request.method().is_safe() {
-        let asked = threads.spawn(next.run(request));
-        let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
-        asked.await
+    let outcome = if request.method().is_safe() {
+        let task = threads.spawn(next.run(request));
+        let _ends_with_its_client = AbortOnDrop(task.abort_handle());
+        task.await
     } else {
         // A change continues when its client leaves. It may have several steps, and its audit entry
         // and its mails must not depend on whether somebody waits.
         let has_arrived = request.body().is_end_stream();
-        let Some(permit) = changes.take(closer.clone().filter(|_| !has_arrived)) else {
+        // While the body arrives, a later change may take this one's permit and close the connection.
+        let close_if_evicted = closer.clone().filter(|_| !has_arrived);
+        let Some(permit) = changes.take(close_if_evicted) else {
             return millrace_control::unanswered().await;
         };
         let permit = Arc::new(permit);
         let change = Arc::clone(&permit);
-        let request = request.map(|body| Body::new(Arriving { body, change }));
-        let asked = threads.spawn(async move {
+        let request = request.map(|body| Body::new(ArrivingBody { body, change }));
+        let task = threads.spawn(async move {
             let _until_it_ends = permit;
             next.run(request).await
         });
-        asked.await
+        task.await
     };
-    match asked {
+    match outcome {
         Ok(response) if response.body().size_hint().exact().is_none() => {
             streamed(&threads, response, STREAM_STALL_MAX, closer)
         }
@@ -126,9 +127,8 @@ async fn run(State(Threads { pools, changes }): State<Threads>, request: Request
     }
 }
 
-/// Makes the parts of an endless answer on the API's threads. At most one part waits for the
-/// client, for `stall_max` at most. Then `closer` closes the connection: the end of the answer would
-/// wait for the client as well.
+/// Makes the parts of an endless response on the API's threads. At most one part waits for the client, for `stall_max` at
+/// most. Then `closer` closes the connection, because the end of the response would also wait until the client reads.
 fn streamed(threads: &Handle, response: Response, stall_max: Duration, closer: Option<Closer>) -> Response {
     let (head, body) = response.into_parts();
     let (send, receive) = mpsc::channel::<Result<Bytes, axum::Error>>(1);
@@ -187,7 +187,7 @@ mod tests {
         };
         let paths = ["/api/v1/me", "/api/v1/organisations/{organisation}/usage"];
         let router = paths.iter().fold(Router::new(), |router, path| router.route(path, get(here)));
-        let router = on(Pools::start().unwrap(), router);
+        let router = run_on(Pools::start().unwrap(), router);
         let own = rustix::process::nice(0).unwrap();
         let ask = |path: &str| {
             let request = Request::get(path).body(Body::empty()).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     async fn a_request_whose_handler_panics_has_an_answer_with_an_id() {
         let router = Router::new().route("/", get(async || -> &'static str { panic!("a bug") }));
         let request = Request::get("/").body(Body::empty()).unwrap();
-        let response = on(pools(), router).oneshot(request).await.unwrap();
+        let response = run_on(pools(), router).oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         let id = response.headers()["x-request-id"].clone();
         let body = to_bytes(response.into_body(), 10_000).await.unwrap();
@@ -256,7 +256,7 @@ mod tests {
                 ends.acquire().await.unwrap().forget();
             }
         };
-        let app = with(pools(), Router::new().route("/", post(handler)), Arc::clone(changes));
+        let app = run_with(pools(), Router::new().route("/", post(handler)), Arc::clone(changes));
         let limits =
             ConnectionLimits { all: 20, per_address: 20, proxies: Vec::new(), head: Duration::from_secs(60) };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -338,7 +338,7 @@ mod tests {
                 open.notified().await;
                 let _the_test_may_be_over = done.send(()).await;
             };
-            let mut router = on(pools(), Router::new().route("/", any(handler)));
+            let mut router = run_on(pools(), Router::new().route("/", any(handler)));
             let request = Request::builder().method(method).uri("/").body(Body::empty()).unwrap();
             let asked = tokio::spawn(router.call(request));
             begun.notified().await;

@@ -17,7 +17,7 @@ const HEAD_BYTES: usize = 48;
 
 /// How long, and how often, the store is read until it shows a change by a running server.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const READ_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) fn list(
     opened: &OpenFolder,
@@ -134,8 +134,8 @@ fn clear_live(
     // The server's writer takes jobs in order, so the last removal implies the others.
     match items.last() {
         Some(last) if !is_removed_in_time(opened, broker, last)? => Err(AnswerError::Failed(
-            "the messages are gone for clients, and the store has not taken that yet: see the server's log; after a restart \
-             they may be back"
+            "clients do not get the messages any more, but the store has not removed them yet: see the server's log; \
+             after a restart they may be back"
                 .into(),
         )),
         _ => Ok(purged),
@@ -157,7 +157,7 @@ fn is_removed_in_time(
         if host.now() > STORED_WITHIN {
             return Ok(false);
         }
-        block_on(host.pause(LOOK_EVERY));
+        block_on(host.pause(READ_INTERVAL));
     }
 }
 

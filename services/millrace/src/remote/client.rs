@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::patience::patiently;
 use super::print::say;
 use crate::failure::Failure;
-use crate::limits::{API_ANSWER_BYTES_MAX, API_PATIENCE_S};
+use crate::limits::{API_ANSWER_BYTES_MAX, API_ANSWER_S_MAX};
 
 type RequestBody = Full<bytes::Bytes>;
 
@@ -264,8 +264,8 @@ impl ApiClient {
                 let body = body.map_err(|error| Lost(error.to_string()))?.to_bytes();
                 Ok(read(&Response::from_parts(head, body), self.hint))
             };
-            let patience = Duration::from_secs(API_PATIENCE_S);
-            let late = || Lost(format!("no answer within {API_PATIENCE_S} s"));
+            let patience = Duration::from_secs(API_ANSWER_S_MAX);
+            let late = || Lost(format!("no answer within {API_ANSWER_S_MAX} s"));
             tokio::time::timeout(patience, answered).await.map_err(|_| late())?
         })
     }

@@ -8,7 +8,7 @@ use super::Cluster;
 use crate::failure::Failure;
 
 /// A cluster must answer within this time at the start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CLUSTER_ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Dropping it closes the connection for good: the database must not be used afterwards.
 pub(crate) struct OpenCluster(FoundationDb);
@@ -55,7 +55,7 @@ impl Cluster {
             ..ClusterOptions::default()
         };
         let opened = FoundationDb::open(&options).map(OpenCluster).map_err(|error| self.failure(&error))?;
-        opened.0.prepare(PATIENCE).map_err(|error| self.failure(&error))?;
+        opened.0.prepare(CLUSTER_ANSWER_MAX).map_err(|error| self.failure(&error))?;
         Ok(opened)
     }
 

@@ -129,7 +129,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     let client_id = r.string()?;
     //= [MQTT-3.1.2-9] v5 v3.1.1
     let will = flags.will.map(|(qos, retain)| decode_will(&mut r, qos, retain, version)).transpose()?;
-    // In 3.1 the remaining length counts more than these two flags, so the fields may be missing.
+    // In 3.1 the remaining length takes precedence over these two flags: a field may be missing although its flag is set.
     let here = |r: &Reader<'_>, flag: bool| flag && !(version == Version::V31 && r.is_empty());
     //= [MQTT-3.1.2-16] v5
     //= [MQTT-3.1.2-17] v5

@@ -28,7 +28,7 @@ impl Outbox {
         self.queue.len()
     }
 
-    /// Bytes that the queue moved to new memory for its last entry.
+    /// Bytes that the queue moved to new memory for its last entry: a full `VecDeque` doubles its memory.
     pub(crate) fn moved_bytes(&self) -> usize {
         let before = self.queue.len().saturating_sub(1);
         if self.queue.capacity() == 2 * before { before * size_of::<QueuedEntry>() } else { 0 }

@@ -1,9 +1,9 @@
 //! Levels: how much of something a broker holds, and for how long.
 //!
-//! The integral of a sum is the sum of the integrals, so each change is accounted by itself. [`LevelPart::Rest`] is what it
-//! adds up to until its own window ends, and [`LevelPart::Change`] carries it into all later windows. A reader finds the
-//! level before a window as the present level less all changes since. So a broker without changes writes nothing while
-//! it holds something.
+//! A window's usage is the level integrated over time. Each change of the level writes two counters of its window:
+//! [`LevelPart::Rest`] adds the change times the rest of the window, and [`LevelPart::Change`] the change itself, which
+//! counts for the whole of each later window. A reader computes the level before a window as the present level less all
+//! changes since. So a broker without changes writes nothing while it holds something.
 
 use millrace_storage::{Read, Transaction};
 
@@ -29,12 +29,12 @@ pub(super) enum LevelPart {
 impl Level {
     pub(super) const ALL: [Self; 3] = [Self::Sessions, Self::Bytes, Self::Retained];
 
-    /// The number of a row of a window; numbers below 16 are units.
+    /// The number of a counter in the rows of a window; [`super::Unit`] has the numbers below 16.
     pub(super) fn code(self, part: LevelPart) -> u64 {
         16 + 2 * self as u64 + part as u64
     }
 
-    /// Resolution of time, milliseconds: milliseconds of bytes would exceed eight bytes.
+    /// Resolution of time, milliseconds. Bytes are counted by seconds, because bytes times milliseconds would exceed 64 bits.
     pub(super) fn tick_ms(self) -> u64 {
         match self {
             Self::Sessions => 1,
@@ -88,7 +88,7 @@ pub async fn held(tx: &Transaction, broker: BrokerId) -> LayerResult<HeldLevels>
     let (sessions, wills) = (key(broker, Level::Sessions), key_of(broker, WILL_BYTES));
     let sessions = rows::counter(tx, &sessions, Read::Snapshot).await?;
     let will_bytes = rows::counter(tx, &wills, Read::Snapshot).await?;
-    // Wills of stores that did not count them make it negative.
+    // Earlier builds did not count wills. When such a will is removed, the counter gets negative.
     let [sessions, will_bytes] = [sessions, will_bytes].map(|held| held.cast_signed().max(0).cast_unsigned());
     Ok(HeldLevels { sessions, will_bytes })
 }

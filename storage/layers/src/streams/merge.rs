@@ -53,7 +53,7 @@ impl<'t> Merge<'t> {
         starts: &[Start],
         wanted: usize,
     ) -> LayerResult<Self> {
-        // Unused entries of a lane are read again next time, so many lanes read little each.
+        // About twice a lane's share of `wanted`, and not more: entries that are not taken are read again next time.
         let page = (wanted / starts.len().max(1) * 2).clamp(LANE_PAGE_MIN, wanted.max(LANE_PAGE_MIN));
         let ranges: Vec<KeyRange> = starts.iter().map(|start| range(broker, start)).collect();
         let replies: Vec<_> = ranges.iter().map(|range| tx.range(range.clone(), options(page))).collect();
@@ -62,7 +62,7 @@ impl<'t> Merge<'t> {
             let mut lane = MergeLane { rest, read: VecDeque::new(), more: true };
             lane.add(reply.await?)?;
             merge.lanes.push(lane);
-            merge.lift(merge.lanes.len() - 1);
+            merge.push_head(merge.lanes.len() - 1);
         }
         Ok(merge)
     }
@@ -79,11 +79,11 @@ impl<'t> Merge<'t> {
         if lane.read.is_empty() && lane.more {
             lane.add(self.tx.range(lane.rest.clone(), options(self.page)).await?)?;
         }
-        self.lift(number);
+        self.push_head(number);
         Ok(Some(Raw { position, lane: number, value }))
     }
 
-    fn lift(&mut self, number: usize) {
+    fn push_head(&mut self, number: usize) {
         if let Some((position, _)) = self.lanes[number].read.front() {
             self.heads.push(Reverse((*position, number)));
         }

@@ -38,7 +38,7 @@ const (
 	cacheMaxS        = 3600
 )
 
-// access exists as long as its broker does. To delete it is to set the defaults.
+// access exists as long as its broker does, so deleting it sets the defaults.
 var access = kind[accessModel]{
 	name:     "access",
 	importID: []string{"broker"},
@@ -101,7 +101,7 @@ var access = kind[accessModel]{
 	},
 }
 
-// setAccess states no version: a change of the broker's limits changes the version of its access, too.
+// setAccess sends no If-Match: a change of the broker's limits also changes the version of its access.
 func setAccess(ctx context.Context, client *api.Client, plan *accessModel, before *accessWebhook) error {
 	rules := sentRules(plan.Rules)
 	certificates := api.CertificateUse(plan.Certificates.ValueString())

@@ -23,7 +23,7 @@ import (
 	"millrace/terraform/provider/internal/api"
 )
 
-// key is part of what a thing is called: a change makes a new one.
+// key is an attribute that identifies the object: a change of it replaces the object.
 func key(description string, validators ...validator.String) schema.StringAttribute {
 	return schema.StringAttribute{
 		Required:      true,
@@ -113,7 +113,6 @@ func oneOf[E ~string](values ...E) validator.String {
 	return stringvalidator.OneOf(texts(values)...)
 }
 
-// texts turns one kind of strings into another.
 func texts[E ~string](values []E) []string {
 	texts := make([]string, 0, len(values))
 	for _, value := range values {
@@ -192,7 +191,7 @@ func shownRules(shown []api.Rule) []rule {
 	return rules
 }
 
-// or is what a pointer points to, or a default.
+// or returns the value behind the pointer, or `otherwise` for nil.
 func or[T any](value *T, otherwise T) T {
 	if value == nil {
 		return otherwise

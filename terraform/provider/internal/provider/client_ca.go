@@ -31,11 +31,11 @@ func pemOf(label string) validator.String {
 var clientCas = partResource(partKind[clientCaModel]{
 	name: "client_ca",
 	schema: schema.Schema{
-		Description: "An authority whose certificates the broker takes. millrace_access says whether clients show certificates at all.",
+		Description: "An authority whose client certificates the broker accepts. millrace_access says whether clients may or must present a certificate.",
 		Attributes: map[string]schema.Attribute{
 			"broker":  brokerKey(),
 			"name":    nameKey(),
-			"enabled": flag("False: its certificates are not taken.", true),
+			"enabled": flag("False: the broker refuses its certificates.", true),
 			"pem": schema.StringAttribute{
 				Required:    true,
 				Description: "PEM of the authority's own certificates, and of intermediate ones that clients do not send.",
@@ -44,7 +44,7 @@ var clientCas = partResource(partKind[clientCaModel]{
 			"revoked": optionalText("PEM of its revocation lists.", pemOf("X509 CRL")),
 			"user": choice("The part of a certificate that becomes the user name.", api.CommonName,
 				api.CommonName, api.SanDns, api.SanUri, api.SanEmail),
-			"group": group("Name of the group whose rules its users have, when no credential of their name says another."),
+			"group": group("Name of the group whose rules its users have, unless the credential of a user names another group."),
 		},
 	},
 	get: api.OpGetClientCa, put: api.OpPutClientCa, delete: api.OpDeleteClientCa,

@@ -172,8 +172,8 @@ func changeCredential(ctx context.Context, client *api.Client, plan *credentialM
 	return client.Do(ctx, api.Request{Operation: api.OpChangeCredential, Path: plan.path(), Body: body, IfMatch: etag}, nil)
 }
 
-// replaceUnlessImported makes a new credential for another password. After an import the state has none, and what is configured
-// is taken for what devices have.
+// replaceUnlessImported replaces the credential when its password changes. After an import the state has no password, and the
+// configured one is assumed to be that of the devices.
 func replaceUnlessImported() planmodifier.String {
 	const description = "A change makes a new credential."
 	return stringplanmodifier.RequiresReplaceIf(

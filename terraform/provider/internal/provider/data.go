@@ -12,7 +12,7 @@ import (
 	"millrace/terraform/provider/internal/api"
 )
 
-// data is what one kind of data source has of its own. M is its model.
+// data describes one kind of data source. M is the model of its state.
 type data[M any] struct {
 	name   string
 	schema schema.Schema
@@ -66,7 +66,7 @@ type brokerData struct {
 var brokerSource = data[brokerData]{
 	name: "broker",
 	schema: schema.Schema{
-		Description: "A broker that is made elsewhere, and where its devices connect.",
+		Description: "A broker that Terraform does not manage, and its endpoints for devices.",
 		Attributes: map[string]schema.Attribute{
 			"name":         schema.StringAttribute{Required: true, Description: "Name of the broker in the region."},
 			"display_name": schema.StringAttribute{Computed: true, Description: "Name for people."},
@@ -108,10 +108,10 @@ var regionsSource = data[regionsData]{
 		Attributes: map[string]schema.Attribute{
 			"items": schema.ListNestedAttribute{
 				Computed:    true,
-				Description: "All of them.",
+				Description: "All regions.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"name":   schema.StringAttribute{Computed: true, Description: "Name of the region."},
-					"domain": schema.StringAttribute{Computed: true, Description: "Host names of brokers are below it; null: they have none."},
+					"domain": schema.StringAttribute{Computed: true, Description: "Domain of the region; null: its brokers have no host names."},
 				}},
 			},
 		},

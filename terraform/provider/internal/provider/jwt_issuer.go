@@ -58,7 +58,7 @@ var jwtIssuers = partResource(partKind[jwtIssuerModel]{
 		Attributes: map[string]schema.Attribute{
 			"broker":  brokerKey(),
 			"name":    nameKey(),
-			"enabled": flag("False: its tokens are not taken.", true),
+			"enabled": flag("False: the broker refuses its tokens.", true),
 			"algorithms": schema.SetAttribute{
 				Required:    true,
 				ElementType: types.StringType,
@@ -105,7 +105,7 @@ var jwtIssuers = partResource(partKind[jwtIssuerModel]{
 				},
 			},
 			"leeway_s":             number("By how much the issuer's clock may be off, seconds.", defaultLeewayS, 0, leewayMaxS),
-			"group":                group("Name of the group whose rules its users have, when no credential of their name says another."),
+			"group":                group("Name of the group whose rules its users have, unless the credential of a user names another group."),
 			"disconnect_at_expiry": flag("Clients are disconnected when their token expires.", true),
 		},
 	},

@@ -147,7 +147,7 @@ func invited(description string, isSecret bool) schema.StringAttribute {
 	}
 }
 
-// untilInvitedAgain keeps a computed attribute in the plan unless the role of somebody who is no member yet changes.
+// untilInvitedAgain keeps a computed attribute in the plan, unless the role of an open invitation changes: then a new one replaces it.
 type untilInvitedAgain struct{}
 
 func (untilInvitedAgain) Description(context.Context) string {

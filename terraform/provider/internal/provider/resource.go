@@ -18,7 +18,7 @@ import (
 	"millrace/terraform/provider/internal/api"
 )
 
-// kind is what one kind of resource has of its own. M is its model: the attributes as Go values.
+// kind describes one kind of resource. M is the model of its state: the attributes as Go values.
 type kind[M any] struct {
 	// name follows "millrace_".
 	name   string
@@ -28,14 +28,14 @@ type kind[M any] struct {
 
 	// create fills the computed attributes of the plan and returns the version (ETag), if the API has one.
 	create func(ctx context.Context, client *api.Client, plan *M) (string, error)
-	// read brings the state up to date. A 404 says that the thing is gone.
+	// read brings the state up to date. A 404 says that the object is gone.
 	read func(ctx context.Context, client *api.Client, state *M) (string, error)
-	// update is nil when each change needs a new thing. etag is the version that was read last.
+	// update is nil when each change replaces the object. etag is the version that was read last.
 	update func(ctx context.Context, client *api.Client, plan, state *M, etag string) (string, error)
 	remove func(ctx context.Context, client *api.Client, state *M, etag string) error
 }
 
-// partialError says that a thing was made, but not yet as planned: the state keeps it, so that Terraform can replace it.
+// partialError says that the object exists, but not as planned: the state keeps the object, so that Terraform can replace it.
 type partialError struct{ error }
 
 func (e partialError) Unwrap() error { return e.error }

@@ -151,7 +151,7 @@ function Add({ onAdded, onCancel }: AddProps) {
   )
 }
 
-/** A passkey of the device that the server may not have. */
+/** A passkey that the device has made and the server may not have stored. */
 interface Unsent {
   passkey: NewPasskey
   /** An answer was lost, so the server may have added the passkey. */

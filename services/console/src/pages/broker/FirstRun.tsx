@@ -19,8 +19,8 @@ import { Panel } from '../../ui/Page'
 import ui from '../../ui/ui.module.css'
 
 const HEIGHT = 240
-/** Above this rate, all rows would be highlighted all the time. */
-const CALM_PER_S = 3
+/** New rows are highlighted below this rate. Above it, all rows would be highlighted all the time. */
+const HIGHLIGHTED_PER_S_MAX = 3
 
 /** Endpoint, two commands and a stream that already listens: for a day, or until somebody says that they know. Later, the charts
  * stand first. */
@@ -141,7 +141,7 @@ function FirstMessages() {
         messages={view.messages}
         height={HEIGHT}
         hint="Paste the second command into a terminal: its message appears here."
-        isNewShown={view.perSecond < CALM_PER_S}
+        isNewShown={view.perSecond < HIGHLIGHTED_PER_S_MAX}
       />
     </Panel>
   )

@@ -11,7 +11,7 @@ import { Search } from '../../ui/Search'
 import { Empty, Loaded } from '../../ui/State'
 import ui from '../../ui/ui.module.css'
 
-/** The API keeps as many. */
+/** The API stores this many incidents of a broker at most. */
 const ROWS_MAX = 1000
 
 /** Refusals, drops and reached limits, with their reasons. */

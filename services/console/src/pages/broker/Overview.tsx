@@ -20,7 +20,7 @@ import { Numbers } from './overview/Numbers'
 import { Reasons } from './overview/Reasons'
 import { LIVE, RANGES, type Range } from './overview/ranges'
 
-/** The API keeps as many. */
+/** The API stores this many incidents of a broker at most. */
 const INCIDENTS_MAX = 1000
 const INCIDENTS_MS = 10_000
 

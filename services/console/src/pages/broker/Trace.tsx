@@ -115,7 +115,7 @@ export function Trace() {
             onClick={() => {
               log.clear()
               setOn(false)
-              // A trace that has ended begins anew.
+              // useTrace begins a new trace only after it was off.
               queueMicrotask(() => setOn(true))
             }}
           >

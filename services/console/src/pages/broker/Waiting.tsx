@@ -31,7 +31,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
     ...incidentsQuery(path, { kind: 'connect_refused' }, INCIDENTS_LOOKED_AT),
     refetchInterval: LOOK_MS,
   })
-  // The server files a CONNECT that a limit refuses under the limit alone.
+  // The server records a CONNECT that a limit refuses only as an incident of the limit.
   const limits = useQuery({
     ...incidentsQuery(path, { kind: 'limit_reached' }, INCIDENTS_LOOKED_AT),
     refetchInterval: LOOK_MS,

@@ -72,7 +72,7 @@ function Rename() {
   )
 }
 
-/** Some brokers were deleted before the request that failed. */
+/** The error of a deletion that failed after some brokers were deleted. */
 const partly = (error: Problem, gone: number, all: number) =>
   new Problem(
     {

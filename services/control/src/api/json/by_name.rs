@@ -1,4 +1,5 @@
-//! Reads objects from objects alone. serde also reads a struct from a list of its fields, whose order nothing promises.
+//! Refuses a JSON array where a struct is expected. serde's derive would read the struct's fields from the array by their
+//! order, which the API does not promise.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// Wraps a part of serde's protocol, and hands on what it gets wrapped in the same way.
+/// Wraps a deserializer, visitor, seed or access of serde, and wraps those that it passes on. Keys stay bare: they are strings.
 pub(super) struct ByName<T>(pub(super) T);
 
 macro_rules! read {
@@ -122,10 +123,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ByName<V> {
     }
 }
 
-/// serde's derive describes by these texts what it reads.
+/// serde has no other sign of a struct than the text that its derive puts into errors.
 fn is_object(visitor: &dyn Expected) -> bool {
-    let wanted = visitor.to_string();
-    wanted.starts_with("struct ") || wanted.starts_with("internally tagged ")
+    let expected = visitor.to_string();
+    expected.starts_with("struct ") || expected.starts_with("internally tagged ")
 }
 
 impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for ByName<S> {

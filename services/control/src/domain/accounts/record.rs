@@ -19,7 +19,7 @@ pub(in crate::domain) struct UserRecord {
     /// PHC string of Argon2id; `None`: they sign in with a provider.
     pub(in crate::domain) password: Option<Secret>,
     pub(super) created_at_ms: u64,
-    /// A web session of another epoch has ended.
+    /// Each web session has the epoch in which it began. Raising the epoch ends all earlier sessions.
     #[serde(default)]
     pub(in crate::domain) epoch: u64,
     #[serde(default)]

@@ -11,7 +11,7 @@ use crate::core::limits::{WATCHED_PUBLISHERS_MAX, WATCHED_RECEIVERS_MAX};
 use crate::outbound::GRACE_MS;
 use crate::routes::RouteProgress;
 
-/// How long receivers count after their last message. Longer than a pause, in which nobody gets any.
+/// How long receivers count after their last message: several times as long as a pause, in which nobody gets messages.
 const RECENT_MS: Millis = 5 * GRACE_MS;
 
 #[derive(Default)]

@@ -60,7 +60,8 @@ impl Core {
             if ack.keeps_id && stored && !local.session.keep_received(ack.packet_id) {
                 // The client released the id before it got the server's answer.
                 let (session, target) = (local.key(), ack.session);
-                let ids = Ids { session, target, write: IdWrite::Forget(ack.packet_id), skipped_ids: false };
+                let ids =
+                    Ids { session, target, write: IdWrite::Forget(ack.packet_id), unordered_ids: false };
                 self.queue_job(Write::Ids(Box::new(ids)));
             }
             let slot = match ack.qos {

@@ -106,7 +106,7 @@ fn rows(detach: &DetachWrite, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
         if detach.standing.binary_search(&id.get()).is_ok() {
             return None;
         }
-        let row = inflight::encode(in_flight, detach.skipped_ids, clock);
+        let row = inflight::encode(in_flight, detach.unordered_ids, clock);
         let is_whole = matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.position().is_none());
         if is_whole {
             whole += row.len();
@@ -188,7 +188,7 @@ mod tests {
                 unsent: Vec::new(),
                 recent: messages[2..].to_vec(),
                 had: had.iter().map(|number| Position(at(*number))).collect(),
-                skipped_ids: false,
+                unordered_ids: false,
                 received: Vec::new(),
                 replayed: Vec::new(),
             };

@@ -271,7 +271,7 @@ impl Applier<'_> {
             }
             IdWrite::Release(id, position) => {
                 let row =
-                    inflight::encode(&InFlight::Released(*position), ids.skipped_ids, &self.shared.clock);
+                    inflight::encode(&InFlight::Released(*position), ids.unordered_ids, &self.shared.clock);
                 qos2::set(&owned, Direction::Outbound, id.get(), &row.into())?;
             }
             IdWrite::Forget(id) => {

@@ -301,7 +301,7 @@ impl Core {
             return;
         }
         let session = self.locals[&number].key(turn);
-        let ids = Ids { session, target: target(number), write, skipped_ids: false };
+        let ids = Ids { session, target: target(number), write, unordered_ids: false };
         self.jobs.push(Job { write: Write::Ids(Box::new(ids)), ack: None });
     }
 

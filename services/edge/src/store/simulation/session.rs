@@ -324,7 +324,7 @@ impl Local {
             unsent: std::mem::take(&mut ended.unsent),
             recent: Vec::new(),
             had: self.reading.had,
-            skipped_ids: false,
+            unordered_ids: false,
             received: Vec::new(),
             replayed: Vec::new(),
         };

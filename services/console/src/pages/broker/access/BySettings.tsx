@@ -32,7 +32,7 @@ export function useOwnAccessQuestion(settings: AccessSettings = {}) {
     : undefined
 }
 
-/** After a change of access: the broker says who may connect, too. */
+/** Reads the broker again after a change of its access, because its record also says who may connect. */
 export function useAccessChanged() {
   const { path } = useBroker()
   const client = useQueryClient()

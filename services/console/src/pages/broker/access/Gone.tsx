@@ -1,7 +1,7 @@
 import { Button } from '@mantine/core'
 import { Empty } from '../../../ui/State'
 
-/** Stands in a drawer whose item is no longer there. */
+/** Content of a drawer whose item does not exist any more. */
 export const Gone = ({ title, onClose }: { title: string; onClose: () => void }) => (
   <Empty
     title={title}

@@ -54,7 +54,7 @@ const ORDER =
 const NOT_IN_FORCE =
   'The settings of the server decide who connects. If you save these switches, they replace the settings of the server.'
 
-/** Switches authentication methods on and off. The first method that knows a client decides. */
+/** Switches authentication methods on and off. The first method that has a record of the client decides. */
 export function Methods() {
   const { broker, path } = useBroker()
   const query = useQuery(accessQuery(path))

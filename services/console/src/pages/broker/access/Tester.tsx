@@ -13,7 +13,7 @@ import classes from '../../../ui/ui.module.css'
 type Question = Schemas['AccessQuestion']
 type Answer = Schemas['AccessAnswer']
 
-/** May a client do something, and which rule says so? */
+/** Tests whether a client may publish or subscribe, and shows the deciding rule. */
 export function Tester() {
   const { path } = useBroker()
   const { client = '', user = '', action, topic = '' } = useSearch({ from: '/signed-in/b/$broker/access' })

@@ -15,9 +15,9 @@ import { Time } from '../../../ui/Time'
 import classes from './overview.module.css'
 
 const EVENTS_SHOWN = 8
-/** Some may be about pages of the console, which are not shown. */
+/** More than are shown, because incidents of the console's own pages are left out. */
 const INCIDENTS_READ = 50
-/** The console makes one for each page that connects: nobody changed anything. */
+/** Each page of the console that connects makes a token, which is no change of the broker. */
 const OWN_ACTION = 'connect_token.create'
 
 type Event = { at: number } & ({ incident: Incident } | { change: AuditEntry })

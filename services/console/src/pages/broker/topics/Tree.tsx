@@ -134,7 +134,7 @@ function Label({ row: { node, label, depth }, isChosen, isOpen, toggle }: LabelP
           search={(before) => ({ ...before, topic: node.topic })}
           className={`mono ${ui.target}`}
           title={cut(node.topic, 1_000)}
-          // Levels of several topics are called the same.
+          // The whole topic, because several topics have a level of this name.
           aria-label={cut(node.topic)}
           style={{ color: 'inherit', fontWeight: isChosen ? 600 : undefined, textDecoration: 'none' }}
           aria-current={isChosen || undefined}
