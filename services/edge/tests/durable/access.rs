@@ -250,7 +250,7 @@ fn describe(database: &Database, id: u64, details: &Details) {
     });
 }
 
-fn set_access(database: &Database, id: u64, access: &Access) {
+pub(crate) fn set_access(database: &Database, id: u64, access: &Access) {
     change(database, id, &async |tx: &Transaction| accounts::access(id).put(tx, ACCESS, access).await);
 }
 
