@@ -48,6 +48,8 @@ pub struct ProvenIdentity {
     pub group: Option<Box<str>>,
     /// Unix milliseconds at which the client's token or the webhook's permission expires.
     pub until_ms: Option<u64>,
+    /// `created_at_ms` of the credential, issuer or authority that admitted the client: a later record of the same name is another.
+    pub since_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]

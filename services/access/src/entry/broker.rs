@@ -76,14 +76,16 @@ impl BrokerAccess {
         credential: Option<&Credential>,
         now_ms: u64,
     ) -> Result<Grant, AccessRefusal> {
-        if self.is_closed || !self.has(&identity.method) {
+        if self.is_closed || !self.has(identity) {
             return Err(AccessRefusal::MethodRemoved);
         }
         let counts = !matches!(identity.method, Method::ConnectToken { .. });
         if counts && credential.is_some_and(|credential| !credential.is_active(now_ms)) {
             return Err(AccessRefusal::Disabled);
         }
-        if identity.method == Method::Password && credential.is_none() {
+        if identity.method == Method::Password
+            && credential.is_none_or(|credential| identity.since_ms != Some(credential.created_at_ms))
+        {
             return Err(AccessRefusal::MethodRemoved);
         }
         if identity.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
@@ -107,18 +109,21 @@ impl BrokerAccess {
         })
     }
 
-    fn has(&self, method: &Method) -> bool {
+    fn has(&self, identity: &ProvenIdentity) -> bool {
         let access = &self.access;
-        match method {
+        let is_same = |created_at_ms| identity.since_ms == Some(created_at_ms);
+        match &identity.method {
             Method::Anonymous => access.anonymous,
             Method::Password => access.passwords || access.scram,
             Method::Token(name) => {
-                access.tokens && self.issuers.iter().any(|one| *one.record().name == **name)
+                let is_its = |one: &JwtIssuer| *one.name == **name && is_same(one.created_at_ms);
+                access.tokens && self.issuers.iter().any(|one| is_its(one.record()))
             }
             Method::Certificate(name) => {
                 let is_used =
                     matches!(access.certificates, CertificateUse::Accepted | CertificateUse::Required);
-                is_used && self.authorities.iter().any(|one| *one.record().name == **name)
+                let is_its = |one: &ClientCa| *one.name == **name && is_same(one.created_at_ms);
+                is_used && self.authorities.iter().any(|one| is_its(one.record()))
             }
             Method::Webhook => access.webhook.is_some(),
             Method::ConnectToken { .. } => true,

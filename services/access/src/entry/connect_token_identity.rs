@@ -35,6 +35,7 @@ impl ConnectTokenClaims {
             rules: Some(Arc::new(rules)),
             group: None,
             until_ms: Some(self.expires_at_ms),
+            since_ms: None,
         })
     }
 }

@@ -87,6 +87,7 @@ impl ConnectAuthentication {
                     rules: None,
                     group: None,
                     until_ms: None,
+                    since_ms: None,
                 };
                 self.identity = Some(identity);
                 self.decide(broker, None, now_ms)
@@ -164,8 +165,14 @@ impl ConnectAuthentication {
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
         let user = Some(credential.user.as_str().into());
-        self.identity =
-            Some(ProvenIdentity { method: Method::Password, user, rules: None, group: None, until_ms: None });
+        self.identity = Some(ProvenIdentity {
+            method: Method::Password,
+            user,
+            rules: None,
+            group: None,
+            until_ms: None,
+            since_ms: Some(credential.created_at_ms),
+        });
         self.decide(broker, Some(credential), now_ms)
     }
 
@@ -191,6 +198,7 @@ impl ConnectAuthentication {
             rules: allowed.rules.map(Arc::new),
             group: allowed.group.or(group.map(Into::into)),
             until_ms: allowed.expires_at_ms,
+            since_ms: None,
         };
         if identity.user.is_none() {
             self.identity = Some(identity);
@@ -233,6 +241,7 @@ impl ConnectAuthentication {
                         rules: None,
                         group: record.group.as_deref().map(Into::into),
                         until_ms: None,
+                        since_ms: Some(record.created_at_ms),
                     }));
                 }
                 // The refusal of the authority that issued the certificate explains more than
@@ -320,5 +329,6 @@ fn of_token(issuer: &Issuer, claimed: Identity) -> ProvenIdentity {
         rules: claimed.rules.map(Arc::new),
         group: record.group.as_deref().map(Into::into),
         until_ms: record.disconnect_at_expiry.then_some(end_ms),
+        since_ms: Some(record.created_at_ms),
     }
 }

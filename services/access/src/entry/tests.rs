@@ -338,6 +338,7 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
         rules: None,
         group: None,
         until_ms: None,
+        since_ms: Some(0),
     };
     let grant = before.review(&identity, Some(&credential), NOW_MS).unwrap();
     for (topic, allowed) in [("own/bob", true), ("group/x", true), ("broker/x", true), ("x", false)] {
@@ -357,6 +358,36 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     let access = Access { passwords: false, scram: false, ..Access::default() };
     let closed = BrokerAccess::new(AccessRecords { access, ..AccessRecords::default() }).unwrap().0;
     assert_eq!(review(&closed, Some(&credential)), Some(AccessRefusal::MethodRemoved));
+}
+
+#[test]
+fn a_record_made_anew_under_the_same_name_admits_no_client_of_the_deleted_one() {
+    let (authority, pump) = certificates("pump");
+    let access = Access { tokens: true, certificates: CertificateUse::Accepted, ..Access::default() };
+    let group = Group { name: "made".into(), ..Group::default() };
+    let world = |created_at_ms, leeway_s| {
+        let issuers = vec![JwtIssuer { created_at_ms, leeway_s, ..issuer() }];
+        let authorities = vec![ClientCa { created_at_ms, ..authority.clone() }];
+        let (access, groups) = (access.clone(), vec![group.clone()]);
+        World::new(AccessRecords { access, groups, issuers, authorities, ..AccessRecords::default() })
+            .user(Credential { created_at_ms, ..world_credential("bob") })
+    };
+    // Earlier versions stored records without a time.
+    for created_at_ms in [0, 7] {
+        let (before, changed, anew) = (world(created_at_ms, 0), world(created_at_ms, 5), world(8, 0));
+        let (bob, token) =
+            (presented(Some("bob"), Some("right")), token(serde_json::json!({ "sub": "bob" })));
+        let certified = PresentedCredentials { certificate: Some(&pump), ..presented(None, None) };
+        for presented in [bob, presented(None, Some(&token)), certified] {
+            let (identity, _) = before.connect(presented).unwrap();
+            let review = |world: &World| {
+                let credential = identity.user.as_deref().and_then(|user| world.credentials.get(user));
+                world.broker.review(&identity, credential, NOW_MS).err()
+            };
+            assert_eq!(review(&changed), None, "{identity:?}");
+            assert_eq!(review(&anew), Some(AccessRefusal::MethodRemoved), "{identity:?}");
+        }
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use millrace_outgoing::Call;
 
 use super::AuthenticationRequest;
 use super::job_queue::AccessJob;
-use super::key_set_cache::{Fetched, KeySetCache, Waits};
+use super::key_set_cache::{Fetched, KeySetCache, KeySetId, Waits};
 use super::limits::KEY_SET_TIMEOUT;
 use super::result_counters::{ResultCounters, Results, gauge, results};
 use super::service::AccessContext;
@@ -63,12 +63,13 @@ impl KeySetFetcher {
 
 impl entry::KeySets for KeySetLookup<'_> {
     fn get(&self, url: &str) -> Option<Arc<KeySet>> {
+        let id = KeySetId { tenant: self.tenant.clone(), url: url.into() };
         let mut cache = self.shared.key_sets.cache();
         self.fetches.set(self.fetches.get().or(Some(cache.fetches())));
-        let (keys, needs_fetch) = cache.get(url, self.shared.now_s());
+        let (keys, needs_fetch) = cache.get(&id, self.shared.now_s());
         drop(cache);
         if needs_fetch {
-            fetch(self.shared, url.into(), self.tenant.clone());
+            fetch(self.shared, id);
         }
         keys
     }
@@ -89,13 +90,14 @@ impl<'a> KeySetLookup<'a> {
 pub(super) fn wait(
     shared: &Arc<AccessContext>,
     request: Box<AuthenticationRequest>,
-    urls: &[Box<str>],
+    urls: Vec<Box<str>>,
     fetches: u64,
 ) {
     let tenant = request.broker.tenant();
-    let (to_fetch, waits) = shared.key_sets.cache().wait(urls, request, fetches, shared.now_s());
-    for url in to_fetch {
-        fetch(shared, url, tenant.clone());
+    let ids: Vec<_> = urls.into_iter().map(|url| KeySetId { tenant: tenant.clone(), url }).collect();
+    let (to_fetch, waits) = shared.key_sets.cache().wait(&ids, request, fetches, shared.now_s());
+    for id in to_fetch {
+        fetch(shared, id);
     }
     match waits {
         Waits::Yes => {}
@@ -106,22 +108,22 @@ pub(super) fn wait(
     }
 }
 
-fn fetch(shared: &Arc<AccessContext>, url: Box<str>, tenant: Arc<str>) {
+fn fetch(shared: &Arc<AccessContext>, id: KeySetId) {
     let to = shared.clone();
     shared.calls.spawn(async move {
-        let fetched = get(&to, &url, &tenant).await;
-        let waited = to.key_sets.cache().fetched(&url, fetched, to.now_s());
+        let fetched = get(&to, &id).await;
+        let waited = to.key_sets.cache().fetched(&id, fetched, to.now_s());
         for request in waited {
             to.queue_again(AccessJob::Connect(request));
         }
     });
 }
 
-async fn get(shared: &AccessContext, url: &str, tenant: &str) -> Fetched {
+async fn get(shared: &AccessContext, id: &KeySetId) -> Fetched {
     let call = Call {
         method: Method::GET,
-        url,
-        share: tenant,
+        url: &id.url,
+        share: &id.tenant,
         headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]),
         body: Bytes::new(),
         timeout: KEY_SET_TIMEOUT,
@@ -130,7 +132,7 @@ async fn get(shared: &AccessContext, url: &str, tenant: &str) -> Fetched {
     let failed = |result: &str, what: &dyn std::fmt::Display| {
         shared.key_sets.fetches.add(result);
         // The tenant's problem, not this server's, so it is a warning, once in 30 s at most. The query may hold a secret.
-        let url = url.split('?').next();
+        let url = id.url.split('?').next();
         tracing::warn!(url, reason = result, error = %what, "the key set of an issuer cannot be fetched: clients whose tokens need its keys are refused and may try again, so its tenant must check the URL");
         None
     };

@@ -271,8 +271,8 @@ fn begin(shared: &Arc<AccessContext>, request: Box<AuthenticationRequest>) -> Op
     let lookup = KeySetLookup::new(shared, request.broker.tenant());
     let step = entry.begin(&loaded.access, request.credentials(), &lookup, now_ms);
     if let AuthenticationStep::Keys(issuers) = step {
-        let urls: Vec<_> = issuers.iter().filter_map(|issuer| issuer.key_set_url()).map(Into::into).collect();
-        fetch::wait(shared, request, &urls, lookup.fetches());
+        let urls = issuers.iter().filter_map(|issuer| issuer.key_set_url()).map(Into::into).collect();
+        fetch::wait(shared, request, urls, lookup.fetches());
         return None;
     }
     let next = next(step, &loaded);

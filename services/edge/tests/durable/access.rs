@@ -156,6 +156,33 @@ fn a_change_of_a_credential_reaches_connected_clients() {
     assert_eq!(refused(&server, connect_as("bob", "right")), 0x86);
 }
 
+/// The server looks for changes twice a second, so it sees neither record missing.
+#[test]
+fn a_credential_or_issuer_that_is_made_anew_at_once_ends_the_clients_of_the_deleted_one() {
+    let (database, id) = with_access(&Access { tokens: true, ..Access::default() });
+    let put_issuer = |created_at_ms| {
+        change(&database, id, &async |tx: &Transaction| {
+            accounts::jwt_issuers(id).put(tx, b"i", &JwtIssuer { created_at_ms, ..issuer() }).await
+        });
+    };
+    put(&database, id, &bob(vec![]));
+    put_issuer(1);
+    let server = Server::on(&database, |_| {});
+    let token = token("ann", 60);
+    let mut of_credential = Client::open(&server, connect_as("bob", "right"));
+    let mut of_issuer = Client::open(&server, Connect { client_id: "c2", ..connect_as("ann", &token) });
+    put(&database, id, &bob(vec![allow(Action::Publish, "b")]));
+    eventually(|| puback(&mut of_credential, "a") == 0x87, || "the new rule does not count".into());
+    assert_eq!((puback(&mut of_credential, "b"), puback(&mut of_issuer, "b")), (0x10, 0x10));
+    put(&database, id, &Credential { created_at_ms: 5, ..bob(vec![]) });
+    of_credential.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(puback(&mut of_issuer, "b"), 0x10);
+    put_issuer(5);
+    of_issuer.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    Client::open(&server, connect_as("bob", "right")).disconnect();
+    Client::open(&server, connect_as("ann", &token)).disconnect();
+}
+
 #[test]
 fn the_first_access_record_of_a_broker_ends_the_settings_for_it() {
     let database = Database::memory();
@@ -250,7 +277,7 @@ fn describe(database: &Database, id: u64, details: &Details) {
     });
 }
 
-fn set_access(database: &Database, id: u64, access: &Access) {
+pub(crate) fn set_access(database: &Database, id: u64, access: &Access) {
     change(database, id, &async |tx: &Transaction| accounts::access(id).put(tx, ACCESS, access).await);
 }
 
@@ -348,17 +375,20 @@ fn token(user: &str, lasts_s: u64) -> String {
     signed_token(r#"{"alg":"HS256"}"#, user, lasts_s, sign)
 }
 
-#[test]
-fn a_token_authenticates_until_it_expires() {
-    let (database, id) = with_access(&Access { tokens: true, ..Access::default() });
-    let issuer = JwtIssuer {
+fn issuer() -> JwtIssuer {
+    JwtIssuer {
         name: "i".into(),
         algorithms: vec![JwtAlgorithm::Hs256],
         key: JwtKey::Secret { secret: TOKEN_SECRET.into(), base64: false },
         leeway_s: 0,
         ..JwtIssuer::default()
-    };
-    change(&database, id, &async |tx: &Transaction| accounts::jwt_issuers(id).put(tx, b"i", &issuer).await);
+    }
+}
+
+#[test]
+fn a_token_authenticates_until_it_expires() {
+    let (database, id) = with_access(&Access { tokens: true, ..Access::default() });
+    change(&database, id, &async |tx: &Transaction| accounts::jwt_issuers(id).put(tx, b"i", &issuer()).await);
     let server = Server::on(&database, |_| {});
     let (long, short, endless) = (token("ann", 60), token("ann", 2), token("ann", u64::MAX));
     assert_eq!(refused(&server, connect_as("eve", &long)), 0x87);

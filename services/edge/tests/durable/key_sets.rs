@@ -1,18 +1,19 @@
 //! Tokens of issuers whose keys are fetched.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use millrace_access::model::{Access, JwtAlgorithm, JwtIssuer, JwtKey};
-use millrace_layers::accounts;
+use millrace_layers::{Store, accounts};
 use millrace_mqtt::{Connect, Packet, ReasonCode, Version};
-use millrace_storage::{Database, Transaction};
+use millrace_storage::{Database, Transaction, block_on};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 
-use crate::access::{change, connack, connect_as, refused, signed_token, with_access};
+use crate::access::{change, connack, connect_as, refused, set_access, signed_token, with_access};
 use crate::common::{Client, Server, connect};
 use crate::service::{Service, edge, http, ok, useless};
 use crate::tools::{eventually, metric};
@@ -45,14 +46,18 @@ impl Key {
 /// A broker that takes tokens of an issuer with this URL.
 fn trusting(url: &str) -> Database {
     let (database, id) = with_access(&Access { tokens: true, ..Access::default() });
+    trust(&database, id, url);
+    database
+}
+
+fn trust(database: &Database, id: u64, url: &str) {
     let issuer = JwtIssuer {
         name: "i".into(),
         algorithms: vec![JwtAlgorithm::Es256],
         key: JwtKey::Jwks { url: url.into() },
         ..JwtIssuer::default()
     };
-    change(&database, id, &async |tx: &Transaction| accounts::jwt_issuers(id).put(tx, b"i", &issuer).await);
-    database
+    change(database, id, &async |tx: &Transaction| accounts::jwt_issuers(id).put(tx, b"i", &issuer).await);
 }
 
 fn fetches(server: &Server, result: &str) -> u64 {
@@ -140,6 +145,26 @@ fn without_keys_clients_are_told_to_come_again_and_the_reason_is_counted() {
         assert_eq!((fetches(&server, reason), service.asked()), (1, 1), "{reason}");
         assert_eq!(metric(&server, "millrace_connects_refused_total", "no_keys"), 2);
     }
+}
+
+/// The fetch of one tenant can fail because that tenant has too many calls in progress.
+#[test]
+fn a_fetch_that_fails_for_one_tenant_sends_no_client_of_another_away() {
+    let key = Key::new("1");
+    let (jwks, token, first) = (key.jwks(), key.token("ann"), AtomicBool::new(true));
+    let service = Service::start(move |_| match first.swap(false, Ordering::SeqCst) {
+        true => http("500 Internal Server Error", ""),
+        false => ok(&jwks),
+    });
+    let database = trusting(&service.url());
+    let other = block_on(Store::new(database.clone()).ensure_broker(b"other")).unwrap().id;
+    set_access(&database, other, &Access { tokens: true, ..Access::default() });
+    trust(&database, other, &service.url());
+    let server = edge(&database);
+    assert_eq!(refused(&server, connect_as("other/ann", &token)), 0x88);
+    Client::open(&server, connect_as("ann", &token)).disconnect();
+    assert_eq!(refused(&server, connect_as("other/ann", &token)), 0x88, "its next fetch is later");
+    assert_eq!((service.asked(), metric(&server, "millrace_key_sets", "")), (2, 2));
 }
 
 #[test]
