@@ -20,6 +20,7 @@ pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, PresentedCre
 
 use crate::limits::USER_BYTES_MAX;
 use crate::rules::{Permissions, RuleList};
+use crate::x509::CertificateId;
 use crate::{connect_token, jwt, scram, x509};
 
 /// A token or certificate comes with the name of the issuer's or the authority's record.
@@ -50,6 +51,8 @@ pub struct ProvenIdentity {
     pub until_ms: Option<u64>,
     /// `created_at_ms` of the credential, issuer or authority that admitted the client: a later record of the same name is another.
     pub since_ms: Option<u64>,
+    /// The client's certificate, if the broker demanded one or it admitted the client.
+    pub certificate: Option<Box<CertificateId>>,
 }
 
 #[derive(Clone, Debug)]

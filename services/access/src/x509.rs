@@ -11,7 +11,25 @@ mod authority;
 mod names;
 mod revocation;
 
+use rustls_pki_types::CertificateDer;
+use webpki::EndEntityCert;
+
 pub use authority::{Authority, chain};
+
+/// Issuer and serial number, which name a certificate (RFC 5280, section 4.1.2.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateId {
+    issuer: Box<[u8]>,
+    serial: Box<[u8]>,
+}
+
+impl CertificateId {
+    #[must_use]
+    pub fn of(der: &CertificateDer<'_>) -> Option<Self> {
+        let certificate = EndEntityCert::try_from(der).ok()?;
+        Some(Self { issuer: certificate.issuer().into(), serial: certificate.serial().into() })
+    }
+}
 
 /// The tenant sees the text, the client does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

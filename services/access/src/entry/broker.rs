@@ -8,7 +8,7 @@ use crate::jwt::Issuer;
 use crate::limits::AUTHORITIES_MAX;
 use crate::model::{Access, CertificateUse, ClientCa, Credential, Group, Invalid, JwtIssuer};
 use crate::rules::{Permissions, RuleList};
-use crate::x509::Authority;
+use crate::x509::{self, Authority};
 
 #[derive(Clone, Debug, Default)]
 pub struct AccessRecords {
@@ -88,6 +88,7 @@ impl BrokerAccess {
         {
             return Err(AccessRefusal::MethodRemoved);
         }
+        self.check_certificate(identity)?;
         if identity.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
             return Err(AccessRefusal::Expired);
         }
@@ -107,6 +108,20 @@ impl BrokerAccess {
             permissions: Permissions::new(lists.chain([self.rules.clone()])),
             until_ms: ends.into_iter().flatten().min(),
         })
+    }
+
+    fn check_certificate(&self, identity: &ProvenIdentity) -> Result<(), AccessRefusal> {
+        let is_demanded =
+            matches!(self.access.certificates, CertificateUse::Required | CertificateUse::Additional);
+        match &identity.certificate {
+            Some(certificate) if self.authorities.iter().any(|authority| authority.revokes(certificate)) => {
+                Err(AccessRefusal::Certificate(x509::CertificateRefusal::Revoked))
+            }
+            None if is_demanded && !matches!(identity.method, Method::ConnectToken { .. }) => {
+                Err(AccessRefusal::NoCertificate)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn has(&self, identity: &ProvenIdentity) -> bool {

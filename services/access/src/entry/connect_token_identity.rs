@@ -36,6 +36,7 @@ impl ConnectTokenClaims {
             group: None,
             until_ms: Some(self.expires_at_ms),
             since_ms: None,
+            certificate: None,
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::limits::USER_BYTES_MAX;
 use crate::model::{CertificateUse, Credential};
 use crate::secrets::generated::HashKeys;
 use crate::secrets::password::{PasswordCheck, check};
+use crate::x509::CertificateId;
 use crate::{webhook, x509};
 
 #[derive(Clone, Copy, Default)]
@@ -50,6 +51,7 @@ pub struct ConnectAuthentication {
     identity: Option<ProvenIdentity>,
     /// The user that the client's certificate names, while another method decides.
     certificate_user: Option<Box<str>>,
+    certificate: Option<Box<CertificateId>>,
     client_id: Box<str>,
 }
 
@@ -88,6 +90,7 @@ impl ConnectAuthentication {
                     group: None,
                     until_ms: None,
                     since_ms: None,
+                    certificate: None,
                 };
                 self.identity = Some(identity);
                 self.decide(broker, None, now_ms)
@@ -172,6 +175,7 @@ impl ConnectAuthentication {
             group: None,
             until_ms: None,
             since_ms: Some(credential.created_at_ms),
+            certificate: None,
         });
         self.decide(broker, Some(credential), now_ms)
     }
@@ -199,6 +203,7 @@ impl ConnectAuthentication {
             group: allowed.group.or(group.map(Into::into)),
             until_ms: allowed.expires_at_ms,
             since_ms: None,
+            certificate: None,
         };
         if identity.user.is_none() {
             self.identity = Some(identity);
@@ -225,7 +230,10 @@ impl ConnectAuthentication {
         let chain = [CertificateDer::from(der)];
         let mut refused = x509::CertificateRefusal::UnknownIssuer;
         for authority in &broker.authorities {
-            match authority.verify(&chain, now_ms / 1_000) {
+            let verified = authority.verify(&chain, now_ms / 1_000);
+            self.certificate =
+                verified.as_ref().ok().and_then(|_| CertificateId::of(&chain[0])).map(Box::new);
+            match verified {
                 Ok(user) if broker.access.certificates == CertificateUse::Additional => {
                     self.certificate_user = Some(user);
                     return Ok(None);
@@ -242,6 +250,7 @@ impl ConnectAuthentication {
                         group: record.group.as_deref().map(Into::into),
                         until_ms: None,
                         since_ms: Some(record.created_at_ms),
+                        certificate: None,
                     }));
                 }
                 // The refusal of the authority that issued the certificate explains more than
@@ -305,9 +314,10 @@ impl ConnectAuthentication {
         credential: Option<&Credential>,
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
-        let Some(identity) = self.identity.take() else {
+        let Some(mut identity) = self.identity.take() else {
             return AuthenticationStep::Refuse(AccessRefusal::NoMethod);
         };
+        identity.certificate = self.certificate.take();
         let bound = credential.and_then(|credential| credential.client_id.as_deref());
         if bound.is_some_and(|client_id| *client_id != *self.client_id) {
             return AuthenticationStep::Refuse(AccessRefusal::OtherClient);
@@ -330,5 +340,6 @@ fn of_token(issuer: &Issuer, claimed: Identity) -> ProvenIdentity {
         group: record.group.as_deref().map(Into::into),
         until_ms: record.disconnect_at_expiry.then_some(end_ms),
         since_ms: Some(record.created_at_ms),
+        certificate: None,
     }
 }

@@ -339,6 +339,7 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
         group: None,
         until_ms: None,
         since_ms: Some(0),
+        certificate: None,
     };
     let grant = before.review(&identity, Some(&credential), NOW_MS).unwrap();
     for (topic, allowed) in [("own/bob", true), ("group/x", true), ("broker/x", true), ("x", false)] {
@@ -387,6 +388,27 @@ fn a_record_made_anew_under_the_same_name_admits_no_client_of_the_deleted_one() 
             assert_eq!(review(&changed), None, "{identity:?}");
             assert_eq!(review(&anew), Some(AccessRefusal::MethodRemoved), "{identity:?}");
         }
+    }
+}
+
+#[test]
+fn a_connected_client_without_a_certificate_leaves_once_the_broker_demands_one() {
+    let (authority, pump) = certificates("pump");
+    let world = |certificates| {
+        let access = Access { certificates, ..Access::default() };
+        let (groups, authorities) =
+            (vec![Group { name: "made".into(), ..Group::default() }], vec![authority.clone()]);
+        World::new(AccessRecords { access, groups, authorities, ..AccessRecords::default() })
+            .user(world_credential("bob"))
+    };
+    let bob = presented(Some("bob"), Some("right"));
+    for (certificate, admitted) in [(None, false), (Some(&*pump), true)] {
+        let presented = PresentedCredentials { certificate, ..bob };
+        let before = world(if admitted { CertificateUse::Additional } else { CertificateUse::Off });
+        let (identity, _) = before.connect(presented).unwrap();
+        let after = world(CertificateUse::Additional);
+        let review = after.broker.review(&identity, after.credentials.get("bob"), NOW_MS);
+        assert_eq!(review.err(), (!admitted).then_some(AccessRefusal::NoCertificate));
     }
 }
 

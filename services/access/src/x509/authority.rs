@@ -11,7 +11,7 @@ use webpki::{
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::revocation::{self, RevocationList, RevocationStatus};
-use super::{CertificateRefusal, names};
+use super::{CertificateId, CertificateRefusal, names};
 use crate::limits::{AUTHORITY_CERTIFICATES_MAX, CLIENT_CERTIFICATES_MAX, SAME_SUBJECT_MAX};
 use crate::model::{ClientCa, Invalid};
 
@@ -128,6 +128,12 @@ impl Authority {
         };
         self.with_revocation(verify).map_err(|error| refusal(&error))?;
         names::user(der, self.record.user)
+    }
+
+    /// Whether a revocation list names this certificate, which [`Self::verify`] has accepted earlier.
+    #[must_use]
+    pub fn revokes(&self, certificate: &CertificateId) -> bool {
+        self.revoked.iter().any(|list| list.names(certificate))
     }
 
     /// Verifies by the indexes of the lists, and by the lists themselves while an index is not in use.

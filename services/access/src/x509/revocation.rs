@@ -9,6 +9,8 @@ use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject as _;
 use webpki::{BorrowedCertRevocationList, CertRevocationList, Error, VerifiedPath};
 
+use super::CertificateId;
+
 /// Serial numbers are at most this long, or the list has no index: their length is then the byte before them (X.690 section 8.1.3.4).
 const SERIAL_BYTES_MAX: usize = 127;
 
@@ -72,15 +74,29 @@ impl RevocationList {
         self.der.get(offset..offset + usize::from(length)).unwrap_or_default()
     }
 
+    fn find(&self, by_serial: &[u32], serial: &[u8]) -> bool {
+        by_serial.binary_search_by(|offset| self.serial_at(*offset).cmp(serial)).is_ok()
+    }
+
+    /// Whether the list names the certificate, without regard to the key that signed the list.
+    pub(super) fn names(&self, certificate: &CertificateId) -> bool {
+        if self.issuer != certificate.issuer {
+            return false;
+        }
+        if let Some(by_serial) = &self.by_serial {
+            return self.find(by_serial, &certificate.serial);
+        }
+        let list = BorrowedCertRevocationList::from_der(&self.der);
+        let mut entries = list.iter().flatten().flatten();
+        entries.any(|entry| *entry.serial_number == *certificate.serial)
+    }
+
     fn status(&self, serial: &[u8], issuer_key: &[u8]) -> RevocationStatus {
         let Some(by_serial) = &self.by_serial else { return RevocationStatus::Unknown };
         if self.signer.get().is_none_or(|signer| **signer != *issuer_key) {
             return RevocationStatus::Unknown;
         }
-        match by_serial.binary_search_by(|offset| self.serial_at(*offset).cmp(serial)) {
-            Ok(_) => RevocationStatus::Revoked,
-            Err(_) => RevocationStatus::NotRevoked,
-        }
+        if self.find(by_serial, serial) { RevocationStatus::Revoked } else { RevocationStatus::NotRevoked }
     }
 }
 

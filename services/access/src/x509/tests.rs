@@ -192,6 +192,24 @@ fn a_revoked_certificate_is_refused_also_when_the_list_is_old() {
 }
 
 /// Checks each certificate several times: webpki decides first, the index of the list afterwards.
+#[test]
+fn a_list_names_the_certificates_that_it_revokes_also_without_an_index() {
+    let (ca, other) = (Ca::root("root"), Ca::root("other"));
+    let of_some = CrlIssuingDistributionPoint {
+        distribution_point: CrlDistributionPoint { uris: vec!["http://a.test/crl".into()] },
+        scope: None,
+    };
+    let scoped = ca.list([SerialNumber::from(7)].into_iter(), Some(of_some));
+    for revoked in [ca.revokes(7), scoped] {
+        let authority = Authority::new(ClientCa { revoked: Some(revoked), ..ca.record() }).unwrap();
+        let revokes = |ca: &Ca, serial| {
+            let certificate = ca.issue(&with_serial(params("pump"), serial));
+            authority.revokes(&CertificateId::of(&certificate).unwrap())
+        };
+        assert_eq!([revokes(&ca, 7), revokes(&ca, 8), revokes(&other, 7)], [true, false, false]);
+    }
+}
+
 fn statuses(authority: &Authority, certificates: &[CertificateDer<'_>]) -> Vec<bool> {
     let verify = |certificate| authority.verify(std::slice::from_ref(certificate), NOW_S);
     let refused = |certificate| match verify(certificate) {

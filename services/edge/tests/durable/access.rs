@@ -403,15 +403,39 @@ fn a_token_authenticates_until_it_expires() {
 
 /// A new CA, and a client certificate that it signed, in PEM.
 pub(crate) fn certificate(user: &str) -> (ClientCa, String) {
+    let (authority, certificate, _) = certificate_and_list(user);
+    (authority, certificate)
+}
+
+/// The list revokes the certificate.
+fn certificate_and_list(user: &str) -> (ClientCa, String, String) {
+    const SERIAL: u64 = 7;
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = rcgen::KeyPair::generate().unwrap();
     let pem = params.self_signed(&key).unwrap().pem();
     let mut client = rcgen::CertificateParams::default();
     client.distinguished_name.push(rcgen::DnType::CommonName, user);
+    client.serial_number = Some(SERIAL.into());
     let issuer = rcgen::Issuer::from_params(&params, &key);
     let certificate = client.signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer).unwrap().pem();
-    (ClientCa { name: "factory".into(), pem, ..ClientCa::default() }, certificate)
+    let day = rcgen::date_time_ymd(2026, 2, 1);
+    let revoked = rcgen::RevokedCertParams {
+        serial_number: SERIAL.into(),
+        revocation_time: day,
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: day,
+        next_update: rcgen::date_time_ymd(2026, 3, 1),
+        crl_number: 1.into(),
+        issuing_distribution_point: None,
+        revoked_certs: vec![revoked],
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&issuer).unwrap().pem().unwrap();
+    (ClientCa { name: "factory".into(), pem, ..ClientCa::default() }, certificate, list)
 }
 
 /// Connects as the gateway does, with the client's certificate in the PROXY v2 header. Returns the reason code of the CONNACK, too.
@@ -453,6 +477,29 @@ fn a_certificate_of_the_brokers_ca_authenticates() {
     assert_eq!((puback(&mut client, "of/pump-7"), puback(&mut client, "of/bob")), (0x10, 0x87));
     assert_eq!(through_gateway(&server, &theirs).1, 0x87);
     assert_eq!(refused(&server, connect_as("bob", "right")), 0x87, "without a certificate");
+}
+
+#[test]
+fn a_connected_client_whose_certificate_is_revoked_leaves() {
+    let access = Access { certificates: CertificateUse::Required, ..Access::default() };
+    let (database, id) = with_access(&access);
+    let (mut authority, pem, list) = certificate_and_list("pump-7");
+    let put = |authority: &ClientCa| {
+        change(&database, id, &async |tx: &Transaction| {
+            accounts::client_cas(id).put(tx, b"factory", authority).await
+        });
+    };
+    put(&authority);
+    let server = Server::on(&database, |config| {
+        config.gateway_listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        config.gateway_from = vec!["127.0.0.1/32".parse().unwrap()];
+    });
+    let (mut client, reason) = through_gateway(&server, &pem);
+    assert_eq!(reason, 0);
+    authority.revoked = Some(list);
+    put(&authority);
+    client.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(through_gateway(&server, &pem).1, 0x87);
 }
 
 #[test]

@@ -160,6 +160,7 @@ fn set_rules(loops: &mut Loops, client: &TestClient, rules: &[Rule]) -> u32 {
         group: None,
         until_ms: None,
         since_ms: None,
+        certificate: None,
     };
     let grant = Grant { permissions, until_ms: None };
     let granted = Granted { identity: identity.into(), grant, changes: 0, anew: None };
