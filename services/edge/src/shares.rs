@@ -40,6 +40,10 @@ impl TenantShares {
         self.taken -= 1;
     }
 
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
     pub(crate) fn of(&self, tenant: &str) -> usize {
         self.by_tenant.get(tenant).copied().unwrap_or(0)
     }

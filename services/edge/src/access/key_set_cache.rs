@@ -8,8 +8,9 @@ use millrace_access::jwt::{self, KeySet, Refresh};
 
 use super::limits::{
     KEY_SET_UNUSED_S_MAX, KEY_SETS_BYTES_MAX, KEY_SETS_LOOK_S, KEY_SETS_MAX, WAITING_FOR_KEYS_MAX,
-    WAITING_PER_KEY_SET_MAX,
+    WAITING_FOR_KEYS_PART, WAITING_PER_KEY_SET_MAX,
 };
+use crate::shares::TenantShares;
 
 /// Key sets, and clients (`W`) that wait for them; times are whole seconds of a monotonic clock.
 pub(super) struct KeySetCache<W> {
@@ -17,7 +18,7 @@ pub(super) struct KeySetCache<W> {
     bytes: usize,
     /// When unused key sets were last forgotten.
     looked_s: u64,
-    waiting: usize,
+    waiting: TenantShares,
     fetches: u64,
 }
 
@@ -49,7 +50,8 @@ pub(super) type Fetched = Option<(KeySet, Option<u32>)>;
 
 impl<W> KeySetCache<W> {
     pub(super) fn new() -> Self {
-        Self { sets: HashMap::new(), bytes: 0, looked_s: 0, waiting: 0, fetches: 0 }
+        let waiting = TenantShares::new(WAITING_FOR_KEYS_MAX, WAITING_FOR_KEYS_PART);
+        Self { sets: HashMap::new(), bytes: 0, looked_s: 0, waiting, fetches: 0 }
     }
 
     /// The usable keys of a key set. The flag is true when the caller must fetch now.
@@ -102,11 +104,8 @@ impl<W> KeySetCache<W> {
 
     fn park(&mut self, id: &KeySetId, client: W) -> Waits<W> {
         match self.sets.get_mut(id) {
-            Some(set)
-                if self.waiting < WAITING_FOR_KEYS_MAX && set.waiting.len() < WAITING_PER_KEY_SET_MAX =>
-            {
+            Some(set) if set.waiting.len() < WAITING_PER_KEY_SET_MAX && self.waiting.take(&id.tenant) => {
                 set.waiting.push(client);
-                self.waiting += 1;
                 Waits::Yes
             }
             _ => Waits::No(client, AccessRefusal::NoKeys),
@@ -126,14 +125,14 @@ impl<W> KeySetCache<W> {
             }
             None => set.refresh.fetch_failed(),
         }
-        self.waiting -= set.waiting.len();
         let waited = std::mem::take(&mut set.waiting);
+        waited.iter().for_each(|_| self.waiting.give_back(&id.tenant));
         while self.bytes > KEY_SETS_BYTES_MAX && self.forget_one().is_some() {}
         waited
     }
 
     pub(super) fn sizes(&self) -> (usize, usize) {
-        (self.sets.len(), self.waiting)
+        (self.sets.len(), self.waiting.taken())
     }
 
     /// `None` when the cache is full.
@@ -354,6 +353,19 @@ mod tests {
         assert_eq!(cache.sizes().0, 3, "one is forgotten");
         assert!(cache.sets.contains_key(&id("used")[0]) && !cache.sets.contains_key(&id("unused")[0]));
         assert_eq!(cache.bytes, cache.sets.values().map(CachedKeySet::bytes).sum::<usize>());
+    }
+
+    #[test]
+    fn however_many_clients_of_one_tenant_wait_those_of_another_may_wait_too() {
+        let mut cache = KeySetCache::new();
+        let mut waiting = 0;
+        for url in 0..8 {
+            let ids = id(&url.to_string()).map(|id| KeySetId { tenant: "mallory".into(), ..id });
+            let clients = 0..u32::try_from(WAITING_PER_KEY_SET_MAX).unwrap();
+            waiting += clients.filter(|client| wait(&mut cache, &ids, *client, 0).1 == Waits::Yes).count();
+        }
+        assert_eq!(wait(&mut cache, &id("a"), 1, 0).1, Waits::Yes, "{waiting} clients of mallory wait");
+        assert_eq!(waiting, WAITING_PER_KEY_SET_MAX);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(super) const KEY_SETS_LOOK_S: u64 = 600;
 pub(super) const WAITING_PER_KEY_SET_MAX: usize = 2_000;
 /// The same for all key sets together.
 pub(super) const WAITING_FOR_KEYS_MAX: usize = 10_000;
+/// A tenant has at most a quarter of the clients that could still wait: those of one key set, as long as no other tenant has any.
+pub(super) const WAITING_FOR_KEYS_PART: usize = 4;
 pub(super) const KEY_SET_TIMEOUT: Duration = Duration::from_millis(KEY_SET_TIMEOUT_MS as u64);
 
 /// Webhook requests of one tenant in progress. A service that responds in 50 ms handles them in less than a second.
