@@ -175,7 +175,7 @@ async fn a_batch_with_a_fault_makes_nothing() {
     let path = format!("{broker}/credential-batches");
     ann.post(&format!("{broker}/credentials"), json!({ "user": "there" })).await.is(StatusCode::CREATED);
     let devices = |users: &[&str]| users.iter().map(|user| json!({ "user": user })).collect::<Vec<_>>();
-    let long: Vec<Value> = (0..100).map(|n| allow(&format!("{n}/{}", "x".repeat(200)))).collect();
+    let long: Vec<Value> = (0..100).map(|n| allow(&format!("{n}/{}", "x".repeat(100)))).collect();
     let many: Vec<Value> = (0..1_001).map(|n| json!({ "user": format!("d{n}") })).collect();
     for (body, field) in [
         (json!({ "devices": [] }), "devices"),
