@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millrace_storage::limits::TRANSACTION_BYTES_MAX;
+
 /// Fits a revocation list of 1 MiB in JSON, where a line end takes two bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 
@@ -247,6 +249,11 @@ pub(crate) const FORMER_BROKERS_MAX: usize = 500;
 pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
 pub(crate) const LOUDEST_MAX: usize = 100;
 pub(crate) const PLANS_MAX: usize = 100;
+/// Bytes of a broker's access record, in JSON: 100 rules take half of it. An operator who gives a tenant a plan changes all its brokers at once.
+pub(crate) const ACCESS_BYTES_MAX: usize = 64 * 1024;
+const _: () = assert!(BROKERS_MAX * (ACCESS_BYTES_MAX + 4_096) < TRANSACTION_BYTES_MAX);
+/// Tenants that a plan's copy has passed over and tries again.
+pub(crate) const PLAN_COPIES_FAILED_MAX: usize = 1_000;
 pub(crate) const CAPS_AT_ONCE: usize = 200;
 
 /// Uses of a password from one address in a minute; the burst is as large.
