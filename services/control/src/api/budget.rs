@@ -11,8 +11,9 @@ use super::problem::{ApiResult, Problem};
 use crate::limits::{EXPENSIVE_AT_ONCE, EXPENSIVE_PER_ORGANISATION, EXPENSIVE_WAITING_MAX};
 
 /// Ends of the templates of routes whose answers to `GET` need a turn that counts for all organisations.
-const EXPENSIVE_READS: [&str; 12] = [
+const EXPENSIVE_READS: [&str; 13] = [
     "/{organisation}/audit",
+    "/{organisation}/brokers",
     "/{organisation}/export",
     "/me/audit",
     "/{broker}/messages",
@@ -164,7 +165,7 @@ mod tests {
             assert!(reads.iter().any(|path| path.ends_with(end)), "{end}");
         }
         let expensive = reads.iter().filter(|path| is_expensive(&Method::GET, path));
-        assert_eq!(expensive.count(), 14);
+        assert_eq!(expensive.count(), 15);
         assert!(!is_expensive(&Method::GET, "/api/v1/me"));
         assert!(!is_expensive(&Method::DELETE, "/api/v1/x/sessions/{client_id}"));
     }

@@ -75,7 +75,8 @@ async fn each_expensive_request_waits_for_the_one_before_of_its_organisation() {
         (Method::POST, "access/test", Some(json!({ "client_id": "a", "action": "publish", "topic": "t" }))),
     ];
     let of_broker = of_broker.map(|(method, path, body)| (method, format!("{broker}/{path}"), body));
-    let own = ["/usage", "/audit", "/spend-cap"].map(|path| (Method::GET, ann.own(path), None::<Value>));
+    let own = ["/usage", "/audit", "/spend-cap", "/brokers"]
+        .map(|path| (Method::GET, ann.own(path), None::<Value>));
     let all = of_broker.into_iter().chain(own).map(|(method, path, body)| {
         let ann = ann.clone();
         let asked = path.clone();
