@@ -203,7 +203,8 @@ async fn check_open(
     if token.expires_at_ms <= now_ms {
         return Err(void());
     }
-    match members::role(tx, claim_ref.organisation, token.made_by, Read::Serializable).await {
+    let maker = (token.made_by, token.created_at_ms);
+    match members::role_of_maker(tx, claim_ref.organisation, maker, Read::Serializable).await {
         Ok(role) if role.may(Permission::AccessWrite) => {}
         Ok(_) | Err(Error::NotFound(_)) => return Err(void()),
         Err(error) => return Err(error),

@@ -151,6 +151,26 @@ pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read:
     record.map(|record| record.value.role).ok_or(Error::NotFound("organisation"))
 }
 
+/// The time of something that the caller makes as a member. It is not before the membership, whose start another server's clock has given.
+pub(super) async fn made_at(change: &Change, caller: &Caller, organisation: Uuid) -> Result<u64> {
+    let Some(person) = caller.person() else { return Ok(change.now_ms) };
+    Ok(record(&change.tx, organisation, person).await?.since_ms.max(change.now_ms))
+}
+
+/// The role of a person who has made something at this time. [`Error::NotFound`] also if that membership has ended, and the person is a
+/// member again.
+pub(super) async fn role_of_maker(
+    tx: &Transaction,
+    organisation: Uuid,
+    (user, made_at_ms): (Uuid, u64),
+    read: Read,
+) -> Result<Role> {
+    let members = accounts::members(organisation.as_bytes());
+    let found = members.get::<MemberRecord>(tx, user.as_bytes(), read).await?;
+    let found = found.filter(|found| found.value.since_ms <= made_at_ms);
+    found.map(|found| found.value.role).ok_or(Error::NotFound("organisation"))
+}
+
 pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: Role) -> Result<()> {
     let tx = &change.tx;
     let (members, own) = (accounts::members(organisation.as_bytes()), accounts::memberships(user.as_bytes()));
