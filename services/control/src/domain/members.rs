@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::change::Change;
 use super::check::room;
 use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise};
-use super::{accounts as people, accounts::User};
+use super::{accounts as people, accounts::User, operator};
 use crate::limits::{MEMBERS_MAX, ORGANISATIONS_MAX};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -92,7 +92,7 @@ impl Control {
         .await
     }
 
-    /// A member may always leave, except the last owner.
+    /// A member may always leave, except the last owner, and the owners of a suspended organisation.
     pub async fn remove_member(
         &self,
         caller: &Caller,
@@ -109,6 +109,7 @@ impl Control {
                 may_take(tx, caller, organisation, role).await?;
             }
             if role == Role::Owner {
+                operator::is_open(tx, organisation, Read::Serializable).await?;
                 keeps_an_owner(tx, organisation, user).await?;
             }
             let shown = people::shown(tx, user).await?;

@@ -11,7 +11,8 @@ use millrace_control::{Operations, OperatorTokens, OwnPod, operator_router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::tools::{Region, interleaved};
+use crate::tokens::member;
+use crate::tools::{Client, PASSWORD, Region, interleaved};
 
 /// A process with one pod.
 #[derive(Default)]
@@ -575,4 +576,23 @@ async fn a_tenant_whose_broker_cannot_get_a_ceiling_is_passed_over_and_tried_aga
         let log = person.get(&person.own("/audit?action=plan.change")).await;
         assert_eq!(log.column("action").len(), 1, "{log:?}");
     }
+}
+
+#[tokio::test]
+async fn an_owner_does_not_leave_a_suspended_organisation() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let (eve, bob) = (member(&region, &ann, "owner").await, member(&region, &ann, "viewer").await);
+    let operator = router(&region, None);
+    let path = format!("/tenants/{}/suspend", ann.organisation);
+    assert_eq!(here(&operator, &path, Some(json!({ "reason": "not paid" }))).await.0, StatusCode::OK);
+    let leave = async |client: &Client| {
+        let id = client.get("/me").await.text("/user/id").to_owned();
+        client.delete(&ann.own(&format!("/members/{id}"))).await
+    };
+    assert!(leave(&eve).await.is(StatusCode::FORBIDDEN).text("/detail").contains("not paid"));
+    let gone = eve.post("/me/delete", json!({ "password": PASSWORD })).await;
+    assert!(gone.is(StatusCode::FORBIDDEN).text("/detail").contains("not paid"));
+    eve.post("/organisations", json!({ "name": "Elsewhere" })).await.is(StatusCode::FORBIDDEN);
+    leave(&bob).await.is(StatusCode::NO_CONTENT);
 }
