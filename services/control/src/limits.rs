@@ -216,6 +216,8 @@ pub(crate) const WEBHOOKS_MAX: usize = 16;
 /// Keys of a deleted broker that one transaction removes. In the embedded engine a deletion takes 250 bytes of a
 /// transaction's 10 MB.
 pub(crate) const ERASED_KEYS: usize = 2_000;
+/// Transactions of [`ERASED_KEYS`] in one round of the sweep: about 5 s.
+pub(crate) const ERASE_STEPS_MAX: usize = 250;
 /// Delay before a deleted broker's data is erased. Until then its version remains, by which servers notice the deletion
 /// and close its connections.
 pub(crate) const ERASE_AFTER_MS: u64 = 5_000;
