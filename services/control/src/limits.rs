@@ -104,6 +104,10 @@ pub(crate) const OIDC_S: u64 = 600;
 /// Time for one answer of a provider; a sign-in needs four.
 pub(crate) const PROVIDER_TIMEOUT: Duration = Duration::from_secs(7);
 const _: () = assert!(PROVIDER_TIMEOUT.as_secs() * 4 <= REQUEST_TIME_MAX.as_secs());
+/// How long a provider's configuration counts, seconds. Its answers to people are never stored.
+pub(crate) const PROVIDER_CONFIGURATION_S: u64 = 600;
+/// Pause after a request for the configuration that failed, seconds.
+pub(crate) const PROVIDER_FAILED_S: u64 = 5;
 pub(crate) const PROVIDER_ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// OpenID Connect Core 1.0 section 2.
 pub(crate) const PROVIDER_SUBJECT_BYTES_MAX: usize = 255;
