@@ -198,7 +198,13 @@ async fn claim(
     api.rates().claim_by(hash)?;
     let shown = api.control().shown_claim_token(hash).await?;
     match api.control().claim(&shown, &value, &source, &once).await {
-        Ok((claimed, password)) => Ok((StatusCode::CREATED, Json(ClaimedCredential { claimed, password }))),
+        Ok((claimed, password, is_repeated)) => {
+            // The credential is the device's already, so a repetition needs no entry each time.
+            if is_repeated && api.rates().denial(shown.id()) {
+                api.control().note_repeated_claim(&shown, &value, &source).await?;
+            }
+            Ok((StatusCode::CREATED, Json(ClaimedCredential { claimed, password })))
+        }
         Err(error) => {
             note_refused(&api, &shown, &value, &source, &error).await;
             Err(error.into())
