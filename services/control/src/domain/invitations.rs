@@ -81,7 +81,7 @@ impl Control {
         caller: &Caller,
         organisation: Uuid,
         input: &NewInvitation,
-        once: &Once,
+        (once, is_mailed): (&Once, bool),
     ) -> Result<(Invitation, Secret)> {
         let mut fields = FieldErrors::default();
         let email = &fields.email("email", &input.email);
@@ -119,7 +119,7 @@ impl Control {
             })
             .await?;
         let secret = self.secret_of(once, shown.id.as_bytes())?;
-        if let Some(post) = self.post() {
+        if let Some(post) = self.post().filter(|_| is_mailed) {
             post.invite(&shown.email, &secret);
         }
         Ok((shown, secret))
