@@ -290,8 +290,10 @@ pub const CHANGES_MAX: usize = 256;
 pub(crate) const EXPENSIVE_PER_ORGANISATION: usize = 1;
 /// Expensive requests that run at once: fewer than the API's threads, so that cheap requests always find a thread.
 pub(crate) const EXPENSIVE_AT_ONCE: usize = 2;
-/// Expensive requests of one organisation that wait; the server refuses more.
+/// Expensive requests of one organisation that wait; the server refuses more. Reads and changes are counted each.
 pub(crate) const EXPENSIVE_WAITING_MAX: usize = 32;
+/// The same for the reads of one person.
+pub(crate) const EXPENSIVE_WAITING_EACH_MAX: usize = EXPENSIVE_WAITING_MAX / 2;
 
 pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
 /// Event streams on one server.

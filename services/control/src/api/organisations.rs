@@ -296,6 +296,6 @@ async fn list_own_audit_entries(
 ) -> ApiResult<Json<List<AuditEntry>>> {
     let filter = query.filter()?;
     // The turns of a person are counted like those of an organisation.
-    let _turn = api.budget().turn(caller.id()).await?;
+    let _turn = api.budget().turn(caller.id(), caller.account()).await?;
     Ok(List::of(api.control().own_audit_log(&caller, &filter, &page).await?))
 }
