@@ -13,6 +13,7 @@
 
 mod broker;
 mod connect_token_identity;
+mod shared_rules;
 mod steps;
 
 pub use broker::{AccessRecords, BrokerAccess};

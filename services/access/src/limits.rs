@@ -7,6 +7,10 @@ pub const USER_BYTES_MAX: usize = 256;
 pub const NAME_BYTES_MAX: usize = 64;
 /// Rules of a list: a publish may be compared with each, at about 20 ns.
 pub const RULES_MAX: usize = 100;
+/// Longest filter of a new rule, bytes: the default limit of topics.
+pub const RULE_FILTER_BYTES_MAX: usize = 4_096;
+/// Bytes of the filters of a new list: each of 100,000 credentials of a broker may have one.
+pub const RULES_BYTES_MAX: usize = 16 * 1024;
 /// Longest URL, bytes: as long as browsers and proxies accept.
 pub const URL_BYTES_MAX: usize = 2_048;
 /// Largest PEM of a key, a CA chain or a revocation list, bytes: about 25,000 revoked certificates.
@@ -77,7 +81,7 @@ pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
 /// Largest webhook response, bytes: its longest part is rules.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the rules in one webhook response: each connection holds its own rules, in memory that no tenant is charged for.
-pub const WEBHOOK_RULES_BYTES_MAX: usize = 16 * 1024;
+pub const WEBHOOK_RULES_BYTES_MAX: usize = RULES_BYTES_MAX;
 /// Largest webhook response that is cached, bytes: the cache serves all tenants.
 pub const WEBHOOK_CACHED_BYTES_MAX: usize = 4 * 1024;
 /// Longest lifetime of a cached webhook refusal, seconds: a client that was just permitted must not
@@ -89,7 +93,7 @@ pub const PACKET_BYTES_MIN: u64 = 128;
 pub const WEBHOOK_BATCH_MAX: u16 = 100;
 /// Bans of a broker, which each of its pods keeps in memory and compares one by one at a CONNECT.
 pub const BANS_MAX: usize = 1_000;
-/// Longest client id in a ban, bytes: the default limit of client ids.
-pub const BANNED_CLIENT_ID_BYTES_MAX: usize = 1_024;
+/// Longest client id in a ban or a credential, bytes: the default limit of client ids.
+pub const CLIENT_ID_BYTES_MAX: usize = 1_024;
 /// Longest reason of a ban, bytes: a sentence or two for people.
 pub const BAN_REASON_BYTES_MAX: usize = 256;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millrace_storage::limits::TRANSACTION_BYTES_MAX;
+
 /// Fits a revocation list of 1 MiB in JSON, where a line end takes two bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 
@@ -102,6 +104,10 @@ pub(crate) const OIDC_S: u64 = 600;
 /// Time for one answer of a provider; a sign-in needs four.
 pub(crate) const PROVIDER_TIMEOUT: Duration = Duration::from_secs(7);
 const _: () = assert!(PROVIDER_TIMEOUT.as_secs() * 4 <= REQUEST_TIME_MAX.as_secs());
+/// How long a provider's configuration counts, seconds. Its answers to people are never stored.
+pub(crate) const PROVIDER_CONFIGURATION_S: u64 = 600;
+/// Pause after a request for the configuration that failed, seconds.
+pub(crate) const PROVIDER_FAILED_S: u64 = 5;
 pub(crate) const PROVIDER_ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// OpenID Connect Core 1.0 section 2.
 pub(crate) const PROVIDER_SUBJECT_BYTES_MAX: usize = 255;
@@ -214,6 +220,8 @@ pub(crate) const WEBHOOKS_MAX: usize = 16;
 /// Keys of a deleted broker that one transaction removes. In the embedded engine a deletion takes 250 bytes of a
 /// transaction's 10 MB.
 pub(crate) const ERASED_KEYS: usize = 2_000;
+/// Transactions of [`ERASED_KEYS`] in one round of the sweep: about 5 s.
+pub(crate) const ERASE_STEPS_MAX: usize = 250;
 /// Delay before a deleted broker's data is erased. Until then its version remains, by which servers notice the deletion
 /// and close its connections.
 pub(crate) const ERASE_AFTER_MS: u64 = 5_000;
@@ -247,6 +255,11 @@ pub(crate) const FORMER_BROKERS_MAX: usize = 500;
 pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
 pub(crate) const LOUDEST_MAX: usize = 100;
 pub(crate) const PLANS_MAX: usize = 100;
+/// Bytes of a broker's access record, in JSON: 100 rules take half of it. An operator who gives a tenant a plan changes all its brokers at once.
+pub(crate) const ACCESS_BYTES_MAX: usize = 64 * 1024;
+const _: () = assert!(BROKERS_MAX * (ACCESS_BYTES_MAX + 4_096) < TRANSACTION_BYTES_MAX);
+/// Tenants that a plan's copy has passed over and tries again.
+pub(crate) const PLAN_COPIES_FAILED_MAX: usize = 1_000;
 pub(crate) const CAPS_AT_ONCE: usize = 200;
 
 /// Uses of a password from one address in a minute; the burst is as large.
@@ -277,8 +290,10 @@ pub const CHANGES_MAX: usize = 256;
 pub(crate) const EXPENSIVE_PER_ORGANISATION: usize = 1;
 /// Expensive requests that run at once: fewer than the API's threads, so that cheap requests always find a thread.
 pub(crate) const EXPENSIVE_AT_ONCE: usize = 2;
-/// Expensive requests of one organisation that wait; the server refuses more.
+/// Expensive requests of one organisation that wait; the server refuses more. Reads and changes are counted each.
 pub(crate) const EXPENSIVE_WAITING_MAX: usize = 32;
+/// The same for the reads of one person.
+pub(crate) const EXPENSIVE_WAITING_EACH_MAX: usize = EXPENSIVE_WAITING_MAX / 2;
 
 pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
 /// Event streams on one server.

@@ -5,6 +5,10 @@
 //! into a [`Visitor`]. The server stores nothing in between: both requests derive `state`, `nonce` and the PKCE
 //! verifier from a secret in the browser's cookie ([`Flow`]).
 
+mod shared_answer;
+
+use std::sync::Arc;
+
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use axum::http::{Method, StatusCode};
 use base64::Engine as _;
@@ -19,6 +23,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::shared_answer::SharedAnswer;
 use crate::limits::{PROVIDER_ANSWER_BYTES_MAX, PROVIDER_SUBJECT_BYTES_MAX, PROVIDER_TIMEOUT};
 use crate::secret::Secret;
 
@@ -55,7 +60,7 @@ pub(crate) struct Flow {
     pub(crate) verifier: Secret,
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum OidcError {
     #[error(
         "your provider does not answer for its {what}: {error}; try again, or ask the operator of this server"
@@ -72,6 +77,7 @@ pub(crate) enum OidcError {
 pub(crate) struct Provider {
     settings: OidcSettings,
     client: HttpClient,
+    discovered: SharedAnswer<Discovered>,
 }
 
 /// The provider's metadata (OpenID Connect Discovery 1.0, section 3).
@@ -116,7 +122,7 @@ impl Provider {
         // Private addresses are allowed, because the operator has chosen the provider.
         let allow = ["0.0.0.0/0", "::/0"].into_iter().filter_map(|network| network.parse().ok()).collect();
         let client = HttpClient::new(CallSettings { allow, plain_http: false, roots: Vec::new() });
-        Self { settings, client }
+        Self { settings, client, discovered: SharedAnswer::new() }
     }
 
     pub(crate) fn settings(&self) -> &OidcSettings {
@@ -125,8 +131,9 @@ impl Provider {
 
     /// Returns the URL to send a browser to (Core section 3.1.2.1). With `asks` the provider lets the person choose an
     /// account, even if they are signed in there.
-    pub(crate) async fn begin(&self, flow: &Flow, asks: bool) -> Result<String, OidcError> {
-        let at = self.discover().await?.authorization_endpoint;
+    pub(crate) async fn begin(&self, flow: &Flow, asks: bool, now_s: u64) -> Result<String, OidcError> {
+        let discovered = self.discovered(now_s).await?;
+        let at = &discovered.authorization_endpoint;
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, flow.verifier.expose().as_bytes()));
         let mut fields = vec![
             ("response_type", "code"),
@@ -147,7 +154,7 @@ impl Provider {
     }
 
     pub(crate) async fn finish(&self, flow: &Flow, code: &str, now_s: u64) -> Result<Visitor, OidcError> {
-        let discovered = self.discover().await?;
+        let discovered = self.discovered(now_s).await?;
         let tokens = self.redeem(&discovered, flow, code).await?;
         let mut claims = self.verify(&discovered, flow, &tokens.id_token, now_s).await?;
         if let (None, Some(url)) = (&claims.email, &discovered.userinfo_endpoint) {
@@ -160,6 +167,10 @@ impl Provider {
             email: claims.email.filter(|_| !is_unverified),
             name: claims.name,
         })
+    }
+
+    async fn discovered(&self, now_s: u64) -> Result<Arc<Discovered>, OidcError> {
+        self.discovered.get(now_s, self.discover()).await
     }
 
     async fn discover(&self) -> Result<Discovered, OidcError> {

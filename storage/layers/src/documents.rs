@@ -2,7 +2,7 @@
 //! older reader ignores unknown fields; a long document takes several values of the store.
 
 use bytes::{Buf, BufMut, Bytes};
-use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, after};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -140,20 +140,22 @@ impl Collection {
         if begin >= end {
             return Ok(DocumentPage { items: Vec::new(), more: false });
         }
-        let options = RangeOptions { limit, reverse: false, read };
-        let page = tx.range(KeyRange::new(begin, end), options).await?;
-        let (mut items, mut bytes, count) = (Vec::with_capacity(page.items.len()), 0, page.items.len());
-        for row in page.items {
-            let id = Elements::after(&self.rows, &row.key)?.bytes()?;
-            let body = self.blob(&id).rest(tx, row.value).await?;
-            bytes += body.len();
-            items.push((id.into(), Document::decode(&body)?));
-            if bytes >= bytes_max {
-                break;
+        let (mut items, mut bytes, mut rest) = (Vec::new(), 0, Some(KeyRange::new(begin, end)));
+        while let Some(range) = rest.take() {
+            let (rows, more) = next_rows(tx, range, limit - items.len(), read).await?;
+            rest = more;
+            for (number, row) in rows.iter().enumerate() {
+                let id = Elements::after(&self.rows, &row.key)?.bytes()?;
+                let body = self.blob(&id).rest(tx, row.value.clone()).await?;
+                bytes += body.len();
+                items.push((id.into(), Document::decode(&body)?));
+                if bytes >= bytes_max || items.len() >= limit {
+                    let more = rest.is_some() || number + 1 < rows.len();
+                    return Ok(DocumentPage { items, more });
+                }
             }
         }
-        let more = page.more || items.len() < count;
-        Ok(DocumentPage { items, more })
+        Ok(DocumentPage { items, more: false })
     }
 
     /// The ids of the first `limit` documents, with the lengths of their JSON, which is not parsed.
@@ -163,12 +165,15 @@ impl Collection {
         limit: usize,
         read: Read,
     ) -> LayerResult<Vec<(Bytes, usize)>> {
-        let page = tx.range(self.range(), RangeOptions { limit, reverse: false, read }).await?;
-        let mut lengths = Vec::with_capacity(page.items.len());
-        for row in page.items {
-            let id = Elements::after(&self.rows, &row.key)?.bytes()?;
-            let body = self.blob(&id).rest(tx, row.value).await?;
-            lengths.push((id.into(), body.len().saturating_sub(size_of::<u64>())));
+        let (mut lengths, mut rest) = (Vec::new(), Some(self.range()));
+        while let Some(range) = rest.take().filter(|_| lengths.len() < limit) {
+            let (rows, more) = next_rows(tx, range, limit - lengths.len(), read).await?;
+            rest = more;
+            for row in rows {
+                let id = Elements::after(&self.rows, &row.key)?.bytes()?;
+                let body = self.blob(&id).rest(tx, row.value).await?;
+                lengths.push((id.into(), body.len().saturating_sub(size_of::<u64>())));
+            }
         }
         Ok(lengths)
     }
@@ -180,6 +185,19 @@ impl Collection {
     fn blob(&self, id: &[u8]) -> Blob {
         Blob { row: self.rows.clone().bytes(id), chunks: self.chunks.clone().bytes(id) }
     }
+}
+
+/// The first rows of a range, and what is left of it. A range read ends after a megabyte, whatever its limit.
+async fn next_rows(
+    tx: &Transaction,
+    range: KeyRange,
+    limit: usize,
+    read: Read,
+) -> LayerResult<(Vec<KeyValue>, Option<KeyRange>)> {
+    let page = tx.range(range.clone(), RangeOptions { limit, reverse: false, read }).await?;
+    let last = page.items.last().filter(|_| page.more);
+    let rest = last.map(|last| KeyRange::new(after(&last.key), range.end));
+    Ok((page.items, rest))
 }
 
 #[cfg(test)]
@@ -222,6 +240,26 @@ mod tests {
             (b'a'..).zip(&texts).map(|(id, text)| (Bytes::from(vec![id]), length(text))).collect();
         assert_eq!(lengths(9), expected);
         assert_eq!(lengths(2), expected[..2]);
+    }
+
+    #[test]
+    fn a_page_and_the_lengths_have_as_many_documents_as_the_limit_however_long_they_are() {
+        let (database, all) = (database(), collection());
+        let long = "x".repeat(90_000);
+        for part in 0..4_u8 {
+            run(&database, async |tx| {
+                for number in 0..10 {
+                    all.put(tx, &[part, number], &long).await?;
+                }
+                Ok(())
+            });
+        }
+        for (limit, count) in [(1, 1), (11, 11), (12, 12), (30, 30), (40, 40), (50, 40)] {
+            let page = run(&database, async |tx| all.page::<String>(tx, None, limit, Read::Snapshot).await);
+            assert_eq!((page.items.len(), page.more), (count, limit < 40), "{limit}");
+            let lengths = run(&database, async |tx| all.lengths(tx, limit, Read::Snapshot).await);
+            assert_eq!(lengths.len(), count, "{limit}");
+        }
     }
 
     #[test]

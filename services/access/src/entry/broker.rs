@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::shared_rules::SharedRules;
 use super::{AccessRefusal, Grant, Method, ProvenIdentity};
 use crate::jwt::Issuer;
 use crate::limits::AUTHORITIES_MAX;
@@ -26,6 +27,7 @@ pub struct BrokerAccess {
     pub(super) is_closed: bool,
     rules: Arc<RuleList>,
     groups: HashMap<String, Arc<RuleList>>,
+    of_credentials: SharedRules,
     pub(super) issuers: Vec<Issuer>,
     pub(super) authorities: Vec<Authority>,
 }
@@ -55,7 +57,8 @@ impl BrokerAccess {
             authorities.extend(collect_invalid(&mut wrong, "authorities", &name, Authority::new(record)));
         }
         let is_closed = records.is_closed;
-        Ok((Self { access: records.access, is_closed, rules, groups, issuers, authorities }, wrong))
+        let (access, of_credentials) = (records.access, SharedRules::default());
+        Ok((Self { access, is_closed, rules, groups, of_credentials, issuers, authorities }, wrong))
     }
 
     #[must_use]
@@ -96,8 +99,9 @@ impl BrokerAccess {
             let permissions = Permissions::new(identity.rules.clone());
             return Ok(Grant { permissions, until_ms: identity.until_ms });
         }
-        let own = credential.map(|credential| RuleList::compile(&credential.rules)).transpose();
-        let own = own.map_err(|_| AccessRefusal::Rules)?.map(Arc::new);
+        let own = credential.map(|credential| &credential.rules).filter(|rules| !rules.is_empty());
+        let own = own.map(|rules| RuleList::compile(rules)).transpose().map_err(|_| AccessRefusal::Rules)?;
+        let own = own.map(|list| self.of_credentials.share(list));
         let group =
             credential.and_then(|credential| credential.group.as_deref()).or(identity.group.as_deref());
         let group =

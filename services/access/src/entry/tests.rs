@@ -413,6 +413,44 @@ fn a_connected_client_without_a_certificate_leaves_once_the_broker_demands_one()
 }
 
 #[test]
+fn the_clients_of_one_credential_have_its_rules_in_memory_once() {
+    let rules = vec![allow(&"a".repeat(4_000)); 4];
+    let credential = Credential { rules, ..world_credential("bob") };
+    let world = World::with(Access::default());
+    let user = Some("bob".into());
+    let identity = ProvenIdentity {
+        method: Method::Password,
+        user,
+        rules: None,
+        group: None,
+        until_ms: None,
+        since_ms: Some(0),
+        certificate: None,
+    };
+    let mut grants = Vec::with_capacity(100);
+    let used = allocation_counter::measure(|| {
+        for _ in 0..100 {
+            grants.push(world.broker.review(&identity, Some(&credential), NOW_MS).unwrap());
+        }
+    });
+    assert!(used.bytes_current < 32_000, "{} bytes", used.bytes_current);
+}
+
+#[test]
+fn stored_rules_of_an_earlier_version_are_in_force_whatever_their_length() {
+    let rules = vec![allow(&"a".repeat(60_000)); 20];
+    let credential = Credential { rules: rules.clone(), ..world_credential("bob") };
+    assert!(credential.validate().is_err());
+    let groups = vec![Group { name: "g".into(), rules: rules.clone(), ..Group::default() }];
+    let access = Access { rules, ..Access::default() };
+    let records = AccessRecords { access, groups, ..AccessRecords::default() };
+    assert_eq!(
+        World::new(records).user(credential).method(presented(Some("bob"), None)),
+        Err(AccessRefusal::Password)
+    );
+}
+
+#[test]
 fn an_invalid_record_authenticates_nobody_and_affects_no_other_record() {
     let group = |name: &str, filter: &str| Group {
         name: name.into(),

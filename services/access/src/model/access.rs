@@ -64,7 +64,7 @@ impl Access {
         if let Some(webhook) = &self.webhook {
             findings.within("webhook", |findings| webhook.check(findings));
         }
-        Rule::check_all("rules", &self.rules, &mut findings);
+        Rule::check_new(&self.rules, &mut findings);
         findings.within("limits", |findings| self.limits.check(findings));
         findings.done()
     }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};
-use crate::limits::{BAN_REASON_BYTES_MAX, BANNED_CLIENT_ID_BYTES_MAX};
+use crate::limits::{BAN_REASON_BYTES_MAX, CLIENT_ID_BYTES_MAX};
 
 /// A ban from one broker, by exactly one of client id, user and address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,9 +33,9 @@ impl Ban {
             findings.require(!is_wrong, field, "set one of client_id, user and address, and no more");
         }
         if let Some(client_id) = &self.client_id {
-            let fits = (1..=BANNED_CLIENT_ID_BYTES_MAX).contains(&client_id.len());
+            let fits = (1..=CLIENT_ID_BYTES_MAX).contains(&client_id.len());
             if !fits {
-                findings.add("client_id", format!("must have 1 to {BANNED_CLIENT_ID_BYTES_MAX} bytes"));
+                findings.add("client_id", format!("must have 1 to {CLIENT_ID_BYTES_MAX} bytes"));
             }
         }
         if let Some(user) = &self.user {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::hidden::{HiddenBytes, HiddenText};
 use super::invalid::{Checked, Findings};
 use super::rule::Rule;
-use crate::limits::{SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN};
+use crate::limits::{CLIENT_ID_BYTES_MAX, SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN};
 use crate::phc;
 
 /// A user of a broker. A user named by a certificate, token or webhook needs no record; if there is
@@ -99,10 +99,11 @@ impl Credential {
             findings.name("group", group);
         }
         if let Some(client_id) = &self.client_id {
-            let is_one = (1..=usize::from(u16::MAX)).contains(&client_id.len()) && !client_id.contains('\0');
-            findings.require(is_one, "client_id", "is not a client id: 1 to 65535 bytes without U+0000");
+            let is_one = (1..=CLIENT_ID_BYTES_MAX).contains(&client_id.len()) && !client_id.contains('\0');
+            let what = format!("is not a client id: 1 to {CLIENT_ID_BYTES_MAX} bytes without U+0000");
+            findings.require(is_one, "client_id", &what);
         }
-        Rule::check_all("rules", &self.rules, &mut findings);
+        Rule::check_new(&self.rules, &mut findings);
         findings.done()
     }
 }
@@ -121,7 +122,7 @@ impl Group {
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
-        Rule::check_all("rules", &self.rules, &mut findings);
+        Rule::check_new(&self.rules, &mut findings);
         findings.done()
     }
 }

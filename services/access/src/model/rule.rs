@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};
-use crate::limits::RULES_MAX;
+use crate::limits::{RULE_FILTER_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX};
 
 /// An access rule. The first rule of a list whose action and filter apply to a request decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,7 +11,9 @@ use crate::limits::RULES_MAX;
 pub struct Rule {
     pub effect: Effect,
     pub action: Action,
-    /// Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
+    /// Topic filter, without share name. `%c` stands for the client id, `%u` for the user name. The filters of a list have at most
+    /// 16 KiB together.
+    #[cfg_attr(feature = "schema", schema(max_length = 4_096))]
     pub filter: String,
     /// Whether an `allow` rule permits messages with RETAIN; a `deny` rule ignores it.
     #[serde(default = "yes")]
@@ -49,12 +51,25 @@ impl Rule {
 
     pub fn validate_all(rules: &[Self]) -> Checked {
         let mut findings = Findings::default();
-        Self::check_all("rules", rules, &mut findings);
+        findings.each("rules", rules, RULES_MAX, Self::check);
         findings.done()
     }
 
-    pub(super) fn check_all(field: &str, rules: &[Self], findings: &mut Findings) {
-        findings.each(field, rules, RULES_MAX, Self::check);
+    /// As [`Rule::validate_all`], with bounds in bytes, which stored rules of earlier versions may exceed.
+    pub fn validate_new(rules: &[Self]) -> Checked {
+        let mut findings = Findings::default();
+        Self::check_new(rules, &mut findings);
+        findings.done()
+    }
+
+    pub(super) fn check_new(rules: &[Self], findings: &mut Findings) {
+        findings.each("rules", rules, RULES_MAX, |rule, findings| {
+            findings.bytes("filter", &rule.filter, RULE_FILTER_BYTES_MAX);
+            rule.check(findings);
+        });
+        if rules.iter().map(|rule| stored_bytes(&rule.filter)).sum::<usize>() > RULES_BYTES_MAX {
+            findings.add("rules", "have more than 16 KiB together: use fewer or shorter filters");
+        }
     }
 
     fn check(&self, findings: &mut Findings) {
@@ -82,6 +97,16 @@ pub(crate) fn check_filter(filter: &str) -> Result<(), &'static str> {
     } else {
         return Ok(());
     })
+}
+
+/// JSON writes a control character in six bytes.
+fn stored_bytes(filter: &str) -> usize {
+    let bytes = |byte: u8| match byte {
+        0..=0x1f => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    filter.bytes().map(bytes).sum()
 }
 
 fn yes() -> bool {

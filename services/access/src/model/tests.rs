@@ -139,12 +139,31 @@ fn all_that_is_wrong_is_named_with_its_path() {
         secret: Some(Secret::Chosen { phc: "$2y$x".into() }),
         group: Some(String::new()),
         rules: vec![rule("a"), rule("a/#/b"), Rule { qos_max: 3, ..rule("$share/g/a") }],
-        ..good
+        ..good.clone()
     };
     let expected = ["user", "secret.phc", "group", "rules[1].filter", "rules[2].filter", "rules[2].qos_max"];
     assert_eq!(fields(bad.validate()), expected);
     let many = Group { name: "g".into(), rules: vec![rule("a"); 101], ..Group::default() };
     assert_eq!(fields(many.validate()), ["rules"]);
+    let long = |filters: &[usize]| filters.iter().map(|bytes| rule(&"a".repeat(*bytes))).collect::<Vec<_>>();
+    for (rules, expected) in [
+        (long(&[4_096; 4]), &[][..]),
+        (long(&[4_096, 4_096, 4_096, 4_095, 2]), &["rules"][..]),
+        (long(&[4_097]), &["rules[0].filter"][..]),
+        (long(&[64_000; 2]), &["rules[0].filter", "rules[1].filter", "rules"][..]),
+    ] {
+        let new = Credential { rules: rules.clone(), ..good.clone() };
+        assert_eq!(fields(new.validate()), expected);
+        assert_eq!(fields(Access { rules: rules.clone(), ..Access::default() }.validate()), expected);
+        assert_eq!(
+            fields(Group { name: "g".into(), rules: rules.clone(), ..Group::default() }.validate()),
+            expected
+        );
+        assert_eq!(Rule::validate_all(&rules), Ok(()));
+    }
+    let named = |bytes| Credential { client_id: Some("a".repeat(bytes)), ..good.clone() };
+    assert_eq!(named(1_024).validate(), Ok(()));
+    assert_eq!(fields(named(1_025).validate()), ["client_id"]);
 
     let issuer = JwtIssuer {
         name: "i".into(),

@@ -9,10 +9,10 @@ use crate::model::{Action, Effect, Invalid, Rule};
 
 /// The compiled rules of one owner (a credential, a group, a broker, a file), shared by the owner's
 /// clients.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RuleList(Box<[CompiledRule]>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CompiledRule {
     pub(super) allow: bool,
     publish: bool,
@@ -27,7 +27,7 @@ pub(crate) struct CompiledRule {
     with_user: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RuleSubject {
     Everybody,
     Anonymous,

@@ -65,15 +65,19 @@ fn is_disjoint_by_dollar(a: &str, b: &str) -> bool {
     wild(a) && dollar(b) || dollar(a) && wild(b)
 }
 
-fn is_same_level(level: &str, other: &str, values: Values<'_>) -> bool {
-    let Some((literal, after)) = level.split_once('%') else { return level == other };
-    let Some(other) = other.strip_prefix(literal) else { return false };
-    let (value, after) = match after.as_bytes().first() {
-        Some(b'c') => (values.client_id, &after[1..]),
-        Some(b'u') => (values.user, &after[1..]),
-        _ => ("%", after),
-    };
-    other.strip_prefix(value).is_some_and(|other| is_same_level(after, other, values))
+fn is_same_level(mut level: &str, mut other: &str, values: Values<'_>) -> bool {
+    while let Some((literal, after)) = level.split_once('%') {
+        let (value, after) = match after.as_bytes().first() {
+            Some(b'c') => (values.client_id, &after[1..]),
+            Some(b'u') => (values.user, &after[1..]),
+            _ => ("%", after),
+        };
+        let Some(rest) = other.strip_prefix(literal).and_then(|rest| rest.strip_prefix(value)) else {
+            return false;
+        };
+        (level, other) = (after, rest);
+    }
+    level == other
 }
 
 #[cfg(test)]
@@ -170,6 +174,13 @@ mod tests {
             assert_eq!(covers(rule, filter, BOB), cover, "{rule} covers {filter}");
             assert_eq!(overlaps(rule, filter, BOB), overlap, "{rule} overlaps {filter}");
         }
+    }
+
+    #[test]
+    fn a_level_of_many_placeholders_takes_no_stack() {
+        let (level, values) = ("%".repeat(65_000), "%c".repeat(30_000));
+        assert!(covers(&level, &level, BOB) && overlaps(&level, &level, BOB));
+        assert!(covers(&values, &"c1".repeat(30_000), BOB) && !covers(&values, &"c1".repeat(29_999), BOB));
     }
 
     #[test]

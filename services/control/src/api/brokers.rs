@@ -13,7 +13,7 @@ use super::extract::{
 use super::headers::location;
 use super::problem::ApiResult;
 use super::{Api, AtBroker, InOrganisation, List};
-use crate::domain::{Broker, BrokerChange, NewBroker};
+use crate::domain::{Broker, BrokerChange, NewBroker, Permission};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -32,6 +32,7 @@ async fn list_brokers(
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Paging(page): Paging,
 ) -> ApiResult<Json<List<Broker>>> {
+    let _turn = api.turn(&caller, organisation, Permission::BrokersRead).await?;
     Ok(List::of(api.control().brokers(&caller, organisation, &page).await?))
 }
 

@@ -158,5 +158,5 @@ async fn rotate_credential(
 /// up the organisation's turns.
 async fn turn(api: &Api, caller: &Caller, at: &BrokerRef) -> ApiResult<Turn> {
     api.control().may(caller, at.organisation, Permission::AccessWrite).await?;
-    api.hashing().turn(at.organisation).await
+    api.hashing().turn_of_change(at.organisation, caller.account()).await
 }

@@ -197,7 +197,7 @@ impl Export {
     }
 
     async fn read(&self, part: &ExportPart) -> ApiResult<Page<Value>> {
-        let _turn = self.api.budget().turn_of_export(self.organisation).await?;
+        let _turn = self.api.budget().turn_of_export(self.organisation, self.caller.account()).await?;
         self.api.control().is_still_there(&self.caller).await?;
         if Instant::now() > self.until {
             let detail = "an export takes an hour at most: read it faster";

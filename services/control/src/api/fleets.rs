@@ -99,8 +99,11 @@ async fn create_credential_batch(
     let at = at.at();
     // The permission comes first, so that strangers cannot use up what the organisation may make.
     api.control().may(&caller, at.organisation, Permission::AccessWrite).await?;
-    let turn = api.budget().own_turn(at.organisation).await?;
-    let hashing = if value.scram { Some(api.hashing().own_turn(at.organisation).await?) } else { None };
+    let turn = api.budget().own_turn_of_change(at.organisation, caller.account()).await?;
+    let hashing = match value.scram {
+        true => Some(api.hashing().own_turn_of_change(at.organisation, caller.account()).await?),
+        false => None,
+    };
     // A request that gets no turn must not use up the organisation's budget of devices.
     api.rates().devices(at.organisation, value.devices.len())?;
     let mut new = api.control().new_credentials(&value, &once)?;
@@ -198,7 +201,13 @@ async fn claim(
     api.rates().claim_by(hash)?;
     let shown = api.control().shown_claim_token(hash).await?;
     match api.control().claim(&shown, &value, &source, &once).await {
-        Ok((claimed, password)) => Ok((StatusCode::CREATED, Json(ClaimedCredential { claimed, password }))),
+        Ok((claimed, password, is_repeated)) => {
+            // The credential is the device's already, so a repetition needs no entry each time.
+            if is_repeated && api.rates().denial(shown.id()) {
+                api.control().note_repeated_claim(&shown, &value, &source).await?;
+            }
+            Ok((StatusCode::CREATED, Json(ClaimedCredential { claimed, password })))
+        }
         Err(error) => {
             note_refused(&api, &shown, &value, &source, &error).await;
             Err(error.into())

@@ -121,7 +121,7 @@ async fn list_clients(
 ) -> ApiResult<Json<ClientList>> {
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
-    let _turn = api.budget().own_turn(organisation).await?;
+    let _turn = api.budget().own_turn(organisation, caller.account()).await?;
     Ok(Json(api.live().clients(&broker, search.as_deref(), &page).await?.into()))
 }
 
@@ -136,7 +136,7 @@ async fn get_client(
     let (at, client_id) = at.split();
     let organisation = at.organisation;
     let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
-    let _turn = api.budget().own_turn(organisation).await?;
+    let _turn = api.budget().own_turn(organisation, caller.account()).await?;
     Ok(Json(api.live().client(&broker, &client_id).await?))
 }
 
@@ -150,7 +150,7 @@ async fn kick_client(
 ) -> ApiResult<StatusCode> {
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
-    let _turn = api.budget().own_turn(at.organisation).await?;
+    let _turn = api.budget().own_turn_of_change(at.organisation, caller.account()).await?;
     api.live().kick(&broker, &client_id).await?;
     api.control().note(&caller, &at, "client.kick", &client_id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -172,7 +172,7 @@ async fn trace_client(
     // A trace shows topics, so its reader must also be allowed to read messages.
     let broker = open(&api, &caller, at.clone(), Permission::MessagesRead).await?;
     let share = api.streams().take(at.organisation, caller.person())?;
-    let turn = api.budget().own_turn(at.organisation).await?;
+    let turn = api.budget().own_turn(at.organisation, caller.account()).await?;
     let events = api.live().trace(&broker, &client_id).await?.map(|event| traced(&event));
     drop(turn);
     let events = streams::while_allowed(&api, caller, at, Permission::MessagesRead, events, share);
@@ -209,7 +209,7 @@ async fn list_sessions(
     let search = checked_search(search.as_deref())?;
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.budget().turn(organisation, caller.account()).await?;
     Ok(List::of(api.live().sessions(&broker, search, &page).await?))
 }
 
@@ -224,7 +224,7 @@ async fn get_session(
     let organisation = at.organisation;
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.budget().turn(organisation, caller.account()).await?;
     Ok(Json(api.live().session(&broker, &client_id).await?))
 }
 
@@ -238,7 +238,7 @@ async fn purge_session(
 ) -> ApiResult<StatusCode> {
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
-    let _turn = api.budget().turn(at.organisation).await?;
+    let _turn = api.budget().turn_of_change(at.organisation, caller.account()).await?;
     api.live().purge_session(&broker, &client_id).await?;
     api.control().note(&caller, &at, "session.purge", &client_id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -256,7 +256,7 @@ async fn list_retained(
 ) -> ApiResult<Json<List<Retained>>> {
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.budget().turn(organisation, caller.account()).await?;
     Ok(List::of(api.live().retained(&broker, filter.as_deref(), &page).await?))
 }
 
@@ -280,7 +280,7 @@ async fn list_topics(
 ) -> ApiResult<Json<List<TopicBranch>>> {
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.budget().turn(organisation, caller.account()).await?;
     Ok(List::of(api.live().topics(&broker, below.as_deref(), &page).await?))
 }
 

@@ -156,7 +156,10 @@ impl Api {
         needed: Permission,
     ) -> ApiResult<Turn> {
         self.control().may(caller, organisation, needed).await?;
-        self.budget().turn(organisation).await
+        match needed.is_write() {
+            true => self.budget().turn_of_change(organisation, caller.account()).await,
+            false => self.budget().turn(organisation, caller.account()).await,
+        }
     }
 
     /// Turns for hashing passwords of devices. Sign-ins of people need none.

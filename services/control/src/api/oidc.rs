@@ -182,7 +182,8 @@ async fn begin_with(
 /// Returns the URL to send the browser to, and sets the cookie with the purpose of its return.
 async fn leave(api: &Api, journey: &Secret, errand: &str, with: &str) -> ApiResult<(String, HeaderMap)> {
     let provider = provider(api)?;
-    let to = provider.begin(&api.control().oidc_flow(journey)?, errand == CONNECT).await?;
+    let (flow, now_s) = (api.control().oidc_flow(journey)?, api.control().now_ms() / 1_000);
+    let to = provider.begin(&flow, errand == CONNECT, now_s).await?;
     let note = Secret::from(format!("{}.{errand}.{with}", journey.expose()).as_str());
     let mut headers = HeaderMap::new();
     with_cookie(api, &mut headers, Cookie::Oidc, Some(&note))?;

@@ -187,7 +187,7 @@ async fn list_invitations(
     Ok(List::of(api.control().invitations(&caller, organisation, &page).await?))
 }
 
-/// Invites a person. The server mails the link if it can send mail; otherwise pass it on yourself.
+/// Invites a person. The server mails the link if it can send mail, five an hour to an address; otherwise pass it on yourself.
 #[utoipa::path(post, path = "/organisations/{organisation}/invitations", tag = "organisations",
     params(InOrganisation, IdempotencyKey), request_body = NewInvitation,
     responses((status = 201, description = "The invitation", body = MadeInvitation)))]
@@ -197,12 +197,14 @@ async fn invite(
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Input { value, once }: Input<NewInvitation>,
 ) -> ApiResult<impl IntoResponse> {
+    let mut is_mailed = false;
     if api.control().confirms_addresses() {
         // The permission comes first, so that strangers cannot use up the organisation's budget of mails.
         api.control().may(&caller, organisation, Permission::OrganisationWrite).await?;
-        api.rates().invitation(organisation, caller.person(), &value.email)?;
+        is_mailed = api.rates().invitation(organisation, caller.person(), &value.email)?;
     }
-    let (invitation, token) = api.control().invite(&caller, organisation, &value, &once).await?;
+    let invited = api.control().invite(&caller, organisation, &value, (&once, is_mailed)).await?;
+    let (invitation, token) = invited;
     let id = invitation.id.to_string();
     let path = location(&["organisations", &organisation.to_string(), "invitations", &id]);
     Ok((StatusCode::CREATED, path, Json(MadeInvitation { invitation, token })))
@@ -294,6 +296,6 @@ async fn list_own_audit_entries(
 ) -> ApiResult<Json<List<AuditEntry>>> {
     let filter = query.filter()?;
     // The turns of a person are counted like those of an organisation.
-    let _turn = api.budget().turn(caller.id()).await?;
+    let _turn = api.budget().turn(caller.id(), caller.account()).await?;
     Ok(List::of(api.control().own_audit_log(&caller, &filter, &page).await?))
 }

@@ -49,7 +49,7 @@ async fn list_stored_messages(
     }
     let (organisation, at) = (at.organisation, at.at());
     let id = api.control().open_broker(&caller, &at, Permission::MessagesRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.budget().turn(organisation, caller.account()).await?;
     Ok(Json(api.live().messages(&LiveBroker { id, name: at.name }, &topic, limit).await?))
 }
 
@@ -65,7 +65,7 @@ async fn list_streams(
 ) -> ApiResult<Json<List<StreamBacklog>>> {
     let (organisation, at) = (at.organisation, at.at());
     let id = api.control().open_broker(&caller, &at, Permission::ClientsRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.budget().turn(organisation, caller.account()).await?;
     Ok(List::of(api.live().streams(&LiveBroker { id, name: at.name }, &page).await?))
 }
 
@@ -89,6 +89,6 @@ async fn get_stream(
 ) -> ApiResult<Json<StreamBacklogDetails>> {
     let (organisation, at) = (at.organisation, at.at());
     let id = api.control().open_broker(&caller, &at, Permission::ClientsRead).await?;
-    let _turn = api.budget().turn(organisation).await?;
+    let _turn = api.budget().turn(organisation, caller.account()).await?;
     Ok(Json(api.live().stream(&LiveBroker { id, name: at.name }, &filter).await?))
 }

@@ -7,6 +7,7 @@ use millrace_layers::accounts::{self, touch};
 use millrace_layers::catalog;
 use millrace_storage::{Read, Transaction};
 use serde_json::json;
+use tracing::warn;
 use uuid::Uuid;
 
 use super::audit::Actor;
@@ -44,7 +45,13 @@ impl Control {
                 .await?;
             let ids = page.items.iter().filter_map(|(id, _)| organisation_of(id));
             for organisation in ids.collect::<BTreeSet<_>>() {
-                self.hold_caps_of(organisation).await?;
+                match self.hold_caps_of(organisation).await {
+                    Err(error) if error.is_unavailable() => return Err(error),
+                    Err(error) => {
+                        warn!(%error, %organisation, "a spend cap could not be compared with usage; the next round tries again");
+                    }
+                    Ok(()) => {}
+                }
             }
             match page.items.last().filter(|_| page.more) {
                 Some((last, _)) => from = Some(last.to_vec()),

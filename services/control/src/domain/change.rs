@@ -4,7 +4,7 @@
 //! request without a key gets a random name: the store runs a transaction again when it does not learn whether the
 //! first attempt committed, and the receipt stops the second attempt.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,7 +50,11 @@ pub(super) struct Change {
 struct RequestReceipt {
     fingerprint: String,
     expires_at_ms: u64,
+    /// Null for a request without a key: nobody else repeats it, so the server that runs it has its answers in [`AnswersByAttempt`].
     answer: Value,
+    /// The attempt that wrote the receipt of a request without a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
     /// Roles of the person at the time. A person who has lost a role since does not get the stored answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     roles: Vec<HeldRole>,
@@ -63,6 +67,20 @@ struct HeldRole {
     user: Uuid,
     organisation: Uuid,
     role: Role,
+}
+
+/// Answers of one request, by the number of the attempt.
+#[derive(Default)]
+struct AnswersByAttempt(Mutex<BTreeMap<u32, Value>>);
+
+impl AnswersByAttempt {
+    fn put(&self, number: u32, answer: Value) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number, answer);
+    }
+
+    fn get(&self, number: u32) -> Option<Value> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
 }
 
 impl Once {
@@ -88,11 +106,11 @@ impl Control {
     {
         let (now_ms, actor) = (self.now_ms(), Arc::new(actor));
         let (id, once) = &self.hashed(once)?;
-        let body = &body;
+        let (body, attempts) = (&body, &AnswersByAttempt::default());
         self.0
             .store
             .database()
-            .run(|tx, _| {
+            .run(|tx, attempt| {
                 let (touched, entry_bytes) = (Arc::new(Mutex::default()), Arc::new(AtomicUsize::new(0)));
                 let change = Change {
                     tx: tx.clone(),
@@ -104,14 +122,33 @@ impl Control {
                 };
                 let actor = Arc::clone(&actor);
                 async move {
-                    if let Some(answer) = answered(&tx, id, once, now_ms, &actor).await? {
+                    if let Some(answer) = answered(&tx, id, once, now_ms, (&actor, attempts)).await? {
                         return Ok(answer);
                     }
                     let answer = body(change).await?;
                     let touched =
                         std::mem::take(&mut *touched.lock().unwrap_or_else(PoisonError::into_inner));
                     let roles = held(&tx, &actor, touched).await?;
-                    let kept = keep(&tx, id, once, now_ms, (roles, &actor.scopes), &answer).await?;
+                    let written = written(&answer)?;
+                    let (attempt, written, kept) = if once.keep_ms == RECEIPT_MS {
+                        let bytes = written.to_string().len();
+                        (None, written, bytes)
+                    } else {
+                        attempts.put(attempt.number, written);
+                        (Some(attempt.number), Value::Null, 0)
+                    };
+                    let expires_at_ms = now_ms + once.keep_ms;
+                    let fingerprint = BASE64_STANDARD.encode(once.fingerprint);
+                    let scopes = actor.scopes.clone();
+                    let receipt = RequestReceipt {
+                        fingerprint,
+                        expires_at_ms,
+                        answer: written,
+                        attempt,
+                        roles,
+                        scopes,
+                    };
+                    keep(&tx, id, &receipt).await?;
                     if let Some(account) = actor.account {
                         let bytes = entry_bytes.load(Ordering::Relaxed) + kept;
                         self.0.left_behind.take(account, bytes)?;
@@ -131,7 +168,8 @@ impl Control {
     ) -> Result<Option<T>> {
         let (now_ms, actor) = (self.now_ms(), &actor);
         let (id, once) = &self.hashed(once)?;
-        self.look(|tx| async move { answered(&tx, id, once, now_ms, actor).await }).await
+        let attempts = &AnswersByAttempt::default();
+        self.look(|tx| async move { answered(&tx, id, once, now_ms, (actor, attempts)).await }).await
     }
 
     /// The key of the receipt, and what the receipt stores of the request.
@@ -157,7 +195,7 @@ async fn answered<T: DeserializeOwned>(
     id: &Hash,
     once: &Once,
     now_ms: u64,
-    actor: &Actor,
+    (actor, attempts): (&Actor, &AnswersByAttempt),
 ) -> Result<Option<T>> {
     let receipt = accounts::receipts().get::<RequestReceipt>(tx, id, Read::Serializable).await?;
     let Some(receipt) = receipt.map(|receipt| receipt.value).filter(|it| now_ms < it.expires_at_ms) else {
@@ -188,7 +226,12 @@ async fn answered<T: DeserializeOwned>(
             "this token may less than when this request was answered: send it with a new Idempotency-Key";
         return Err(Error::Forbidden(what.into()));
     }
-    serde_json::from_value(receipt.answer).map(Some).map_err(|_| Error::Internal("a receipt cannot be read"))
+    let unread = || Error::Internal("a receipt cannot be read");
+    let answer = match receipt.attempt {
+        Some(number) => attempts.get(number).ok_or_else(unread)?,
+        None => receipt.answer,
+    };
+    serde_json::from_value(answer).map(Some).map_err(|_| unread())
 }
 
 async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) -> Result<Vec<HeldRole>> {
@@ -205,26 +248,14 @@ async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) ->
     Ok(all)
 }
 
-/// Returns the bytes of the answer, or 0 if the receipt is only for the store's own retries.
-async fn keep<T: Serialize>(
-    tx: &Transaction,
-    id: &Hash,
-    once: &Once,
-    now_ms: u64,
-    (roles, scopes): (Vec<HeldRole>, &[Permission]),
-    answer: &T,
-) -> Result<usize> {
-    let expires_at_ms = now_ms + once.keep_ms;
-    let answer = serde_json::to_value(answer).map_err(|_| Error::Internal("an answer cannot be written"))?;
-    let bytes = if once.keep_ms == RECEIPT_MS { answer.to_string().len() } else { 0 };
-    let fingerprint = BASE64_STANDARD.encode(once.fingerprint);
-    let scopes = scopes.to_vec();
-    accounts::receipts()
-        .put(tx, id, &RequestReceipt { fingerprint, expires_at_ms, answer, roles, scopes })
-        .await?;
+fn written<T: Serialize>(answer: &T) -> Result<Value> {
+    serde_json::to_value(answer).map_err(|_| Error::Internal("an answer cannot be written"))
+}
+
+async fn keep(tx: &Transaction, id: &Hash, receipt: &RequestReceipt) -> Result<()> {
+    accounts::receipts().put(tx, id, receipt).await?;
     let id = id.to_vec().into();
-    Expiring { at_ms: expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?;
-    Ok(bytes)
+    Ok(Expiring { at_ms: receipt.expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?)
 }
 
 /// Removes an expired receipt, unless a later request has replaced it by one that is still valid.

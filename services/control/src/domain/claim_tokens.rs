@@ -20,7 +20,7 @@ use super::check::{FieldErrors, room};
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::{
-    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, tokens,
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, members, tokens,
 };
 use crate::limits::{CLAIM_TOKEN_MS_MAX, CLAIM_TOKENS_MAX, CREDENTIALS_MAX};
 use crate::secret::{Hash, Purpose, Secret};
@@ -165,7 +165,7 @@ impl Control {
                     bind_client_id: input.bind_client_id,
                     made_by,
                     api_token: caller.api_token(),
-                    created_at_ms: change.now_ms,
+                    created_at_ms: members::made_at(&change, caller, at.organisation).await?,
                 };
                 let hash = self.claim_hash(&self.claim_secret(once, id)?)?;
                 let claim_ref = ClaimTokenRef {

@@ -82,13 +82,14 @@ impl Control {
         found.map(|(claim_ref, token)| ShownClaimToken { hash, claim_ref, token }).ok_or_else(void)
     }
 
+    /// Also returns whether the device has repeated its claim.
     pub(crate) async fn claim(
         &self,
         shown: &ShownClaimToken,
         input: &Claim,
         source: &RequestSource,
         once: &Once,
-    ) -> Result<(ClaimAnswer, Secret)> {
+    ) -> Result<(ClaimAnswer, Secret, bool)> {
         // A repeated claim passes the checks of a first claim, because the token may have ended since. A used up token
         // is the one exception.
         let now_ms = self.now_ms();
@@ -125,17 +126,14 @@ impl Control {
         let password = self.generated_for(once, made.id, &input.user)?;
         let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
         self.look(|tx| async move { still_there(&tx, &shown.claim_ref, &input.user, secret).await }).await?;
-        if made.id != id {
-            self.note_repeated_claim(shown, input, source).await?;
-        }
         let endpoints = self.reach().endpoints(&shown.claim_ref.broker);
         let username = format!("{}{}", endpoints.user_prefix.as_deref().unwrap_or_default(), input.user);
         let client_id = shown.token.bind_client_id.then(|| input.user.clone());
         let claimed = ClaimAnswer { broker: shown.claim_ref.broker.clone(), username, client_id, endpoints };
-        Ok((claimed, password))
+        Ok((claimed, password, made.id != id))
     }
 
-    async fn note_repeated_claim(
+    pub(crate) async fn note_repeated_claim(
         &self,
         shown: &ShownClaimToken,
         input: &Claim,
@@ -203,7 +201,8 @@ async fn check_open(
     if token.expires_at_ms <= now_ms {
         return Err(void());
     }
-    match members::role(tx, claim_ref.organisation, token.made_by, Read::Serializable).await {
+    let maker = (token.made_by, token.created_at_ms);
+    match members::role_of_maker(tx, claim_ref.organisation, maker, Read::Serializable).await {
         Ok(role) if role.may(Permission::AccessWrite) => {}
         Ok(_) | Err(Error::NotFound(_)) => return Err(void()),
         Err(error) => return Err(error),

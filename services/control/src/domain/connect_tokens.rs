@@ -129,7 +129,7 @@ fn reads_everything() -> Vec<Rule> {
 }
 
 fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
-    Rule::validate_all(rules)?;
+    Rule::validate_new(rules)?;
     let mut fields = FieldErrors::default();
     if !(1..=CONNECT_TOKEN_RULES_MAX).contains(&rules.len()) {
         fields.add("rules", format!("must be 1 to {CONNECT_TOKEN_RULES_MAX} rules"));

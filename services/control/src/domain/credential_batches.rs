@@ -53,7 +53,7 @@ pub struct BatchDevice {
     #[schema(example = "pump-7", min_length = 1, max_length = 256)]
     pub user: String,
     /// The only client id that may connect as this user; null: any.
-    #[schema(example = "pump-7", min_length = 1, max_length = 65535)]
+    #[schema(example = "pump-7", min_length = 1, max_length = 1_024)]
     pub client_id: Option<String>,
 }
 

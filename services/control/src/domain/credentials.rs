@@ -43,7 +43,7 @@ pub struct CredentialInfo {
     #[serde(default)]
     pub scram: bool,
     /// The only client id that may connect as this user; null: any.
-    #[schema(example = "pump-7", min_length = 1)]
+    #[schema(example = "pump-7", min_length = 1, max_length = 1_024)]
     #[serde(default)]
     pub client_id: Option<String>,
     /// Id of the claim token by which a device made it; null: a caller of the API made it.
@@ -69,7 +69,7 @@ pub struct NewCredential {
     #[schema(maximum = 253_402_300_799_999_u64)]
     pub expires_at_ms: Option<u64>,
     /// The only client id that may connect as this user; null: any.
-    #[schema(example = "pump-7", min_length = 1)]
+    #[schema(example = "pump-7", min_length = 1, max_length = 1_024)]
     pub client_id: Option<String>,
     /// Whether clients may authenticate by SCRAM-SHA-256. An attacker with the stored data guesses a chosen password
     /// faster from a SCRAM verifier than from an Argon2id hash.
@@ -92,7 +92,7 @@ pub struct CredentialChange {
     #[schema(maximum = 253_402_300_799_999_u64)]
     pub expires_at_ms: Option<u64>,
     /// The only client id that may connect as this user; null: any.
-    #[schema(example = "pump-7", min_length = 1)]
+    #[schema(example = "pump-7", min_length = 1, max_length = 1_024)]
     pub client_id: Option<String>,
 }
 

@@ -11,7 +11,8 @@ use super::accounts::{found, get, person_of};
 use super::passkeys::{PasskeyAssertion, Purposed};
 use super::second_factor::{self, PresentedFactor};
 use super::{
-    Caller, Control, Error, Once, Result, Role, machine, members, organisations, visitors, web_sessions,
+    Caller, Control, Error, Once, Result, Role, machine, members, operator, organisations, visitors,
+    web_sessions,
 };
 use crate::limits::RECENT_SIGN_IN_MS;
 use crate::secret::Secret;
@@ -34,7 +35,8 @@ impl Control {
     /// Deletes the caller's account: it leaves its organisations, and its web sessions and API tokens end.
     ///
     /// # Errors
-    /// [`Error::Conflict`] with the names of the organisations that would have no owner any more.
+    /// [`Error::Conflict`] with the names of the organisations that would have no owner any more; [`Error::Forbidden`] for an owner of a
+    /// suspended one.
     pub(crate) async fn delete_account(&self, caller: &Caller, input: &DeleteAccount) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         let since_ms = self.now_ms().saturating_sub(RECENT_SIGN_IN_MS);
@@ -95,11 +97,12 @@ impl Control {
     }
 }
 
-/// Names of the organisations among `own` that would have no owner without `user`.
+/// Names of the organisations among `own` that would have no owner without `user`; [`Error::Forbidden`] if an owned one is suspended.
 async fn ownerless(tx: &Transaction, user: Uuid, own: &[(Uuid, Role)]) -> Result<Vec<String>> {
     let mut ownerless = Vec::new();
-    for (organisation, role) in own {
-        if *role == Role::Owner && !members::has_another_owner(tx, *organisation, user).await? {
+    for (organisation, _) in own.iter().filter(|(_, role)| *role == Role::Owner) {
+        operator::is_open(tx, *organisation, Read::Serializable).await?;
+        if !members::has_another_owner(tx, *organisation, user).await? {
             let found = organisations::find(tx, *organisation, Read::Serializable).await?;
             ownerless.extend(found.map(|found| format!("\"{}\"", found.value.name)));
         }

@@ -1,43 +1,65 @@
 //! Erases the data of deleted brokers in transactions of bounded size, after their usage has moved to the ledger. The sweep calls
 //! it. A server that stops in between continues at its next start; several servers may erase at the same time.
 
+use std::collections::HashMap;
+
+use bytes::Bytes;
 use millrace_layers::{BrokerId, catalog};
+use tracing::warn;
 
 use super::{Control, Result};
 use crate::limits::{ERASE_AFTER_MS, ERASE_AGAIN_MS, ERASED_KEYS, SWEPT_ROWS};
 
+/// Where the erasure of a broker continues. A step from its first key would pass all removed rows.
+pub(super) type UnfinishedErasures = HashMap<BrokerId, Bytes>;
+
 impl Control {
-    /// Returns how many keys it removed.
-    pub async fn erase(&self) -> Result<usize> {
-        let (mut from, mut erased) = (0, 0);
+    /// Erases in `steps_max` transactions at most, a fifth of them for one broker, and returns how many keys it removed.
+    pub async fn erase(&self, unfinished: &mut UnfinishedErasures, steps_max: usize) -> Result<usize> {
+        let (mut from, mut erased, mut steps) = (0, 0, steps_max);
         loop {
             let page =
                 self.look(|tx| async move { Ok(catalog::condemned(&tx, from, SWEPT_ROWS).await?) }).await?;
             let Some((last, _)) = page.last() else { return Ok(erased) };
             from = *last;
-            for (broker, since_ms) in page {
-                erased += self.erase_broker(broker, since_ms).await?;
+            for condemned in page {
+                match self.erase_broker(condemned, unfinished, (&mut steps, steps_max.div_ceil(5))).await {
+                    Ok(keys) => erased += keys,
+                    Err(error) if error.is_unavailable() => return Err(error),
+                    Err(error) => {
+                        warn!(%error, broker = condemned.0, "a deleted broker could not be erased; the next round tries again");
+                    }
+                }
             }
         }
     }
 
-    async fn erase_broker(&self, broker: BrokerId, since_ms: u64) -> Result<usize> {
+    /// `steps`: transactions that are left in this round; `steps_max`: those for this broker.
+    async fn erase_broker(
+        &self,
+        (broker, since_ms): (BrokerId, u64),
+        unfinished: &mut UnfinishedErasures,
+        (steps, steps_max): (&mut usize, usize),
+    ) -> Result<usize> {
         if self.now_ms() < since_ms + ERASE_AFTER_MS {
             return Ok(0);
         }
         self.settle(broker).await?;
-        let (mut all, mut from) = (0, None);
+        let (mut all, least) = (0, steps.saturating_sub(steps_max));
         loop {
-            let some = self.write(|tx| {
+            if *steps == least {
+                return Ok(all);
+            }
+            let from = &unfinished.remove(&broker);
+            let step = self.write(|tx| {
                 let from = from.clone();
                 async move { Ok(catalog::erase(&tx, broker, from, ERASED_KEYS).await?) }
             });
-            let (erased, next) = some.await?;
+            let (erased, next) = step.await?;
+            *steps -= usize::from(erased > 0);
             all += erased;
-            if next.is_none() {
-                break;
-            }
-            from = next;
+            let Some(next) = next else { break };
+            unfinished.insert(broker, next);
         }
         // Servers that had the broker open may still write for a while, so its erasure is repeated until then.
         if since_ms + ERASE_AGAIN_MS <= self.now_ms() {

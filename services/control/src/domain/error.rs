@@ -57,6 +57,11 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Whether the store does not answer at all, so that work for other tenants would fail, too.
+    pub(super) fn is_unavailable(&self) -> bool {
+        matches!(self.store_error(), Some(StoreError::Unavailable(_) | StoreError::Closed))
+    }
+
     pub(crate) fn field(field: &str, what: impl Into<String>) -> Self {
         Self::Invalid(vec![Invalid { field: field.into(), what: what.into() }])
     }

@@ -81,7 +81,7 @@ impl Control {
         caller: &Caller,
         organisation: Uuid,
         input: &NewInvitation,
-        once: &Once,
+        (once, is_mailed): (&Once, bool),
     ) -> Result<(Invitation, Secret)> {
         let mut fields = FieldErrors::default();
         let email = &fields.email("email", &input.email);
@@ -100,7 +100,8 @@ impl Control {
                     .items
                     .len();
                 room(count, INVITATIONS_MAX, "open invitations")?;
-                let (created_at_ms, expires_at_ms) = (change.now_ms, change.now_ms + INVITATION_MS);
+                let created_at_ms = members::made_at(&change, caller, organisation).await?;
+                let expires_at_ms = created_at_ms + INVITATION_MS;
                 let (made_by, api_token) = (caller.person(), caller.api_token());
                 let (email, role) = (email.clone(), input.role);
                 let shown = Invitation { id, email, role, created_at_ms, expires_at_ms, made_by, api_token };
@@ -118,7 +119,7 @@ impl Control {
             })
             .await?;
         let secret = self.secret_of(once, shown.id.as_bytes())?;
-        if let Some(post) = self.post() {
+        if let Some(post) = self.post().filter(|_| is_mailed) {
             post.invite(&shown.email, &secret);
         }
         Ok((shown, secret))
@@ -184,7 +185,8 @@ pub(super) async fn find(
 /// Whether the inviter may still give the role: a member who was removed must not come back by an invitation of their own.
 async fn is_in_force(tx: &Transaction, organisation: Uuid, of: &Invitation) -> Result<bool> {
     let Some(person) = of.made_by else { return Ok(true) };
-    match members::role(tx, organisation, person, Read::Serializable).await {
+    let maker = (person, of.created_at_ms);
+    match members::role_of_maker(tx, organisation, maker, Read::Serializable).await {
         Ok(role) => {
             let mut gives = Permission::ALL.into_iter().filter(|permission| of.role.may(*permission));
             Ok(role.may(Permission::OrganisationWrite) && gives.all(|permission| role.may(permission)))

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::change::Change;
 use super::check::room;
 use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise};
-use super::{accounts as people, accounts::User};
+use super::{accounts as people, accounts::User, operator};
 use crate::limits::{MEMBERS_MAX, ORGANISATIONS_MAX};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -92,7 +92,7 @@ impl Control {
         .await
     }
 
-    /// A member may always leave, except the last owner.
+    /// A member may always leave, except the last owner, and the owners of a suspended organisation.
     pub async fn remove_member(
         &self,
         caller: &Caller,
@@ -109,6 +109,7 @@ impl Control {
                 may_take(tx, caller, organisation, role).await?;
             }
             if role == Role::Owner {
+                operator::is_open(tx, organisation, Read::Serializable).await?;
                 keeps_an_owner(tx, organisation, user).await?;
             }
             let shown = people::shown(tx, user).await?;
@@ -149,6 +150,26 @@ pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read:
     let record =
         accounts::members(organisation.as_bytes()).get::<MemberRecord>(tx, user.as_bytes(), read).await?;
     record.map(|record| record.value.role).ok_or(Error::NotFound("organisation"))
+}
+
+/// The time of something that the caller makes as a member. It is not before the membership, whose start another server's clock has given.
+pub(super) async fn made_at(change: &Change, caller: &Caller, organisation: Uuid) -> Result<u64> {
+    let Some(person) = caller.person() else { return Ok(change.now_ms) };
+    Ok(record(&change.tx, organisation, person).await?.since_ms.max(change.now_ms))
+}
+
+/// The role of a person who has made something at this time. [`Error::NotFound`] also if that membership has ended, and the person is a
+/// member again.
+pub(super) async fn role_of_maker(
+    tx: &Transaction,
+    organisation: Uuid,
+    (user, made_at_ms): (Uuid, u64),
+    read: Read,
+) -> Result<Role> {
+    let members = accounts::members(organisation.as_bytes());
+    let found = members.get::<MemberRecord>(tx, user.as_bytes(), read).await?;
+    let found = found.filter(|found| found.value.since_ms <= made_at_ms);
+    found.map(|found| found.value.role).ok_or(Error::NotFound("organisation"))
 }
 
 pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: Role) -> Result<()> {

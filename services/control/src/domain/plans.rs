@@ -5,20 +5,22 @@
 
 use millrace_access::model::Limits;
 use millrace_layers::accounts::{self, touch};
+use millrace_layers::catalog;
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tracing::warn;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::change::Change;
 use super::check::{FieldErrors, room};
-use super::usage::read_all_of;
+use super::usage::{all_of, read_all_of};
 use super::{
     Caller, Control, Error, Once, Operator, Principal, Result, Role, Tenant, access, members, operator,
     organisations, organisations::OrganisationRecord,
 };
-use crate::limits::{PAGE_ROWS, PLANS_MAX};
+use crate::limits::{PAGE_ROWS, PLAN_COPIES_FAILED_MAX, PLANS_MAX};
 
 const DEFAULT: &str = "default";
 
@@ -51,6 +53,9 @@ struct PlanCopy {
     operator: Operator,
     /// The last tenant that has it, in order of ids.
     done: Option<Uuid>,
+    /// Tenants before `done` that do not have it yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    failed: Vec<Uuid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -110,7 +115,7 @@ impl Control {
         .await
     }
 
-    /// Copies the ceiling into the brokers of each tenant with this plan, one tenant in a transaction. The plan's record says how far
+    /// Copies the ceiling into the brokers of each tenant with this plan, one broker in a transaction. The plan's record says how far
     /// the copy has come, so the sweep of any server continues a copy that was interrupted.
     pub async fn set_plan(&self, name: &str, input: &NewPlan, operator: &Operator) -> Result<Plan> {
         let mut fields = FieldErrors::default();
@@ -137,7 +142,7 @@ impl Control {
             let plan = Plan { name: name.into(), ceiling: input.ceiling.clone(), is_public };
             let before = before.map(|before| before.plan.ceiling);
             let said = json!({ "before": before, "after": plan.ceiling, "is_public": is_public });
-            let copy = Some(PlanCopy { before, operator: operator.clone(), done: None });
+            let copy = Some(PlanCopy { before, operator: operator.clone(), done: None, failed: Vec::new() });
             all.put(tx, name.as_bytes(), &PlanRecord { plan: plan.clone(), copy }).await?;
             change.audit_of_region("plan.set", name, said)?;
             Ok(plan)
@@ -145,50 +150,104 @@ impl Control {
         .await
     }
 
-    /// Continues the copies of all plans that were interrupted.
+    /// Continues the copies of all plans that were interrupted, and tries tenants again that were passed over.
     pub async fn spread_plans(&self) -> Result<()> {
         let page = self.look(|tx| async move {
             Ok(accounts::plans().page::<PlanRecord>(&tx, None, PLANS_MAX, Read::Snapshot).await?)
         });
+        let mut failed = Ok(());
         for (name, record) in page.await?.items {
             if record.value.copy.is_some() {
-                self.spread_plan(&String::from_utf8_lossy(&name)).await?;
+                match self.spread_plan(&String::from_utf8_lossy(&name)).await {
+                    Err(error) if error.is_unavailable() => return Err(error),
+                    Err(error) => failed = Err(error),
+                    Ok(()) => {}
+                }
             }
         }
-        Ok(())
+        failed
     }
 
     async fn spread_plan(&self, name: &str) -> Result<()> {
         while let Some(copy) = self.look(|tx| async move { copy_of(&tx, name, Read::Snapshot).await }).await?
         {
             let next = self.look(|tx| async move { next_tenant(&tx, name, copy.done, Read::Snapshot).await });
-            self.copy_plan(name, &copy, next.await?).await?;
+            let Some(tenant) = next.await? else { return self.end_copy(name, copy).await };
+            let is_held = self.copy_plan(name, &copy, tenant).await?;
+            let mut next = PlanCopy { done: Some(tenant), ..copy.clone() };
+            if !is_held {
+                room(next.failed.len(), PLAN_COPIES_FAILED_MAX, "tenants without the ceiling of their plan")?;
+                next.failed.push(tenant);
+            }
+            self.note_copy(name, &copy, Some(next), is_held.then_some(tenant)).await?;
         }
         Ok(())
     }
 
-    /// Copies the plan into the brokers of the tenant `next`, and ends the copy without one. Another server may have been quicker: then
-    /// the record differs from `seen`, and this server looks again.
-    async fn copy_plan(&self, name: &str, seen: &PlanCopy, next: Option<Uuid>) -> Result<()> {
+    /// Tries the tenants again that were passed over, and ends the copy when none is left.
+    async fn end_copy(&self, name: &str, mut copy: PlanCopy) -> Result<()> {
+        for tenant in copy.failed.clone() {
+            if self.copy_plan(name, &copy, tenant).await? {
+                let mut next = copy.clone();
+                next.failed.retain(|failed| *failed != tenant);
+                self.note_copy(name, &copy, Some(next.clone()), Some(tenant)).await?;
+                copy = next;
+            }
+        }
+        if copy.failed.is_empty() { self.note_copy(name, &copy, None, None).await } else { Ok(()) }
+    }
+
+    /// Copies the plan into the brokers of a tenant, one in a transaction, because access records of earlier versions may be long. Returns
+    /// false if it failed at one of them.
+    async fn copy_plan(&self, name: &str, seen: &PlanCopy, tenant: Uuid) -> Result<bool> {
+        let brokers = self.look(|tx| async move { all_of(&tx, tenant).await }).await?;
+        let mut is_held = true;
+        for broker in &brokers {
+            let copied = self.write(|tx| async move {
+                let Some(record) = copied_plan(&tx, name, seen).await? else { return Ok(()) };
+                let of = organisations::find(&tx, tenant, Read::Serializable).await?;
+                let known = catalog::get(&tx, &broker.name, Read::Serializable).await?;
+                match (of, known) {
+                    (Some(of), Some(broker)) if of.value.plan.as_deref() == Some(name) => {
+                        hold(&tx, &broker, Some(&record.plan.ceiling)).await
+                    }
+                    _ => Ok(()),
+                }
+            });
+            match copied.await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => {
+                    warn!(%error, plan = name, %tenant, "a broker does not have the ceiling of its plan yet; the next round tries again");
+                    is_held = false;
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(is_held)
+    }
+
+    /// Stores how far a copy has come. Another server may have been quicker: then the record differs from `seen`, and this server looks again.
+    async fn note_copy(
+        &self,
+        name: &str,
+        seen: &PlanCopy,
+        next: Option<PlanCopy>,
+        held: Option<Uuid>,
+    ) -> Result<()> {
+        let next = &next;
         self.change((&seen.operator).into(), &Once::unnamed()?, |change| async move {
-            let (tx, all) = (&change.tx, accounts::plans());
-            let Some(record) = all.get::<PlanRecord>(tx, name.as_bytes(), Read::Serializable).await? else {
-                return Ok(());
-            };
-            let record = record.value;
-            if record.copy.as_ref() != Some(seen) {
-                return Ok(());
-            }
-            let copy = next.map(|tenant| PlanCopy { done: Some(tenant), ..seen.clone() });
-            all.put(tx, name.as_bytes(), &PlanRecord { copy, ..record.clone() }).await?;
-            let Some(tenant) = next else { return Ok(()) };
-            let Some(of) = organisations::find(tx, tenant, Read::Serializable).await? else { return Ok(()) };
-            if of.value.plan.as_deref() != Some(name) {
-                return Ok(());
-            }
-            apply(&change, tenant, &of.value).await?;
+            let tx = &change.tx;
+            let Some(record) = copied_plan(tx, name, seen).await? else { return Ok(()) };
             let said = json!({ "before": seen.before, "after": record.plan.ceiling });
-            change.audit(tenant, "plan.change", name, said)
+            let record = PlanRecord { copy: next.clone(), ..record };
+            accounts::plans().put(tx, name.as_bytes(), &record).await?;
+            let Some(tenant) = held else { return Ok(()) };
+            match organisations::find(tx, tenant, Read::Serializable).await? {
+                Some(of) if of.value.plan.as_deref() == Some(name) => {
+                    change.audit(tenant, "plan.change", name, said)
+                }
+                _ => Ok(()),
+            }
         })
         .await
     }
@@ -299,12 +358,63 @@ async fn find(tx: &Transaction, name: &str) -> Result<Plan> {
 async fn apply(change: &Change, tenant: Uuid, record: &OrganisationRecord) -> Result<()> {
     let (tx, ceiling) = (&change.tx, ceiling(&change.tx, record).await?);
     for broker in read_all_of(tx, tenant, Read::Serializable).await? {
-        let mut access = access::get(tx, &broker, Read::Serializable).await?;
-        if access.value.ceiling != ceiling {
-            access.value.ceiling.clone_from(&ceiling);
-            access::put(tx, broker.id, &access.value).await?;
-            touch(tx, broker.id)?;
-        }
+        hold(tx, &broker, ceiling.as_ref()).await?;
     }
     Ok(())
+}
+
+async fn hold(tx: &Transaction, broker: &catalog::BrokerRecord, ceiling: Option<&Limits>) -> Result<()> {
+    let mut access = access::get(tx, broker, Read::Serializable).await?;
+    if access.value.ceiling.as_ref() != ceiling {
+        access.value.ceiling = ceiling.cloned();
+        access::put(tx, broker.id, &access.value).await?;
+        touch(tx, broker.id)?;
+    }
+    Ok(())
+}
+
+/// The plan's record, if its copy has come as far as `seen`.
+async fn copied_plan(tx: &Transaction, name: &str, seen: &PlanCopy) -> Result<Option<PlanRecord>> {
+    let record = accounts::plans().get::<PlanRecord>(tx, name.as_bytes(), Read::Serializable).await?;
+    Ok(record.map(|record| record.value).filter(|record| record.copy.as_ref() == Some(seen)))
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_access::limits::{
+        RULE_FILTER_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, SIGNING_KEY_BYTES_MAX, URL_BYTES_MAX,
+    };
+    use millrace_access::model::{Access, Action, Effect, Rule, WebhookAuth};
+
+    use super::*;
+    use crate::limits::{ACCESS_BYTES_MAX, NUMBER_MAX};
+
+    fn largest(limits: &Limits) -> Limits {
+        let mut shape = serde_json::to_value(limits).unwrap();
+        for part in shape.as_object_mut().unwrap().values_mut().filter_map(|part| part.as_object_mut()) {
+            part.values_mut().for_each(|limit| *limit = json!(NUMBER_MAX));
+        }
+        serde_json::from_value(shape).unwrap()
+    }
+
+    #[test]
+    fn an_access_record_of_the_largest_size_fits_a_hundred_times_into_a_transaction() {
+        let long = Rule::new(Effect::Deny, Action::Subscribe, &"a".repeat(RULE_FILTER_BYTES_MAX));
+        let mut rules = vec![long; RULES_BYTES_MAX / RULE_FILTER_BYTES_MAX - 1];
+        let left = (RULES_BYTES_MAX - rules.len() * RULE_FILTER_BYTES_MAX) / (RULES_MAX - rules.len());
+        let short = Rule::new(Effect::Deny, Action::Subscribe, &"\u{1}".repeat(left / 6));
+        rules.resize(RULES_MAX, Rule { retain: false, ..short });
+        let limits = largest(&Limits::default());
+        let webhook = WebhookAuth {
+            url: format!("https://a/{}", "a".repeat(URL_BYTES_MAX - 10)),
+            signing_key: Some("\u{1}".repeat(SIGNING_KEY_BYTES_MAX).as_str().into()),
+            group: Some("a".repeat(64)),
+            ..WebhookAuth::default()
+        };
+        let ceiling = Some(limits.clone());
+        let access = Access { rules, webhook: Some(webhook), limits, ceiling, ..Access::default() };
+        assert_eq!(access.validate(), Ok(()));
+        let bytes = serde_json::to_vec(&access).unwrap().len();
+        assert!((ACCESS_BYTES_MAX / 3..ACCESS_BYTES_MAX).contains(&bytes), "{bytes}");
+    }
 }

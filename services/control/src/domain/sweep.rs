@@ -1,6 +1,9 @@
 //! Background work of each server, in rounds: removes expired records, old metrics and old audit entries, enforces spend caps,
 //! copies changed plans to their tenants, and continues the erasure of deleted brokers. Several servers may do it at once.
 
+use std::collections::HashMap;
+use std::convert::Infallible;
+
 use millrace_layers::accounts::audit as logs;
 use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
 use millrace_storage::Transaction;
@@ -10,19 +13,31 @@ use super::{
     Control, Result, account_links, audit, change, claim_tokens, former, invitations, passkeys, sign_ups,
     web_sessions,
 };
-use crate::limits::{AUDIT_LOGS_AT_ONCE, AUDIT_TRIMS_MAX, SWEEP_EVERY, SWEPT_ROWS};
+use crate::limits::{AUDIT_LOGS_AT_ONCE, AUDIT_TRIMS_MAX, ERASE_STEPS_MAX, SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
-    pub async fn keep_swept(&self) -> std::convert::Infallible {
+    /// Spend caps have rounds of their own, which no other work delays.
+    pub async fn keep_swept(&self) -> Infallible {
+        tokio::join!(self.keep_caps(), self.keep_clean()).0
+    }
+
+    async fn keep_caps(&self) -> Infallible {
         let mut rounds = tokio::time::interval(SWEEP_EVERY);
-        let (mut history_from, mut audit_from) = (None, None);
+        loop {
+            rounds.tick().await;
+            if let Err(error) = self.hold_caps().await {
+                warn!(%error, "spend caps could not be compared with usage; the next round tries again");
+            }
+        }
+    }
+
+    async fn keep_clean(&self) -> Infallible {
+        let mut rounds = tokio::time::interval(SWEEP_EVERY);
+        let (mut history_from, mut audit_from, mut unfinished) = (None, None, HashMap::new());
         loop {
             rounds.tick().await;
             if let Err(error) = self.sweep().await {
                 warn!(%error, "expired records could not be removed; the next round tries again");
-            }
-            if let Err(error) = self.hold_caps().await {
-                warn!(%error, "spend caps could not be compared with usage; the next round tries again");
             }
             match self.forget_history(history_from.as_deref()).await {
                 Ok(next) => history_from = next,
@@ -37,7 +52,7 @@ impl Control {
             if let Err(error) = self.spread_plans().await {
                 warn!(%error, "a changed plan does not hold for all of its tenants yet; the next round tries again");
             }
-            match self.erase().await {
+            match self.erase(&mut unfinished, ERASE_STEPS_MAX).await {
                 Ok(0) => {}
                 Ok(keys) => info!(keys, "erased data of deleted brokers"),
                 Err(error) => {

@@ -133,7 +133,7 @@ impl Control {
                     id,
                     name: input.name.clone(),
                     scopes: scopes.clone(),
-                    created_at_ms: change.now_ms,
+                    created_at_ms: members::made_at(&change, caller, organisation).await?,
                     expires_at_ms,
                     made_by: caller.person(),
                     api_token: caller.api_token(),
@@ -301,7 +301,7 @@ pub(super) async fn may(
     }
 }
 
-/// The scopes that the token's maker still has; `None`: the maker is no longer a member.
+/// The scopes that the token's maker still has; `None`: the membership in which it was made has ended.
 async fn in_force(
     tx: &Transaction,
     organisation: Uuid,
@@ -309,7 +309,7 @@ async fn in_force(
     read: Read,
 ) -> Result<Option<Vec<Permission>>> {
     let Some(maker) = token.made_by else { return Ok(Some(token.scopes.clone())) };
-    match members::role(tx, organisation, maker, read).await {
+    match members::role_of_maker(tx, organisation, (maker, token.created_at_ms), read).await {
         Ok(role) => Ok(Some(token.scopes.iter().copied().filter(|scope| role.may(*scope)).collect())),
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error),

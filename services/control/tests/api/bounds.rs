@@ -1,6 +1,9 @@
 //! Values outside the bounds that the description names: each refusal names its field and the bound.
 
 use axum::http::{Method, StatusCode};
+use millrace_access::model::{Action, Credential, Effect, Rule};
+use millrace_layers::{accounts, catalog};
+use millrace_storage::Read;
 use serde_json::{Value, json};
 
 use crate::bodies::{Operation, operations, send};
@@ -200,4 +203,74 @@ async fn an_authentication_service_without_a_url_is_refused_with_what_to_send() 
     }
     ann.put(&path, "*", json!({ "webhook": { "url": "https://a.test" } })).await.is(StatusCode::OK);
     ann.put(&path, "*", json!({ "webhook": null })).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn rules_of_more_than_16_kib_are_refused_wherever_they_are_stored() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let rule = json!({ "effect": "allow", "action": "all", "filter": "a".repeat(3_500) });
+    let rules = json!(vec![rule; 5]);
+    let expires_at_ms = 1_000_003_600_000_u64;
+    let token = json!({
+        "name": "a", "user_prefix": "p-", "uses_max": 5, "expires_at_ms": expires_at_ms, "rules": rules,
+    });
+    let answers = [
+        ann.post(&format!("{broker}/credentials"), json!({ "user": "a", "rules": rules })).await,
+        ann.put(&format!("{broker}/access"), "*", json!({ "rules": rules })).await,
+        ann.put(&format!("{broker}/groups/a"), "", json!({ "rules": rules })).await,
+        ann.post(&format!("{broker}/claim-tokens"), token).await,
+        ann.post(
+            &format!("{broker}/credential-batches"),
+            json!({ "devices": [{ "user": "a" }], "rules": rules }),
+        )
+        .await,
+    ];
+    for answer in answers {
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{answer:#?}");
+        let detail = detail_of(&answer, "rules").unwrap_or_else(|| panic!("{answer:#?}"));
+        assert!(detail.contains("16 KiB"), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_stored_credential_with_longer_rules_is_shown_and_can_be_shortened() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let path = format!("{broker}/credentials/a");
+    ann.post(&format!("{broker}/credentials"), json!({ "user": "a" })).await.is(StatusCode::CREATED);
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let name = name.as_bytes();
+    let aged = region.store.run(|tx| async move {
+        let all = accounts::credentials(catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id);
+        let record = all.get::<Credential>(&tx, b"a", Read::Serializable).await?.unwrap().value;
+        let rules = vec![Rule::new(Effect::Allow, Action::All, &"a".repeat(60_000)); 20];
+        all.put(&tx, b"a", &Credential { rules, ..record }).await
+    });
+    aged.await.unwrap();
+    let shown = ann.get(&path).await;
+    assert_eq!(shown.is(StatusCode::OK).body["rules"].as_array().unwrap().len(), 20);
+    let same = json!({ "enabled": true, "rules": shown.body["rules"] });
+    ann.put(&path, "*", same).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    ann.put(&path, "*", json!({ "enabled": true })).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn the_receipt_of_a_request_without_a_key_has_no_copy_of_its_answer() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let rules = json!(vec![json!({ "effect": "allow", "action": "all", "filter": "a".repeat(3_000) }); 5]);
+    let named = ann.with("idempotency-key", "k");
+    named.post(&format!("{broker}/credentials"), json!({ "user": "a", "rules": rules })).await;
+    ann.post(&format!("{broker}/credentials/a/rotate"), json!({ "scram": false })).await.is(StatusCode::OK);
+    ann.put(&format!("{broker}/credentials/a"), "*", json!({ "enabled": true, "rules": rules })).await;
+    let read = region
+        .store
+        .run(|tx| async move { accounts::receipts().page::<Value>(&tx, None, 1_000, Read::Snapshot).await });
+    let receipts = read.await.unwrap().items;
+    let long = receipts.iter().filter(|(_, receipt)| receipt.value.to_string().len() > 1_000);
+    assert_eq!(long.count(), 1, "the named one alone");
 }

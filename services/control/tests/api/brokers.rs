@@ -1,5 +1,7 @@
 //! Brokers: the way of a new tenant, changes, and what is left of a deleted one.
 
+use std::collections::HashMap;
+
 use axum::http::StatusCode;
 use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
@@ -88,15 +90,19 @@ async fn a_deleted_broker_is_gone_at_once_and_nothing_is_left_of_it() {
     ann.get(&format!("{broker}/credentials")).await.is(StatusCode::NOT_FOUND);
     assert!(find().await.is_none());
 
-    assert_eq!(region.control.erase().await.unwrap(), 0, "pods are to see first that it is gone");
+    assert_eq!(
+        region.control.erase(&mut HashMap::new(), 1_000).await.unwrap(),
+        0,
+        "pods are to see first that it is gone"
+    );
     // `ERASE_AFTER_MS`, and below `ERASE_AGAIN_MS`.
     region.clock.move_on(5_000);
     // A pod that had the broker open may write for a while, so the broker is erased again until that is over.
-    assert!(region.control.erase().await.unwrap() > 0);
+    assert!(region.control.erase(&mut HashMap::new(), 1_000).await.unwrap() > 0);
     region.store.run(|tx| async move { accounts::touch(&tx, id) }).await.unwrap();
-    assert_eq!(region.control.erase().await.unwrap(), 1);
+    assert_eq!(region.control.erase(&mut HashMap::new(), 1_000).await.unwrap(), 1);
     region.clock.move_on(10 * 60 * 1_000);
-    assert_eq!(region.control.erase().await.unwrap(), 0);
+    assert_eq!(region.control.erase(&mut HashMap::new(), 1_000).await.unwrap(), 0);
     let condemned = region.store.run(|tx| async move { catalog::condemned(&tx, 0, 9).await }).await.unwrap();
     assert_eq!(condemned, []);
     let left = ann.get(&format!("{other}/credentials")).await;
@@ -206,4 +212,39 @@ async fn an_answer_to_a_change_that_pods_read_says_from_when_it_is_in_force() {
     assert_eq!(at(&ann.get(&format!("{broker}/access")).await), None);
     assert_eq!(at(&ann.patch(&broker, "\"0\"", limits).await), None, "it was refused");
     assert_eq!(at(&ann.post(&ann.own("/brokers"), json!({ "display_name": "B" })).await), None);
+}
+
+#[tokio::test]
+async fn a_round_erases_a_bounded_number_of_keys_and_the_next_one_continues() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let (large, small) = (ann.broker().await, ann.broker().await);
+    let name = ann.get(&large).await.text("/name").to_owned();
+    let name = name.as_bytes();
+    let find = region.store.run(|tx| async move { catalog::get(&tx, name, Read::Snapshot).await });
+    let id = find.await.unwrap().unwrap().id;
+    for part in 0..5_u32 {
+        let filled = region.store.run(|tx| async move {
+            for number in 0..1_000 {
+                accounts::credentials(id).put(&tx, format!("{part}-{number}").as_bytes(), &json!({})).await?;
+            }
+            Ok(())
+        });
+        filled.await.unwrap();
+    }
+    for broker in [&large, &small] {
+        ann.delete(broker).await.is(StatusCode::NO_CONTENT);
+    }
+    region.clock.move_on(5_000);
+    let mut unfinished = HashMap::new();
+    // One transaction for each broker.
+    let first = region.control.erase(&mut unfinished, 5).await.unwrap();
+    assert!((2_001..3_000).contains(&first), "{first}");
+    assert_eq!(unfinished.keys().copied().collect::<Vec<_>>(), [id]);
+    let mut all = first;
+    while !unfinished.is_empty() {
+        all += region.control.erase(&mut unfinished, 5).await.unwrap();
+    }
+    assert!(all > 5_000, "{all}");
+    assert_eq!(region.control.erase(&mut unfinished, 5).await.unwrap(), 0);
 }

@@ -175,7 +175,7 @@ async fn a_batch_with_a_fault_makes_nothing() {
     let path = format!("{broker}/credential-batches");
     ann.post(&format!("{broker}/credentials"), json!({ "user": "there" })).await.is(StatusCode::CREATED);
     let devices = |users: &[&str]| users.iter().map(|user| json!({ "user": user })).collect::<Vec<_>>();
-    let long: Vec<Value> = (0..100).map(|n| allow(&format!("{n}/{}", "x".repeat(200)))).collect();
+    let long: Vec<Value> = (0..100).map(|n| allow(&format!("{n}/{}", "x".repeat(100)))).collect();
     let many: Vec<Value> = (0..1_001).map(|n| json!({ "user": format!("d{n}") })).collect();
     for (body, field) in [
         (json!({ "devices": [] }), "devices"),
@@ -632,4 +632,34 @@ async fn an_unknown_claim_token_is_limited_like_a_known_one() {
         }
         assert!(is_limited, "{secret}");
     }
+}
+
+#[tokio::test]
+async fn repetitions_of_a_claim_fill_no_log() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (_, secret) = token(&ann, &broker, json!({})).await;
+    let device = region.stranger().with("idempotency-key", "5f0c1d6e9a2b4c7d8e3f5a6b7c8d9e0f");
+    for _ in 0..19 {
+        claim(&device, &secret, "pump-1").await.is(StatusCode::CREATED);
+    }
+    let log = ann.get(&ann.own("/audit?limit=200")).await;
+    let noted = log.column("action").iter().filter(|action| **action == "credential.repeat_claim").count();
+    assert!((10..=12).contains(&noted), "{noted}");
+}
+
+#[tokio::test]
+async fn a_broker_has_a_hundred_claim_tokens_however_long_their_rules_are() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let rules: Vec<Value> = (0..100).map(|number| allow(&format!("{number}/{}", "x".repeat(150)))).collect();
+    for _ in 0..100 {
+        token(&ann, &broker, json!({ "rules": rules })).await;
+    }
+    let more = json!({
+        "name": "more", "user_prefix": "pump-", "uses_max": 5, "expires_at_ms": NOW_MS + HOUR_MS,
+    });
+    ann.post(&format!("{broker}/claim-tokens"), more).await.is(StatusCode::CONFLICT);
 }

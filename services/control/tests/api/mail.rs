@@ -160,6 +160,21 @@ async fn a_link_of_a_sign_up_lasts_a_day() {
 }
 
 #[tokio::test]
+async fn many_invitations_of_one_tenant_keep_no_other_from_inviting_the_person() {
+    let (region, letters) = (Region::new().await, Letters::default());
+    let (ann, eve) = (region.person().await, region.person().await);
+    region.control.confirm_addresses(Arc::new(letters.clone()), "https://console.example.org".into());
+    let invite = json!({ "email": "bob@example.org", "role": "viewer" });
+    for _ in 0..7 {
+        eve.post(&eve.own("/invitations"), invite.clone()).await.is(StatusCode::CREATED);
+    }
+    let sent = letters.0.lock().unwrap().drain(..).count();
+    assert!((5..=6).contains(&sent), "{sent}");
+    ann.post(&ann.own("/invitations"), invite).await.is(StatusCode::CREATED);
+    assert!(letters.0.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn an_invitation_is_mailed_and_its_address_confirmed() {
     let (region, letters) = with_mail(SignUpBy::Invitation).await;
     // The first owner comes by the printed link: there may be no mail yet.

@@ -47,6 +47,8 @@ struct Says {
     /// Challenge and nonce, as the browser has brought them.
     challenge: String,
     nonce: String,
+    /// How often its configuration was asked for.
+    asked: usize,
 }
 
 impl Provider {
@@ -166,7 +168,9 @@ async fn configuration(State(Provider(provider)): State<Provider>) -> Json<Value
         "issuer": url, "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
         "jwks_uri": format!("{url}/keys"), "userinfo_endpoint": format!("{url}/me"),
     });
-    for (name, value) in &provider.says.lock().unwrap().configuration {
+    let mut says = provider.says.lock().unwrap();
+    says.asked += 1;
+    for (name, value) in &says.configuration {
         said[*name] = value.clone();
     }
     Json(said)
@@ -564,4 +568,21 @@ async fn an_identity_that_is_removed_during_its_sign_in_begins_no_session() {
             visitor.with("cookie", session).get("/me").await.is(StatusCode::UNAUTHORIZED);
         }
     }
+}
+
+#[tokio::test]
+async fn strangers_who_begin_sign_ins_cost_the_provider_one_request() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let begun = (0..20).map(|_| {
+        let stranger = region.stranger();
+        async move { stranger.get("/sign-in/oidc").await.status }
+    });
+    let begun = futures_util::future::join_all(begun).await;
+    assert_eq!(begun, [StatusCode::SEE_OTHER; 20]);
+    provider.sign_in(&mut region.stranger(), "").await.is(StatusCode::SEE_OTHER);
+    assert_eq!(provider.0.says.lock().unwrap().asked, 1);
+    region.clock.move_on(600_000);
+    region.stranger().get("/sign-in/oidc").await.is(StatusCode::SEE_OTHER);
+    assert_eq!(provider.0.says.lock().unwrap().asked, 2);
 }

@@ -11,7 +11,8 @@ use millrace_control::{Operations, OperatorTokens, OwnPod, operator_router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::tools::{Region, interleaved};
+use crate::tokens::member;
+use crate::tools::{Client, PASSWORD, Region, interleaved};
 
 /// A process with one pod.
 #[derive(Default)]
@@ -493,4 +494,105 @@ async fn the_audit_log_names_the_operator() {
     for entry in log.body["items"].as_array().unwrap() {
         assert_eq!(entry["actor"]["name"], "Cem", "{entry}");
     }
+}
+
+#[tokio::test]
+async fn a_tenant_whose_brokers_fill_more_than_a_transaction_gets_the_ceiling_and_so_do_those_after_it() {
+    use millrace_access::model::{Access, Action, Effect, Rule};
+    use millrace_layers::{accounts, catalog};
+    use millrace_storage::Read;
+
+    let region = Region::new().await;
+    let operator = router(&region, None);
+    let ceiling = |connections: u64| json!({ "ceiling": { "broker": { "connections": connections } } });
+    here(&operator, "PUT /plans/small", Some(ceiling(100))).await;
+    here(&operator, "PUT /plans/tiny", Some(ceiling(100))).await;
+    let mut brokers = Vec::new();
+    for (plan, count) in [("small", 8), ("small", 1), ("tiny", 1)] {
+        let person = region.person().await;
+        region.clock.move_on(1);
+        let path = format!("PUT /tenants/{}/plan", person.organisation);
+        assert_eq!(here(&operator, &path, Some(json!({ "plan": plan }))).await.0, StatusCode::OK);
+        for _ in 0..count {
+            brokers.push((person.clone(), person.broker().await));
+        }
+    }
+    // Rules of earlier versions are longer than the API accepts.
+    let rules = &vec![Rule::new(Effect::Allow, Action::All, &"a".repeat(64_000)); 20];
+    for (_, broker) in &brokers[..8] {
+        let name = broker.rsplit('/').next().unwrap().as_bytes();
+        let aged = region.store.run(|tx| async move {
+            let all = accounts::access(catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id);
+            let access = all.get::<Access>(&tx, accounts::ACCESS, Read::Serializable).await?.unwrap().value;
+            all.put(&tx, accounts::ACCESS, &Access { rules: rules.clone(), ..access }).await
+        });
+        aged.await.unwrap();
+    }
+    for plan in ["small", "tiny"] {
+        assert_eq!(here(&operator, &format!("PUT /plans/{plan}"), Some(ceiling(5))).await.0, StatusCode::OK);
+    }
+    for (person, broker) in &brokers {
+        assert_eq!(person.get(broker).await.body["ceiling"]["broker"]["connections"], 5, "{broker}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_whose_broker_cannot_get_a_ceiling_is_passed_over_and_tried_again() {
+    use millrace_layers::{accounts, catalog};
+    use millrace_storage::Read;
+
+    let region = Region::new().await;
+    let operator = router(&region, None);
+    let ceiling = |connections: u64| json!({ "ceiling": { "broker": { "connections": connections } } });
+    here(&operator, "PUT /plans/small", Some(ceiling(100))).await;
+    let people = [region.person().await, region.person().await, region.person().await];
+    let mut brokers = Vec::new();
+    for person in &people {
+        let path = format!("PUT /tenants/{}/plan", person.organisation);
+        assert_eq!(here(&operator, &path, Some(json!({ "plan": "small" }))).await.0, StatusCode::OK);
+        brokers.push(person.broker().await);
+    }
+    let name = brokers[1].rsplit('/').next().unwrap().as_bytes();
+    let (region, operator) = (&region, &operator);
+    let put = async |access: &Value| {
+        let written = region.store.run(|tx| async move {
+            let all = accounts::access(catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id);
+            let before = all.get::<Value>(&tx, accounts::ACCESS, Read::Serializable).await?.unwrap().value;
+            all.put(&tx, accounts::ACCESS, access).await?;
+            Ok(before)
+        });
+        written.await.unwrap()
+    };
+    let before = put(&json!("unreadable")).await;
+    assert_eq!(here(operator, "PUT /plans/small", Some(ceiling(5))).await.0, StatusCode::OK);
+    for number in [0, 2] {
+        let shown = people[number].get(&brokers[number]).await;
+        assert_eq!(shown.body["ceiling"]["broker"]["connections"], 5, "{number}");
+    }
+    put(&before).await;
+    region.control.spread_plans().await.unwrap();
+    for (person, broker) in people.iter().zip(&brokers) {
+        assert_eq!(person.get(broker).await.body["ceiling"]["broker"]["connections"], 5);
+        let log = person.get(&person.own("/audit?action=plan.change")).await;
+        assert_eq!(log.column("action").len(), 1, "{log:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_does_not_leave_a_suspended_organisation() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let (eve, bob) = (member(&region, &ann, "owner").await, member(&region, &ann, "viewer").await);
+    let operator = router(&region, None);
+    let path = format!("/tenants/{}/suspend", ann.organisation);
+    assert_eq!(here(&operator, &path, Some(json!({ "reason": "not paid" }))).await.0, StatusCode::OK);
+    let leave = async |client: &Client| {
+        let id = client.get("/me").await.text("/user/id").to_owned();
+        client.delete(&ann.own(&format!("/members/{id}"))).await
+    };
+    assert!(leave(&eve).await.is(StatusCode::FORBIDDEN).text("/detail").contains("not paid"));
+    let gone = eve.post("/me/delete", json!({ "password": PASSWORD })).await;
+    assert!(gone.is(StatusCode::FORBIDDEN).text("/detail").contains("not paid"));
+    eve.post("/organisations", json!({ "name": "Elsewhere" })).await.is(StatusCode::FORBIDDEN);
+    leave(&bob).await.is(StatusCode::NO_CONTENT);
 }

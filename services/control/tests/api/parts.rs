@@ -14,7 +14,7 @@ async fn groups_of_a_broker_are_bounded_in_bytes_together() {
     let ann = region.person().await;
     let broker = ann.broker().await;
     let rules: Vec<Value> = (0..100)
-        .map(|number| json!({ "effect": "deny", "action": "publish", "filter": format!("{number}/{}", "x".repeat(3_000)) }))
+        .map(|number| json!({ "effect": "deny", "action": "publish", "filter": format!("{number}/{}", "x".repeat(150)) }))
         .collect();
     let mut made = 0;
     let refused = loop {
@@ -23,7 +23,7 @@ async fn groups_of_a_broker_are_bounded_in_bytes_together() {
             break answer;
         }
         made += 1;
-        assert!(made < 20, "groups are not bounded");
+        assert!(made < 200, "groups are not bounded");
     };
     assert!(refused.is(StatusCode::CONFLICT).text("/detail").contains("bytes together"), "{refused:?}");
     assert!(made > 2, "{made} groups fit");
@@ -40,7 +40,7 @@ async fn a_connect_token_that_is_too_long_is_refused_without_an_audit_entry() {
         let rule = json!({ "effect": "allow", "action": "subscribe", "filter": "x".repeat(bytes) });
         json!({ "rules": vec![rule; 50] })
     };
-    for bytes in [1_760, 3_000] {
+    for bytes in [300, 3_000] {
         ann.post(&format!("{broker}/connect-tokens"), rules(bytes))
             .await
             .is(StatusCode::UNPROCESSABLE_ENTITY);

@@ -165,9 +165,55 @@ async fn a_token_ends_with_the_membership_of_who_made_it() {
     program.get(&ann.own("/brokers")).await.is(StatusCode::OK);
     program.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await.is(StatusCode::FORBIDDEN);
     ann.delete(&path).await.is(StatusCode::NO_CONTENT);
-    for of_bob in [program, child] {
-        of_bob.get(&ann.own("/brokers")).await.is(StatusCode::UNAUTHORIZED);
+    // It does not come back with another membership of the same person.
+    let invite = json!({ "email": bob.get("/me").await.text("/user/email"), "role": "owner" });
+    region.clock.move_on(1);
+    let invited = ann.post(&ann.own("/invitations"), invite).await;
+    for is_member in [false, true] {
+        if is_member {
+            let taken = bob.post("/invitations/accept", json!({ "token": invited.text("/token") })).await;
+            taken.is(StatusCode::OK);
+        }
+        for of_bob in [&program, &child] {
+            of_bob.get(&ann.own("/brokers")).await.is(StatusCode::UNAUTHORIZED);
+        }
     }
+    let made = bob.post(&bob.own("/tokens"), json!({ "name": "new", "scopes": ["brokers:read"] })).await;
+    bob.with_token(made.is(StatusCode::CREATED).text("/secret"))
+        .get(&ann.own("/brokers"))
+        .await
+        .is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_invitation_and_a_claim_token_of_a_former_member_stay_void_when_they_come_back() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let bob = member(&region, &ann, "owner").await;
+    let carl = region.person().await;
+    let email = |of: &crate::tools::Answer| of.text("/user/email").to_owned();
+    let (bobs, carls) = (email(&bob.get("/me").await), email(&carl.get("/me").await));
+    let invite = json!({ "email": carls, "role": "viewer" });
+    let invited = bob.post(&bob.own("/invitations"), invite).await;
+    let invitation = json!({ "token": invited.is(StatusCode::CREATED).text("/token") });
+    let token = json!({
+        "name": "a", "user_prefix": "p-", "uses_max": 5, "expires_at_ms": 1_000_003_600_000_u64,
+    });
+    let made = bob.post(&format!("{broker}/claim-tokens"), token).await;
+    let secret = made.is(StatusCode::CREATED).text("/secret").to_owned();
+    let claim = async |number: u32| {
+        let device = region.stranger().with("idempotency-key", &format!("{number:032}"));
+        device.post("/claim", json!({ "token": secret, "user": format!("p-{number}") })).await
+    };
+    claim(1).await.is(StatusCode::CREATED);
+    let id = bob.get("/me").await.text("/user/id").to_owned();
+    ann.delete(&ann.own(&format!("/members/{id}"))).await.is(StatusCode::NO_CONTENT);
+    region.clock.move_on(1);
+    let again = ann.post(&ann.own("/invitations"), json!({ "email": bobs, "role": "owner" })).await;
+    bob.post("/invitations/accept", json!({ "token": again.text("/token") })).await.is(StatusCode::OK);
+    carl.post("/invitations/accept", invitation).await.is(StatusCode::FORBIDDEN);
+    claim(2).await.is(StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]

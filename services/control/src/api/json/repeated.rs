@@ -4,17 +4,19 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_ignored::Path;
 
 /// Returns the path of the first field that is there more than once. `body` must be JSON.
 pub(super) fn find(body: &[u8]) -> Option<String> {
     let mut found = None;
-    let scan = Scan { path: String::new(), found: &mut found };
+    let scan = Scan { at: &Path::Root, found: &mut found };
     let _ = scan.deserialize(&mut serde_json::Deserializer::from_slice(body));
     found
 }
 
 struct Scan<'a> {
-    path: String,
+    /// Written out for a repeated field alone: a path may be as long as the body.
+    at: &'a Path<'a>,
     found: &'a mut Option<String>,
 }
 
@@ -36,11 +38,15 @@ impl<'de> Visitor<'de> for Scan<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut seen = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
-            let path = super::below(&self.path, &key);
-            if !seen.insert(key) && self.found.is_none() {
-                *self.found = Some(path.clone());
+            let is_twice = seen.contains(&key);
+            let at = Path::Map { parent: self.at, key };
+            if is_twice && self.found.is_none() {
+                *self.found = Some(super::field(&at));
             }
-            map.next_value_seed(Scan { path, found: self.found })?;
+            map.next_value_seed(Scan { at: &at, found: self.found })?;
+            if let Path::Map { key, .. } = at {
+                seen.insert(key);
+            }
         }
         Ok(())
     }
@@ -48,8 +54,8 @@ impl<'de> Visitor<'de> for Scan<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut index = 0_usize;
         loop {
-            let path = format!("{}[{index}]", self.path);
-            if items.next_element_seed(Scan { path, found: self.found })?.is_none() {
+            let at = Path::Seq { parent: self.at, index };
+            if items.next_element_seed(Scan { at: &at, found: self.found })?.is_none() {
                 return Ok(());
             }
             index += 1;
@@ -97,5 +103,15 @@ mod tests {
         ] {
             assert_eq!(find(body.as_bytes()).as_deref(), expected, "{body}");
         }
+    }
+
+    #[test]
+    fn a_long_key_is_not_copied_for_each_value_below_it() {
+        let (key, items) = ("k".repeat(100_000), "0,".repeat(1_000));
+        let body = format!(r#"{{"limits":{{"{key}":[{items}0],"a":{{"{key}":{{"b":[{items}0]}}}}}}}}"#);
+        let mut found = None;
+        let used = allocation_counter::measure(|| found = find(body.as_bytes()));
+        assert_eq!(found, None);
+        assert!(used.bytes_total < 4 * body.len() as u64, "{} of {} bytes", used.bytes_total, body.len());
     }
 }
