@@ -31,12 +31,17 @@ pub(crate) struct Lookups {
     kept: LookupCache,
 }
 
-/// Addresses of resolved hosts, with the time of their lookup. Failures are not kept: a lookup can fail because its share
+/// Addresses of resolved hosts. Failures are not kept: a lookup can fail because its share
 /// has no permit, which must not fail other shares.
 #[derive(Default)]
 struct LookupCache(Mutex<HashMap<(String, u16), Resolved>>);
 
-type Resolved = (Instant, Vec<SocketAddr>);
+struct Resolved {
+    at: Instant,
+    addresses: Vec<SocketAddr>,
+    /// The share that resolved the host first, whatever shares have used it since.
+    share: Arc<str>,
+}
 
 impl Lookups {
     pub(crate) fn of_the_system() -> Self {
@@ -82,7 +87,7 @@ impl Lookups {
         let found =
             (self.resolve)(host.to_owned()).await.map_err(|error| CallError::Resolve(error.into()))?;
         let found: Vec<_> = found.into_iter().map(|address| SocketAddr::new(address, port)).collect();
-        self.kept.put(host.to_owned(), port, &found);
+        self.kept.put(share, host.to_owned(), port, &found);
         Ok(found)
     }
 }
@@ -90,19 +95,40 @@ impl Lookups {
 impl LookupCache {
     fn get(&self, host: &str, port: u16, age_max: Duration) -> Option<Vec<SocketAddr>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, addresses) = kept.get(&(host.to_owned(), port))?;
-        (at.elapsed() < age_max).then(|| addresses.clone())
+        let found = kept.get(&(host.to_owned(), port))?;
+        (found.at.elapsed() < age_max).then(|| found.addresses.clone())
     }
 
-    fn put(&self, host: String, port: u16, addresses: &[SocketAddr]) {
+    fn put(&self, share: &str, host: String, port: u16, addresses: &[SocketAddr]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (key, at, addresses) = ((host, port), Instant::now(), addresses.to_vec());
+        if let Some(known) = kept.get_mut(&key) {
+            (known.at, known.addresses) = (at, addresses);
+            return;
+        }
         if kept.len() >= LOOKUPS_KEPT_MAX {
-            kept.retain(|_, (at, _)| at.elapsed() < LOOKUP_KEPT);
+            make_room(&mut kept);
         }
-        if kept.len() < LOOKUPS_KEPT_MAX {
-            kept.insert((host, port), (Instant::now(), addresses.to_vec()));
-        }
+        kept.insert(key, Resolved { at, addresses, share: share.into() });
     }
+}
+
+/// Removes results that are too old, or else the older half of the results of the share with the most: the hosts of one tenant
+/// leave the results of other tenants.
+fn make_room(kept: &mut HashMap<(String, u16), Resolved>) {
+    let before = kept.len();
+    kept.retain(|_, found| found.at.elapsed() < LOOKUP_STALE_MAX);
+    if kept.len() < before {
+        return;
+    }
+    let mut by_share: HashMap<&Arc<str>, Vec<Instant>> = HashMap::new();
+    for found in kept.values() {
+        by_share.entry(&found.share).or_default().push(found.at);
+    }
+    let Some((share, mut times)) = by_share.into_iter().max_by_key(|(_, times)| times.len()) else { return };
+    times.sort_unstable();
+    let (share, last) = (share.clone(), times[(times.len() - 1) / 2]);
+    kept.retain(|_, found| found.share != share || found.at > last);
 }
 
 #[cfg(test)]
@@ -136,9 +162,26 @@ mod tests {
     #[tokio::test]
     async fn an_older_result_is_used_before_a_call_ends_when_name_servers_fall_silent() {
         let lookups = Lookups::with(HOUR, |_| Box::pin(std::future::pending()));
-        let (expected, before) = (vec![SocketAddr::new(OPEN, 443)], Instant::now() - 2 * LOOKUP_KEPT);
-        lookups.kept.0.lock().unwrap().insert(("a.test".into(), 443), (before, expected.clone()));
+        let expected = vec![SocketAddr::new(OPEN, 443)];
+        let at = Instant::now() - 2 * LOOKUP_KEPT;
+        let resolved = Resolved { at, addresses: expected.clone(), share: "ann".into() };
+        lookups.kept.0.lock().unwrap().insert(("a.test".into(), 443), resolved);
         assert_eq!(lookups.look_up("ann", "a.test", 443).await.unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn many_hosts_of_one_tenant_leave_the_older_results_of_others() {
+        let lookups = Lookups::with(HOUR, |_| Box::pin(async { Ok(vec![OPEN]) }));
+        // Mallory calls Ann's host, too.
+        for tenant in ["ann", "mallory"] {
+            assert!(lookups.look_up(tenant, "a.test", 443).await.is_ok());
+            lookups.kept.0.lock().unwrap().values_mut().for_each(|found| found.at -= 2 * LOOKUP_KEPT);
+        }
+        for number in 0..LOOKUPS_KEPT_MAX + 1_000 {
+            assert!(lookups.look_up("mallory", &format!("{number}.m.test"), 443).await.is_ok());
+        }
+        assert!(lookups.kept.get("a.test", 443, LOOKUP_STALE_MAX).is_some());
+        assert!(lookups.kept.0.lock().unwrap().len() <= LOOKUPS_KEPT_MAX);
     }
 
     #[tokio::test]

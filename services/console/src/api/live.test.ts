@@ -8,6 +8,7 @@ import {
   devicesOf,
   disconnectClient,
   RECOUNT_MS,
+  retainedQuery,
 } from './live'
 import { isPageClient } from './messages'
 
@@ -64,6 +65,18 @@ test('pages of consoles are counted over all pages of the list', async () => {
   expect(asked).toEqual(['?search=console%3A&limit=200', '?search=console%3A&cursor=c&limit=200'])
   answers({ items: Array(200).fill(page), next_cursor: 'c', unanswered: [] })
   expect(await consolePages({ organisation: 'o', broker: 'b' })).toEqual({ count: 1000, isMore: true })
+})
+
+test('retained messages behind pages without any are found', async () => {
+  const message = { topic: '9/x', qos: 0, payload_bytes: 1 }
+  const asked = answers(
+    { items: [], next_cursor: 'a' },
+    { items: [], next_cursor: 'b' },
+    { items: [message], next_cursor: null },
+  )
+  const query = retainedQuery({ organisation: 'o', broker: 'b' }, '+/x')
+  expect(await new QueryClient().fetchQuery(query)).toEqual({ items: [message], isCut: false })
+  expect(asked.map((search) => new URLSearchParams(search).get('cursor'))).toEqual([null, 'a', 'b'])
 })
 
 test('while a server is silent, no connection is taken for a page', async () => {

@@ -244,7 +244,8 @@ async fn purge_session(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Retained messages.
+/// Retained messages. A request compares some 10,000 topics with the filter, and reads some 16 MiB: its page may be shorter
+/// than `limit`, or empty, and still have a `next_cursor`.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/retained", tag = "clients",
     params(AtBroker, FilterQuery, PageQuery), responses((status = 200, description = "Messages", body = List<Retained>)))]
 async fn list_retained(

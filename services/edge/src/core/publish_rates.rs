@@ -163,7 +163,7 @@ impl Core {
         }
         if limited.until <= now_ms {
             let now = nanos(now_ms);
-            if limited.has_published || limited.charged.is_some() || quota.paid_at() <= now {
+            if limited.has_published || limited.charged.is_some() || quota.paid_at(now) <= now {
                 return true;
             }
             let size = publish.topic.len() + publish.properties.as_bytes().len() + publish.payload.len();
@@ -235,7 +235,7 @@ impl Core {
         }
         let broker = &self.sessions[session as usize].broker;
         let is_charged = limited.has_published || limited.charged.is_some();
-        let until = if is_charged { limited.until } else { millis(broker.quota.paid_at()) };
+        let until = if is_charged { limited.until } else { millis(broker.quota.paid_at(nanos(self.now_ms))) };
         if until > latest {
             broker.counters[usize::from(self.index)].publish_rate.add(1);
         }
@@ -252,7 +252,7 @@ impl Core {
             return;
         }
         if let Some((messages, bytes)) = self.pauses.rates.of(id).charged.take() {
-            self.sessions[session as usize].broker.quota.give_back(messages, bytes);
+            self.sessions[session as usize].broker.quota.give_back(messages, bytes, nanos(self.now_ms));
         }
     }
 
@@ -283,7 +283,7 @@ impl Core {
         let Some(local) = self.sessions.get(session as usize).filter(|_| until > now_ms) else {
             return false;
         };
-        let until = until.min(millis(local.broker.quota.all_paid_at(rates)));
+        let until = until.min(millis(local.broker.quota.all_paid_at(rates, nanos(now_ms))));
         if until > now_ms {
             self.pauses.rates.wait(id, until, now_ms);
         } else {
@@ -298,11 +298,15 @@ impl Core {
         }
     }
 
-    /// Applies new limits of its broker to a client: its debts are cancelled.
+    /// Applies the limits of its broker to a client, perhaps other ones than before: they pay for its debts.
     pub(super) fn limits_changed(&mut self, broker: &Broker, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         connection.is_limited = broker.quota.is_limited();
-        self.pauses.rates.forget(slot);
+        if let Some(limited) = self.pauses.rates.by_slot.get_mut(&slot) {
+            broker.quota.follow(&mut limited.rates, nanos(self.now_ms));
+            limited.charged = limited.charged.filter(|_| connection.is_limited);
+            limited.filters = limited.filters.filter(|_| broker.quota.limits_filters());
+        }
         if connection.paused == Paused::ForRate {
             self.pauses.rates.look(self.id_of(slot), self.now_ms, self.now_ms);
         }

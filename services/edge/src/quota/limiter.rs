@@ -46,6 +46,13 @@ impl Rate {
         paid_at.saturating_sub(self.cost(amount))
     }
 
+    /// When a debt is paid for, if this rate pays for it from now on instead of `former`, a rate per the same time.
+    pub(crate) fn instead_of(self, former: Self, paid_at: u64, now: u64) -> u64 {
+        let Some(debt) = paid_at.checked_sub(now).filter(|_| self != former) else { return paid_at };
+        let debt = (u128::from(debt) * u128::from(former.amount)).div_ceil(u128::from(self.amount.max(1)));
+        now.saturating_add(u64::try_from(debt).unwrap_or(u64::MAX))
+    }
+
     /// The amount that can pass now without debt.
     pub(crate) fn room(self, paid_at: u64, now: u64) -> u64 {
         let saved = now.saturating_sub(paid_at).min(self.per_ns);
@@ -59,6 +66,10 @@ impl Rate {
 pub(crate) struct RateLimiter(AtomicU64);
 
 impl RateLimiter {
+    pub(crate) fn paid_for_at(paid_at: u64) -> Self {
+        Self(AtomicU64::new(paid_at))
+    }
+
     /// Adds an amount, even into debt; returns when it is paid for.
     pub(crate) fn add(&self, rate: Rate, amount: u64, now: u64) -> u64 {
         let mut paid_at = self.0.load(Ordering::Relaxed);
@@ -102,10 +113,6 @@ impl RateLimiter {
     pub(crate) fn room(&self, rate: Rate, now: u64) -> u64 {
         rate.room(self.0.load(Ordering::Relaxed), now)
     }
-
-    pub(crate) fn clear(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]
@@ -135,8 +142,15 @@ mod tests {
         assert_eq!(millis(start + 3 * SECOND), 3_000);
         meter.give_back(rate, 5);
         assert_eq!(meter.paid_at(), start + 5 * SECOND / 2);
-        meter.clear();
-        assert_eq!(meter.room(rate, start), 10);
+    }
+
+    #[test]
+    fn another_rate_pays_for_the_same_debt_and_saved_time_stays() {
+        let (slow, fast, now) = (Rate::per_second(10), Rate::per_second(30), nanos(0));
+        assert_eq!(fast.instead_of(slow, now + 3 * SECOND, now), now + SECOND);
+        assert_eq!(slow.instead_of(fast, now + SECOND, now), now + 3 * SECOND);
+        assert_eq!(slow.instead_of(fast, now - SECOND / 2, now), now - SECOND / 2);
+        assert_eq!(Rate::per_second(1).instead_of(Rate::per_second(u64::MAX), u64::MAX, 0), u64::MAX);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Other limits refuse with the protocol's reason. All loops of a process share one [`Quota`] per broker; pods share limits by
 //! exchanging their usage (`reporters/quota.rs`).
 
+mod broker_rate;
 mod limit;
 pub(crate) mod limiter;
 mod others;
@@ -14,8 +15,9 @@ use arc_swap::{ArcSwap, Guard};
 use millrace_access::model::Limits;
 use millrace_session::SessionSettings;
 
+use broker_rate::BrokerRate;
 pub(crate) use limit::Limit;
-use limiter::{Rate, RateLimiter};
+use limiter::Rate;
 pub(crate) use others::Others;
 
 #[derive(Default)]
@@ -24,10 +26,10 @@ pub(crate) struct Quota {
     /// A limit is set that every message must check.
     is_limited: AtomicBool,
     limits_queues: AtomicBool,
-    messages: RateLimiter,
-    bytes: RateLimiter,
-    connects: RateLimiter,
-    filters: RateLimiter,
+    messages: BrokerRate,
+    bytes: BrokerRate,
+    connects: BrokerRate,
+    filters: BrokerRate,
     pub(crate) passed: Passed,
     pub(crate) others: Others,
 }
@@ -40,15 +42,34 @@ pub(crate) struct Passed {
     pub(crate) filters: AtomicU64,
 }
 
-/// The rate limiters of one publishing client: see [`Rate::add`].
+/// Rates of one publishing client: see [`Rate::add`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ClientRates {
-    messages: u64,
-    bytes: u64,
+    messages: ClientRate,
+    bytes: ClientRate,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ClientRate {
+    limit: u64,
+    paid_at: u64,
+}
+
+impl ClientRate {
+    fn under(self, limit: u64, now: u64) -> Self {
+        let former = Rate::per_second(self.limit);
+        Self { limit, paid_at: Rate::per_second(limit).instead_of(former, self.paid_at, now) }
+    }
+
+    fn add(&mut self, limit: u64, amount: u64, now: u64) -> u64 {
+        *self = self.under(limit, now);
+        self.paid_at = Rate::per_second(limit).add(self.paid_at, amount, now);
+        self.paid_at
+    }
 }
 
 impl Quota {
-    /// Clients that wait for the old limits can continue.
+    /// Sets limits, which pay for the debts that are left.
     pub(crate) fn set(&self, limits: Limits) {
         let (broker, client) = (&limits.broker, &limits.client);
         let rates = [
@@ -64,10 +85,11 @@ impl Quota {
         if **self.limits.load() == limits {
             return;
         }
+        self.messages.set(broker.publishes_per_s);
+        self.bytes.set(broker.publish_bytes_per_s);
+        self.connects.set(broker.connects_per_s);
+        self.filters.set(broker.filters_per_s);
         self.limits.store(Arc::new(limits));
-        for meter in [&self.messages, &self.bytes, &self.connects, &self.filters] {
-            meter.clear();
-        }
     }
 
     pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
@@ -103,23 +125,16 @@ impl Quota {
 
     pub(crate) fn room(&self, rates: ClientRates, now: u64) -> (u64, u64) {
         let limits = self.limits.load();
-        let own = |limit: Option<u64>, paid_at| {
-            limit.map_or(u64::MAX, |limit| Rate::per_second(limit).room(paid_at, now))
+        let own = |limit: Option<u64>, used: ClientRate| {
+            limit.map_or(u64::MAX, |limit| Rate::per_second(limit).room(used.under(limit, now).paid_at, now))
         };
-        let all = |limit: Option<u64>, meter: &RateLimiter, others: &AtomicU64| {
-            limit.map_or(u64::MAX, |limit| meter.room(share(limit, others), now))
+        let all = |used: &BrokerRate, others: &AtomicU64| {
+            used.load().at(now).map_or(u64::MAX, |(limit, count)| count.room(share(limit, others), now))
         };
-        let (client, broker) = (&limits.client, &limits.broker);
-        let messages = own(client.publishes_per_s, rates.messages).min(all(
-            broker.publishes_per_s,
-            &self.messages,
-            &self.others.messages,
-        ));
-        let bytes = own(client.publish_bytes_per_s, rates.bytes).min(all(
-            broker.publish_bytes_per_s,
-            &self.bytes,
-            &self.others.bytes,
-        ));
+        let client = &limits.client;
+        let messages =
+            own(client.publishes_per_s, rates.messages).min(all(&self.messages, &self.others.messages));
+        let bytes = own(client.publish_bytes_per_s, rates.bytes).min(all(&self.bytes, &self.others.bytes));
         (messages, bytes)
     }
 
@@ -132,7 +147,7 @@ impl Quota {
         now: u64,
     ) -> (u64, Limit) {
         let limits = self.limits.load();
-        let (client, broker) = (&limits.client, &limits.broker);
+        let client = &limits.client;
         let mut latest = (0, Limit::ClientMessages);
         let mut note = |paid_at: u64, limit| {
             if paid_at > latest.0 {
@@ -140,47 +155,52 @@ impl Quota {
             }
         };
         if let Some(limit) = client.publishes_per_s {
-            rates.messages = Rate::per_second(limit).add(rates.messages, messages, now);
-            note(rates.messages, Limit::ClientMessages);
+            note(rates.messages.add(limit, messages, now), Limit::ClientMessages);
         }
         if let Some(limit) = client.publish_bytes_per_s {
-            rates.bytes = Rate::per_second(limit).add(rates.bytes, bytes, now);
-            note(rates.bytes, Limit::ClientBytes);
+            note(rates.bytes.add(limit, bytes, now), Limit::ClientBytes);
         }
-        if let Some(limit) = broker.publishes_per_s {
+        if let Some((limit, count)) = self.messages.load().at(now) {
             self.passed.messages.fetch_add(messages, Ordering::Relaxed);
             let rate = share(limit, &self.others.messages);
-            note(self.messages.add(rate, messages, now), Limit::BrokerMessages);
+            note(count.add(rate, messages, now), Limit::BrokerMessages);
         }
-        if let Some(limit) = broker.publish_bytes_per_s {
+        if let Some((limit, count)) = self.bytes.load().at(now) {
             self.passed.bytes.fetch_add(bytes, Ordering::Relaxed);
             let rate = share(limit, &self.others.bytes);
-            note(self.bytes.add(rate, bytes, now), Limit::BrokerBytes);
+            note(count.add(rate, bytes, now), Limit::BrokerBytes);
         }
         latest
     }
 
-    /// When the publishes of the broker's clients so far are paid for.
-    pub(crate) fn paid_at(&self) -> u64 {
+    /// Lets the limits of today pay for what a client owes.
+    pub(crate) fn follow(&self, rates: &mut ClientRates, now: u64) {
         let limits = self.limits.load();
-        let broker = &limits.broker;
-        let messages = broker.publishes_per_s.map_or(0, |_| self.messages.paid_at());
-        messages.max(broker.publish_bytes_per_s.map_or(0, |_| self.bytes.paid_at()))
+        let under = |used: ClientRate, limit: Option<u64>| {
+            limit.map_or_else(ClientRate::default, |limit| used.under(limit, now))
+        };
+        rates.messages = under(rates.messages, limits.client.publishes_per_s);
+        rates.bytes = under(rates.bytes, limits.client.publish_bytes_per_s);
+    }
+
+    /// When the publishes of the broker's clients so far are paid for.
+    pub(crate) fn paid_at(&self, now: u64) -> u64 {
+        self.messages.paid_at(now).max(self.bytes.paid_at(now))
     }
 
     /// When a client's publishes and those of the broker so far are paid for.
-    pub(crate) fn all_paid_at(&self, rates: ClientRates) -> u64 {
-        self.paid_at().max(rates.messages).max(rates.bytes)
+    pub(crate) fn all_paid_at(&self, mut rates: ClientRates, now: u64) -> u64 {
+        self.follow(&mut rates, now);
+        self.paid_at(now).max(rates.messages.paid_at).max(rates.bytes.paid_at)
     }
 
     /// Takes back what was charged for a message that does not pass.
-    pub(crate) fn give_back(&self, messages: u64, bytes: u64) {
-        let limits = self.limits.load();
-        if let Some(limit) = limits.broker.publishes_per_s {
-            self.messages.give_back(share(limit, &self.others.messages), messages);
+    pub(crate) fn give_back(&self, messages: u64, bytes: u64, now: u64) {
+        if let Some((limit, count)) = self.messages.load().at(now) {
+            count.give_back(share(limit, &self.others.messages), messages);
         }
-        if let Some(limit) = limits.broker.publish_bytes_per_s {
-            self.bytes.give_back(share(limit, &self.others.bytes), bytes);
+        if let Some((limit, count)) = self.bytes.load().at(now) {
+            count.give_back(share(limit, &self.others.bytes), bytes);
         }
     }
 
@@ -190,26 +210,28 @@ impl Quota {
 
     /// Charges filters of SUBSCRIBE or UNSUBSCRIBE. Returns when the filters before them are paid for.
     pub(crate) fn subscribe(&self, filters: u64, now: u64) -> u64 {
-        let Some(limit) = self.limits.load().broker.filters_per_s else { return 0 };
+        let counts = self.filters.load();
+        let Some((limit, count)) = counts.at(now) else { return 0 };
         self.passed.filters.fetch_add(filters, Ordering::Relaxed);
         let rate = share(limit, &self.others.filters);
-        rate.before(self.filters.add(rate, filters, now), filters)
+        rate.before(count.add(rate, filters, now), filters)
     }
 
     /// When all filters so far are paid for.
-    pub(crate) fn filters_paid_at(&self) -> u64 {
-        self.limits.load().broker.filters_per_s.map_or(0, |_| self.filters.paid_at())
+    pub(crate) fn filters_paid_at(&self, now: u64) -> u64 {
+        self.filters.paid_at(now)
     }
 
-    pub(crate) fn give_back_filters(&self, filters: u64) {
-        if let Some(limit) = self.limits.load().broker.filters_per_s {
-            self.filters.give_back(share(limit, &self.others.filters), filters);
+    pub(crate) fn give_back_filters(&self, filters: u64, now: u64) {
+        if let Some((limit, count)) = self.filters.load().at(now) {
+            count.give_back(share(limit, &self.others.filters), filters);
         }
     }
 
     pub(crate) fn take_connect(&self, now: u64) -> bool {
-        let Some(limit) = self.limits.load().broker.connects_per_s else { return true };
-        let taken = self.connects.take(share(limit, &self.others.connects), 1, now);
+        let counts = self.connects.load();
+        let Some((limit, count)) = counts.at(now) else { return true };
+        let taken = count.take(share(limit, &self.others.connects), 1, now);
         self.passed.connects.fetch_add(u64::from(taken), Ordering::Relaxed);
         taken
     }

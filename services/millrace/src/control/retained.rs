@@ -22,6 +22,13 @@ const COUNTED_MAX: usize = 200;
 /// Levels that one transaction reads, each with up to [`COUNTED_MAX`] + 1 rows. A longer page takes several
 /// transactions, because the store ends a transaction after 5 s.
 const BRANCHES_AT_ONCE: usize = 50;
+/// Topics that a request compares with its filter, before its last transaction. The request has one of the few turns of
+/// all tenants, so a filter that matches little must not keep that turn.
+const EXAMINED_MAX: usize = 10_000;
+/// Bytes that a request reads, before its last transaction.
+const READ_BYTES_MAX: usize = 16 << 20;
+/// Fewest messages that later transactions of a request look for, because a transaction that looks for few compares few topics.
+const SOUGHT_AT_ONCE: usize = 100;
 
 pub(super) async fn topics(
     edge: &LiveEdge,
@@ -63,20 +70,25 @@ pub(super) async fn list(
     filter.map_or(Ok(()), check)?;
     let mut from = page.after.as_deref().map(|topic| Bookmark::after(broker, topic));
     let mut items: Vec<Retained> = Vec::new();
+    let (mut sought, mut examined, mut bytes) = (page.limit, 0, 0);
     loop {
-        let (begin, wanted) = (from.as_ref(), page.limit - items.len());
+        let begin = from.as_ref();
         let found = edge
             .run(|tx| async move {
                 match filter {
                     Some(filter) => {
                         let filter = filter.as_bytes();
-                        retained::matching(&tx, broker, filter, begin, wanted, Read::Snapshot).await
+                        retained::matching(&tx, broker, filter, begin, sought, Read::Snapshot).await
                     }
-                    None => retained::all(&tx, broker, begin, wanted, Read::Snapshot).await,
+                    None => retained::all(&tx, broker, begin, sought, Read::Snapshot).await,
                 }
             })
             .await?;
         for item in found.items {
+            if items.len() == page.limit {
+                let next = items.last().map(|last| last.topic.clone().into_bytes());
+                return Ok(Page { items, next });
+            }
             let topic = name(&item.topic);
             let message = decode(&topic, &item.body)?;
             items.push(shown(topic, &message));
@@ -85,10 +97,12 @@ pub(super) async fn list(
         if from.is_none() {
             return Ok(Page { items, next: None });
         }
-        if items.len() >= page.limit {
-            let next = items.last().map(|last| last.topic.clone().into_bytes());
-            return Ok(Page { items, next });
+        examined += found.examined;
+        bytes += found.bytes;
+        if items.len() == page.limit || examined >= EXAMINED_MAX || bytes >= READ_BYTES_MAX {
+            return Ok(Page { items, next: found.examined_to.map(Vec::from) });
         }
+        sought = (page.limit - items.len()).max(SOUGHT_AT_ONCE);
     }
 }
 
@@ -143,4 +157,93 @@ fn check(filter: &str) -> Result<(), LiveError> {
     }
     let what = "is not a topic filter: + stands for one level, # for all levels at the end".into();
     Err(LiveError::Invalid { field: "filter", what })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use millrace_layers::{Store, catalog};
+    use millrace_storage::{Database, block_on};
+
+    use super::*;
+
+    /// A server whose broker retains a message on each of these topics.
+    fn retaining(topics: &[String]) -> (LiveEdge, BrokerId) {
+        // Format 1, RETAIN, no expiry, no properties, and a payload.
+        let body = Bytes::from([&[1, 4][..], &[0; 12], b"on"].concat());
+        let database = Database::memory();
+        let store = Store::new(database.clone());
+        let broker = block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
+        for some in topics.chunks(1_000) {
+            let set = store.run(async |tx| {
+                for topic in some {
+                    retained::set(&tx, broker, topic.as_bytes(), &body).await?;
+                }
+                Ok(())
+            });
+            block_on(set).unwrap();
+        }
+        (LiveEdge::new(database, Arc::default()), broker)
+    }
+
+    /// The topics and the number of each request's messages, until the list ends.
+    async fn listed(
+        edge: &LiveEdge,
+        broker: BrokerId,
+        filter: &str,
+        limit: usize,
+    ) -> (Vec<String>, Vec<usize>) {
+        let (mut topics, mut counts, mut after) = (Vec::new(), Vec::new(), None);
+        loop {
+            let page = list(edge, broker, Some(filter), &PageRequest { after, limit }).await.unwrap();
+            counts.push(page.items.len());
+            topics.extend(page.items.into_iter().map(|item| item.topic));
+            after = page.next;
+            if after.is_none() {
+                return (topics, counts);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_filter_that_matches_nothing_reads_a_bounded_part_with_each_request() {
+        let topics: Vec<String> = (0..25_000).map(|number| format!("{number}/y")).collect();
+        let (edge, broker) = retaining(&topics);
+        for limit in [1, 200] {
+            let (found, counts) = listed(&edge, broker, "+/x", limit).await;
+            assert_eq!((found, counts), (Vec::new(), vec![0; 3]), "{limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_with_long_gaps_has_each_message_once() {
+        let is_found = |number: &usize| number % 5_000 < 3;
+        let topics: Vec<String> = (0..22_000)
+            .map(|number| format!("{number:05}/{}", if is_found(&number) { "x" } else { "y" }))
+            .collect();
+        let (edge, broker) = retaining(&topics);
+        let expected: Vec<String> =
+            (0..22_000).filter(is_found).map(|number| format!("{number:05}/x")).collect();
+        for limit in [1, 2, 4, 200] {
+            let (found, counts) = listed(&edge, broker, "+/x", limit).await;
+            assert_eq!(found, expected, "{limit}");
+            assert!(counts.iter().all(|count| *count <= limit), "{counts:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn large_messages_make_a_page_shorter() {
+        let (edge, broker) = retaining(&[]);
+        let body = Bytes::from([&[1, 4][..], &[0; 12], &[0; 1_000_000]].concat());
+        let body = &body;
+        for number in 0..40 {
+            let topic = format!("{number:02}/x");
+            let topic = topic.as_bytes();
+            edge.run(|tx| async move { retained::set(&tx, broker, topic, body).await }).await.unwrap();
+        }
+        let (found, counts) = listed(&edge, broker, "#", 200).await;
+        assert_eq!(found.len(), 40);
+        assert!(counts.len() > 1 && counts.iter().all(|count| *count < 20), "{counts:?}");
+    }
 }

@@ -56,8 +56,18 @@ pub struct RetainedPage {
     pub next: Option<Bookmark>,
     /// Topics that were compared with the filter.
     pub examined: usize,
+    /// With `next`: the last one of them. [`Bookmark::after`] it continues the page, too.
+    pub examined_to: Option<Bytes>,
     /// Bytes of keys and values that were read, whether their topics matched or not.
     pub bytes: usize,
+}
+
+impl RetainedPage {
+    fn continued_at(self, next: Bytes, root: &Key, examined: Option<Bytes>) -> LayerResult<Self> {
+        let examined = examined.map(|key| levels(root, &key)).transpose()?;
+        let examined_to = examined.map(|levels| levels.join(&b'/').into());
+        Ok(Self { next: Some(Bookmark(next)), examined_to, ..self })
+    }
 }
 
 /// Retains a message on its topic. The size of the message before is of a snapshot, so that writers do not conflict:
@@ -146,11 +156,10 @@ async fn page_of(
     let options = RangeOptions { limit: pattern.page(limit), reverse: false, read };
     let examined_max = limit.max(1) * RETAINED_SKIPS_PER_ITEM;
     let reads_max = limit.clamp(RETAINED_READS.0, RETAINED_READS.1);
-    let (mut page, mut reads) = (RetainedPage::default(), 0);
+    let (mut page, mut reads, mut examined) = (RetainedPage::default(), 0, None);
     while begin < end {
         if reads == reads_max || page.bytes >= RETAINED_PAGE_BYTES {
-            page.next = Some(Bookmark(begin));
-            break;
+            return page.continued_at(begin, root, examined);
         }
         reads += 1;
         let rows = tx.range(KeyRange { begin: begin.clone(), end: end.clone() }, options).await?;
@@ -163,11 +172,11 @@ async fn page_of(
             }
             if page.items.len() >= limit || page.bytes >= RETAINED_PAGE_BYTES || page.examined >= examined_max
             {
-                page.next = Some(Bookmark(row.key));
-                return Ok(page);
+                return page.continued_at(row.key, root, examined);
             }
             page.examined += 1;
             page.bytes += row_bytes;
+            examined = Some(row.key.clone());
             match pattern.judge(&levels(root, &row.key)?) {
                 WalkStep::Matches(topic) => {
                     let in_row = row.value.len();

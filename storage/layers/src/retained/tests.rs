@@ -122,6 +122,10 @@ fn a_page_of_nothing_but_gaps_ends_early_and_goes_on() {
     let page = block_on(matching(&tx, BROKER, b"+/y", None, 2, Read::Snapshot)).unwrap();
     assert!(page.items.is_empty() && page.next.is_some());
     assert_eq!(page.examined, 2 * RETAINED_SKIPS_PER_ITEM);
+    // In the order of the keys.
+    let mut topics: Vec<_> = (0..500).map(|number| format!("a{number}/x")).collect();
+    topics.sort_by(|a, b| a.split('/').cmp(b.split('/')));
+    assert_eq!(page.examined_to.unwrap(), topics[page.examined - 1]);
     assert_eq!(search(&database, "+/y", 2).0, Vec::<String>::new());
 }
 

@@ -58,7 +58,7 @@ impl Core {
         let (_, until) = self.pauses.rates.of(id).filters?;
         let session = self.connection_of(id).map_or(NONE, |connection| connection.session);
         let local = self.sessions.get(session as usize)?;
-        let until = until.min(millis(local.broker.quota.filters_paid_at()));
+        let until = until.min(millis(local.broker.quota.filters_paid_at(nanos(now_ms))));
         if let Some((_, waits_until)) = &mut self.pauses.rates.of(id).filters {
             *waits_until = until;
         }
@@ -73,7 +73,7 @@ impl Core {
         let limited =
             self.pauses.rates.by_slot.get_mut(&slot).filter(|limited| limited.generation == generation);
         if let Some((filters, _)) = limited.and_then(|limited| limited.filters.take()) {
-            self.sessions[session as usize].broker.quota.give_back_filters(filters);
+            self.sessions[session as usize].broker.quota.give_back_filters(filters, nanos(self.now_ms));
         }
     }
 }

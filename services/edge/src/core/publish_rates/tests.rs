@@ -1,3 +1,5 @@
+mod changes;
+
 use millrace_access::model::{BrokerLimits, Limits};
 use millrace_mqtt::QoS;
 
@@ -78,7 +80,7 @@ fn a_client_that_connects_again_and_again_makes_a_bounded_debt() {
     let clients: Vec<_> = (0..TIMES).map(|_| publish_and_leave(&mut loops, "x")).collect();
     let passed = std::iter::from_fn(|| subscriber.next()).filter(|(_, body)| message(body) == "x").count();
     assert_eq!((passed, skipped(&loops)), (4, (TIMES - 5) as u64));
-    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 6_000);
+    assert_eq!(millis(loops.broker().quota.paid_at(nanos(NOW_MS))), NOW_MS + 6_000);
     assert_eq!(loops.broker().counters[0].wills.get(), 0);
     drop(clients);
 }
@@ -101,7 +103,7 @@ fn filters_that_wait_do_not_let_a_client_that_connects_again_publish_above_the_r
         .collect();
     let passed = std::iter::from_fn(|| subscriber.next()).filter(|(_, body)| message(body) == "x").count();
     assert_eq!((passed, skipped(&loops)), (5, (TIMES - 6) as u64));
-    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 6_000);
+    assert_eq!(millis(loops.broker().quota.paid_at(nanos(NOW_MS))), NOW_MS + 6_000);
     drop(clients);
 }
 
@@ -120,7 +122,7 @@ fn filters_that_wait_count_as_held_until_their_client_has_gone() {
     let mut others = loops.connect_as("others", true);
     subscribe(&mut others, 10_000);
     loops.answer(&mut others, SUBACK);
-    let paid_at = loops.broker().quota.filters_paid_at();
+    let paid_at = loops.broker().quota.filters_paid_at(nanos(NOW_MS));
     let mut client = loops.connect_as("client", true);
     send_to_wait(&mut loops, &mut client, &packet(SUBSCRIBE, &filters_body(20_000)));
     for minutes in 1..4 {
@@ -130,7 +132,7 @@ fn filters_that_wait_count_as_held_until_their_client_has_gone() {
     }
     drop(client);
     loops.until(|loops| loops.broker().counters[0].ended_lost.get() == 1);
-    assert_eq!((held(&loops), loops.broker().quota.filters_paid_at()), (0, paid_at));
+    assert_eq!((held(&loops), loops.broker().quota.filters_paid_at(nanos(NOW_MS))), (0, paid_at));
 }
 
 #[test]
@@ -142,13 +144,13 @@ fn a_large_first_publish_that_waits_counts_as_held_until_its_client_has_gone() {
     let mut other = loops.connect_as("other", true);
     loops.send_to(0, &mut other, &publish(0, "t", &[b'x'; 3_000]));
     loops.answer(&mut subscriber, 0x30);
-    let paid_at = loops.broker().quota.paid_at();
+    let paid_at = loops.broker().quota.paid_at(nanos(NOW_MS));
     let mut client = loops.connect_as("client", true);
     send_to_wait(&mut loops, &mut client, &publish(0, "t", &[b'x'; 100_000]));
     assert!(held(&loops) > 90_000, "{} bytes count", held(&loops));
     drop(client);
     loops.until(|loops| loops.broker().counters[0].ended_lost.get() == 2);
-    assert_eq!((held(&loops), skipped(&loops), loops.broker().quota.paid_at()), (0, 1, paid_at));
+    assert_eq!((held(&loops), skipped(&loops), loops.broker().quota.paid_at(nanos(NOW_MS))), (0, 1, paid_at));
     assert!(subscriber.next().is_none());
 }
 
@@ -179,7 +181,7 @@ fn a_publisher_does_not_wait_for_what_others_give_back() {
         let slot = loops.session(0, client).connection;
         loops.cores[0].end(slot, ConnectionEnd::Kicked, false);
     }
-    assert_eq!(millis(loops.broker().quota.paid_at()), NOW_MS + 2_000);
+    assert_eq!(millis(loops.broker().quota.paid_at(nanos(NOW_MS))), NOW_MS + 2_000);
     for passed in [1_000, 2_000] {
         assert!(subscriber.next().is_none());
         loops.now_ms = Some(NOW_MS + passed);
