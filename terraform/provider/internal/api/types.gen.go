@@ -1035,7 +1035,8 @@ type Rule struct {
 	Action Action `json:"action"`
 	Effect Effect `json:"effect"`
 
-	// Filter Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
+	// Filter Topic filter, without share name. `%c` stands for the client id, `%u` for the user name. The filters of a list have at most
+	// 16 KiB together.
 	Filter string `json:"filter"`
 
 	// QosMax Highest QoS (0, 1, 2) that an `allow` rule permits for publishes and grants to subscriptions.
