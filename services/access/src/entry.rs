@@ -53,7 +53,14 @@ pub struct ProvenIdentity {
     /// `created_at_ms` of the credential, issuer or authority that admitted the client: a later record of the same name is another.
     pub since_ms: Option<u64>,
     /// The client's certificate, if the broker demanded one or it admitted the client.
-    pub certificate: Option<Box<CertificateId>>,
+    pub certificate: Option<Box<ProvenCertificate>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProvenCertificate {
+    pub id: CertificateId,
+    /// Name and `created_at_ms` of the authority that has verified it.
+    pub authority: (Box<str>, u64),
 }
 
 #[derive(Clone, Debug)]

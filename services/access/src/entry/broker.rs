@@ -115,15 +115,23 @@ impl BrokerAccess {
     }
 
     fn check_certificate(&self, identity: &ProvenIdentity) -> Result<(), AccessRefusal> {
-        let is_demanded =
-            matches!(self.access.certificates, CertificateUse::Required | CertificateUse::Additional);
-        match &identity.certificate {
-            Some(certificate) if self.authorities.iter().any(|authority| authority.revokes(certificate)) => {
+        let is_demanded = match self.access.certificates {
+            CertificateUse::Off => return Ok(()),
+            CertificateUse::Accepted => false,
+            CertificateUse::Required | CertificateUse::Additional => {
+                !matches!(identity.method, Method::ConnectToken { .. })
+            }
+        };
+        let Some(certificate) = &identity.certificate else {
+            return if is_demanded { Err(AccessRefusal::NoCertificate) } else { Ok(()) };
+        };
+        let (name, since_ms) = &certificate.authority;
+        let is_its = |one: &ClientCa| *one.name == **name && one.created_at_ms == *since_ms;
+        match self.authorities.iter().find(|authority| is_its(authority.record())) {
+            Some(authority) if authority.revokes(&certificate.id) => {
                 Err(AccessRefusal::Certificate(x509::CertificateRefusal::Revoked))
             }
-            None if is_demanded && !matches!(identity.method, Method::ConnectToken { .. }) => {
-                Err(AccessRefusal::NoCertificate)
-            }
+            None if is_demanded => Err(AccessRefusal::MethodRemoved),
             _ => Ok(()),
         }
     }

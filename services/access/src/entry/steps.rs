@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 
-use super::{AccessRefusal, BrokerAccess, Grant, Method, ProvenIdentity};
+use super::{AccessRefusal, BrokerAccess, Grant, Method, ProvenCertificate, ProvenIdentity};
 use crate::jwt::{self, Identity, Issuer, JsonWebToken, KeySet};
 use crate::limits::USER_BYTES_MAX;
 use crate::model::{CertificateUse, Credential};
@@ -51,7 +51,7 @@ pub struct ConnectAuthentication {
     identity: Option<ProvenIdentity>,
     /// The user that the client's certificate names, while another method decides.
     certificate_user: Option<Box<str>>,
-    certificate: Option<Box<CertificateId>>,
+    certificate: Option<Box<ProvenCertificate>>,
     client_id: Box<str>,
 }
 
@@ -231,8 +231,12 @@ impl ConnectAuthentication {
         let mut refused = x509::CertificateRefusal::UnknownIssuer;
         for authority in &broker.authorities {
             let verified = authority.verify(&chain, now_ms / 1_000);
-            self.certificate =
-                verified.as_ref().ok().and_then(|_| CertificateId::of(&chain[0])).map(Box::new);
+            let id = verified.as_ref().ok().and_then(|_| CertificateId::of(&chain[0]));
+            self.certificate = id.map(|id| {
+                let record = authority.record();
+                let authority = (record.name.as_str().into(), record.created_at_ms);
+                Box::new(ProvenCertificate { id, authority })
+            });
             match verified {
                 Ok(user) if broker.access.certificates == CertificateUse::Additional => {
                     self.certificate_user = Some(user);

@@ -407,8 +407,14 @@ fn a_connected_client_without_a_certificate_leaves_once_the_broker_demands_one()
         let before = world(if admitted { CertificateUse::Additional } else { CertificateUse::Off });
         let (identity, _) = before.connect(presented).unwrap();
         let after = world(CertificateUse::Additional);
-        let review = after.broker.review(&identity, after.credentials.get("bob"), NOW_MS);
-        assert_eq!(review.err(), (!admitted).then_some(AccessRefusal::NoCertificate));
+        let review =
+            |world: &World| world.broker.review(&identity, world.credentials.get("bob"), NOW_MS).err();
+        assert_eq!(review(&after), (!admitted).then_some(AccessRefusal::NoCertificate));
+        let mut without = world(CertificateUse::Additional);
+        without.broker.authorities.clear();
+        let refusal = if admitted { AccessRefusal::MethodRemoved } else { AccessRefusal::NoCertificate };
+        assert_eq!(review(&without), Some(refusal), "its authority was deleted");
+        assert_eq!(review(&world(CertificateUse::Off)), None);
     }
 }
 

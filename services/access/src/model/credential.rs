@@ -118,6 +118,19 @@ impl Secret {
     }
 }
 
+impl Credential {
+    /// Checks a changed credential. Earlier versions stored longer rules and client ids, which stay valid until they change.
+    pub fn validate_change(&self, before: &Self) -> Checked {
+        let (rules, client_id) = (self.rules != before.rules, self.client_id != before.client_id);
+        let changed = Self {
+            rules: if rules { self.rules.clone() } else { Vec::new() },
+            client_id: self.client_id.clone().filter(|_| client_id),
+            ..self.clone()
+        };
+        changed.validate()
+    }
+}
+
 impl Group {
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();

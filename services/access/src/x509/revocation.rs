@@ -19,9 +19,10 @@ pub(super) struct RevocationList {
     /// As it was signed: a parsed list takes seven times as much memory, and any tenant may have long ones.
     der: CertificateRevocationListDer<'static>,
     issuer: Box<[u8]>,
-    /// Offsets of the serial numbers in `der`, in their order. `None` for a list that covers only some certificates of its issuer: webpki
-    /// decides which.
+    /// Offsets of the serial numbers in `der`, in their order.
     by_serial: Option<Box<[u32]>>,
+    /// The list covers all certificates of its issuer. Otherwise webpki decides which.
+    is_whole: bool,
     /// The public key that has verified the signature.
     signer: OnceLock<Box<[u8]>>,
 }
@@ -53,9 +54,9 @@ impl RevocationList {
         };
         let by_serial = serials.iter().map(offset).collect::<Option<Box<[u32]>>>();
         let list = CertRevocationList::from(borrowed);
-        let by_serial = by_serial.filter(|_| list.issuing_distribution_point().is_none());
+        let is_whole = list.issuing_distribution_point().is_none();
         let issuer = list.issuer().into();
-        Some(Self { der, issuer, by_serial, signer: OnceLock::new() })
+        Some(Self { der, issuer, by_serial, is_whole, signer: OnceLock::new() })
     }
 
     pub(super) fn parsed(&self) -> Result<CertRevocationList<'_>, Error> {
@@ -64,7 +65,7 @@ impl RevocationList {
 
     #[cfg(test)]
     pub(super) fn is_in_use(&self) -> bool {
-        self.by_serial.is_some() && self.signer.get().is_some()
+        self.index().is_some() && self.signer.get().is_some()
     }
 
     fn serial_at(&self, offset: u32) -> &[u8] {
@@ -80,19 +81,16 @@ impl RevocationList {
 
     /// Whether the list names the certificate, without regard to the key that signed the list.
     pub(super) fn names(&self, certificate: &CertificateId) -> bool {
-        if self.issuer != certificate.issuer {
-            return false;
-        }
-        if let Some(by_serial) = &self.by_serial {
-            return self.find(by_serial, &certificate.serial);
-        }
-        let list = BorrowedCertRevocationList::from_der(&self.der);
-        let mut entries = list.iter().flatten().flatten();
-        entries.any(|entry| *entry.serial_number == *certificate.serial)
+        let names = |by_serial: &[u32]| self.find(by_serial, &certificate.serial);
+        self.issuer == certificate.issuer && self.by_serial.as_deref().is_some_and(names)
+    }
+
+    fn index(&self) -> Option<&[u32]> {
+        self.by_serial.as_deref().filter(|_| self.is_whole)
     }
 
     fn status(&self, serial: &[u8], issuer_key: &[u8]) -> RevocationStatus {
-        let Some(by_serial) = &self.by_serial else { return RevocationStatus::Unknown };
+        let Some(by_serial) = self.index() else { return RevocationStatus::Unknown };
         if self.signer.get().is_none_or(|signer| **signer != *issuer_key) {
             return RevocationStatus::Unknown;
         }

@@ -193,7 +193,7 @@ fn a_revoked_certificate_is_refused_also_when_the_list_is_old() {
 
 /// Checks each certificate several times: webpki decides first, the index of the list afterwards.
 #[test]
-fn a_list_names_the_certificates_that_it_revokes_also_without_an_index() {
+fn a_list_names_the_certificates_that_it_revokes_whatever_it_covers() {
     let (ca, other) = (Ca::root("root"), Ca::root("other"));
     let of_some = CrlIssuingDistributionPoint {
         distribution_point: CrlDistributionPoint { uris: vec!["http://a.test/crl".into()] },

@@ -45,7 +45,11 @@ export const brokersQuery = queryOptions({
       )
       return list.items.map((broker): PlacedBroker => ({ ...broker, organisation: id, role }))
     })
-    return (await Promise.all(lists)).flat()
+    const answers = await Promise.allSettled(lists)
+    const refused = answers.find((answer) => answer.status === 'rejected')
+    // One organisation whose list is refused must not hide the brokers of the others.
+    if (refused && answers.every((answer) => answer.status === 'rejected')) throw refused.reason
+    return answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value : []))
   },
 })
 

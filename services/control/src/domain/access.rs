@@ -206,7 +206,7 @@ impl Control {
             let old = for_change(tx, at.organisation, &broker).await?;
             seen.check(Some(old.version))?;
             let record = input.record(&old.value)?;
-            record.validate()?;
+            record.validate_change(&old.value)?;
             if let Some(webhook) = &record.webhook {
                 let stored = old.value.webhook.as_ref().map(|webhook| webhook.url.as_str());
                 self.check_called("webhook.url", &webhook.url, stored)?;

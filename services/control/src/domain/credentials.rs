@@ -284,7 +284,7 @@ impl Control {
             }
             let before = record.clone();
             edit(&mut record, change.now_ms);
-            record.validate()?;
+            record.validate_change(&before)?;
             if record.expires_at_ms != before.expires_at_ms {
                 check_end(record.expires_at_ms, change.now_ms)?;
             }

@@ -10,8 +10,13 @@ use tracing::warn;
 use super::{Control, Result};
 use crate::limits::{ERASE_AFTER_MS, ERASE_AGAIN_MS, ERASED_KEYS, SWEPT_ROWS};
 
-/// Where the erasure of a broker continues. A step from its first key would pass all removed rows.
-pub(super) type UnfinishedErasures = HashMap<BrokerId, Bytes>;
+pub(super) type UnfinishedErasures = HashMap<BrokerId, UnfinishedErasure>;
+
+/// Where a pass over the keys of a broker continues: a step from its first key would pass all removed rows.
+pub struct UnfinishedErasure {
+    from: Bytes,
+    began_ms: u64,
+}
 
 impl Control {
     /// Erases in `steps_max` transactions at most, a fifth of them for one broker, and returns how many keys it removed.
@@ -46,11 +51,12 @@ impl Control {
         }
         self.settle(broker).await?;
         let (mut all, least) = (0, steps.saturating_sub(steps_max));
+        let began_ms = unfinished.get(&broker).map_or(self.now_ms(), |pass| pass.began_ms);
         loop {
             if *steps == least {
                 return Ok(all);
             }
-            let from = &unfinished.remove(&broker);
+            let from = &unfinished.get(&broker).map(|pass| pass.from.clone());
             let step = self.write(|tx| {
                 let from = from.clone();
                 async move { Ok(catalog::erase(&tx, broker, from, ERASED_KEYS).await?) }
@@ -58,11 +64,12 @@ impl Control {
             let (erased, next) = step.await?;
             *steps -= usize::from(erased > 0);
             all += erased;
-            let Some(next) = next else { break };
-            unfinished.insert(broker, next);
+            let Some(from) = next else { break };
+            unfinished.insert(broker, UnfinishedErasure { from, began_ms });
         }
-        // Servers that had the broker open may still write for a while, so its erasure is repeated until then.
-        if since_ms + ERASE_AGAIN_MS <= self.now_ms() {
+        unfinished.remove(&broker);
+        // Servers that had the broker open may still write for a while, so a pass that begins after that comes last.
+        if since_ms + ERASE_AGAIN_MS <= began_ms {
             self.write(|tx| async move { Ok(catalog::forget(&tx, broker)?) }).await?;
         }
         Ok(all)

@@ -47,6 +47,9 @@ struct PlanRecord {
 /// How far the copy of a plan's ceiling into the brokers of its tenants has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PlanCopy {
+    /// Tells apart two copies of a plan that were begun one after the other.
+    #[serde(default)]
+    id: Uuid,
     /// The ceiling before, for the audit logs of the tenants.
     before: Option<Limits>,
     #[serde(flatten)]
@@ -128,6 +131,7 @@ impl Control {
     }
 
     pub(super) async fn store_plan(&self, name: &str, input: &NewPlan, operator: &Operator) -> Result<Plan> {
+        let id = self.new_id()?;
         self.change(operator.into(), &Once::unnamed()?, |change| async move {
             let (tx, all) = (&change.tx, accounts::plans());
             let page = all.page::<PlanRecord>(tx, None, PLANS_MAX, Read::Serializable).await?;
@@ -142,7 +146,8 @@ impl Control {
             let plan = Plan { name: name.into(), ceiling: input.ceiling.clone(), is_public };
             let before = before.map(|before| before.plan.ceiling);
             let said = json!({ "before": before, "after": plan.ceiling, "is_public": is_public });
-            let copy = Some(PlanCopy { before, operator: operator.clone(), done: None, failed: Vec::new() });
+            let copy =
+                Some(PlanCopy { id, before, operator: operator.clone(), done: None, failed: Vec::new() });
             all.put(tx, name.as_bytes(), &PlanRecord { plan: plan.clone(), copy }).await?;
             change.audit_of_region("plan.set", name, said)?;
             Ok(plan)

@@ -20,7 +20,7 @@ use crate::outbound::{Outbound, Pool, SocketFlush};
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 /// Most bytes of one write: a peer on the same machine that reads through a small window made a write of 256 KiB take 15 ms.
 const WRITE_BYTES: usize = 64 * 1024;
-/// A write that takes longer is the last one of its connection in the turn.
+/// After a write that takes longer, other connections come first.
 const WRITE_US_MAX: u64 = 500;
 /// Bytes that each busy socket may hold, however many are busy.
 const MEMORY_SHARE_MIN: usize = 32 * 1024;

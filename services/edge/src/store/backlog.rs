@@ -162,15 +162,25 @@ impl<J: BacklogJob> Backlog<J> {
     /// Whether the next transaction would have only costly jobs and jobs of brokers with more than a share to write, while
     /// a broker of the last one has nothing queued yet.
     pub(super) fn is_early(&self, share: usize) -> bool {
-        let is_costly = |lane: &Numbered<J>| {
-            let cost = lane.front().map_or(0, |(_, job)| job.cost());
+        let is_busy = |lane: &Numbered<J>| {
+            let cost = first_cost(lane);
             cost >= COSTLY || cost * lane.len() > share
         };
-        let is_last = |recent: &&RecentCost| recent.transaction == self.transaction;
         self.checkpoints.is_empty()
             && (1..=work::EARLY_LANES_MAX).contains(&self.lanes.len())
-            && self.lanes.values().all(is_costly)
-            && self.recent.iter().filter(is_last).any(|recent| !self.lanes.contains_key(&recent.broker))
+            && self.lanes.values().all(is_busy)
+            && self.absent_of_last() > 0
+    }
+
+    /// How many brokers of the last transaction have nothing queued yet.
+    pub(super) fn absent_of_last(&self) -> usize {
+        let is_last = |recent: &&RecentCost| recent.transaction == self.transaction;
+        let last = self.recent.iter().filter(is_last);
+        last.filter(|recent| !self.lanes.contains_key(&recent.broker)).count()
+    }
+
+    pub(super) fn has_costly_jobs_alone(&self) -> bool {
+        self.lanes.values().all(|lane| first_cost(lane) >= COSTLY)
     }
 
     pub(super) fn next_batch(&mut self, budget: BatchBudget) -> Vec<J> {
@@ -338,6 +348,10 @@ impl<J: BacklogJob> Backlog<J> {
         let begun = self.unfinished.iter().find(|(of, _)| *of == broker).map(|(_, number)| *number);
         waiting.into_iter().chain(begun).min()
     }
+}
+
+fn first_cost<J: BacklogJob>(lane: &Numbered<J>) -> usize {
+    lane.front().map_or(0, |(_, job)| job.cost())
 }
 
 fn is_absent(parts: &HashMap<u64, TransactionPart>) -> impl Fn(&RecentCost) -> bool {

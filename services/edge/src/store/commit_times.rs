@@ -64,15 +64,17 @@ impl CommitTimes {
     }
 
     /// How long costly jobs wait for brokers that have just been answered, microseconds. A transaction of costly jobs
-    /// alone would delay those brokers by a whole commit, so waiting pays for as long as a commit takes.
-    fn linger_us(&self) -> u64 {
-        self.mean_us.clamp(LINGER_MIN_US, LINGER_MAX_US)
+    /// alone would delay those brokers by a whole commit, so waiting pays for as long as a commit takes. Many small
+    /// jobs of one broker never wait longer than that, so they keep half of their rate.
+    fn linger_us(&self, are_costly: bool) -> u64 {
+        let least = if are_costly { LINGER_MIN_US } else { 0 };
+        self.mean_us.clamp(least, LINGER_MAX_US)
     }
 
-    /// The time until which costly jobs wait: it counts from the end of the last commit, because brokers that were
+    /// The time until which such jobs wait: it counts from the end of the last commit, because brokers that were
     /// answered long ago have nothing to send at this moment.
-    pub(super) fn linger_until_us(&self) -> u64 {
-        self.ended_us + self.linger_us()
+    pub(super) fn linger_until_us(&self, are_costly: bool) -> u64 {
+        self.ended_us + self.linger_us(are_costly)
     }
 
     pub(super) fn note_end(&mut self, now_us: u64) {
@@ -131,11 +133,12 @@ mod tests {
         let mut commits = CommitTimes::default();
         let mut note = |commit_us, times| {
             (0..times).for_each(|_| commits.note_commit(commit_us));
-            commits.linger_us()
+            commits.linger_us(true)
         };
         assert_eq!((note(0, 0), note(300, 100)), (LINGER_MIN_US, LINGER_MIN_US));
         assert!((4_900..=5_000).contains(&note(5_000, 100)));
         assert_eq!(note(100_000, 100), LINGER_MAX_US);
+        assert_eq!(CommitTimes { mean_us: 300, ..CommitTimes::default() }.linger_us(false), 300);
     }
 
     #[test]

@@ -74,7 +74,7 @@ var credential = kind[credentialModel]{
 				},
 			},
 			"client_id": optionalText("The only client id that may connect by this name. Left out: any.",
-				stringvalidator.LengthBetween(1, 65_535)),
+				stringvalidator.LengthBetween(1, 1_024)),
 			"group": group("Name of the group whose rules come after these."),
 			"rules": rulesAttribute("The user's own rules; they come first."),
 			"scram": schema.BoolAttribute{

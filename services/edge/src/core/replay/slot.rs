@@ -116,7 +116,7 @@ impl ReplaySlot {
     }
 
     /// Keeps no snapshot of retained messages, see [`Lookup::release`].
-    pub(super) fn release(&mut self) {
+    pub(in crate::core) fn release(&mut self) {
         self.begun.iter_mut().chain(&mut self.lookups).for_each(Lookup::release);
         self.replays.iter_mut().for_each(DueReplay::release);
     }

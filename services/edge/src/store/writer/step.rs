@@ -59,17 +59,18 @@ impl Writer<'_> {
     /// Waits for a moment for brokers that have just been answered, see [`Backlog::is_early`].
     fn linger(&mut self) {
         let share = self.commit_times.budget().share;
-        let until = self.commit_times.linger_until_us();
+        let until = self.commit_times.linger_until_us(self.backlog.has_costly_jobs_alone());
         let mut left = until.saturating_sub(self.shared.clock.micros());
         if left == 0 || !self.backlog.is_early(share) || !self.linger.waits() {
             return;
         }
+        let absent = self.backlog.absent_of_last();
         while left > 0 && self.backlog.is_early(share) {
             let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { break };
             self.take_in(jobs);
             left = until.saturating_sub(self.shared.clock.micros());
         }
-        self.linger.end(self.backlog.is_early(share));
+        self.linger.end(self.backlog.absent_of_last() == absent);
     }
 
     /// Waits for a moment for publishers that have just been answered, see [`Gather`].
@@ -79,11 +80,11 @@ impl Writer<'_> {
         if wait_us == 0 {
             return;
         }
-        let until = self.shared.clock.micros() + wait_us;
-        while !self.gather.is_complete() {
-            let left = until.saturating_sub(self.shared.clock.micros());
+        let (until, mut left) = (self.shared.clock.micros() + wait_us, wait_us);
+        while left > 0 && !self.gather.is_complete() {
             let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { break };
             self.take_in(jobs);
+            left = until.saturating_sub(self.shared.clock.micros());
         }
         self.gather.end();
     }
