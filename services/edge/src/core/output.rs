@@ -3,7 +3,7 @@
 //! Packets are appended to a connection's buffer during the turn. The end of the turn writes each buffer with one system call.
 //! A connection whose socket is busy keeps its buffer; otherwise the buffer returns to the pool.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use millrace_session::PUMP_MAX;
@@ -18,10 +18,11 @@ use crate::outbound::{Outbound, Pool, SocketFlush};
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache. One flush
 /// writes no more.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
-/// Most bytes of one write: a peer on the same machine that reads through a small window made a write of 256 KiB take 15 ms.
-const WRITE_BYTES: usize = 64 * 1024;
-/// After a write that takes longer, other connections come first.
+/// A write of 256 KiB to a peer on the same machine that reads through a small window took 15 ms. After a write that takes
+/// longer than this, other connections come first, and the next writes to this one are short for a while.
 const WRITE_US_MAX: u64 = 500;
+const SHORT_WRITE_BYTES: usize = 64 * 1024;
+const SHORT_WRITES_MS: Millis = 10_000;
 /// Bytes that each busy socket may hold, however many are busy.
 const MEMORY_SHARE_MIN: usize = 32 * 1024;
 /// While memory is short, a client that has read nothing for this long is disconnected if more than [`STALLED_BYTES`] wait for it.
@@ -42,6 +43,8 @@ pub(super) struct Output {
     stalled: Vec<u32>,
     /// Connections of `CoreWork::unwritten` whose sessions have more messages to send.
     pumping: HashSet<u32, foldhash::fast::FixedState>,
+    /// Connections with short writes, and until when.
+    short_until: HashMap<u32, Millis, foldhash::fast::FixedState>,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     pub(super) soft_bytes: usize,
     /// While the publishers wait for the receiver, QoS 0 messages to it are dropped above half of these bytes.
@@ -57,9 +60,17 @@ impl Output {
             busy: HashSet::default(),
             stalled: Vec::new(),
             pumping: HashSet::default(),
+            short_until: HashMap::default(),
             soft_bytes: limits.outbound_soft_bytes as usize,
             hard_bytes: limits.outbound_hard_bytes as usize,
         }
+    }
+
+    fn note_slow_write(&mut self, slot: u32, now_ms: Millis) {
+        if self.short_until.len() == self.short_until.capacity() {
+            self.short_until.retain(|_, until| *until > now_ms);
+        }
+        self.short_until.insert(slot, now_ms + SHORT_WRITES_MS);
     }
 }
 
@@ -119,7 +130,7 @@ impl Core {
                 return;
             }
             if let Some(mut outbound) = connection.outbound.take() {
-                let (written, how, took_us) = match self.write(slot, &mut outbound, left.min(WRITE_BYTES)) {
+                let (written, how, took_us) = match self.write(slot, &mut outbound, left) {
                     Ok(done) => done,
                     Err(error) => {
                         tracing::debug!(%error, "writing failed");
@@ -167,6 +178,9 @@ impl Core {
         outbound: &mut Outbound,
         most: usize,
     ) -> io::Result<(usize, SocketFlush, u64)> {
+        let is_slow = outbound.len() > SHORT_WRITE_BYTES
+            && self.output.short_until.get(&slot).is_some_and(|until| *until > self.now_ms);
+        let most = if is_slow { most.min(SHORT_WRITE_BYTES) } else { most };
         let connection = &mut self.connections[slot as usize];
         let websocket = connection.is_websocket();
         let mut tapped = if connection.is_traced() { self.tracing.tapped.get_mut(&slot) } else { None };
@@ -180,6 +194,9 @@ impl Core {
             tapped.note_waiting(outbound.len());
         }
         let (written, how) = flushed?;
+        if took_us > WRITE_US_MAX {
+            self.output.note_slow_write(slot, self.now_ms);
+        }
         self.work.spend_sent(written, took_us);
         self.process.core(self.index).counters.bytes_out.add(written);
         let encrypted = connection.stream.unsent_bytes();
