@@ -20,7 +20,7 @@ use crate::outbound::{Outbound, Pool, SocketFlush};
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 /// A write of 256 KiB to a peer on the same machine that reads through a small window took 15 ms. After a write that takes
 /// longer than this, other connections come first, and the next writes to this one are short for a while.
-const WRITE_US_MAX: u64 = 500;
+const WRITE_US_MAX: u64 = 2_000;
 const SHORT_WRITE_BYTES: usize = 64 * 1024;
 const SHORT_WRITES_MS: Millis = 10_000;
 /// Bytes that each busy socket may hold, however many are busy.
