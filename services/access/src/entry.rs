@@ -56,6 +56,14 @@ pub struct ProvenIdentity {
     pub certificate: Option<Box<ProvenCertificate>>,
 }
 
+impl ProvenIdentity {
+    #[must_use]
+    pub fn new(method: Method, user: Option<Box<str>>) -> Self {
+        let (rules, group, until_ms, since_ms, certificate) = Default::default();
+        Self { method, user, rules, group, until_ms, since_ms, certificate }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvenCertificate {
     pub id: CertificateId,

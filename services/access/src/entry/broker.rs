@@ -126,8 +126,7 @@ impl BrokerAccess {
             return if is_demanded { Err(AccessRefusal::NoCertificate) } else { Ok(()) };
         };
         let (name, since_ms) = &certificate.authority;
-        let is_its = |one: &ClientCa| *one.name == **name && one.created_at_ms == *since_ms;
-        match self.authorities.iter().find(|authority| is_its(authority.record())) {
+        match self.authority(name, Some(*since_ms)) {
             Some(authority) if authority.revokes(&certificate.id) => {
                 Err(AccessRefusal::Certificate(x509::CertificateRefusal::Revoked))
             }
@@ -136,21 +135,26 @@ impl BrokerAccess {
         }
     }
 
+    /// The authority with this name, if it is the one that was created at this time.
+    fn authority(&self, name: &str, since_ms: Option<u64>) -> Option<&Authority> {
+        let is_its = |one: &ClientCa| one.name == name && since_ms == Some(one.created_at_ms);
+        self.authorities.iter().find(|authority| is_its(authority.record()))
+    }
+
     fn has(&self, identity: &ProvenIdentity) -> bool {
         let access = &self.access;
-        let is_same = |created_at_ms| identity.since_ms == Some(created_at_ms);
         match &identity.method {
             Method::Anonymous => access.anonymous,
             Method::Password => access.passwords || access.scram,
             Method::Token(name) => {
-                let is_its = |one: &JwtIssuer| *one.name == **name && is_same(one.created_at_ms);
+                let is_its =
+                    |one: &JwtIssuer| *one.name == **name && identity.since_ms == Some(one.created_at_ms);
                 access.tokens && self.issuers.iter().any(|one| is_its(one.record()))
             }
             Method::Certificate(name) => {
                 let is_used =
                     matches!(access.certificates, CertificateUse::Accepted | CertificateUse::Required);
-                let is_its = |one: &ClientCa| *one.name == **name && is_same(one.created_at_ms);
-                is_used && self.authorities.iter().any(|one| is_its(one.record()))
+                is_used && self.authority(name, identity.since_ms).is_some()
             }
             Method::Webhook => access.webhook.is_some(),
             Method::ConnectToken { .. } => true,

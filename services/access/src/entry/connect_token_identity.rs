@@ -29,15 +29,9 @@ impl ConnectTokenClaims {
         if rules.is_empty() {
             return Err(AccessRefusal::Rules);
         }
-        Ok(ProvenIdentity {
-            method: Method::ConnectToken { may_share: self.may_share },
-            user: Some(self.user.as_str().into()),
-            rules: Some(Arc::new(rules)),
-            group: None,
-            until_ms: Some(self.expires_at_ms),
-            since_ms: None,
-            certificate: None,
-        })
+        let method = Method::ConnectToken { may_share: self.may_share };
+        let identity = ProvenIdentity::new(method, Some(self.user.as_str().into()));
+        Ok(ProvenIdentity { rules: Some(Arc::new(rules)), until_ms: Some(self.expires_at_ms), ..identity })
     }
 }
 

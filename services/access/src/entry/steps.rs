@@ -83,16 +83,7 @@ impl ConnectAuthentication {
             Some(user) if access.passwords => AuthenticationStep::Credential(user.into()),
             _ if access.webhook.is_some() => AuthenticationStep::Webhook(self.certificate_user.clone()),
             None if access.anonymous && presented.password.is_none_or(<[u8]>::is_empty) => {
-                let identity = ProvenIdentity {
-                    method: Method::Anonymous,
-                    user: None,
-                    rules: None,
-                    group: None,
-                    until_ms: None,
-                    since_ms: None,
-                    certificate: None,
-                };
-                self.identity = Some(identity);
+                self.identity = Some(ProvenIdentity::new(Method::Anonymous, None));
                 self.decide(broker, None, now_ms)
             }
             None => AuthenticationStep::Refuse(AccessRefusal::Anonymous),
@@ -168,15 +159,8 @@ impl ConnectAuthentication {
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
         let user = Some(credential.user.as_str().into());
-        self.identity = Some(ProvenIdentity {
-            method: Method::Password,
-            user,
-            rules: None,
-            group: None,
-            until_ms: None,
-            since_ms: Some(credential.created_at_ms),
-            certificate: None,
-        });
+        let identity = ProvenIdentity::new(Method::Password, user);
+        self.identity = Some(ProvenIdentity { since_ms: Some(credential.created_at_ms), ..identity });
         self.decide(broker, Some(credential), now_ms)
     }
 
@@ -196,14 +180,12 @@ impl ConnectAuthentication {
         };
         let named = self.certificate_user.take().or(presented.user.map(Into::into));
         let group = broker.access.webhook.as_ref().and_then(|webhook| webhook.group.as_deref());
+        let user = allowed.user.or(named).filter(|user| !user.is_empty());
         let identity = ProvenIdentity {
-            method: Method::Webhook,
-            user: allowed.user.or(named).filter(|user| !user.is_empty()),
             rules: allowed.rules.map(Arc::new),
             group: allowed.group.or(group.map(Into::into)),
             until_ms: allowed.expires_at_ms,
-            since_ms: None,
-            certificate: None,
+            ..ProvenIdentity::new(Method::Webhook, user)
         };
         if identity.user.is_none() {
             self.identity = Some(identity);
@@ -247,14 +229,11 @@ impl ConnectAuthentication {
                 }
                 Ok(user) => {
                     let record = authority.record();
+                    let method = Method::Certificate(record.name.as_str().into());
                     return Ok(Some(ProvenIdentity {
-                        method: Method::Certificate(record.name.as_str().into()),
-                        user: Some(user),
-                        rules: None,
                         group: record.group.as_deref().map(Into::into),
-                        until_ms: None,
                         since_ms: Some(record.created_at_ms),
-                        certificate: None,
+                        ..ProvenIdentity::new(method, Some(user))
                     }));
                 }
                 // The refusal of the authority that issued the certificate explains more than
@@ -337,13 +316,12 @@ fn of_token(issuer: &Issuer, claimed: Identity) -> ProvenIdentity {
     let record = issuer.record();
     let leeway_s = u64::from(record.leeway_s);
     let end_ms = claimed.expires_at_s.saturating_add(leeway_s).saturating_mul(1_000);
+    let method = Method::Token(record.name.as_str().into());
     ProvenIdentity {
-        method: Method::Token(record.name.as_str().into()),
-        user: Some(claimed.user),
         rules: claimed.rules.map(Arc::new),
         group: record.group.as_deref().map(Into::into),
         until_ms: record.disconnect_at_expiry.then_some(end_ms),
         since_ms: Some(record.created_at_ms),
-        certificate: None,
+        ..ProvenIdentity::new(method, Some(claimed.user))
     }
 }

@@ -332,15 +332,8 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     let before = broker(vec![group(vec![allow("group/#")])], vec![allow("broker/#")]);
     let credential =
         Credential { group: Some("g".into()), rules: vec![allow("own/%u")], ..world_credential("bob") };
-    let identity = ProvenIdentity {
-        method: Method::Password,
-        user: Some("bob".into()),
-        rules: None,
-        group: None,
-        until_ms: None,
-        since_ms: Some(0),
-        certificate: None,
-    };
+    let identity =
+        ProvenIdentity { since_ms: Some(0), ..ProvenIdentity::new(Method::Password, Some("bob".into())) };
     let grant = before.review(&identity, Some(&credential), NOW_MS).unwrap();
     for (topic, allowed) in [("own/bob", true), ("group/x", true), ("broker/x", true), ("x", false)] {
         assert_eq!(may(&grant, topic), allowed, "{topic}");
@@ -423,16 +416,8 @@ fn the_clients_of_one_credential_have_its_rules_in_memory_once() {
     let rules = vec![allow(&"a".repeat(4_000)); 4];
     let credential = Credential { rules, ..world_credential("bob") };
     let world = World::with(Access::default());
-    let user = Some("bob".into());
-    let identity = ProvenIdentity {
-        method: Method::Password,
-        user,
-        rules: None,
-        group: None,
-        until_ms: None,
-        since_ms: Some(0),
-        certificate: None,
-    };
+    let identity =
+        ProvenIdentity { since_ms: Some(0), ..ProvenIdentity::new(Method::Password, Some("bob".into())) };
     let mut grants = Vec::with_capacity(100);
     let used = allocation_counter::measure(|| {
         for _ in 0..100 {

@@ -45,12 +45,6 @@ pub enum CertificateUse {
 }
 
 impl Access {
-    /// Checks changed settings. Earlier versions stored longer rules, which stay valid until they change.
-    pub fn validate_change(&self, before: &Self) -> Checked {
-        let rules = if self.rules == before.rules { Vec::new() } else { self.rules.clone() };
-        Self { rules, ..self.clone() }.validate()
-    }
-
     /// The limits that apply: the broker's own, but none above the plan's.
     #[must_use]
     pub fn limits_in_force(&self) -> Limits {
@@ -73,6 +67,15 @@ impl Access {
         Rule::check_new(&self.rules, &mut findings);
         findings.within("limits", |findings| self.limits.check(findings));
         findings.done()
+    }
+
+    /// Checks changed settings. Earlier versions stored longer rules, which stay valid until they change.
+    pub fn validate_change(&self, before: &Self) -> Checked {
+        let mut changed = self.clone();
+        if changed.rules == before.rules {
+            changed.rules.clear();
+        }
+        changed.validate()
     }
 }
 

@@ -106,6 +106,16 @@ impl Credential {
         Rule::check_new(&self.rules, &mut findings);
         findings.done()
     }
+
+    /// Checks a changed credential. Earlier versions stored longer rules and client ids, which stay valid until they change.
+    pub fn validate_change(&self, before: &Self) -> Checked {
+        let mut changed = self.clone();
+        if changed.rules == before.rules {
+            changed.rules.clear();
+        }
+        changed.client_id = changed.client_id.filter(|_| self.client_id != before.client_id);
+        changed.validate()
+    }
 }
 
 impl Secret {
@@ -115,19 +125,6 @@ impl Secret {
         {
             findings.add("phc", what);
         }
-    }
-}
-
-impl Credential {
-    /// Checks a changed credential. Earlier versions stored longer rules and client ids, which stay valid until they change.
-    pub fn validate_change(&self, before: &Self) -> Checked {
-        let (rules, client_id) = (self.rules != before.rules, self.client_id != before.client_id);
-        let changed = Self {
-            rules: if rules { self.rules.clone() } else { Vec::new() },
-            client_id: self.client_id.clone().filter(|_| client_id),
-            ..self.clone()
-        };
-        changed.validate()
     }
 }
 

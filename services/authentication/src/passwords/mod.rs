@@ -4,7 +4,7 @@
 //! check() ── remembered? ──> result at once
 //!    │
 //!    v
-//! fair queue: brokers take turns, then addresses, then users ──> threads ──> results
+//! fair queue: tenants take turns, then their brokers, addresses and users ──> threads ──> results
 //! ```
 //!
 //! While others wait, an address that guesses passwords gets at most every second check. Results

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::audit::Actor;
 use super::change::Change;
+use super::error::of_one_tenant;
 use super::spend::{CapAction, CapOf, SpendCapRecord};
 use super::usage::all_of;
 use super::{Control, Once, Result, month};
@@ -45,12 +46,8 @@ impl Control {
                 .await?;
             let ids = page.items.iter().filter_map(|(id, _)| organisation_of(id));
             for organisation in ids.collect::<BTreeSet<_>>() {
-                match self.hold_caps_of(organisation).await {
-                    Err(error) if error.is_unavailable() => return Err(error),
-                    Err(error) => {
-                        warn!(%error, %organisation, "a spend cap could not be compared with usage; the next round tries again");
-                    }
-                    Ok(()) => {}
+                if let Err(error) = of_one_tenant(self.hold_caps_of(organisation).await)? {
+                    warn!(%error, %organisation, "a spend cap could not be compared with usage; the next round tries again");
                 }
             }
             match page.items.last().filter(|_| page.more) {

@@ -7,30 +7,45 @@ use bytes::Bytes;
 use millrace_layers::{BrokerId, catalog};
 use tracing::warn;
 
+use super::error::of_one_tenant;
 use super::{Control, Result};
 use crate::limits::{ERASE_AFTER_MS, ERASE_AGAIN_MS, ERASED_KEYS, SWEPT_ROWS};
 
-pub(super) type UnfinishedErasures = HashMap<BrokerId, UnfinishedErasure>;
+/// How far the erasure has come, from round to round.
+#[derive(Default)]
+pub struct Erasures {
+    /// The broker whose erasure the last round tried last. The next round begins behind it, so that large brokers delay no others.
+    last: BrokerId,
+    unfinished: HashMap<BrokerId, UnfinishedErasure>,
+}
 
 /// Where a pass over the keys of a broker continues: a step from its first key would pass all removed rows.
-pub struct UnfinishedErasure {
+struct UnfinishedErasure {
     from: Bytes,
     began_ms: u64,
 }
 
 impl Control {
-    /// Erases in `steps_max` transactions at most, a fifth of them for one broker, and returns how many keys it removed.
-    pub async fn erase(&self, unfinished: &mut UnfinishedErasures, steps_max: usize) -> Result<usize> {
-        let (mut from, mut erased, mut steps) = (0, 0, steps_max);
+    /// Erases in `steps_max` transactions at most, a fifth of them for one broker, and returns how many keys it removed. A round
+    /// ends with the last of the deleted brokers, and the next begins with the first.
+    pub async fn erase(&self, erasures: &mut Erasures, steps_max: usize) -> Result<usize> {
+        let (mut erased, mut steps) = (0, steps_max);
         loop {
+            let last = erasures.last;
             let page =
-                self.look(|tx| async move { Ok(catalog::condemned(&tx, from, SWEPT_ROWS).await?) }).await?;
-            let Some((last, _)) = page.last() else { return Ok(erased) };
-            from = *last;
+                self.look(|tx| async move { Ok(catalog::condemned(&tx, last, SWEPT_ROWS).await?) }).await?;
+            if page.is_empty() {
+                erasures.last = 0;
+                return Ok(erased);
+            }
             for condemned in page {
-                match self.erase_broker(condemned, unfinished, (&mut steps, steps_max.div_ceil(5))).await {
+                if steps == 0 {
+                    return Ok(erased);
+                }
+                erasures.last = condemned.0;
+                let steps = (&mut steps, steps_max.div_ceil(5));
+                match of_one_tenant(self.erase_broker(condemned, &mut erasures.unfinished, steps).await)? {
                     Ok(keys) => erased += keys,
-                    Err(error) if error.is_unavailable() => return Err(error),
                     Err(error) => {
                         warn!(%error, broker = condemned.0, "a deleted broker could not be erased; the next round tries again");
                     }
@@ -43,7 +58,7 @@ impl Control {
     async fn erase_broker(
         &self,
         (broker, since_ms): (BrokerId, u64),
-        unfinished: &mut UnfinishedErasures,
+        unfinished: &mut HashMap<BrokerId, UnfinishedErasure>,
         (steps, steps_max): (&mut usize, usize),
     ) -> Result<usize> {
         if self.now_ms() < since_ms + ERASE_AFTER_MS {

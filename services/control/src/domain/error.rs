@@ -56,12 +56,20 @@ pub enum Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-impl Error {
-    /// Whether the store does not answer at all, so that work for other tenants would fail, too.
-    pub(super) fn is_unavailable(&self) -> bool {
-        matches!(self.store_error(), Some(StoreError::Unavailable(_) | StoreError::Closed))
+/// The error of one tenant's part of a round, which continues with the next tenant. An error is returned if the store does not answer
+/// at all, so that the parts of other tenants would fail, too.
+pub(super) fn of_one_tenant<T>(done: Result<T>) -> Result<Result<T>> {
+    match done {
+        Err(error)
+            if matches!(error.store_error(), Some(StoreError::Unavailable(_) | StoreError::Closed)) =>
+        {
+            Err(error)
+        }
+        done => Ok(done),
     }
+}
 
+impl Error {
     pub(crate) fn field(field: &str, what: impl Into<String>) -> Self {
         Self::Invalid(vec![Invalid { field: field.into(), what: what.into() }])
     }

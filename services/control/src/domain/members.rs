@@ -147,9 +147,8 @@ async fn may_take(tx: &Transaction, caller: &Caller, organisation: Uuid, role: R
 
 /// A person without a role gets [`Error::NotFound`], and so learns nothing of the organisation.
 pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read: Read) -> Result<Role> {
-    let record =
-        accounts::members(organisation.as_bytes()).get::<MemberRecord>(tx, user.as_bytes(), read).await?;
-    record.map(|record| record.value.role).ok_or(Error::NotFound("organisation"))
+    let found = find(tx, organisation, user, read).await?;
+    found.map(|found| found.role).ok_or(Error::NotFound("organisation"))
 }
 
 /// The time of something that the caller makes as a member. It is not before the membership, whose start another server's clock has given.
@@ -166,10 +165,8 @@ pub(super) async fn role_of_maker(
     (user, made_at_ms): (Uuid, u64),
     read: Read,
 ) -> Result<Role> {
-    let members = accounts::members(organisation.as_bytes());
-    let found = members.get::<MemberRecord>(tx, user.as_bytes(), read).await?;
-    let found = found.filter(|found| found.value.since_ms <= made_at_ms);
-    found.map(|found| found.value.role).ok_or(Error::NotFound("organisation"))
+    let found = find(tx, organisation, user, read).await?.filter(|found| found.since_ms <= made_at_ms);
+    found.map(|found| found.role).ok_or(Error::NotFound("organisation"))
 }
 
 pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: Role) -> Result<()> {
@@ -210,9 +207,12 @@ pub(super) async fn remove(tx: &Transaction, organisation: Uuid, user: Uuid) -> 
 }
 
 async fn record(tx: &Transaction, organisation: Uuid, user: Uuid) -> Result<MemberRecord> {
+    find(tx, organisation, user, Read::Serializable).await?.ok_or(Error::NotFound("member"))
+}
+
+async fn find(tx: &Transaction, organisation: Uuid, user: Uuid, read: Read) -> Result<Option<MemberRecord>> {
     let members = accounts::members(organisation.as_bytes());
-    let record = members.get::<MemberRecord>(tx, user.as_bytes(), Read::Serializable).await?;
-    record.map(|record| record.value).ok_or(Error::NotFound("member"))
+    Ok(members.get::<MemberRecord>(tx, user.as_bytes(), read).await?.map(|found| found.value))
 }
 
 async fn keeps_an_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> Result<()> {

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::change::Change;
 use super::check::{FieldErrors, room};
+use super::error::of_one_tenant;
 use super::usage::{all_of, read_all_of};
 use super::{
     Caller, Control, Error, Once, Operator, Principal, Result, Role, Tenant, access, members, operator,
@@ -163,11 +164,8 @@ impl Control {
         let mut failed = Ok(());
         for (name, record) in page.await?.items {
             if record.value.copy.is_some() {
-                match self.spread_plan(&String::from_utf8_lossy(&name)).await {
-                    Err(error) if error.is_unavailable() => return Err(error),
-                    Err(error) => failed = Err(error),
-                    Ok(()) => {}
-                }
+                let spread = of_one_tenant(self.spread_plan(&String::from_utf8_lossy(&name)).await)?;
+                failed = spread.and(failed);
             }
         }
         failed
@@ -205,7 +203,14 @@ impl Control {
     /// Copies the plan into the brokers of a tenant, one in a transaction, because access records of earlier versions may be long. Returns
     /// false if it failed at one of them.
     async fn copy_plan(&self, name: &str, seen: &PlanCopy, tenant: Uuid) -> Result<bool> {
-        let brokers = self.look(|tx| async move { all_of(&tx, tenant).await }).await?;
+        let listed = of_one_tenant(self.look(|tx| async move { all_of(&tx, tenant).await }).await)?;
+        let brokers = match listed {
+            Ok(brokers) => brokers,
+            Err(error) => {
+                warn!(%error, plan = name, %tenant, "the brokers of a tenant could not be listed for the ceiling of their plan; the next round tries again");
+                return Ok(false);
+            }
+        };
         let mut is_held = true;
         for broker in &brokers {
             let copied = self.write(|tx| async move {
@@ -219,13 +224,9 @@ impl Control {
                     _ => Ok(()),
                 }
             });
-            match copied.await {
-                Err(error) if error.is_unavailable() => return Err(error),
-                Err(error) => {
-                    warn!(%error, plan = name, %tenant, "a broker does not have the ceiling of its plan yet; the next round tries again");
-                    is_held = false;
-                }
-                Ok(()) => {}
+            if let Err(error) = of_one_tenant(copied.await)? {
+                warn!(%error, plan = name, %tenant, "a broker does not have the ceiling of its plan yet; the next round tries again");
+                is_held = false;
             }
         }
         Ok(is_held)

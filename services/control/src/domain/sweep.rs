@@ -1,7 +1,6 @@
 //! Background work of each server, in rounds: removes expired records, old metrics and old audit entries, enforces spend caps,
 //! copies changed plans to their tenants, and continues the erasure of deleted brokers. Several servers may do it at once.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 
 use millrace_layers::accounts::audit as logs;
@@ -10,8 +9,8 @@ use millrace_storage::Transaction;
 use tracing::{info, warn};
 
 use super::{
-    Control, Result, account_links, audit, change, claim_tokens, former, invitations, passkeys, sign_ups,
-    web_sessions,
+    Control, Erasures, Result, account_links, audit, change, claim_tokens, former, invitations, passkeys,
+    sign_ups, web_sessions,
 };
 use crate::limits::{AUDIT_LOGS_AT_ONCE, AUDIT_TRIMS_MAX, ERASE_STEPS_MAX, SWEEP_EVERY, SWEPT_ROWS};
 
@@ -33,7 +32,7 @@ impl Control {
 
     async fn keep_clean(&self) -> Infallible {
         let mut rounds = tokio::time::interval(SWEEP_EVERY);
-        let (mut history_from, mut audit_from, mut unfinished) = (None, None, HashMap::new());
+        let (mut history_from, mut audit_from, mut erasures) = (None, None, Erasures::default());
         loop {
             rounds.tick().await;
             if let Err(error) = self.sweep().await {
@@ -52,7 +51,7 @@ impl Control {
             if let Err(error) = self.spread_plans().await {
                 warn!(%error, "a changed plan does not hold for all of its tenants yet; the next round tries again");
             }
-            match self.erase(&mut unfinished, ERASE_STEPS_MAX).await {
+            match self.erase(&mut erasures, ERASE_STEPS_MAX).await {
                 Ok(0) => {}
                 Ok(keys) => info!(keys, "erased data of deleted brokers"),
                 Err(error) => {

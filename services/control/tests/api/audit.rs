@@ -1,6 +1,7 @@
 //! The audit log: the entry of a change, the person behind a program, and what is left of a deleted organisation.
 
 use axum::http::StatusCode;
+use millrace_control::Erasures;
 use millrace_layers::accounts::audit;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -86,7 +87,7 @@ async fn operators_read_the_log_and_the_usage_of_a_deleted_organisation_for_400_
     ann.delete(&broker).await.is(StatusCode::NO_CONTENT);
     ann.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
     region.clock.move_on(60_000);
-    region.control.erase(&mut std::collections::HashMap::new(), 1_000).await.unwrap();
+    region.control.erase(&mut Erasures::default(), 1_000).await.unwrap();
 
     let operator = router(&region, None);
     let tenant = format!("/tenants/{}", ann.organisation);

@@ -1,8 +1,7 @@
 //! Brokers: the way of a new tenant, changes, and what is left of a deleted one.
 
-use std::collections::HashMap;
-
 use axum::http::StatusCode;
+use millrace_control::Erasures;
 use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -91,18 +90,18 @@ async fn a_deleted_broker_is_gone_at_once_and_nothing_is_left_of_it() {
     assert!(find().await.is_none());
 
     assert_eq!(
-        region.control.erase(&mut HashMap::new(), 1_000).await.unwrap(),
+        region.control.erase(&mut Erasures::default(), 1_000).await.unwrap(),
         0,
         "pods are to see first that it is gone"
     );
     // `ERASE_AFTER_MS`, and below `ERASE_AGAIN_MS`.
     region.clock.move_on(5_000);
     // A pod that had the broker open may write for a while, so the broker is erased again until that is over.
-    assert!(region.control.erase(&mut HashMap::new(), 1_000).await.unwrap() > 0);
+    assert!(region.control.erase(&mut Erasures::default(), 1_000).await.unwrap() > 0);
     region.store.run(|tx| async move { accounts::touch(&tx, id) }).await.unwrap();
-    assert_eq!(region.control.erase(&mut HashMap::new(), 1_000).await.unwrap(), 1);
+    assert_eq!(region.control.erase(&mut Erasures::default(), 1_000).await.unwrap(), 1);
     region.clock.move_on(10 * 60 * 1_000);
-    assert_eq!(region.control.erase(&mut HashMap::new(), 1_000).await.unwrap(), 0);
+    assert_eq!(region.control.erase(&mut Erasures::default(), 1_000).await.unwrap(), 0);
     let condemned = region.store.run(|tx| async move { catalog::condemned(&tx, 0, 9).await }).await.unwrap();
     assert_eq!(condemned, []);
     let left = ann.get(&format!("{other}/credentials")).await;
@@ -236,15 +235,17 @@ async fn a_round_erases_a_bounded_number_of_keys_and_the_next_one_continues() {
         ann.delete(broker).await.is(StatusCode::NO_CONTENT);
     }
     region.clock.move_on(5_000);
-    let mut unfinished = HashMap::new();
-    // One transaction for each broker.
-    let first = region.control.erase(&mut unfinished, 5).await.unwrap();
-    assert!((2_001..3_000).contains(&first), "{first}");
-    assert_eq!(unfinished.keys().copied().collect::<Vec<_>>(), [id]);
-    let mut all = first;
-    while !unfinished.is_empty() {
-        all += region.control.erase(&mut unfinished, 5).await.unwrap();
+    // One transaction in a round: the brokers take turns.
+    let mut erasures = Erasures::default();
+    let mut rounds = Vec::new();
+    for _ in 0..6 {
+        rounds.push(region.control.erase(&mut erasures, 1).await.unwrap());
     }
-    assert!(all > 5_000, "{all}");
-    assert_eq!(region.control.erase(&mut unfinished, 5).await.unwrap(), 0);
+    assert_eq!((rounds[0], rounds[2]), (2_000, 2_000), "{rounds:?}");
+    assert!(
+        (1..1_000).contains(&rounds[1]),
+        "the small broker waits for one round of the large one: {rounds:?}"
+    );
+    assert!(rounds.iter().sum::<usize>() > 5_000, "{rounds:?}");
+    assert_eq!(region.control.erase(&mut erasures, 5).await.unwrap(), 0);
 }

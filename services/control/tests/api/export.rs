@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
+use millrace_control::Erasures;
 use millrace_storage::{KeyRange, RangeOptions};
 use serde_json::{Value, json};
 
@@ -150,7 +151,7 @@ async fn a_deleted_organisation_leaves_nothing_but_what_operators_may_read() {
     for _ in 0..3 {
         // The second erasure of a broker is ten minutes after the first.
         region.clock.move_on(11 * 60_000);
-        region.control.erase(&mut std::collections::HashMap::new(), 1_000).await.unwrap();
+        region.control.erase(&mut Erasures::default(), 1_000).await.unwrap();
         region.control.sweep().await.unwrap();
     }
     // The audit log, and the record for operators with its expiry and ledger.

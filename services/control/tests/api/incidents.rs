@@ -1,6 +1,7 @@
 //! Incidents: requests that a broker has refused, as its tenant sees them.
 
 use axum::http::StatusCode;
+use millrace_control::Erasures;
 use millrace_layers::incidents::{self, IncidentRecord, StoredIncidentKind};
 use millrace_layers::{BrokerId, catalog};
 use millrace_storage::Read;
@@ -61,7 +62,7 @@ async fn incidents_come_in_pages_the_latest_first_and_only_those_that_are_asked_
     // They go with the broker.
     ann.delete(&broker).await.is(StatusCode::NO_CONTENT);
     region.clock.move_on(5_000);
-    region.control.erase(&mut std::collections::HashMap::new(), 1_000).await.unwrap();
+    region.control.erase(&mut Erasures::default(), 1_000).await.unwrap();
     let left = region.store.run(|tx| async move {
         incidents::page(&tx, id, incidents::IncidentSearch::default(), None, 10).await
     });

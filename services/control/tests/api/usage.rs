@@ -1,7 +1,7 @@
 //! Usage, and spend caps that hold brokers to it.
 
 use axum::http::StatusCode;
-use millrace_control::Prices;
+use millrace_control::{Erasures, Prices};
 use millrace_layers::metering::{self, Level, Unit, WINDOW_MS};
 use millrace_layers::{BrokerId, catalog};
 use millrace_storage::Read;
@@ -304,10 +304,10 @@ async fn what_a_deleted_broker_used_still_counts_for_the_bill_and_the_cap() {
     holds().await;
     // The broker's keys are erased a moment later.
     region.clock.move_on(60_000);
-    assert!(region.control.erase(&mut std::collections::HashMap::new(), 1_000).await.unwrap() > 0);
+    assert!(region.control.erase(&mut Erasures::default(), 1_000).await.unwrap() > 0);
     holds().await;
     region.clock.move_on(WINDOW_MS);
-    region.control.erase(&mut std::collections::HashMap::new(), 1_000).await.unwrap();
+    region.control.erase(&mut Erasures::default(), 1_000).await.unwrap();
     assert_eq!(usage(&ann, &path).await["spent_micros"], 10);
 }
 

@@ -12,11 +12,9 @@ pub(super) const KEY_SETS_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub(super) const KEY_SET_UNUSED_S_MAX: u64 = (KEY_SET_AGE_S_MAX + KEY_SET_STALE_S_MAX) as u64;
 /// Interval between two looks for such key sets, seconds.
 pub(super) const KEY_SETS_LOOK_S: u64 = 600;
-/// Clients that wait for one key set, with a token of 16 KiB at most each; more get "server unavailable".
-pub(super) const WAITING_PER_KEY_SET_MAX: usize = 2_000;
-/// The same for all key sets together.
+/// Clients that wait for key sets, with a token of 16 KiB at most each; more get "server unavailable".
 pub(super) const WAITING_FOR_KEYS_MAX: usize = 10_000;
-/// A tenant has at most a quarter of the clients that could still wait: those of one key set, as long as no other tenant has any.
+/// A tenant has at most a quarter of the clients that could still wait: 2,000, as long as no other tenant has any.
 pub(super) const WAITING_FOR_KEYS_PART: usize = 4;
 pub(super) const KEY_SET_TIMEOUT: Duration = Duration::from_millis(KEY_SET_TIMEOUT_MS as u64);
 

@@ -3,7 +3,7 @@
 //! Packets are appended to a connection's buffer during the turn. The end of the turn writes each buffer with one system call.
 //! A connection whose socket is busy keeps its buffer; otherwise the buffer returns to the pool.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 
 use millrace_session::PUMP_MAX;
@@ -18,11 +18,10 @@ use crate::outbound::{Outbound, Pool, SocketFlush};
 /// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache. One flush
 /// writes no more.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
-/// A write of 256 KiB to a peer on the same machine that reads through a small window took 15 ms. After a write that takes
-/// longer than this, other connections come first, and the next writes to this one are short for a while.
-const WRITE_US_MAX: u64 = 2_000;
 const SHORT_WRITE_BYTES: usize = 64 * 1024;
-const SHORT_WRITES_MS: Millis = 10_000;
+const FAST_WRITES: u8 = 4;
+const FAST_WRITE_US: u64 = 250;
+const SLOW_WRITE_US: u64 = 2_000;
 /// Bytes that each busy socket may hold, however many are busy.
 const MEMORY_SHARE_MIN: usize = 32 * 1024;
 /// While memory is short, a client that has read nothing for this long is disconnected if more than [`STALLED_BYTES`] wait for it.
@@ -30,6 +29,27 @@ const STALLED_MS: Millis = 10_000;
 const STALLED_BYTES: usize = 64 * 1024;
 /// Most that one loop disconnects a second, because each costs work.
 const STALLED_MAX: usize = 500;
+
+/// How much is written to a connection at once: a write of 256 KiB to a peer on the same machine that reads through a small
+/// window took 15 ms. So writes are short until [`FAST_WRITES`] in a row were fast, and again after a slow one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WritePace {
+    fast: u8,
+}
+
+impl WritePace {
+    fn bytes(self, most: usize) -> usize {
+        if self.fast < FAST_WRITES { most.min(SHORT_WRITE_BYTES) } else { most }
+    }
+
+    fn note(&mut self, written: usize, took_us: u64) {
+        if took_us > SLOW_WRITE_US {
+            self.fast = 0;
+        } else if written >= SHORT_WRITE_BYTES && took_us < FAST_WRITE_US {
+            self.fast = FAST_WRITES.min(self.fast + 1);
+        }
+    }
+}
 
 /// The connections that have output, and the buffers for more.
 pub(super) struct Output {
@@ -43,8 +63,6 @@ pub(super) struct Output {
     stalled: Vec<u32>,
     /// Connections of `CoreWork::unwritten` whose sessions have more messages to send.
     pumping: HashSet<u32, foldhash::fast::FixedState>,
-    /// Connections with short writes, and until when.
-    short_until: HashMap<u32, Millis, foldhash::fast::FixedState>,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     pub(super) soft_bytes: usize,
     /// While the publishers wait for the receiver, QoS 0 messages to it are dropped above half of these bytes.
@@ -60,17 +78,9 @@ impl Output {
             busy: HashSet::default(),
             stalled: Vec::new(),
             pumping: HashSet::default(),
-            short_until: HashMap::default(),
             soft_bytes: limits.outbound_soft_bytes as usize,
             hard_bytes: limits.outbound_hard_bytes as usize,
         }
-    }
-
-    fn note_slow_write(&mut self, slot: u32, now_ms: Millis) {
-        if self.short_until.len() == self.short_until.capacity() {
-            self.short_until.retain(|_, until| *until > now_ms);
-        }
-        self.short_until.insert(slot, now_ms + SHORT_WRITES_MS);
     }
 }
 
@@ -146,7 +156,7 @@ impl Core {
                     }
                     SocketFlush::Enough => {
                         connection.outbound = Some(outbound);
-                        if left == 0 || took_us > WRITE_US_MAX {
+                        if left == 0 || took_us > FAST_WRITE_US {
                             return self.flush_later(slot);
                         }
                         continue;
@@ -178,10 +188,8 @@ impl Core {
         outbound: &mut Outbound,
         most: usize,
     ) -> io::Result<(usize, SocketFlush, u64)> {
-        let is_slow = outbound.len() > SHORT_WRITE_BYTES
-            && self.output.short_until.get(&slot).is_some_and(|until| *until > self.now_ms);
-        let most = if is_slow { most.min(SHORT_WRITE_BYTES) } else { most };
         let connection = &mut self.connections[slot as usize];
+        let most = connection.activity.as_ref().map_or(most, |activity| activity.write_pace.bytes(most));
         let websocket = connection.is_websocket();
         let mut tapped = if connection.is_traced() { self.tracing.tapped.get_mut(&slot) } else { None };
         if let Some(tapped) = &mut tapped {
@@ -194,8 +202,8 @@ impl Core {
             tapped.note_waiting(outbound.len());
         }
         let (written, how) = flushed?;
-        if took_us > WRITE_US_MAX {
-            self.output.note_slow_write(slot, self.now_ms);
+        if let Some(activity) = &mut connection.activity {
+            activity.write_pace.note(written, took_us);
         }
         self.work.spend_sent(written, took_us);
         self.process.core(self.index).counters.bytes_out.add(written);
@@ -327,3 +335,26 @@ macro_rules! parts {
     }};
 }
 pub(super) use parts;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_long_after_fast_ones_until_one_is_slow() {
+        let mut pace = WritePace::default();
+        let (fast, usual) = (FAST_WRITE_US / 2, FAST_WRITE_US * 2);
+        for (written, took_us) in [(SHORT_WRITE_BYTES, fast), (1, fast), (SHORT_WRITE_BYTES, usual)] {
+            for _ in 1..FAST_WRITES {
+                pace.note(written, took_us);
+                assert_eq!(pace.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES, "{written} bytes in {took_us} us");
+            }
+        }
+        pace.note(SHORT_WRITE_BYTES, fast);
+        pace.note(FLUSH_BYTES, usual);
+        assert_eq!(pace.bytes(FLUSH_BYTES), FLUSH_BYTES);
+        pace.note(FLUSH_BYTES, SLOW_WRITE_US + 1);
+        assert_eq!(pace.bytes(FLUSH_BYTES), SHORT_WRITE_BYTES);
+        assert_eq!(pace.bytes(1), 1);
+    }
+}

@@ -29,6 +29,13 @@ pub(super) mod cost {
     pub(super) const WEBHOOKS: usize = 50;
 }
 
+impl Job {
+    /// The broker of a small message, see `store/queue.rs`.
+    pub(super) fn broker_of_small_publish(&self) -> Option<u64> {
+        self.broker().filter(|_| self.is_small_publish()).map(|broker| broker.id)
+    }
+}
+
 impl BacklogJob for Job {
     fn lane(&self) -> Lane {
         Lane::Broker(match &self.write {
@@ -124,10 +131,6 @@ impl BacklogJob for Job {
             Write::Detach(detach) => detach.expiry_s == 0,
             _ => false,
         }
-    }
-
-    fn is_small_publish(&self) -> bool {
-        queue::Sized::is_small_publish(self)
     }
 
     fn begins_transaction(&self, index_changed: bool) -> bool {

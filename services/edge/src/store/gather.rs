@@ -12,8 +12,6 @@
 
 use std::collections::HashMap;
 
-use super::backlog::{BacklogJob, Lane};
-
 /// The wait is at most this part (1/n) of the time of a commit.
 const WAIT_DIVISOR: u64 = 4;
 const WAIT_MAX_US: u64 = 2_000;
@@ -67,11 +65,8 @@ impl Gather {
         (self.missing, self.queued) = (self.answered, queued);
     }
 
-    /// Notes a job from the queue, in the order of the queue.
-    pub(super) fn note_arrival(&mut self, job: &impl BacklogJob) {
-        let (true, Lane::Broker(broker)) = (self.missing > 0 && job.is_small_publish(), job.lane()) else {
-            return;
-        };
+    /// Notes a small message of a broker, in the order of the queue. Until the wait is complete, each must be noted.
+    pub(super) fn note_arrival(&mut self, broker: u64) {
         if self.queued > 0 {
             self.queued -= 1;
         } else if let Some(awaited @ 1..) = self.awaited.get_mut(&broker) {
@@ -104,43 +99,13 @@ mod tests {
     const ONE: u64 = 1;
     const FLOOD: u64 = 2;
 
-    struct Small(u64);
-
-    impl BacklogJob for Small {
-        fn lane(&self) -> Lane {
-            Lane::Broker(self.0)
-        }
-        fn bytes(&self) -> usize {
-            1
-        }
-        fn cost(&self) -> usize {
-            1
-        }
-        fn part_cost(&self) -> Option<usize> {
-            None
-        }
-        fn limit_to(&mut self, _cost: usize) {}
-        fn session(&self) -> Option<u64> {
-            None
-        }
-        fn is_small_publish(&self) -> bool {
-            true
-        }
-        fn changes_index(&self) -> bool {
-            false
-        }
-        fn begins_transaction(&self, _index_changed: bool) -> bool {
-            false
-        }
-    }
-
     impl Gather {
         fn answer(&mut self, answered: usize, queued: usize) {
             self.note_answers(std::iter::repeat_n(ONE, answered), queued);
         }
 
         fn arrive(&mut self, broker: u64, messages: usize) {
-            (0..messages).for_each(|_| self.note_arrival(&Small(broker)));
+            (0..messages).for_each(|_| self.note_arrival(broker));
         }
     }
 

@@ -153,15 +153,7 @@ fn rule(effect: Effect, filter: &str, qos_max: QoS) -> Rule {
 fn set_rules(loops: &mut Loops, client: &TestClient, rules: &[Rule]) -> u32 {
     let permissions = Permissions::new([Arc::new(RuleList::compile(rules).unwrap())]);
     let slot = loops.session(0, client).connection;
-    let identity = ProvenIdentity {
-        method: Method::Anonymous,
-        user: None,
-        rules: None,
-        group: None,
-        until_ms: None,
-        since_ms: None,
-        certificate: None,
-    };
+    let identity = ProvenIdentity::new(Method::Anonymous, None);
     let grant = Grant { permissions, until_ms: None };
     let granted = Granted { identity: identity.into(), grant, changes: 0, anew: None };
     loops.cores[0].connections[slot as usize].who = ClientUser::Granted(Some(Box::new(granted)));

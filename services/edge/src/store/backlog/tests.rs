@@ -33,9 +33,6 @@ impl BacklogJob for Job {
     fn session(&self) -> Option<u64> {
         self.session
     }
-    fn is_small_publish(&self) -> bool {
-        self.name == "publish"
-    }
     fn changes_index(&self) -> bool {
         self.name == "subscribe"
     }

@@ -14,8 +14,6 @@ pub(in crate::store) trait BacklogJob {
     fn limit_to(&mut self, cost: usize);
     /// Hash of the session, if the job reads or writes more of it than inbound packet ids; sessions may share a hash.
     fn session(&self) -> Option<u64>;
-    /// Whether it is a small message, see `store/queue.rs`.
-    fn is_small_publish(&self) -> bool;
     /// Whether it may change the streams of a topic.
     fn changes_index(&self) -> bool;
     /// Whether the job cannot share a transaction with the earlier jobs of its broker; `index_changed`: one of these

@@ -16,7 +16,6 @@ use crate::store::apply::{Applied, IndexChange, WriteOutcome};
 use crate::store::bugs::{WriterBug, has_bug};
 use crate::store::costs::cost;
 use crate::store::duties::Duty;
-use crate::store::queue::Sized as _;
 use crate::store::{
     AttachWrite, AttachedSession, Checkpoint, IdWrite, Job, PublishAck, PublishWrite, Purge, SessionKey,
     StreamRead, SubscribeWrite, Write, retained,
@@ -31,8 +30,8 @@ impl Writer<'_> {
     pub(super) fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
-        let small = batch.iter().filter(|job| job.is_small_publish()).filter_map(|job| job.broker());
-        let answered = small.map(|broker| broker.id).filter(|id| !self.backlog.has_jobs_of(*id));
+        let small = batch.iter().filter_map(Job::broker_of_small_publish);
+        let answered = small.filter(|broker| !self.backlog.has_jobs_of(*broker));
         self.gather.note_answers(answered, self.shared.writes.small_publishes());
         self.commit_times.note_end(self.shared.clock.micros());
         self.charge(&batch, &applied);

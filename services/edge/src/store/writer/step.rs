@@ -53,23 +53,37 @@ impl Writer<'_> {
     fn take_in(&mut self, jobs: Vec<Job>) {
         let gather = &mut self.gather;
         let jobs = jobs.into_iter().flat_map(Job::by_broker);
-        self.backlog.push(jobs.inspect(|job| gather.note_arrival(job)));
+        self.backlog.push(jobs.inspect(|job| {
+            if !gather.is_complete()
+                && let Some(broker) = job.broker_of_small_publish()
+            {
+                gather.note_arrival(broker);
+            }
+        }));
+    }
+
+    /// Takes jobs in for as long as `waits`, but not after `until_us`.
+    fn take_in_while(&mut self, until_us: u64, waits: impl Fn(&Self) -> bool) {
+        while waits(self)
+            && let left_us @ 1.. = until_us.saturating_sub(self.shared.clock.micros())
+            && let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left_us))
+        {
+            self.take_in(jobs);
+        }
     }
 
     /// Waits for a moment for brokers that have just been answered, see [`Backlog::is_early`].
     fn linger(&mut self) {
         let share = self.commit_times.budget().share;
-        let until = self.commit_times.linger_until_us(self.backlog.has_costly_jobs_alone());
-        let mut left = until.saturating_sub(self.shared.clock.micros());
-        if left == 0 || !self.backlog.is_early(share) || !self.linger.waits() {
+        if !self.backlog.is_early(share) {
+            return;
+        }
+        let until_us = self.commit_times.linger_until_us(self.backlog.has_costly_jobs_alone());
+        if until_us <= self.shared.clock.micros() || !self.linger.waits() {
             return;
         }
         let absent = self.backlog.absent_of_last();
-        while left > 0 && self.backlog.is_early(share) {
-            let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { break };
-            self.take_in(jobs);
-            left = until.saturating_sub(self.shared.clock.micros());
-        }
+        self.take_in_while(until_us, |writer| writer.backlog.is_early(share));
         self.linger.end(self.backlog.absent_of_last() == absent);
     }
 
@@ -80,12 +94,8 @@ impl Writer<'_> {
         if wait_us == 0 {
             return;
         }
-        let (until, mut left) = (self.shared.clock.micros() + wait_us, wait_us);
-        while left > 0 && !self.gather.is_complete() {
-            let TakenWork::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { break };
-            self.take_in(jobs);
-            left = until.saturating_sub(self.shared.clock.micros());
-        }
+        let until_us = self.shared.clock.micros() + wait_us;
+        self.take_in_while(until_us, |writer| !writer.gather.is_complete());
         self.gather.end();
     }
 }
