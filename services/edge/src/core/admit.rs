@@ -222,7 +222,7 @@ impl Core {
         (self.process.owners.hash_one((id.core, id.slot, id.generation)) >> 32) as u32
     }
 
-    /// Charges the memory of a CONNECT, because a stranger may take long to authenticate. False: the client was refused.
+    /// Charges the memory of a CONNECT, because a stranger may take long to authenticate; false: the client was refused.
     pub(super) fn charge_connect(
         &mut self,
         slot: u32,

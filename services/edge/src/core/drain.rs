@@ -10,7 +10,6 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
 impl Core {
-    /// Disconnects as many clients as the rate allows now.
     pub(super) fn drain(&mut self) {
         let Some(drain) = self.process.drain.get().cloned() else { return };
         if self.leaving.is_none() {

@@ -115,7 +115,6 @@ impl Core {
         }
     }
 
-    /// The claim of the CONNECT that is carried out now.
     pub(super) fn take_arrival(&mut self, slot: u32) -> Option<HomeClaim> {
         let id = self.id_of(slot);
         self.homes.claims.arrivals.remove(&id)?.owner.into_claim()

@@ -250,7 +250,7 @@ impl Core {
         self.connections[slot as usize].partial = Some(partial);
     }
 
-    /// Charges an incomplete TLS record like an incomplete packet. Returns false when it takes more memory than it may, and the
+    /// Charges an incomplete TLS record like an incomplete packet; returns false when it takes more memory than it may, and the
     /// connection was closed.
     fn charge_record(&mut self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];

@@ -230,7 +230,7 @@ impl Core {
         self.bound_answers(slot);
     }
 
-    /// Lets a session send what it held back while the socket was busy. True when there is more to write.
+    /// Lets a session send what it held back while the socket was busy; true when there is more to write.
     fn continue_session(&mut self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];
         if connection.session == NONE || !self.sessions[connection.session as usize].session.has_backlog() {

@@ -159,7 +159,7 @@ impl PersistentSession {
         self.feed = Feed::Reading(ReadState::new(through, Way::Follows));
     }
 
-    /// Notes that a stream of the session may have grown. Returns true when the caller must read it now.
+    /// Notes that a stream of the session may have grown; returns true when the caller must read it now.
     pub(super) fn grow(&mut self) -> bool {
         let Feed::Reading(reading) = &mut self.feed else { return false };
         reading.at_end &= reading.asked;
@@ -361,7 +361,7 @@ impl PersistentSession {
         self.orphans.contains_key(&Arc::as_ptr(message).addr())
     }
 
-    /// The filters of the streams that must have the messages in flight. `None` while no subscription has ended: then each
+    /// The filters of the streams that must have the messages in flight; `None` while no subscription has ended: then each
     /// message is in one of them.
     pub(super) fn streams_left<'m>(&self, open: impl Iterator<Item = &'m Arc<Message>>) -> Option<FilterSet> {
         self.has_ended_filters.then(|| FilterSet::new(self.filters()).with_unknown(self.unknown_bytes(open)))

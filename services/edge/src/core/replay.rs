@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Continues with look-ups that join earlier ones. Returns false if a later turn must do so, too.
+    /// Continues with look-ups that join earlier ones; returns false if a later turn must do so, too.
     pub(super) fn join_replays(&mut self, slot: u32) -> bool {
         let session = self.connections[slot as usize].session;
         let Some(own) = self.unfinished.replays.of.get_mut(&session).filter(|own| !own.joining.is_empty())

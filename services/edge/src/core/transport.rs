@@ -46,7 +46,7 @@ impl Core {
         }
     }
 
-    /// Returns the size of the PROXY header, 0 when it is incomplete. `None`: the connection is gone.
+    /// Returns the size of the PROXY header, 0 when it is incomplete; `None`: the connection is gone.
     fn proxy_header(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         match proxy::parse(bytes) {
             Ok(None) => Some(0),
@@ -76,7 +76,7 @@ impl Core {
         }
     }
 
-    /// Returns the size of the handshake request, 0 when it is incomplete. `None`: the connection is being closed.
+    /// Returns the size of the handshake request, 0 when it is incomplete; `None`: the connection is being closed.
     fn handshake(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         let head_bytes_max = usize::from(self.process.limits.http_head_bytes_max);
         let connection = &self.connections[slot as usize];

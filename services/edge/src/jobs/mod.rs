@@ -93,7 +93,7 @@ impl PublishAck {
         PublisherKey { broker: self.broker, publisher: self.publisher }
     }
 
-    /// The connection whose end makes the publisher send the message again. `None`: the packet id is the session's, and the
+    /// The connection whose end makes the publisher send the message again; `None`: the packet id is the session's, and the
     /// session's next connection gets the answer.
     pub(crate) fn ends_with(&self) -> Option<ConnectionId> {
         (!self.keeps_id).then_some(self.connection)

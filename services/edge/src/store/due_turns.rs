@@ -31,7 +31,6 @@ struct DueShard {
     after: Option<Due>,
 }
 
-/// This pod and the other ones with a lease.
 struct Pods<'p> {
     own: &'p [u8],
     live: &'p [Bytes],

@@ -121,6 +121,7 @@ impl Core {
         }
     }
 
+    /// A client that uses the id of a refused message again knows of the refusal.
     fn note_reuse(&mut self, number: u32, id: u16) {
         if self.unconfirmed.get(&number).is_some_and(|refusals| refusals.last == id)
             && let Some(refusals) = self.unconfirmed.remove(&number)
@@ -143,6 +144,7 @@ impl Core {
         }
     }
 
+    /// The writer then accepts later messages of the publisher.
     fn confirm(&mut self, publisher: PublisherKey, connection: Option<ConnectionId>, count: Option<u32>) {
         self.jobs.push(Job { write: Write::Confirmed { publisher, connection, count }, ack: None });
     }
