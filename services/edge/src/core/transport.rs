@@ -105,6 +105,7 @@ impl Core {
     }
 
     fn frames(&mut self, slot: u32, bytes: &mut [u8], start: usize, raw_from: usize) -> Option<Rest> {
+        // A frame may have any size, because `packet_size_max` bounds the packets in it.
         let data_max = u64::MAX >> 1;
         let mut replies = Vec::new();
         let mut is_interrupted = false;

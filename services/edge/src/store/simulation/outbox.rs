@@ -236,6 +236,7 @@ pub(super) struct Ended {
     pub(super) in_flight: Vec<(PacketId, InFlight)>,
     pub(super) standing: Vec<u16>,
     pub(super) unsent: Vec<OutboxEntry>,
+    /// For other members of their groups.
     pub(super) left: Vec<OutboxEntry>,
     /// The session has these if the store has their packet ids; otherwise they go back.
     pub(super) begun: Vec<OutboxEntry>,
