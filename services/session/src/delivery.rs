@@ -22,7 +22,6 @@ pub struct Delivery<'m> {
     pub retain: bool,
     /// A retained message: live messages are queued until it is sent.
     pub replay: bool,
-    /// As [`OutboxEntry::maybe_sent`] has it.
     pub maybe_sent: bool,
     /// Number of the matching shared subscription in the caller's table; 0 for none.
     pub shared: u64,

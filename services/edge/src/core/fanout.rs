@@ -77,7 +77,6 @@ impl Fanout {
 /// The broker, and [`Publisher::client`].
 type FanoutKey = (u64, u64);
 
-/// The unfinished fan-outs of a client.
 #[derive(Default)]
 struct ClientFanouts {
     waiting: VecDeque<Fanout>,

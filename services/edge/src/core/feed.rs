@@ -16,7 +16,6 @@ pub(super) struct ReadState {
     /// The session has got everything up to here.
     pub(super) through: Position,
     pub(super) asked: bool,
-    /// The last page reached the end of the streams.
     pub(super) at_end: bool,
     pub(super) way: Way,
     /// A stream may have grown since the page was requested.

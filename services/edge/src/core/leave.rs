@@ -124,7 +124,6 @@ impl Core {
         if self.process.store.is_some() {
             self.queue_job(Write::Purge(purge));
         } else {
-            // The caller may have stopped waiting.
             let _ = purge.done.try_send(Ok(found.is_some()));
         }
     }

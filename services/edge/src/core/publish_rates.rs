@@ -63,7 +63,6 @@ struct PublishRate {
 }
 
 impl PublishRates {
-    /// When to look at the next publisher.
     pub(super) fn next(&self) -> Option<Millis> {
         self.waiting.peek().map(|Reverse((at, ..))| *at)
     }

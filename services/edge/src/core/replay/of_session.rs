@@ -15,13 +15,12 @@ use crate::core::{limits, work};
 use crate::jobs::replay::Replay;
 use crate::metrics::BrokerCounters;
 
-/// The unfinished look-ups of one session.
 pub(in crate::core) struct SessionReplay {
     pub(super) generation: u32,
     pub(super) is_listed: bool,
     /// Only the first look-up may hold a snapshot of the retained messages; new ones release theirs at once.
     pub(super) has_released: bool,
-    /// For each slot that the session has marked.
+    /// For each point of its queue that the session has reserved for retained messages.
     pub(super) slots: VecDeque<ReplaySlot>,
     /// Look-ups that joined the last slot, because the session has no more slots.
     pub(super) late: Late,
@@ -108,6 +107,7 @@ impl SessionReplay {
             let lookup = match slot.next(session, broker) {
                 Next::Lookup(lookup) => lookup,
                 Next::Nothing => continue,
+                // Look-ups that join later belong to this slot.
                 Next::End if is_awaited => break,
                 Next::End => {
                     self.end_slot();

@@ -40,7 +40,6 @@ impl DueReplay {
         &self.replay.filter
     }
 
-    /// Frees what it holds.
     pub(super) fn end(&mut self) {
         (self.replay.filter, self.replay.retained) = Default::default();
     }

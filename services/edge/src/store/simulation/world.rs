@@ -226,7 +226,6 @@ impl World {
         }
     }
 
-    /// Lets the others act for `wait`, or until `is_over`.
     pub(super) fn pass(&self, wait: Duration, is_over: &dyn Fn() -> bool) {
         let until_us = self.micros() + wait.as_micros() as u64;
         while !is_over() && self.turn(until_us) {}
