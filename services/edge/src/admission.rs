@@ -45,7 +45,7 @@ pub(crate) enum AdmissionOutcome {
     Gone,
 }
 
-/// One event loop's share of the rate, and its queue. `T` identifies a client.
+/// One event loop's share of the rate, and its queue of clients `T`.
 #[derive(Debug)]
 pub(crate) struct Admission<T> {
     bucket: TokenBucket,

@@ -124,7 +124,7 @@ pub(crate) enum Paused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
     Open,
-    /// The client has sent DISCONNECT. The connection closes once the store has removed the will.
+    /// The client has sent DISCONNECT, and the connection closes once the store has removed the will.
     Leaving,
     Draining,
     /// Our side is closed. Input is thrown away until the peer closes too, because a reset could destroy the last

@@ -50,7 +50,7 @@ impl Occupation {
         self.busy_us += took_us;
     }
 
-    /// Begins work for a broker: `spent` are the units of the turn so far. [`Occupation::end`] must follow.
+    /// Begins work for a broker, which [`Occupation::end`] must end: `spent` are the units of the turn so far.
     fn begin(&self, broker: impl FnOnce() -> u64, spent: u64) -> Option<BegunWork> {
         self.work.as_ref().map(|_| BegunWork { broker: broker(), spent })
     }

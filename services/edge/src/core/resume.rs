@@ -321,7 +321,7 @@ impl Core {
     }
 }
 
-/// A subscription for the router. `persistent`: the store has it.
+/// A subscription for the router; `persistent`: the store has it.
 pub(super) fn routed(
     target: Target,
     subscription: &ClientSubscription,

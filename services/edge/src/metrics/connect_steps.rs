@@ -24,7 +24,7 @@ const STEPS: [(ConnectStep, &str); 5] = [
     (ConnectStep::Connack, "step=\"connack\""),
 ];
 
-/// When a connection was accepted, and when its last step ended. Microseconds.
+/// When a connection was accepted, and when its last step ended, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectTimes {
     pub(crate) accepted_us: u64,

@@ -47,7 +47,7 @@ impl SessionReplay {
             || self.slots.len() > 1 && lookups() >= limits::REPLAY_LOOKUPS_MAX
     }
 
-    /// Adds look-ups to the last slot, as many as a turn has budget for. Returns the work.
+    /// Adds look-ups to the last slot, as many as a turn has budget for, and returns the work.
     pub(super) fn join(&mut self, counters: &BrokerCounters) -> u64 {
         let is_first = self.slots.len() == 1;
         let Some(last) = self.slots.back_mut() else { return 0 };
@@ -72,7 +72,7 @@ impl SessionReplay {
         work
     }
 
-    /// Frees some look-ups of a session that has ended. Returns whether there are more.
+    /// Frees some look-ups of a session that has ended, and returns whether there are more.
     pub(in crate::core) fn free_some(&mut self, work: &mut u64) -> bool {
         while *work < work::FILTERS {
             let has_freed = match self.slots.back_mut() {

@@ -142,7 +142,6 @@ impl Plan {
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     simulated_s: u64,
-    /// Everything that happened, as a number.
     trace: u64,
     commits: u64,
     unasked: u64,

@@ -34,7 +34,6 @@ impl Core {
         }
         let routes = Arc::new(Routes::new(turn.broker.clone(), key.topic().into()));
         if !turn.world.plan.is_shared && routes.stored.streams.is_empty() {
-            // Nobody wants it.
             let answer = match qos {
                 2 => ToClient::PubRec { id, stored: true },
                 _ => ToClient::PubAck { id, stored: true },

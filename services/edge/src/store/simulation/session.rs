@@ -48,7 +48,6 @@ pub(super) struct Local {
     save_us: u64,
 }
 
-/// How far a session has read its streams.
 #[derive(Default)]
 pub(super) struct Reading {
     sources: Vec<(String, StreamSource)>,
