@@ -101,6 +101,7 @@ impl PersistentSession {
         matches!(self.feed, Feed::Live)
     }
 
+    /// Decides about a live copy: copies are held only while the session is about to become live or waits for the store.
     pub(super) fn take(&self, qos: QoS, bytes: usize) -> Take {
         let fits =
             self.held.len() < limits::HELD_MESSAGES_MAX && self.held_bytes + bytes <= limits::HELD_BYTES_MAX;
@@ -216,7 +217,7 @@ impl PersistentSession {
         message.position().is_some_and(|position| Position(position) <= self.maybe_sent)
     }
 
-    /// A page has arrived and was delivered: the session has got everything up to `through`.
+    /// A page was delivered: the session has got everything up to `through`.
     pub(super) fn read_through(&mut self, through: Position, more: bool) {
         if let Feed::Reading(reading) = &mut self.feed {
             // Messages that the session had on an earlier connection need not be read.

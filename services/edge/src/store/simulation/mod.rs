@@ -144,6 +144,7 @@ struct Outcome {
     simulated_s: u64,
     trace: u64,
     commits: u64,
+    /// Transactions that did not ask for a read version.
     unasked: u64,
     acknowledged: u64,
     delivered: u64,
