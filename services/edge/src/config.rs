@@ -62,6 +62,7 @@ pub struct Config {
 }
 
 impl Config {
+    /// True when the PROXY headers of this peer are trusted.
     pub(crate) fn is_gateway(&self, peer: IpAddr) -> bool {
         // A listener for both families has IPv4 peers mapped into IPv6.
         let peer = peer.to_canonical();

@@ -11,7 +11,7 @@ pub const CALLS_MAX: usize = 8_192;
 pub const CALLS_PER_SHARE_MAX: usize = 96;
 /// Calls of a share in progress to one host and port: 1,280 a second if each takes 50 ms.
 pub const CALLS_PER_HOST_MAX: usize = 64;
-/// Calls in progress or queued to one host and port; further calls fail at once.
+/// Calls in progress or queued to one host and port, and (below) to all hosts; further calls fail at once.
 pub const WAITING_PER_HOST_MAX: usize = 1_024;
 pub const WAITING_MAX: usize = 16_384;
 /// Unused connections: a file descriptor and some 20 KiB each. With more of them, a call closes its own at its end.

@@ -15,7 +15,7 @@ pub(crate) struct Aliases {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutboundAlias {
-    /// The client knows the alias: the topic name is left out.
+    /// The client knows the alias, so the topic name is left out; with `Set` both are sent.
     Known(u16),
     Set(u16),
     Plain,

@@ -78,6 +78,7 @@ pub fn parse(buf: &[u8]) -> Result<Option<ProxyHeader<'_>>, ProxyError> {
     }
     let Some(body) = after.get(..len) else { return Ok(None) };
     let (source, tlvs) = match local {
+        // Its contents are ignored.
         true => (None, &[][..]),
         false => addresses(family, body)?,
     };

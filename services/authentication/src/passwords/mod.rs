@@ -69,7 +69,7 @@ struct CheckerState<C> {
 }
 
 impl<C: Send + 'static> Checker<C> {
-    /// `key` keys the hashes of the cache and must be random.
+    /// `key` keys the hashes of the cache and must be random; `clock` must not go back.
     pub fn start(
         threads: usize,
         key: &[u8; 32],

@@ -159,6 +159,7 @@ impl Core {
         // there.
         let Some(broker) = self.connects.broker.take() else {
             self.counters().refused_broker.add(1);
+            // The admission of unknown brokers refused it.
             if self.is_refused(slot) {
                 self.connects.verdict = None;
                 return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, BUSY);

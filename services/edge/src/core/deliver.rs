@@ -123,6 +123,7 @@ impl Core {
     }
 
     /// `shared`: the id of a shared subscription, whose messages are neither retained nor in the session's own streams; 0: none.
+    /// A copy that the session got as a retained message is not a loss.
     pub(super) fn deliver_one(
         &mut self,
         broker: &Broker,
