@@ -103,8 +103,8 @@ impl Core {
         self.end_work(began);
     }
 
-    /// Writes large outputs within the turn, before they reach the limit: as many as one share of work allows. One message of
-    /// 256 kB may have filled the outputs of many receivers.
+    /// Writes large outputs within the turn, before they reach the limit: as many as one share of work allows, because one
+    /// message of 256 kB may have filled the outputs of many receivers.
     pub(super) fn flush_overfull(&mut self) {
         let end = self.work.spent() + work::SHARE;
         while let Some(slot) = self.output.overfull.pop() {
@@ -216,7 +216,8 @@ impl Core {
         self.work.unwritten.push(broker, slot);
     }
 
-    /// Closes a connection with too much queued for its full socket, and bounds its answers.
+    /// Closes a connection with too much queued for its full socket, and bounds its answers (as PUBACK), which are never
+    /// dropped.
     fn after_busy_flush(&mut self, slot: u32) {
         let limits = &self.process.limits;
         let connection = &mut self.connections[slot as usize];

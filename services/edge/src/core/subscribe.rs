@@ -69,7 +69,7 @@ pub(super) struct SubscribeInProgress {
     granted: Vec<(usize, Option<ClientSubscription>)>,
     /// Filters for the store, with their indexes in `filters`.
     stored: Vec<(Box<str>, StoredOptions, usize)>,
-    /// Share names that were added on other pods' behalf, too.
+    /// Shared subscriptions of a session in memory: the store has to say whether the group has persistent members.
     shared: Vec<Box<str>>,
     /// Live messages wait behind the retained ones.
     holds: bool,
