@@ -1,5 +1,5 @@
 //! A loop's part in deciding which loop owns a client id; [`crate::home`] has the rules. The loop hands a CONNECT to the
-//! owner, holds claims that no session in memory holds, and measures its load, so that a broker that fills it spreads.
+//! owner, holds claims that no session in memory holds, and measures its load, so that a broker that fills it spreads over all.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
