@@ -36,7 +36,8 @@ impl Core {
         self.leaving = Some(leaving);
     }
 
-    /// Stops accepting, and orders the clients so that those of a broker are far apart.
+    /// Stops accepting, lets CONNECTs that wait for admission come to [`Core::refuse_draining`], and orders the clients so that
+    /// those of a broker are far apart.
     fn begin_drain(&mut self) {
         // Connections that the kernel has accepted get the server reference, too.
         self.accept_all();

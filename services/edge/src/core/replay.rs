@@ -80,7 +80,8 @@ impl Core {
         }
     }
 
-    /// Sends the retained messages of new subscriptions. `holds`: the session has marked a slot for them.
+    /// Sends the retained messages of new subscriptions. `holds`: the session has marked a slot for them, which is withdrawn if
+    /// they have to join the last one.
     //= [MQTT-3.3.1-9] v5
     pub(super) fn replay(&mut self, slot: u32, replays: SmallVec<[Replay; 2]>, holds: bool) {
         let session = self.connections[slot as usize].session;
