@@ -124,7 +124,8 @@ impl Core {
         self.mail.incoming = queue;
     }
 
-    /// All messages up to `through` have arrived at this core, and its live sessions got those before the oldest unfinished fan-out.
+    /// All messages up to `through` have arrived at this core, and its live sessions got those before the oldest unfinished
+    /// fan-out.
     fn note_mail_is_done(&mut self) {
         let Some(through) = self.mail.through else { return };
         self.following.met = through;

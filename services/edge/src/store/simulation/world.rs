@@ -46,6 +46,7 @@ struct Seat {
 /// A part that acts, or waits inside its call.
 struct Frame {
     pod: Option<usize>,
+    /// The pod's life when the call began; another one shows that the pod was killed.
     life: u32,
     is_patient: bool,
 }
