@@ -155,14 +155,14 @@ impl AccessContext {
         self.mailboxes[core].deliver(&mut vec![Mail::AccessDecided(Box::new(decision))], 0);
     }
 
-    /// Queues a client that has got what it waited for. If the queue is full, the client is refused as "server busy".
+    /// Queues a client that has got what it waited for, or refuses it as "server busy" if the queue is full.
     pub(super) fn queue_again(&self, job: AccessJob) {
         if let Err(job) = self.push(job) {
             self.refuse(job);
         }
     }
 
-    /// Returns the job if the queue has no room. An older job of the same address may have to make room for it.
+    /// Returns the job if the queue has no room; an older job of the same address may have to make room for it.
     fn push(&self, job: AccessJob) -> Result<(), AccessJob> {
         match self.jobs.push(job) {
             Pushed::Waits => Ok(()),

@@ -11,6 +11,7 @@ use crate::quota::Limit;
 /// Limits and what they leave, as of the beginning of one edit of the router.
 pub(super) struct SubscribeLimits<'b> {
     pub(super) counters: &'b BrokerCounters,
+    /// Several pods share the store.
     pub(super) is_shared: bool,
     /// Subscriptions that the broker may still add.
     pub(super) of_broker: u64,
