@@ -1,4 +1,5 @@
-//! Sessions of the store: taking them over, reading their messages, and catching up with live messages.
+//! Sessions of the store: taking them over, reading their messages, and catching up with live messages, in the
+//! steps of [`Way`].
 
 mod ask;
 mod entries;
